@@ -27,7 +27,7 @@ pub(super) fn view(name: &str, results: &Results) -> Result<Vec<Line>> {
             grid(results, &SLOTS, |place| place.ends_with(" t1") && place.contains(" full, "))
         }
         ("swap", "crowded") => grid(results, &CROWDED, |place| place.contains(", swap ")),
-        ("swap", "serving") => grid(results, &SERVING, |_| true),
+        ("swap", "serving") => grid(results, &SERVING, |place| place.starts_with("serving: ")),
         (suite, name) => bail!("no view {suite}/{name}"),
     };
     Ok(lines)
@@ -225,8 +225,15 @@ const CROWDED: Grid = Grid {
 /// Thousands of requests a second, and microseconds that one of a hundred takes longer than.
 const SERVING: Grid = Grid {
     first: "server",
-    subjects: &["dram", "run", "swap-loop", "swap-zram"],
-    metrics: &["requests_per_second", "p99"],
+    subjects: &[
+        "dram",
+        "run",
+        "swap-loop",
+        "swap-loop-cluster0",
+        "swap-zram",
+        "swap-zram-cluster0",
+    ],
+    metrics: &["rate", "p99"],
     write: |cell| match cell {
         [rate, p99, ..] => format!("{:.1}, {p99:.0}", rate / 1e3),
         _ => String::new(),
