@@ -53,6 +53,11 @@ impl Way {
     /// Those that take no memory while they are used, as a pager needs it.
     pub(super) const IN_PAGER: [Self; 3] = [Self::Linear, Self::Order8, Self::Order64];
 
+    /// True for those that count the slots that they look at.
+    pub(super) fn counts_visits(self) -> bool {
+        self == Self::Linear
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Linear => "linux-3.14-linear",

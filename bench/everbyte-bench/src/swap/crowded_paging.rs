@@ -84,12 +84,16 @@ fn rows_of(way: Way, workload: &str, samples: &[Costs]) -> Vec<Row> {
     }
     let paged = || samples.iter().filter(|costs| costs.pages_in > 0 && costs.pages_out > 0);
     let each = |figure: fn(&Costs) -> f64| paged().map(figure).collect::<Vec<f64>>();
+    let visits = match way.counts_visits() {
+        true => each(|c| as_f64(c.slot_visits) / as_f64(c.pages_out)),
+        false => Vec::new(),
+    };
     let figures = [
         (metric::TIME, "ns", each(|c| as_f64(c.wall_ns) / as_f64(c.pages_in))),
         (super::paging::CPU_PER_PAGE, "ns", each(|c| as_f64(c.cpu_ns()) / as_f64(c.pages_in))),
         (SEARCH_SHARE, "%", each(|c| 100.0 * as_f64(c.slot_search_ns) / as_f64(c.cpu_ns()))),
         ("slot_search", "ns", each(|c| as_f64(c.slot_search_ns) / as_f64(c.pages_out))),
-        ("slot_visits_per_page_out", "", each(|c| as_f64(c.slot_visits) / as_f64(c.pages_out))),
+        ("slot_visits_per_page_out", "", visits),
     ];
     let row = |(metric, unit, figures): (&'static str, &'static str, Vec<f64>)| {
         let (median, spread) = summarise(&figures)?;

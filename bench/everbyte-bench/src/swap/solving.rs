@@ -161,7 +161,7 @@ fn costs_rows(subject: Subject, workload: &str, costs: &[Costs]) -> Vec<Row> {
         add(PAGES_IN, "", each(|costs| as_f64(costs.pages_in)));
         add(PAGES_OUT, "", each(|costs| as_f64(costs.pages_out)));
     }
-    if subject.is_region() {
+    if subject.counts_visits() {
         let out = costs.iter().filter(|costs| costs.pages_out > 0);
         let visits = out.map(|costs| as_f64(costs.slot_visits) / as_f64(costs.pages_out));
         add(SLOT_VISITS, "", visits.collect());

@@ -89,6 +89,14 @@ impl Subject {
         self.pages() && !matches!(self, Self::Kernel(_))
     }
 
+    /// True for regions whose searches for free slots count what they look at.
+    pub(super) fn counts_visits(self) -> bool {
+        match self {
+            Self::Crowded(way) => way.counts_visits(),
+            _ => self.is_region(),
+        }
+    }
+
     /// Returns the memory to map, whose files are new ones in `folder`. That of kernel swap is anonymous
     /// too, in a cgroup that only its guardian knows.
     pub(super) fn backing(
