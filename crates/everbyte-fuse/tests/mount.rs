@@ -12,11 +12,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions};
 use everbyte_media::{Mapped, MediaOptions};
-use everbyte_pool::{OpenOptions as PoolOptions, Pool};
+use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
 
 /// A file system that is mounted on a directory of its own.
 struct Mounted {
@@ -57,7 +58,7 @@ impl Mounted {
     }
 
     fn mount(&mut self) {
-        let fs = Arc::new(FileSystem::open(&self.pool, "files").unwrap());
+        let fs = Arc::new(self.opened());
         let options = MountOptions {
             source: "test/files".into(),
             allow_other: self.allow_other,
@@ -67,6 +68,20 @@ impl Mounted {
             caching: KernelCaching::Full,
         };
         self.mount = Some(Mount::new(fs, self.dir.path(), &options).unwrap());
+    }
+
+    /// Opens the file system. A process that another test starts has the descriptors of all of them for a moment; a
+    /// mount that is ended meanwhile is busy, and goes once that process has closed them.
+    fn opened(&self) -> FileSystem<Mapped> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match FileSystem::open(&self.pool, "files") {
+                Err(PoolError::InUse { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                opened => return opened.unwrap(),
+            }
+        }
     }
 
     fn unmount(&mut self) {
