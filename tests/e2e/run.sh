@@ -126,7 +126,7 @@ not_run "there is no program" --dram 16M --pool "$POOL" -- no-such-program
 gcc -Wall -static -x c - -o "$SCRATCH/linked" <<<'int main(void) { return 0; }' || fail "nothing can be linked statically"
 not_run "statically linked" --dram 16M --pool "$POOL" -- "$SCRATCH/linked"
 if [[ $EUID -eq 0 ]]; then
-    install -o nobody -m 4755 "$(command -v true)" "$SCRATCH/setuid"
+    install -o nobody -m 4755 "$(type -P true)" "$SCRATCH/setuid"
     not_run "runs as another user" --dram 16M --pool "$POOL" -- "$SCRATCH/setuid"
     if [[ $(cat /proc/sys/vm/unprivileged_userfaultfd) -eq 0 ]] && install -d -m 755 "$SCRATCH/open" &&
         cp "$EVERBYTE" "${EVERBYTE_PRELOAD:-$LIBRARY}" "$SCRATCH/open" && chmod 755 "$SCRATCH"; then
