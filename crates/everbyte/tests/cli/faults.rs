@@ -283,6 +283,7 @@ fn a_change_of_a_cache_whose_backing_device_is_silent_holds_up_nothing_else() {
     let behind = Behind::new();
     let place = &behind.place;
     let mut server = place.serve("POOL", "");
+    await_state(place, "open");
     behind.silence();
     let arguments = place.arguments("volume resize POOL c --scm 512K");
     let resizing = thread::spawn(move || crate::Outcome::of(crate::everbyte().args(arguments)));
