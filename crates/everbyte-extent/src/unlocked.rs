@@ -14,6 +14,7 @@ use everbyte_plant::planted;
 use everbyte_pool::Corrupt;
 use everbyte_pool::plant::Bug;
 
+use crate::address::{BlockRange, DeviceOffset};
 use crate::extent::Extent;
 use crate::locks::Noted;
 use crate::read::ByteRange;
@@ -23,7 +24,7 @@ const ATTEMPTS: u32 = 3;
 
 /// Blocks of the longest read that goes without locks. Of a longer one a writer of any of its stripes would
 /// come by too often, and to copy twice takes longer than its locks.
-const BLOCKS_MAX: usize = 16;
+const BLOCKS_MAX: u64 = 16;
 
 /// Outcome of an attempt.
 enum CopyOutcome {
@@ -46,23 +47,26 @@ impl<M: Medium> Extent<M> {
         if self.has_checksums() || planted(Bug::ReaderUnlocksEarly) {
             return Ok(false);
         }
-        match range.blocks().count {
-            ..=1 => self.read_noting::<1>(range, out),
-            blocks if blocks <= BLOCKS_MAX as u64 => self.read_noting::<BLOCKS_MAX>(range, out),
+        let blocks = range.blocks();
+        match blocks.count {
+            // Most reads. That it is one is known when this is compiled, so that nothing loops.
+            1 => self.read_noting::<1>(BlockRange { count: 1, ..blocks }, range, out),
+            2..=BLOCKS_MAX => self.read_noting::<{ BLOCKS_MAX as usize }>(blocks, range, out),
             _ => Ok(false),
         }
     }
 
-    /// The same of at most `N` blocks.
+    /// The same of `blocks`, at most `N`.
     #[inline]
     fn read_noting<const N: usize>(
         &self,
+        blocks: BlockRange,
         range: ByteRange,
         out: &mut [u8],
     ) -> Result<bool, Corrupt> {
         let mut noted = Noted::<N>::default();
         for _ in 0..ATTEMPTS {
-            match self.attempt(range, out, &mut noted)? {
+            match self.attempt(blocks, range, out, &mut noted)? {
                 CopyOutcome::Done => return Ok(true),
                 CopyOutcome::Moved => {}
                 CopyOutcome::NotForIt => break,
@@ -74,11 +78,11 @@ impl<M: Medium> Extent<M> {
     #[inline]
     fn attempt<const N: usize>(
         &self,
+        blocks: BlockRange,
         range: ByteRange,
         out: &mut [u8],
         noted: &mut Noted<N>,
     ) -> Result<CopyOutcome, Corrupt> {
-        let blocks = range.blocks();
         if !self.locks().note(blocks, noted) {
             return Ok(CopyOutcome::NotForIt);
         }
@@ -108,23 +112,40 @@ impl<M: Medium> Extent<M> {
         out: &mut [u8],
         noted: &mut Noted<N>,
     ) -> Result<bool, Corrupt> {
+        if N == 1 {
+            return self.copy_piece_unlocked(range, range.offset, out, noted);
+        }
         let mut done = 0;
         while done < out.len() {
             let at = range.offset.plus(done as u64);
             let len = (BLOCK - at.in_block()).min(out.len() - done);
-            let piece = &mut out[done..done + len];
-            let Some(entry_at) = self.known_entry(at.block()) else { return Ok(false) };
-            let entry = self.entries().decode(self.medium().peek_word(entry_at), entry_at)?;
-            if planted(Bug::SequenceNotedLate) && !self.locks().note(range.blocks(), noted) {
+            if !self.copy_piece_unlocked(range, at, &mut out[done..done + len], noted)? {
                 return Ok(false);
             }
-            match entry {
-                Some(entry) if !entry.flags.zero => {
-                    self.medium().peek(entry.block.offset().plus(at.in_block() as u64), piece);
-                }
-                _ => piece.fill(0),
-            }
             done += len;
+        }
+        Ok(true)
+    }
+
+    /// The same of the part of `range` in one block, from `at` on.
+    #[inline]
+    fn copy_piece_unlocked<const N: usize>(
+        &self,
+        range: ByteRange,
+        at: DeviceOffset,
+        piece: &mut [u8],
+        noted: &mut Noted<N>,
+    ) -> Result<bool, Corrupt> {
+        let Some(entry_at) = self.known_entry(at.block()) else { return Ok(false) };
+        let entry = self.entries().decode(self.medium().peek_word(entry_at), entry_at)?;
+        if planted(Bug::SequenceNotedLate) && !self.locks().note(range.blocks(), noted) {
+            return Ok(false);
+        }
+        match entry {
+            Some(entry) if !entry.flags.zero => {
+                self.medium().peek(entry.block.offset().plus(at.in_block() as u64), piece);
+            }
+            _ => piece.fill(0),
         }
         Ok(true)
     }
