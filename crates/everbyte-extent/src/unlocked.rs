@@ -14,6 +14,7 @@ use everbyte_plant::planted;
 use everbyte_pool::Corrupt;
 use everbyte_pool::plant::Bug;
 
+use crate::address::DeviceOffset;
 use crate::extent::Extent;
 use crate::locks::Noted;
 use crate::read::ByteRange;
@@ -86,7 +87,8 @@ impl<M: Medium> Extent<M> {
         if self.check_range(range.offset.0, range.len as u64).is_err() {
             return Ok(CopyOutcome::NotForIt);
         }
-        let copied = self.copy_unlocked(range, out, noted);
+        let mut noted_late = || self.locks().note(range.blocks(), noted);
+        let copied = self.copy_unlocked(range, out, &mut noted_late);
         // After the copy: zeroes may stand for what cannot be read.
         if self.medium().has_poison() {
             return Ok(CopyOutcome::NotForIt);
@@ -100,13 +102,35 @@ impl<M: Medium> Extent<M> {
         Ok(if copied? { CopyOutcome::Done } else { CopyOutcome::NotForIt })
     }
 
-    /// Copies what the entries of the blocks lead to. Returns false if one would have to be searched for.
+    /// Copies the bytes from `offset` on as they may be while others write, for a caller who has a sequence of its own
+    /// that moves whenever anybody changes the extent: it notes that before, checks the range, and believes neither
+    /// bytes nor an error if the sequence has moved afterwards. Returns false if this is not for readers without
+    /// locks; `out` may hold anything then.
+    ///
+    /// # Errors
+    /// The map is corrupt, or was being changed.
     #[inline]
-    fn copy_unlocked<const N: usize>(
+    pub fn copy_beside_writers(
+        &self,
+        offset: DeviceOffset,
+        out: &mut [u8],
+    ) -> Result<bool, Corrupt> {
+        let range = ByteRange { offset, len: out.len() };
+        if self.has_checksums() || range.blocks().count > BLOCKS_MAX as u64 {
+            return Ok(false);
+        }
+        let copied = self.copy_unlocked(range, out, &mut || true)?;
+        Ok(copied && !self.medium().has_poison())
+    }
+
+    /// Copies what the entries of the blocks lead to. Returns false if one would have to be searched for, or
+    /// `noted_late`, which a planted bug alone asks, says so.
+    #[inline]
+    fn copy_unlocked(
         &self,
         range: ByteRange,
         out: &mut [u8],
-        noted: &mut Noted<N>,
+        noted_late: &mut impl FnMut() -> bool,
     ) -> Result<bool, Corrupt> {
         let mut done = 0;
         while done < out.len() {
@@ -115,7 +139,7 @@ impl<M: Medium> Extent<M> {
             let piece = &mut out[done..done + len];
             let Some(entry_at) = self.known_entry(at.block()) else { return Ok(false) };
             let entry = self.entries().decode(self.medium().peek_word(entry_at), entry_at)?;
-            if planted(Bug::SequenceNotedLate) && !self.locks().note(range.blocks(), noted) {
+            if planted(Bug::SequenceNotedLate) && !noted_late() {
                 return Ok(false);
             }
             match entry {

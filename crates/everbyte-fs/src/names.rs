@@ -94,12 +94,12 @@ impl<M: Medium> FileSystem<M> {
     ///
     /// # Errors
     /// As [`FileSystem::lookup`], or those of `act`.
-    pub(crate) fn lookup_and(
+    pub(crate) fn lookup_and<R>(
         &self,
         parent: InodeNo,
         name: Name<'_>,
-        act: impl Fn(Dentry) -> Result<Attr, FsError>,
-    ) -> Result<Attr, FsError> {
+        act: impl Fn(Dentry) -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
         let mut before = None;
         loop {
             let found = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;
