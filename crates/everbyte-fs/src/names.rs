@@ -75,7 +75,8 @@ impl<M: Medium> FileSystem<M> {
         if words.links() == 0 {
             return Err(FsError::NotFound);
         }
-        Ok(Dir::new(self.reader(), number, Field::Root.at(at), self.superblock.directories()))
+        let (root_at, settings) = (Field::Root.at(at), self.superblock.directories());
+        Ok(Dir::new(self.reader(), number, root_at, settings).knowing(&self.bucket_ends))
     }
 
     pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {
