@@ -21,6 +21,7 @@ mod plan;
 mod read;
 mod resize;
 mod scrub;
+mod sequenced;
 mod short;
 mod threshold;
 mod unlocked;
@@ -34,11 +35,12 @@ pub use error::{BlockReadError, Expected, ExtentError};
 pub use extent::{Extent, ExtentSettings};
 pub use fua::FuaOutcome;
 pub use leaf::{LEAF_BYTES, LeafPart, leaf_parts};
-pub use locks::{BlockLocks, ReadGuards, WriteGuard, WriteGuards};
+pub use locks::{BlockLocks, ReadGuards, WriteGuards};
 pub use map::{
     ENTRIES, FirstEntries, MapKind, MapView, table_blocks, visit_checksums, visit_first_entries,
 };
 pub use plan::Planner;
 pub use read::{ByteRange, Stored, chunks};
+pub use sequenced::{SequencedLock, WriteGuard};
 pub use short::ShortOutcome;
 pub use view::{View, ViewError};

@@ -4,21 +4,17 @@
 //! no others until it has given them back; so there is no deadlock. A block's stripe is its number
 //! modulo the number of stripes, so that a run of blocks takes a run of stripes.
 //!
-//! A stripe's sequence is odd while a thread has it for writing, and moves on twice in that time: by
-//! a locked instruction before the thread changes anything, and before the lock is given back. Who reads
-//! without the lock looks at it before and after (Lameter, "Effective Synchronization on Linux/NUMA Systems",
-//! 2005; Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012).
+//! A stripe has a sequence, by which who reads without the lock finds out whether anybody had it for writing
+//! (`sequenced`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use everbyte_plant::planted;
 use everbyte_pool::Users;
-use everbyte_pool::plant::Bug;
-use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use everbyte_pool::sync::RwLockReadGuard;
 use smallvec::SmallVec;
 
 use crate::address::{BlockRange, LogicalBlock};
+use crate::sequenced::{SequencedLock, WriteGuard};
 
 /// Stripes of a cache line. A line for each would be 64 KiB of a volume's own, which requests for
 /// random blocks would find in the cache less often than the line contended.
@@ -28,21 +24,13 @@ const LINES: usize = 256;
 /// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
 const STRIPES: u64 = (LINES * LINE_STRIPES) as u64;
 
-/// Blocks that share a lock, and how often they were changed.
-#[derive(Default)]
-#[repr(align(16))]
-struct Stripe {
-    lock: RwLock<()>,
-    sequence: AtomicU64,
-}
-
 /// The locks of one extent. Stripes that follow each other lie in different lines, so that threads
 /// which work side by side do not get in each other's way.
 ///
 /// A clone is the same locks.
 #[derive(Clone)]
 pub struct BlockLocks {
-    stripes: Arc<[Stripe]>,
+    stripes: Arc<[SequencedLock]>,
     /// Added to the numbers of blocks, so that extents which share locks use different ones for
     /// blocks of one number.
     salt: u64,
@@ -52,35 +40,6 @@ pub struct BlockLocks {
 pub type ReadGuards<'a> = SmallVec<[RwLockReadGuard<'a, ()>; 16]>;
 /// Blocks held for writing.
 pub type WriteGuards<'a> = SmallVec<[WriteGuard<'a>; 16]>;
-
-/// A stripe of blocks held for writing.
-#[must_use]
-pub struct WriteGuard<'a> {
-    sequence: &'a AtomicU64,
-    /// Given back after the sequence has moved.
-    _lock: RwLockWriteGuard<'a, ()>,
-}
-
-impl<'a> WriteGuard<'a> {
-    fn of(stripe: &'a Stripe) -> Self {
-        let lock = stripe.lock.write();
-        if !planted(Bug::SequenceMovedLate) {
-            // A locked instruction: no store, and no stream, of what follows passes it.
-            stripe.sequence.fetch_add(1, Ordering::AcqRel);
-            fence(Ordering::Release);
-        }
-        Self { sequence: &stripe.sequence, _lock: lock }
-    }
-}
-
-impl Drop for WriteGuard<'_> {
-    fn drop(&mut self) {
-        // Nobody else stores to it. What was streamed has been fenced, so this is seen after it.
-        let moved = if planted(Bug::SequenceMovedLate) { 2 } else { 1 };
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence + moved, Ordering::Release);
-    }
-}
 
 /// The sequences of a run of at most `N` blocks at one moment, at which nobody had any of them for writing.
 pub(crate) struct Noted<const N: usize>([u64; N]);
@@ -107,7 +66,7 @@ impl BlockLocks {
     /// Locks of nobody yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { stripes: (0..STRIPES).map(|_| Stripe::default()).collect(), salt: 0 }
+        Self { stripes: (0..STRIPES).map(|_| SequencedLock::default()).collect(), salt: 0 }
     }
 
     /// The same locks for the blocks of another extent, which `salt` tells from others that share
@@ -125,16 +84,16 @@ impl BlockLocks {
     pub fn read(&self, range: BlockRange) -> ReadGuards<'_> {
         if range.count == 1 {
             let mut one = ReadGuards::new();
-            one.push(self.stripe(self.stripe_of(range.first)).lock.read());
+            one.push(self.stripe(self.stripe_of(range.first)).read());
             return one;
         }
-        self.stripes_of([range]).into_iter().map(|stripe| self.stripe(stripe).lock.read()).collect()
+        self.stripes_of([range]).into_iter().map(|stripe| self.stripe(stripe).read()).collect()
     }
 
     /// Locks one block for writing.
     #[inline]
     pub fn write_one(&self, block: LogicalBlock) -> WriteGuard<'_> {
-        WriteGuard::of(self.stripe(self.stripe_of(block)))
+        self.stripe(self.stripe_of(block)).write()
     }
 
     /// Locks blocks that follow each other for writing.
@@ -149,16 +108,13 @@ impl BlockLocks {
 
     /// Locks blocks for writing.
     pub fn write(&self, ranges: impl IntoIterator<Item = BlockRange>) -> WriteGuards<'_> {
-        self.stripes_of(ranges)
-            .into_iter()
-            .map(|stripe| WriteGuard::of(self.stripe(stripe)))
-            .collect()
+        self.stripes_of(ranges).into_iter().map(|stripe| self.stripe(stripe).write()).collect()
     }
 
     /// Locks every block for writing.
     #[must_use]
     pub fn write_all(&self) -> Vec<WriteGuard<'_>> {
-        (0..self.stripes.len()).map(|stripe| WriteGuard::of(self.stripe(stripe))).collect()
+        (0..self.stripes.len()).map(|stripe| self.stripe(stripe).write()).collect()
     }
 
     /// Notes the sequences of blocks, at most `N`. False if a thread has one of them for writing.
@@ -166,11 +122,9 @@ impl BlockLocks {
     pub(crate) fn note<const N: usize>(&self, range: BlockRange, noted: &mut Noted<N>) -> bool {
         debug_assert!(range.count <= N as u64);
         for (block, noted) in (range.first.0..range.end().0).zip(&mut noted.0) {
-            // What is loaded from now on is loaded after this.
-            let sequence = self.sequence(block).load(Ordering::Acquire);
-            if !sequence.is_multiple_of(2) {
+            let Some(sequence) = self.stripe(self.stripe_of(LogicalBlock(block))).note() else {
                 return false;
-            }
+            };
             *noted = sequence;
         }
         true
@@ -180,20 +134,13 @@ impl BlockLocks {
     /// the calling thread has loaded of them since is what was there at one moment.
     #[inline]
     pub(crate) fn are_as_noted<const N: usize>(&self, range: BlockRange, noted: &Noted<N>) -> bool {
-        // The loads before are not to be made after the look.
-        fence(Ordering::Acquire);
         let blocks = range.first.0..range.end().0;
-        let mut pairs = blocks.zip(&noted.0);
-        pairs.all(|(block, &before)| self.sequence(block).load(Ordering::Relaxed) == before)
+        let stripe = |block| self.stripe(self.stripe_of(LogicalBlock(block)));
+        blocks.zip(&noted.0).all(|(block, &before)| stripe(block).is_as_noted(before))
     }
 
     #[inline]
-    fn sequence(&self, block: u64) -> &AtomicU64 {
-        &self.stripe(self.stripe_of(LogicalBlock(block))).sequence
-    }
-
-    #[inline]
-    fn stripe(&self, number: usize) -> &Stripe {
+    fn stripe(&self, number: usize) -> &SequencedLock {
         &self.stripes[number % LINES * LINE_STRIPES + number / LINES]
     }
 

@@ -90,7 +90,12 @@ impl<M: Medium> Extent<M> {
         if self.check_range(range.offset.0, range.len as u64).is_err() {
             return Ok(CopyOutcome::NotForIt);
         }
-        let copied = self.copy_unlocked(range, out, noted);
+        let mut noted_late = || self.locks().note(blocks, noted);
+        let copied = if N == 1 {
+            self.copy_piece_unlocked(range.offset, out, &mut noted_late)
+        } else {
+            self.copy_unlocked(range, out, &mut noted_late)
+        };
         // After the copy: zeroes may stand for what cannot be read.
         if self.medium().has_poison() {
             return Ok(CopyOutcome::NotForIt);
@@ -104,22 +109,41 @@ impl<M: Medium> Extent<M> {
         Ok(if copied? { CopyOutcome::Done } else { CopyOutcome::NotForIt })
     }
 
-    /// Copies what the entries of the blocks lead to. Returns false if one would have to be searched for.
+    /// Copies the bytes from `offset` on as they may be while others write, for a caller who has a sequence of its own
+    /// that moves whenever anybody changes the extent: it notes that before, checks the range, and believes neither
+    /// bytes nor an error if the sequence has moved afterwards. Returns false if this is not for readers without
+    /// locks; `out` may hold anything then.
+    ///
+    /// # Errors
+    /// The map is corrupt, or was being changed.
     #[inline]
-    fn copy_unlocked<const N: usize>(
+    pub fn copy_beside_writers(
+        &self,
+        offset: DeviceOffset,
+        out: &mut [u8],
+    ) -> Result<bool, Corrupt> {
+        let range = ByteRange { offset, len: out.len() };
+        if self.has_checksums() || range.blocks().count > BLOCKS_MAX {
+            return Ok(false);
+        }
+        let copied = self.copy_unlocked(range, out, &mut || true)?;
+        Ok(copied && !self.medium().has_poison())
+    }
+
+    /// Copies what the entries of the blocks lead to. Returns false if one would have to be searched for, or
+    /// `noted_late`, which a planted bug alone asks, says so.
+    #[inline]
+    fn copy_unlocked(
         &self,
         range: ByteRange,
         out: &mut [u8],
-        noted: &mut Noted<N>,
+        noted_late: &mut impl FnMut() -> bool,
     ) -> Result<bool, Corrupt> {
-        if N == 1 {
-            return self.copy_piece_unlocked(range, range.offset, out, noted);
-        }
         let mut done = 0;
         while done < out.len() {
             let at = range.offset.plus(done as u64);
             let len = (BLOCK - at.in_block()).min(out.len() - done);
-            if !self.copy_piece_unlocked(range, at, &mut out[done..done + len], noted)? {
+            if !self.copy_piece_unlocked(at, &mut out[done..done + len], noted_late)? {
                 return Ok(false);
             }
             done += len;
@@ -127,18 +151,17 @@ impl<M: Medium> Extent<M> {
         Ok(true)
     }
 
-    /// The same of the part of `range` in one block, from `at` on.
+    /// The same of bytes in one block, from `at` on.
     #[inline]
-    fn copy_piece_unlocked<const N: usize>(
+    fn copy_piece_unlocked(
         &self,
-        range: ByteRange,
         at: DeviceOffset,
         piece: &mut [u8],
-        noted: &mut Noted<N>,
+        noted_late: &mut impl FnMut() -> bool,
     ) -> Result<bool, Corrupt> {
         let Some(entry_at) = self.known_entry(at.block()) else { return Ok(false) };
         let entry = self.entries().decode(self.medium().peek_word(entry_at), entry_at)?;
-        if planted(Bug::SequenceNotedLate) && !self.locks().note(range.blocks(), noted) {
+        if planted(Bug::SequenceNotedLate) && !noted_late() {
             return Ok(false);
         }
         match entry {

@@ -24,7 +24,7 @@ use crate::plant::Bug;
 pub(crate) const WRITE_PART: usize = 1 << 20;
 
 /// Checks that `words` are of a regular file.
-fn check_regular(words: &InodeWords) -> Result<(), FsError> {
+pub(crate) fn check_regular(words: &InodeWords) -> Result<(), FsError> {
     match words.file_type() {
         FileType::Regular => Ok(()),
         FileType::Directory => Err(FsError::IsDirectory),
@@ -55,13 +55,22 @@ impl<M: Medium> FileSystem<M> {
     /// It is no regular file, or bytes cannot be read.
     pub fn read(&self, inode: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize, FsError> {
         let _lock = self.locks.read(inode);
-        let (file, words) = self.file(inode)?;
-        let left = words.get(Field::Size).saturating_sub(offset);
-        let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        if len > 0 {
-            file.extent.read(DeviceOffset(offset), &mut out[..len])?;
-        }
-        Ok(len)
+        self.file_to_read(inode)?.read(offset, out)
+    }
+
+    /// The regular file `inode`, whose lock the caller holds for reading. The inode is read only if that was not done
+    /// since anybody last had it for writing, or beside media errors.
+    pub(crate) fn file_to_read(&self, inode: InodeNo) -> Result<Arc<FileState<M>>, FsError> {
+        let noted = self.locks.note(inode).filter(|_| !self.medium().has_poison());
+        let known = noted.and_then(|noted| self.files.verified(inode, noted));
+        known.map_or_else(
+            || {
+                let (file, _) = self.file(inode)?;
+                file.note_verified(noted);
+                Ok(file)
+            },
+            Ok,
+        )
     }
 
     /// Writes `data` to a regular file at `offset`, and makes it larger if it ends before. Returns how

@@ -31,6 +31,11 @@ impl Edit {
     pub(crate) fn new(number: InodeNo, at: PoolOffset, words: InodeWords) -> Self {
         Self { number, at, old: words, words }
     }
+
+    /// Leaves the inode as it is, which will be free, and say nothing then.
+    pub(crate) fn leave(&mut self) {
+        self.words = self.old;
+    }
 }
 
 /// The inodes that an operation looks at or changes.
@@ -57,10 +62,19 @@ impl<'t, M: Medium> Edits<'t, M> {
         let place = match place {
             Some(place) => place,
             None => {
-                let found = self.tables.load(reader, number)?;
-                let (at, words) = found.ok_or(FsError::Stale(number))?;
-                self.edits.push(Edit::new(number, at, words));
-                self.edits.len() - 1
+                // Read where it stays: to move its words costs as much as to check them.
+                let place = self.edits.len();
+                self.edits.push(Edit::new(number, PoolOffset(0), InodeWords::EMPTY));
+                let edit = &mut self.edits[place];
+                let found = self.tables.load_into(reader, number, &mut edit.words);
+                match found.map_err(FsError::from).and_then(|at| at.ok_or(FsError::Stale(number))) {
+                    Ok(at) => (edit.at, edit.old) = (at, edit.words),
+                    Err(error) => {
+                        self.edits.pop();
+                        return Err(error);
+                    }
+                }
+                place
             }
         };
         Ok(&mut self.edits[place])

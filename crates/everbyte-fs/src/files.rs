@@ -8,13 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use everbyte_extent::{BlockLocks, Delta, Extent, ExtentSettings, FirstEntries};
+use everbyte_extent::{BlockLocks, Delta, DeviceOffset, Extent, ExtentSettings, FirstEntries};
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{THRESHOLD_LINES_DEFAULT, Volume};
 use hashbrown::HashMap;
 
 use crate::block_map_kind::BlockMapKind;
+use crate::error::FsError;
 use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT};
 use crate::locks::stripe_of;
 use crate::number::InodeNo;
@@ -28,11 +29,40 @@ pub(crate) struct FileState<M: Medium> {
     /// Its bytes.
     pub(crate) extent: Extent<M>,
     opens: AtomicU64,
+    /// The sequence of the inode's lock when the inode was last read and found right, and with it the extent's size; one
+    /// that no reader notes if it was not.
+    verified: AtomicU64,
     /// It was made without a name, and may still get one.
     may_be_named: AtomicBool,
 }
 
+/// A sequence that no reader notes.
+const NEVER: u64 = 1;
+
 impl<M: Medium> FileState<M> {
+    /// Notes that the inode was read and found right, by who holds its lock, whose sequence is `noted`.
+    pub(crate) fn note_verified(&self, noted: Option<u64>) {
+        self.verified.store(noted.unwrap_or(NEVER), Ordering::Release);
+    }
+
+    /// Returns true if the inode was read and found right since anybody last had its lock for writing, whose sequence
+    /// is `noted`.
+    #[inline]
+    pub(crate) fn is_verified_at(&self, noted: u64) -> bool {
+        self.verified.load(Ordering::Acquire) == noted
+    }
+
+    /// Reads bytes from `offset` on, and returns how many there are. The caller holds the inode's lock, and the extent
+    /// has the inode's size.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, FsError> {
+        let left = self.extent.size_bytes().saturating_sub(offset);
+        let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if len > 0 {
+            self.extent.read(DeviceOffset(offset), &mut out[..len])?;
+        }
+        Ok(len)
+    }
+
     /// Returns true if somebody has it open.
     pub(crate) fn is_open(&self) -> bool {
         self.opens.load(Ordering::Acquire) > 0
@@ -108,14 +138,29 @@ impl<M: Medium> Files<M> {
         let volume = Arc::clone(&self.volume);
         let extent = Extent::with_locks(volume, &settings, locks, Some(first));
         let may_be_named = AtomicBool::new(false);
-        let file = Arc::new(FileState { extent, opens: AtomicU64::new(0), may_be_named });
+        let (opens, verified) = (AtomicU64::new(0), AtomicU64::new(NEVER));
+        let file = Arc::new(FileState { extent, opens, verified, may_be_named });
         shard.files.insert(inode, Arc::clone(&file));
         file
     }
 
+    /// The regular file `inode`, if it is known and its inode was read and found right since anybody last had its lock
+    /// for writing, whose sequence is `noted`. The caller holds it.
+    pub(crate) fn verified(&self, inode: InodeNo, noted: u64) -> Option<Arc<FileState<M>>> {
+        let shard = self.shard(inode).lock();
+        shard.files.get(&inode).filter(|file| file.is_verified_at(noted)).map(Arc::clone)
+    }
+
     /// Counts one more who has `inode` open. The caller holds its lock.
-    pub(crate) fn open(&self, inode: InodeNo, at: PoolOffset, size_bytes: u64) {
-        self.get(inode, at, size_bytes).opens.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn open(
+        &self,
+        inode: InodeNo,
+        at: PoolOffset,
+        size_bytes: u64,
+    ) -> Arc<FileState<M>> {
+        let file = self.get(inode, at, size_bytes);
+        file.opens.fetch_add(1, Ordering::AcqRel);
+        file
     }
 
     /// Opens `inode` for whoever made it without a name. Nobody else knows it yet.

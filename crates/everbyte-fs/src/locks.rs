@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use everbyte_extent::{SequencedLock, WriteGuard};
 use everbyte_plant::planted;
 use everbyte_pool::Users;
-use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use everbyte_pool::sync::RwLockReadGuard;
 use smallvec::SmallVec;
 
 use crate::number::InodeNo;
@@ -18,10 +19,10 @@ pub(crate) const STRIPES: usize = 4096;
 
 /// The locks of a file system's inodes.
 #[derive(Clone)]
-pub(crate) struct InodeLocks(Arc<[RwLock<()>]>);
+pub(crate) struct InodeLocks(Arc<[SequencedLock]>);
 
 /// Inodes held for writing.
-pub(crate) type WriteGuards<'l> = SmallVec<[RwLockWriteGuard<'l, ()>; 4]>;
+pub(crate) type WriteGuards<'l> = SmallVec<[WriteGuard<'l>; 4]>;
 
 /// The stripe of an inode: neighbours, which one thread makes after each other, lie apart.
 pub(crate) fn stripe_of(inode: InodeNo) -> usize {
@@ -31,11 +32,23 @@ pub(crate) fn stripe_of(inode: InodeNo) -> usize {
 
 impl InodeLocks {
     pub(crate) fn new() -> Self {
-        Self((0..STRIPES).map(|_| RwLock::new(())).collect())
+        Self((0..STRIPES).map(|_| SequencedLock::default()).collect())
     }
 
     pub(crate) fn read(&self, inode: InodeNo) -> RwLockReadGuard<'_, ()> {
         self.0[stripe_of(inode)].read()
+    }
+
+    /// The sequence of the lock of `inode`, unless somebody has it for writing.
+    #[inline]
+    pub(crate) fn note(&self, inode: InodeNo) -> Option<u64> {
+        self.0[stripe_of(inode)].note()
+    }
+
+    /// Returns true if nobody had the lock of `inode` for writing since its sequence was `noted`.
+    #[inline]
+    pub(crate) fn is_as_noted(&self, inode: InodeNo, noted: u64) -> bool {
+        self.0[stripe_of(inode)].is_as_noted(noted)
     }
 
     pub(crate) fn write(&self, inodes: &[InodeNo]) -> WriteGuards<'_> {

@@ -75,7 +75,8 @@ impl<M: Medium> FileSystem<M> {
         if words.links() == 0 {
             return Err(FsError::NotFound);
         }
-        Ok(Dir::new(self.reader(), number, Field::Root.at(at), self.superblock.directories()))
+        let (root_at, settings) = (Field::Root.at(at), self.superblock.directories());
+        Ok(Dir::new(self.reader(), number, root_at, settings).knowing(&self.bucket_ends))
     }
 
     pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {
@@ -94,12 +95,12 @@ impl<M: Medium> FileSystem<M> {
     ///
     /// # Errors
     /// As [`FileSystem::lookup`], or those of `act`.
-    pub(crate) fn lookup_and(
+    pub(crate) fn lookup_and<R>(
         &self,
         parent: InodeNo,
         name: Name<'_>,
-        act: impl Fn(Dentry) -> Result<Attr, FsError>,
-    ) -> Result<Attr, FsError> {
+        act: impl Fn(Dentry) -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
         let mut before = None;
         loop {
             let found = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;

@@ -89,7 +89,7 @@ impl<M: Medium> FileSystem<M> {
 
     /// The place that a path of names leads to; `None` if `.`, `..` or a symbolic link is on the way, or
     /// the path ends in no name.
-    fn plain_place<'p>(
+    pub(crate) fn plain_place<'p>(
         &self,
         from: InodeNo,
         path: &'p [u8],

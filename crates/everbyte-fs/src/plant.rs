@@ -63,6 +63,8 @@ pub enum Bug {
     DentryKept,
     /// That names are absent is still noted when their directory is removed.
     AbsentNamesOfDirectoryKept,
+    /// Who reads an open file without the lock of its inode does not look again whether anybody had it.
+    OpenFileLooksOnce,
     /// A file loses its blocks although somebody has it open.
     OpenFileFreed,
 }

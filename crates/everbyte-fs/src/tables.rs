@@ -242,17 +242,30 @@ impl<M: Medium> InodeTables<M> {
         reader: Reader<'_, M>,
         inode: InodeNo,
     ) -> Result<Option<(PoolOffset, InodeWords)>, Corrupt> {
+        let mut words = InodeWords::EMPTY;
+        let at = self.load_into(reader, inode, &mut words)?;
+        Ok(at.map(|at| (at, words)))
+    }
+
+    /// The same with the words in `words`, which may hold anything if it fails.
+    ///
+    /// # Errors
+    /// As [`InodeTables::load`].
+    pub(crate) fn load_into(
+        &self,
+        reader: Reader<'_, M>,
+        inode: InodeNo,
+        words: &mut InodeWords,
+    ) -> Result<Option<PoolOffset>, Corrupt> {
         let Some(at) = self.find(reader, inode)? else { return Ok(None) };
-        let words = match self.index.window() {
-            Some(window) => {
-                let place = inode.0 * INODE_BYTES;
-                InodeWords::load_by(reader.medium, at, inode, |words| {
-                    reader.medium.read_in(window, place, words);
-                })
-            }
-            None => InodeWords::load(reader.medium, at, inode),
-        };
-        words.map(|words| Some((at, words)))
+        let medium = reader.medium;
+        match self.index.window() {
+            Some(window) => words.load_by(medium, at, inode, |words| {
+                medium.read_in(window, inode.0 * INODE_BYTES, words);
+            })?,
+            None => words.load_by(medium, at, inode, |words| medium.read(at, words))?,
+        }
+        Ok(Some(at))
     }
 
     /// The place of a table in a window.
@@ -356,8 +369,12 @@ impl<M: Medium> InodeTables<M> {
         is_orphan: bool,
     ) -> Result<(), Corrupt> {
         self.note_change(inode, batch.writer().epoch(), Difference::More);
-        self.plan_bit(batch, inode, TableGeometry::used, true)?;
-        if is_orphan { self.plan_orphan(batch, inode, true) } else { Ok(()) }
+        let table_at = self.hold_table(batch, inode)?;
+        plan_bit(batch, self.geometry.used(table_at, inode), true);
+        if is_orphan {
+            plan_bit(batch, self.geometry.orphan(table_at, inode), true);
+        }
+        Ok(())
     }
 
     /// Plans that `inode` is, or is not any more, in use without a name.
@@ -367,7 +384,9 @@ impl<M: Medium> InodeTables<M> {
         inode: InodeNo,
         is_orphan: bool,
     ) -> Result<(), Corrupt> {
-        self.plan_bit(batch, inode, TableGeometry::orphan, is_orphan)
+        let table_at = self.hold_table(batch, inode)?;
+        plan_bit(batch, self.geometry.orphan(table_at, inode), is_orphan);
+        Ok(())
     }
 
     /// Plans that `inode` is free.
@@ -376,8 +395,10 @@ impl<M: Medium> InodeTables<M> {
         batch: &mut Batch<'t, '_, M>,
         inode: InodeNo,
     ) -> Result<(), Corrupt> {
-        self.plan_bit(batch, inode, TableGeometry::used, false)?;
-        self.plan_bit(batch, inode, TableGeometry::orphan, false)
+        let table_at = self.hold_table(batch, inode)?;
+        plan_bit(batch, self.geometry.used(table_at, inode), false);
+        plan_bit(batch, self.geometry.orphan(table_at, inode), false);
+        Ok(())
     }
 
     /// Notes that `inode` was freed in `epoch`.
@@ -392,23 +413,15 @@ impl<M: Medium> InodeTables<M> {
         shard.waiting.insert(place, (epoch, inode));
     }
 
-    fn plan_bit<'t>(
+    /// The address of the table of `inode`, whose bits nobody else changes until the batch has ended.
+    fn hold_table<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
         inode: InodeNo,
-        bit: impl Fn(TableGeometry, PoolOffset, InodeNo) -> Bit,
-        is_set: bool,
-    ) -> Result<(), Corrupt> {
+    ) -> Result<PoolOffset, Corrupt> {
         batch.hold(self.stripe_of(inode));
         lookups::count();
-        let table_at = self.table_at(reader_of(batch.volume()), self.geometry.table_of(inode))?;
-        let bit = bit(self.geometry, table_at, inode);
-        let old = batch.word(bit.at);
-        let new = if is_set { old | bit.mask } else { old & !bit.mask };
-        if new != old {
-            batch.change_word(bit.at, new);
-        }
-        Ok(())
+        self.table_at(reader_of(batch.volume()), self.geometry.table_of(inode))
     }
 
     /// Finds out which inodes are free, and returns those that are in use without a name.
@@ -499,6 +512,15 @@ pub(crate) enum SlotState {
     Used,
     /// Used without a name.
     Orphan,
+}
+
+/// Plans that a bit is set or not, if that is a change.
+fn plan_bit<M: Medium>(batch: &mut Batch<'_, '_, M>, bit: Bit, is_set: bool) {
+    let old = batch.word(bit.at);
+    let new = if is_set { old | bit.mask } else { old & !bit.mask };
+    if new != old {
+        batch.change_word(bit.at, new);
+    }
 }
 
 /// The place of a table among `places` that tables share.

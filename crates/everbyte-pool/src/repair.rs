@@ -189,26 +189,40 @@ fn saved_state_is_wrong<M: Medium>(
     if let Err(wrong) = load_saved(medium, sb, &mut saved) {
         return Some(wrong);
     }
-    // Maps that cannot be read, or that contradict each other, prove nothing.
-    let owned = free_by_maps(medium, sb, kinds).ok()?;
+    let at = BlockNo(sb.saved_start).offset();
+    let wrong_because = |what: String| Some(Corrupt::new("saved allocator state", at, what));
+    // Maps that cannot be read prove nothing.
+    let owned = match free_by_maps(medium, sb, kinds).ok()? {
+        ByMaps::Free(owned) => owned,
+        // One owner could give it up, and a third one get it, before anybody walks the maps again.
+        ByMaps::TwoOwners(clash) => {
+            return wrong_because(format!("it counts a block once that has two owners: {clash}"));
+        }
+    };
     let wrong = (sb.data_start..sb.size_blocks)
         .map(BlockNo)
         .find(|&block| owned.is_free(block) != saved.is_free(block))?;
-    let what = if owned.is_free(wrong) {
+    wrong_because(if owned.is_free(wrong) {
         format!("it calls {wrong} used, which nobody owns")
     } else {
         format!("it calls {wrong} free, which has an owner")
-    };
-    let at = BlockNo(sb.saved_start).offset();
-    Some(Corrupt::new("saved allocator state", at, what))
+    })
 }
 
-/// Returns the blocks that the maps leave free. The volumes need no recovery.
+/// The sum of what all maps say.
+enum ByMaps {
+    /// The blocks that they leave free.
+    Free(Box<Allocator>),
+    /// Two words name one block.
+    TwoOwners(Corrupt),
+}
+
+/// Returns what the maps say of free blocks. The volumes need no recovery.
 fn free_by_maps<M: Medium>(
     medium: &M,
     sb: &Superblock,
     kinds: &Kinds<M>,
-) -> Result<Allocator, Corrupt> {
+) -> Result<ByMaps, Corrupt> {
     let start = BlockNo(sb.data_start);
     let free = Allocator::new(sb.size_blocks);
     free.add(BlockRun { start, len: sb.size_blocks - sb.data_start })
@@ -228,7 +242,12 @@ fn free_by_maps<M: Medium>(
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
         let cells = Cells::default();
         let mut taker = Taker::new(&free, &cells, descriptor.name());
-        taker.take_all(|claim| kinds.visit(medium, &view, claim))?;
+        if let Err(error) = taker.take_all(|claim| kinds.visit(medium, &view, claim)) {
+            return taker
+                .into_clash()
+                .map(|clash| ByMaps::TwoOwners(clash.into_corrupt()))
+                .ok_or(error);
+        }
     }
-    Ok(free)
+    Ok(ByMaps::Free(Box::new(free)))
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 use everbyte_fs::{
-    Allocation, Attr, FileSystem, FileType, InodeNo, Name, NewInode, RenameMode, SetAttr,
+    Allocation, Attr, FileSystem, FileType, InodeNo, Name, NewInode, OpenFile, RenameMode, SetAttr,
 };
 use everbyte_media::Mapped;
 use parking_lot::Mutex;
@@ -99,7 +99,7 @@ impl Library {
 }
 
 impl Target for Library {
-    type File = InodeNo;
+    type File = OpenFile<Mapped>;
 
     fn unit_bytes(&self) -> usize {
         1
@@ -109,10 +109,8 @@ impl Target for Library {
         self.make(path, FileType::Directory).map(drop)
     }
 
-    fn create(&self, path: &str) -> Result<InodeNo> {
-        let inode = self.make(path, FileType::Regular)?;
-        self.fs.open_inode(inode)?;
-        Ok(inode)
+    fn create(&self, path: &str) -> Result<Self::File> {
+        Ok(self.fs.open_file(self.make(path, FileType::Regular)?)?)
     }
 
     fn make_file(&self, path: &str) -> Result<()> {
@@ -130,9 +128,9 @@ impl Target for Library {
         Ok(())
     }
 
-    fn open(&self, path: &str) -> Result<InodeNo> {
+    fn open(&self, path: &str) -> Result<Self::File> {
         self.note_walk(path)?;
-        Ok(self.fs.open_at(self.fs.root(), path.as_bytes())?.inode)
+        Ok(self.fs.open_file_at(self.fs.root(), path.as_bytes())?)
     }
 
     fn stat(&self, path: &str) -> Result<u64> {
@@ -144,39 +142,39 @@ impl Target for Library {
         Ok(self.fs.unlink(parent, name)?)
     }
 
-    fn read(&self, file: &InodeNo, offset: u64, into: &mut [u8]) -> Result<usize> {
-        Ok(self.fs.read(*file, offset, into)?)
+    fn read(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> Result<usize> {
+        Ok(self.fs.read_file(file, offset, into)?)
     }
 
-    fn write(&self, file: &InodeNo, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<()> {
         match self.bytes {
             Bytes::Stored => {
-                let done = self.fs.write(*file, offset, data)?;
+                let done = self.fs.write(file.inode(), offset, data)?;
                 ensure!(done == data.len(), "{done} of {} bytes were written", data.len());
             }
             Bytes::Reserved => {
                 let range = (offset, data.len() as u64);
-                self.fs.allocate(*file, range, Allocation::Reserve, false)?;
+                self.fs.allocate(file.inode(), range, Allocation::Reserve, false)?;
             }
         }
         Ok(())
     }
 
-    fn append(&self, file: &InodeNo, data: &[u8]) -> Result<()> {
-        self.write(file, self.fs.attr(*file)?.size, data)
+    fn append(&self, file: &Self::File, data: &[u8]) -> Result<()> {
+        self.write(file, self.fs.attr(file.inode())?.size, data)
     }
 
-    fn truncate(&self, file: &InodeNo) -> Result<()> {
-        self.fs.truncate(*file, 0)?;
+    fn truncate(&self, file: &Self::File) -> Result<()> {
+        self.fs.truncate(file.inode(), 0)?;
         Ok(())
     }
 
-    fn fsync(&self, file: &InodeNo) -> Result<()> {
-        Ok(self.fs.sync_inode(*file)?)
+    fn fsync(&self, file: &Self::File) -> Result<()> {
+        Ok(self.fs.sync_inode(file.inode())?)
     }
 
-    fn close(&self, file: InodeNo) -> Result<()> {
-        Ok(self.fs.close_inode(file)?)
+    fn close(&self, file: Self::File) -> Result<()> {
+        Ok(self.fs.close_file(file)?)
     }
 
     fn sync(&self) -> Result<()> {

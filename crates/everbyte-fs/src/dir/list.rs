@@ -77,7 +77,8 @@ impl<M: Medium> Shape<M> for List {
             let Some(head) = head_of(dir, Some(batch), number)? else {
                 return plan_bucket(dir, batch, number, &entry);
             };
-            let bucket = dir.bucket(Some(batch), head)?;
+            let mut bucket = Bucket::unread(head);
+            dir.read_for(batch, &mut bucket)?;
             let room = dir.room_in(batch, &bucket, &entry)?;
             if dir.plan_entry(batch, &bucket, &room, &entry) {
                 return Ok(());

@@ -8,6 +8,7 @@
 //! fence, where nothing durable reads; the words that make them reachable are logged. A place in a list
 //! stays where it is whatever comes and goes.
 
+mod ends;
 mod list;
 mod room;
 mod tree;
@@ -30,6 +31,8 @@ use crate::format::{
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
 use crate::reader::Reader;
+
+pub(crate) use ends::BucketEnds;
 
 use list::List;
 use tree::Tree;
@@ -109,6 +112,8 @@ pub(crate) struct Dir<'m, M: Medium> {
     /// The address of the word that names its top.
     root_at: PoolOffset,
     settings: DirSettings,
+    /// Knowledge of its buckets, of one that may be changed.
+    ends: Option<&'m BucketEnds>,
 }
 
 /// An entry that was found.
@@ -142,7 +147,12 @@ impl<'m, M: Medium> Dir<'m, M> {
         root_at: PoolOffset,
         settings: DirSettings,
     ) -> Self {
-        Self { reader, owner, root_at, settings }
+        Self { reader, owner, root_at, settings, ends: None }
+    }
+
+    /// The same for who may change it, with what is known of the file system's buckets.
+    pub(crate) fn knowing(self, ends: &'m BucketEnds) -> Self {
+        Self { ends: Some(ends), ..self }
     }
 
     /// The entry of this name.
@@ -220,7 +230,8 @@ impl<'m, M: Medium> Dir<'m, M> {
         name: Name<'_>,
         filter: SlotFilter,
     ) -> Result<Option<FoundEntry>, Corrupt> {
-        let bucket = Bucket::load(self.reader.medium, head)?;
+        let mut bucket = Bucket::unread(head);
+        bucket.read(self.reader.medium)?;
         let found = self.entry_among(&head, (0, bucket.words()), filter, name)?;
         if found.is_none() {
             // A slot that is damaged may have been that of the entry.
@@ -240,18 +251,12 @@ impl<'m, M: Medium> Dir<'m, M> {
         BucketHead::load(self.reader.medium, bucket.offset(), of)
     }
 
-    /// The bucket with this head. With a batch, its slots as they will be once that is carried out.
-    fn bucket(
-        &self,
-        batch: Option<&Batch<'_, '_, M>>,
-        head: BucketHead,
-    ) -> Result<Bucket, Corrupt> {
-        let mut bucket = Bucket::load(self.reader.medium, head)?;
-        if let Some(batch) = batch {
-            let (at, words) = bucket.words_mut();
-            batch.put_seen_words(at, words);
-        }
-        Ok(bucket)
+    /// Reads the slots of `bucket` as they will be once `batch` is carried out.
+    fn read_for(&self, batch: &Batch<'_, '_, M>, bucket: &mut Bucket) -> Result<(), Corrupt> {
+        bucket.read(self.reader.medium)?;
+        let (at, words) = bucket.words_mut();
+        batch.put_seen_words(at, words);
+        Ok(())
     }
 
     /// The entry with this name in the slots that are `words` from place `first` on.

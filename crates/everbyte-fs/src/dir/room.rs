@@ -25,6 +25,8 @@ pub(super) struct Room {
     slot: Option<usize>,
     /// The first of enough free units of the heap.
     start: Option<usize>,
+    /// The first unit of the heap beyond those that are in use.
+    end: usize,
     /// Which of the hashes that differ in their lowest bits alone are there.
     same_hashes: [bool; 1 << SAME_HASH_BITS],
 }
@@ -48,13 +50,22 @@ impl<M: Medium> Dir<'_, M> {
     ) -> bool {
         let (Some(index), Some(start)) = (room.slot, room.start) else { return false };
         let place = Place { start, units: entry.units() };
+        self.note_end(bucket.head.at.block(), room.end.max(start + place.units));
         batch.stream(bucket.head.heap_at(place), &entry.encode());
         let slot = Slot::entry(place, entry.hash);
         batch.change_word(bucket.head.slot_at(index), slot.encode());
         true
     }
 
-    /// The room for `entry` in `bucket`, in one pass over its slots.
+    /// Notes the end of a bucket's heap.
+    fn note_end(&self, bucket: BlockNo, end: usize) {
+        if let Some(ends) = self.ends {
+            ends.note(bucket, end);
+        }
+    }
+
+    /// The room for `entry` in `bucket`. Its slots are all checked where the end of its heap is not known, or has come
+    /// too near.
     pub(super) fn room_in(
         &self,
         batch: &Batch<'_, '_, M>,
@@ -62,7 +73,12 @@ impl<M: Medium> Dir<'_, M> {
         entry: &RawEntry,
     ) -> Result<Room, FsError> {
         let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
-        let end = bucket.heap_end(current, completed)?;
+        let units = entry.units();
+        let known = self.ends.and_then(|ends| ends.get(bucket.head.at.block()));
+        let end = match known.filter(|end| end + units <= HEAP_UNITS.end) {
+            Some(end) => end,
+            None => bucket.heap_end(current, completed)?,
+        };
         let slot = bucket.free_slot(first_line(entry.hash) * LINE_SLOTS, current, completed);
         let filter = SlotFilter::new(entry.hash);
         let mut same_hashes = [false; 1 << SAME_HASH_BITS];
@@ -74,12 +90,11 @@ impl<M: Medium> Dir<'_, M> {
             let low = usize::try_from(other % SAME_HASH_MAX).expect("two bits");
             same_hashes[low] |= is_same;
         }
-        let units = entry.units();
         let start = match end + units <= HEAP_UNITS.end {
             true => Some(end),
             false => bucket.hole(units, current, completed),
         };
-        Ok(Room { slot, start, same_hashes })
+        Ok(Room { slot, start, end, same_hashes })
     }
 
     /// Plans a bucket in a block of its own.
@@ -91,6 +106,8 @@ impl<M: Medium> Dir<'_, M> {
     ) -> Result<BlockNo, FsError> {
         let block = batch.take_node().ok_or(FsError::NoSpace)?;
         batch.stream(block.offset(), &Bucket::image(header, entries)[..]);
+        let units: usize = entries.iter().map(RawEntry::units).sum();
+        self.note_end(block, HEAP_UNITS.start + units);
         Ok(block)
     }
 

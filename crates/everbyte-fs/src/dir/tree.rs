@@ -98,7 +98,8 @@ impl<M: Medium> Shape<M> for Tree {
                 batch.change_word(dir.root_at, bucket_word(block));
                 return Ok(());
             };
-            let bucket = dir.bucket(Some(batch), head)?;
+            let mut bucket = Bucket::unread(head);
+            dir.read_for(batch, &mut bucket)?;
             let room = dir.room_in(batch, &bucket, &entry)?;
             entry.hash = hash + room.free_low_bits().ok_or(FsError::NoSpace)?;
             if dir.plan_entry(batch, &bucket, &room, &entry) {

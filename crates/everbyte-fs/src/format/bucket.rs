@@ -390,7 +390,8 @@ impl BucketHead {
         let at = self.slot_at(line * LINE_SLOTS);
         medium.read(at, words.as_mut_bytes());
         check_readable(medium, STRUCTURE, at, 8 * LINE_SLOTS as u64)?;
-        Ok(words.map(u64::from_le))
+        words.iter_mut().for_each(|word| *word = u64::from_le(*word));
+        Ok(words)
     }
 
     /// The slot in `word`, which was read at place `place`.
@@ -459,16 +460,31 @@ impl BucketHead {
 }
 
 impl Bucket {
+    /// The bucket with this head, of which no slot was read.
+    pub(crate) fn unread(head: BucketHead) -> Self {
+        Self { head, slots: [0; SLOTS] }
+    }
+
+    /// Reads the slots where they are: to move them costs as much as to look at them.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn read<M: Medium>(&mut self, medium: &M) -> Result<(), Corrupt> {
+        let at = self.head.slot_at(0);
+        medium.read(at, self.slots.as_mut_bytes());
+        check_readable(medium, STRUCTURE, at, 8 * SLOTS as u64)?;
+        self.slots.iter_mut().for_each(|slot| *slot = u64::from_le(*slot));
+        Ok(())
+    }
+
     /// Reads the slots of the bucket with this head.
     ///
     /// # Errors
     /// They cannot be read.
     pub(crate) fn load<M: Medium>(medium: &M, head: BucketHead) -> Result<Self, Corrupt> {
-        let mut slots = [0_u64; SLOTS];
-        let at = head.slot_at(0);
-        medium.read(at, slots.as_mut_bytes());
-        check_readable(medium, STRUCTURE, at, 8 * SLOTS as u64)?;
-        Ok(Self { head, slots: slots.map(u64::from_le) })
+        let mut bucket = Self::unread(head);
+        bucket.read(medium)?;
+        Ok(bucket)
     }
 
     /// The words of the slots to be replaced, and the address of the first.

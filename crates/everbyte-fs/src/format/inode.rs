@@ -81,6 +81,9 @@ pub(crate) enum Difference {
 }
 
 impl InodeWords {
+    /// The words of no inode.
+    pub(crate) const EMPTY: Self = Self([0; WORDS]);
+
     /// An inode with a number and generation, and nothing else.
     pub(crate) fn new(number: InodeNo, generation: u64) -> Self {
         let mut words = Self([0; WORDS]);
@@ -98,20 +101,23 @@ impl InodeWords {
         at: PoolOffset,
         number: InodeNo,
     ) -> Result<Self, Corrupt> {
-        Self::load_by(medium, at, number, |words| medium.read(at, words))
+        let mut words = Self::EMPTY;
+        words.load_by(medium, at, number, |words| medium.read(at, words))?;
+        Ok(words)
     }
 
-    /// The same of an inode that `read` reads.
+    /// The same of an inode that `read` reads, into `self`, which may hold anything if it fails.
     ///
     /// # Errors
     /// As [`InodeWords::load`].
     pub(crate) fn load_by<M: Medium>(
+        &mut self,
         medium: &M,
         at: PoolOffset,
         number: InodeNo,
         read: impl FnOnce(&mut [u8]),
-    ) -> Result<Self, Corrupt> {
-        let mut words = Self([0; WORDS]);
+    ) -> Result<(), Corrupt> {
+        let words = self;
         read(words.0.as_mut_bytes());
         check_readable(medium, "inode", at, INODE_AREA_AT)?;
         for word in &mut words.0 {
@@ -133,7 +139,7 @@ impl InodeWords {
         if FileType::from_mode(words.mode()).is_none() {
             return wrong(format!("its mode {:o} names no type", words.mode()));
         }
-        Ok(words)
+        Ok(())
     }
 
     /// The words in the first half of an inode's bytes.

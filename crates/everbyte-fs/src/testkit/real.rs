@@ -13,7 +13,7 @@ use super::operations::{
 };
 use crate::{
     Allocation, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode,
-    PinLimits, RenameMode, SetAttr, SetAttribute, View, ViewError, kinds,
+    OpenFile, PinLimits, RenameMode, SetAttr, SetAttribute, View, ViewError, kinds,
 };
 
 /// A file system, and what is open in it.
@@ -21,6 +21,7 @@ pub struct Real<M: Medium> {
     /// The file system.
     pub fs: Arc<FileSystem<M>>,
     hands: [Option<InodeNo>; 4],
+    opened: Option<OpenFile<M>>,
     views: [Option<Viewed<M>>; 4],
 }
 
@@ -68,7 +69,7 @@ impl<M: Medium> Real<M> {
     /// Another one who uses `fs`, with hands of its own.
     pub fn sharing(fs: Arc<FileSystem<M>>) -> Self {
         fs.volume().set_pin_limits(LIMITS);
-        Self { fs, hands: [None; 4], views: Default::default() }
+        Self { fs, hands: [None; 4], opened: None, views: Default::default() }
     }
 
     fn find(&self, path: &[&str]) -> Result<InodeNo, FsError> {
@@ -274,6 +275,22 @@ impl<M: Medium> Real<M> {
         let mut bytes = vec![0; 1 << 20];
         let len = self.fs.read(inode, 0, &mut bytes)?;
         bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    /// The bytes of a file that is opened the first time, and stays open.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn bytes_of_opened(&mut self, path: &[&'static str]) -> Result<Vec<u8>, FsError> {
+        let file = match self.opened.take() {
+            Some(file) => file,
+            None => self.fs.open_file(self.find(path)?)?,
+        };
+        let mut bytes = vec![0; 1 << 20];
+        let read = self.fs.read_file(&file, 0, &mut bytes);
+        self.opened = Some(file);
+        bytes.truncate(read?);
         Ok(bytes)
     }
 

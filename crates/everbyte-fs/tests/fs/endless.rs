@@ -286,6 +286,72 @@ fn a_block_that_two_files_give_up_together_ends_all_writing() {
     assert!(fs.lookup(find(fs, "d"), name("kept")).is_ok());
 }
 
+/// Closes a file system with its pool, and returns the image.
+fn closed(real: Real<SimMedium>, medium: &SimMedium) -> SimMedium {
+    let pool = Arc::clone(real.fs.pool());
+    drop(real);
+    pool.close().unwrap();
+    SimMedium::from_image(medium.image())
+}
+
+fn begins_with<const N: usize>(fs: &Fs, file: &str) -> [u8; N] {
+    let mut bytes = [0; N];
+    assert_eq!(fs.read(find(fs, file), 0, &mut bytes).unwrap(), N);
+    bytes
+}
+
+/// Repairs what two files or more have, and sees none of them give it up.
+fn repaired_and_kept(image: SimMedium, files: &[&str]) {
+    let medium = Arc::new(image);
+    let mended = everbyte_pool::repair(&*medium, &everbyte_fs::kinds()).unwrap();
+    assert!(mended.join("; ").contains("belong to someone else already"), "{mended:?}");
+    let again = everbyte_pool::repair(&*medium, &everbyte_fs::kinds()).unwrap();
+    assert_eq!(again, Vec::<String>::new());
+    let real = Real::open(&medium).unwrap();
+    let fs = &real.fs;
+    let bytes: [u8; 1000] = begins_with(fs, files[0]);
+    for file in files {
+        assert_eq!(fs.unlink(fs.root(), name(file)).unwrap_err().errno(), 30, "{file}");
+        assert_eq!(fs.truncate(find(fs, file), 0).unwrap_err().errno(), 30, "{file}");
+        assert_eq!(begins_with(fs, file), bytes, "{file}");
+    }
+}
+
+#[test]
+fn a_block_that_three_files_have_is_given_up_by_none_once_the_pool_was_repaired() {
+    let image = image(options(), |fs| {
+        for (file, bytes) in [("first", 1000), ("second", 2000), ("third", 3000)] {
+            let inode = create(fs, fs.root(), file);
+            fs.write(inode, 0, &vec![5; bytes]).unwrap();
+        }
+        fs.sync().unwrap();
+    });
+    let [first, others @ ..] = [1000, 2000, 3000].map(|bytes| word_of_file(&image, bytes).plus(16));
+    for other in others {
+        image.store_word(other, image.load_word(first));
+    }
+    repaired_and_kept(image, &["first", "second", "third"]);
+}
+
+/// One of two files that have a block gives it up, a third one gets it, and then the pool is repaired.
+#[test]
+fn a_block_that_a_third_file_has_got_is_not_freed_under_it_once_the_pool_was_repaired() {
+    let medium = Arc::new(shared_block());
+    let real = Real::open(&medium).unwrap();
+    let fs = &real.fs;
+    fs.unlink(fs.root(), name("first")).unwrap();
+    fs.sync().unwrap();
+    let third = create(fs, fs.root(), "third");
+    let shared = |fs: &Fs| begins_with::<1000>(fs, "second") == [9; 1000];
+    let mut bytes = 0;
+    while !shared(fs) {
+        fs.write(third, bytes, &[9; 4096]).unwrap();
+        bytes += 4096;
+    }
+    fs.sync().unwrap();
+    repaired_and_kept(closed(real, &medium), &["third", "second"]);
+}
+
 #[test]
 fn a_damaged_orphan_stays_and_keeps_nobody_from_opening_the_file_system() {
     let image = image(options(), |fs| {

@@ -6,6 +6,8 @@
 //! that a durable record was lost. A valid header found there whose commit began after the missing
 //! one proves that the missing one had been fenced, so something destroyed it.
 
+use std::mem::offset_of;
+
 use everbyte_media::{BlockNo, LINE, LINE_U64, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
 use zerocopy::FromBytes;
@@ -87,6 +89,13 @@ impl<M: Medium> Half<'_, M> {
     /// The header at `position`, if it is one of this half.
     fn header(&self, position: u64) -> Option<RecordHeader> {
         if position + LINE_U64 > self.geometry.half_bytes {
+            return None;
+        }
+        // Nearly every line of a log is none of this half's headers, which two of its words tell.
+        let word = |at: usize| self.medium.load_word(self.start.plus(position + at as u64));
+        if word(offset_of!(RecordHeader, log_key)) != self.geometry.log_key
+            || word(offset_of!(RecordHeader, epoch)) != self.epoch && !planted(Bug::EpochNotChecked)
+        {
             return None;
         }
         let mut line = [0; LINE];

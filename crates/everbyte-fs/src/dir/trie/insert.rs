@@ -24,12 +24,14 @@ impl<M: Medium> Dir<'_, M> {
         let hash = entry.hash;
         // Each round halves what is in the way, down to a bucket for one hash.
         for _ in 0..=HASH_BITS {
-            let Some((way, bucket)) = self.bucket_of(Some(batch), hash)? else {
+            let Some((way, head)) = self.head_of(Some(batch), hash)? else {
                 let header = self.first_header();
                 let block = self.plan_bucket(batch, header, std::slice::from_ref(&entry))?;
                 batch.change_word(self.root_at, bucket_word(block));
                 return Ok(());
             };
+            let mut bucket = Bucket::unread(head);
+            self.read_for(batch, &mut bucket)?;
             let room = self.room_in(batch, &bucket, &entry)?;
             entry.hash = hash + room.free_low_bits().ok_or(FsError::NoSpace)?;
             if self.plan_entry(batch, &bucket, &room, &entry) {

@@ -44,7 +44,8 @@ impl<M: Medium> Shape<M> for Trie {
     ) -> Result<(Vec<ListedEntry>, Option<u64>), Corrupt> {
         let mut from = Some(from);
         while let Some(hash) = from.filter(|hash| hash >> HASH_BITS == 0) {
-            let Some((_, bucket)) = dir.bucket_of(None, hash)? else { break };
+            let Some((_, head)) = dir.head_of(None, hash)? else { break };
+            let bucket = Bucket::load(dir.reader.medium, head)?;
             let entries = dir.listed(&bucket, hash)?;
             from = beyond(&bucket);
             if !entries.is_empty() {

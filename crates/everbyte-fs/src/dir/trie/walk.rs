@@ -5,7 +5,7 @@ use everbyte_pool::{Batch, Corrupt};
 
 use super::super::{BLOCK_WORDS, Dir, OnBlock};
 use super::NODE_BITS;
-use crate::format::{Bucket, BucketHead, HASH_BITS};
+use crate::format::{BucketHead, HASH_BITS};
 
 /// The way to a bucket.
 #[derive(Clone, Copy, Debug)]
@@ -44,19 +44,8 @@ impl<M: Medium> Dir<'_, M> {
         }
     }
 
-    /// The bucket for `hash` with all its slots, and the way to it; `None` if the directory has no bucket
-    /// yet. With a batch, as they will be once that is carried out.
-    pub(super) fn bucket_of(
-        &self,
-        batch: Option<&Batch<'_, '_, M>>,
-        hash: u64,
-    ) -> Result<Option<(Way, Bucket)>, Corrupt> {
-        let Some((way, head)) = self.head_of(batch, hash)? else { return Ok(None) };
-        let bucket = self.bucket(batch, head)?;
-        Ok(Some((way, bucket)))
-    }
-
-    /// The same of the bucket's head alone, which never changes.
+    /// The head of the bucket for `hash`, which never changes, and the way to it; `None` if the directory has no bucket
+    /// yet. With a batch, as it will be once that is carried out.
     pub(super) fn head_of(
         &self,
         batch: Option<&Batch<'_, '_, M>>,

@@ -192,6 +192,7 @@ fn take_step(real: &mut Real<SimMedium>, step: &Step) -> Result<Result<Vec<u8>, 
         let answer = match step {
             Step::Make(op) => real.make(op).map(|()| Vec::new()),
             Step::Look(path) => real.bytes(path).map_err(|error| error.errno()),
+            Step::LookAtOpened(path) => real.bytes_of_opened(path).map_err(|error| error.errno()),
             Step::View(path) => {
                 let taken = real.make(&Op::View(path.clone(), 0));
                 taken.map(|()| real.viewed(0).expect("it was taken").to_vec())

@@ -23,6 +23,8 @@ pub(crate) enum Step {
     },
     /// Reads a file.
     Look(Path),
+    /// Reads a file that stays open, the same each time.
+    LookAtOpened(Path),
     /// Takes a view of a file.
     View(Path),
     /// Looks whether the view is of the same bytes still.
@@ -62,7 +64,9 @@ impl Request<'_> {
     fn agrees(&self, model: &mut Model) -> bool {
         let answer = match self.step {
             Step::Make(op) => model.make(op).map(|()| Vec::new()),
-            Step::Look(path) | Step::View(path) => model.bytes(path).map(|bytes| bytes.clone()),
+            Step::Look(path) | Step::LookAtOpened(path) | Step::View(path) => {
+                model.bytes(path).map(|bytes| bytes.clone())
+            }
             Step::List { .. } | Step::LookAtView => return true,
         };
         let is_rename = matches!(self.step, Step::Make(Op::Rename(..)));
@@ -104,7 +108,8 @@ impl Request<'_> {
             Step::Make(op) => {
                 !matches!(op, Op::Sync | Op::SyncFile(_) | Op::Open(..) | Op::Close(_))
             }
-            Step::List { .. } | Step::Look(_) | Step::View(_) | Step::LookAtView => false,
+            Step::List { .. } | Step::Look(_) | Step::LookAtOpened(_) => false,
+            Step::View(_) | Step::LookAtView => false,
         }
     }
 

@@ -282,9 +282,31 @@ fn a_view_has_its_bytes_beside_everyone_who_writes_cuts_removes_and_reuses() {
     ));
 }
 
+/// A file that one thread has open and reads while another one writes to it and cuts it off.
+fn opened_and_changed() -> Workload {
+    let look = || Step::LookAtOpened(vec!["a"]);
+    pair(
+        "open file, write and cut",
+        vec![look(), look(), look(), look()],
+        vec![write(&["a"], 4000, 3000, 3), truncate(&["a"], 100)],
+    )
+}
+
+#[test]
+fn an_open_file_is_read_as_in_some_order_beside_who_changes_it() {
+    passes(&opened_and_changed().at_every_place_at_night());
+    let look = || Step::LookAtOpened(vec!["a"]);
+    passes(&pair(
+        "open file, cut and reuse",
+        vec![look(), look(), look()],
+        vec![truncate(&["a"], 0), make(Op::Sync), write(&["large"], 0, 9000, 3)],
+    ));
+}
+
 #[test]
 fn planted_bugs_of_locks_and_pins_are_caught() {
     let cases = [
+        (opened_and_changed(), Mistake::Fs(Bug::OpenFileLooksOnce), "no order"),
         (leaves_and_goes(), Mistake::Fs(Bug::LocksInOrderOfCall), "deadlock"),
         (made_anew(), Mistake::Fs(Bug::RenameOfOldName), "no order"),
         (new_table_used(), Mistake::Fs(Bug::TableCountedLate), "which is no file"),

@@ -1,0 +1,73 @@
+//! A lock with a sequence, so that who only reads can do without the lock.
+//!
+//! The sequence is odd while a thread has the lock for writing, and moves on twice in that time: by
+//! a locked instruction before the thread changes anything, and before the lock is given back. Who reads
+//! without the lock looks at it before and after (Lameter, "Effective Synchronization on Linux/NUMA Systems",
+//! 2005; Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012).
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use everbyte_plant::planted;
+use everbyte_pool::plant::Bug;
+use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A lock, and how often what it guards was changed.
+#[derive(Default)]
+#[repr(align(16))]
+pub struct SequencedLock {
+    lock: RwLock<()>,
+    sequence: AtomicU64,
+}
+
+/// A lock held for writing.
+#[must_use]
+pub struct WriteGuard<'a> {
+    sequence: &'a AtomicU64,
+    /// Given back after the sequence has moved.
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl SequencedLock {
+    /// Takes it for reading.
+    pub fn read(&self) -> RwLockReadGuard<'_, ()> {
+        self.lock.read()
+    }
+
+    /// Takes it for writing, after which nothing that was noted counts any more.
+    pub fn write(&self) -> WriteGuard<'_> {
+        let lock = self.lock.write();
+        if !planted(Bug::SequenceMovedLate) {
+            // A locked instruction: no store, and no stream, of what follows passes it.
+            self.sequence.fetch_add(1, Ordering::AcqRel);
+            fence(Ordering::Release);
+        }
+        WriteGuard { sequence: &self.sequence, _lock: lock }
+    }
+
+    /// The sequence, unless a thread has the lock for writing. What is loaded from now on is loaded after this.
+    #[inline]
+    #[must_use]
+    pub fn note(&self) -> Option<u64> {
+        let sequence = self.sequence.load(Ordering::Acquire);
+        sequence.is_multiple_of(2).then_some(sequence)
+    }
+
+    /// Returns true if nobody had the lock for writing since its sequence was `noted`: what the calling thread has
+    /// loaded since of what it guards is what was there at one moment.
+    #[inline]
+    #[must_use]
+    pub fn is_as_noted(&self, noted: u64) -> bool {
+        // The loads before are not to be made after the look.
+        fence(Ordering::Acquire);
+        self.sequence.load(Ordering::Relaxed) == noted
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        // Nobody else stores to it. What was streamed has been fenced, so this is seen after it.
+        let moved = if planted(Bug::SequenceMovedLate) { 2 } else { 1 };
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence + moved, Ordering::Release);
+    }
+}
