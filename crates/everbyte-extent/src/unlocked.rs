@@ -24,7 +24,9 @@ const ATTEMPTS: u32 = 3;
 
 /// Blocks of the longest read that goes without locks. Of a longer one a writer of any of its stripes would
 /// come by too often, and to copy twice takes longer than its locks.
-const BLOCKS_MAX: u64 = 16;
+const BLOCKS_MAX: usize = 16;
+/// The same as a count of blocks.
+const BLOCKS_COUNT_MAX: u64 = BLOCKS_MAX as u64;
 
 /// Outcome of an attempt.
 enum CopyOutcome {
@@ -51,7 +53,7 @@ impl<M: Medium> Extent<M> {
         match blocks.count {
             // Most reads. That it is one is known when this is compiled, so that nothing loops.
             1 => self.read_noting::<1>(BlockRange { count: 1, ..blocks }, range, out),
-            2..=BLOCKS_MAX => self.read_noting::<{ BLOCKS_MAX as usize }>(blocks, range, out),
+            2..=BLOCKS_COUNT_MAX => self.read_noting::<BLOCKS_MAX>(blocks, range, out),
             _ => Ok(false),
         }
     }
@@ -123,7 +125,7 @@ impl<M: Medium> Extent<M> {
         out: &mut [u8],
     ) -> Result<bool, Corrupt> {
         let range = ByteRange { offset, len: out.len() };
-        if self.has_checksums() || range.blocks().count > BLOCKS_MAX {
+        if self.has_checksums() || range.blocks().count > BLOCKS_COUNT_MAX {
             return Ok(false);
         }
         let copied = self.copy_unlocked(range, out, &mut || true)?;
