@@ -734,16 +734,16 @@ mod tests {
         for cpu in every_cpu() {
             for lines in [1, 3, 4, 9, 64] {
                 let (from, to) = (source.0.as_ptr(), page.0.as_mut_ptr());
-                let mut are_in_use = [true; 3];
                 // SAFETY: the ranges are `source` and `page`, which nothing else refers to.
-                unsafe {
-                    (cpu.copy_lines)(to, from, lines);
-                    are_in_use[0] = has_upper_halves_in_use();
-                    (cpu.copy_shared)(to, from, lines);
-                    are_in_use[1] = has_upper_halves_in_use();
-                    let _differ = (cpu.diff_lines)(to, from, lines);
-                    are_in_use[2] = has_upper_halves_in_use();
-                }
+                unsafe { (cpu.copy_lines)(to, from, lines) }
+                let after_streams = has_upper_halves_in_use();
+                // SAFETY: as above.
+                unsafe { (cpu.copy_shared)(to, from, lines) }
+                let after_copies = has_upper_halves_in_use();
+                // SAFETY: as above.
+                let differ = unsafe { (cpu.diff_lines)(to, from, lines) };
+                let are_in_use = [after_streams, after_copies, has_upper_halves_in_use()];
+                assert_eq!(differ, 0, "they were copied");
                 assert_eq!(are_in_use, [false; 3], "{}, {lines} lines", cpu.vector_name);
             }
         }
