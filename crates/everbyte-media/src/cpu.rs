@@ -705,7 +705,7 @@ mod tests {
         }
     }
 
-    /// Whether the processor says that the upper halves of some vector registers are in use.
+    /// Asks the processor whether the upper halves of some vector registers are in use.
     fn has_upper_halves_in_use() -> bool {
         const AVX_STATE: u64 = 1 << 2;
         let in_use: u64;
