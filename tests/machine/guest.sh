@@ -221,6 +221,8 @@ try_file_system() {
 
 # Uses more memory than there is, and finds all of it again; with PASSES=0 until the machine is killed.
 swap_over_nbd() {
+    # Where a task is that waits too long goes to the console, not only that it waits.
+    busybox dmesg -n 7
     network
     load nbd
     attach_nbd -swap

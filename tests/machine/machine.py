@@ -41,7 +41,7 @@ KERNEL_PARTS = ["./boot/vmlinuz-*", "./lib/modules/*/modules.*"] + [
 FIRST_MODULES = ["9p", "9pnet_virtio"]
 GUEST_MEMORY = "768M"
 GUEST_PORT = 10809
-TAIL_LINES = 25
+TAIL_LINES = 150
 DOWNLOAD_S = 300
 TOOL_S = 120
 LIFE_S = 300
@@ -199,6 +199,9 @@ class Machine:
         self.kills = 0
         self.watchdog = None
         self.killed = False
+        # Says what the host sees of a guest that is late, before it is ended.
+        self.look_when_late = None
+        self.seen_when_late = ""
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -226,9 +229,15 @@ class Machine:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.killed, self.life_s = False, life_s
-        self.watchdog = threading.Timer(life_s, self.process.kill)
+        self.watchdog = threading.Timer(life_s, self.give_up)
         self.watchdog.daemon = True
         self.watchdog.start()
+
+    def give_up(self):
+        """Ends a guest that is late, after a look at what it waits for."""
+        if self.look_when_late is not None:
+            self.seen_when_late = self.look_when_late()
+        self.process.kill()
 
     def command(self, devices, memory):
         words = f"console=ttyS0 loglevel=5 panic=-1 everbyte.script={HERE}/guest.sh"
@@ -273,7 +282,7 @@ class Machine:
     def failed(self, what):
         """What to raise when the guest does what it should not."""
         late = "" if self.watchdog.is_alive() else f" within {self.life_s} s"
-        return Failed(f"the guest failed: {what}{late}\n{self.last_words()}")
+        return Failed(f"the guest failed: {what}{late}\n{self.seen_when_late}{self.last_words()}")
 
     def kill(self):
         """Ends the machine as a power cut would: nothing in it runs any more."""

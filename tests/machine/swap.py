@@ -22,7 +22,7 @@ import time
 sys.dont_write_bytecode = True
 
 from host_server import Server
-from machine import Failed, Machine, end_cleanly, find_everbyte, free_port, need, run, scratch_folder
+from machine import Failed, Machine, end_cleanly, find_everbyte, free_port, need, run, scratch_folder, tail
 
 GUEST_MIB = 256
 FREE_S = 20
@@ -31,6 +31,8 @@ READY_S = 20
 SWAPPING_S = (0.5, 5.0)
 # Each page goes out and comes back by emulation alone.
 LIFE_S = 900
+# Of a connection, in /proc/net/tcp.
+ESTABLISHED = "01"
 
 
 def swap_status(server):
@@ -69,6 +71,20 @@ def fill(machine, port, options):
     if min(out, back) < missing:
         raise Failed(f"{out} pages went out and {back} came in, not {missing} of each")
     return out, back, milliseconds
+
+
+def connections(port):
+    """A line of each connection of a server: the bytes sent that the guest has not taken, and those come that
+    the server has not read."""
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    at = f":{int(port):04X}"
+    lines = ""
+    for row in rows:
+        if row[1].endswith(at) and row[3] == ESTABLISHED:
+            sent, come = (int(queue, 16) for queue in row[4].split(":"))
+            lines += f"the server's connection: {sent} bytes not taken, {come} not read\n"
+    return lines
 
 
 class Rival:
@@ -155,6 +171,7 @@ def main():
         server.create("more", "--kind", "swap", "--size", f"{options.memory_mib + 64}M")
         server.create("disk", "--size", f"{DISK_MIB}M")
         port = server.start()
+        machine.look_when_late = lambda: connections(port) + tail(server.log)
         disk, bytes_before = f"nbd://127.0.0.1:{port}/disk", random.randbytes(DISK_MIB << 20)
         run("nbdcopy", "--", "-", disk, input=bytes_before)
         out, back, _ = fill(machine, port, options)

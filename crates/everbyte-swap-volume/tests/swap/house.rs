@@ -20,6 +20,13 @@ pub(crate) fn nobody_forks() -> MutexGuard<'static, ()> {
     NOBODY_FORKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Ends what has locks in this process, so that nobody has them afterwards.
+pub(crate) fn end<T>(held: T) {
+    // Whoever was started meanwhile executes its program by now, and has no copies any more.
+    let _no_copies = nobody_forks();
+    drop(held);
+}
+
 /// A pool in a file, with a swap volume.
 pub(crate) struct House {
     pub(crate) file: tempfile::NamedTempFile,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use everbyte_swap_volume::{
     Lease, Lender, RUN_BYTES, ScratchDevice, SwapError, SwapOptions, SwapVolume, kinds,
 };
 
-use crate::house::{House, POOL_BYTES, RUNS, nobody_forks, runs_of};
+use crate::house::{House, POOL_BYTES, RUNS, end, nobody_forks, runs_of};
 
 /// A process that has a lease, and nothing else to do.
 struct Program {
@@ -27,7 +28,11 @@ impl Program {
     fn with(lease: Lease) -> Self {
         let Lease { file, ranges } = lease;
         let _only_this = nobody_forks();
-        let child = Command::new("sleep").arg("600").stdin(Stdio::from(file)).spawn().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo; exec sleep 600"]).stdin(file).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // `spawn` returns before the kernel has closed the child's copies of other descriptors.
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         Self { child, bytes: ranges }
     }
 
@@ -63,7 +68,7 @@ fn runs_are_aligned_lent_once_and_free_again_when_their_program_is_killed() {
     second.kill();
     let again = lender.lend(2, 50).unwrap();
     assert_eq!(runs_of(&again.ranges), two);
-    drop((rest, again));
+    end((rest, again));
     assert_eq!(lender.status().unwrap().lent, 1);
 }
 
@@ -79,13 +84,13 @@ fn a_mapping_keeps_a_lease_whose_descriptor_is_closed_and_takes_more() {
     assert_eq!(medium.len(), 3 * RUN_BYTES);
     let too_much = std::slice::from_ref(&(0..4 << 30));
     assert!(medium.append(&second.file, too_much).is_err(), "so much was not reserved");
-    drop((first, second));
+    end((first, second));
     assert_eq!(lender.status().unwrap().lent, 3);
     medium.store(PoolOffset(RUN_BYTES - 2), &[1, 2, 3, 4]);
     let mut found = [0; 4];
     medium.read(PoolOffset(RUN_BYTES - 2), &mut found);
     assert_eq!(found, [1, 2, 3, 4], "runs follow each other");
-    drop(medium);
+    end(medium);
     assert_eq!(lender.status().unwrap().lent, 0);
 }
 
@@ -95,7 +100,7 @@ fn lends_twice_after_a_restart() -> bool {
     let house = House::new(false);
     let lender = house.lender();
     let programs = [1, 2].map(|pid| Program::with(lender.lend(1, pid).unwrap()));
-    drop(lender);
+    end(lender);
     let lender = house.lender();
     let rest = lender.lend(RUNS, 3).unwrap();
     let taken: BTreeSet<u64> = programs.iter().flat_map(|p| runs_of(&p.bytes)).collect();
@@ -123,7 +128,9 @@ fn a_run_that_was_not_asked_for_is_still_not_lent_twice() {
 /// Has a program that kept the second halves of its runs only, and shrinks the volume.
 fn shrinks_under_a_program_with_halves() -> bool {
     let house = House::new(false);
-    let runs = house.lender().volume().runs();
+    let lender = house.lender();
+    let runs = lender.volume().runs();
+    end(lender);
     let file = File::options().read(true).write(true).open(house.file.path()).unwrap();
     for run in runs {
         let start = run.0 * 4096;
@@ -152,7 +159,9 @@ fn a_volume_shrinks_by_what_is_free_and_tells_who_has_the_rest() {
     let kept: BTreeSet<u64> = lender.volume().runs().iter().map(|run| run.0 * 4096).collect();
     assert_eq!(kept, runs_of(&lease.bytes), "those that are lent stay");
     lender.resize(3 * RUN_BYTES).unwrap();
-    assert_eq!(runs_of(&lender.lend(5, 1).unwrap().ranges).len(), 1, "the new one");
+    let fresh = lender.lend(5, 1).unwrap();
+    assert_eq!(runs_of(&fresh.ranges).len(), 1, "the new one");
+    end(fresh);
     assert!(matches!(lender.close(), Err(SwapError::Lent { lent: 2, .. })));
     lease.kill();
     lender.close().unwrap();
@@ -163,14 +172,18 @@ fn a_volume_shrinks_by_what_is_free_and_tells_who_has_the_rest() {
 #[test]
 fn a_pool_is_neither_overwritten_nor_repaired_while_programs_have_memory_of_it() {
     let house = House::new(false);
-    let program = Program::with(house.lender().lend(1, 1).unwrap());
+    let lender = house.lender();
+    let program = Program::with(lender.lend(1, 1).unwrap());
+    end(lender);
     let path = house.file.path();
     let over =
         CreateOptions { len_bytes: Some(POOL_BYTES), force: true, ..CreateOptions::default() };
     let refused = file::create(path, &over).expect_err("a program has memory of it");
     assert!(matches!(refused, FileError::Lent { .. }), "{refused}");
     assert!(matches!(file::repair(path, false, kinds), Err(FileError::Lent { .. })));
-    assert!(house.pool().check().unwrap().is_clean());
+    let pool = house.pool();
+    assert!(pool.check().unwrap().is_clean());
+    end(pool);
     program.kill();
     assert!(file::repair(path, false, kinds).unwrap().mended.is_empty());
     file::create(path, &over).unwrap();
@@ -184,7 +197,7 @@ fn sees_what_another_left(wipes: bool) -> bool {
     let secret = |file: &File, at: u64| file.write_all_at(b"secret", at).unwrap();
     let lease = lender.lend(RUNS, 1).unwrap();
     lease.ranges.iter().for_each(|bytes| secret(&lease.file, bytes.end - 4096));
-    drop(lease);
+    end(lease);
     let lease = lender.lend(RUNS, 2).unwrap();
     lease.ranges.iter().any(|bytes| {
         let mut found = [0; 6];
@@ -237,7 +250,7 @@ fn a_scratch_device_shows_nothing_of_what_was_there_before() {
     let mut found = vec![1; 8192];
     let program = lender.lend(1, 5).unwrap();
     assert!(matches!(lender.scratch(), Err(SwapError::Lent { lent: 1, .. })));
-    drop(program);
+    end(program);
     for _ in 0..2 {
         let device = lender.scratch().unwrap();
         assert_eq!(device.geometry().size_bytes, RUNS * RUN_BYTES);
@@ -250,5 +263,6 @@ fn a_scratch_device_shows_nothing_of_what_was_there_before() {
         device.write(RUN_BYTES - 100, &[7; 200], Fua::No).unwrap();
         device.read(RUN_BYTES - 4096, &mut found).unwrap();
         assert_eq!(found.iter().filter(|&&byte| byte == 7).count(), 200);
+        end(device);
     }
 }
