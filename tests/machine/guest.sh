@@ -223,6 +223,9 @@ try_file_system() {
 swap_over_nbd() {
     # Where a task is that waits too long goes to the console, not only that it waits.
     busybox dmesg -n 7
+    # As docs/swap.md tells whoever swaps over a network: without it the guest's network card finds no memory
+    # for what it receives, and so never hears that pages have gone out.
+    echo 16384 >/proc/sys/vm/min_free_kbytes
     network
     load nbd
     attach_nbd -swap
