@@ -154,6 +154,10 @@ fn what_is_no_pool_is_called_so_and_said_once() {
     assert_eq!(passwd.err.matches("/etc/passwd").count(), 1, "{passwd:?}");
     passwd.failed(1, &["is no pool"]);
     place.run("pool info FOLDER").failed(1, &["is no pool"]);
+    // An error with a cause, whose words it contains.
+    fs::write(&place.pool, [7; 8192]).unwrap();
+    let garbage = place.run("pool info POOL");
+    assert_eq!(garbage.err.matches("this is no pool").count(), 1, "{garbage:?}");
 }
 
 #[test]
