@@ -1,4 +1,4 @@
-//! Examples that readers find: each stands in the list of them.
+//! Examples that readers find: each stands in the list of them, and the pages of crates begin with one.
 
 use super::{Finding, Tree};
 
@@ -6,11 +6,40 @@ use super::{Finding, Tree};
 const LIST: &str = "docs/examples.md";
 const TO_ROOT: &str = "../";
 
+/// Crates that a program may use by themselves: their pages begin with an example.
+const SHOWN: [&str; 12] = [
+    "everbyte",
+    "everbyte-block",
+    "everbyte-cache",
+    "everbyte-crash",
+    "everbyte-device",
+    "everbyte-media",
+    "everbyte-nbd",
+    "everbyte-plant",
+    "everbyte-pool",
+    "everbyte-slots",
+    "everbyte-sqlite",
+    "everbyte-swap",
+];
+
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let list = tree.get(LIST).map(|file| file.text.as_str()).unwrap_or_default();
     let examples = tree.rust().filter(|file| is_example(&file.path));
     let unlisted = examples.filter(|file| !list.contains(&format!("]({TO_ROOT}{})", file.path)));
-    unlisted.map(|file| Finding::new(&file.path, 0, format!("is missing in {LIST}"))).collect()
+    let unlisted =
+        unlisted.map(|file| Finding::new(&file.path, 0, format!("is missing in {LIST}")));
+    let pages = SHOWN.iter().filter_map(|name| tree.get(&format!("crates/{name}/src/lib.rs")));
+    let bare = pages.filter(|file| !begins_with_example(&file.text));
+    let bare = bare.map(|file| Finding::new(&file.path, 1, "the crate's page has no example"));
+    unlisted.chain(bare).collect()
+}
+
+/// Returns true if the lines of `//!` at the head of a file have code among them that is compiled.
+fn begins_with_example(text: &str) -> bool {
+    let head = text.lines().map_while(|line| line.strip_prefix("//!"));
+    let fences = head.filter_map(|line| line.trim().strip_prefix("```"));
+    // Every other one ends what the one before it began.
+    fences.step_by(2).any(|kind| ["", "no_run"].contains(&kind))
 }
 
 /// Returns true for what cargo takes for an example of a crate.
@@ -47,5 +76,22 @@ mod tests {
                 "crates/c/examples/large/main.rs: is missing in docs/examples.md",
             ]
         );
+    }
+
+    #[test]
+    fn pages_of_crates_without_code_are_findings() {
+        let example = "//! A crate.\n//!\n//! ```\n//! a::go();\n//! ```\n";
+        let drawing = "//! A crate.\n//! ```text\n//! a -> b\n//! ```\n";
+        let both = format!("{drawing}{}", example.replace("```\n//! a", "```no_run\n//! a"));
+        let below = format!("//! A crate.\n\n{}", example.replace("//!", "///"));
+        for (head, is_found) in
+            [(example, false), (&*both, false), (drawing, true), (&*below, true), ("", true)]
+        {
+            for (name, is_shown) in [("everbyte-pool", true), ("everbyte-fs", false)] {
+                let path = format!("crates/{name}/src/lib.rs");
+                let found = run(check, &[(&path, head)]);
+                assert_eq!(!found.is_empty(), is_found && is_shown, "{name}: {head}");
+            }
+        }
     }
 }
