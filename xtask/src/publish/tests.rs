@@ -9,7 +9,7 @@ use super::{FOLDER, pages, read, whence};
 /// Numbers whose way back is gone, evenly over the pages: each fills all pages anew.
 const TRIED: usize = 20;
 
-/// What a number is divided by before it is shown: nothing, bytes in KiB, or rates in millions.
+/// Divisors of numbers before they are shown: none, that of bytes in KiB, that of rates in millions.
 const SCALES: [f64; 3] = [1.0, 1024.0, 1e6];
 
 #[test]
