@@ -1,11 +1,12 @@
 //! Simulates all policies over traces, at 10% to 100% of the footprint, before three backing
 //! devices; or, with `--ablation`, `everbyte` with its modes alone and with rules changed or left
-//! out, at every second of these sizes. Prints a line of CSV for each, with columns of
+//! out, at every second of these sizes; or, with `--only`, one policy, with `--half` at every second
+//! size: to try a change. Prints a line of CSV for each, with columns of
 //! `everbyte sim --csv` that `cargo xtask publish` makes tables of. What does not depend on the
 //! backing device is simulated once.
 //!
 //! ```text
-//! cargo run -p everbyte-policy --release --example judge [--ablation] TRACE... > rows.csv
+//! cargo run -p everbyte-policy --release --example judge [--ablation] [--only POLICY] [--half] TRACE... > rows.csv
 //! ```
 
 #![allow(clippy::print_stdout, reason = "a program")]
@@ -31,6 +32,15 @@ enum Subject {
     Rules(&'static str, Rules),
 }
 
+/// What is simulated.
+#[derive(Clone, Copy)]
+struct Choice {
+    ablation: bool,
+    only: Option<Kind>,
+    /// From one size to the next, in percent.
+    step: usize,
+}
+
 /// One size, before one backing device or, if nothing depends on it, before all.
 #[derive(Clone, Copy)]
 struct Task {
@@ -40,13 +50,16 @@ struct Task {
 }
 
 /// Modes alone, and one of them without each rule.
-fn variants() -> [Subject; 9] {
+fn variants() -> [Subject; 11] {
     let soon = Rules { order: Order::Sieve, waiting_permille: 100, ..Rules::ALL };
-    let late = Rules { order: Order::Lru, waiting_permille: 900, ..Rules::ALL };
+    let late = Rules { waiting_permille: 900, ..soon };
+    let lru = Rules { order: Order::Lru, ..late };
     [
         Subject::Rules("soon", soon),
         Subject::Rules("late", late),
-        Subject::Rules("between", Rules { waiting_permille: 300, ..late }),
+        Subject::Rules("passing", Rules { new_leave_first: true, ..lru }),
+        Subject::Rules("between", Rules { waiting_permille: 300, ..lru }),
+        Subject::Rules("soon without straight ways", Rules { straight: false, ..soon }),
         Subject::Rules("soon without waiting", Rules { waiting_permille: 0, ..soon }),
         Subject::Rules("soon in the order of lru", Rules { order: Order::Lru, ..soon }),
         Subject::Rules("soon without keeps", Rules { keeps: false, ..soon }),
@@ -57,26 +70,36 @@ fn variants() -> [Subject; 9] {
 }
 
 fn main() -> Result<(), Error> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let ablation = arguments.first().is_some_and(|argument| argument == "--ablation");
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut choice = Choice { ablation: false, only: None, step: 10 };
+    while let Some(option) = arguments.first().filter(|argument| argument.starts_with("--")) {
+        match option.as_str() {
+            "--ablation" => (choice.ablation, choice.step) = (true, 20),
+            "--half" => choice.step = 20,
+            "--only" if arguments.len() > 1 => choice.only = Some(arguments.remove(1).parse()?),
+            other => return Err(format!("what is {other}?").into()),
+        }
+        arguments.remove(0);
+    }
     println!(
         "trace,policy,size,backing,hits,accesses,scm_bytes,elapsed_with_drain_ns,\
          backing_with_drain_ns"
     );
-    for path in &arguments[usize::from(ablation)..] {
+    for path in &arguments {
         let mut reader = TraceReader::open(Path::new(path), &ReadOptions::default())?;
-        simulate(path, &read_pages(&mut reader, PageLimits::default())?, ablation)?;
+        simulate(path, &read_pages(&mut reader, PageLimits::default())?, choice)?;
     }
     Ok(())
 }
 
-fn tasks(ablation: bool) -> Vec<Task> {
-    let subjects: Vec<Subject> = match ablation {
-        true => variants().to_vec(),
-        false => Kind::ALL.map(Subject::Kind).to_vec(),
+fn tasks(choice: Choice) -> Vec<Task> {
+    let subjects: Vec<Subject> = match choice {
+        Choice { ablation: true, .. } => variants().to_vec(),
+        Choice { only: Some(kind), .. } => vec![Subject::Kind(kind)],
+        _ => Kind::ALL.map(Subject::Kind).to_vec(),
     };
     let mut tasks = Vec::new();
-    for percent in (10..=100).step_by(if ablation { 20 } else { 10 }) {
+    for percent in (10..=100).step_by(choice.step) {
         for &subject in &subjects {
             let weighs = !matches!(subject, Subject::Kind(kind) if kind != Kind::Everbyte);
             let groups = if weighs { DEVICES.chunks(1) } else { DEVICES.chunks(DEVICES.len()) };
@@ -87,8 +110,8 @@ fn tasks(ablation: bool) -> Vec<Task> {
 }
 
 /// Simulates everything over a trace, on two threads.
-fn simulate(name: &str, trace: &PageTrace, ablation: bool) -> Result<(), Error> {
-    let tasks = tasks(ablation);
+fn simulate(name: &str, trace: &PageTrace, choice: Choice) -> Result<(), Error> {
+    let tasks = tasks(choice);
     let (next, lines) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -10,10 +10,13 @@
 //!    by sector.
 //! 2. A hit marks the page used, or takes it to the head, as the order is. A page that is hit while
 //!    it waits returns to the head, unused.
-//! 3. A missed page comes to DRAM, to the head, unused; a write keeps it there for a turn.
+//! 3. A missed page comes to DRAM, to the head, unused; a write keeps it there for a turn. Where few
+//!    pages that a write brought are soon written again, such a page takes a free frame of SCM, or
+//!    that of the page which is evicted for it: the way through DRAM would save no write.
 //! 4. The page that leaves DRAM is the tail of a queue; while its keep is not 0 it goes round once
 //!    more. A large write adds a turn to a page's keep, a read makes it one at least, a small write
-//!    changes nothing: it costs SCM little.
+//!    changes nothing: it costs SCM little. A missed page comes to the queue's head; or to its tail,
+//!    so that what is read once does not push out the others.
 //! 5. A page that leaves DRAM is demoted if that costs less than to drop it, or to write it back
 //!    from DRAM: by the costs of the tiers and of the backing device, the share of jumps, and the
 //!    share of demoted pages of its class (dirty, hit in DRAM) that were used in SCM.
@@ -24,8 +27,8 @@
 //!    dirty one waits, and rule 7 is asked again.
 //! 9. SCM serves reads and writes in place. The third whole-page write to a page since it came there
 //!    promotes it.
-//! 10. The list's order and the share that waits are a *mode*. The mode in use is the one whose
-//!     miniature simulation costs least: see `modes.rs`.
+//! 10. The list's order, the share that waits and the end of the queue that missed pages come to are
+//!     a *mode*. The mode in use is the one whose miniature simulation costs least: see `modes.rs`.
 //!
 //! A waiting page that was written back for another reason is clean, and cold: it is next in the
 //! list's order.

@@ -3,8 +3,9 @@
 //! Each mode runs as a shadow without bytes: in full below [`FULL_FRAMES`] frames, beyond that over
 //! a sample of regions of 1 MiB with as much smaller a cache, so that runs of sectors stay what they
 //! are. Every quarter of the frames' accesses a shadow is scored by what it cost: the backing
-//! device, memory, and the write-backs that it put off. Scores decay; a mode that is clearly cheaper
-//! takes over. What is cached stays.
+//! device, memory, and the write-backs that it put off. Scores decay; a mode that is cheaper takes
+//! over at once: what all modes pay alike, as for pages that nothing had before, would hide what they
+//! do not under any margin. What is cached stays.
 //!
 //! Miniature simulations: Waldspurger et al., "Cache Modeling and Optimization using Miniature
 //! Simulations", USENIX ATC 2017.
@@ -24,18 +25,18 @@ const REGION_BITS: u32 = 8;
 /// Regions are sampled by so many bits of a hash.
 const SAMPLE_BITS: u32 = 16;
 /// The part of a score that stays after a period.
-const DECAY: f64 = 0.97;
-/// A mode takes over if it costs less than this part of the present one.
-const CLEARLY: f64 = 0.97;
+const DECAY: f64 = 0.99;
 /// Jumps for each write-back that was put off: they are in order when they come.
 const JUMPS_PUT_OFF: f64 = 0.05;
 /// Fewest accesses of a period.
 const PERIOD_MIN: u32 = 16;
 
-/// The modes, the one to begin with first: dirty pages are written late; soon; and in between.
-pub(super) const MODES: [Rules; 3] = [
-    Rules { waiting_permille: 900, order: Order::Lru, ..Rules::ALL },
-    Rules { waiting_permille: 100, order: Order::Sieve, ..Rules::ALL },
+/// The modes, the one to begin with first: dirty pages are written late; soon; late while new pages pass
+/// through DRAM beside the old ones, for scans and loops; and in between.
+pub(super) const MODES: [Rules; 4] = [
+    Rules { waiting_permille: 900, ..Rules::ALL },
+    Rules { waiting_permille: 100, ..Rules::ALL },
+    Rules { waiting_permille: 900, order: Order::Lru, new_leave_first: true, ..Rules::ALL },
     Rules { waiting_permille: 300, order: Order::Lru, ..Rules::ALL },
 ];
 
@@ -111,7 +112,7 @@ impl<S: Storage> Modes<S> {
         self.shadows.iter_mut().for_each(Shadow::score);
         let scores = self.shadows.iter().map(|shadow| shadow.score);
         let (best, score) = scores.enumerate().min_by(|a, b| a.1.total_cmp(&b.1))?;
-        if best == self.current || score >= self.shadows[self.current].score * CLEARLY {
+        if best == self.current || score >= self.shadows[self.current].score {
             return None;
         }
         self.current = best;
@@ -191,6 +192,12 @@ impl Meter {
         self.next_read = page.wrapping_add(1);
     }
 
+    /// A whole page.
+    fn write_scm(&mut self) {
+        let scm = &self.costs.scm;
+        self.ns += scm.operation_ns + f64::from(PAGE_BYTES / 64) * scm.write_line_ns;
+    }
+
     fn write(&mut self, page: u32) {
         let backing = &self.costs.backing;
         self.ns +=
@@ -204,11 +211,12 @@ impl Actions for Meter {
         match action {
             Action::Hit { served: Tier::Dram, .. } => self.serve(self.costs.dram),
             Action::Hit { served: Tier::Scm, .. } => self.serve(self.costs.scm),
-            Action::Fill { page, .. } => self.fetch(page.0),
-            Action::Move { to: Tier::Scm, .. } => {
-                let scm = &self.costs.scm;
-                self.ns += scm.operation_ns + f64::from(PAGE_BYTES / 64) * scm.write_line_ns;
+            Action::Fill { page, tier: Tier::Dram, .. } => self.fetch(page.0),
+            Action::Fill { page, tier: Tier::Scm, .. } => {
+                self.fetch(page.0);
+                self.write_scm();
             }
+            Action::Move { to: Tier::Scm, .. } => self.write_scm(),
             Action::Evict { page, .. } => self.write(page.0),
             // Small beside the rest.
             Action::Move { .. }

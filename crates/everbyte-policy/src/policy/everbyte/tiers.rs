@@ -17,6 +17,8 @@ const KEEP_MAX: u8 = 7;
 /// In SCM, above the count of whole-page writes: it was not used since it was demoted, and its class.
 const ON_TRIAL: u8 = 1 << 3;
 const CLASS_SHIFT: u32 = 4;
+/// In SCM: it came straight there, and was not written to since.
+const STRAIGHT: u8 = 1 << 6;
 /// Whole-page writes after which a page of SCM is promoted.
 const WHOLE_WRITES_MAX: u8 = 3;
 /// The SIEVE's bit.
@@ -44,6 +46,10 @@ pub struct Rules {
     pub order: Order,
     /// Frames that wait before one is written, in thousandths of all: rule 7.
     pub waiting_permille: u32,
+    /// Written pages may come straight to SCM: rule 3.
+    pub straight: bool,
+    /// A missed page is the next one to leave DRAM: rule 4.
+    pub new_leave_first: bool,
     /// Large writes keep pages in DRAM for more than a turn: rule 4.
     pub keeps: bool,
     /// Pages are demoted where that pays, else all: rule 5.
@@ -60,6 +66,8 @@ impl Rules {
         small_write_bytes: 512,
         order: Order::Sieve,
         waiting_permille: 100,
+        straight: true,
+        new_leave_first: false,
         keeps: true,
         weighs: true,
         drops: true,
@@ -85,8 +93,13 @@ impl Rules {
         if before & ON_TRIAL != 0 {
             worth.returned(Class(before >> CLASS_SHIFT & 3));
         }
+        let mut note = before & !ON_TRIAL;
+        if access.op == Op::Write && note & STRAIGHT != 0 {
+            worth.rewritten();
+            note &= !STRAIGHT;
+        }
         let is_whole = access.op == Op::Write && u32::from(access.len) == PAGE_BYTES;
-        (before & !ON_TRIAL) + u8::from(is_whole && self.promotes)
+        note + u8::from(is_whole && self.promotes)
     }
 }
 
@@ -160,6 +173,9 @@ impl<S: Storage> Tiers<S> {
             Tier::Scm => self.rules.use_in_scm(access, before.note(), &mut self.worth),
         };
         let written = access.op == Op::Write;
+        if written && before.is_dirty() && found == Tier::Dram && !before.has(HIT_IN_DRAM) {
+            self.worth.rewritten();
+        }
         let bits = bits.with_if(found == Tier::Dram, HIT_IN_DRAM).with_if(written, State::DIRTY);
         record.value = bits.with_note(note);
         if written && !before.is_dirty() {
@@ -190,20 +206,30 @@ impl<S: Storage> Tiers<S> {
 
     /// Rule 3.
     fn miss(&mut self, access: Access, actions: &mut impl Actions) {
-        let page = access.page.0;
-        if self.pages.is_full(Tier::Dram) {
+        let (page, written) = (access.page.0, access.op == Op::Write);
+        let straight = written && self.worth.goes_straight() && self.rules.straight;
+        if self.pages.is_full(Tier::Dram) && !straight {
             self.make_room(actions);
+        } else if self.pages.is_full(Tier::Dram) && self.pages.is_full(Tier::Scm) {
+            self.evict_one(actions);
         }
         self.worth.fetched(access);
-        let written = access.op == Op::Write;
         let bits = State::default().with_if(written, State::DIRTY);
-        self.pages.insert(page, Tier::Dram, bits.with_note(u8::from(written)));
-        self.make_room_in_queue();
-        let record = record(&mut self.pages, page);
-        record.list = self.list.push_newest(page);
-        record.queue = self.queue.push_newest(page);
+        let tier = if self.pages.is_full(Tier::Dram) { Tier::Scm } else { Tier::Dram };
+        let note = if tier == Tier::Scm { STRAIGHT } else { u8::from(written) };
+        self.pages.insert(page, tier, bits.with_note(note));
+        let list = self.list.push_newest(page);
+        record(&mut self.pages, page).list = list;
+        if tier == Tier::Dram {
+            self.make_room_in_queue();
+            let queue = match self.rules.new_leave_first {
+                true => self.queue.push_oldest(page),
+                false => self.queue.push_newest(page),
+            };
+            record(&mut self.pages, page).queue = queue;
+        }
         let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+        actions.act(Action::Fill { page: access.page, tier, why });
     }
 
     /// Frees a frame of DRAM, which is full: rules 5 and 6.

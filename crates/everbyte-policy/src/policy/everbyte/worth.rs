@@ -3,15 +3,27 @@
 //! A page that leaves DRAM is of a class: dirty or clean, hit there or not. Of each class it is
 //! counted how many pages were demoted, and how many of those were used in SCM. The share of these
 //! is the chance that a demoted page is used. Demotions take time to be used: the counts begin as if
-//! a quarter of the frames' pages had been demoted and used.
+//! a quarter of the frames' pages had been demoted and used, and a clean page is given twice the chance
+//! that was counted.
+//!
+//! Of pages that a write brought, it is counted how many were written again before they left DRAM, or
+//! since they came straight to SCM. Where few are, DRAM holds nothing back from SCM: rule 3.
 
 use crate::access::{Access, Op, PAGE_BYTES};
 use crate::costs::{BackingCosts, Costs};
 
-/// Of the pages that are not worth it, one in so many is demoted, to learn.
+/// Of the pages that are not worth it, one in so many is demoted or goes through DRAM, to learn.
 const TRIALS: u32 = 16;
 /// The part of the share of jumps that a step decides.
 const JUMPS_SHARE: f64 = 1.0 / 1024.0;
+
+/// Uses of clean pages for each that was counted: most of what was demoted is still there.
+const STILL_TO_COME: f64 = 2.0;
+/// The part of the share of pages written again that a page decides.
+const AGAIN_SHARE: f64 = 1.0 / 128.0;
+/// The share that it begins with, and the least that makes DRAM worth the way to SCM.
+const AGAIN_FIRST: f64 = 0.2;
+const AGAIN_MIN: f64 = 0.15;
 
 /// Dirty or clean, hit in DRAM or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +52,9 @@ pub(super) struct Worth {
     next_written: u32,
     write_jumps: f64,
     refused: u32,
+    /// Share of pages brought by a write that were written again.
+    again: f64,
+    straight: u32,
 }
 
 impl Worth {
@@ -55,6 +70,8 @@ impl Worth {
             next_written: u32::MAX,
             write_jumps: 0.5,
             refused: 0,
+            again: AGAIN_FIRST,
+            straight: 0,
         }
     }
 
@@ -75,6 +92,21 @@ impl Worth {
             self.write_jumps += (jumped - self.write_jumps) * JUMPS_SHARE;
         }
         self.next_written = page.wrapping_add(1);
+    }
+
+    /// Notes that a page is brought by a write. Returns true if it should not go through DRAM.
+    pub(super) fn goes_straight(&mut self) -> bool {
+        self.again -= self.again * AGAIN_SHARE;
+        if self.again >= AGAIN_MIN {
+            return false;
+        }
+        self.straight += 1;
+        !self.straight.is_multiple_of(TRIALS)
+    }
+
+    /// Notes the first write to a page that was brought by one.
+    pub(super) fn rewritten(&mut self) {
+        self.again += AGAIN_SHARE;
     }
 
     /// Notes a demotion.
@@ -110,7 +142,7 @@ impl Worth {
         let at = usize::from(class.0);
         let chance = self.returned[at] / self.demoted[at];
         if !class.is_dirty() {
-            return chance * fetch_ns > demote_ns;
+            return STILL_TO_COME * chance * fetch_ns > demote_ns;
         }
         let later_jump_ns = self.write_jumps * backing.write_jump_ns;
         let again_ns = fetch_ns + backing.written_page_ns() + later_jump_ns;

@@ -15,6 +15,8 @@ struct Page {
     used: bool,
     hit_in_dram: bool,
     waits: bool,
+    /// A write brought it to SCM, and none came since.
+    straight: bool,
     /// Its class when it was demoted, until it is used.
     trial: Option<usize>,
     /// Turns that it is kept in DRAM; whole-page writes in SCM.
@@ -40,6 +42,9 @@ struct Model {
     read_jumps: f64,
     write_jumps: f64,
     refused: u32,
+    /// Share of pages brought by a write that were written again.
+    again: f64,
+    straight: u32,
 }
 
 fn class(page: Page) -> usize {
@@ -96,6 +101,9 @@ impl Model {
         let rules = self.rules;
         let its = self.at(page);
         let was_dirty = its.dirty;
+        let held_back = its.tier == Tier::Dram && its.dirty && !its.hit_in_dram;
+        let again = access.op == Op::Write && (its.straight || held_back);
+        its.straight &= access.op == Op::Read;
         its.dirty |= access.op == Op::Write;
         let found = its.tier;
         let trial = its.trial.take();
@@ -113,6 +121,9 @@ impl Model {
                 self.promote(page, was_dirty, actions);
                 served = Tier::Dram;
             }
+        }
+        if again {
+            self.again += 1.0 / 128.0;
         }
         if let Some(class) = trial {
             self.returned[class] = self.demoted[class].min(self.returned[class] + 1.0);
@@ -134,22 +145,47 @@ impl Model {
     }
 
     fn miss(&mut self, access: &Access, actions: &mut Vec<Action>) {
-        if self.is_full(Tier::Dram) {
-            self.make_room(actions);
-        }
         let (page, dirty) = (access.page.0, access.op == Op::Write);
+        if dirty {
+            self.again -= self.again * (1.0 / 128.0);
+        }
+        let mut goes_straight = false;
+        if dirty && self.again < 0.15 {
+            self.straight += 1;
+            goes_straight = self.rules.straight && !self.straight.is_multiple_of(16);
+        }
+        if self.is_full(Tier::Dram) && !goes_straight {
+            self.make_room(actions);
+        } else if self.is_full(Tier::Dram) && self.is_full(Tier::Scm) {
+            self.evict_one(actions);
+        }
         if !(dirty && access.len == 4096) {
             let jumped = jump(self.last_read, page);
             self.read_jumps += (jumped - self.read_jumps) * (1.0 / 1024.0);
             self.last_read = Some(page);
         }
-        let tier = Tier::Dram;
-        let writes = u8::from(dirty);
+        let straight = self.is_full(Tier::Dram);
+        let tier = if straight { Tier::Scm } else { Tier::Dram };
+        let writes = u8::from(dirty && !straight);
         let (used, hit_in_dram, waits, trial) = (false, false, false, None);
-        self.pages.push(Page { page, tier, dirty, used, hit_in_dram, waits, trial, writes });
+        self.pages.push(Page {
+            page,
+            tier,
+            dirty,
+            used,
+            hit_in_dram,
+            waits,
+            straight,
+            trial,
+            writes,
+        });
         self.list.push(page);
-        self.queue.push(page);
-        actions.push(fill(access, Tier::Dram));
+        if tier == Tier::Dram && self.rules.new_leave_first {
+            self.queue.insert(0, page);
+        } else if tier == Tier::Dram {
+            self.queue.push(page);
+        }
+        actions.push(fill(access, tier));
     }
 
     fn make_room(&mut self, actions: &mut Vec<Action>) {
@@ -186,7 +222,7 @@ impl Model {
         let fetch_ns = backing.read_page_ns + self.read_jumps * backing.read_jump_ns;
         let demote_ns = 64.0 * (dram.read_line_ns + scm.write_line_ns) + scm.operation_ns;
         if class < 2 {
-            return chance * fetch_ns > demote_ns;
+            return 2.0 * chance * fetch_ns > demote_ns;
         }
         let jump_later_ns = self.write_jumps * backing.write_jump_ns;
         let write_ns = backing.write_page_ns + backing.turn_ns / f64::from(backing.batch_writes);
@@ -306,6 +342,8 @@ pub(in super::super) fn everbyte(
         read_jumps: 0.5,
         write_jumps: 0.5,
         refused: 0,
+        again: 0.2,
+        straight: 0,
     };
     each(accesses, |access, actions| model.serve(access, actions))
 }

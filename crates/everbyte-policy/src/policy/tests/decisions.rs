@@ -24,46 +24,46 @@ const GOLDEN: [(&str, Trace, [u64; FRAMES.len()]); 4] = [
         "popular pages",
         popular,
         [
-            0xBCD6_5043_5463_0265,
-            0xD963_AF3A_B119_4492,
-            0x7A59_D8EC_32DE_B229,
-            0x6AD7_36B5_247B_278E,
+            0x522D_EFD0_26DF_D191,
+            0x0550_CF6E_255A_AFEA,
+            0xB817_0F9D_8C27_A896,
+            0x995A_F863_6C4A_0AA5,
         ],
     ),
     (
         "scans and loops",
         scans,
         [
-            0xF1CA_E4BF_8074_B5CE,
-            0xFF86_4AD0_05E9_CACF,
-            0xF2D9_8236_41D8_0DB1,
-            0xB67F_9005_4F64_50AB,
+            0xD00E_E64D_2269_87CD,
+            0xFCCD_2FE7_4D59_0AF2,
+            0x7FFC_E697_61DA_0E6C,
+            0x7D7F_4918_D748_FDD3,
         ],
     ),
     (
         "a log and its checkpoints",
         log,
         [
-            0xD36C_41E3_1C85_5D22,
-            0x814D_923C_F2C1_94B8,
-            0x50A1_EAE9_1901_C707,
-            0x1A11_82C5_D7C1_B1B7,
+            0x26B1_DF2A_7247_67AC,
+            0xDFAD_B108_8C20_4B82,
+            0x78A6_5641_94C1_C507,
+            0xF315_F2A9_03E9_3054,
         ],
     ),
     (
         "a moving working set",
         moving,
         [
-            0x3B1B_5D86_854E_64BD,
-            0x632F_25A3_B339_7EED,
-            0x8CAF_05FC_96AF_47E9,
-            0xC15E_640A_82F0_4E34,
+            0x12AA_2510_CFE9_3980,
+            0x3206_F585_27DA_90CF,
+            0x0DF8_FB5B_81E4_7756,
+            0x7F53_C506_1E45_B6F3,
         ],
     ),
 ];
 /// Of caches in use: pages are cleaned and removed, they are resized, their device gets slower. The modes
 /// in turn, then each order alone.
-const IN_USE: [u64; 3] = [0x7DC0_A4F6_7007_A8CF, 0xEF0A_0268_2176_1C79, 0x1734_3553_8C18_A960];
+const IN_USE: [u64; 3] = [0x8375_622A_1349_6BB4, 0xF6DC_B016_1846_9ED2, 0xFD1C_1862_654F_49B5];
 
 struct Chance(u64);
 

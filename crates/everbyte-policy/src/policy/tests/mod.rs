@@ -209,8 +209,15 @@ const DROP_UNUSED: HybridConfig = HybridConfig { clean_victims: CleanVictims::Dr
 const FAST: Costs = Costs::with_backing(BackingCosts::SSD);
 const SLOW: Costs = Costs::with_backing(BackingCosts::HDD);
 const LRU_ORDER: Rules = Rules { order: Order::Lru, waiting_permille: 900, ..Rules::ALL };
-const FEWER_RULES: Rules =
-    Rules { keeps: false, weighs: false, drops: false, promotes: false, ..Rules::ALL };
+const PASSING: Rules = Rules { new_leave_first: true, ..LRU_ORDER };
+const FEWER_RULES: Rules = Rules {
+    straight: false,
+    keeps: false,
+    weighs: false,
+    drops: false,
+    promotes: false,
+    ..Rules::ALL
+};
 
 conformance! {
     everbyte_conforms: Everbyte(512, FAST), true;
@@ -318,6 +325,8 @@ same_as_reference! {
         |c, a| reference::everbyte(c, a, Rules::ALL, FAST);
     everbyte_in_the_order_of_lru: |s, c, _| Everbyte::with_rules(s, c, LRU_ORDER, SLOW),
         |c, a| reference::everbyte(c, a, LRU_ORDER, SLOW);
+    everbyte_with_new_pages_leaving_first: |s, c, _| Everbyte::with_rules(s, c, PASSING, FAST),
+        |c, a| reference::everbyte(c, a, PASSING, FAST);
     everbyte_of_fewer_rules: |s, c, _| Everbyte::with_rules(s, c, FEWER_RULES, FAST),
         |c, a| reference::everbyte(c, a, FEWER_RULES, FAST);
     clock_dwf_is_clock_dwf: |s, c, _| ClockDwf::new(s, c), reference::clock_dwf;

@@ -25,7 +25,17 @@ fn mixture(pages: u32, count: u32, seed: u64) -> Vec<Access> {
 
 fn larger() -> Vec<(Capacity, u32, Vec<Access>)> {
     let case = |dram, scm, pages, seed| (Capacity { dram, scm }, pages, mixture(pages, 6000, seed));
-    vec![case(60, 180, 400, 1), case(20, 20, 300, 2), case(50, 90, 900, 4)]
+    let mut cases = vec![case(60, 180, 400, 1), case(20, 20, 300, 2), case(50, 90, 900, 4)];
+    // Few pages are written again.
+    let (capacity, pages) = (Capacity { dram: 40, scm: 160 }, 3000);
+    let mostly_new = |(at, access): (u32, Access)| match at % 8 {
+        0 => access,
+        1 => Access { op: Op::Read, ..access },
+        _ => Access { page: PageNo(at * 7 % pages), len: 4096, op: Op::Write, ..access },
+    };
+    let accesses = (0..).zip(mixture(pages, 6000, 5)).map(mostly_new).collect();
+    cases.push((capacity, pages, accesses));
+    cases
 }
 
 fn in_mode(capacity: Capacity, pages: u32, accesses: &[Access], rules: Rules) -> Vec<Vec<Action>> {
@@ -35,7 +45,7 @@ fn in_mode(capacity: Capacity, pages: u32, accesses: &[Access], rules: Rules) ->
 #[test]
 fn everbyte_is_everbyte_in_larger_caches() {
     for (capacity, pages, accesses) in larger() {
-        for rules in [Rules::ALL, LRU_ORDER] {
+        for rules in [Rules::ALL, LRU_ORDER, PASSING] {
             let ours = in_mode(capacity, pages, &accesses, rules);
             let theirs = reference::everbyte(capacity, &accesses, rules, FAST);
             assert!(ours == theirs, "{capacity:?}, {rules:?}");
@@ -63,6 +73,8 @@ fn every_rule_of_everbyte_shows() {
         Rules { small_write_bytes: 0, ..all },
         Rules { order: Order::Lru, ..all },
         Rules { waiting_permille: 0, ..all },
+        Rules { straight: false, ..all },
+        Rules { new_leave_first: true, ..all },
         Rules { keeps: false, ..all },
         Rules { weighs: false, ..all },
         Rules { drops: false, ..all },
@@ -97,9 +109,51 @@ fn a_mode_that_costs_less_takes_over() {
             |action: &&Action| matches!(action, Action::Fill { why: Reason::ReadMiss, .. });
         last.iter().flatten().filter(is_read).count()
     };
-    let first = in_mode(capacity, pages, &accesses, LRU_ORDER);
+    let late = Rules { waiting_permille: 900, ..Rules::ALL };
+    let first = in_mode(capacity, pages, &accesses, late);
     let chosen = by_access(Everbyte::new(Dense { pages }, capacity, 512, FAST), &accesses);
     assert!(misses(&chosen) * 3 < misses(&first), "{} {}", misses(&chosen), misses(&first));
+}
+
+/// Writes each page of a long row `times` times. Returns how many of the second half of the pages came
+/// straight to SCM.
+fn straight_ways(times: u32) -> usize {
+    let (capacity, pages) = (Capacity { dram: 50, scm: 150 }, 20_000);
+    let write = |at: u32| Access {
+        page: PageNo(at / times * 3 % pages),
+        start: 0,
+        len: 4096,
+        op: Op::Write,
+    };
+    let accesses: Vec<Access> = (0..4000 * times).map(write).collect();
+    let actions = in_mode(capacity, pages, &accesses, Rules::ALL);
+    let is_straight = |action: &&Action| matches!(action, Action::Fill { tier: Tier::Scm, .. });
+    actions[accesses.len() / 2..].iter().flatten().filter(is_straight).count()
+}
+
+/// Of 2000 pages; some go through DRAM, so that it is noticed when they are written again.
+#[test]
+fn pages_that_are_not_written_again_come_straight_to_scm() {
+    let straight = straight_ways(1);
+    assert!((1000..2000).contains(&straight), "{straight}");
+    assert_eq!(straight_ways(2), 0);
+}
+
+/// Pages in a loop that is a little larger than the cache: no order of recency hits any.
+#[test]
+fn a_loop_is_kept_where_new_pages_leave_first() {
+    let (capacity, pages) = (Capacity { dram: 50, scm: 150 }, 220);
+    let read = |at: u32| Access { page: PageNo(at % pages), start: 0, len: 4096, op: Op::Read };
+    let accesses: Vec<Access> = (0..20 * pages).map(read).collect();
+    let hits = |actions: Vec<Vec<Action>>| {
+        let last = actions.iter().skip(10 * pages as usize).flatten();
+        last.filter(|action| matches!(action, Action::Hit { .. })).count()
+    };
+    let kept = hits(in_mode(capacity, pages, &accesses, PASSING));
+    let chosen = Everbyte::new(Dense { pages }, capacity, 512, SLOW);
+    let chosen = hits(by_access(chosen, &accesses));
+    let late = hits(in_mode(capacity, pages, &accesses, LRU_ORDER));
+    assert!(kept > 1800 && chosen > 1800 && late < 1700, "{kept} {chosen} {late}");
 }
 
 /// A page that waits is next to go once it is clean.
