@@ -32,7 +32,7 @@ enum Subject {
     Rules(&'static str, Rules),
 }
 
-/// What is simulated.
+/// The simulations of a call.
 #[derive(Clone, Copy)]
 struct Choice {
     ablation: bool,

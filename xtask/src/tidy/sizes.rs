@@ -14,7 +14,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// The policy `everbyte` stays small: lines of code, of these files together. The shadows that
 /// choose its mode, in `modes.rs`, are not among them.
-const POLICY_LINES_MAX: usize = 500;
+const POLICY_LINES_MAX: usize = 550;
 const POLICY_FILES: [&str; 3] = [
     "crates/everbyte-policy/src/policy/everbyte/mod.rs",
     "crates/everbyte-policy/src/policy/everbyte/tiers.rs",
@@ -173,12 +173,12 @@ mod tests {
     #[test]
     fn the_policy_may_not_grow() {
         let lines = |count| format!("//! x\n\n// y\n{}", "static X: u8 = 0;\n".repeat(count));
-        let (one, two) = (lines(200), lines(300));
+        let (one, two) = (lines(200), lines(350));
         let files = [(POLICY_FILES[0], one.as_str()), (POLICY_FILES[1], two.as_str())];
         assert!(run(check, &files).is_empty());
         let more = lines(1);
         let found = run(check, &[files[0], files[1], (POLICY_FILES[2], more.as_str())]);
-        let what = "the policy has 501 lines of code; at most 500";
+        let what = "the policy has 551 lines of code; at most 550";
         assert_eq!(found, [format!("{}: {what}", POLICY_FILES[0])]);
     }
 
