@@ -20,8 +20,9 @@ const CREATE: &str = "volume create POOL c --kind cache --backing FOLDER/disk --
 
 /// Caches of silent files: the server must not wait for one after another.
 const CACHES: usize = 10;
-/// Longest time in which a server ends, whatever hangs.
-const END_TIME_MAX: Duration = Duration::from_secs(10);
+/// Longest time in which a server is ready, lists its volumes or ends, whatever hangs: shorter than the
+/// time limits of clients of a silent server, after which waiting for one ends by itself.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A pool with a volume `disk`, and a cache `c` of an export of another server, which can be made
 /// silent: its process stops, and its sockets still accept.
@@ -64,17 +65,24 @@ fn silence(server: &Running) {
 }
 
 /// Ends a server with SIGTERM, in no more time than is promised.
+#[track_caller]
 fn ends_in_time(server: &mut Running) -> ExitStatus {
+    in_time(|| server.signal(Signal::TERM))
+}
+
+/// Does what must take no longer than is promised.
+#[track_caller]
+fn in_time<T>(work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
-    let status = server.signal(Signal::TERM);
-    assert!(begun.elapsed() < END_TIME_MAX, "it took {:?}", begun.elapsed());
-    status
+    let done = work();
+    assert!(begun.elapsed() < ANSWER_TIME_MAX, "it took {:?}", begun.elapsed());
+    done
 }
 
 /// Waits until the cache `c` is in this state.
 fn await_state(place: &Place, state: &str) {
     for _ in 0..3000 {
-        let listed = place.run("volume list POOL --json").json();
+        let listed = in_time(|| place.run("volume list POOL --json")).json();
         if listed["volumes"][0]["cache"]["state"] == state {
             return;
         }
@@ -92,7 +100,7 @@ fn a_silent_backing_device_stops_no_other_volume() {
     let behind = Behind::new();
     let place = &behind.place;
     behind.silence();
-    let server = place.serve("POOL", "");
+    let server = in_time(|| place.serve("POOL", ""));
     assert_eq!(server.ready, uri(place, "disk"), "the cache is not ready, and nobody waits for it");
     place.client("disk").write(0, &[1; 4096], Fua::Yes).unwrap();
     assert!(behind.connect("c").is_err());
@@ -132,7 +140,7 @@ fn lists_answer_whatever_waits_for_a_silent_backing_device() {
         thread::spawn(move || flusher.flush().is_err()),
     ];
     await_state(place, "backing silent");
-    let lists = || {
+    let look = || {
         let exports = Client::list(&Address::Unix(place.socket())).unwrap();
         let names: Vec<&str> = exports.iter().map(|export| export.name.as_str()).collect();
         assert_eq!(names, ["c", "disk"]);
@@ -140,6 +148,7 @@ fn lists_answer_whatever_waits_for_a_silent_backing_device() {
         assert_eq!(listed["volumes"][1]["name"], "disk", "{listed}");
         assert_eq!(place.info()["volumes"][1]["clients"], 0);
     };
+    let lists = || in_time(look);
     lists();
     let arguments = place.arguments("volume resize POOL c --scm 512K --force");
     let changing = thread::spawn(move || crate::Outcome::of(crate::everbyte().args(arguments)));
