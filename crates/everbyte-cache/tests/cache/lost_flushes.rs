@@ -230,6 +230,26 @@ fn a_page_that_is_fetched_after_a_flush_that_failed_is_not_lost_when_it_is_evict
 }
 
 #[test]
+fn a_page_that_is_fetched_after_a_flush_that_failed_is_clean_only_if_the_backing_device_keeps_it() {
+    for mode in MODES {
+        let (cache, backing, medium) = cache(mode);
+        let byte = change_bypassing(mode, &cache);
+        dirty_page(&cache);
+        backing.fail_flushes(1);
+        assert!(cache.sweep().is_err());
+        // It is demoted, and no client flushes.
+        for page in [3, 10, 11] {
+            byte_of(&*cache, page);
+        }
+        cache.sweep().unwrap();
+        drop(cache);
+        // Clean pages are compared with the backing device.
+        let cache = open(&medium, backing.cut()).unwrap();
+        assert_eq!(byte_of(&cache, 3), byte, "{mode}");
+    }
+}
+
+#[test]
 fn newer_bytes_in_the_cache_are_not_overwritten_by_what_is_written_again() {
     let (cache, backing, _) = cache(Mode::WriteBack);
     cache.discard(3 * PAGE, 2 * PAGE, Fua::No).unwrap();
