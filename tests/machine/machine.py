@@ -235,9 +235,11 @@ class Machine:
 
     def give_up(self):
         """Ends a guest that is late, after a look at what it waits for."""
-        if self.look_when_late is not None:
-            self.seen_when_late = self.look_when_late()
-        self.process.kill()
+        try:
+            if self.look_when_late is not None:
+                self.seen_when_late = self.look_when_late()
+        finally:
+            self.process.kill()
 
     def command(self, devices, memory):
         words = f"console=ttyS0 loglevel=5 panic=-1 everbyte.script={HERE}/guest.sh"

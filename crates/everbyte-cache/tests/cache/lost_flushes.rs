@@ -151,15 +151,21 @@ fn dirty_page(cache: &Cache) {
     cache.write(9 * PAGE, &[5; 4096], Fua::No).unwrap();
 }
 
-const MODES: [Mode; 2] = [Mode::WriteBack, Mode::WriteAround];
-
-/// Returns true if a client hears of a failed background flush, and a flush that succeeds is true.
-fn tells_of_a_background_flush(mode: Mode) -> bool {
-    let (cache, backing, _) = cache(mode);
+/// A cache whose background flush after such a change has failed, and the bytes of page 3.
+fn after_a_flush_that_failed(mode: Mode) -> (Arc<Cache>, Arc<Forgetful>, Arc<Mapped>, u8) {
+    let (cache, backing, medium) = cache(mode);
     let byte = change_bypassing(mode, &cache);
     dirty_page(&cache);
     backing.fail_flushes(1);
     assert!(cache.sweep().is_err());
+    (cache, backing, medium, byte)
+}
+
+const MODES: [Mode; 2] = [Mode::WriteBack, Mode::WriteAround];
+
+/// Returns true if a client hears of a failed background flush, and a flush that succeeds is true.
+fn tells_of_a_background_flush(mode: Mode) -> bool {
+    let (cache, backing, _, byte) = after_a_flush_that_failed(mode);
     let told = cache.flush();
     cache.flush().unwrap();
     told.is_err() && backing.is_durable(3, byte)
@@ -191,11 +197,7 @@ fn a_flush_that_failed_for_one_client_is_no_lie_to_another() {
 #[test]
 fn a_durable_write_and_a_drain_are_true_after_a_flush_that_failed() {
     for mode in MODES {
-        let (cache, backing, _) = cache(mode);
-        let byte = change_bypassing(mode, &cache);
-        dirty_page(&cache);
-        backing.fail_flushes(1);
-        assert!(cache.sweep().is_err());
+        let (cache, backing, _, byte) = after_a_flush_that_failed(mode);
         let at = 3 * PAGE;
         cache.write_zeroes(at, PAGE, Hole::Allowed, false, Fua::Yes).unwrap();
         assert!(backing.is_durable(3, 0), "{mode}");
@@ -211,11 +213,7 @@ fn a_durable_write_and_a_drain_are_true_after_a_flush_that_failed() {
 #[test]
 fn a_page_that_is_fetched_after_a_flush_that_failed_is_not_lost_when_it_is_evicted() {
     for mode in MODES {
-        let (cache, backing, medium) = cache(mode);
-        let byte = change_bypassing(mode, &cache);
-        dirty_page(&cache);
-        backing.fail_flushes(1);
-        assert!(cache.sweep().is_err());
+        let (cache, backing, medium, byte) = after_a_flush_that_failed(mode);
         assert_eq!(byte_of(&*cache, 3), byte);
         // It is demoted, and so kept over a restart, or evicted.
         for page in 10..30 {
@@ -232,11 +230,7 @@ fn a_page_that_is_fetched_after_a_flush_that_failed_is_not_lost_when_it_is_evict
 #[test]
 fn a_page_that_is_fetched_after_a_flush_that_failed_is_clean_only_if_the_backing_device_keeps_it() {
     for mode in MODES {
-        let (cache, backing, medium) = cache(mode);
-        let byte = change_bypassing(mode, &cache);
-        dirty_page(&cache);
-        backing.fail_flushes(1);
-        assert!(cache.sweep().is_err());
+        let (cache, backing, medium, byte) = after_a_flush_that_failed(mode);
         // It is demoted, and no client flushes.
         for page in [3, 10, 11] {
             byte_of(&*cache, page);
