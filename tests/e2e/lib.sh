@@ -101,6 +101,21 @@ start_server() {
     [[ -n $URI ]] || fail "the server ended before it was ready"
 }
 
+# start_bare_server TARGET [ARGS...]: serves TARGET without NBD and waits until the server has it. Sets
+# SERVER_PID and SERVER_LOG. (What lists volumes would open the pool itself if it came first.)
+start_bare_server() {
+    SERVERS_STARTED=$((SERVERS_STARTED + 1))
+    SERVER_OUT=$SCRATCH/server.$SERVERS_STARTED.out
+    SERVER_LOG=$SCRATCH/server.$SERVERS_STARTED.log
+    "$EVERBYTE" serve "$@" >"$SERVER_OUT" 2>"$SERVER_LOG" &
+    SERVER_PID=$!
+    on_exit end_process "$SERVER_PID"
+    within 20 bare_server_is_ready_or_gone || fail "the server was not ready after 20 s"
+    grep -q '^ready$' "$SERVER_OUT" || fail "the server ended before it was ready"
+}
+
+bare_server_is_ready_or_gone() { grep -q '^ready$' "$SERVER_OUT" || ! kill -0 "$SERVER_PID"; }
+
 ready_uri() { sed -n "s|^ready: \(nbd.*/$1?socket=.*\)\$|\1|p" "$SERVER_OUT" | head -n 1; }
 
 server_is_ready_or_gone() { [[ -n $(ready_uri "$1") ]] || ! kill -0 "$SERVER_PID"; }

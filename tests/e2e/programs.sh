@@ -17,10 +17,7 @@ POOL=$FAST/programs.pool
 "$EVERBYTE" pool create "$POOL" --size 1300M >/dev/null
 "$EVERBYTE" volume create "$POOL" more --kind swap --size 1200M >/dev/null
 # Programs that use the pool in turns find somebody who has it.
-"$EVERBYTE" serve "$POOL" >"$SCRATCH/server.out" 2>"$SCRATCH/server.log" &
-SERVER_PID=$! SERVER_LOG=$SCRATCH/server.log
-on_exit end_process "$SERVER_PID"
-within 20 "$EVERBYTE" volume list "$POOL" || fail "the server was not ready"
+start_bare_server "$POOL"
 
 # half LABEL COMMAND...: see half.py.
 half() {

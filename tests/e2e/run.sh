@@ -138,13 +138,9 @@ if [[ $EUID -eq 0 ]]; then
             fail "nobody says what forbids userfaultfd: $(cat "$SCRATCH/run.log")"
     fi
 fi
-"$EVERBYTE" serve "$POOL" --read-only >"$SCRATCH/server.out" 2>"$SCRATCH/server.log" &
-READER_PID=$!
-on_exit end_process "$READER_PID"
-within 20 "$EVERBYTE" volume list "$POOL" || fail "the server was not ready"
+start_bare_server "$POOL" --read-only
 not_run "the pool is served read-only" --dram 1M --pool "$POOL/more" -- "$PYTHON" -c 'bytes(64 << 20)'
-kill "$READER_PID"
-wait "$READER_PID" || fail "the server that reads only failed"
+stop_server
 ok "what cannot be run is refused in words"
 
 # A program that lowers its own limits, or locks more than its limit has: told, and otherwise as before.
