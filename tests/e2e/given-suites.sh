@@ -69,8 +69,7 @@ fi
 end_files
 
 # xfstests mounts and unmounts by "mount -t fuse.everbyte", so it needs a helper where mount looks for one.
-# Its devices are the paths POOL/VOLUME, relative to a directory that it is not in: as absolute paths
-# umount would take them for directories.
+# Its devices are what the list of mounts shows, with paths relative to a directory that it is not in.
 install_mount_helper() {
     local helper=/sbin/mount.fuse.everbyte
     [[ ! -e $helper ]] || fail "$helper is there already"
@@ -83,7 +82,7 @@ read_only=()
 said=\$(mktemp)
 # The server before may still be closing the pool.
 for _ in {1..20}; do
-    setsid "$EVERBYTE" mount "\$1" "\$2" --allow-other "\${read_only[@]}" >"\$said" 2>>"$1/mount.log" </dev/null &
+    setsid "$EVERBYTE" mount "\${1#everbyte:}" "\$2" --allow-other "\${read_only[@]}" >"\$said" 2>>"$1/mount.log" </dev/null &
     while kill -0 \$! 2>/dev/null; do
         if grep -q '^ready: ' "\$said"; then rm "\$said"; exit 0; fi
         sleep 0.05
@@ -106,8 +105,8 @@ run_xfstests() {
     done
     cat >"$SCRATCH/local.config" <<END
 export FSTYP=fuse FUSE_SUBTYP=.everbyte
-export TEST_DEV=test.pool/v TEST_DIR=$SCRATCH/test
-export SCRATCH_DEV=scratch.pool/v SCRATCH_MNT=$SCRATCH/scratch
+export TEST_DEV=everbyte:test.pool/v TEST_DIR=$SCRATCH/test
+export SCRATCH_DEV=everbyte:scratch.pool/v SCRATCH_MNT=$SCRATCH/scratch
 END
     sed 's|^\([0-9]*\) .*|generic/\1|' <<<"$EXCLUDED" >"$SCRATCH/excluded"
     (cd "$XFSTESTS" && HOST_OPTIONS=$SCRATCH/local.config unshare -m \

@@ -271,8 +271,7 @@ make_fs() {
     case $1 in
     ext4) root mkfs.ext4 -q "$2" ;;
     xfs) root mkfs.xfs -q -f "$2" ;;
-    # It looks at every mount of the machine, and fails while the server of another script is dead.
-    btrfs) within 20 root mkfs.btrfs -q -f "$2" ;;
+    btrfs) root mkfs.btrfs -q -f "$2" ;;
     vfat) mkfs.fat -F 32 "$2" ;;
     ntfs) root mkfs.ntfs -q -Q -F "$2" ;;
     *) fail "no mkfs for $1" ;;

@@ -9,7 +9,7 @@ use everbyte_fs::AccessTimes;
 /// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// The source in the list of mounts, such as `POOL/VOLUME`.
+    /// The source in the list of mounts, see [`source_of`].
     pub source: String,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
@@ -22,6 +22,14 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// The part that the kernel may keep.
     pub caching: KernelCaching,
+}
+
+/// The source of a mount of the file system `volume` in `pool`: `everbyte:POOL/VOLUME`. Without the prefix it
+/// would be a path through a file, and programs that look at the source of every mount, as mkfs.btrfs does,
+/// fail at one.
+#[must_use]
+pub fn source_of(pool: &Path, volume: &str) -> String {
+    format!("everbyte:{}", pool.join(volume).display())
 }
 
 /// The part of a file system that the kernel answers for without asking.

@@ -18,5 +18,5 @@ mod replies;
 
 pub use caches::KernelCaches;
 pub use device::DirMount;
-pub use directory::{KernelCaching, MountError, MountOptions};
+pub use directory::{KernelCaching, MountError, MountOptions, source_of};
 pub use mount::Mount;

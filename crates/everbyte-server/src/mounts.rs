@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use everbyte_control::{Attached, FileRequest, MountServed, Refused, Response};
+use everbyte_fuse::source_of;
 
 use crate::handle::MountRequest;
 use crate::open_pool::OpenPool;
@@ -19,8 +20,7 @@ impl OpenPool {
     /// There is none of this name, it is mounted already, or cannot be.
     pub fn mount(&self, name: &str, request: &MountRequest) -> Result<(), Refused> {
         let volume = self.volumes.get(name)?;
-        let source = self.path.join(name).display().to_string();
-        volume.handle.mount(source, request)
+        volume.handle.mount(source_of(&self.path, name), request)
     }
 
     /// Returns true as long as a file system is mounted.

@@ -13,7 +13,8 @@ use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, open_locked};
 use everbyte_server::{
-    KernelCaching, MountOptions, MountRequest, OpenPool, Options, SessionError, kinds, wait_for,
+    KernelCaching, MountOptions, MountRequest, OpenPool, Options, SessionError, kinds, source_of,
+    wait_for,
 };
 
 use super::mount_served::ServedMount;
@@ -144,7 +145,7 @@ impl Args {
     /// The mount as a server that has the pool is asked for it.
     fn served(&self, path: &Path, volume: String) -> ServedMount<'_> {
         let options = MountOptions {
-            source: path.join(&volume).display().to_string(),
+            source: source_of(path, &volume),
             allow_other: self.allow_other,
             read_only: self.read_only,
             threads: usize::from(self.threads),

@@ -2,9 +2,9 @@
 //!
 //! Needs `/dev/fuse`, and root or `fusermount3`.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{fs, io};
 
 use rustix::process::Signal;
 
@@ -39,8 +39,7 @@ impl Files {
     }
 
     fn is_mounted(&self) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        mounts.contains(self.dir.to_str().unwrap())
+        source_of(&self.dir).is_some()
     }
 }
 
@@ -51,10 +50,25 @@ impl Drop for Files {
     }
 }
 
+/// What the list of mounts says is mounted on `dir`, if something is.
+pub(crate) fn source_of(dir: &Path) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(dir.to_str().unwrap()))?;
+    mount.split(' ').next().map(str::to_owned)
+}
+
+/// Checks that mkfs.btrfs would pass the mount on `dir`: it gives up where looking at a source fails otherwise.
+pub(crate) fn check_source(dir: &Path) {
+    let source = source_of(dir).unwrap();
+    assert!(source.starts_with("everbyte:/"), "{source}");
+    assert_eq!(fs::metadata(source).unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
 #[test]
 fn files_are_there_after_the_end_of_a_mount_and_the_pool_is_clean() {
     let files = Files::new();
     let mount = files.mount();
+    check_source(&files.dir);
     fs::create_dir(files.dir.join("d")).unwrap();
     fs::write(files.dir.join("d/f"), b"some bytes").unwrap();
     let list = files.place.run("volume list POOL --json").json();

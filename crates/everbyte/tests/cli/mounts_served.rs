@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::mount::{check_source, source_of};
 use super::{Place, Running, everbyte};
 
 /// A pool with two file systems, and two directories.
@@ -48,7 +49,7 @@ impl Drop for Two {
 }
 
 fn is_mounted(dir: &Path) -> bool {
-    fs::read_to_string("/proc/self/mounts").unwrap().contains(dir.to_str().unwrap())
+    source_of(dir).is_some()
 }
 
 fn unmount(dir: &Path) {
@@ -69,6 +70,7 @@ fn a_server_serves_mounts_of_several_file_systems_each_once() {
     let (place, [one, other]) = (&two.place, &two.dirs);
     let server = place.serve("POOL", "");
     let (first, mut second) = (two.mount("one"), two.mount("two"));
+    check_source(one);
     fs::write(one.join("f"), "in one").unwrap();
     fs::write(other.join("f"), "in two").unwrap();
     assert_eq!(place.run("fs cat POOL/two:f").good(), "in two");
