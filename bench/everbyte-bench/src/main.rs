@@ -9,6 +9,7 @@ mod cache;
 mod consistency;
 mod environment;
 mod files;
+mod filter;
 mod index;
 mod layers;
 mod measure;
@@ -41,6 +42,7 @@ use crate::cache::command::{CacheArgs, cache};
 use crate::consistency::command::{ConsistencyArgs, consistency};
 use crate::environment::Environment;
 use crate::files::command::{FilesArgs, files};
+use crate::filter::Filter;
 use crate::index::command::{IndexArgs, index};
 use crate::index::misses::{self, MissesArgs};
 use crate::layers::command::{LayersArgs, layers};
@@ -117,10 +119,8 @@ struct BlockArgs {
     quick: bool,
     #[command(flatten)]
     output: Output,
-    /// Measure only subjects and workloads whose names in the results contain these words; the
-    /// reference is measured besides.
-    #[arg(long, value_name = "WORDS", default_value = "")]
-    filter: String,
+    #[command(flatten)]
+    filter: Filter,
     /// Rounds; figures are medians over them.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
@@ -200,7 +200,7 @@ fn block(args: &BlockArgs) -> Result<()> {
         size_bytes: size_mib << 20,
         rounds,
         slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
-        filter: args.filter.split_whitespace().map(str::to_owned).collect(),
+        filter: args.filter.clone(),
         quick: args.quick,
         stop: &stop,
         progress: &progress,

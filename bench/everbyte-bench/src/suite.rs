@@ -12,6 +12,7 @@ use anyhow::{Result, bail};
 use everbyte_block::{Delta, MapKind};
 use indicatif::ProgressBar;
 
+use crate::filter::Filter;
 use crate::measure::{Sample, measure};
 use crate::rows::{Row, metric};
 use crate::stats::{as_f64, summarise};
@@ -31,8 +32,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) size_bytes: u64,
     pub(crate) rounds: usize,
     pub(crate) slice: Duration,
-    /// Only workloads and subjects whose joined names contain all of these words.
-    pub(crate) filter: Vec<String>,
+    /// Which workloads and subjects are measured.
+    pub(crate) filter: Filter,
     pub(crate) quick: bool,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) progress: &'a ProgressBar,
@@ -40,8 +41,7 @@ pub(crate) struct Settings<'a> {
 
 impl Settings<'_> {
     fn wants(&self, subject: &str, workload: &Workload) -> bool {
-        let joined = format!("{subject} {workload}");
-        self.filter.iter().all(|word| joined.contains(word.as_str()))
+        self.filter.wants(&format!("{subject} {workload}"))
     }
 
     fn wants_subject(&self, subject: &str, workloads: &[Workload]) -> bool {

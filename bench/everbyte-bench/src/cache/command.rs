@@ -8,6 +8,7 @@ use everbyte_media::Technology;
 
 use super::{Part, Settings, Speed, hits, report, run};
 use crate::environment::Environment;
+use crate::filter::Filter;
 use crate::publish::{self, Output};
 use crate::rows::Results;
 
@@ -75,10 +76,8 @@ pub(crate) struct CacheArgs {
     /// Folder for the backing device's files.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
-    /// Measure only subjects and workloads whose names in the results contain these words; the
-    /// backing device alone is measured besides.
-    #[arg(long, value_name = "WORDS", default_value = "")]
-    filter: String,
+    #[command(flatten)]
+    filter: Filter,
     /// Parts to leave out.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     skip: Vec<Part>,
@@ -109,7 +108,7 @@ pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
         clients: args.clients.iter().copied().map(usize::from).collect(),
         rounds: if args.skip.contains(&Part::Timed) { 0 } else { rounds },
         slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
-        filter: args.filter.split_whitespace().map(str::to_owned).collect(),
+        filter: args.filter.clone(),
         stop: &stop,
         progress: &progress,
     };

@@ -30,6 +30,8 @@ use everbyte_media::Technology;
 use everbyte_policy::trace::generate::Workload;
 use indicatif::ProgressBar;
 
+use crate::filter::Filter;
+
 /// Parts of the suite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Part {
@@ -103,15 +105,14 @@ pub(crate) struct Settings<'a> {
     /// Rounds of timed slices; 0 for none.
     pub(crate) rounds: usize,
     pub(crate) slice: Duration,
-    /// Words that subject and workload must contain.
-    pub(crate) filter: Vec<String>,
+    /// Which workloads and subjects are measured.
+    pub(crate) filter: Filter,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) progress: &'a ProgressBar,
 }
 
 impl Settings<'_> {
     fn wants(&self, subject: &str, workload: &str) -> bool {
-        let joined = format!("{subject} {workload}");
-        self.filter.iter().all(|word| joined.contains(word.as_str()))
+        self.filter.wants(&format!("{subject} {workload}"))
     }
 }

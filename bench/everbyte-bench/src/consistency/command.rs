@@ -9,6 +9,7 @@ use everbyte_extent::Delta;
 
 use super::{Part, Settings, report, run};
 use crate::environment::Environment;
+use crate::filter::Filter;
 use crate::publish::{self, Output};
 use crate::rows::Results;
 
@@ -52,9 +53,8 @@ pub(crate) struct ConsistencyArgs {
     /// Folder for ext4's images and SQLite's files; on tmpfs.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
-    /// Of the matrix, measure only workloads whose names in the results contain these words.
-    #[arg(long, value_name = "WORDS", default_value = "")]
-    filter: String,
+    #[command(flatten)]
+    filter: Filter,
     /// Parts to leave out.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     skip: Vec<Part>,
@@ -109,7 +109,7 @@ pub(crate) fn consistency(args: &ConsistencyArgs) -> Result<()> {
         tpcc_slice: Duration::try_from_secs_f64(tpcc_s).context("--tpcc-seconds")?,
         warehouses,
         delta: args.delta.setting(),
-        filter: args.filter.split_whitespace().map(str::to_owned).collect(),
+        filter: args.filter.clone(),
         quick: args.quick,
         stop: &stop,
         progress: &progress,

@@ -85,10 +85,7 @@ fn workloads(quick: bool) -> Vec<Workload> {
 /// No memory, or it is to stop.
 pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     let mut workloads = workloads(settings.quick);
-    workloads.retain(|workload| {
-        let name = workload.to_string();
-        settings.filter.iter().all(|word| name.contains(word.as_str()))
-    });
+    workloads.retain(|workload| settings.filter.wants(&workload.to_string()));
     let mut rows = Vec::new();
     for medium in MEDIA {
         settings.progress.set_message(format!("making the schemes' devices on {medium}"));

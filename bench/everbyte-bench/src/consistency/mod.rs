@@ -27,6 +27,7 @@ use everbyte_extent::Delta;
 use everbyte_media::Technology;
 use indicatif::ProgressBar;
 
+use crate::filter::Filter;
 use crate::rows::Row;
 
 /// Emulated media: DRAM with its flushes made, and phase-change memory, whose writes cost most: one
@@ -70,8 +71,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) warehouses: u32,
     /// How every scheme detects changes.
     pub(crate) delta: Delta,
-    /// Words that the names of the matrix's workloads must contain.
-    pub(crate) filter: Vec<String>,
+    /// Which workloads of the matrix are measured.
+    pub(crate) filter: Filter,
     pub(crate) quick: bool,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) progress: &'a ProgressBar,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use super::{Settings, report, run};
 use crate::environment::Environment;
+use crate::filter::Filter;
 use crate::publish::{self, Output};
 use crate::rows::Results;
 
@@ -28,10 +29,8 @@ pub(crate) struct FilesArgs {
     quick: bool,
     #[command(flatten)]
     output: Output,
-    /// Measure only subjects and operations whose names in the results contain these words; those that
-    /// others are compared with are measured besides.
-    #[arg(long, value_name = "WORDS", default_value = "")]
-    filter: String,
+    #[command(flatten)]
+    filter: Filter,
     /// Rounds; figures are medians over them.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
@@ -70,7 +69,7 @@ pub(crate) fn files(args: &FilesArgs) -> Result<()> {
         names,
         rounds,
         slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
-        filter: args.filter.split_whitespace().map(str::to_owned).collect(),
+        filter: args.filter.clone(),
         quick: args.quick,
         stop: &stop,
         progress: &progress,

@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
+use crate::filter::Filter;
 use crate::rows::Row;
 use load::LoadSample;
 use operation::Operation;
@@ -38,7 +39,7 @@ pub(crate) struct Settings<'a> {
     rounds: usize,
     slice: Duration,
     /// Only operations and subjects whose joined names contain all of these words.
-    filter: Vec<String>,
+    filter: Filter,
     quick: bool,
     stop: &'a AtomicBool,
     progress: &'a ProgressBar,
@@ -52,8 +53,7 @@ enum Outcome {
 
 impl Settings<'_> {
     fn wants(&self, subject: &str, title: &str) -> bool {
-        let joined = format!("{subject} {title}");
-        self.filter.iter().all(|word| joined.contains(word.as_str()))
+        self.filter.wants(&format!("{subject} {title}"))
     }
 
     fn check_stop(&self) -> Result<()> {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use super::{report, run};
 use crate::environment::Environment;
+use crate::filter::Filter;
 use crate::publish::{self, Output};
 use crate::rows::Results;
 use crate::suite::Settings;
@@ -58,7 +59,7 @@ pub(crate) fn scaling(args: &ScalingArgs) -> Result<()> {
         size_bytes: size_mib << 20,
         rounds,
         slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
-        filter: Vec::new(),
+        filter: Filter::default(),
         quick: args.quick,
         stop: &stop,
         progress: &progress,

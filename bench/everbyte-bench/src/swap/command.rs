@@ -13,6 +13,7 @@ use super::kernel::machine;
 use super::paging::Sizes;
 use super::{Settings, crowded_paging, direct, fill, paging, report, serving, solving, targets};
 use crate::environment::Environment;
+use crate::filter::Filter;
 use crate::publish::{self, Output};
 use crate::rows::Results;
 
@@ -35,9 +36,8 @@ pub(crate) struct SwapArgs {
     quick: bool,
     #[command(flatten)]
     output: Output,
-    /// Measure only workloads whose names in the results contain these words.
-    #[arg(long, value_name = "WORDS", default_value = "")]
-    filter: String,
+    #[command(flatten)]
+    filter: Filter,
     /// Rounds; figures are medians over them.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
@@ -113,7 +113,7 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
         pairs,
         rounds,
         folder,
-        filter: args.filter.split_whitespace().map(str::to_owned).collect(),
+        filter: args.filter.clone(),
         with_kernel: args.kernel_swap,
         described: RefCell::default(),
         failures: RefCell::default(),

@@ -34,6 +34,8 @@ use indicatif::ProgressBar;
 use kernel::KernelSwap;
 use subjects::Subject;
 
+use crate::filter::Filter;
+
 /// Settings of a run.
 pub(crate) struct Settings<'a> {
     /// Slots of 4 KiB of the swap space.
@@ -43,8 +45,8 @@ pub(crate) struct Settings<'a> {
     rounds: usize,
     /// The folder of files that are mapped, and of stores.
     folder: &'a Path,
-    /// Words that the names of workloads contain which are measured.
-    filter: Vec<String>,
+    /// Which workloads and subjects are measured.
+    filter: Filter,
     /// Kernel swap is measured as well.
     with_kernel: bool,
     /// Settings of the kinds of kernel swap that were measured, as the kernel tells them.
@@ -58,7 +60,7 @@ pub(crate) struct Settings<'a> {
 impl Settings<'_> {
     /// Returns true if a workload is to be measured.
     fn wants(&self, workload: &str) -> bool {
-        self.filter.iter().all(|word| workload.contains(word.as_str()))
+        self.filter.wants(workload)
     }
 
     /// Returns `subjects`, and so many kinds of kernel swap if that is to be measured.
