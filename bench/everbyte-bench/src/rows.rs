@@ -39,6 +39,7 @@ pub(crate) mod metric {
     pub(crate) const CPU: &str = "cpu";
     pub(crate) const CPU_TO_FLOOR: &str = "cpu_to_floor";
     pub(crate) const TO_FLOOR: &str = "time_to_floor";
+    pub(crate) const TO_PLACES: &str = "time_to_places";
     pub(crate) const TO_NULL: &str = "rate_to_null";
     pub(crate) const TIME_TO_NULL: &str = "time_to_null";
     pub(crate) const SCALING: &str = "rate_to_one_thread";

@@ -21,6 +21,7 @@ use crate::subjects::ext4::{self, Ext4Files};
 use crate::subjects::file::FileSubject;
 use crate::subjects::floor::{Floor, MediumFloor};
 use crate::subjects::nbd::{Server, ServerKind};
+use crate::subjects::places::Places;
 use crate::subjects::pmemblk::Pmemblk;
 use crate::subjects::received::{Received, Way};
 use crate::subjects::volume::{BenchPool, VolumeSubject};
@@ -61,6 +62,10 @@ pub(crate) struct Reference {
 /// Raw memory, the reference of subjects in process.
 pub(crate) const FLOOR: Reference =
     Reference { subject: "floor", metric: metric::TO_FLOOR, by_time: true };
+/// The memory that reads of a volume are of, wherever its blocks lie.
+const PLACES: Reference = Reference { subject: "places", metric: metric::TO_PLACES, by_time: true };
+/// Subjects that `PLACES` is the reference of.
+const READ_THERE: &str = "everbyte-auto";
 /// Our server without a device, the reference of subjects over NBD.
 pub(crate) const NULL: Reference =
     Reference { subject: "nbd-null", metric: metric::TO_NULL, by_time: false };
@@ -153,10 +158,12 @@ fn rows_of(
     rows.timed(metric::RATE, "1/s", cell.samples.iter().map(Sample::per_second));
     rows.timed(metric::TIME, "ns", cell.samples.iter().map(Sample::ns_per_request));
     rows.timed(metric::CPU, "ns", cell.samples.iter().map(Sample::cpu_ns_per_request));
-    let base = cells.iter().find(|other| {
-        other.workload == cell.workload && subjects[other.subject].name() == reference.subject
-    });
-    if let Some(base) = base.filter(|base| !std::ptr::eq(*base, cell)) {
+    let base_by = |reference: &Reference| {
+        cells.iter().find(|other| {
+            other.workload == cell.workload && subjects[other.subject].name() == reference.subject
+        })
+    };
+    if let Some(base) = base_by(&reference).filter(|base| !std::ptr::eq(*base, cell)) {
         let pairs = cell.samples.iter().zip(&base.samples);
         let ratios = pairs.map(|(ours, base)| match reference.by_time {
             true => ours.ns_per_request() / base.ns_per_request(),
@@ -169,6 +176,11 @@ fn rows_of(
                 pairs.map(|(own, base)| own.cpu_ns_per_request() / base.cpu_ns_per_request());
             rows.timed(metric::CPU_TO_FLOOR, "ratio", ratios);
         }
+    }
+    if let Some(base) = base_by(&PLACES).filter(|_| subject.name() == READ_THERE) {
+        let pairs = cell.samples.iter().zip(&base.samples);
+        let ratios = pairs.map(|(ours, base)| ours.ns_per_request() / base.ns_per_request());
+        rows.timed(PLACES.metric, "ratio", ratios);
     }
     let alone = workload.threads(1);
     let single = cells.iter().find(|other| {
@@ -289,6 +301,9 @@ pub(crate) fn in_process(
     let ext4 = mount_ext4(workloads, settings, &mut absent);
     let mut subjects: Vec<&dyn Subject> = vec![&floor, &medium];
     subjects.extend(volumes.iter().map(|subject| subject as &dyn Subject));
+    let read_there = volumes.iter().find(|volume| volume.name() == READ_THERE);
+    let places = read_there.map(|volume| Places::new(volume, size));
+    subjects.extend(places.iter().map(|subject| subject as &dyn Subject));
     subjects.extend(pools.iter().map(|subject| subject as &dyn Subject));
     subjects.extend(tmpfs.iter().map(|subject| subject as &dyn Subject));
     if let Some(files) = &ext4 {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::rows::{Results, Row, metric};
 
 /// Metrics that a line shows, and the words after their values.
-const SHOWN: [(&str, &str); 46] = [
+const SHOWN: [(&str, &str); 47] = [
     (metric::COUNTED_RATE, "/s counted"),
     (metric::COUNTED_TO_BACKING, "x backing counted"),
     (metric::BOUND, "x at most"),
@@ -26,6 +26,7 @@ const SHOWN: [(&str, &str); 46] = [
     ("p99_to_ext4", "of ext4's p99"),
     ("durable_time", "ns durable"),
     ("allocations", "allocations"),
+    (metric::TO_PLACES, "x its places"),
     (metric::TO_NULL, "of null"),
     (metric::SCALING, "x one thread"),
     (metric::MEDIA_BYTES, "B stored/B"),

@@ -92,6 +92,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         kept: &[
             "time",
             "time_to_floor",
+            "time_to_places",
             "rate",
             "server_cpu",
             "media_bytes_per_byte",

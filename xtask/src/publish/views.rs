@@ -86,6 +86,7 @@ const CALLS: Grid = Grid {
     first: "workload",
     subjects: &[
         "floor",
+        "places",
         "everbyte-auto",
         "everbyte-on",
         "everbyte-off",
@@ -96,8 +97,11 @@ const CALLS: Grid = Grid {
         "ext4-direct",
         "ext4-buffered",
     ],
-    metrics: &["time", "time_to_floor"],
+    metrics: &["time", "time_to_floor", "time_to_places"],
     write: |cell| match cell {
+        [_, to_floor, to_places] => {
+            format!(", {}x, {}x its places", ratio(*to_floor), ratio(*to_places))
+        }
         [_, to_floor, ..] => format!(", {}x", ratio(*to_floor)),
         [_] => String::new(),
         [] => String::new(),

@@ -5,6 +5,7 @@ pub(crate) mod file;
 pub(crate) mod floor;
 pub(crate) mod mounted;
 pub(crate) mod nbd;
+pub(crate) mod places;
 pub(crate) mod plain;
 pub(crate) mod pmemblk;
 pub(crate) mod pmemblk_library;

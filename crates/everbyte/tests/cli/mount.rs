@@ -50,7 +50,7 @@ impl Drop for Files {
     }
 }
 
-/// What the list of mounts says is mounted on `dir`, if something is.
+/// The source of what is mounted on `dir` in the list of mounts, if something is.
 pub(crate) fn source_of(dir: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mount = mounts.lines().find(|line| line.contains(dir.to_str().unwrap()))?;

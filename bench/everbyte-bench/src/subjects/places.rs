@@ -1,0 +1,82 @@
+//! Memory at the very places of a volume's blocks, which are known beforehand: the floor of its reads.
+//!
+//! Blocks that were rewritten lie anywhere in the pool, so that copying them costs more than copying what lies
+//! together, whoever finds them.
+
+use anyhow::{Result, bail};
+use everbyte_device::Fua;
+use everbyte_media::{BLOCK, Medium, Piece, PoolOffset};
+
+use super::volume::VolumeSubject;
+use crate::subject::{Session, Subject};
+use crate::workload::Workload;
+
+/// Bytes of which the places are looked up at a time.
+const LOOK_BYTES: usize = 64 << 10;
+
+/// The places of a volume.
+pub(crate) struct Places<'a> {
+    volume: &'a VolumeSubject,
+    size_bytes: u64,
+}
+
+impl<'a> Places<'a> {
+    /// Those of `volume`, of `size_bytes`.
+    pub(crate) fn new(volume: &'a VolumeSubject, size_bytes: u64) -> Self {
+        Self { volume, size_bytes }
+    }
+}
+
+/// The places of all blocks, as long as nothing is written.
+struct Reader<'a> {
+    volume: &'a VolumeSubject,
+    blocks: Vec<PoolOffset>,
+}
+
+impl Subject for Places<'_> {
+    fn name(&self) -> &'static str {
+        "places"
+    }
+
+    fn refuses(&self, workload: &Workload) -> Option<String> {
+        workload.writes().then(|| "reads from the places of a volume's blocks".to_owned())
+    }
+
+    fn prepare(&self, workload: &Workload) -> Result<()> {
+        self.volume.prepare(workload)
+    }
+
+    fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {
+        let mut blocks = Vec::new();
+        for look in 0..self.size_bytes / LOOK_BYTES as u64 {
+            let view = self.volume.device().view(look * LOOK_BYTES as u64, LOOK_BYTES)?;
+            for piece in view.pieces() {
+                let Piece::Stored { at, len } = *piece else { bail!("the volume has holes") };
+                blocks.extend((0..len).step_by(BLOCK).map(|from| at.plus(from as u64)));
+            }
+        }
+        Ok(Box::new(Reader { volume: self.volume, blocks }))
+    }
+}
+
+impl Session for Reader<'_> {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let medium = self.volume.device().pool().medium();
+        let mut at = usize::try_from(offset)?;
+        let mut rest = out;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at_mut(rest.len().min(BLOCK - at % BLOCK));
+            medium.read(self.blocks[at / BLOCK].plus((at % BLOCK) as u64), piece);
+            (at, rest) = (at + piece.len(), after);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, _offset: u64, _data: &[u8], _fua: Fua) -> Result<()> {
+        bail!("only reads are measured")
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
