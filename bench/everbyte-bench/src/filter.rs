@@ -3,8 +3,8 @@
 /// Choice of measurements. By default all are wanted.
 #[derive(clap::Args, Clone, Default, Debug)]
 pub(crate) struct Filter {
-    /// Measure only subjects and workloads whose names in the results contain all of these words; what
-    /// others are compared with is measured besides.
+    /// Measure only what has all of these words in the names of its results: those of workloads, and of subjects
+    /// in suites that can do without some. What others are compared with is measured besides.
     #[arg(long, value_name = "WORDS", default_value = "")]
     filter: String,
     /// Leave out those whose names contain all of these words. May be given several times.

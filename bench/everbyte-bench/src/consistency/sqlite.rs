@@ -38,6 +38,8 @@ const BASES: [(&str, &str, &str); 3] = [
     (OURS, "tpmc_to_rollback", ""),
     (OURS_PUBLISHED, "tpmc_to_rollback_published", ""),
 ];
+/// Subjects with a file system.
+const FILES: [&str; 4] = ["tmpfs", "ext4-ordered", "ext4-journal", MOUNT];
 /// Divisor of the database's size in a smoke test.
 const QUICK_SHRINK: u32 = 100;
 
@@ -57,6 +59,20 @@ const MODES: [Mode; 6] = [
     Mode { journal: JournalMode::Wal, durability: Durability::AtCheckpoint, few: true },
     Mode { journal: JournalMode::Wal, durability: Durability::AtCommit, few: true },
 ];
+
+impl Mode {
+    /// Returns true if the subject `name` is to be measured in it.
+    fn is_wanted(
+        &self,
+        name: &str,
+        medium: Technology,
+        scale: &Scale,
+        settings: &Settings<'_>,
+    ) -> bool {
+        let title = title(medium, scale.warehouses, self.journal, self.durability);
+        settings.filter.wants(&format!("{name} {title}"))
+    }
+}
 
 /// Schemes whose databases are in memory at the same time: not all, for it would take too much. The
 /// ratios to having no consistency are of the same round in each group, and so are
@@ -137,13 +153,29 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for medium in MEDIA {
         for (number, group) in GROUPS.iter().enumerate() {
+            let modes: Vec<&Mode> = MODES.iter().filter(|mode| number == 0 || !mode.few).collect();
+            let is_wanted = |kind: &Kind| {
+                modes.iter().any(|mode| mode.is_wanted(kind.name(), medium, &scale, settings))
+            };
+            let wanted: Vec<Kind> = group.iter().copied().filter(is_wanted).collect();
+            if wanted.is_empty() || number > 0 && wanted == [Kind::None] {
+                continue;
+            }
             settings.progress.set_message(format!("copying the database to schemes on {medium}"));
+            // The others are held against the reference.
             let beds: Vec<Bed> = group
                 .iter()
+                .filter(|kind| **kind == Kind::None || wanted.contains(kind))
                 .map(|&kind| scheme_bed(kind, medium, bytes, &source, settings.delta))
                 .collect::<Result<_>>()?;
-            for mode in MODES.iter().filter(|mode| number == 0 || !mode.few) {
-                let is_meant = |bed: &&Bed| !mode.few || [NONE, OURS].contains(&bed.name.as_str());
+            for mode in modes {
+                let is_wanted = |bed: &&Bed| mode.is_wanted(&bed.name, medium, &scale, settings);
+                if !beds.iter().any(|bed| is_wanted(&bed)) {
+                    continue;
+                }
+                let is_meant = |bed: &&Bed| {
+                    bed.name == NONE || is_wanted(bed) && (!mode.few || bed.name == OURS)
+                };
                 let meant: Vec<&Bed> = beds.iter().filter(is_meant).collect();
                 let measured = measure(&meant, mode, medium, &scale, settings)?;
                 // Later groups begin with the reference, which has its rows already.
@@ -180,6 +212,13 @@ fn files(
     settings: &Settings<'_>,
 ) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
+    let modes = MODES.iter().filter(|mode| mode.journal != JournalMode::Batch);
+    let is_wanted = |name: &str| {
+        modes.clone().any(|mode| mode.is_wanted(name, Technology::Dram, scale, settings))
+    };
+    if !FILES.into_iter().any(is_wanted) {
+        return Ok(rows);
+    }
     let on_tmpfs = settings.folder.join("sqlite");
     fs::create_dir(&on_tmpfs)?;
     let mut folders = vec![("tmpfs", on_tmpfs)];
@@ -210,9 +249,11 @@ fn files(
             place.fill(source)?;
             beds.push(Bed { name: name.to_owned(), place, target: None });
         }
-        let beds: Vec<&Bed> = beds.iter().collect();
         let mut rows = Vec::new();
-        for mode in MODES.iter().filter(|mode| mode.journal != JournalMode::Batch) {
+        for mode in modes {
+            let is_wanted =
+                |bed: &&Bed| mode.is_wanted(&bed.name, Technology::Dram, scale, settings);
+            let beds: Vec<&Bed> = beds.iter().filter(is_wanted).collect();
             rows.extend(measure(&beds, mode, Technology::Dram, scale, settings)?);
         }
         Ok(rows)
