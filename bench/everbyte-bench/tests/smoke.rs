@@ -60,6 +60,7 @@ fn a_quick_run_has_rows_that_make_sense() {
     let nbd = "nbd random rewrite 4K checkpoint d1 t1";
     assert!(value(&results, "nbd-everbyte", nbd, "rate_to_null") > 0.0);
     assert!(value(&results, "nbd-everbyte", nbd, "server_cpu") > 0.0);
+    assert!(value(&results, "nbd-cache", nbd, "server_cpu") > 0.0);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains(written));
     assert!(!page.contains("<script") && !page.contains("href="), "the page needs nothing else");

@@ -178,12 +178,12 @@ pub(crate) const SUITES: [Suite; 17] = [
     },
     Suite {
         name: "cache-clients",
-        command: "-p everbyte-bench -- cache --skip hits --sizes 20,50 --seconds 0.3 --output OUT",
+        command: "-p everbyte-bench -- cache --sizes 20,50 --seconds 0.3 --output OUT",
         form: Form::Bench,
         minutes: 8,
         needs_idle: true,
         traces: &[],
-        kept: &["rate", "rate_to_backing", "timed_hits", "skipped"],
+        kept: &["rate", "rate_to_backing", "rate_to_one_thread", "timed_hits", "skipped"],
         workloads: &[],
     },
     Suite {

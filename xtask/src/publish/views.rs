@@ -58,7 +58,8 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
         ("cache", "hits") => grid(results, &HITS, |place| {
             !place.contains(" on ssd, ") && !place.contains(" on sd, ")
         }),
-        ("cache-clients", "rates") => grid(results, &CLIENTS, |_| true),
+        ("cache-clients", "rates") => grid(results, &CLIENTS, |place| !is_hits(place)),
+        ("cache-clients", "hits") => grid(results, &HIT_RATES, is_hits),
         ("layers", "buffering") => grid(results, &BUFFERING, |place| place.starts_with("1 file,")),
         ("layers", "all") => grid(results, &LAYERS, |place| place.contains(" files, ")),
         ("wear", "rules") => grid(results, &WEAR, |_| true),
@@ -126,6 +127,7 @@ const NBD: Grid = Grid {
         "nbd-null",
         "nbd-memory",
         "nbd-everbyte",
+        "nbd-cache",
         "nbdkit-null",
         "nbdkit-memory",
         "nbdkit-file",
@@ -176,6 +178,22 @@ const CLIENTS: Grid = Grid {
         [rate, to_backing, ..] => format!("{rate:.0} ({})", ratio(*to_backing)),
         [rate] => format!("{rate:.0}"),
         [] => String::new(),
+    },
+    has_spread: false,
+};
+
+/// Slices of hits alone.
+fn is_hits(workload: &str) -> bool {
+    workload.starts_with("hits, ")
+}
+
+const HIT_RATES: Grid = Grid {
+    first: "requests",
+    subjects: &["everbyte", "hybrid", "block-volume"],
+    metrics: &["rate", "rate_to_one_thread"],
+    write: |cell| match cell {
+        [rate, to_one, ..] => format!("{:.0} ({})", rate / 1e3, ratio(*to_one)),
+        _ => String::new(),
     },
     has_spread: false,
 };

@@ -18,7 +18,7 @@ mod lru;
 mod report;
 mod run;
 mod stream;
-mod subject;
+pub(crate) mod subject;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;

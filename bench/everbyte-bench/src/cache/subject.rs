@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_cache::{Cache, Identity, Mode, WritebackThread, volume_bytes};
 use everbyte_device::BlockDevice;
-use everbyte_media::{Mapped, MediaOptions, Technology};
+use everbyte_media::{Mapped, MediaOptions};
 use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{OpenOptions, Pool};
@@ -142,7 +142,12 @@ impl Subject {
         let kind = match front {
             Front::Nothing => Made::Nothing,
             Front::Cache(policy, mode) => {
-                Made::Cache(cache(&backing, policy, mode, spec, settings.scm)?)
+                let backing: Arc<dyn BlockDevice> = Arc::<Backing>::clone(&backing);
+                Made::Cache(new_cache(backing, policy, mode, spec, |pool_bytes| {
+                    let options = MediaOptions::new().emulate(Some(settings.scm));
+                    Mapped::anonymous(pool_bytes, &options)
+                        .with_context(|| format!("no memory for a pool of {pool_bytes} bytes"))
+                })?)
             }
             Front::Lru(share) => {
                 let pages = share.pages(spec, settings.scm_price_percent) as usize;
@@ -227,13 +232,16 @@ impl Subject {
     }
 }
 
-/// Makes our cache in a new pool on memory that flushes as SCM must.
-fn cache(
-    backing: &Arc<Backing>,
+/// Makes our cache before `backing` in a new pool, on memory of as many bytes as are asked of `memory`.
+///
+/// # Errors
+/// No memory for it.
+pub(crate) fn new_cache(
+    backing: Arc<dyn BlockDevice>,
     policy: Kind,
     mode: Mode,
     spec: &Spec,
-    scm: Technology,
+    memory: impl FnOnce(u64) -> Result<Mapped>,
 ) -> Result<Arc<Cache>> {
     let identity = Identity {
         kind: "file".into(),
@@ -253,14 +261,11 @@ fn cache(
         small_write_bytes: spec.small_write_bytes,
     };
     let pool_bytes = (settings.volume_page_bytes_max() * 5 / 4 + (64 << 20)).next_multiple_of(PAGE);
-    let options = MediaOptions::new().emulate(Some(scm));
-    let medium = Mapped::anonymous(pool_bytes, &options);
-    let medium = medium.with_context(|| format!("no memory for a pool of {pool_bytes} bytes"))?;
+    let medium = memory(pool_bytes)?;
     Pool::format(&medium, 4, [1; 16])?;
     let pool = Arc::new(Pool::open(Arc::new(medium), kinds(), &OpenOptions::default())?);
     let (size_bytes, options) = (volume_bytes(backing_bytes), BlockOptions::default());
     let volume = BlockVolume::create_as(&pool, "c", VolumeKind::CACHE, size_bytes, &options)?;
     Cache::format(&volume, &settings)?;
-    let backing: Arc<dyn BlockDevice> = Arc::<Backing>::clone(backing);
     Ok(Arc::new(Cache::open(Arc::new(volume), backing, &identity)?))
 }

@@ -44,6 +44,8 @@ pub(crate) enum ServerKind {
     OurNull,
     OurMemory,
     OurVolume,
+    /// A cache that has all of its backing device.
+    OurCache,
     /// Memory as slow as a hard disk.
     OurDisk,
     /// Memory as slow as a SATA solid-state disk.
@@ -56,10 +58,11 @@ pub(crate) enum ServerKind {
 
 impl ServerKind {
     /// Those that are compared over NBD; the slow ones only lie below file systems.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::OurNull,
         Self::OurMemory,
         Self::OurVolume,
+        Self::OurCache,
         Self::NbdkitNull,
         Self::NbdkitMemory,
         Self::NbdkitFile,
@@ -71,6 +74,7 @@ impl ServerKind {
             Self::OurNull => "nbd-null",
             Self::OurMemory => "nbd-memory",
             Self::OurVolume => "nbd-everbyte",
+            Self::OurCache => "nbd-cache",
             Self::OurDisk => "nbd-disk",
             Self::OurSsd => "nbd-ssd",
             Self::NbdkitNull => "nbdkit-null",
@@ -84,7 +88,12 @@ impl ServerKind {
     pub(crate) fn is_ours(self) -> bool {
         matches!(
             self,
-            Self::OurNull | Self::OurMemory | Self::OurVolume | Self::OurDisk | Self::OurSsd
+            Self::OurNull
+                | Self::OurMemory
+                | Self::OurVolume
+                | Self::OurCache
+                | Self::OurDisk
+                | Self::OurSsd
         )
     }
 
@@ -161,6 +170,7 @@ fn command(kind: ServerKind, folder: &Path, socket: &Path, size_bytes: u64) -> R
             ServedDevice::Null => "null",
             ServedDevice::Memory => "memory",
             ServedDevice::Volume => "volume",
+            ServedDevice::Cache => "cache",
             ServedDevice::Disk => "disk",
             ServedDevice::Ssd => "ssd",
         });
@@ -177,6 +187,7 @@ fn command(kind: ServerKind, folder: &Path, socket: &Path, size_bytes: u64) -> R
         ServerKind::OurNull => ours(ServedDevice::Null)?,
         ServerKind::OurMemory => ours(ServedDevice::Memory)?,
         ServerKind::OurVolume => ours(ServedDevice::Volume)?,
+        ServerKind::OurCache => ours(ServedDevice::Cache)?,
         ServerKind::OurDisk => ours(ServedDevice::Disk)?,
         ServerKind::OurSsd => ours(ServedDevice::Ssd)?,
         ServerKind::NbdkitNull | ServerKind::NbdkitMemory => {

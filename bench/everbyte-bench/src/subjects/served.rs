@@ -10,13 +10,16 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::ValueEnum;
 use everbyte_block::{Delta, MapKind};
+use everbyte_cache::{Cache, Mode, WritebackThread};
 use everbyte_device::{BlockDevice, DelayDevice, DiskCosts};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
+use everbyte_policy::sim::{Kind, Spec};
 
 use super::floor::nameless_file;
 use super::plain::PlainDevice;
 use super::volume::BenchPool;
+use crate::cache::subject::new_cache;
 use crate::subject::Subject;
 use crate::workload::{Action, Workload};
 
@@ -29,6 +32,8 @@ pub(crate) enum ServedDevice {
     Memory,
     /// A volume, all of it written.
     Volume,
+    /// A cache that has all of it.
+    Cache,
     /// Bare memory as slow as a hard disk.
     Disk,
     /// Bare memory as slow as a SATA solid-state disk.
@@ -70,7 +75,7 @@ impl Exports for OneExport {
 /// # Errors
 /// The device cannot be made or the address not listened on.
 pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
-    let pool;
+    let (pool, _writer);
     let device: Arc<dyn BlockDevice> = match args.device {
         ServedDevice::Null => Arc::new(PlainDevice::null(args.size)?),
         ServedDevice::Memory => memory(args)?,
@@ -82,6 +87,11 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
             subject.prepare(&Workload::new(Action::Rewrite, 4096))?;
             Arc::new(subject.into_device())
         }
+        ServedDevice::Cache => {
+            let cache = cache(args)?;
+            _writer = WritebackThread::start(&cache)?;
+            cache
+        }
     };
     let address = Address::Unix(args.socket.clone());
     let server = Server::bind(&address, Arc::new(OneExport(device)))?;
@@ -91,6 +101,17 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
     io::stdin().read_to_end(&mut Vec::new())?;
     server.shutdown();
     Ok(())
+}
+
+/// A cache before bare memory, with an eighth more pages than that has.
+fn cache(args: &ServeArgs) -> Result<Arc<Cache>> {
+    let pages = u32::try_from(args.size / 4096)?;
+    let spec = Spec::new(pages + pages / 8)?;
+    new_cache(memory(args)?, Kind::Everbyte, Mode::WriteBack, &spec, |pool_bytes| {
+        let file = nameless_file(&args.folder, pool_bytes)?;
+        let options = MediaOptions::new().force_flush(true).populate(true);
+        Ok(Mapped::from_file(&file, &options)?)
+    })
 }
 
 /// Bare memory of the size that is asked for.
