@@ -227,7 +227,7 @@ const SERVING: Grid = Grid {
     first: "server",
     subjects: &[
         "dram",
-        "run",
+        "everbyte-run",
         "swap-loop",
         "swap-loop-cluster0",
         "swap-zram",
@@ -260,4 +260,44 @@ fn targets(results: &Results) -> Vec<Line> {
         lines.push(Line::table(vec![Cell::plain(place), ratio, most, Cell::plain(verdict)]));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::read;
+    use super::*;
+
+    const GRIDS: [(&str, &Grid); 12] = [
+        ("files", &OPERATIONS),
+        ("files", &OPERATION_COUNTS),
+        ("files", &FSYNC),
+        ("mount", &MOUNT_CALLS),
+        ("mount", &WORKLOADS),
+        ("index", &INDEXES),
+        ("index", &SHARES),
+        ("swap", &PAGING),
+        ("swap", &FT),
+        ("swap", &FT_PAGES),
+        ("swap", &SLOTS),
+        ("swap", &SERVING),
+    ];
+
+    /// A column without a subject of its name would be left out without a word.
+    #[test]
+    fn every_column_is_a_subject_of_the_published_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let published = read(root).unwrap().published;
+        let mut compared = 0;
+        for (suite, grid) in GRIDS {
+            let Some(results) = published.get(suite) else { continue };
+            let subjects = results.words("subject");
+            for column in grid.subjects {
+                assert!(subjects.contains(column), "{suite}: {} has no {column}", grid.first);
+                compared += 1;
+            }
+        }
+        assert!(compared > 20, "{compared} columns");
+    }
 }
