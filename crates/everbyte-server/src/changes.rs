@@ -309,6 +309,18 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_that_is_being_deleted_is_given_to_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = pool_with_cache(folder.path());
+        let cache = pool.volumes.get("c").unwrap();
+        let alone = cache.quiesce.shut("deleted", true).ok().unwrap();
+        let refused = pool.volumes.get("c").unwrap().lease().err().unwrap().to_string();
+        assert!(refused.contains("is being deleted"), "{refused}");
+        drop(alone);
+        cache.lease().unwrap();
+    }
+
+    #[test]
     fn a_cache_that_the_pool_refuses_to_delete_goes_on_with_what_it_has_in_dram() {
         let folder = tempfile::tempdir().unwrap();
         let pool = pool_with_cache(folder.path());

@@ -440,11 +440,12 @@ fn a_record_replaces_no_file_that_is_in_use_or_unasked() {
         ("other", "is a pool"),
         ("pool", "is the pool"),
     ] {
-        place.run(&format!("{serve}{name} --force")).failed(1, &[name, words]);
+        let outcome = place.run(&format!("{serve}{name} --force"));
+        assert_eq!(fs::read(&disk).unwrap(), vec![5; 1 << 20], "{name}");
+        assert_eq!(fs::metadata(&other).unwrap().len(), 4 << 20, "{name}");
+        outcome.failed(1, &[name, words]);
     }
     assert_eq!(fs::read(&kept).unwrap(), b"precious");
-    assert_eq!(fs::read(&disk).unwrap(), vec![5; 1 << 20]);
-    assert_eq!(fs::metadata(&other).unwrap().len(), 4 << 20);
     let server = place.serve("POOL", "--record FOLDER/kept --force");
     server.stop();
     assert_ne!(fs::read(&kept).unwrap(), b"precious");

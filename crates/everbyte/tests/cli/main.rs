@@ -1,7 +1,7 @@
 //! The command as its users meet it: output, JSON, exit status, error texts, signals.
 //!
 //! Owns the harness: a folder with a pool in it, commands run in it, servers that are ended
-//! whatever happens.
+//! whatever happens, nothing that is waited for for ever.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,6 +19,7 @@ mod repair;
 mod served;
 mod simulate;
 mod swap;
+mod watchdog;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -29,6 +30,8 @@ use everbyte_nbd::{Address, Client};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::watchdog::Watchdog;
 
 /// Says why a test is not run here. In CI, where everything is there that tests need, it fails.
 #[expect(clippy::print_stderr, reason = "a test that is not run says so")]
@@ -52,8 +55,12 @@ struct Outcome {
 }
 
 impl Outcome {
+    #[track_caller]
     fn of(command: &mut Command) -> Self {
-        let output = command.output().unwrap();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let watchdog = Watchdog::over(&child);
+        let output = child.wait_with_output().unwrap();
+        watchdog.call_off(command);
         Self {
             status: output.status.code().unwrap_or(-1),
             out: String::from_utf8(output.stdout).unwrap(),
@@ -102,6 +109,7 @@ impl Place {
     }
 
     /// Runs `everbyte` with `arguments`, in which POOL and FOLDER stand for the paths.
+    #[track_caller]
     fn run(&self, arguments: &str) -> Outcome {
         Outcome::of(everbyte().args(self.arguments(arguments)))
     }
@@ -170,13 +178,18 @@ impl Running {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
+        let watchdog = Watchdog::over(&self.child);
         self.out.read_line(&mut line).unwrap();
+        watchdog.call_off(&"a line of a server");
         line.trim_end().to_owned()
     }
 
     fn signal(&mut self, signal: Signal) -> ExitStatus {
         self.send(signal);
-        self.child.wait().unwrap()
+        let watchdog = Watchdog::over(&self.child);
+        let status = self.child.wait().unwrap();
+        watchdog.call_off(&"the end of a server");
+        status
     }
 
     fn send(&self, signal: Signal) {
