@@ -18,7 +18,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// For a process that has ended or has not.
+    /// Watches `child`, which may have ended already.
     pub(crate) fn over(child: &Child) -> Self {
         let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
         // Unlike its number, this is never another process. There is none if its end was waited for already.
