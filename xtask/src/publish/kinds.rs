@@ -269,7 +269,7 @@ mod tests {
     use super::super::read;
     use super::*;
 
-    const GRIDS: [(&str, &Grid); 12] = [
+    const GRIDS: [(&str, &Grid); 13] = [
         ("files", &OPERATIONS),
         ("files", &OPERATION_COUNTS),
         ("files", &FSYNC),
@@ -281,6 +281,7 @@ mod tests {
         ("swap", &FT),
         ("swap", &FT_PAGES),
         ("swap", &SLOTS),
+        ("swap", &CROWDED),
         ("swap", &SERVING),
     ];
 
