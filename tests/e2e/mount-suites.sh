@@ -71,9 +71,11 @@ fs_mark() {
     local sync
     # As its -S has them: no fsync, before close, afterwards in two orders. It takes short paths only.
     for sync in 0 1 3 5; do
-        mkdir "$MOUNT/fs_mark"
-        quietly "fs_mark with sync method $sync" env -C "$MOUNT" fs_mark -d fs_mark -s 16384 -t 2 \
-            -n "$(either 500 20000)" -S "$sync" -D 16 -N 10 -l "$SCRATCH/fs_mark.log"
+        # A directory for each of the two threads: both take the names of their files from a generator that is
+        # seeded with the microsecond, and where that is the same they write, and unlink, the same files.
+        mkdir -p "$MOUNT/fs_mark/"{1,2}
+        quietly "fs_mark with sync method $sync" env -C "$MOUNT" fs_mark -d fs_mark/1 -d fs_mark/2 -s 16384 \
+            -t 2 -n "$(either 500 20000)" -S "$sync" -D 16 -N 10 -l "$SCRATCH/fs_mark.log"
         rm -rf "$MOUNT/fs_mark"
     done
     ok "fs_mark with every way of fsync"
