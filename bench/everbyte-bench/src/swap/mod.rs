@@ -70,6 +70,13 @@ impl Settings<'_> {
         subjects.iter().copied().chain(kernel).collect()
     }
 
+    /// Returns those of `subjects` that are to be measured with `workload`.
+    fn wanted(&self, subjects: Vec<Subject>, workload: &str) -> Vec<Subject> {
+        let is_wanted =
+            |subject: &Subject| self.filter.wants(&format!("{workload}: {}", subject.name()));
+        subjects.into_iter().filter(is_wanted).collect()
+    }
+
     fn should_stop(&self) -> bool {
         self.stop.load(Relaxed)
     }

@@ -75,6 +75,7 @@ fn run_one(
     if stores && matches!(pattern, Pattern::Random | Pattern::Sequential) {
         subjects.push(Subject::Flash);
     }
+    let subjects = settings.wanted(subjects, &workload);
     let mut samples: Vec<(Subject, Vec<Costs>)> =
         subjects.into_iter().map(|subject| (subject, Vec::new())).collect();
     let work = Work { load, threads, dram_bytes, limit: LIMIT };

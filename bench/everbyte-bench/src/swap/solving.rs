@@ -83,7 +83,7 @@ pub(super) fn run(settings: &Settings<'_>, classes: &[Class], limit: Duration) -
     let mut rows = Vec::new();
     for &class in classes {
         for threads in THREADS {
-            rows.extend(run_one(settings, class, Dram::All, threads, &[Subject::Dram], limit)?);
+            rows.extend(run_one(settings, class, Dram::All, threads, vec![Subject::Dram], limit)?);
             for dram in Dram::limits(class) {
                 // Settings are changed one by one on class A, as in the paper.
                 let is_tuned = (class, dram, threads) == (Class::A, Dram::Percent(70), 1);
@@ -92,7 +92,7 @@ pub(super) fn run(settings: &Settings<'_>, classes: &[Class], limit: Duration) -
                 if class != Class::B && (dram, threads) == (Dram::Percent(70), 1) {
                     subjects.extend(Subject::CROWDED);
                 }
-                rows.extend(run_one(settings, class, dram, threads, &subjects, limit)?);
+                rows.extend(run_one(settings, class, dram, threads, subjects, limit)?);
             }
         }
     }
@@ -104,7 +104,7 @@ fn run_one(
     class: Class,
     dram: Dram,
     threads: usize,
-    subjects: &[Subject],
+    subjects: Vec<Subject>,
     limit: Duration,
 ) -> Result<Vec<Row>> {
     let workload = title(class, dram, threads);
@@ -113,8 +113,9 @@ fn run_one(
     }
     let load = Load::Ft(class);
     let work = Work { load, threads, dram_bytes: dram.bytes(load.bytes()), limit };
+    let subjects = settings.wanted(subjects, &workload);
     let mut samples: Vec<(Subject, Vec<Outcome>)> =
-        subjects.iter().map(|subject| (*subject, Vec::new())).collect();
+        subjects.into_iter().map(|subject| (subject, Vec::new())).collect();
     for _ in 0..settings.rounds {
         for (subject, samples) in &mut samples {
             settings.progress.set_message(format!("{}, {workload}", subject.name()));
