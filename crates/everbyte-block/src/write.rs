@@ -6,7 +6,7 @@
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
 use everbyte_extent::{
-    BlockRange, DeviceOffset, ExtentError, FuaOutcome, Planner, ShortOutcome, pieces,
+    BlockRange, DeviceOffset, DurableWrite, ExtentError, FuaOutcome, Planner, ShortOutcome, pieces,
 };
 use everbyte_media::Medium;
 use everbyte_plant::planted;
@@ -115,29 +115,59 @@ impl<M: Medium> BlockVolume<M> {
     /// with FUA are answered, 0 for none.
     fn write_run(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) -> u64 {
         let mut batch: SmallVec<[PendingWrite<'_, '_>; 1]> = SmallVec::new();
-        let mut durable = false;
         for (request, outcome) in requests.iter().zip(outcomes) {
             *outcome = self.check_write(named(request));
-            if outcome.is_err() || request.data.is_empty() {
-                continue;
+            if outcome.is_ok() && !request.data.is_empty() {
+                batch.push(PendingWrite { request: *request, outcome });
             }
-            if request.fua == Fua::Yes {
-                match self.write_durably(request) {
-                    Ok(FuaOutcome::Durable) => continue,
-                    Ok(FuaOutcome::NotAllowed) => durable = true,
-                    Err(error) => {
-                        *outcome = Err(error);
-                        continue;
-                    }
-                }
-            }
-            batch.push(PendingWrite { request: *request, outcome });
+        }
+        if batch.iter().any(|pending| pending.request.fua == Fua::Yes) {
+            batch = self.write_durable_ones(batch);
         }
         if batch.is_empty() {
             return 0;
         }
+        let durable = batch.iter().any(|pending| pending.request.fua == Fua::Yes);
         let epoch = self.write_in_epoch(&mut batch);
         if durable { epoch } else { 0 }
+    }
+
+    /// Makes the requests that the FUA fast path is for, all with the same fences. Returns the others.
+    fn write_durable_ones<'r, 'd>(
+        &self,
+        batch: SmallVec<[PendingWrite<'r, 'd>; 1]>,
+    ) -> SmallVec<[PendingWrite<'r, 'd>; 1]> {
+        let is_for_it = |pending: &PendingWrite<'_, '_>| {
+            pending.request.fua == Fua::Yes && range_of(&pending.request).count == 1
+        };
+        let (mut durable, mut others): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
+            batch.into_iter().partition(is_for_it);
+        for pending in &durable {
+            self.extent().prefetch_write(range_of(&pending.request).first);
+        }
+        let _op = self.volume().begin_op();
+        let ranges = durable.iter().map(|pending| range_of(&pending.request));
+        let _blocks = self.extent().locks().write(ranges);
+        // The volume may have shrunk since.
+        durable.retain(|PendingWrite { request, outcome }| {
+            **outcome = self.check_write(named(request));
+            outcome.is_ok()
+        });
+        let pieces = durable
+            .iter()
+            .flat_map(|pending| pieces(DeviceOffset(pending.request.offset), pending.request.data));
+        let mut writes: Vec<DurableWrite<'_>> = pieces.map(DurableWrite::of).collect();
+        self.extent().write_all_durably(&mut writes);
+        for (pending, write) in durable.into_iter().zip(writes) {
+            match write.outcome() {
+                Ok(FuaOutcome::Durable) => {}
+                Ok(FuaOutcome::NotAllowed) => others.push(pending),
+                Err(error) => {
+                    *pending.outcome = Err(named(&pending.request).failed(self.volume(), error));
+                }
+            }
+        }
+        others
     }
 
     fn write_durably(&self, request: &WriteRequest<'_>) -> Result<FuaOutcome, DeviceError> {

@@ -21,11 +21,18 @@ pub(crate) enum Wanted<'a> {
     Write(&'a [u8]),
 }
 
-/// Bytes of a page that was not in the cache.
-struct Arrival {
-    bytes: Bytes,
-    /// Bytes that are newer than those of the backing device.
-    written: Span,
+/// Bytes that an access has for its page, until the page has them.
+enum Incoming<'a> {
+    /// None; or the page has them.
+    Nothing,
+    /// All of a page that was not in the cache.
+    Absent {
+        bytes: Bytes,
+        /// Those that are newer than the backing device's.
+        written: Span,
+    },
+    /// The whole of what a page that is in the cache is to become.
+    Whole(&'a [u8]),
 }
 
 /// Returns what the policy hears of an operation on a part of a page.
@@ -37,14 +44,19 @@ pub(crate) fn access_of(part: Part, op: Op) -> Access {
 impl State {
     /// Serves a part of a page that has a frame.
     pub(crate) fn serve(&mut self, part: Part, wanted: Wanted<'_>) -> Result<(), DeviceError> {
-        let op = match wanted {
-            Wanted::Read(_) => Op::Read,
-            Wanted::Write(_) => Op::Write,
-        };
-        self.decide(access_of(part, op), None);
         match wanted {
-            Wanted::Read(out) => self.read(part.page, part.start, out),
-            Wanted::Write(data) => self.write(part.page, part.start, data),
+            Wanted::Read(out) => {
+                self.decide(access_of(part, Op::Read), Incoming::Nothing);
+                self.read(part.page, part.start, out)
+            }
+            Wanted::Write(data) => {
+                let whole =
+                    if data.len() == PAGE { Incoming::Whole(data) } else { Incoming::Nothing };
+                match self.decide(access_of(part, Op::Write), whole) {
+                    Incoming::Nothing if data.len() == PAGE => Ok(()),
+                    _ => self.write(part.page, part.start, data),
+                }
+            }
         }
     }
 
@@ -68,10 +80,11 @@ impl State {
             // The cache has its newest bytes now, and writes them back.
             self.bypassed.superseded(u64::from(part.page) * PAGE_U64, PAGE_U64);
         }
-        self.decide(access_of(part, op), Some(Arrival { bytes, written }));
+        self.decide(access_of(part, op), Incoming::Absent { bytes, written });
     }
 
-    fn decide(&mut self, access: Access, mut arrival: Option<Arrival>) {
+    /// Has the policy decide, and carries out what it decides. Returns what has not become a page's bytes.
+    fn decide<'a>(&mut self, access: Access, mut incoming: Incoming<'a>) -> Incoming<'a> {
         if !planted(Bug::DecidedBeforeTold) {
             self.tell_hits();
         }
@@ -79,9 +92,10 @@ impl State {
         self.untold_policy.access(access, &mut actions);
         for action in actions.drain(..) {
             self.counts.count(action);
-            self.carry_out(access.page.0, action, &mut arrival);
+            self.carry_out(access.page.0, action, &mut incoming);
         }
         self.actions = actions;
+        incoming
     }
 
     /// Tells the policy of the hits that were noted, in the order of each thread. A page that has left the
@@ -110,7 +124,7 @@ impl State {
             // A page is where the policy wants it, mostly.
             let is_settled = matches!(action, Action::Hit { served, .. } if served == found);
             if !is_settled || !self.demotion_failed.is_empty() {
-                self.carry_out(page, action, &mut None);
+                self.carry_out(page, action, &mut Incoming::Nothing);
             }
         }
         self.actions = actions;
@@ -120,37 +134,53 @@ impl State {
         }
     }
 
-    fn carry_out(&mut self, accessed: Page, action: Action, arrival: &mut Option<Arrival>) {
+    fn carry_out(&mut self, accessed: Page, action: Action, incoming: &mut Incoming<'_>) {
         match action {
-            Action::Hit { served, .. } => self.settle(accessed, served),
+            Action::Hit { served, .. } => self.settle(accessed, served, incoming),
             Action::Fill { page, tier, .. } => {
-                if let Some(arrival) = arrival.take() {
-                    let Arrival { bytes, written: newer } = arrival;
-                    let frame = Frame::fetched(!newer.is_empty());
-                    self.insert(page.0, frame, Some(InDram { bytes, newer }));
-                } else {
-                    self.keep(page.0);
+                match std::mem::replace(incoming, Incoming::Nothing) {
+                    Incoming::Absent { bytes, written: newer } => {
+                        let frame = Frame::fetched(!newer.is_empty());
+                        self.insert(page.0, frame, Some(InDram { bytes, newer }));
+                    }
+                    present => {
+                        *incoming = present;
+                        self.keep(page.0);
+                    }
                 }
-                self.settle(page.0, tier);
+                self.settle(page.0, tier, incoming);
             }
-            Action::Move { page, to, .. } => self.settle(page.0, to),
-            Action::Update { page, .. } => self.settle(page.0, Tier::Scm),
-            Action::Copy { page, .. } => self.settle(page.0, Tier::Dram),
+            Action::Move { page, to, .. } if page.0 == accessed => {
+                self.settle(accessed, to, incoming);
+            }
+            Action::Move { page, to, .. } => self.settle(page.0, to, &mut Incoming::Nothing),
+            Action::Update { page, .. } => {
+                self.settle(page.0, Tier::Scm, &mut Incoming::Nothing);
+            }
+            Action::Copy { page, .. } => {
+                self.settle(page.0, Tier::Dram, &mut Incoming::Nothing);
+            }
             Action::Drop { page, .. } | Action::Evict { page, .. } => self.evict(page.0),
         }
     }
 
-    /// Puts a page where the policy wants it.
-    fn settle(&mut self, page: Page, tier: Tier) {
-        match tier {
-            Tier::Dram => {
+    /// Puts a page where the policy wants it. All of its bytes may come from the access instead.
+    fn settle(&mut self, page: Page, tier: Tier, incoming: &mut Incoming<'_>) {
+        match (tier, &*incoming) {
+            (Tier::Dram, Incoming::Whole(bytes)) => {
+                self.demotion_failed.remove(&page);
+                if self.replace(page, bytes) {
+                    *incoming = Incoming::Nothing;
+                }
+            }
+            (Tier::Dram, _) => {
                 self.demotion_failed.remove(&page);
                 self.promote(page);
             }
-            Tier::Scm if self.frames.look(page, |frame| frame.in_dram) == Some(true) => {
+            (Tier::Scm, _) if self.frames.look(page, |frame| frame.in_dram) == Some(true) => {
                 self.demote(page);
             }
-            Tier::Scm => {}
+            (Tier::Scm, _) => {}
         }
     }
 

@@ -17,7 +17,7 @@ use everbyte_policy::policy::{Action, Tier};
 use everbyte_policy::sim::Costs;
 
 use crate::bypassed::Bypassed;
-use crate::frame::{Content, Frame, InDram, Span};
+use crate::frame::{Bytes, Content, Frame, InDram, Span};
 use crate::frames::Frames;
 use crate::layout::{PAGE, Page};
 use crate::plant::Bug;
@@ -150,12 +150,15 @@ impl State {
         start: usize,
         data: &[u8],
     ) -> Result<(), DeviceError> {
-        let tier = self.frames.write(page).write(&self.scm, page, start, data)?;
-        if let Some(tier) = tier {
+        let mut shard = self.frames.write(page);
+        let was_dirty = shard.get(page).is_some_and(Frame::is_dirty);
+        let tier = shard.write(&self.scm, page, start, data)?;
+        drop(shard);
+        if tier.is_some() && !was_dirty {
             self.dirty.insert(page);
-            if tier == Tier::Dram {
-                self.dram_dirty.insert(page);
-            }
+        }
+        if tier == Some(Tier::Dram) {
+            self.dram_dirty.insert(page);
         }
         Ok(())
     }
@@ -265,6 +268,27 @@ impl State {
         if is_clean {
             self.unmark_or_note(page);
         }
+    }
+
+    /// Promotes a page that is in SCM only to DRAM with other bytes, all of which are new: what it has in SCM need not
+    /// be read. Returns false if it is in DRAM already.
+    pub(crate) fn replace(&mut self, page: Page, bytes: &[u8]) -> bool {
+        if self.frames.look(page, |frame| frame.in_dram) != Some(false) {
+            return false;
+        }
+        let Ok(bytes) = Bytes::try_from(Box::<[u8]>::from(bytes)) else { return false };
+        let mut shard = self.frames.write(page);
+        shard.set_dram(page, Some(InDram { bytes, newer: Span::WHOLE }));
+        let Some(frame) = shard.get_mut(page) else { return false };
+        let was_dirty = frame.is_dirty();
+        frame.content = Content::Written;
+        drop(shard);
+        self.dram_dirty.insert(page);
+        if !was_dirty {
+            self.dirty.insert(page);
+            self.unmark_or_note(page);
+        }
+        true
     }
 
     /// Evicts a page: a clean one is invalidated, a dirty one is pending write-back.

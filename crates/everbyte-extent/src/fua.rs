@@ -3,13 +3,14 @@
 //! In one of two ways: a new block and its entry, or a redo record of the lines that change. A
 //! crash leaves the old bytes or the new ones if undo cannot touch them: no open epoch has a
 //! record of the entry or of a line of the block, and neither the block nor the node that has the entry is
-//! fresh. `docs/crash-model.md` argues it.
+//! fresh. Writes that arrive together share the fences. `docs/crash-model.md` argues it.
 
 use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Corrupt, WriteError, Writer};
+use smallvec::SmallVec;
 
-use crate::address::{BlockPiece, BlockRange, DeviceOffset, pieces};
+use crate::address::{BlockPiece, DeviceOffset, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
@@ -24,6 +25,60 @@ pub enum FuaOutcome {
     NotAllowed,
 }
 
+/// A durable write to one block, and what has come of it.
+pub struct DurableWrite<'d> {
+    piece: BlockPiece<'d>,
+    state: Result<State, ExtentError>,
+}
+
+/// How far a durable write has come.
+#[derive(Clone, Copy)]
+enum State {
+    /// Nothing was done.
+    NotAllowed,
+    /// The block holds the bytes.
+    Unchanged,
+    /// A redo record has the bytes of `lines`, which are to be stored in place.
+    Recorded { block: BlockNo, lines: LineMask },
+    /// `to` has the bytes, and the entry at `entry_at` is to name it instead of `old`.
+    Filled { entry_at: PoolOffset, to: BlockNo, old: Option<BlockNo> },
+}
+
+impl<'d> DurableWrite<'d> {
+    /// A write that is still to be made.
+    #[must_use]
+    pub fn of(piece: BlockPiece<'d>) -> Self {
+        Self { piece, state: Ok(State::NotAllowed) }
+    }
+
+    /// Says what came of it.
+    ///
+    /// # Errors
+    /// Nothing was written, or with an error of the medium's perhaps everything.
+    pub fn outcome(self) -> Result<FuaOutcome, ExtentError> {
+        Ok(match self.state? {
+            State::NotAllowed => FuaOutcome::NotAllowed,
+            State::Unchanged | State::Recorded { .. } | State::Filled { .. } => FuaOutcome::Durable,
+        })
+    }
+}
+
+/// Appends a record of the bytes that `lines` of `block` will have.
+fn record<M: Medium>(
+    writer: &mut Writer<'_, M>,
+    block: BlockNo,
+    lines: LineMask,
+    piece: BlockPiece<'_>,
+) -> Result<State, WriteError> {
+    if Writer::<M>::lines_bytes(lines) > writer.room_bytes() {
+        return Ok(State::NotAllowed);
+    }
+    // What the lines hold beside the piece is read for the record. If that fails there is none:
+    // torn, it would hide later records of the lane, and whole, it would redo zeroes.
+    writer.log_redo(block, lines, piece.start, piece.data)?;
+    Ok(State::Recorded { block, lines })
+}
+
 impl<M: Medium> Extent<M> {
     /// Writes `data` at `offset` durably if that can be done without a checkpoint. The caller is
     /// in the volume's quiesce lock, and holds the locks of the blocks.
@@ -35,13 +90,38 @@ impl<M: Medium> Extent<M> {
         offset: DeviceOffset,
         data: &[u8],
     ) -> Result<FuaOutcome, ExtentError> {
-        if BlockRange::of_bytes(offset, data.len() as u64).count > 1 {
-            return Ok(FuaOutcome::NotAllowed);
+        let mut all = pieces(offset, data);
+        match (all.next(), all.next()) {
+            (None, _) => Ok(FuaOutcome::Durable),
+            (Some(piece), None) => {
+                let mut writes = [DurableWrite::of(piece)];
+                self.write_all_durably(&mut writes);
+                let [write] = writes;
+                write.outcome()
+            }
+            (Some(_), Some(_)) => Ok(FuaOutcome::NotAllowed),
         }
-        let Some(piece) = pieces(offset, data).next() else { return Ok(FuaOutcome::Durable) };
-        match self.fua_target(piece)? {
-            Some((spot, old)) => self.write_piece_durably(spot, old, piece),
-            None => Ok(FuaOutcome::NotAllowed),
+    }
+
+    /// The same for parts of blocks, no two of one block: each is durable for itself, but all with the
+    /// same two fences.
+    pub fn write_all_durably(&self, writes: &mut [DurableWrite<'_>]) {
+        let mut targets: SmallVec<[_; 1]> =
+            writes.iter().map(|write| self.fua_target(write.piece)).collect();
+        let mut writer = None;
+        for (write, target) in writes.iter_mut().zip(targets.drain(..)) {
+            write.state = target.map_err(ExtentError::from).and_then(|target| match target {
+                Some((spot, old)) => self.prepare_durably(&mut writer, spot, old, write.piece),
+                None => Ok(State::NotAllowed),
+            });
+        }
+        let ended = writer.map_or(Ok(()), |writer| self.finish_durably(writer, writes));
+        if let Err(error) = ended.and_then(|()| self.medium().check().map_err(WriteError::from)) {
+            for write in writes {
+                if !matches!(write.state, Ok(State::NotAllowed) | Err(_)) {
+                    write.state = Err(error.clone().into());
+                }
+            }
         }
     }
 
@@ -65,13 +145,14 @@ impl<M: Medium> Extent<M> {
         Ok(self.volume().fua_fast_path_allowed(at, named).then_some((spot, entry)))
     }
 
-    /// Writes `piece` over `old`, durably.
-    fn write_piece_durably(
-        &self,
+    /// Prepares that `piece` is written over `old` durably: all but what follows the first fence.
+    fn prepare_durably<'v>(
+        &'v self,
+        writer: &mut Option<Writer<'v, M>>,
         spot: Spot,
         old: Option<Entry>,
         piece: BlockPiece<'_>,
-    ) -> Result<FuaOutcome, ExtentError> {
+    ) -> Result<State, ExtentError> {
         let data = old.filter(|entry| !entry.flags.zero).map(|entry| entry.block);
         if let Some(block) = data {
             let changed = if self.compares() {
@@ -82,8 +163,7 @@ impl<M: Medium> Extent<M> {
             let changed = self.changed_or_unreadable(changed, block, piece);
             if changed.is_empty() && !self.is_poisoned(block) {
                 // What is stored is durable, since no open epoch has a record of it.
-                self.medium().check().map_err(WriteError::from)?;
-                return Ok(FuaOutcome::Durable);
+                return Ok(State::Unchanged);
             }
             // A record of lines could not redo the checksum of their block.
             if !self.threshold().replaces(changed)
@@ -91,63 +171,61 @@ impl<M: Medium> Extent<M> {
                 && !self.volume().is_pinned(block)
                 && !self.turns_out_bad(block, piece)
             {
-                return Ok(self.redo_durably(block, changed, piece)?);
+                return Ok(record(self.joined(writer)?, block, changed, piece)?);
             }
             self.check_replaceable(block, piece)?;
         }
         // One word says where a block lies, or this is no place to change it.
-        match spot {
-            Spot::Word(entry_at) => self.replace_durably(entry_at, old, data, piece),
-            Spot::Run(_) => Ok(FuaOutcome::NotAllowed),
+        let Spot::Word(entry_at) = spot else { return Ok(State::NotAllowed) };
+        let writer = self.joined(writer)?;
+        let Some(to) = writer.alloc() else { return Ok(State::NotAllowed) };
+        if !self.fill_durably(writer, to, data, piece)? {
+            return Ok(State::NotAllowed);
+        }
+        Ok(State::Filled { entry_at, to, old: old.map(|entry| entry.block) })
+    }
+
+    /// The writer, which joins the epoch when the first write needs it.
+    fn joined<'w, 'v>(
+        &'v self,
+        writer: &'w mut Option<Writer<'v, M>>,
+    ) -> Result<&'w mut Writer<'v, M>, WriteError> {
+        match writer {
+            Some(writer) => Ok(writer),
+            None => Ok(writer.insert(self.volume().join()?)),
         }
     }
 
-    /// Fills a new block with `piece` over what `around` holds, and names it instead of `old`.
-    fn replace_durably(
+    /// Fences what was prepared, and makes it what the volume holds: records are stored in place, and entries
+    /// name the blocks that were filled, which takes a second fence.
+    fn finish_durably(
         &self,
-        entry_at: PoolOffset,
-        old: Option<Entry>,
-        around: Option<BlockNo>,
-        piece: BlockPiece<'_>,
-    ) -> Result<FuaOutcome, ExtentError> {
-        let mut writer = self.volume().join()?;
-        let Some(to) = writer.alloc() else { return Ok(FuaOutcome::NotAllowed) };
-        if !self.fill_durably(&mut writer, to, around, piece)? {
-            return Ok(FuaOutcome::NotAllowed);
-        }
-        let mut committed = writer.commit().map_err(WriteError::from)?;
-        committed.settle(to);
-        let stored = committed.store_word_durably(entry_at, Entry::data(to).encode());
-        stored.map_err(WriteError::from)?;
-        if let Some(old) = old {
-            committed.defer_free(old.block);
-        }
-        drop(writer);
-        self.medium().check().map_err(WriteError::from)?;
-        Ok(FuaOutcome::Durable)
-    }
-
-    /// Changes `lines` of `block` in place, durably by a record of their new bytes.
-    fn redo_durably(
-        &self,
-        block: BlockNo,
-        lines: LineMask,
-        piece: BlockPiece<'_>,
-    ) -> Result<FuaOutcome, WriteError> {
-        let mut writer = self.volume().join()?;
-        if Writer::<M>::lines_bytes(lines) > writer.room_bytes() {
-            return Ok(FuaOutcome::NotAllowed);
-        }
-        // What the lines hold beside the piece is read for the record. If that fails there is none:
-        // torn, it would hide later records of the lane, and whole, it would redo zeroes.
-        writer.log_redo(block, lines, piece.start, piece.data)?;
+        mut writer: Writer<'_, M>,
+        writes: &[DurableWrite<'_>],
+    ) -> Result<(), WriteError> {
         let mut committed = writer.commit()?;
-        for (at, data) in piece.parts_in(block, lines) {
-            committed.store(at, data);
+        let mut words: SmallVec<[(PoolOffset, u64); 1]> = SmallVec::new();
+        for DurableWrite { piece, state } in writes {
+            match *state {
+                Ok(State::Recorded { block, lines }) => {
+                    for (at, data) in piece.parts_in(block, lines) {
+                        committed.store(at, data);
+                    }
+                }
+                Ok(State::Filled { entry_at, to, .. }) => {
+                    committed.settle(to);
+                    words.push((entry_at, Entry::data(to).encode()));
+                }
+                _ => {}
+            }
         }
-        drop(writer);
-        self.medium().check()?;
-        Ok(FuaOutcome::Durable)
+        committed.store_words_durably(&words)?;
+        for write in writes {
+            if let Ok(State::Filled { old: Some(old), .. }) = write.state {
+                committed.defer_free(old);
+            }
+        }
+        Ok(())
     }
 
     /// Fills `to`, and its checksum if it has one, to be durable with the commit. Says whether that

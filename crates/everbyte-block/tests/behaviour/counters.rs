@@ -207,6 +207,32 @@ fn a_durable_write_of_a_whole_settled_block_costs_two_fences_and_no_record() {
 }
 
 #[test]
+fn durable_writes_that_come_together_share_two_fences() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    volume.write(0, &pattern(1, 16 * 4096), Fua::No).unwrap();
+    volume.flush().unwrap();
+    let data = pattern(2, 4096);
+    let requests: Vec<WriteRequest<'_>> = (0..16)
+        .map(|i| WriteRequest {
+            offset: i * 4096,
+            data: if i < 10 { &data } else { &data[..512] },
+            fua: Fua::Yes,
+        })
+        .collect();
+    let (cost, log) = cost(&volume, || {
+        assert!(volume.write_batch(&requests).iter().all(Result::is_ok));
+    });
+    assert_eq!((cost.fences, log), (2, 6 * (64 + 512)));
+    assert_eq!(cost.bytes_stored, 10 * (4096 + 8) + 6 * (64 + 512 + 512));
+    assert_eq!(cost.lines_flushed, 10, "the entries");
+    for request in &requests {
+        let mut back = vec![0; request.data.len()];
+        volume.read(request.offset, &mut back).unwrap();
+        assert_eq!(back, request.data);
+    }
+}
+
+#[test]
 fn a_durable_write_of_a_few_lines_costs_one_fence_and_their_record() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 8192), Fua::No).unwrap();

@@ -122,6 +122,18 @@ pub(crate) fn fua_fast_path() -> Workload {
     Workload::new("FUA fast path", tasks)
 }
 
+/// Batches on the FUA fast path beside checkpoints, other writers and each other.
+pub(crate) fn durable_batches() -> Workload {
+    let batch = |first, second, len| Step::DurableBatch { at: [b(first), b(second)], len };
+    let tasks = vec![
+        vec![batch(MAPPED, MAPPED + 1, 4096), write(b(MAPPED) + 9, 65)],
+        vec![batch(MAPPED + 1, 12, 65), durable(b(MAPPED), 4096)],
+        vec![Step::Flush],
+        vec![read(b(MAPPED), 8192)],
+    ];
+    Workload::new("durable batches", tasks).delayed_max(60)
+}
+
 /// The FUA fast path below a root that is new, and goes with the epoch that made it.
 pub(crate) fn fua_below_new_root() -> Workload {
     let tasks = vec![
@@ -384,6 +396,12 @@ fn straggler_passes() {
 #[test]
 fn fua_fast_path_passes() {
     passes(&fua_fast_path());
+}
+
+#[test]
+fn durable_batches_pass() {
+    passes(&durable_batches());
+    passes(&durable_batches().checksummed());
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Request {
 
     /// Returns true if it may become durable before its epoch does, by the FUA fast path.
     fn is_short(&self) -> bool {
-        matches!(self.step, Step::Durable { .. })
+        matches!(self.step, Step::Durable { .. } | Step::DurableBatch { .. })
     }
 }
 
@@ -143,19 +143,26 @@ impl<'a> History<'a> {
         let of = |task| {
             let theirs = self.requests.iter().rev().filter(move |r| r.task == task);
             let changes = theirs.filter(|r| r.changes() && !r.is_refused);
-            changes.map(|request| Change {
-                request,
-                part: part(request),
-                bytes: self.bytes(request),
+            changes.flat_map(|request| {
+                let mut ranges = request.step.ranges();
+                let parts = match request.step {
+                    // Each is durable for itself.
+                    Step::DurableBatch { .. } => ranges.drain(..).rev().map(|r| vec![r]).collect(),
+                    _ => vec![ranges],
+                };
+                parts.into_iter().map(|ranges| Change {
+                    request,
+                    part: part(request),
+                    bytes: self.bytes(request, &ranges),
+                })
             })
         };
         (0..self.workload.tasks.len()).map(|task| of(task).collect()).collect()
     }
 
-    /// The bytes that `request` leaves, by their places among the watched ones.
-    fn bytes(&self, request: &Request) -> Vec<(usize, Vec<u8>)> {
-        let ranges = request.step.ranges();
-        let places = ranges.into_iter().flat_map(|(at, len)| self.workload.places(at, len));
+    /// The bytes that `request` leaves in `ranges`, by their places among the watched ones.
+    fn bytes(&self, request: &Request, ranges: &[(u64, u64)]) -> Vec<(usize, Vec<u8>)> {
+        let places = ranges.iter().flat_map(|&(at, len)| self.workload.places(at, len));
         let bytes = places.map(|(start, from, len)| match request.step {
             Step::Discard { .. } | Step::Reserve { .. } => (start, vec![0; len]),
             _ => (start, pattern(seed_of(request.task, request.index), from, len)),
@@ -220,7 +227,7 @@ impl<'a> History<'a> {
     /// Returns true if the request survives a crash after which recovery found `completed`.
     fn survives(&self, request: &Request, completed: u64) -> Part {
         let durable =
-            matches!(request.step, Step::Durable { .. } | Step::Group { .. } | Step::Atomic { .. });
+            request.is_short() || matches!(request.step, Step::Group { .. } | Step::Atomic { .. });
         let answered = durable && request.ended != usize::MAX;
         if request.epoch_max <= completed || self.is_flushed(request) || answered {
             Part::Yes

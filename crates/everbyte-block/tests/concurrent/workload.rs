@@ -53,6 +53,11 @@ pub(crate) enum Step {
         at: [u64; 2],
         len: usize,
     },
+    /// Writes at two places in one batch, each durable when it is answered.
+    DurableBatch {
+        at: [u64; 2],
+        len: usize,
+    },
     /// Writes at two places that are one and durable when answered.
     Atomic {
         at: [u64; 2],
@@ -111,7 +116,7 @@ impl Step {
                 vec![(at, len as u64)]
             }
             Self::Group { at, len } | Self::RolledBack { at, len } => vec![(at, 2 * len as u64)],
-            Self::Batch { at, len } | Self::Atomic { at, len } => {
+            Self::Batch { at, len } | Self::DurableBatch { at, len } | Self::Atomic { at, len } => {
                 at.map(|at| (at, len as u64)).to_vec()
             }
             Self::Discard { at, len } | Self::Reserve { at, len } => vec![(at, len)],
@@ -432,9 +437,10 @@ fn take_step(
         Step::Durable { at, len } => volume.write(at, &bytes(at, len), Fua::Yes).map_err(text),
         Step::Group { at, len } => in_group(volume, at, &bytes(at, 2 * len), true),
         Step::RolledBack { at, len } => in_group(volume, at, &bytes(at, 2 * len), false),
-        Step::Batch { at, len } => {
+        Step::Batch { at, len } | Step::DurableBatch { at, len } => {
             let data = at.map(|at| bytes(at, len));
-            let outcomes = volume.write_batch(&requests(at, &data, Fua::No));
+            let fua = if matches!(step, Step::Batch { .. }) { Fua::No } else { Fua::Yes };
+            let outcomes = volume.write_batch(&requests(at, &data, fua));
             outcomes.into_iter().try_for_each(|outcome| outcome.map_err(text))
         }
         Step::Atomic { at, len } => {

@@ -111,6 +111,30 @@ fn batches() {
     explore::all(&explore::broad(), cases.map(case));
 }
 
+/// Durable requests that come together: each is old or new, and all are durable once they are answered.
+#[test]
+fn durable_batches() {
+    let (rewrite, part) = (w2(b(MAPPED), 4096).fua(), w2(b(MAPPED + 1) + 9, 65).fua());
+    let cases = [
+        ("blocks", vec![], vec![rewrite, w2(b(MAPPED + 1), 4096).fua()]),
+        ("block and part", vec![], vec![part, rewrite]),
+        ("parts", vec![], vec![part, w2(b(MAPPED), 9).fua(), w2(b(MAPPED + 2), 65).fua()]),
+        ("holes", vec![], vec![w(b(HOLE), 9).fua(), w(b(HOLE + 1), 4096).fua()]),
+        ("with one that is not", vec![], vec![rewrite, w(b(HOLE), 9), part]),
+        ("with nothing new", vec![], vec![same(b(MAPPED), 4096).fua(), part]),
+        ("with two blocks", vec![], vec![part, w2(b(MAPPED + 2), 4097).fua()]),
+        ("overlapping", vec![], vec![part, rewrite, w(b(MAPPED) + 60, 9).fua()]),
+        ("one changed in the epoch", vec![w(b(MAPPED), 65)], vec![rewrite, part]),
+    ];
+    let case = |(name, before, batch): (&str, Vec<_>, Vec<_>)| {
+        let mut steps: Vec<_> = before.into_iter().map(Step::Write).collect();
+        steps.extend([Step::Batch(batch), Step::Write(w2(b(MAPPED), 64))]);
+        let case = Case::new(name, steps);
+        [case.clone(), case.checksummed()]
+    };
+    explore::all(&explore::broad(), cases.map(case).concat());
+}
+
 /// Several whole blocks at once, without comparing: where a block is fresh they go over it.
 #[test]
 fn whole_blocks_in_batches() {

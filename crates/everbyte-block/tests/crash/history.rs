@@ -288,19 +288,19 @@ impl<'a> History<'a> {
             .filter(|(_, outcome)| self.succeeded(outcome))
             .map(|(request, _)| request)
             .collect();
-        let apply = |base: &Content, fua_only: bool, count: usize| {
-            let wanted = done.iter().filter(|r| !fua_only || r.fua == Fua::Yes).take(count);
-            wanted.fold(base.clone(), |content, r| content.with(r.offset, r.data))
+        let apply = |base: &Content, requests: &[WriteRequest<'_>]| {
+            requests.iter().fold(base.clone(), |content, r| content.with(r.offset, r.data))
         };
-        let after = apply(&now, false, usize::MAX);
-        let fua_count = done.iter().filter(|r| r.fua == Fua::Yes).count();
+        let after = apply(&now, &done);
+        let durable_ones: Vec<_> = done.iter().copied().filter(|r| r.fua == Fua::Yes).collect();
+        let some_durable = some_durable(&done);
         let track = &self.tracks[name];
         let mut inside = Vec::new();
         for base in &track.durable {
-            inside.extend((0..=fua_count).map(|count| apply(base, true, count)));
+            inside.extend(some_durable.iter().map(|some| apply(base, some)));
         }
         if completed {
-            inside.extend((0..=fua_count).map(|count| apply(&now, true, count)));
+            inside.extend(some_durable.iter().map(|some| apply(&now, some)));
             if overlap(&done) {
                 // What goes over an earlier request is made after it, maybe in a later epoch.
                 let first = |count| {
@@ -312,14 +312,14 @@ impl<'a> History<'a> {
                 inside.extend(prefixes(&now, &done));
             }
         }
-        let durable = match (completed, fua_count) {
-            (false, _) => track.durable.iter().map(|base| apply(base, true, usize::MAX)).collect(),
+        let durable = match (completed, durable_ones.len()) {
+            (false, _) => track.durable.iter().map(|base| apply(base, &durable_ones)).collect(),
             (true, 0) => inside.clone(),
             (true, count) if count == done.len() => vec![after.clone()],
-            (true, _) => vec![after.clone(), apply(&now, true, usize::MAX)],
+            (true, _) => vec![after.clone(), apply(&now, &durable_ones)],
         };
         if let Some(sealed) = &track.sealed {
-            let sealed = apply(sealed, true, usize::MAX);
+            let sealed = apply(sealed, &durable_ones);
             self.track(name).sealed = Some(sealed);
         }
         self.end(name, &begun, inside, durable, after);
@@ -542,6 +542,24 @@ fn overlap(requests: &[WriteRequest<'_>]) -> bool {
         .collect();
     blocks.sort_unstable();
     blocks.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Which of `requests` with FUA may be durable at a crash among them: any of those that share no block
+/// with each other, once all before these are.
+fn some_durable<'d>(requests: &[WriteRequest<'d>]) -> Vec<Vec<WriteRequest<'d>>> {
+    let (mut found, mut earlier, mut rest) = (vec![Vec::new()], Vec::new(), requests);
+    while !rest.is_empty() {
+        let len = (1..=rest.len()).rev().find(|len| !overlap(&rest[..*len])).unwrap_or(1);
+        let (run, later) = rest.split_at(len);
+        let run: Vec<_> = run.iter().copied().filter(|r| r.fua == Fua::Yes).collect();
+        for mask in 1..1_usize << run.len() {
+            let some = run.iter().enumerate().filter(|(at, _)| mask >> at & 1 == 1);
+            found.push(earlier.iter().copied().chain(some.map(|(_, r)| *r)).collect());
+        }
+        earlier.extend(run);
+        rest = later;
+    }
+    found
 }
 
 /// `base` with the first blocks of `requests`, for every number of blocks but all.

@@ -63,6 +63,11 @@ fn fua(at: u64, len: usize) -> Step {
     Step::Write(w2(at, len).fua())
 }
 
+/// Two durable requests that come together.
+fn durable_batch() -> Vec<Step> {
+    vec![Step::Batch(vec![w2(b(MAPPED), 4096).fua(), w2(b(MAPPED + 1), 4096).fua()])]
+}
+
 /// Data logged in place.
 fn in_place() -> Step {
     write(b(MAPPED), 65)
@@ -96,6 +101,10 @@ fn missing_flushes_and_fences() {
         (log_fence(), vec![fua(b(MAPPED), 65)], BLOCK_4),
         // A new block's contents are not fenced before its entry is stored.
         (Omission::fence_after_stream("data"), vec![fua(b(MAPPED), 4096)], BLOCK_4),
+        // The same for those of a batch, and it is answered before the entries are durable.
+        (Omission::fence_after_stream("data"), durable_batch(), BLOCK_4),
+        (Omission::flush("data"), durable_batch(), BLOCK_4),
+        (Omission::fence_after_flush("data"), durable_batch(), BLOCK_4),
         // A checkpoint does not write dirty lines back, or stores the checkpoint record before they
         // are durable.
         (Omission::flush("data").in_workload(), vec![in_place(), Step::Flush], FLUSHED),

@@ -466,15 +466,21 @@ impl<M: Medium> Committed<'_, '_, M> {
         self.0.volume.shared.medium.store(at, bytes);
     }
 
-    /// Stores one word and makes it durable at once, outside the epochs: the FUA fast path. The
-    /// caller has asked `Volume::fua_fast_path_allowed` under the block's lock.
+    /// Stores words and makes them durable at once, outside the epochs: the FUA fast path. Each is so for
+    /// itself: a crash leaves any of them. The caller has asked `Volume::fua_fast_path_allowed` for each, under
+    /// the locks of the blocks.
     ///
     /// # Errors
-    /// The medium's; the word may or may not be durable then.
-    pub fn store_word_durably(&mut self, at: PoolOffset, value: u64) -> Result<(), MediaError> {
+    /// The medium's; any of the words may be durable then.
+    pub fn store_words_durably(&mut self, words: &[(PoolOffset, u64)]) -> Result<(), MediaError> {
+        if words.is_empty() {
+            return Ok(());
+        }
         let medium = &*self.0.volume.shared.medium;
         let mut dirty = Dirty::default();
-        dirty.store_word(medium, at, value);
+        for &(at, value) in words {
+            dirty.store_word(medium, at, value);
+        }
         dirty.flush(medium).fence(medium)?;
         Ok(())
     }
