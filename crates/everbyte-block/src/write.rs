@@ -170,10 +170,8 @@ impl<M: Medium> BlockVolume<M> {
         others
     }
 
+    /// Makes a request for one block by the FUA fast path, if that is for it.
     fn write_durably(&self, request: &WriteRequest<'_>) -> Result<FuaOutcome, DeviceError> {
-        if range_of(request).count > 1 {
-            return Ok(FuaOutcome::NotAllowed);
-        }
         self.extent().prefetch_write(range_of(request).first);
         let _op = self.volume().begin_op();
         let _block = self.extent().locks().write_one(range_of(request).first);

@@ -73,6 +73,7 @@ mod tests {
 
     use super::*;
     use crate::layout::{PAGE_U64, volume_bytes};
+    use crate::scm::Mark;
     use crate::settings::{Identity, Mode, Settings};
 
     const PAGES: u64 = 20;
@@ -152,5 +153,24 @@ mod tests {
             })
             .sum();
         assert_eq!(evicted, 0, "what is clean is dropped, not written back");
+    }
+
+    /// A page in SCM is written whole: it is in DRAM with these bytes, and has left SCM unless a flush may have
+    /// promised what it had there.
+    #[test]
+    fn a_page_in_scm_that_is_written_whole_is_in_dram_and_keeps_what_was_promised() {
+        for (written, mark) in [(0, None), (10, Some(Mark::Dirty))] {
+            let (cache, mut found) = (cache(), [0; 4096]);
+            cache.read(0, &mut found).unwrap();
+            cache.write(0, &[1; 10][..written], Fua::No).unwrap();
+            cache.state.lock().demote(0);
+            assert_eq!(cache.frames.look(0, |frame| frame.in_dram), Some(false));
+            cache.write(0, &[7; 4096], Fua::No).unwrap();
+            let frame = cache.frames.look(0, |frame| *frame).unwrap();
+            assert_eq!((frame.in_dram, frame.mark, frame.is_dirty()), (true, mark, true));
+            assert_eq!(cache.stats().dirty_pages, 1);
+            cache.read(0, &mut found).unwrap();
+            assert_eq!(found, [7; 4096]);
+        }
     }
 }

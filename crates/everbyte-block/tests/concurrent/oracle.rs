@@ -144,10 +144,12 @@ impl<'a> History<'a> {
             let theirs = self.requests.iter().rev().filter(move |r| r.task == task);
             let changes = theirs.filter(|r| r.changes() && !r.is_refused);
             changes.flat_map(|request| {
-                let mut ranges = request.step.ranges();
-                let parts = match request.step {
+                let ranges = request.step.ranges();
+                let parts: Vec<_> = match request.step {
                     // Each is durable for itself.
-                    Step::DurableBatch { .. } => ranges.drain(..).rev().map(|r| vec![r]).collect(),
+                    Step::DurableBatch { .. } => {
+                        ranges.into_iter().rev().map(|r| vec![r]).collect()
+                    }
                     _ => vec![ranges],
                 };
                 parts.into_iter().map(|ranges| Change {
