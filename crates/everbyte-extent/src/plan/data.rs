@@ -130,7 +130,10 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     fn look(&mut self, piece: BlockPiece<'d>, target: Target<'_>, compares: bool) -> Seen {
         let (extent, block) = (self.extent, target.block);
         let writer = self.batch.writer();
-        extent.volume().prefetch_store(block.offset().plus(piece.start as u64), piece.data.len());
+        if !self.is_prefetched {
+            let at = block.offset().plus(piece.start as u64);
+            extent.volume().prefetch_store(at, piece.data.len());
+        }
         let changed = if compares {
             extent.delta().changed(extent.medium(), block, piece.start, piece.data)
         } else {

@@ -1,6 +1,6 @@
 //! Fetching what a plan of several blocks will look at, before it is looked at.
 
-use everbyte_media::{BLOCK, LINE, Medium, PoolOffset};
+use everbyte_media::{BLOCK, LINE, LineMask, Medium, PoolOffset};
 use everbyte_pool::WordGroup;
 
 use super::Planner;
@@ -18,15 +18,18 @@ const STEPS_EACH: usize = 3;
 pub(super) struct Found {
     block: LogicalBlock,
     entry_at: PoolOffset,
-    /// True if all of the block is written.
-    is_whole: bool,
+    /// First byte that is written, in the block.
+    start: usize,
+    /// Bytes that are written.
+    len: usize,
 }
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
-    /// Fetches what planning `writes` will look at: the entries of the map, what is logged of them, and
-    /// whether the blocks that they name are fresh. One after the other, these misses of the cache
-    /// would take longer than the rest of a plan; here each step asks for what the next one needs, for
-    /// all blocks. Of many blocks at once the first ones would be gone again when they are planned.
+    /// Fetches what planning `writes` will look at: the entries of the map, what is logged of them,
+    /// whether the blocks that they name are fresh, and the bytes that are logged. One after the other,
+    /// these misses of the cache, and of the addresses that the processor keeps, would take longer than the rest of a
+    /// plan; here each step asks for what the next one needs, for all blocks. Of many blocks at once
+    /// the first ones would be gone again when they are planned.
     pub fn prefetch<'w>(&mut self, writes: impl Iterator<Item = (DeviceOffset, &'w [u8])> + Clone) {
         let count =
             |(at, data): (DeviceOffset, &[u8])| BlockRange::of_bytes(at, data.len() as u64).count;
@@ -47,16 +50,21 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
                 if last.replace(line) != Some(line) {
                     volume.prefetch_store(at, 8);
                 }
-                let is_whole = piece.data.len() == BLOCK;
-                self.found.push(Found { block: piece.block, entry_at: at, is_whole });
+                let (block, start, len) = (piece.block, piece.start, piece.data.len());
+                self.found.push(Found { block, entry_at: at, start, len });
             }
         }
         self.batch.reserve(STEPS_EACH * self.found.len());
         let mut last = None;
         for found in &self.found {
             match extent.entries().load(found.entry_at) {
-                Ok(Some(entry)) if found.is_whole => volume.prefetch_free(entry.block),
-                Ok(Some(entry)) => volume.prefetch_store(entry.block.offset(), 0),
+                Ok(Some(entry)) if found.len == BLOCK => volume.prefetch_free(entry.block),
+                Ok(Some(entry)) => {
+                    // What replaces the block leaves its bytes alone.
+                    let lines = LineMask::covering(found.start, found.len);
+                    let len = if extent.threshold().replaces(lines) { 0 } else { found.len };
+                    volume.prefetch_store(entry.block.offset().plus(found.start as u64), len);
+                }
                 _ => {}
             }
             let group = WordGroup::of(found.entry_at);
