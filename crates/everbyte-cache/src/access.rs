@@ -160,11 +160,11 @@ impl Cache {
     /// Repeats the demotions that failed. Evicts the clean pages among those that fail again.
     fn retry_demotions(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
-        let pages: Vec<Page> = state.demotion_failed.iter().copied().collect();
+        let pages: Vec<Page> = state.demotion_failed.iter().collect();
         for page in pages {
             state.demote(page);
             let is_clean = state.frames.look(page, |frame| !frame.is_dirty()) == Some(true);
-            if is_clean && state.demotion_failed.contains(&page) {
+            if is_clean && state.demotion_failed.contains(page) {
                 state.invalidate(page)?;
             }
         }
@@ -275,7 +275,10 @@ impl Cache {
         }
         let Some(mut state) = self.with_room(state)? else { return Ok(0) };
         if part.len == self.page_len(part.page) {
-            state.admit(part, Box::new([0; PAGE]), Wanted::Write(bytes));
+            let mut memory = state.take_memory();
+            // The backing device may end within the page.
+            memory[part.len..].fill(0);
+            state.admit(part, memory, Wanted::Write(bytes));
             return Ok(1);
         }
         let pages = part.page..part.page + 1;
@@ -370,7 +373,7 @@ impl Cache {
         if planted(Bug::FlushWithoutPersistedCopy) {
             return self.checkpoint();
         }
-        let pages: Vec<Page> = self.state.lock().dram_dirty.iter().copied().collect();
+        let pages: Vec<Page> = self.state.lock().dram_dirty.iter().collect();
         self.persist_copies_with_room(&pages)?;
         self.flush_bypassed()?;
         self.checkpoint()
@@ -416,6 +419,6 @@ impl Cache {
 impl State {
     /// Writes the bytes of a dirty page that are newer in DRAM to SCM.
     fn persist_copy_of_dirty(&mut self, page: Page) -> Result<(), DeviceError> {
-        if self.dram_dirty.contains(&page) { self.persist_copy(page) } else { Ok(()) }
+        if self.dram_dirty.contains(page) { self.persist_copy(page) } else { Ok(()) }
     }
 }

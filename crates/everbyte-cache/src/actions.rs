@@ -168,13 +168,13 @@ impl State {
     fn settle(&mut self, page: Page, tier: Tier, incoming: &mut Incoming<'_>) {
         match (tier, &*incoming) {
             (Tier::Dram, Incoming::Whole(bytes)) => {
-                self.demotion_failed.remove(&page);
+                self.demotion_failed.remove(page);
                 if self.replace(page, bytes) {
                     *incoming = Incoming::Nothing;
                 }
             }
             (Tier::Dram, _) => {
-                self.demotion_failed.remove(&page);
+                self.demotion_failed.remove(page);
                 self.promote(page);
             }
             (Tier::Scm, _) if self.frames.look(page, |frame| frame.in_dram) == Some(true) => {

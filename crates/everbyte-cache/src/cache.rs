@@ -11,6 +11,7 @@ use std::sync::Arc;
 use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
 use parking_lot::{Condvar, Mutex};
 
+use crate::copies::Writeback;
 use crate::error::CacheError;
 use crate::frames::Frames;
 use crate::layout::{PAGE_U64, Page, volume_bytes};
@@ -73,7 +74,7 @@ pub struct Cache {
     /// Notified when pages are no longer busy.
     pub(crate) freed: Condvar,
     /// The page at which the next sweep begins.
-    pub(crate) writeback: Mutex<Page>,
+    pub(crate) writeback: Mutex<Writeback>,
     /// Held while the backing device flushes, until the outcome is noted.
     pub(crate) flushing: Mutex<()>,
     /// Notified when there is something to write back.
@@ -160,7 +161,7 @@ impl Cache {
             references: Arc::clone(&state.references),
             state: Mutex::new(state),
             freed: Condvar::new(),
-            writeback: Mutex::new(0),
+            writeback: Mutex::default(),
             flushing: Mutex::new(()),
             work: Condvar::new(),
         })

@@ -17,7 +17,7 @@ impl Cache {
         let start_of = |page: Page| u64::from(page) * PAGE_U64;
         let state = self.state.lock();
         let first = page_no(at / PAGE_U64);
-        let mut cached = state.pages.range(first..).copied();
+        let mut cached = state.pages.range(first..);
         match cached.next() {
             Some(page) if page == first => {
                 let mut next = first + 1;

@@ -50,14 +50,14 @@ impl Shard {
         Some((frame, bytes))
     }
 
-    /// Gives a page that has a frame bytes in DRAM, or takes them away.
-    pub(crate) fn set_dram(&mut self, page: Page, bytes: Option<InDram>) {
-        let Some(frame) = self.frames.get_mut(&page) else { return };
+    /// Gives a page that has a frame bytes in DRAM, or takes them away. Returns those that it had.
+    pub(crate) fn set_dram(&mut self, page: Page, bytes: Option<InDram>) -> Option<InDram> {
+        let frame = self.frames.get_mut(&page)?;
         frame.in_dram = bytes.is_some();
         match bytes {
             Some(bytes) => self.dram.insert(page, bytes),
             None => self.dram.remove(&page),
-        };
+        }
     }
 
     /// Returns true if a further write of the page changes nothing but its bytes: it is dirty, and
@@ -152,10 +152,12 @@ impl Frames {
         shard.set_dram(page, bytes);
     }
 
-    pub(crate) fn remove(&self, page: Page) {
+    /// Removes a frame. Returns the bytes that it had in DRAM.
+    pub(crate) fn remove(&self, page: Page) -> Option<InDram> {
         let mut shard = self.write(page);
-        shard.set_dram(page, None);
+        let bytes = shard.set_dram(page, None);
         shard.frames.remove(&page);
+        bytes
     }
 
     /// Returns the bytes that requests wrote to SCM in place.

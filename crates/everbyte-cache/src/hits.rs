@@ -79,6 +79,11 @@ mod tests {
     const PAGES: u64 = 20;
 
     fn cache() -> Cache {
+        cache_over(PAGES * PAGE_U64)
+    }
+
+    /// A cache before a device of this size.
+    fn cache_over(backing_bytes: u64) -> Cache {
         let backing = Identity {
             kind: "memory".into(),
             name: "test".into(),
@@ -87,7 +92,7 @@ mod tests {
         };
         let settings = Settings {
             backing: backing.clone(),
-            backing_bytes: PAGES * PAGE_U64,
+            backing_bytes,
             dram_bytes: 4 * PAGE_U64,
             scm_bytes: 8 * PAGE_U64,
             mode: Mode::WriteBack,
@@ -101,7 +106,7 @@ mod tests {
         let bytes = volume_bytes(settings.backing_bytes);
         let volume = BlockVolume::create(&Arc::new(pool), "c", bytes, &options).unwrap();
         Cache::format(&volume, &settings).unwrap();
-        let device = Arc::new(MemoryDevice::new(PAGES * PAGE_U64));
+        let device = Arc::new(MemoryDevice::new(backing_bytes));
         Cache::open(Arc::new(volume), device, &backing).unwrap()
     }
 
@@ -153,6 +158,22 @@ mod tests {
             })
             .sum();
         assert_eq!(evicted, 0, "what is clean is dropped, not written back");
+    }
+
+    /// Memory of pages is used again: what the last page has beyond the end of its device is not what another page
+    /// had there.
+    #[test]
+    fn nothing_of_another_page_is_behind_the_end_of_the_last_one() {
+        let bytes = PAGES * PAGE_U64 - 1000;
+        let cache = cache_over(bytes);
+        cache.write(0, &[7; 4096], Fua::No).unwrap();
+        cache.state.lock().demote(0);
+        let last = 19;
+        cache.write(u64::from(last) * PAGE_U64, &[8; 4096 - 1000], Fua::No).unwrap();
+        let mut page = [1; 4096];
+        cache.state.lock().read(last, 0, &mut page).unwrap();
+        assert_eq!((page[0], page[3095]), (8, 8));
+        assert!(page[3096..].iter().all(|&byte| byte == 0), "bytes of page 0");
     }
 
     /// A page in SCM is written whole: it is in DRAM with these bytes, and has left SCM unless a flush may have

@@ -54,6 +54,7 @@ mod backing;
 mod bypassed;
 mod cache;
 mod change;
+mod copies;
 mod device;
 mod error;
 mod frame;

@@ -6,14 +6,13 @@
 //! while SCM refuses writes. The policy is asked and told nothing before it has heard of all hits so far.
 //! Nothing here accesses the backing device.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use everbyte_device::DeviceError;
 use everbyte_plant::planted;
-use everbyte_policy::policy::{Action, Tier};
+use everbyte_policy::policy::{Action, SparseSet, Tier};
 use everbyte_policy::sim::Costs;
 
 use crate::bypassed::Bypassed;
@@ -26,6 +25,9 @@ use crate::references::{Reference, References};
 use crate::scm::{Mark, ScmVolume};
 use crate::speed::BackingSpeed;
 use crate::stats::{CacheStats, Counts};
+
+/// Pages' memory that is kept for those that come to DRAM next.
+const SPARE_MAX: usize = 64;
 
 /// Clean pages that are evicted at once when SCM has no space left.
 const EVICTED_CLEAN_PAGES: usize = 32;
@@ -40,14 +42,14 @@ pub(crate) struct State {
     pub(crate) frames: Arc<Frames>,
     pub(crate) references: Arc<References>,
     /// Pages with a frame.
-    pub(crate) pages: BTreeSet<Page>,
-    pub(crate) dirty: BTreeSet<Page>,
+    pub(crate) pages: SparseSet,
+    pub(crate) dirty: SparseSet,
     /// Dirty pages whose newest bytes are in DRAM only.
-    pub(crate) dram_dirty: BTreeSet<Page>,
+    pub(crate) dram_dirty: SparseSet,
     /// Pages that the policy has evicted and that are not written back yet.
-    pub(crate) pending_writeback: BTreeSet<Page>,
+    pub(crate) pending_writeback: SparseSet,
     /// Pages in DRAM that the policy has demoted and SCM has refused.
-    pub(crate) demotion_failed: BTreeSet<Page>,
+    pub(crate) demotion_failed: SparseSet,
     /// Pages that are being fetched or zeroed: no other thread touches them.
     busy: Vec<Range<Page>>,
     /// Number of marks removed so far, and the number of them that were when SCM was last flushed.
@@ -57,6 +59,8 @@ pub(crate) struct State {
     pub(crate) bypassed: Bypassed,
     pub(crate) counts: Counts,
     pub(crate) last_error: Option<DeviceError>,
+    /// Memory of pages that have left DRAM, with anything in it.
+    spare: Vec<Bytes>,
     /// Empty, with room for what is taken of `references`, and for the policy's actions.
     pub(crate) taken: Vec<Reference>,
     pub(crate) actions: Vec<Action>,
@@ -70,19 +74,34 @@ impl State {
             speed: BackingSpeed::new(Costs::default()),
             frames: Arc::new(Frames::new()),
             references: Arc::new(References::new()),
-            pages: BTreeSet::new(),
-            dirty: BTreeSet::new(),
-            dram_dirty: BTreeSet::new(),
-            pending_writeback: BTreeSet::new(),
-            demotion_failed: BTreeSet::new(),
+            pages: SparseSet::new(),
+            dirty: SparseSet::new(),
+            dram_dirty: SparseSet::new(),
+            pending_writeback: SparseSet::new(),
+            demotion_failed: SparseSet::new(),
             busy: Vec::new(),
             invalidated: 0,
             invalidated_durably: 0,
             bypassed: Bypassed::default(),
             counts: Counts::default(),
             last_error: None,
+            spare: Vec::with_capacity(SPARE_MAX),
             taken: Vec::new(),
             actions: Vec::new(),
+        }
+    }
+
+    /// Returns memory for a page, with anything in it.
+    pub(crate) fn take_memory(&mut self) -> Bytes {
+        self.spare.pop().unwrap_or_else(|| Box::new([0; PAGE]))
+    }
+
+    /// Keeps the memory of a page that has left DRAM, if little is kept.
+    fn keep_memory(&mut self, left: Option<InDram>) {
+        if let Some(InDram { bytes, .. }) = left
+            && self.spare.len() < SPARE_MAX
+        {
+            self.spare.push(bytes);
         }
     }
 
@@ -183,7 +202,7 @@ impl State {
         if let Some(frame) = self.frames.write(page).get_mut(page) {
             frame.pending_writeback = false;
         }
-        self.pending_writeback.remove(&page);
+        self.pending_writeback.remove(page);
     }
 
     /// Writes the newest bytes of a page to SCM; the next flush of SCM makes them durable. Evicts
@@ -206,7 +225,7 @@ impl State {
     /// Evicts some clean pages that are in SCM. Returns their number.
     fn evict_clean(&mut self) -> Result<usize, DeviceError> {
         let is_clean = |frame: &Frame| !frame.is_dirty() && frame.mark.is_some();
-        let clean = self.pages.iter().copied();
+        let clean = self.pages.iter();
         let clean = clean.filter(|&page| self.frames.look(page, is_clean) == Some(true));
         let pages: Vec<Page> = clean.take(EVICTED_CLEAN_PAGES).collect();
         pages.iter().try_for_each(|&page| self.invalidate(page))?;
@@ -227,7 +246,7 @@ impl State {
         frame.mark = Some(mark);
         // From now on a write of it waits for the lock of the state.
         copy.newer = Span::default();
-        self.dram_dirty.remove(&page);
+        self.dram_dirty.remove(page);
         Ok(span.range().len() as u64)
     }
 
@@ -236,8 +255,9 @@ impl State {
         match self.copy_down(page) {
             Ok(bytes) => {
                 self.counts.stats.scm_bytes_moved += bytes;
-                self.frames.write(page).set_dram(page, None);
-                self.demotion_failed.remove(&page);
+                let left = self.frames.write(page).set_dram(page, None);
+                self.keep_memory(left);
+                self.demotion_failed.remove(page);
             }
             Err(error) => {
                 self.demotion_failed.insert(page);
@@ -249,11 +269,11 @@ impl State {
     /// Promotes a page to DRAM. A dirty one keeps its bytes in SCM, because a flush may have
     /// promised them; a clean one frees its space there.
     pub(crate) fn promote(&mut self, page: Page) {
-        let mut shard = self.frames.write(page);
-        if shard.get(page).is_none_or(|frame| frame.in_dram) {
+        if self.frames.look(page, |frame| frame.in_dram) != Some(false) {
             return;
         }
-        let mut bytes = Box::new([0; PAGE]);
+        let mut bytes = self.take_memory();
+        let mut shard = self.frames.write(page);
         if planted(Bug::PromotedBesideWrites) {
             drop(shard);
             let _ = self.scm.read(page, 0, &mut bytes[..]);
@@ -276,9 +296,10 @@ impl State {
         if self.frames.look(page, |frame| frame.in_dram) != Some(false) {
             return false;
         }
-        let Ok(bytes) = Bytes::try_from(Box::<[u8]>::from(bytes)) else { return false };
+        let mut memory = self.take_memory();
+        memory.copy_from_slice(bytes);
         let mut shard = self.frames.write(page);
-        shard.set_dram(page, Some(InDram { bytes, newer: Span::WHOLE }));
+        shard.set_dram(page, Some(InDram { bytes: memory, newer: Span::WHOLE }));
         let Some(frame) = shard.get_mut(page) else { return false };
         let was_dirty = frame.is_dirty();
         frame.content = Content::Written;
@@ -341,12 +362,13 @@ impl State {
 
     /// Removes a frame whose page has no mark.
     pub(crate) fn remove(&mut self, page: Page) {
-        self.frames.remove(page);
-        self.pages.remove(&page);
-        self.dirty.remove(&page);
-        self.dram_dirty.remove(&page);
-        self.pending_writeback.remove(&page);
-        self.demotion_failed.remove(&page);
+        let left = self.frames.remove(page);
+        self.keep_memory(left);
+        self.pages.remove(page);
+        self.dirty.remove(page);
+        self.dram_dirty.remove(page);
+        self.pending_writeback.remove(page);
+        self.demotion_failed.remove(page);
     }
 
     /// Makes a page clean after the backing device has flushed the bytes that were copied, unless it
@@ -375,8 +397,8 @@ impl State {
             copy.newer = Span::default();
         }
         drop(shard);
-        self.dirty.remove(&page);
-        self.dram_dirty.remove(&page);
+        self.dirty.remove(page);
+        self.dram_dirty.remove(page);
         self.policy().cleaned(page);
         Ok(())
     }

@@ -3,22 +3,19 @@
 //! A batch of pages passes five steps, and a crash between any two of them leaves each page durable
 //! in SCM or on the backing device: lemmas C1 to C4 of `docs/proofs.md`.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::Range;
 use std::time::Instant;
 
 use everbyte_device::{DeviceError, Fua};
 use everbyte_plant::planted;
 
 use crate::cache::Cache;
+use crate::copies::{BATCH_PAGES, Copies, Writeback};
 use crate::error::CacheError;
 use crate::frame::{Content, Frame};
 use crate::layout::{PAGE, PAGE_U64, Page};
 use crate::plant::Bug;
 use crate::state::State;
-
-/// Pages written back in one batch, with one flush of SCM and one of the backing device.
-const BATCH_PAGES: usize = 256;
 
 /// Pages copied under the lock at once.
 const PIECE_PAGES: usize = 32;
@@ -31,14 +28,8 @@ pub(crate) enum WritebackTarget {
     /// The next ones after the end of the last sweep: of those that the policy would write next, or
     /// of all if it tells of none.
     Sweep,
-    /// These, if they are dirty.
-    Pages(BTreeSet<Page>),
-}
-
-/// A page's bytes.
-struct Copied {
-    page: Page,
-    bytes: Vec<u8>,
+    /// These, which ascend, if they are dirty.
+    Pages(Vec<Page>),
 }
 
 impl Cache {
@@ -49,14 +40,15 @@ impl Cache {
     /// # Errors
     /// The first one of the backing device or of SCM, after every page was tried.
     pub(crate) fn write_back(&self, choice: &WritebackTarget) -> Result<usize, DeviceError> {
-        let mut hand = self.writeback.lock();
-        let mut pages = self.choose(choice, &mut hand);
+        let mut writeback = self.writeback.lock();
+        let Writeback { hand, copies } = &mut *writeback;
+        let mut pages = self.choose(choice, hand);
         let begun = self.written_back_pages();
         loop {
             let written = self.written_back_pages();
             let mut without_space = None;
             for batch in pages.chunks(BATCH_PAGES) {
-                match self.write_back_batch(batch) {
+                match self.write_back_batch(batch, copies) {
                     Err(error @ DeviceError::NoSpace { .. }) => {
                         without_space.get_or_insert(error);
                     }
@@ -68,7 +60,7 @@ impl Cache {
                 return Err(error);
             }
             let state = self.state.lock();
-            pages.retain(|page| state.dirty.contains(page));
+            pages.retain(|&page| state.dirty.contains(page));
         }
         Ok(usize::try_from(self.written_back_pages() - begun).unwrap_or(usize::MAX))
     }
@@ -81,16 +73,18 @@ impl Cache {
     fn choose(&self, choice: &WritebackTarget, hand: &mut Page) -> Vec<Page> {
         let mut state = self.state.lock();
         match choice {
-            WritebackTarget::Pending => state.pending_writeback.iter().copied().collect(),
-            WritebackTarget::Pages(pages) => pages.intersection(&state.dirty).copied().collect(),
+            WritebackTarget::Pending => state.pending_writeback.iter().collect(),
+            WritebackTarget::Pages(pages) => {
+                pages.iter().copied().filter(|&page| state.dirty.contains(page)).collect()
+            }
             WritebackTarget::Sweep => {
                 let mut pages = state.policy().waiting(*hand, BATCH_PAGES);
                 // What is dirty is known here; a page that is not would be chosen for ever.
-                pages.retain(|page| state.dirty.contains(page));
+                pages.retain(|&page| state.dirty.contains(page));
                 if pages.is_empty() {
                     let ahead = state.dirty.range(*hand..);
-                    let behind = state.dirty.range((Bound::Unbounded, Bound::Excluded(*hand)));
-                    pages = ahead.chain(behind).copied().take(BATCH_PAGES).collect();
+                    let behind = state.dirty.range(..*hand);
+                    pages = ahead.chain(behind).take(BATCH_PAGES).collect();
                 }
                 *hand = pages.last().map_or(0, |&page| page + 1);
                 pages
@@ -98,18 +92,18 @@ impl Cache {
         }
     }
 
-    fn write_back_batch(&self, pages: &[Page]) -> Result<(), DeviceError> {
-        let (copies, mut first_error) = self.copy_dirty(pages);
+    fn write_back_batch(&self, pages: &[Page], copies: &mut Copies) -> Result<(), DeviceError> {
+        let mut first_error = self.copy_dirty(pages, copies);
         if !planted(Bug::OpenEpochWrittenBack) {
             self.checkpoint()?;
         }
         let failures = self.flushes_failed();
-        let mut written: Vec<&Copied> = Vec::new();
+        let mut written: Vec<Page> = Vec::with_capacity(copies.pages.len());
         let (begun, mut runs) = (Instant::now(), 0);
-        for run in copies.chunk_by(|a, b| a.page + 1 == b.page) {
-            match self.write_run(run) {
+        for run in copies.runs() {
+            match self.write_run(copies, &run) {
                 Ok(()) => {
-                    written.extend(run);
+                    written.extend(&copies.pages[run]);
                     runs += 1;
                 }
                 Err(error) => {
@@ -129,16 +123,18 @@ impl Cache {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Copies the newest bytes of the dirty ones among `pages`, after writing them to SCM.
+    /// Makes `copies` the newest bytes of the dirty ones among `pages`, after writing them to SCM.
     /// Invalidates clean ones, which are pending only because their mark could not be removed.
-    fn copy_dirty(&self, pages: &[Page]) -> (Vec<Copied>, Option<DeviceError>) {
-        let mut copies = Vec::new();
+    fn copy_dirty(&self, pages: &[Page], copies: &mut Copies) -> Option<DeviceError> {
+        copies.clear();
         let mut first_error = None;
         for piece in pages.chunks(PIECE_PAGES) {
             let mut state = self.state.lock();
             for &page in piece {
-                match state.copy_dirty(page, self.page_len(page)) {
-                    Ok(copied) => copies.extend(copied),
+                let room = &mut copies.room()[..self.page_len(page)];
+                match state.copy_dirty(page, room) {
+                    Ok(true) => copies.pages.push(page),
+                    Ok(false) => {}
                     Err(error) => {
                         state.note(page, error.clone());
                         first_error.get_or_insert(error);
@@ -146,26 +142,27 @@ impl Cache {
                 }
             }
         }
-        (copies, first_error)
+        first_error
     }
 
-    fn write_run(&self, run: &[Copied]) -> Result<(), DeviceError> {
-        let Some(first) = run.first() else { return Ok(()) };
-        let mut bytes = Vec::with_capacity(run.len() * PAGE);
-        run.iter().for_each(|copied| bytes.extend_from_slice(&copied.bytes));
-        let offset = u64::from(first.page) * PAGE_U64;
+    /// Writes a run of adjacent pages.
+    fn write_run(&self, copies: &Copies, run: &Range<usize>) -> Result<(), DeviceError> {
+        let (first, last) = (copies.pages[run.start], copies.pages[run.end - 1]);
+        let len = (run.len() - 1) * PAGE + self.page_len(last);
+        let bytes = &copies.bytes[run.start * PAGE..][..len];
+        let offset = u64::from(first) * PAGE_U64;
         self.backing
-            .write(offset, &bytes, Fua::No)
-            .map_err(|error| self.backing_failed(offset, bytes.len() as u64, &error))?;
+            .write(offset, bytes, Fua::No)
+            .map_err(|error| self.backing_failed(offset, len as u64, &error))?;
         self.state.lock().counts.stats.write_back_runs += 1;
         Ok(())
     }
 
-    fn clean_all(&self, written: &[&Copied]) -> Result<(), DeviceError> {
+    fn clean_all(&self, written: &[Page]) -> Result<(), DeviceError> {
         for piece in written.chunks(PIECE_PAGES) {
             let mut state = self.state.lock();
-            for copied in piece {
-                state.clean(copied.page)?;
+            for &page in piece {
+                state.clean(page)?;
                 state.counts.stats.written_back_pages += 1;
             }
         }
@@ -194,7 +191,7 @@ impl Cache {
     /// lost.
     pub fn drain(&self) -> Result<(), CacheError> {
         let failed = |error: DeviceError| self.not_drained(&error);
-        let all = self.state.lock().dirty.clone();
+        let all = self.state.lock().dirty.iter().collect();
         self.write_back(&WritebackTarget::Pages(all)).map_err(failed)?;
         self.flush_bypassed().map_err(failed)?;
         self.checkpoint().map_err(failed)
@@ -202,14 +199,15 @@ impl Cache {
 }
 
 impl State {
-    fn copy_dirty(&mut self, page: Page, len: usize) -> Result<Option<Copied>, DeviceError> {
-        let Some(is_dirty) = self.frames.look(page, Frame::is_dirty) else { return Ok(None) };
+    /// Copies the first bytes of a page, as many as `out` has, if it is dirty; else says that it is not.
+    fn copy_dirty(&mut self, page: Page, out: &mut [u8]) -> Result<bool, DeviceError> {
+        let Some(is_dirty) = self.frames.look(page, Frame::is_dirty) else { return Ok(false) };
         if !is_dirty {
-            if self.pending_writeback.contains(&page) {
+            if self.pending_writeback.contains(page) {
                 self.unmark(page)?;
                 self.remove(page);
             }
-            return Ok(None);
+            return Ok(false);
         }
         if let Some(frame) = self.frames.write(page).get_mut(page) {
             // Before the bytes are copied, so that a write meanwhile is a write since.
@@ -218,8 +216,7 @@ impl State {
         if !planted(Bug::OpenEpochWrittenBack) {
             self.persist_copy(page)?;
         }
-        let mut bytes = vec![0; len];
-        self.read(page, 0, &mut bytes)?;
-        Ok(Some(Copied { page, bytes }))
+        self.read(page, 0, out)?;
+        Ok(true)
     }
 }

@@ -123,7 +123,7 @@ impl ZeroOp {
 impl State {
     /// Invalidates the clean ones of `pages`.
     fn drop_clean(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
-        let mut clean: Vec<Page> = self.pages.range(pages.clone()).copied().collect();
+        let mut clean: Vec<Page> = self.pages.range(pages.clone()).collect();
         clean.retain(|&page| self.frames.look(page, Frame::is_dirty) == Some(false));
         clean.into_iter().try_for_each(|page| self.invalidate(page))
     }
@@ -132,17 +132,17 @@ impl State {
     fn is_persisted(&self, pages: &Range<Page>) -> bool {
         let is_persisted = |frame: &Frame| frame.mark == Some(Mark::Dirty);
         let mut pages = self.pages.range(pages.clone());
-        pages.any(|&page| self.frames.look(page, is_persisted) == Some(true))
+        pages.any(|page| self.frames.look(page, is_persisted) == Some(true))
     }
 
     fn drop_all(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
-        let found: Vec<Page> = self.pages.range(pages.clone()).copied().collect();
+        let found: Vec<Page> = self.pages.range(pages.clone()).collect();
         found.into_iter().try_for_each(|page| self.invalidate(page))
     }
 
     /// Invalidates a page, with whatever was written to it.
     pub(crate) fn invalidate(&mut self, page: Page) -> Result<(), DeviceError> {
-        let is_pending = self.pending_writeback.contains(&page);
+        let is_pending = self.pending_writeback.contains(page);
         self.unmark(page)?;
         if !is_pending {
             self.policy().remove(page);

@@ -7,7 +7,7 @@
 //!   flat array, and a set that is walked in the order of sectors is a bitmap with bitmaps above.
 //! - [`Sparse`], for a cache in use: page numbers are places on a device, of which few are cached
 //!   (1 TiB has 2^28 pages; flat arrays would cost more memory than the cache has). A table is a
-//!   hash map without the pages that have the default value, and a set is a B-tree. Memory grows
+//!   hash map without the pages that have the default value, and a set is compressed. Memory grows
 //!   with what is cached or remembered, not with the device. Page numbers are 32 bits wide, which
 //!   bounds a cached device to 16 TiB.
 //!
@@ -16,10 +16,11 @@
 //!
 //! Invariant: a policy does the same with both.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::bitmap::Bitmap;
+use super::sparse_set::SparseSet;
 
 /// A value of a table.
 pub trait Value: Copy + Default + PartialEq {}
@@ -132,20 +133,20 @@ impl PageSet for Bitmap {
     }
 }
 
-/// Any pages, in hash maps and B-trees.
+/// Any pages, in hash maps and compressed bitmaps.
 #[derive(Clone, Copy, Debug)]
 pub struct Sparse;
 
 impl Storage for Sparse {
     type Table<T: Value> = HashMap<u32, T, BuildHasherDefault<PageHasher>>;
-    type Set = BTreeSet<u32>;
+    type Set = SparseSet;
 
     fn table<T: Value>(self) -> Self::Table<T> {
         HashMap::default()
     }
 
-    fn set(self) -> BTreeSet<u32> {
-        BTreeSet::new()
+    fn set(self) -> SparseSet {
+        SparseSet::new()
     }
 }
 
@@ -180,9 +181,9 @@ impl<T: Value> Table<T> for HashMap<u32, T, BuildHasherDefault<PageHasher>> {
     }
 }
 
-impl PageSet for BTreeSet<u32> {
+impl PageSet for SparseSet {
     fn contains(&self, page: u32) -> bool {
-        Self::contains(self, &page)
+        Self::contains(self, page)
     }
 
     fn insert(&mut self, page: u32) {
@@ -190,11 +191,11 @@ impl PageSet for BTreeSet<u32> {
     }
 
     fn remove(&mut self, page: u32) {
-        Self::remove(self, &page);
+        Self::remove(self, page);
     }
 
     fn next(&self, from: u32) -> Option<u32> {
-        self.range(from..).next().copied()
+        self.range(from..).next()
     }
 }
 
