@@ -15,7 +15,7 @@ use rand::{Rng, RngExt, SeedableRng};
 const SEED: u64 = 0x0e5e_7b17_e000;
 
 /// Bytes in the buffer that payloads are taken from: little enough to stay in a second-level
-/// cache, enough that a block is not rewritten with what it holds.
+/// cache, enough that a block is not rewritten with what it holds. Twice a request's bytes, if that is more.
 const PAYLOAD_BYTES: usize = 512 << 10;
 
 /// Payloads start at multiples of this, which direct I/O asks for.
@@ -203,12 +203,14 @@ pub(crate) fn over_nbd() -> Vec<Workload> {
             of(Rewrite, 4 << 10),
             of(Rewrite, 4 << 10).durable(Request),
             of(Rewrite, 512),
+            of(Read, 64 << 10).sequential(),
+            of(Rewrite, 64 << 10).sequential(),
+            of(Read, 1 << 20).sequential(),
+            of(Rewrite, 1 << 20).sequential(),
         ]);
     }
     let of = |action, bytes| Workload::new(action, bytes).depth(16);
     all.extend([
-        of(Read, 64 << 10).sequential(),
-        of(Rewrite, 64 << 10).sequential(),
         of(Rewrite, 4 << 10).durable(FlushEvery(64)),
         of(Read, 4 << 10).threads(2),
         of(Rewrite, 4 << 10).threads(2),
@@ -305,26 +307,27 @@ impl Payload {
     /// The payloads of `thread` in `round`. They differ between workloads, so that none writes
     /// what another left.
     pub(crate) fn new(workload: &Workload, thread: usize, round: usize) -> Self {
-        Self::filled(rng(workload, thread as u64, !(round as u64)))
+        let bytes = PAYLOAD_BYTES.max(2 * workload.bytes);
+        Self::filled(bytes, rng(workload, thread as u64, !(round as u64)))
     }
 
-    fn filled(mut rng: SmallRng) -> Self {
-        let mut memory = vec![0; PAYLOAD_BYTES + PAYLOAD_ALIGN];
+    fn filled(bytes: usize, mut rng: SmallRng) -> Self {
+        let mut memory = vec![0; bytes + PAYLOAD_ALIGN];
         let start = memory.as_ptr().addr().next_multiple_of(PAYLOAD_ALIGN) - memory.as_ptr().addr();
-        rng.fill_bytes(&mut memory[start..start + PAYLOAD_BYTES]);
+        rng.fill_bytes(&mut memory[start..start + bytes]);
         Self { memory, start, at: 0, count: 0 }
     }
 
     /// The bytes that every block holds before it is edited, the same in every thread and round.
     pub(crate) fn unedited() -> Self {
-        Self::filled(SmallRng::seed_from_u64(SEED))
+        Self::filled(PAYLOAD_BYTES, SmallRng::seed_from_u64(SEED))
     }
 
     /// New bytes for a request.
     #[inline]
     pub(crate) fn next(&mut self, len: usize) -> &[u8] {
         self.at += PAYLOAD_STEP;
-        if self.at + len > PAYLOAD_BYTES {
+        if self.at + len > self.memory.len() - PAYLOAD_ALIGN {
             self.at = 0;
         }
         &self.memory[self.start + self.at..self.start + self.at + len]

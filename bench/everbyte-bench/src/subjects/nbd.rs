@@ -44,7 +44,7 @@ pub(crate) enum ServerKind {
     OurNull,
     OurMemory,
     OurVolume,
-    /// A cache that has all of its backing device.
+    /// A cache that has all of its backing device, and writes nothing back.
     OurCache,
     /// Memory as slow as a hard disk.
     OurDisk,

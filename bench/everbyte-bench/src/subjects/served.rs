@@ -32,7 +32,7 @@ pub(crate) enum ServedDevice {
     Memory,
     /// A volume, all of it written.
     Volume,
-    /// A cache that has all of it.
+    /// A cache that has all of it, dirty pages too.
     Cache,
     /// Bare memory as slow as a hard disk.
     Disk,
@@ -103,10 +103,11 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
     Ok(())
 }
 
-/// A cache before bare memory, with an eighth more pages than that has.
+/// A cache before bare memory, with more than twice as many pages as that has: all of them may be dirty, and none is
+/// evicted or written back. So what is measured is hits.
 fn cache(args: &ServeArgs) -> Result<Arc<Cache>> {
     let pages = u32::try_from(args.size / 4096)?;
-    let spec = Spec::new(pages + pages / 8)?;
+    let spec = Spec::new(pages * 5 / 2)?;
     new_cache(memory(args)?, Kind::Everbyte, Mode::WriteBack, &spec, |pool_bytes| {
         let file = nameless_file(&args.folder, pool_bytes)?;
         let options = MediaOptions::new().force_flush(true).populate(true);
