@@ -1,6 +1,8 @@
 //! Runs of swap volumes, lent over the control socket: to one program at a time, whoever is killed.
 
 use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use everbyte_control::{Borrowed, ControlClient, ControlError};
 
@@ -24,6 +26,21 @@ fn runs_of(lease: &Borrowed) -> BTreeSet<u64> {
     lease.ranges.iter().flat_map(|range| range.start / RUN..range.end / RUN).collect()
 }
 
+/// Waits until no more than these runs are lent. A program that another test is just starting has the descriptors of this
+/// process for a moment, and with them its leases.
+fn wait_until_lent(place: &Place, runs: u64) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let listed = place.run("volume list POOL --json").json();
+        let lent = listed["volumes"][0]["swap"]["lent_bytes"].as_u64().unwrap();
+        if lent == runs * RUN {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{lent} bytes are still lent");
+        sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn runs_are_lent_once_and_free_again_when_the_last_descriptor_is_closed() {
     let place = place();
@@ -42,8 +59,10 @@ fn runs_are_lent_once_and_free_again_when_the_last_descriptor_is_closed() {
     place.run("volume resize POOL s --size 4M").failed(1, &[&pid.to_string()]);
     let freed = runs_of(&first);
     drop(first);
+    wait_until_lent(&place, 3);
     assert_eq!(runs_of(&borrow(&place, 4).unwrap()), freed);
     drop(rest);
+    wait_until_lent(&place, 0);
     place.run("volume resize POOL s --size 4M").good();
     server.stop();
     assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
@@ -67,6 +86,7 @@ fn a_lease_outlives_its_server_and_the_next_one_lends_only_the_rest() {
     let server = place.serve("POOL", "");
     assert!(borrow(&place, 1).is_err());
     drop(held);
+    wait_until_lent(&place, 0);
     assert_eq!(runs_of(&borrow(&place, 9).unwrap()), lent);
     server.stop();
     assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
