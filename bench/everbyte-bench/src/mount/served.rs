@@ -10,12 +10,13 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use everbyte_fs::{AccessTimes, IndexKind};
 use everbyte_fuse::{Mount, MountOptions};
+use everbyte_media::{Mapped, MediaOptions};
 use fuser::{BackgroundSession, Filesystem, Session};
 
 use super::null::Null;
 use super::plain::Plain;
 use super::terms::{Caching, Terms, config};
-use crate::index::place::Setting;
+use crate::index::place::{Setting, sparse_file};
 
 /// Inodes of our file system.
 const INODES: u64 = 1 << 20;
@@ -96,7 +97,10 @@ fn session<F: Filesystem>(fs: F, args: &ServeMountArgs) -> Result<BackgroundSess
 }
 
 fn ours(args: &ServeMountArgs) -> Result<Mount> {
-    let fs = Setting::of(IndexKind::default()).file_system(INODES, args.size)?;
+    // Persistent memory is not zeroed when it is touched first, so neither is this while it is measured.
+    let options = MediaOptions::new().force_flush(true).populate(true);
+    let medium = Mapped::from_file(&sparse_file(args.size)?, &options)?;
+    let fs = Setting::of(IndexKind::default()).file_system_on(medium, INODES)?;
     let options = MountOptions {
         source: "everbyte-bench/everbyte".to_owned(),
         allow_other: false,
