@@ -268,7 +268,7 @@ fn mounts_are_measured_beside_nothing_and_beside_plain_memory() {
     }
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
-    let results = results_of("mount", &["--report", page.to_str().unwrap()]);
+    let results = results_of("mount", &["--size", "256", "--report", page.to_str().unwrap()]);
     assert_eq!(results["suite"], "mount");
     for caching in ["", ", direct"] {
         for call in ["stat", "pread 4K", "open and close", "create and close"] {
@@ -300,7 +300,7 @@ fn a_killed_measurement_of_mounts_leaves_no_server() {
         return;
     }
     let mut bench = Command::new(env!("CARGO_BIN_EXE_everbyte-bench"))
-        .args(["mount", "--skip", "calls", "--files", "50"])
+        .args(["mount", "--skip", "calls", "--files", "50", "--size", "256"])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn()
