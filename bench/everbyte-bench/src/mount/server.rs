@@ -79,6 +79,11 @@ pub(crate) fn build_passthrough(room: &Room) -> Result<PathBuf> {
     Ok(program)
 }
 
+/// Settings of the C library with which a process keeps the memory that it gives up, so that what the plain file system's vectors
+/// have is not zeroed again and again. Ours has all of its memory from the start.
+const KEPT_MEMORY: &str =
+    "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=4294967296";
+
 impl Server {
     /// Starts a server with `threads` threads and mounts it; ours has a pool of `size` bytes.
     ///
@@ -167,6 +172,7 @@ fn own(fs: ServedFs, caching: Caching, (threads, size): (usize, u64)) -> Result<
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve-mount", "--fs", fs.name(), "--caching", caching.name()]);
     command.args(["--threads", &threads.to_string(), "--size", &size.to_string()]);
+    command.env("GLIBC_TUNABLES", KEPT_MEMORY);
     Ok(command)
 }
 
