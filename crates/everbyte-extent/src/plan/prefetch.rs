@@ -27,9 +27,9 @@ pub(super) struct Found {
 impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Fetches what planning `writes` will look at: the entries of the map, what is logged of them,
     /// whether the blocks that they name are fresh, and the bytes that are logged. One after the other,
-    /// these misses of the cache, and of the addresses that the processor keeps, would take longer than the rest of a
-    /// plan; here each step asks for what the next one needs, for all blocks. Of many blocks at once
-    /// the first ones would be gone again when they are planned.
+    /// these misses of cache and TLB would take longer than the rest of a plan; here each step asks for what
+    /// the next one needs, for all blocks. Of many blocks at once the first ones would be gone again when
+    /// they are planned.
     pub fn prefetch<'w>(&mut self, writes: impl Iterator<Item = (DeviceOffset, &'w [u8])> + Clone) {
         let count =
             |(at, data): (DeviceOffset, &[u8])| BlockRange::of_bytes(at, data.len() as u64).count;
