@@ -6,7 +6,8 @@ use std::ops::RangeBounds;
 
 use roaring::RoaringBitmap;
 
-/// Any pages, as compressed bitmaps: two bytes a page at most, where some lie together.
+/// Any pages, as compressed bitmaps. Where many lie together a page takes two bytes at most; one that is alone among
+/// 65,536 takes a part of its own.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct SparseSet {
     bitmap: RoaringBitmap,
