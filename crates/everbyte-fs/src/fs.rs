@@ -14,7 +14,7 @@ use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandl
 
 use crate::block_map_kind::BlockMapKind;
 use crate::dentries::{DENTRIES_MAX, Dentries};
-use crate::dir::BucketEnds;
+use crate::dir::KnownUnits;
 use crate::directory_kind::DirectoryKind;
 use crate::error::FsError;
 use crate::files::Files;
@@ -91,7 +91,7 @@ pub struct FileSystem<M: Medium> {
     pub(crate) locks: InodeLocks,
     pub(crate) files: Files<M>,
     pub(crate) dentries: Dentries,
-    pub(crate) bucket_ends: BucketEnds,
+    pub(crate) known_units: KnownUnits,
     /// Held while a directory gets another parent, so that none becomes its own ancestor.
     pub(crate) renames: Mutex<()>,
     /// Whoever sets the size.
@@ -174,7 +174,7 @@ impl<M: Medium> FileSystem<M> {
             locks: InodeLocks::new(),
             files: Files::new(Arc::clone(volume), map),
             dentries,
-            bucket_ends: BucketEnds::new(),
+            known_units: KnownUnits::new(),
             renames: Mutex::new(()),
             handle,
         };

@@ -76,7 +76,7 @@ impl<M: Medium> FileSystem<M> {
             return Err(FsError::NotFound);
         }
         let (root_at, settings) = (Field::Root.at(at), self.superblock.directories());
-        Ok(Dir::new(self.reader(), number, root_at, settings).knowing(&self.bucket_ends))
+        Ok(Dir::new(self.reader(), number, root_at, settings).knowing(&self.known_units))
     }
 
     pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {
@@ -271,6 +271,9 @@ impl<M: Medium> FileSystem<M> {
         words.set(Field::Blocks, batch.taken_since(before).unsigned_abs());
         words.seal();
         let image = words.image(&area);
+        // Before anything is streamed, for which a locked instruction would wait.
+        let is_listed = names == Names::None && !planted(Bug::UnnamedNotListed);
+        self.tables.plan_use(batch, taken.number, is_listed)?;
         let claimed = if planted(Bug::InodesFreshByBlock) {
             (taken.at.block().offset(), BLOCK)
         } else {
@@ -282,8 +285,6 @@ impl<M: Medium> FileSystem<M> {
         } else {
             batch.stream(taken.at, &image);
         }
-        let is_listed = names == Names::None && !planted(Bug::UnnamedNotListed);
-        self.tables.plan_use(batch, taken.number, is_listed)?;
         Ok(words)
     }
 

@@ -60,6 +60,14 @@ struct Changes {
     beyond_times: AtomicU64,
 }
 
+/// Raises an epoch to `epoch`, if it is lower. Mostly it is not, and a locked instruction would wait for all that was
+/// streamed before it.
+fn raise(word: &AtomicU64, epoch: u64) {
+    if word.load(Ordering::Acquire) < epoch {
+        word.fetch_max(epoch, Ordering::AcqRel);
+    }
+}
+
 /// Free inodes.
 #[derive(Default)]
 struct Shard {
@@ -139,12 +147,12 @@ impl<M: Medium> InodeTables<M> {
     /// Notes that a batch of `epoch` changes that much of `inode`.
     pub(crate) fn note_change(&self, inode: InodeNo, epoch: u64, difference: Difference) {
         let changes = &self.changed[locks::stripe_of(inode)];
-        changes.any.fetch_max(epoch, Ordering::AcqRel);
+        raise(&changes.any, epoch);
         if difference > Difference::Access {
-            changes.beyond_access.fetch_max(epoch, Ordering::AcqRel);
+            raise(&changes.beyond_access, epoch);
         }
         if difference > Difference::Times {
-            changes.beyond_times.fetch_max(epoch, Ordering::AcqRel);
+            raise(&changes.beyond_times, epoch);
         }
     }
 

@@ -8,7 +8,7 @@
 //! fence, where nothing durable reads; the words that make them reachable are logged. A place in a list
 //! stays where it is whatever comes and goes.
 
-mod ends;
+mod known_units;
 mod list;
 mod room;
 mod tree;
@@ -32,7 +32,7 @@ use crate::name::Name;
 use crate::number::{FileType, InodeNo};
 use crate::reader::Reader;
 
-pub(crate) use ends::BucketEnds;
+pub(crate) use known_units::KnownUnits;
 
 use list::List;
 use tree::Tree;
@@ -113,7 +113,7 @@ pub(crate) struct Dir<'m, M: Medium> {
     root_at: PoolOffset,
     settings: DirSettings,
     /// Knowledge of its buckets, of one that may be changed.
-    ends: Option<&'m BucketEnds>,
+    known: Option<&'m KnownUnits>,
 }
 
 /// An entry that was found.
@@ -147,12 +147,12 @@ impl<'m, M: Medium> Dir<'m, M> {
         root_at: PoolOffset,
         settings: DirSettings,
     ) -> Self {
-        Self { reader, owner, root_at, settings, ends: None }
+        Self { reader, owner, root_at, settings, known: None }
     }
 
     /// The same for who may change it, with what is known of the file system's buckets.
-    pub(crate) fn knowing(self, ends: &'m BucketEnds) -> Self {
-        Self { ends: Some(ends), ..self }
+    pub(crate) fn knowing(self, known: &'m KnownUnits) -> Self {
+        Self { known: Some(known), ..self }
     }
 
     /// The entry of this name.

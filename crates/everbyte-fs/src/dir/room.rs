@@ -6,8 +6,8 @@ use everbyte_pool::Batch;
 use super::{Dir, SAME_HASH_BITS, SAME_HASH_MAX};
 use crate::error::FsError;
 use crate::format::{
-    Bucket, BucketHeader, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS, Slot, SlotFilter, UNIT,
-    first_line,
+    Bucket, BucketHeader, FreeUnits, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS, Slot,
+    SlotFilter, UNIT, first_line,
 };
 
 /// Units of a bucket's heap.
@@ -25,8 +25,8 @@ pub(super) struct Room {
     slot: Option<usize>,
     /// The first of enough free units of the heap.
     start: Option<usize>,
-    /// The first unit of the heap beyond those that are in use.
-    end: usize,
+    /// Free units of the heap: all, or those that were known to be.
+    free: FreeUnits,
     /// Which of the hashes that differ in their lowest bits alone are there.
     same_hashes: [bool; 1 << SAME_HASH_BITS],
 }
@@ -50,22 +50,21 @@ impl<M: Medium> Dir<'_, M> {
     ) -> bool {
         let (Some(index), Some(start)) = (room.slot, room.start) else { return false };
         let place = Place { start, units: entry.units() };
-        self.note_end(bucket.head.at.block(), room.end.max(start + place.units));
+        self.note_free(bucket.head.at.block(), room.free.without(place));
         batch.stream(bucket.head.heap_at(place), &entry.encode());
         let slot = Slot::entry(place, entry.hash);
         batch.change_word(bucket.head.slot_at(index), slot.encode());
         true
     }
 
-    /// Notes the end of a bucket's heap.
-    fn note_end(&self, bucket: BlockNo, end: usize) {
-        if let Some(ends) = self.ends {
-            ends.note(bucket, end);
+    /// Notes which units of a bucket are free.
+    fn note_free(&self, bucket: BlockNo, free: FreeUnits) {
+        if let Some(known) = self.known {
+            known.note(bucket, free);
         }
     }
 
-    /// The room for `entry` in `bucket`. Its slots are all checked where the end of its heap is not known, or has come
-    /// too near.
+    /// The room for `entry` in `bucket`. Its slots are all checked where no units are known to be free that are enough.
     pub(super) fn room_in(
         &self,
         batch: &Batch<'_, '_, M>,
@@ -74,27 +73,39 @@ impl<M: Medium> Dir<'_, M> {
     ) -> Result<Room, FsError> {
         let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
         let units = entry.units();
-        let known = self.ends.and_then(|ends| ends.get(bucket.head.at.block()));
-        let end = match known.filter(|end| end + units <= HEAP_UNITS.end) {
-            Some(end) => end,
-            None => bucket.heap_end(current, completed)?,
-        };
+        let mut free =
+            self.known.map_or(FreeUnits::NONE, |known| known.get(bucket.head.at.block()));
+        let mut start = free.run(units);
+        if start.is_none() {
+            free = bucket.free_units(current, completed)?;
+            start = free.run(units);
+        }
         let slot = bucket.free_slot(first_line(entry.hash) * LINE_SLOTS, current, completed);
-        let filter = SlotFilter::new(entry.hash);
+        let same_hashes = self.same_hashes(bucket, entry.hash)?;
+        Ok(Room { slot, start, free, same_hashes })
+    }
+
+    /// Which of the hashes that have the higher bits of `hash` are in `bucket`, by their lowest bits.
+    fn same_hashes(
+        &self,
+        bucket: &Bucket,
+        hash: u64,
+    ) -> Result<[bool; 1 << SAME_HASH_BITS], FsError> {
+        let filter = SlotFilter::new(hash);
         let mut same_hashes = [false; 1 << SAME_HASH_BITS];
+        // Without a branch for each: mostly there is none.
+        if !bucket.words().iter().fold(false, |any, &word| any | filter.may_be(word)) {
+            return Ok(same_hashes);
+        }
         let words = bucket.words().iter().enumerate();
         for (index, &word) in words.filter(|(_, word)| filter.may_be(**word)) {
             let Some(place) = bucket.head.decode(index, word)?.place() else { continue };
             let other = bucket.head.with_entry(self.reader.medium, place, |other| other.hash)?;
-            let is_same = other & !(SAME_HASH_MAX - 1) == entry.hash;
+            let is_same = other & !(SAME_HASH_MAX - 1) == hash;
             let low = usize::try_from(other % SAME_HASH_MAX).expect("two bits");
             same_hashes[low] |= is_same;
         }
-        let start = match end + units <= HEAP_UNITS.end {
-            true => Some(end),
-            false => bucket.hole(units, current, completed),
-        };
-        Ok(Room { slot, start, end, same_hashes })
+        Ok(same_hashes)
     }
 
     /// Plans a bucket in a block of its own.
@@ -107,7 +118,7 @@ impl<M: Medium> Dir<'_, M> {
         let block = batch.take_node().ok_or(FsError::NoSpace)?;
         batch.stream(block.offset(), &Bucket::image(header, entries)[..]);
         let units: usize = entries.iter().map(RawEntry::units).sum();
-        self.note_end(block, HEAP_UNITS.start + units);
+        self.note_free(block, FreeUnits::behind(units));
         Ok(block)
     }
 

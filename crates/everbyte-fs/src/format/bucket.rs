@@ -12,6 +12,7 @@ use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
+use super::heap::{FreeUnits, HEAP_UNITS, Place, TakenUnits, UNIT};
 use crate::directory_kind::DirectoryKind;
 use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
@@ -26,18 +27,12 @@ pub(crate) const LINE_SLOTS: usize = 8;
 const SLOT_LINES: usize = SLOTS / LINE_SLOTS;
 /// Offset of the slots.
 pub(crate) const SLOTS_AT: u64 = 64;
-/// Bytes of a unit of the heap.
-pub(crate) const UNIT: usize = 8;
-/// Units of a bucket that are its heap.
-pub(crate) const HEAP_UNITS: std::ops::Range<usize> = 128..BLOCK / UNIT;
 
-const FIRST_UNIT: u64 = HEAP_UNITS.start as u64;
-const PAST_LAST_UNIT: u64 = HEAP_UNITS.end as u64;
-/// The place in a slot's word of the higher two of the nine bits of a first unit.
-const START_HIGH_SHIFT: u32 = 2 + 7;
-/// Words with a bit for each unit of a block.
-const UNIT_WORDS: usize = BLOCK / UNIT / 64;
-const _: () = assert!(FIRST_UNIT == 1 << 7 && PAST_LAST_UNIT == 1 << 9);
+/// The place in a slot's word of a first unit's nine bits, of the higher two of them, and of the number of units.
+const START_SHIFT: u32 = 2;
+const START_HIGH_SHIFT: u32 = START_SHIFT + 7;
+const UNITS_SHIFT: u32 = START_SHIFT + 9;
+const _: () = assert!(HEAP_UNITS.start == 1 << 7 && HEAP_UNITS.end == 1 << 9);
 const _: () = assert!(ENTRY_STATE == 1 && REMOVED_STATE == 2);
 
 const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 == (HEAP_UNITS.start * UNIT) as u64);
@@ -61,13 +56,6 @@ const REMOVED_STATE: u64 = 2;
 const REST_SHIFT: u32 = 17;
 /// The bits of a slot's word that say that it is an entry's, and with which tag.
 const TAG_MASK: u64 = STATE_MASK | ((1 << TAG_BITS) - 1) << REST_SHIFT;
-
-/// The place of an entry in a heap, in units.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    pub(crate) start: usize,
-    pub(crate) units: usize,
-}
 
 /// A slot of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +107,7 @@ impl Slot {
 
     pub(crate) fn encode(self) -> u64 {
         let packed = |state: u64, place: Place, rest: u64| {
-            let place = (place.start as u64) << 2 | (place.units as u64) << 11;
+            let place = (place.start as u64) << START_SHIFT | (place.units as u64) << UNITS_SHIFT;
             encode_word(state | place | rest << REST_SHIFT)
         };
         match self {
@@ -136,8 +124,7 @@ impl Slot {
             return Some(Self::Empty);
         }
         let value = decode_word(word)?;
-        let place =
-            Place { start: (value >> 2 & 511) as usize, units: (value >> 11 & 63) as usize };
+        let place = place_in(value);
         let fits = HEAP_UNITS.contains(&place.start) && place.start + place.units <= HEAP_UNITS.end;
         match value & STATE_MASK {
             ENTRY_STATE => fits.then_some(Self::Entry { place, tag: value >> REST_SHIFT }),
@@ -177,6 +164,15 @@ impl Slot {
                 current.saturating_sub(back) <= completed
             }
         }
+    }
+}
+
+/// The place in the word of a slot, whose check bits lie elsewhere.
+#[inline]
+fn place_in(word: u64) -> Place {
+    Place {
+        start: (word >> START_SHIFT & 511) as usize,
+        units: (word >> UNITS_SHIFT & 63) as usize,
     }
 }
 
@@ -508,56 +504,24 @@ impl Bucket {
         Ok(())
     }
 
-    /// Checks every slot, and returns the first unit of the heap beyond those that are in use, or were in
-    /// an epoch after `completed`. `current` is the newest epoch.
+    /// Checks every slot, and returns the units of the heap that no entry is in, nor was in an epoch after
+    /// `completed`. `current` is the newest epoch.
     ///
     /// # Errors
     /// The first word that cannot be a slot.
-    pub(crate) fn heap_end(&self, current: u64, completed: u64) -> Result<usize, Corrupt> {
-        let (mut is_right, mut end) = (true, FIRST_UNIT);
+    pub(crate) fn free_units(&self, current: u64, completed: u64) -> Result<FreeUnits, Corrupt> {
+        let (mut is_right, mut taken) = (true, TakenUnits::NONE);
         for &word in &self.slots {
-            is_right &= Slot::can_begin(word);
-            let past = (word >> 2 & 511) + (word >> 11 & 63);
-            if past > end {
-                is_right &= past <= PAST_LAST_UNIT;
-                if !is_free(word, current, completed) {
-                    end = past;
-                }
+            let place = place_in(word);
+            is_right &= Slot::can_begin(word) & (place.start + place.units <= HEAP_UNITS.end);
+            if !is_free(word, current, completed) {
+                taken.add(place);
             }
         }
         if !is_right {
             self.slots().try_for_each(|slot| slot.map(drop))?;
         }
-        Ok(usize::try_from(end).expect("a place in a block"))
-    }
-
-    /// The first of `units` units of the heap, 1 to 63, between those that are in use, or were in an epoch after
-    /// `completed`. `current` is the newest epoch. [`Bucket::heap_end`] has found no wrong slot.
-    pub(crate) fn hole(&self, units: usize, current: u64, completed: u64) -> Option<usize> {
-        // A bit for each unit of the block, and a word beyond.
-        let mut taken = [0_u64; UNIT_WORDS + 1];
-        // Those before the heap.
-        taken[..HEAP_UNITS.start / 64].fill(u64::MAX);
-        for &word in &self.slots {
-            let (start, units) = ((word >> 2 & 511) as usize, word >> 11 & 63);
-            if !is_free(word, current, completed) {
-                let bits = u128::from((1_u64 << units) - 1) << (start % 64);
-                let [low, high] = [bits, bits >> 64].map(|half| half & u128::from(u64::MAX));
-                taken[start / 64] |= u64::try_from(low).expect("64 bits");
-                taken[start / 64 + 1] |= u64::try_from(high).expect("64 bits");
-            }
-        }
-        let mut start = HEAP_UNITS.start;
-        while start + units <= HEAP_UNITS.end {
-            let both = u128::from(taken[start / 64 + 1]) << 64 | u128::from(taken[start / 64]);
-            let here = both >> (start % 64) & u128::from((1_u64 << units) - 1);
-            if here == 0 {
-                return Some(start);
-            }
-            // Behind the last that is taken of them.
-            start += 128 - here.leading_zeros() as usize;
-        }
-        None
+        Ok(taken.others())
     }
 
     /// The first free slot from place `first` on, or else of those before it.
@@ -620,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_heap_and_free_slots_are_those_of_the_slots_one_by_one() {
+    fn free_units_and_free_slots_are_those_of_the_slots_one_by_one() {
         let kind = DirectoryKind::Hashed;
         let header = BucketHeader { owner: InodeNo(1), kind, depth: 0, prefix: 0 };
         let head = BucketHead { at: PoolOffset(4096), header };
@@ -643,9 +607,6 @@ mod tests {
             let mut bucket = Bucket { head, slots };
             let all: Vec<Slot> = bucket.slots().map(|slot| slot.unwrap().1).collect();
             let is_free = |slot: &Slot| slot.is_free(8, 6);
-            let in_use = all.iter().filter(|slot| !is_free(slot)).filter_map(|slot| slot.place());
-            let end = in_use.map(|place| place.start + place.units).max();
-            assert_eq!(bucket.heap_end(8, 6).unwrap(), end.unwrap_or(HEAP_UNITS.start));
             let first = next(SLOTS);
             let expected = (first..SLOTS).chain(0..first).find(|&place| is_free(&all[place]));
             assert_eq!(bucket.free_slot(first, 8, 6), expected);
@@ -658,16 +619,16 @@ mod tests {
             let taken: Vec<bool> = (0..HEAP_UNITS.end).map(is_taken).collect();
             let fits = |start: &usize| !taken[*start..*start + units].contains(&true);
             let hole = (HEAP_UNITS.start..=HEAP_UNITS.end - units).find(fits);
-            assert_eq!(bucket.hole(units, 8, 6), hole, "round {round}");
+            assert_eq!(bucket.free_units(8, 6).unwrap().run(units), hole, "round {round}");
             bucket.slots[next(SLOTS)] ^= 1 << next(64);
-            assert!(bucket.heap_end(8, 6).is_err(), "round {round}");
+            assert!(bucket.free_units(8, 6).is_err(), "round {round}");
         }
         let can_be = |state: u64, start: u64, units: u64| {
             let word = encode_word(state | start << 2 | units << 11);
             let mut bucket = Bucket { head, slots: [0; SLOTS] };
             bucket.slots[7] = word;
             let can_be = Slot::decode(word).is_some();
-            assert_eq!(bucket.heap_end(8, 6).is_ok(), can_be, "{state} {start} {units}");
+            assert_eq!(bucket.free_units(8, 6).is_ok(), can_be, "{state} {start} {units}");
         };
         for state in 0..4 {
             for start in [0, 127, 128, 500, 511] {

@@ -1,6 +1,7 @@
 //! The structures of a file system on the medium.
 
 mod bucket;
+mod heap;
 mod index_run;
 mod inode;
 mod superblock;
@@ -9,11 +10,12 @@ mod table;
 #[cfg(test)]
 pub(crate) use bucket::entry_units;
 pub(crate) use bucket::{
-    Bucket, BucketHead, BucketHeader, HASH_BITS, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS,
-    Slot, SlotFilter, UNIT, first_hash, first_line, tree_key,
+    Bucket, BucketHead, BucketHeader, HASH_BITS, LINE_SLOTS, RawEntry, SLOTS, Slot, SlotFilter,
+    first_hash, first_line, tree_key,
 };
 #[cfg(feature = "testkit")]
 pub(crate) use bucket::{is_bucket, reseal_bucket};
+pub(crate) use heap::{FreeUnits, HEAP_UNITS, Place, UNIT};
 pub(crate) use index_run::{IndexRunTrailer, PREVIOUS_RUN_AT};
 pub(crate) use inode::{
     Difference, FILE_BYTES_MAX, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT,
