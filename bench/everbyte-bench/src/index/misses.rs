@@ -30,6 +30,8 @@ const CACHES: [&str; 3] = ["--I1=32768,8,64", "--D1=32768,8,64", "--LL=15728640,
 /// Operations under valgrind.
 const OPERATIONS: u64 = 50_000;
 const QUICK_OPERATIONS: u64 = 200;
+/// The largest pool that is watched: valgrind has room for 128 GiB, and half as many files come next.
+const POOL_BYTES_MAX: u64 = 96 << 30;
 /// The workloads of the figure, and the one for which the paper has a lead by the index.
 const WORKLOADS: [Personality; 3] =
     [Personality::Webproxy, Personality::Webserver, Personality::Fileserver];
@@ -77,6 +79,15 @@ struct Misses {
 /// The name of a workload that cachegrind watches.
 pub(super) fn misses_title(personality: Personality, files: u32, threads: usize) -> String {
     format!("{}, cachegrind", title(personality, files, threads))
+}
+
+/// The largest number of files whose pool valgrind has room for.
+pub(super) fn watched_files(settings: &Settings<'_>, personality: Personality) -> u32 {
+    let mut files = settings.files_max();
+    while Need::of(personality, files.into()).pool_bytes() > POOL_BYTES_MAX {
+        files /= 2;
+    }
+    files
 }
 
 /// Takes the steps.
@@ -163,22 +174,22 @@ fn watch(args: &MissesArgs) -> Result<Counted> {
         output => output.context("cannot start valgrind")?,
     };
     let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "under valgrind: {}",
-        errors.trim().lines().last().unwrap_or("")
-    );
+    // Valgrind's own lines begin so, and some come after the program's.
+    let own = errors.lines().rev().find(|line| !line.trim().is_empty() && !line.starts_with("=="));
+    let last = own.or_else(|| errors.trim().lines().last()).unwrap_or("");
+    ensure!(output.status.success(), "under valgrind: {last}");
     let text = std::fs::read_to_string(&out).context("cannot read what cachegrind wrote")?;
     Counted::parse(&text).context("what cachegrind wrote cannot be right")
 }
 
 fn measure(settings: &Settings<'_>, index: IndexKind, personality: Personality) -> Result<Misses> {
-    let set = FileSet::new(personality, settings.files_max());
+    let files = watched_files(settings, personality);
+    let set = FileSet::new(personality, files);
     let file = fill(settings, index, personality, &set)?;
     let mut args = MissesArgs {
         pool: PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())),
         workload: personality,
-        files: settings.files_max(),
+        files,
         threads: settings.most_threads(personality),
         operations: 0,
     };
@@ -228,7 +239,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     settings.progress.inc_length((workloads.len() * indexes.len()) as u64);
     for &personality in workloads.iter().filter(|own| settings.personalities.contains(own)) {
         let threads = settings.most_threads(personality);
-        let workload = misses_title(personality, settings.files_max(), threads);
+        let workload = misses_title(personality, watched_files(settings, personality), threads);
         for &index in indexes {
             settings.check_stop()?;
             settings.progress.set_message(format!("{workload}, {}", index.name()));

@@ -6,7 +6,7 @@ use everbyte_fs::{BlockMapKind, DirectoryKind};
 use super::collected::TO_REFERENCE;
 use super::directories::{IN_PROCESS, SERVERS, access_title};
 use super::directory::Access;
-use super::misses::{MISS_RATE, misses_title};
+use super::misses::{MISS_RATE, misses_title, watched_files};
 use super::names::{
     Operation, TO_REFERENCE as TIME_TO_HASHED, names_title, subject, workload_title,
 };
@@ -179,7 +179,7 @@ fn gains(settings: &Settings<'_>) -> Figure {
 fn figure_3(settings: &Settings<'_>) -> Figure {
     let workloads = [Personality::Webproxy, Personality::Webserver].map(|own| {
         let threads = settings.most_threads(own);
-        (misses_title(own, settings.files_max(), threads), own.name().to_owned())
+        (misses_title(own, watched_files(settings, own), threads), own.name().to_owned())
     });
     bars(
         "Misses of the last-level cache (Figure 3 of the paper)",
