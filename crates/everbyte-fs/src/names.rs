@@ -12,7 +12,7 @@ use crate::dentries::Dentry;
 use crate::dir::{Dir, FoundEntry};
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
-use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
+use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeImage, InodeWords};
 use crate::fs::{FileSystem, now};
 use crate::name::Name;
 use crate::number::{FileType, InodeNo, SET_GROUP_ID};
@@ -219,9 +219,11 @@ impl<M: Medium> FileSystem<M> {
         name: Name<'_>,
         (taken, new): (&TakenInode<'_, M>, &NewInode<'_>),
     ) -> Result<InodeWords, FsError> {
-        let words = self.plan_inode(batch, parent, (taken, new), Names::One)?;
+        let (words, image) = self.plan_inode(batch, parent, (taken, new), Names::One)?;
         let before = batch.savepoint();
         self.dir_of(parent)?.plan_insert(batch, name, taken.number, new.kind)?;
+        // After the entry, for which locks are taken: a locked instruction waits for what was streamed.
+        self.stream_inode(batch, taken.at, &image);
         note_entries(parent, 1, batch.taken_since(before), words.get(Field::Created));
         if new.kind == FileType::Directory {
             parent.words.set_links(one_more(parent.words.links())?);
@@ -229,14 +231,14 @@ impl<M: Medium> FileSystem<M> {
         Ok(words)
     }
 
-    /// Plans the inode of a new file in the directory `parent`.
+    /// Plans the inode of a new file in the directory `parent`, but for its image, which is returned to be streamed.
     pub(crate) fn plan_inode<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
         parent: &Edit,
         (taken, new): (&TakenInode<'_, M>, &NewInode<'_>),
         names: Names,
-    ) -> Result<InodeWords, FsError> {
+    ) -> Result<(InodeWords, InodeImage), FsError> {
         let gives_group = parent.words.mode() & SET_GROUP_ID != 0;
         let is_directory = new.kind == FileType::Directory;
         let set_group_id = if gives_group && is_directory { SET_GROUP_ID } else { 0 };
@@ -270,22 +272,29 @@ impl<M: Medium> FileSystem<M> {
         }
         words.set(Field::Blocks, batch.taken_since(before).unsigned_abs());
         words.seal();
-        let image = words.image(&area);
-        // Before anything is streamed, for which a locked instruction would wait.
         let is_listed = names == Names::None && !planted(Bug::UnnamedNotListed);
         self.tables.plan_use(batch, taken.number, is_listed)?;
+        Ok((words, words.image(&area)))
+    }
+
+    /// Streams the image of an inode that was planned.
+    pub(crate) fn stream_inode(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        at: PoolOffset,
+        image: &InodeImage,
+    ) {
         let claimed = if planted(Bug::InodesFreshByBlock) {
-            (taken.at.block().offset(), BLOCK)
+            (at.block().offset(), BLOCK)
         } else {
-            (taken.at, image.len())
+            (at, image.len())
         };
         batch.claim_lines(claimed.0, claimed.1);
         if planted(Bug::NameBeforeInode) {
-            self.medium().store(taken.at, &image);
+            self.medium().store(at, image);
         } else {
-            batch.stream(taken.at, &image);
+            batch.stream(at, image);
         }
-        Ok(words)
     }
 
     /// Returns the target of a symbolic link.

@@ -47,6 +47,8 @@ pub enum Bug {
     AclBesideMode,
     /// The locks of inodes are taken in the order in which an operation names the inodes.
     LocksInOrderOfCall,
+    /// The tables of inodes are locked as a renaming comes to them.
+    TablesHeldAsTheyCome,
     /// A renaming does not look again, under its locks, which file has the old name.
     RenameOfOldName,
     /// A renaming leaves a whiteout in another batch.

@@ -117,6 +117,11 @@ impl<M: Medium> FileSystem<M> {
             };
             let mut outcome = Outcome::SameFile;
             let epoch = self.volume().change(|batch, _| {
+                if let (Some(replaced), Some((taken, _))) = (target, &whiteout)
+                    && !planted(Bug::TablesHeldAsTheyCome)
+                {
+                    self.tables.hold_tables(batch, [replaced, taken.number]);
+                }
                 let mut edits = Edits::new(&self.tables);
                 let named = (target, is_absent);
                 outcome = self.plan_rename(batch, &mut edits, (from, source), (to, named), mode)?;

@@ -421,6 +421,16 @@ impl<M: Medium> InodeTables<M> {
         shard.waiting.insert(place, (epoch, inode));
     }
 
+    /// Locks the tables of all inodes whose bits a batch may change, where that is more than one, in the order in which
+    /// every such batch does it: none waits for another that waits for it.
+    pub(crate) fn hold_tables<'t>(&'t self, batch: &mut Batch<'t, '_, M>, inodes: [InodeNo; 2]) {
+        let mut stripes = inodes.map(|inode| place(self.geometry.table_of(inode), STRIPES));
+        stripes.sort_unstable();
+        for stripe in stripes {
+            batch.hold(&self.stripes[stripe]);
+        }
+    }
+
     /// The address of the table of `inode`, whose bits nobody else changes until the batch has ended.
     fn hold_table<'t>(
         &'t self,

@@ -29,7 +29,8 @@ impl<M: Medium> FileSystem<M> {
             let mut edits = Edits::new(&self.tables);
             let parent = edits.get(self.reader(), directory)?;
             self.dir_of(parent)?;
-            let words = self.plan_inode(batch, parent, (&taken, new), Names::None)?;
+            let (words, image) = self.plan_inode(batch, parent, (&taken, new), Names::None)?;
+            self.stream_inode(batch, taken.at, &image);
             attr = Some(Attr::of(&words));
             Ok::<(), FsError>(())
         })?;

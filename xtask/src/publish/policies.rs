@@ -24,13 +24,15 @@ const TWO_TIERS: [&str; 9] = [
 ];
 const HIT_RIVALS: [&str; 5] = ["lru", "sieve", "s3-fifo", "arc", "w-tinylfu"];
 /// Policies of the table; `everbyte` and the paper's first.
-const SHOWN: [&str; 8] = [
+const SHOWN: [&str; 10] = [
     "everbyte",
     "hybrid",
     "hybrid-drop",
     "hybrid-drop-unused",
     "clock-migration",
     "clock-dwf",
+    "m-clock",
+    "four-queue",
     "pdram",
     "spitfire",
 ];

@@ -27,6 +27,9 @@ const WORDS: usize = 16;
 const IMAGE_BYTES: usize = 256;
 const _: () = assert!(IMAGE_BYTES as u64 == INODE_BYTES);
 
+/// A whole inode as it lies in its table.
+pub(crate) type InodeImage = [u8; IMAGE_BYTES];
+
 /// A word of an inode's first half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
@@ -241,7 +244,7 @@ impl InodeWords {
     }
 
     /// The whole inode with `area` as its second half, at most 128 bytes.
-    pub(crate) fn image(&self, area: &[u8]) -> [u8; IMAGE_BYTES] {
+    pub(crate) fn image(&self, area: &[u8]) -> InodeImage {
         let mut image = [0; IMAGE_BYTES];
         image[..WORDS * 8].copy_from_slice(self.0.map(u64::to_le).as_bytes());
         image[WORDS * 8..WORDS * 8 + area.len()].copy_from_slice(area);

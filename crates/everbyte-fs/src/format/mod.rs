@@ -19,7 +19,7 @@ pub(crate) use heap::{FreeUnits, HEAP_UNITS, Place, UNIT};
 pub(crate) use index_run::{IndexRunTrailer, PREVIOUS_RUN_AT};
 pub(crate) use inode::{
     Difference, FILE_BYTES_MAX, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT,
-    INODE_BYTES, InodeWords,
+    INODE_BYTES, InodeImage, InodeWords,
 };
 pub use superblock::FS;
 pub(crate) use superblock::{DirSettings, FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};

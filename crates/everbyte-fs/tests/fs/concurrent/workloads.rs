@@ -303,11 +303,28 @@ fn an_open_file_is_read_as_in_some_order_beside_who_changes_it() {
     ));
 }
 
+/// Two renamings, each of which frees an inode of the table that the other takes one of. Of the files that are made, one fills
+/// the first table of inodes up, and the last is in the second; one inode of the first table is free again.
+fn whiteouts() -> Workload {
+    let files = ["f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7"].map(|name| vec![name]);
+    let others = [vec!["d", "from"], vec!["empty", "from"], vec!["empty", "to"]];
+    let made = others.into_iter().chain(files).chain([vec!["d", "to"]]);
+    let before = made.map(|path| Op::Create(path, 0o600)).chain([Op::Unlink(vec!["f0"])]).collect();
+    let replaces = |dir| vec![rename(&[dir, "from"], &[dir, "to"], Mode::Whiteout)];
+    pair("whiteouts", replaces("d"), replaces("empty")).after(before)
+}
+
+#[test]
+fn renamings_that_leave_whiteouts_do_not_wait_for_each_other() {
+    passes(&whiteouts());
+}
+
 #[test]
 fn planted_bugs_of_locks_and_pins_are_caught() {
     let cases = [
         (opened_and_changed(), Mistake::Fs(Bug::OpenFileLooksOnce), "no order"),
         (leaves_and_goes(), Mistake::Fs(Bug::LocksInOrderOfCall), "deadlock"),
+        (whiteouts(), Mistake::Fs(Bug::TablesHeldAsTheyCome), "deadlock"),
         (made_anew(), Mistake::Fs(Bug::RenameOfOldName), "no order"),
         (new_table_used(), Mistake::Fs(Bug::TableCountedLate), "which is no file"),
         (written_durably(), Mistake::Pool(PoolBug::FuaFastPathIgnoresRecords), "no order"),
