@@ -19,7 +19,7 @@ use everbyte_pool::LANES_DEFAULT;
 use serde::Deserialize;
 
 use crate::rows::{Row, exact, metric, timed};
-use crate::stats::as_f64;
+use crate::stats::{Spread, as_f64};
 use crate::subject::Subject;
 use crate::subjects::floor::Floor;
 use crate::subjects::volume::BenchPool;
@@ -94,52 +94,87 @@ pub(crate) fn run(settings: &Settings<'_>) -> Result<(Vec<Row>, String)> {
     Ok((rows, pool.describe()))
 }
 
+/// Something measured: its median, and least, quartiles and most.
+#[derive(Clone, Copy)]
+struct Figure {
+    median: f64,
+    spread: Spread,
+}
+
+impl Figure {
+    fn of(row: &Row) -> Option<Self> {
+        Some(Self { median: row.value?, spread: row.spread? })
+    }
+
+    fn ordered(&self) -> [f64; 4] {
+        let Spread { min, q1, q3, max, .. } = self.spread;
+        [min, q1, q3, max]
+    }
+}
+
 /// The rows that follow from what was measured.
 fn predictions(measured: &[Row]) -> Result<Vec<Row>> {
-    let value = |subject: &str, workload: &str, metric: &str| {
+    let row = |subject: &str, workload: &str, metric: &str| {
         let mut fitting = measured.iter().filter(|row| row.metric == metric);
-        let row = fitting.find(|row| row.subject == subject && row.workload == workload);
-        row.and_then(|row| row.value)
+        fitting.find(|row| row.subject == subject && row.workload == workload)
     };
     let counted = counted()?;
-    let line_ns = value(MACHINE, "a line handed over", metric::TIME);
+    let line = row(MACHINE, "a line handed over", metric::TIME).and_then(Figure::of);
     let mut rows = Vec::new();
     for (kind, workload) in kinds() {
         let place = workload.to_string();
-        let Some(time_ns) = value(VOLUME, &place, metric::TIME) else { continue };
+        let Some(time) = row(VOLUME, &place, metric::TIME).and_then(Figure::of) else { continue };
         let shared = counted.get(kind).with_context(|| format!("no counts of a {kind}"))?;
         let writes = workload.writes();
-        let stored = value(VOLUME, &place, "bytes_stored");
-        let request = Request {
-            time_ns,
-            lanes: writes.then_some(LANES_DEFAULT),
-            line_ns: line_ns.map(|ns| ns * shared.shared_stores),
-            medium_ns: None,
-        };
+        let stored = row(VOLUME, &place, "bytes_stored").and_then(|row| row.value);
         let bytes = stored.unwrap_or(as_f64(workload.bytes as u64));
         let bandwidth = if writes { OPTANE_STORED } else { OPTANE_LOADED };
-        let many_lanes = Request { lanes: writes.then_some(64), ..request };
-        let optane = Request { medium_ns: Some(bytes / bandwidth * 1e9), ..many_lanes };
-        for (subject, request) in
-            [(PREDICTED, &request), (PREDICTED_LANES, &many_lanes), (PREDICTED_OPTANE, &optane)]
-        {
-            rows.extend(rows_of(subject, kind, request));
+        let optane_ns = bytes / bandwidth * 1e9;
+        let variants = [
+            (PREDICTED, LANES_DEFAULT, None),
+            (PREDICTED_LANES, 64, None),
+            (PREDICTED_OPTANE, 64, Some(optane_ns)),
+        ];
+        for (subject, lanes, medium_ns) in variants {
+            let request = |time_ns, line_ns: Option<f64>| Request {
+                time_ns,
+                lanes: writes.then_some(lanes),
+                line_ns: line_ns.map(|ns| ns * shared.shared_stores),
+                medium_ns,
+            };
+            rows.extend(rows_of(subject, kind, (&time, line.as_ref()), &request));
         }
     }
     Ok(rows)
 }
 
-/// Rates by threads, and the numbers of threads from which on each bound is the least.
-fn rows_of(subject: &str, kind: &str, request: &Request) -> Vec<Row> {
+/// Rates by threads, and the numbers of threads from which on each bound is the least. Spreads go from requests and lines
+/// that are slow to those that are quick; of numbers of threads, from quick requests beside slow lines to the reverse.
+fn rows_of(
+    subject: &str,
+    kind: &str,
+    (time, line): (&Figure, Option<&Figure>),
+    request: &dyn Fn(f64, Option<f64>) -> Request,
+) -> Vec<Row> {
+    let median = request(time.median, line.map(|line| line.median));
+    let (times, lines) = (time.ordered(), line.map(Figure::ordered));
+    let with = |at: usize, line_at: usize| request(times[at], lines.map(|lines| lines[line_at]));
+    let spread = |figures: [f64; 4]| {
+        let [min, q1, q3, max] = figures;
+        Some(Spread { min, q1, q3, max, rounds: time.spread.rounds })
+    };
     let rates = THREADS.map(|threads| {
-        let (bound, rate) = request.rate(threads);
+        let (bound, rate) = median.rate(threads);
         let mut row = exact(subject, &title(kind, threads), metric::RATE, "1/s", rate);
+        row.spread = spread([3, 2, 1, 0].map(|at| with(at, at).rate(threads).1));
         row.note = Some(bound.to_string());
         row
     });
     let limits = Bound::SHARED.into_iter().filter_map(|bound| {
-        let threads = request.threads_at(bound)?;
-        Some(exact(subject, kind, bound.metric(), "threads", threads))
+        let mut row = exact(subject, kind, bound.metric(), "threads", median.threads_at(bound)?);
+        let at = |at: usize| with(at, 3 - at).threads_at(bound).unwrap_or(f64::NAN);
+        row.spread = spread([0, 1, 2, 3].map(at));
+        Some(row)
     });
     rates.into_iter().chain(limits).collect()
 }
