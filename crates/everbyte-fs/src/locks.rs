@@ -2,7 +2,7 @@
 //!
 //! Invariants: a thread takes all the locks that it needs in one call, in ascending order of stripes,
 //! and no others until it has given them back; so there is no deadlock. They come after the volume's
-//! gate, and before block locks and a lane.
+//! gate, and before block locks and a lane. Who has the lane takes locks of inode tables, in ascending order, too.
 
 use std::sync::Arc;
 

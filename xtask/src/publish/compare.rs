@@ -1,8 +1,8 @@
 //! Two runs of one suite, row by row.
 //!
-//! Figures with a spread agree where their spreads meet. Counts of suites of times are means over as
-//! many requests as a slice had time for, so they may differ by what the pages do not print; those of
-//! simulations are equal or wrong.
+//! Figures with a spread agree where their spreads meet. Counts, and what follows from counts alone, are exact. Those of suites
+//! of times are means over as many requests as a slice had time for, so they may differ by what the pages do not print;
+//! those of simulations are equal or wrong.
 
 use anyhow::{Result, bail};
 
@@ -43,17 +43,26 @@ fn judge(first: &Results, second: &Results) -> (usize, Vec<String>) {
         };
         match (spread(first, row), spread(second, other)) {
             (Some(a), Some(b)) if a[0] <= b[1] && b[0] <= a[1] => agree += 1,
-            (None, None) if first.rows[row] == second.rows[other] => agree += 1,
-            (None, None) if counts_agree(first, row, second, other) => agree += 1,
+            (a, b) if is_exact(a) && is_exact(b) && counts_agree(first, row, second, other) => {
+                agree += 1;
+            }
             (a, b) => differ.push(format!("{}: {a:?} and {b:?}", first.key(row))),
         }
     }
     (agree, differ)
 }
 
-/// True for counts of a suite of times that differ by a hundredth at most, or by less than the two
+/// True for a row without a spread, or with one over nothing.
+fn is_exact(spread: Option<[f64; 2]>) -> bool {
+    spread.is_none_or(|[least, most]| least.total_cmp(&most).is_eq())
+}
+
+/// True for rows that are equal, and for counts of a suite of times that differ by a hundredth at most, or by less than the two
 /// decimals of the pages.
 fn counts_agree(first: &Results, row: RowNo, second: &Results, other: RowNo) -> bool {
+    if first.rows[row] == second.rows[other] {
+        return true;
+    }
     let is_timed = suites::find(&first.suite).is_some_and(|suite| suite.needs_idle);
     let values = (first.number(row, "value"), second.number(other, "value"));
     match values {
@@ -94,5 +103,7 @@ mod tests {
         let (agree, differ) = judge(&run(1.0, 2.0, 3.0), &run(1.0, 2.0, 3.1));
         assert_eq!((agree, differ.len()), (1, 1));
         assert!(tell(&run(1.0, 2.0, 3.0), &run(2.5, 4.0, 3.0)).is_err());
+        assert_eq!(judge(&run(2.0, 2.0, 3.0), &run(2.01, 2.01, 3.0)).0, 2);
+        assert_eq!(judge(&run(2.0, 2.0, 3.0), &run(2.1, 2.1, 3.0)).0, 1);
     }
 }

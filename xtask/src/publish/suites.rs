@@ -84,9 +84,9 @@ const SCHEMES: &[&str] = &[
 pub(crate) const SUITES: [Suite; 17] = [
     Suite {
         name: "block",
-        command: "-p everbyte-bench -- block --seconds 0.08 --skip received --output OUT",
+        command: "-p everbyte-bench -- block --repeats 9 --seconds 0.08 --skip received --output OUT",
         form: Form::Bench,
-        minutes: 5,
+        minutes: 9,
         needs_idle: true,
         traces: &[],
         kept: &[

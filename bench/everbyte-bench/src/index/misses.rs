@@ -30,7 +30,7 @@ const CACHES: [&str; 3] = ["--I1=32768,8,64", "--D1=32768,8,64", "--LL=15728640,
 /// Operations under valgrind.
 const OPERATIONS: u64 = 50_000;
 const QUICK_OPERATIONS: u64 = 200;
-/// The largest pool that is watched: valgrind has room for 128 GiB, and half as many files come next.
+/// The largest pool that is watched: under valgrind there was no room for one of 120 GiB.
 const POOL_BYTES_MAX: u64 = 96 << 30;
 /// The workloads of the figure, and the one for which the paper has a lead by the index.
 const WORKLOADS: [Personality; 3] =
