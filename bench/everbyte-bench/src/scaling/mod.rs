@@ -178,3 +178,29 @@ fn rows_of(
     });
     rates.into_iter().chain(limits).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_go_from_slow_requests_and_lines_to_quick_ones() {
+        let figure = |median: f64| {
+            let spread =
+                Spread { min: median / 2.0, q1: median, q3: median, max: median * 2.0, rounds: 3 };
+            Figure { median, spread }
+        };
+        let request = |time_ns, line_ns| Request { time_ns, lanes: None, line_ns, medium_ns: None };
+        let rows = rows_of("s", "k", (&figure(400.0), Some(&figure(100.0))), &request);
+        let found = |workload: &str| {
+            let row = rows.iter().find(|row| row.workload == workload).unwrap();
+            let spread = row.spread.unwrap();
+            [row.value.unwrap(), spread.min, spread.max].map(f64::round)
+        };
+        // Of one thread by its request, of many by the line.
+        assert_eq!(found("k, 1 threads"), [2.5e6, 1.25e6, 5e6]);
+        assert_eq!(found("k, 64 threads"), [1e7, 5e6, 2e7]);
+        // Threads from which on the line counts: a quick request beside a slow line, and the reverse.
+        assert_eq!(found("k"), [4.0, 1.0, 16.0]);
+    }
+}
