@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 #
-# Records what real programs ask of a block device: ext4 on our NBD export, with nbdfuse and a loop
+# Records what real programs ask of a block device: a file system on our NBD export, with nbdfuse and a loop
 # device between, under `everbyte serve --record`. Two recordings of the same program differ, as its
 # times do; the list of the traces that the tables were made of has the hashes of one.
 #
-# usage: record-traces.sh DIRECTORY [TRACE...]
+# usage: [FILE_SYSTEM=ext4|xfs|btrfs] record-traces.sh DIRECTORY [TRACE...]
 #
 # Needs root, or sudo without a password, and the packages of tests/e2e.
 
@@ -14,7 +14,8 @@ shift
 WANTED=("$@")
 # shellcheck source=tests/e2e/lib.sh
 source "$(dirname "$0")/../../tests/e2e/lib.sh"
-need nbdfuse losetup fusermount3 mkfs.ext4 git tar gcc sqlite3 dbench fio stress-ng
+FILE_SYSTEM=${FILE_SYSTEM:-ext4}
+need nbdfuse losetup fusermount3 "mkfs.$FILE_SYSTEM" git tar gcc sqlite3 dbench fio stress-ng
 [[ ${#WANTED[@]} -gt 0 ]] ||
     WANTED=(git trees build mail sqlite-delete sqlite-wal sqlite-read postgres postgres-read
         dbench fio-random fio-mixed stress)
@@ -25,7 +26,7 @@ REPOSITORY=${REPOSITORY:-$TOP}
 # remount: so that what the kernel has of the files is read again.
 remount() {
     root umount "$MOUNT"
-    root mount -t ext4 "$LOOP" "$MOUNT"
+    root mount -t "$FILE_SYSTEM" "$LOOP" "$MOUNT"
 }
 
 git_() {
@@ -166,14 +167,14 @@ program() {
 
 for trace in "${WANTED[@]}"; do
     new_pool "$POOL" 448M disk 320M
-    start_server "$POOL" disk --record "$OUT/ext4-$trace.csv.zst" --force
+    start_server "$POOL" disk --record "$OUT/$FILE_SYSTEM-$trace.csv.zst" --force
     attach_loop "$URI"
-    make_fs ext4 "$LOOP"
-    mount_loop ext4
+    make_fs "$FILE_SYSTEM" "$LOOP"
+    mount_loop "$FILE_SYSTEM"
     root chmod 777 "$MOUNT"
     program "$trace"
     sync -f "$MOUNT"
     tear_down
     stop_server
-    say "ext4-$trace: $(stat -c %s "$OUT/ext4-$trace.csv.zst") bytes"
+    say "$FILE_SYSTEM-$trace: $(stat -c %s "$OUT/$FILE_SYSTEM-$trace.csv.zst") bytes"
 done

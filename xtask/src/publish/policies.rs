@@ -36,6 +36,8 @@ const SHOWN: [&str; 10] = [
     "pdram",
     "spitfire",
 ];
+/// Beginning of the names of traces that no choice was made on: they stand in a table of their own.
+const ASIDE: &str = "aside-";
 /// Beginnings of the names of generated traces.
 const GENERATED: [&str; 6] = ["web", "mixed", "webserver", "zipf", "loop", "scan"];
 const DEVICES: [&str; 3] = ["sd", "hdd", "ssd"];
@@ -47,8 +49,9 @@ const WORST: usize = 12;
 /// # Errors
 /// There is none.
 pub(crate) fn view(name: &str, results: &Results) -> Result<Vec<Line>> {
-    let rows = Judged::new(results);
+    let rows = Judged::new(results, |place| place.is_listed());
     Ok(match name {
+        "aside" => Judged::new(results, |place| !place.is_listed()).aside(),
         "worst" => rows.worst(),
         "summary" => rows.summary(),
         "traces" => rows.by_trace(),
@@ -79,18 +82,22 @@ struct Verdict<'a> {
 }
 
 impl Place<'_> {
+    fn is_listed(&self) -> bool {
+        !self.trace.starts_with(ASIDE)
+    }
+
     fn is_real(self) -> bool {
         !GENERATED.contains(&self.trace.split('-').next().unwrap_or(""))
     }
 }
 
 impl<'a> Judged<'a> {
-    fn new(results: &'a Results) -> Self {
+    fn new(results: &'a Results, wanted: impl Fn(&Place) -> bool) -> Self {
         let mut places: Vec<Place<'a>> = Vec::new();
         for row in 0..results.rows.len() {
             let word = |column| results.word(row, column);
             let place = Place { trace: word("trace"), size: word("size"), device: word("backing") };
-            if word("policy") == results.word(0, "policy") {
+            if word("policy") == results.word(0, "policy") && wanted(&place) {
                 places.push(place);
             }
         }
@@ -248,10 +255,39 @@ impl<'a> Judged<'a> {
         lines
     }
 
+    fn aside(&self) -> Vec<Line> {
+        let mut lines = heading(&[
+            "policy",
+            "same memory",
+            "sd",
+            "hdd",
+            "ssd",
+            "raw, hdd and sd",
+            "hits, points",
+            "SCM bytes",
+        ]);
+        for candidate in SHOWN {
+            let mut cells =
+                vec![Cell::plain(candidate), self.cell(&self.verdicts(candidate, false, |_| true))];
+            for device in DEVICES {
+                let here = |place: Place| place.device == device;
+                cells.push(self.cell(&self.verdicts(candidate, false, here)));
+            }
+            cells.push(self.cell(&self.verdicts(candidate, true, |place| place.device != "ssd")));
+            cells.push(self.gap(candidate, |_| true));
+            let [bytes, _] = self.bytes(candidate, |_| true);
+            cells.push(bytes);
+            lines.push(Line::table(cells));
+        }
+        lines
+    }
+
     /// A line for each trace, the worst mean first.
     fn by_trace(&self) -> Vec<Line> {
         let mut found = Vec::new();
-        for trace in self.results.words("trace") {
+        let mut traces: Vec<&str> = self.places.iter().map(|place| place.trace).collect();
+        traces.dedup();
+        for trace in traces {
             let here = |place: Place| place.trace == trace;
             let all = self.verdicts("everbyte", false, here);
             let mut cells = vec![Cell::plain(trace), self.cell(&all)];
