@@ -12,7 +12,8 @@
 //!    it waits returns to the head, unused.
 //! 3. A missed page comes to DRAM, to the head, unused; a write keeps it there for a turn. Where few
 //!    pages that a write brought are soon written again, such a page takes a free frame of SCM, or
-//!    that of the page which is evicted for it: the way through DRAM would save no write.
+//!    that of the page which is evicted for it: the way through DRAM would save no write. Or all
+//!    pages do, once DRAM is full, and none is demoted.
 //! 4. The page that leaves DRAM is the tail of a queue; while its keep is not 0 it goes round once
 //!    more. A large write adds a turn to a page's keep, a read makes it one at least, a small write
 //!    changes nothing: it costs SCM little. A missed page comes to the queue's head; or to its tail,
@@ -27,8 +28,9 @@
 //!    dirty one waits, and rule 7 is asked again.
 //! 9. SCM serves reads and writes in place. The third whole-page write to a page since it came there
 //!    promotes it.
-//! 10. The list's order, the share that waits and the end of the queue that missed pages come to are
-//!     a *mode*. The mode in use is the one whose miniature simulation costs least: see `modes.rs`.
+//! 10. The list's order, the share that waits, the end of the queue that missed pages come to and
+//!     whether they rest are a *mode*. The mode in use is the one whose miniature simulation costs
+//!     least: see `modes.rs`.
 //!
 //! A waiting page that was written back for another reason is clean, and cold: it is next in the
 //! list's order.
@@ -45,7 +47,7 @@ mod modes;
 mod tiers;
 mod worth;
 
-pub use self::tiers::{Order, Rules};
+pub use self::tiers::{Order, Rules, Straight};
 
 use self::modes::Modes;
 use self::tiers::Tiers;

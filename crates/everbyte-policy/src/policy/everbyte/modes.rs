@@ -3,7 +3,7 @@
 //! Each mode runs as a shadow without bytes: in full below [`FULL_FRAMES`] frames, beyond that over
 //! a sample of regions of 1 MiB with as much smaller a cache, so that runs of sectors stay what they
 //! are. Every quarter of the frames' accesses a shadow is scored by what it cost: the backing
-//! device, memory, and the write-backs that it put off. Scores decay; a mode that is cheaper takes
+//! device, memory, and the pages that it left dirty. Scores decay; a mode that is cheaper takes
 //! over at once: what all modes pay alike, as for pages that nothing had before, would hide what they
 //! do not under any margin. What is cached stays.
 //!
@@ -13,7 +13,7 @@
 use super::super::action::{Action, Actions, Tier};
 use super::super::directory::Capacity;
 use super::super::storage::{Storage, spread};
-use super::tiers::{Order, Rules, Tiers};
+use super::tiers::{Order, Rules, Straight, Tiers};
 use super::worth::jump;
 use crate::access::{Access, Op, PAGE_BYTES, PageNo};
 use crate::costs::{Costs, MemoryCosts};
@@ -26,18 +26,17 @@ const REGION_BITS: u32 = 8;
 const SAMPLE_BITS: u32 = 16;
 /// The part of a score that stays after a period.
 const DECAY: f64 = 0.99;
-/// Jumps for each write-back that was put off: they are in order when they come.
-const JUMPS_PUT_OFF: f64 = 0.05;
 /// Fewest accesses of a period.
 const PERIOD_MIN: u32 = 16;
 
-/// The modes, the one to begin with first: dirty pages are written late; soon; late while new pages pass
-/// through DRAM beside the old ones, for scans and loops; and in between.
-pub(super) const MODES: [Rules; 4] = [
-    Rules { waiting_permille: 900, ..Rules::ALL },
-    Rules { waiting_permille: 100, ..Rules::ALL },
-    Rules { waiting_permille: 900, order: Order::Lru, new_leave_first: true, ..Rules::ALL },
-    Rules { waiting_permille: 300, order: Order::Lru, ..Rules::ALL },
+const LATE: Rules = Rules { waiting_permille: 900, order: Order::Lru, ..Rules::ALL };
+
+/// The modes, the one to begin with first: pages rest in the tier that they came to; dirty pages are
+/// written late, and new pages pass through DRAM beside the old ones; dirty pages are written soon.
+pub(super) const MODES: [Rules; 3] = [
+    Rules { waiting_permille: 200, straight: Straight::Always, ..LATE },
+    Rules { new_leave_first: true, ..LATE },
+    Rules { waiting_permille: 30, ..Rules::ALL },
 ];
 
 /// Shadows of all modes.
@@ -153,8 +152,8 @@ impl<S: Storage> Shadow<S> {
     fn score(&mut self) {
         let dirty_pages = self.tiers.pages.dirty_pages();
         let growth = f64::from(dirty_pages) - f64::from(self.dirty_pages);
-        let backing = &self.meter.costs.backing;
-        let put_off_ns = backing.written_page_ns() + JUMPS_PUT_OFF * backing.write_jump_ns;
+        // In the order of sectors, and without a turn of the device, when they are written at last.
+        let put_off_ns = self.meter.costs.backing.write_page_ns;
         self.score = self.score * DECAY + std::mem::take(&mut self.meter.ns) + growth * put_off_ns;
         self.dirty_pages = dirty_pages;
     }

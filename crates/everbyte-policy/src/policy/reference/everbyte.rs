@@ -2,7 +2,7 @@
 
 use super::super::action::{Action, Reason, Tier};
 use super::super::directory::Capacity;
-use super::super::{Order, Rules};
+use super::super::{Order, Rules, Straight};
 use super::two_tiers::{each, fill, hit};
 use crate::access::{Access, Op, PageNo};
 use crate::costs::Costs;
@@ -123,7 +123,7 @@ impl Model {
             }
         }
         if again {
-            self.again += 1.0 / 128.0;
+            self.again = (self.again + 1.0 / 128.0).min(1.0);
         }
         if let Some(class) = trial {
             self.returned[class] = self.demoted[class].min(self.returned[class] + 1.0);
@@ -152,8 +152,13 @@ impl Model {
         let mut goes_straight = false;
         if dirty && self.again < 0.15 {
             self.straight += 1;
-            goes_straight = self.rules.straight && !self.straight.is_multiple_of(16);
+            goes_straight = !self.straight.is_multiple_of(16);
         }
+        goes_straight = match self.rules.straight {
+            Straight::Never => false,
+            Straight::WhereItPays => goes_straight,
+            Straight::Always => true,
+        };
         if self.is_full(Tier::Dram) && !goes_straight {
             self.make_room(actions);
         } else if self.is_full(Tier::Dram) && self.is_full(Tier::Scm) {
@@ -336,7 +341,7 @@ pub(in super::super) fn everbyte(
         write_hand: 0,
         costs,
         demoted: [begun; 4],
-        returned: [begun; 4],
+        returned: [begun / 2.0; 4],
         last_read: None,
         last_written: None,
         read_jumps: 0.5,

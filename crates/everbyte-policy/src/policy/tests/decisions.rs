@@ -24,46 +24,46 @@ const GOLDEN: [(&str, Trace, [u64; FRAMES.len()]); 4] = [
         "popular pages",
         popular,
         [
-            0x522D_EFD0_26DF_D191,
-            0x0550_CF6E_255A_AFEA,
-            0xB817_0F9D_8C27_A896,
-            0x995A_F863_6C4A_0AA5,
+            0x144D_ED5F_EFBB_1AF7,
+            0x62AB_6169_6251_5CFE,
+            0xEA30_EEE0_C352_F828,
+            0x13E4_FD84_D632_B825,
         ],
     ),
     (
         "scans and loops",
         scans,
         [
-            0xD00E_E64D_2269_87CD,
-            0xFCCD_2FE7_4D59_0AF2,
-            0x7FFC_E697_61DA_0E6C,
-            0x7D7F_4918_D748_FDD3,
+            0xEAE1_4403_4867_230B,
+            0x4DC6_7F1B_AF36_AAD4,
+            0xC6F5_878D_B38F_B1CA,
+            0xE0F8_CD50_08B2_A1DA,
         ],
     ),
     (
         "a log and its checkpoints",
         log,
         [
-            0x26B1_DF2A_7247_67AC,
-            0xDFAD_B108_8C20_4B82,
-            0x78A6_5641_94C1_C507,
-            0xF315_F2A9_03E9_3054,
+            0xDA8C_6BEB_8C13_54DF,
+            0xA007_AC13_244E_C02C,
+            0xCBA3_B6FF_9238_A6D4,
+            0x8B65_1108_E243_55ED,
         ],
     ),
     (
         "a moving working set",
         moving,
         [
-            0x12AA_2510_CFE9_3980,
-            0x3206_F585_27DA_90CF,
-            0x0DF8_FB5B_81E4_7756,
-            0x7F53_C506_1E45_B6F3,
+            0x6D52_4867_E583_1449,
+            0xB93C_2058_DE69_9060,
+            0x0A12_3F98_64AB_D5A2,
+            0x5E09_22A9_58BD_84C6,
         ],
     ),
 ];
 /// Of caches in use: pages are cleaned and removed, they are resized, their device gets slower. The modes
 /// in turn, then each order alone.
-const IN_USE: [u64; 3] = [0x8375_622A_1349_6BB4, 0xF6DC_B016_1846_9ED2, 0xFD1C_1862_654F_49B5];
+const IN_USE: [u64; 3] = [0x5D5B_F6E7_4153_09CC, 0xD91D_9451_02A8_95E3, 0x697F_7A36_9B9A_BF52];
 
 struct Chance(u64);
 

@@ -210,8 +210,9 @@ const FAST: Costs = Costs::with_backing(BackingCosts::SSD);
 const SLOW: Costs = Costs::with_backing(BackingCosts::HDD);
 const LRU_ORDER: Rules = Rules { order: Order::Lru, waiting_permille: 900, ..Rules::ALL };
 const PASSING: Rules = Rules { new_leave_first: true, ..LRU_ORDER };
+const RESTING: Rules = Rules { waiting_permille: 200, straight: Straight::Always, ..LRU_ORDER };
 const FEWER_RULES: Rules = Rules {
-    straight: false,
+    straight: Straight::Never,
     keeps: false,
     weighs: false,
     drops: false,
@@ -327,6 +328,8 @@ same_as_reference! {
         |c, a| reference::everbyte(c, a, LRU_ORDER, SLOW);
     everbyte_with_new_pages_leaving_first: |s, c, _| Everbyte::with_rules(s, c, PASSING, FAST),
         |c, a| reference::everbyte(c, a, PASSING, FAST);
+    everbyte_with_pages_that_rest: |s, c, _| Everbyte::with_rules(s, c, RESTING, FAST),
+        |c, a| reference::everbyte(c, a, RESTING, FAST);
     everbyte_of_fewer_rules: |s, c, _| Everbyte::with_rules(s, c, FEWER_RULES, FAST),
         |c, a| reference::everbyte(c, a, FEWER_RULES, FAST);
     clock_dwf_is_clock_dwf: |s, c, _| ClockDwf::new(s, c), reference::clock_dwf;
