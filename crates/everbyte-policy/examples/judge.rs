@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use everbyte_policy::PageTrace;
-use everbyte_policy::policy::{Dense, Everbyte, Order, Rules, Straight};
+use everbyte_policy::policy::{Dense, Everbyte, Order, Rules};
 use everbyte_policy::sim::{BackingCosts, Costs, Kind, Outcome, Spec, run, run_policy};
 use everbyte_policy::trace::{PageLimits, ReadOptions, TraceReader, read_pages};
 
@@ -53,12 +53,12 @@ struct Task {
 fn variants() -> [Subject; 10] {
     let soon = Rules { order: Order::Sieve, waiting_permille: 30, ..Rules::ALL };
     let late = Rules { order: Order::Lru, waiting_permille: 900, ..soon };
-    let resting = Rules { waiting_permille: 200, straight: Straight::Always, ..late };
+    let resting = Rules { waiting_permille: 200, rests: true, ..late };
     [
         Subject::Rules("soon", soon),
         Subject::Rules("passing", Rules { new_leave_first: true, ..late }),
         Subject::Rules("resting", resting),
-        Subject::Rules("soon without straight ways", Rules { straight: Straight::Never, ..soon }),
+        Subject::Rules("soon without straight ways", Rules { straight: false, ..soon }),
         Subject::Rules("soon without waiting", Rules { waiting_permille: 0, ..soon }),
         Subject::Rules("soon in the order of lru", Rules { order: Order::Lru, ..soon }),
         Subject::Rules("soon without keeps", Rules { keeps: false, ..soon }),

@@ -53,7 +53,7 @@ pub use clock::Clock;
 pub use clock_dwf::ClockDwf;
 pub use clock_migration::ClockMigration;
 pub use directory::{Capacity, Directory};
-pub use everbyte::{Everbyte, Order, Rules, Straight};
+pub use everbyte::{Everbyte, Order, Rules};
 pub use four_queue::FourQueue;
 pub use hybrid::{CleanVictims, DirtyVictims, Hybrid, HybridConfig};
 pub use lru::Lru;

@@ -47,7 +47,7 @@ mod modes;
 mod tiers;
 mod worth;
 
-pub use self::tiers::{Order, Rules, Straight};
+pub use self::tiers::{Order, Rules};
 
 use self::modes::Modes;
 use self::tiers::Tiers;

@@ -13,7 +13,7 @@
 use super::super::action::{Action, Actions, Tier};
 use super::super::directory::Capacity;
 use super::super::storage::{Storage, spread};
-use super::tiers::{Order, Rules, Straight, Tiers};
+use super::tiers::{Order, Rules, Tiers};
 use super::worth::jump;
 use crate::access::{Access, Op, PAGE_BYTES, PageNo};
 use crate::costs::{Costs, MemoryCosts};
@@ -34,7 +34,7 @@ const LATE: Rules = Rules { waiting_permille: 900, order: Order::Lru, ..Rules::A
 /// The modes, the one to begin with first: pages rest in the tier that they came to; dirty pages are
 /// written late, and new pages pass through DRAM beside the old ones; dirty pages are written soon.
 pub(super) const MODES: [Rules; 3] = [
-    Rules { waiting_permille: 200, straight: Straight::Always, ..LATE },
+    Rules { waiting_permille: 200, rests: true, ..LATE },
     Rules { new_leave_first: true, ..LATE },
     Rules { waiting_permille: 30, ..Rules::ALL },
 ];

@@ -37,17 +37,6 @@ pub enum Order {
     Lru,
 }
 
-/// The missed pages that take a frame of SCM at once: rule 3.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Straight {
-    /// None while DRAM has one.
-    Never,
-    /// Those that a write brings, where few of them are soon written again.
-    WhereItPays,
-    /// All, once DRAM is full: no page is demoted.
-    Always,
-}
-
 /// The rules that can be changed or left out.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rules {
@@ -57,8 +46,10 @@ pub struct Rules {
     pub order: Order,
     /// Frames that wait before one is written, in thousandths of all: rule 7.
     pub waiting_permille: u32,
-    /// Rule 3.
-    pub straight: Straight,
+    /// Written pages may come straight to SCM: rule 3.
+    pub straight: bool,
+    /// All pages do, once DRAM is full: rule 3.
+    pub rests: bool,
     /// A missed page is the next one to leave DRAM: rule 4.
     pub new_leave_first: bool,
     /// Large writes keep pages in DRAM for more than a turn: rule 4.
@@ -77,7 +68,8 @@ impl Rules {
         small_write_bytes: 512,
         order: Order::Sieve,
         waiting_permille: 100,
-        straight: Straight::WhereItPays,
+        straight: true,
+        rests: false,
         new_leave_first: false,
         keeps: true,
         weighs: true,
@@ -219,11 +211,7 @@ impl<S: Storage> Tiers<S> {
     fn miss(&mut self, access: Access, actions: &mut impl Actions) {
         let (page, written) = (access.page.0, access.op == Op::Write);
         let pays = written && self.worth.goes_straight();
-        let straight = match self.rules.straight {
-            Straight::Never => false,
-            Straight::WhereItPays => pays,
-            Straight::Always => true,
-        };
+        let straight = self.rules.rests || pays && self.rules.straight;
         if self.pages.is_full(Tier::Dram) && !straight {
             self.make_room(actions);
         } else if self.pages.is_full(Tier::Dram) && self.pages.is_full(Tier::Scm) {

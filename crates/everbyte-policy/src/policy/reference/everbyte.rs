@@ -2,7 +2,7 @@
 
 use super::super::action::{Action, Reason, Tier};
 use super::super::directory::Capacity;
-use super::super::{Order, Rules, Straight};
+use super::super::{Order, Rules};
 use super::two_tiers::{each, fill, hit};
 use crate::access::{Access, Op, PageNo};
 use crate::costs::Costs;
@@ -154,11 +154,7 @@ impl Model {
             self.straight += 1;
             goes_straight = !self.straight.is_multiple_of(16);
         }
-        goes_straight = match self.rules.straight {
-            Straight::Never => false,
-            Straight::WhereItPays => goes_straight,
-            Straight::Always => true,
-        };
+        goes_straight = goes_straight && self.rules.straight || self.rules.rests;
         if self.is_full(Tier::Dram) && !goes_straight {
             self.make_room(actions);
         } else if self.is_full(Tier::Dram) && self.is_full(Tier::Scm) {

@@ -210,9 +210,9 @@ const FAST: Costs = Costs::with_backing(BackingCosts::SSD);
 const SLOW: Costs = Costs::with_backing(BackingCosts::HDD);
 const LRU_ORDER: Rules = Rules { order: Order::Lru, waiting_permille: 900, ..Rules::ALL };
 const PASSING: Rules = Rules { new_leave_first: true, ..LRU_ORDER };
-const RESTING: Rules = Rules { waiting_permille: 200, straight: Straight::Always, ..LRU_ORDER };
+const RESTING: Rules = Rules { waiting_permille: 200, rests: true, ..LRU_ORDER };
 const FEWER_RULES: Rules = Rules {
-    straight: Straight::Never,
+    straight: false,
     keeps: false,
     weighs: false,
     drops: false,
