@@ -50,14 +50,15 @@ struct Task {
 }
 
 /// Modes alone, and one of them without each rule.
-fn variants() -> [Subject; 10] {
+fn variants() -> [Subject; 11] {
     let soon = Rules { order: Order::Sieve, waiting_permille: 30, ..Rules::ALL };
-    let late = Rules { order: Order::Lru, waiting_permille: 900, ..soon };
-    let resting = Rules { waiting_permille: 200, rests: true, ..late };
+    let late = Rules { waiting_permille: 900, ..soon };
+    let lru = Rules { order: Order::Lru, ..late };
     [
         Subject::Rules("soon", soon),
-        Subject::Rules("passing", Rules { new_leave_first: true, ..late }),
-        Subject::Rules("resting", resting),
+        Subject::Rules("late", late),
+        Subject::Rules("passing", Rules { new_leave_first: true, ..lru }),
+        Subject::Rules("resting", Rules { waiting_permille: 200, rests: true, ..lru }),
         Subject::Rules("soon without straight ways", Rules { straight: false, ..soon }),
         Subject::Rules("soon without waiting", Rules { waiting_permille: 0, ..soon }),
         Subject::Rules("soon in the order of lru", Rules { order: Order::Lru, ..soon }),

@@ -29,14 +29,15 @@ const DECAY: f64 = 0.99;
 /// Fewest accesses of a period.
 const PERIOD_MIN: u32 = 16;
 
-const LATE: Rules = Rules { waiting_permille: 900, order: Order::Lru, ..Rules::ALL };
+const LATE: Rules = Rules { waiting_permille: 900, ..Rules::ALL };
 
 /// The modes, the one to begin with first: pages rest in the tier that they came to; dirty pages are
-/// written late, and new pages pass through DRAM beside the old ones; dirty pages are written soon.
-pub(super) const MODES: [Rules; 3] = [
-    Rules { waiting_permille: 200, rests: true, ..LATE },
-    Rules { new_leave_first: true, ..LATE },
-    Rules { waiting_permille: 30, ..Rules::ALL },
+/// written late while new pages pass through DRAM beside the old ones, for scans and loops; late; and soon.
+pub(super) const MODES: [Rules; 4] = [
+    Rules { waiting_permille: 200, order: Order::Lru, rests: true, ..LATE },
+    Rules { order: Order::Lru, new_leave_first: true, ..LATE },
+    LATE,
+    Rules { waiting_permille: 30, ..LATE },
 ];
 
 /// Shadows of all modes.

@@ -3,8 +3,8 @@
 //! A page that leaves DRAM is of a class: dirty or clean, hit there or not. Of each class it is
 //! counted how many pages were demoted, and how many of those were used in SCM. The share of these
 //! is the chance that a demoted page is used. Demotions take time to be used: the counts begin as if
-//! a quarter of the frames' pages had been demoted and half of these used, and a clean page is given twice
-//! the chance that was counted.
+//! a quarter of the frames' pages had been demoted and used, and a clean page is given twice the chance
+//! that was counted.
 //!
 //! Of pages that a write brought, it is counted how many were written again before they left DRAM, or
 //! since they came straight to SCM. Where few are, DRAM holds nothing back from SCM: rule 3.
@@ -17,8 +17,6 @@ const TRIALS: u32 = 16;
 /// The part of the share of jumps that a step decides.
 const JUMPS_SHARE: f64 = 1.0 / 1024.0;
 
-/// The chance that a demoted page is used, before any was.
-const CHANCE_FIRST: f64 = 0.5;
 /// Uses of clean pages for each that was counted: most of what was demoted is still there.
 const STILL_TO_COME: f64 = 2.0;
 /// The part of the share of pages written again that a page decides.
@@ -65,7 +63,7 @@ impl Worth {
         Self {
             costs,
             demoted: [begun; 4],
-            returned: [begun * CHANCE_FIRST; 4],
+            returned: [begun; 4],
             memory: begun * 8.0,
             next_read: u32::MAX,
             read_jumps: 0.5,

@@ -337,7 +337,7 @@ pub(in super::super) fn everbyte(
         write_hand: 0,
         costs,
         demoted: [begun; 4],
-        returned: [begun / 2.0; 4],
+        returned: [begun; 4],
         last_read: None,
         last_written: None,
         read_jumps: 0.5,

@@ -24,46 +24,46 @@ const GOLDEN: [(&str, Trace, [u64; FRAMES.len()]); 4] = [
         "popular pages",
         popular,
         [
-            0x144D_ED5F_EFBB_1AF7,
-            0x62AB_6169_6251_5CFE,
-            0xEA30_EEE0_C352_F828,
-            0x13E4_FD84_D632_B825,
+            0x067A_C402_83DD_E0E0,
+            0x80F3_8761_8331_4EF2,
+            0xB97F_D505_D677_00C3,
+            0x2DB1_B5E1_7C1A_4FE3,
         ],
     ),
     (
         "scans and loops",
         scans,
         [
-            0xEAE1_4403_4867_230B,
-            0x4DC6_7F1B_AF36_AAD4,
-            0xC6F5_878D_B38F_B1CA,
-            0xE0F8_CD50_08B2_A1DA,
+            0x074A_BCD5_CCEC_79DC,
+            0x27D4_4A02_A3C2_52F5,
+            0x2197_A24B_F2EC_16FC,
+            0x30F7_C08C_2F42_523C,
         ],
     ),
     (
         "a log and its checkpoints",
         log,
         [
-            0xDA8C_6BEB_8C13_54DF,
-            0xA007_AC13_244E_C02C,
-            0xCBA3_B6FF_9238_A6D4,
-            0x8B65_1108_E243_55ED,
+            0x81EE_AE87_A29E_03DF,
+            0x8B59_9737_CE50_E075,
+            0x7C05_8F7C_7D77_4F85,
+            0x2301_269E_A392_99A5,
         ],
     ),
     (
         "a moving working set",
         moving,
         [
-            0x6D52_4867_E583_1449,
-            0xB93C_2058_DE69_9060,
-            0x0A12_3F98_64AB_D5A2,
-            0x5E09_22A9_58BD_84C6,
+            0xE401_3683_A8FF_9965,
+            0x7FF9_2F7A_0587_26FF,
+            0xDF0A_21E4_8F16_879C,
+            0x3803_4301_1335_42EA,
         ],
     ),
 ];
 /// Of caches in use: pages are cleaned and removed, they are resized, their device gets slower. The modes
 /// in turn, then each order alone.
-const IN_USE: [u64; 3] = [0x5D5B_F6E7_4153_09CC, 0xD91D_9451_02A8_95E3, 0x697F_7A36_9B9A_BF52];
+const IN_USE: [u64; 3] = [0x2E14_6BED_419E_B22A, 0xF6DC_B016_1846_9ED2, 0xFD1C_1862_654F_49B5];
 
 struct Chance(u64);
 
