@@ -36,7 +36,7 @@ const SHOWN: [&str; 10] = [
     "pdram",
     "spitfire",
 ];
-/// Beginning of the names of traces that no choice was made on: they stand in a table of their own.
+/// Beginning of the names of traces that are not of the list: they stand in a table of their own.
 const ASIDE: &str = "aside-";
 /// Beginnings of the names of generated traces.
 const GENERATED: [&str; 6] = ["web", "mixed", "webserver", "zipf", "loop", "scan"];
