@@ -26,8 +26,8 @@
 //! 7. if more than a share of the frames wait, the next waiting page from the write hand on, around;
 //! 8. else the page that is next in the list's order: SIEVE's or LRU's. A clean one is dropped; a
 //!    dirty one waits, and rule 7 is asked again.
-//! 9. SCM serves reads and writes in place. The third whole-page write to a page since it came there
-//!    promotes it.
+//! 9. SCM serves reads and writes in place. A page that large writes have hit since it came there is
+//!    promoted at the seventh half of a page: a write of all of it is two, another large one is one.
 //! 10. The list's order, the share that waits, the end of the queue that missed pages come to and
 //!     whether they rest are a *mode*. The mode in use is the one whose miniature simulation costs
 //!     least: see `modes.rs`.

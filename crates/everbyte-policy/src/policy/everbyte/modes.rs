@@ -3,9 +3,10 @@
 //! Each mode runs as a shadow without bytes: in full below [`FULL_FRAMES`] frames, beyond that over
 //! a sample of regions of 1 MiB with as much smaller a cache, so that runs of sectors stay what they
 //! are. Every quarter of the frames' accesses a shadow is scored by what it cost: the backing
-//! device, memory, and the pages that it left dirty. Scores decay; a mode that is cheaper takes
-//! over at once: what all modes pay alike, as for pages that nothing had before, would hide what they
-//! do not under any margin. What is cached stays.
+//! device, memory, and the pages that it left dirty. Scores decay. A mode that is cheaper takes
+//! over once it saves what fetching a few pages takes: the pages that it would have kept are not there yet. A
+//! share of the score would be no such margin, as all modes pay alike for pages that nothing had before.
+//! What is cached stays.
 //!
 //! Miniature simulations: Waldspurger et al., "Cache Modeling and Optimization using Miniature
 //! Simulations", USENIX ATC 2017.
@@ -28,6 +29,10 @@ const SAMPLE_BITS: u32 = 16;
 const DECAY: f64 = 0.99;
 /// Fewest accesses of a period.
 const PERIOD_MIN: u32 = 16;
+/// Pages whose fetching a mode must save to take over, as a share of the frames, and how many of them
+/// are fetched after a jump.
+const MARGIN_PAGES: f64 = 1.0 / 200.0;
+const MARGIN_JUMPS: f64 = 0.1;
 
 const LATE: Rules = Rules { waiting_permille: 900, ..Rules::ALL };
 
@@ -112,11 +117,18 @@ impl<S: Storage> Modes<S> {
         self.shadows.iter_mut().for_each(Shadow::score);
         let scores = self.shadows.iter().map(|shadow| shadow.score);
         let (best, score) = scores.enumerate().min_by(|a, b| a.1.total_cmp(&b.1))?;
-        if best == self.current || score >= self.shadows[self.current].score {
+        if best == self.current || score + self.margin_ns() >= self.shadows[self.current].score {
             return None;
         }
         self.current = best;
         Some(self.rules())
+    }
+
+    fn margin_ns(&self) -> f64 {
+        let Capacity { dram, scm } = self.shadows[self.current].tiers.pages.capacity();
+        let backing = &self.costs.backing;
+        let fetch_ns = backing.read_page_ns + MARGIN_JUMPS * backing.read_jump_ns;
+        (f64::from(dram) + f64::from(scm)) * MARGIN_PAGES * fetch_ns
     }
 
     pub(super) fn remove(&mut self, page: u32) {

@@ -14,13 +14,13 @@ use crate::costs::Costs;
 
 /// Most turns of the queue that writes keep a page in DRAM.
 const KEEP_MAX: u8 = 7;
-/// In SCM, above the count of whole-page writes: it was not used since it was demoted, and its class.
+/// In SCM, above the count of halves: it was not used since it was demoted, and its class.
 const ON_TRIAL: u8 = 1 << 3;
 const CLASS_SHIFT: u32 = 4;
 /// In SCM: it came straight there, and was not written to since.
 const STRAIGHT: u8 = 1 << 6;
-/// Whole-page writes after which a page of SCM is promoted.
-const WHOLE_WRITES_MAX: u8 = 3;
+/// Halves of a page, written to a page of SCM, at which it is promoted; at most [`KEEP_MAX`].
+const HALVES_MAX: u8 = 7;
 /// The SIEVE's bit.
 const USED: State = State::REFERENCED;
 /// Hit in DRAM since it came there.
@@ -58,7 +58,7 @@ pub struct Rules {
     pub weighs: bool,
     /// Pages without a hit are dropped: rule 6.
     pub drops: bool,
-    /// Pages are promoted for whole-page writes: rule 9.
+    /// Pages are promoted for large writes: rule 9.
     pub promotes: bool,
 }
 
@@ -101,14 +101,19 @@ impl Rules {
             worth.rewritten();
             note &= !STRAIGHT;
         }
-        let is_whole = access.op == Op::Write && u32::from(access.len) == PAGE_BYTES;
-        note + u8::from(is_whole && self.promotes)
+        let halves = match access.op {
+            Op::Write if u32::from(access.len) == PAGE_BYTES => 2,
+            Op::Write if access.len > self.small_write_bytes => 1,
+            _ => 0,
+        };
+        let written = (note & KEEP_MAX) + u8::from(self.promotes) * halves;
+        note & !KEEP_MAX | written.min(HALVES_MAX)
     }
 }
 
 /// Both tiers of a cache under [`Rules`].
 pub(super) struct Tiers<S: Storage> {
-    /// Noted of a page of DRAM: turns of the queue that it is kept; of one of SCM: whole-page writes since it
+    /// Noted of a page of DRAM: turns of the queue that it is kept; of one of SCM: halves written since it
     /// came, and the mark of a page that was not used yet.
     pub(super) pages: Directory<Placed<S>>,
     pub(super) rules: Rules,
@@ -184,7 +189,7 @@ impl<S: Storage> Tiers<S> {
         if written && !before.is_dirty() {
             self.pages.insert_dirty(page);
         }
-        let is_promoted = found == Tier::Scm && note & KEEP_MAX >= WHOLE_WRITES_MAX;
+        let is_promoted = found == Tier::Scm && note & KEEP_MAX == HALVES_MAX;
         if is_promoted {
             self.promote(page, before.is_dirty(), actions);
         }

@@ -19,7 +19,7 @@ struct Page {
     straight: bool,
     /// Its class when it was demoted, until it is used.
     trial: Option<usize>,
-    /// Turns that it is kept in DRAM; whole-page writes in SCM.
+    /// Turns that it is kept in DRAM; halves of it that were written in SCM.
     writes: u8,
 }
 
@@ -115,9 +115,9 @@ impl Model {
             } else if access.len > rules.small_write_bytes {
                 its.writes = if rules.keeps { 7.min(its.writes + 1) } else { its.writes.max(1) };
             }
-        } else if access.op == Op::Write && access.len == 4096 && rules.promotes {
-            its.writes += 1;
-            if its.writes == 3 {
+        } else if access.op == Op::Write && access.len > rules.small_write_bytes && rules.promotes {
+            its.writes += if access.len == 4096 { 2 } else { 1 };
+            if its.writes >= 7 {
                 self.promote(page, was_dirty, actions);
                 served = Tier::Dram;
             }

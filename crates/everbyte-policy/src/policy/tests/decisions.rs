@@ -24,46 +24,46 @@ const GOLDEN: [(&str, Trace, [u64; FRAMES.len()]); 4] = [
         "popular pages",
         popular,
         [
-            0x067A_C402_83DD_E0E0,
-            0x80F3_8761_8331_4EF2,
-            0xB97F_D505_D677_00C3,
-            0x2DB1_B5E1_7C1A_4FE3,
+            0xDEF6_E913_82BA_38A6,
+            0xC02C_69CF_FD31_F89B,
+            0x2CB0_47AB_BF15_A88F,
+            0xC84B_043E_877A_93EF,
         ],
     ),
     (
         "scans and loops",
         scans,
         [
-            0x074A_BCD5_CCEC_79DC,
-            0x27D4_4A02_A3C2_52F5,
-            0x2197_A24B_F2EC_16FC,
-            0x30F7_C08C_2F42_523C,
+            0xE3DA_238D_9A6D_1598,
+            0x4B73_21A6_43B4_0018,
+            0x2ACE_8835_BDBE_EDFD,
+            0x6AE6_F621_9D89_4EB9,
         ],
     ),
     (
         "a log and its checkpoints",
         log,
         [
-            0x81EE_AE87_A29E_03DF,
-            0x8B59_9737_CE50_E075,
-            0x7C05_8F7C_7D77_4F85,
-            0x2301_269E_A392_99A5,
+            0x9C2A_B1F2_34CC_2FF5,
+            0xEDC0_A4F2_968B_BE5C,
+            0xB6B2_2508_CFC0_D8FD,
+            0x7591_5B99_7682_0D14,
         ],
     ),
     (
         "a moving working set",
         moving,
         [
-            0xE401_3683_A8FF_9965,
-            0x7FF9_2F7A_0587_26FF,
-            0xDF0A_21E4_8F16_879C,
-            0x3803_4301_1335_42EA,
+            0x8716_D0B6_124B_1574,
+            0x7232_949A_5AAE_5396,
+            0xC592_C4AB_3265_9433,
+            0x9ED4_E82B_C0AB_C36B,
         ],
     ),
 ];
 /// Of caches in use: pages are cleaned and removed, they are resized, their device gets slower. The modes
 /// in turn, then each order alone.
-const IN_USE: [u64; 3] = [0x2E14_6BED_419E_B22A, 0xF6DC_B016_1846_9ED2, 0xFD1C_1862_654F_49B5];
+const IN_USE: [u64; 3] = [0x96CB_7B81_0888_C926, 0xB599_F2FD_5239_AFCF, 0xE4C9_5D02_774F_6613];
 
 struct Chance(u64);
 

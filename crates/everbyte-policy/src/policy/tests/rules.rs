@@ -176,6 +176,24 @@ fn a_loop_is_kept_where_new_pages_leave_first() {
     assert!(kept > 1800 && chosen > 1800 && late < 1700, "{kept} {chosen} {late}");
 }
 
+/// Returns at which of the writes of `len` bytes to a page of SCM the page comes to DRAM.
+fn promoted_at(len: u16) -> Option<usize> {
+    let (capacity, pages) = (Capacity { dram: 2, scm: 8 }, 100);
+    let rules = Rules { weighs: false, straight: false, ..Rules::ALL };
+    let access = |page, len, op| Access { page: PageNo(page), start: 0, len, op };
+    let fetches = (0..8).map(|page| access(page, 4096, Op::Read));
+    let writes = (0..20).map(|_| access(0, len, Op::Write));
+    let accesses: Vec<Access> = fetches.chain(writes).collect();
+    let actions = in_mode(capacity, pages, &accesses, rules);
+    let comes = |action: &Action| matches!(action, Action::Move { to: Tier::Dram, .. });
+    actions[8..].iter().position(|actions| actions.iter().any(comes)).map(|at| at + 1)
+}
+
+#[test]
+fn pages_are_promoted_for_what_is_written_to_them() {
+    assert_eq!([512, 513, 4095, 4096].map(promoted_at), [None, Some(7), Some(7), Some(4)]);
+}
+
 /// A page that waits is next to go once it is clean.
 #[test]
 fn a_waiting_page_that_is_cleaned_goes_next() {
