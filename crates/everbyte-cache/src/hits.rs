@@ -41,7 +41,7 @@ impl Cache {
         let mut shard = self.frames.write(part.page);
         let Some(found) = shard.get(part.page).and_then(Frame::tier) else { return Ok(false) };
         let is_counted = shard.is_dirty_in_place(part.page) || planted(Bug::DirtyUncounted);
-        if !is_counted || !stays(self.settings.policy, access, found) {
+        if !is_counted || !stays(&self.settings, access, found) {
             return Ok(false);
         }
         shard.write(&self.scm, part.page, part.start, data)?;

@@ -8,7 +8,7 @@ use everbyte_policy::policy::{
     HybridConfig, MClock, Pdram, Policy, Sparse, Tier,
 };
 use everbyte_policy::sim::{Costs, Kind};
-use everbyte_policy::{Access, Op, PAGE_BYTES, PageNo};
+use everbyte_policy::{Access, Op, PageNo};
 
 use crate::settings::{Settings, SettingsError, refusal, usable};
 
@@ -122,14 +122,14 @@ impl AnyPolicy {
     }
 }
 
-/// Returns true if a hit of a page that is found in `found` moves no page under a policy of this kind: it
-/// is served there, and that is all.
-pub(crate) fn stays(kind: Kind, access: Access, found: Tier) -> bool {
+/// Returns true if a hit of a page that is found in `found` moves no page under the policy of these settings:
+/// it is served there, and that is all.
+pub(crate) fn stays(settings: &Settings, access: Access, found: Tier) -> bool {
     let is_served_there = access.op == Op::Read || found == Tier::Dram;
     is_served_there
-        || match kind {
+        || match settings.policy {
             Kind::Hybrid | Kind::HybridDrop | Kind::HybridDropUnused | Kind::ClockMigration => true,
-            Kind::Everbyte => u32::from(access.len) < PAGE_BYTES,
+            Kind::Everbyte => access.len <= settings.small_write_bytes,
             _ => false,
         }
 }
@@ -163,7 +163,8 @@ mod tests {
     #[test]
     fn hits_that_are_said_to_move_nothing_move_nothing() {
         for kind in Kind::ALL {
-            let Ok(mut policy) = AnyPolicy::new(&settings(kind)) else { continue };
+            let settings = settings(kind);
+            let Ok(mut policy) = AnyPolicy::new(&settings) else { continue };
             let (mut seed, mut staying, mut in_scm) = (kind as u64 + 1, 0, 0);
             for _ in 0..50_000 {
                 seed ^= seed << 13;
@@ -176,7 +177,7 @@ mod tests {
                 let found = policy.tier_of(page);
                 let mut actions = Vec::new();
                 policy.access(access, &mut actions);
-                let Some(found) = found.filter(|&found| stays(kind, access, found)) else {
+                let Some(found) = found.filter(|&found| stays(&settings, access, found)) else {
                     continue;
                 };
                 assert_eq!(actions, [Action::Hit { found, served: found }], "{kind}: {access:?}");

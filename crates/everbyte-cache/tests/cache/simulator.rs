@@ -175,7 +175,7 @@ fn without_write_back_the_cache_does_exactly_what_the_simulator_says() {
 /// Points of hits that a policy may have fewer and more than the simulator says when pages are written back,
 /// in a whole trace.
 const BOUNDS: [(Kind, f64, f64); 3] =
-    [(Kind::ClockMigration, 0.0, 0.0), (Kind::Everbyte, 0.8, 2.0), (Kind::Hybrid, 1.5, 3.0)];
+    [(Kind::ClockMigration, 0.0, 0.0), (Kind::Everbyte, 0.8, 2.5), (Kind::Hybrid, 1.5, 3.0)];
 
 #[test]
 fn with_write_back_hits_of_whole_traces_are_within_bounds() {
@@ -221,7 +221,7 @@ fn a_policy_that_decides_before_it_has_heard_of_hits_is_noticed() {
 }
 
 #[test]
-fn with_several_clients_hits_are_within_five_points_and_all_are_counted() {
+fn with_several_clients_hits_are_within_six_points_and_all_are_counted() {
     for workload in WORKLOADS {
         let stream = Stream::new(workload);
         let accesses = stream.pages.accesses.len() as u64;
@@ -232,7 +232,7 @@ fn with_several_clients_hits_are_within_five_points_and_all_are_counted() {
                 let done = stats.hits();
                 let what = format!("{workload}, {policy}, {} pages: {said} hits said", spec.pages);
                 let points = 100 * done.abs_diff(said) / accesses;
-                assert!(points < 5, "{what}, {done} of {accesses}");
+                assert!(points < 6, "{what}, {done} of {accesses}");
                 assert_eq!(done + stats.misses, accesses, "{what}");
             }
         }
