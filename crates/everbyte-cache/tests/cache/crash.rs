@@ -248,7 +248,7 @@ fn pages_of(at: u64, len: u64) -> impl Iterator<Item = u64> {
     at / PAGE..(at + len).div_ceil(PAGE)
 }
 
-/// Makes of the content of a page that after `data` was written to byte `at` of the device.
+/// Puts into the content of a page what of it is in `data`, written to byte `at` of the device.
 fn overlay(content: &mut [u8], page: u64, at: u64, data: &[u8]) {
     for (place, byte) in (page * PAGE..).zip(content) {
         if (at..at + data.len() as u64).contains(&place) {
