@@ -129,7 +129,7 @@ pub(crate) fn stays(settings: &Settings, access: Access, found: Tier) -> bool {
     is_served_there
         || match settings.policy {
             Kind::Hybrid | Kind::HybridDrop | Kind::HybridDropUnused | Kind::ClockMigration => true,
-            Kind::Everbyte => access.len <= settings.small_write_bytes,
+            Kind::Everbyte => !Everbyte::<Sparse>::may_promote(access, settings.small_write_bytes),
             _ => false,
         }
 }

@@ -81,6 +81,13 @@ impl<S: Storage> Everbyte<S> {
         Self { tiers: Tiers::new(storage, capacity, rules, costs), modes: None }
     }
 
+    /// Returns true if a hit of a page of SCM may promote the page: rule 9. Other hits move no page, in whatever
+    /// mode. Writes of at most `small_write_bytes` are small.
+    #[must_use]
+    pub fn may_promote(access: Access, small_write_bytes: u16) -> bool {
+        tiers::is_large_write(access, small_write_bytes)
+    }
+
     /// Goes on with other costs, because the backing device is faster or slower than was assumed.
     pub fn set_costs(&mut self, costs: Costs) {
         self.tiers.worth.costs = costs;

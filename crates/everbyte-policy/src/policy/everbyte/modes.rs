@@ -238,3 +238,26 @@ impl Actions for Meter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::storage::Dense;
+    use super::*;
+
+    #[test]
+    fn a_mode_takes_over_once_it_saves_the_fetching_of_a_two_hundredth_of_the_frames() {
+        let costs = Costs::default();
+        let capacity = Capacity { dram: 200, scm: 800 };
+        let fetch_ns = costs.backing.read_page_ns + 0.1 * costs.backing.read_jump_ns;
+        let chosen = |saved_fetches: f64| {
+            let mut modes = Modes::new(Dense { pages: 2000 }, capacity, 512, costs);
+            let present = 1e6 * fetch_ns;
+            modes.shadows.iter_mut().for_each(|shadow| shadow.score = present);
+            // A score that decays once.
+            modes.shadows[2].score = present - saved_fetches * fetch_ns / DECAY;
+            modes.judge()
+        };
+        assert_eq!(chosen(4.9), None);
+        assert_eq!(chosen(5.1), Some(Rules { small_write_bytes: 512, ..LATE }));
+    }
+}

@@ -76,17 +76,14 @@ impl Rules {
         drops: true,
         promotes: true,
     };
-}
 
-impl Rules {
     /// Rule 4: returns the turns that a page of DRAM is kept, which were `before`.
     #[inline]
     fn keep(&self, access: Access, before: u8) -> u8 {
         match access.op {
-            Op::Read => before.max(1),
-            Op::Write if access.len <= self.small_write_bytes => before,
+            Op::Write if !is_large_write(access, self.small_write_bytes) => before,
             Op::Write if self.keeps => (before + 1).min(KEEP_MAX),
-            Op::Write => before.max(1),
+            _ => before.max(1),
         }
     }
 
@@ -101,14 +98,17 @@ impl Rules {
             worth.rewritten();
             note &= !STRAIGHT;
         }
-        let halves = match access.op {
-            Op::Write if u32::from(access.len) == PAGE_BYTES => 2,
-            Op::Write if access.len > self.small_write_bytes => 1,
-            _ => 0,
-        };
-        let written = (note & KEEP_MAX) + u8::from(self.promotes) * halves;
+        let promotes = self.promotes && is_large_write(access, self.small_write_bytes);
+        let halves = 1 + u8::from(u32::from(access.len) == PAGE_BYTES);
+        let written = (note & KEEP_MAX) + u8::from(promotes) * halves;
         note & !KEEP_MAX | written.min(HALVES_MAX)
     }
+}
+
+/// Returns true for what keeps a page in DRAM for more than a turn, and promotes one of SCM: rules 4 and 9.
+#[inline]
+pub(super) fn is_large_write(access: Access, small_write_bytes: u16) -> bool {
+    access.op == Op::Write && access.len > small_write_bytes
 }
 
 /// Both tiers of a cache under [`Rules`].
@@ -227,8 +227,7 @@ impl<S: Storage> Tiers<S> {
         let tier = if self.pages.is_full(Tier::Dram) { Tier::Scm } else { Tier::Dram };
         let note = if tier == Tier::Scm { STRAIGHT } else { u8::from(written) };
         self.pages.insert(page, tier, bits.with_note(note));
-        let list = self.list.push_newest(page);
-        record(&mut self.pages, page).list = list;
+        record(&mut self.pages, page).list = self.list.push_newest(page);
         if tier == Tier::Dram {
             self.make_room_in_queue();
             let queue = match self.rules.new_leave_first {
