@@ -25,7 +25,7 @@ pub(crate) struct Row {
     /// The median of the rounds, or the mean of an exact count; null where there is none.
     pub(crate) value: Option<f64>,
     pub(crate) unit: &'static str,
-    /// Null for exact counts, which do not scatter by noise.
+    /// Null for exact counts, which do not scatter by noise, unless time cut rounds short.
     pub(crate) spread: Option<Spread>,
     /// The reason for a missing value, or a hint for readers.
     #[serde(skip_serializing_if = "Option::is_none")]

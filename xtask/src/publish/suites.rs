@@ -188,7 +188,7 @@ pub(crate) const SUITES: [Suite; 17] = [
     },
     Suite {
         name: "layers",
-        command: "-p everbyte-bench -- layers --output OUT",
+        command: "-p everbyte-bench -- layers --repeats 9 --seconds 1 --output OUT",
         form: Form::Bench,
         minutes: 8,
         needs_idle: true,

@@ -15,7 +15,7 @@ use super::task::{Access, Task};
 use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, words};
 use crate::baselines::Kind;
 use crate::rows::{Row, exact, metric, timed};
-use crate::stats::as_f64;
+use crate::stats::{as_f64, summarise};
 use crate::subjects::ext4::call;
 
 /// Bytes of every scheme's log.
@@ -158,8 +158,21 @@ fn ratios(own: &[Sample], base: &[Sample]) -> Vec<f64> {
     pairs.map(|(own, base)| own.ns_per_request() / base.ns_per_request()).collect()
 }
 
-/// Means over all rounds of what was counted.
+/// Rows of all that was counted: means over all rounds, with the spread of rounds whose last pass was cut short.
 fn counted(name: &str, title: &str, task: Task, samples: &[Sample]) -> Vec<Row> {
+    let rounds: Vec<_> = samples.iter().map(|sample| counts(task, &[*sample])).collect();
+    let rows = counts(task, samples).into_iter().enumerate().map(|(at, (metric, unit, mean))| {
+        let of_rounds: Vec<f64> =
+            rounds.iter().filter_map(|round| round.get(at)).map(|count| count.2).collect();
+        let spread = summarise(&of_rounds).map(|(_, spread)| spread);
+        let spread = spread.filter(|spread| spread.min.total_cmp(&spread.max).is_ne());
+        Row { spread, ..exact(name, title, metric, unit, mean) }
+    });
+    rows.collect()
+}
+
+/// Metric, unit and mean of everything that was counted in some slices.
+fn counts(task: Task, samples: &[Sample]) -> Vec<(&'static str, &'static str, f64)> {
     let all: Vec<_> = samples.iter().filter_map(|sample| sample.sums).collect();
     if all.is_empty() {
         return Vec::new();
@@ -168,32 +181,27 @@ fn counted(name: &str, title: &str, task: Task, samples: &[Sample]) -> Vec<Row> 
     let asked = as_f64(samples.iter().map(|sample| sample.bytes).sum());
     let sum = |of: fn(&super::target::Sums) -> u64| as_f64(all.iter().map(of).sum());
     let log_share = sum(|s| s.counts.log_bytes) / asked;
-    let mut rows = Vec::new();
+    let mut counts = Vec::new();
     if let Task::Iozone { record, file, .. } = task {
         // Records that do not fit are not written.
         let written = as_f64(file / record * record);
-        rows.push(exact(name, title, PASS_LOG_BYTES, "B", log_share * written));
+        counts.push((PASS_LOG_BYTES, "B", log_share * written));
     }
-    rows.extend([
-        exact(name, title, metric::MEDIA_BYTES, "ratio", sum(|s| s.counts.bytes_stored) / asked),
-        exact(name, title, "log_bytes", "B/request", sum(|s| s.counts.log_bytes) / requests),
-        exact(name, title, "log_bytes_per_byte", "ratio", log_share),
-        exact(name, title, "lines_stored", "1/request", sum(|s| s.counts.lines_stored) / requests),
-        exact(
-            name,
-            title,
-            "lines_flushed",
-            "1/request",
-            sum(|s| s.counts.lines_flushed) / requests,
-        ),
-        exact(name, title, "fences", "1/request", sum(|s| s.counts.fences) / requests),
-        exact(name, title, "modelled_time", "ns", sum(|s| s.modelled_ns) / requests),
+    counts.extend([
+        (metric::MEDIA_BYTES, "ratio", sum(|s| s.counts.bytes_stored) / asked),
+        ("log_bytes", "B/request", sum(|s| s.counts.log_bytes) / requests),
+        ("log_bytes_per_byte", "ratio", log_share),
+        ("lines_stored", "1/request", sum(|s| s.counts.lines_stored) / requests),
+        ("lines_flushed", "1/request", sum(|s| s.counts.lines_flushed) / requests),
+        ("fences", "1/request", sum(|s| s.counts.fences) / requests),
+        ("modelled_time", "ns", sum(|s| s.modelled_ns) / requests),
     ]);
-    rows
+    counts
 }
 
 /// Returns the ratios of each other scheme's time to that of `base`, over all IOzone-like writes of
-/// one durability: the least, the mean and the most of the medians.
+/// one durability: those of the writes with the least and the most median, and the mean over all writes of
+/// each round.
 fn summary(
     medium: Technology,
     base: &Base,
@@ -206,31 +214,45 @@ fn summary(
     for durability in [Durability::Checkpoint, Durability::Request] {
         let title = format!("{medium}: all IOzone-like writes, {durability}");
         for (at, name) in names.iter().enumerate().filter(|(at, _)| *at != ours) {
-            let mut medians = Vec::new();
+            let mut writes: Vec<(Task, Vec<f64>)> = Vec::new();
             for (workload, cells) in workloads.iter().zip(cells) {
                 let is_counted = workload.durability == durability
                     && matches!(workload.task, Task::Iozone { .. });
-                if let (true, Ok(own), Ok(base)) = (is_counted, &cells[at], &cells[ours])
-                    && let Some((median, _)) = crate::stats::summarise(&ratios(own, base))
-                {
-                    medians.push((median, workload.task));
+                if let (true, Ok(own), Ok(base)) = (is_counted, &cells[at], &cells[ours]) {
+                    writes.push((workload.task, ratios(own, base)));
                 }
             }
-            let by_median = |a: &&(f64, Task), b: &&(f64, Task)| a.0.total_cmp(&b.0);
-            let Some(least) = medians.iter().min_by(by_median) else { continue };
-            let Some(most) = medians.iter().max_by(by_median) else { continue };
-            let mean = medians.iter().map(|m| m.0).sum::<f64>() / as_f64(medians.len() as u64);
-            let noted = |metric, (value, task): (f64, Task)| Row {
-                note: Some(task.to_string()),
-                ..exact(name, &title, metric, "ratio", value)
-            };
-            let [min, average, max] = base.summary;
-            rows.push(noted(min, *least));
-            rows.push(exact(name, &title, average, "ratio", mean));
-            rows.push(noted(max, *most));
+            rows.extend(over_all(name, &title, base.summary, &writes));
         }
     }
     rows
+}
+
+/// Rows of the least, the mean and the most of what was measured in every round of each task.
+fn over_all(
+    name: &str,
+    title: &str,
+    [least, mean, most]: [&'static str; 3],
+    tasks: &[(Task, Vec<f64>)],
+) -> Vec<Row> {
+    let median = |rounds: &[f64]| summarise(rounds).map_or(f64::NAN, |(median, _)| median);
+    let by_median =
+        |a: &&(Task, Vec<f64>), b: &&(Task, Vec<f64>)| median(&a.1).total_cmp(&median(&b.1));
+    let of_task = |metric, (task, rounds): &(Task, Vec<f64>)| {
+        let row = timed(name, title, metric, "ratio", rounds)?;
+        Some(Row { note: Some(task.to_string()), ..row })
+    };
+    let rounds = tasks.iter().map(|(_, rounds)| rounds.len()).min().unwrap_or(0);
+    let mean_of = |round: usize| {
+        tasks.iter().map(|(_, rounds)| rounds[round]).sum::<f64>() / as_f64(tasks.len() as u64)
+    };
+    let means: Vec<f64> = (0..rounds).map(mean_of).collect();
+    let rows = [
+        tasks.iter().min_by(by_median).and_then(|task| of_task(least, task)),
+        timed(name, title, mean, "ratio", &means),
+        tasks.iter().max_by(by_median).and_then(|task| of_task(most, task)),
+    ];
+    rows.into_iter().flatten().collect()
 }
 
 /// Our mount and a file there, files of ext4 but in a smoke test, and rows that say why one
@@ -308,4 +330,44 @@ pub(super) fn mount_ext4(
 pub(super) fn unmount(at: &Path) -> Result<()> {
     call(Command::new("umount").arg("-l").arg(at))?;
     Ok(fs::remove_dir(at)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_have_the_spread_of_their_rounds() {
+        let tasks = [(Task::Append, vec![1.0, 3.0, 2.0]), (Task::Metadata, vec![5.0, 4.0, 9.0])];
+        let rows = over_all("it", "all", ["least", "mean", "most"], &tasks);
+        let figures: Vec<_> = rows
+            .iter()
+            .map(|row| (row.metric, row.value, row.spread.map(|spread| [spread.min, spread.max])))
+            .collect();
+        let expected = [
+            ("least", Some(2.0), Some([1.0, 3.0])),
+            ("mean", Some(3.5), Some([3.0, 5.5])),
+            ("most", Some(5.0), Some([4.0, 9.0])),
+        ];
+        assert_eq!(figures, expected);
+        assert_eq!(rows[2].note, Some(Task::Metadata.to_string()));
+        assert!(over_all("it", "all", ["least", "mean", "most"], &[]).is_empty());
+    }
+
+    #[test]
+    fn counts_of_passes_that_were_cut_short_have_a_spread() {
+        let sample = |requests: u64, bytes_stored: u64| {
+            let mut sums = super::super::target::Sums::default();
+            sums.counts.bytes_stored = bytes_stored;
+            sums.counts.fences = requests;
+            let (bytes, sums) = (requests * 100, Some(sums));
+            Sample { requests, bytes, sums, ..Sample::default() }
+        };
+        let rows = counted("it", "all", Task::Append, &[sample(1, 100), sample(3, 600)]);
+        let row = |metric: &str| rows.iter().find(|row| row.metric == metric).unwrap();
+        let stored = row(metric::MEDIA_BYTES);
+        let spread = stored.spread.map(|spread| [spread.min, spread.max]);
+        assert_eq!((stored.value, spread), (Some(1.75), Some([1.0, 2.0])));
+        assert_eq!((row("fences").value, row("fences").spread), (Some(1.0), None));
+    }
 }

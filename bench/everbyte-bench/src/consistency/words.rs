@@ -76,8 +76,13 @@ pub(super) fn rows(found: &[Row]) -> Vec<Row> {
                         && row.metric == wanted
                         && row.workload == "dram: all IOzone-like writes, checkpoint"
                 });
-                let value = row.and_then(|row| row.value);
-                rows.extend(value.map(|value| exact(own, claim.words, metric, "ratio", value)));
+                rows.extend(row.map(|row| Row {
+                    subject: own.to_owned(),
+                    workload: claim.words.to_owned(),
+                    metric,
+                    note: None,
+                    ..row.clone()
+                }));
             }
         }
         for (metric, value) in METRICS.into_iter().zip(claim.published) {
