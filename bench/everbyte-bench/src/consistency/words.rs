@@ -95,6 +95,7 @@ pub(super) fn rows(found: &[Row]) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::timed;
 
     #[test]
     fn speeds_are_the_other_schemes_times() {
@@ -102,18 +103,22 @@ mod tests {
         let found = [
             exact("redo-published", title, "time_to_rollback_published_min", "ratio", 0.5),
             exact("redo-published", title, "time_to_rollback_min", "ratio", 0.7),
-            exact("redo-improved", title, "time_to_rollback_min", "ratio", 0.8),
+            timed("redo-improved", title, "time_to_rollback_min", "ratio", &[0.7, 0.8, 1.0])
+                .unwrap(),
             exact("redo-published", "pcm: others", "time_to_rollback_published_max", "ratio", 9.0),
         ];
         let rows = rows(&found);
-        let value = |subject: &str, metric: &str| {
+        let row = |subject: &str, metric: &str| {
             let fits = |row: &&Row| {
                 row.subject == subject
                     && row.metric == metric
                     && row.workload.ends_with("as a gain")
             };
-            rows.iter().find(fits).and_then(|row| row.value)
+            rows.iter().find(fits)
         };
+        let value = |subject: &str, metric: &str| row(subject, metric).and_then(|row| row.value);
+        let spread = row("rollback", "speed_least").and_then(|row| row.spread).unwrap();
+        assert_eq!([spread.min, spread.max], [0.7, 1.0]);
         assert_eq!(value("rollback-published", "speed_least"), Some(0.5));
         assert_eq!(value("rollback", "speed_least"), Some(0.8));
         assert_eq!(value("rollback-published", "speed_most"), None);
