@@ -1,6 +1,7 @@
 //! Two runs of one suite, row by row.
 //!
-//! Figures with a spread agree where their spreads meet. Counts, and what follows from counts alone, are exact. Those of suites
+//! Figures with a spread agree where their spreads meet; one without a spread, as a count that happened to be the same in all
+//! rounds, is a spread over nothing. Counts, and what follows from counts alone, are exact. Those of suites
 //! of times are means over as many requests as a slice had time for, so they may differ by what the pages do not print;
 //! those of simulations are equal or wrong.
 
@@ -41,12 +42,13 @@ fn judge(first: &Results, second: &Results) -> (usize, Vec<String>) {
             differ.push(format!("{}: in one run alone", first.key(row)));
             continue;
         };
-        match (spread(first, row), spread(second, other)) {
-            (Some(a), Some(b)) if a[0] <= b[1] && b[0] <= a[1] => agree += 1,
-            (a, b) if is_exact(a) && is_exact(b) && counts_agree(first, row, second, other) => {
-                agree += 1;
-            }
-            (a, b) => differ.push(format!("{}: {a:?} and {b:?}", first.key(row))),
+        let (a, b) = (spread(first, row), spread(second, other));
+        let ranges = a.or_else(|| point(first, row)).zip(b.or_else(|| point(second, other)));
+        let meet = ranges.is_some_and(|(a, b)| a[0] <= b[1] && b[0] <= a[1]);
+        if meet || is_exact(a) && is_exact(b) && counts_agree(first, row, second, other) {
+            agree += 1;
+        } else {
+            differ.push(format!("{}: {a:?} and {b:?}", first.key(row)));
         }
     }
     (agree, differ)
@@ -71,6 +73,11 @@ fn counts_agree(first: &Results, row: RowNo, second: &Results, other: RowNo) -> 
     }
 }
 
+/// A row's value as a spread over nothing.
+fn point(results: &Results, row: RowNo) -> Option<[f64; 2]> {
+    results.number(row, "value").map(|value| [value, value])
+}
+
 /// Least and most of a row that has a spread.
 fn spread(results: &Results, row: RowNo) -> Option<[f64; 2]> {
     Some([results.number(row, "least")?, results.number(row, "most")?])
@@ -82,13 +89,17 @@ mod tests {
     use super::*;
 
     fn run(least: f64, most: f64, fences: f64) -> Results {
+        let spread = format!(r#"{{"min":{least},"max":{most}}}"#);
+        with(least, &spread, fences)
+    }
+
+    fn with(time: f64, spread: &str, fences: f64) -> Results {
         let row = |metric: &str, value: f64, spread: &str| {
             format!(
                 r#"{{"subject":"ours","workload":"w","metric":"{metric}","value":{value},"unit":"ns","spread":{spread}}}"#
             )
         };
-        let spread = format!(r#"{{"min":{least},"max":{most}}}"#);
-        let rows = [row("time", least, &spread), row("fences", fences, "null")].join(",");
+        let rows = [row("time", time, spread), row("fences", fences, "null")].join(",");
         let text = format!(r#"{{"environment":{{}},"rows":[{rows}]}}"#);
         let (columns, rows, _) = of_bench(&text, &[], &[]).unwrap();
         Results::new("block", ["c", "w", "m", "r"].map(str::to_owned), columns, rows).unwrap()
@@ -105,5 +116,14 @@ mod tests {
         assert!(tell(&run(1.0, 2.0, 3.0), &run(2.5, 4.0, 3.0)).is_err());
         assert_eq!(judge(&run(2.0, 2.0, 3.0), &run(2.01, 2.01, 3.0)).0, 2);
         assert_eq!(judge(&run(2.0, 2.0, 3.0), &run(2.1, 2.1, 3.0)).0, 1);
+    }
+
+    #[test]
+    fn a_figure_without_a_spread_must_lie_within_the_others() {
+        let bare = |time| with(time, "null", 3.0);
+        assert_eq!(judge(&bare(1.5), &run(1.0, 2.0, 3.0)).0, 2);
+        assert_eq!(judge(&run(1.0, 2.0, 3.0), &bare(1.5)).0, 2);
+        assert_eq!(judge(&bare(2.1), &run(1.0, 2.0, 3.0)).0, 1);
+        assert_eq!(judge(&run(1.0, 2.0, 3.0), &bare(0.9)).0, 1);
     }
 }

@@ -190,7 +190,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         name: "layers",
         command: "-p everbyte-bench -- layers --repeats 9 --seconds 1 --output OUT",
         form: Form::Bench,
-        minutes: 8,
+        minutes: 20,
         needs_idle: true,
         traces: &[],
         kept: &[

@@ -1,7 +1,8 @@
 //! TPC-C on SQLite on every scheme, and on files of tmpfs and ext4.
 //!
-//! Invariants: all places begin with copies of one database; a round runs every place once, one
-//! right after the other. A measurement ends with a checkpoint, whose time counts.
+//! Invariants: all places begin with copies of one database; a round runs every mode once on every
+//! place, one place right after the other, so that ratios are of the same seconds and the spread of
+//! a rate is that of minutes. A measurement ends with a checkpoint, whose time counts.
 
 use std::fs;
 use std::sync::Arc;
@@ -168,6 +169,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
                 .filter(|kind| **kind == Kind::None || wanted.contains(kind))
                 .map(|&kind| scheme_bed(kind, medium, bytes, &source, settings.delta))
                 .collect::<Result<_>>()?;
+            let mut courses = Vec::new();
             for mode in modes {
                 let is_wanted = |bed: &&Bed| mode.is_wanted(&bed.name, medium, &scale, settings);
                 if !beds.iter().any(|bed| is_wanted(&bed)) {
@@ -176,12 +178,12 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
                 let is_meant = |bed: &&Bed| {
                     bed.name == NONE || is_wanted(bed) && (!mode.few || bed.name == OURS)
                 };
-                let meant: Vec<&Bed> = beds.iter().filter(is_meant).collect();
-                let measured = measure(&meant, mode, medium, &scale, settings)?;
-                // Later groups begin with the reference, which has its rows already.
-                let is_new = |row: &Row| number == 0 || row.subject != NONE;
-                rows.extend(measured.into_iter().filter(is_new));
+                courses.push(Course::new(mode, medium, beds.iter().filter(is_meant).collect()));
             }
+            let measured = measure(courses, &scale, settings)?;
+            // Later groups begin with the reference, which has its rows already.
+            let is_new = |row: &Row| number == 0 || row.subject != NONE;
+            rows.extend(measured.into_iter().filter(is_new));
         }
     }
     if !settings.quick {
@@ -249,14 +251,12 @@ fn files(
             place.fill(source)?;
             beds.push(Bed { name: name.to_owned(), place, target: None });
         }
-        let mut rows = Vec::new();
-        for mode in modes {
+        let courses = modes.map(|mode| {
             let is_wanted =
                 |bed: &&Bed| mode.is_wanted(&bed.name, Technology::Dram, scale, settings);
-            let beds: Vec<&Bed> = beds.iter().filter(is_wanted).collect();
-            rows.extend(measure(&beds, mode, Technology::Dram, scale, settings)?);
-        }
-        Ok(rows)
+            Course::new(mode, Technology::Dram, beds.iter().filter(is_wanted).collect())
+        });
+        measure(courses.collect(), scale, settings)
     })();
     drop(mount);
     for at in &mounted {
@@ -265,51 +265,82 @@ fn files(
     measured.map(|measured: Vec<Row>| rows.into_iter().chain(measured).collect())
 }
 
-/// Measures one mode on `beds`.
+/// Measures all of `courses`, round by round.
 fn measure(
-    beds: &[&Bed],
-    mode: &Mode,
-    medium: Technology,
+    mut courses: Vec<Course<'_>>,
     scale: &Scale,
     settings: &Settings<'_>,
 ) -> Result<Vec<Row>> {
-    let title = title(medium, scale.warehouses, mode.journal, mode.durability);
-    let setting =
-        Setting { journal: mode.journal, durability: mode.durability, cache_mib: CACHE_MIB };
-    let mut samples: Vec<Samples> = beds.iter().map(|_| Samples::default()).collect();
-    settings.progress.inc_length((settings.rounds * beds.len()) as u64);
+    let slices: usize = courses.iter().map(|course| course.beds.len()).sum();
+    settings.progress.inc_length((settings.rounds * slices) as u64);
     for round in 0..settings.rounds {
-        for (bed, samples) in beds.iter().zip(&mut samples) {
+        for course in &mut courses {
+            course.run(scale, settings, round as u64)?;
+        }
+    }
+    Ok(courses.iter().flat_map(|course| course.rows(scale)).collect())
+}
+
+/// One mode on its places.
+struct Course<'b> {
+    mode: &'static Mode,
+    medium: Technology,
+    beds: Vec<&'b Bed>,
+    /// Of each place.
+    samples: Vec<Samples>,
+}
+
+impl<'b> Course<'b> {
+    fn new(mode: &'static Mode, medium: Technology, beds: Vec<&'b Bed>) -> Self {
+        let samples = beds.iter().map(|_| Samples::default()).collect();
+        Self { mode, medium, beds, samples }
+    }
+
+    fn title(&self, scale: &Scale) -> String {
+        title(self.medium, scale.warehouses, self.mode.journal, self.mode.durability)
+    }
+
+    /// One round.
+    fn run(&mut self, scale: &Scale, settings: &Settings<'_>, round: u64) -> Result<()> {
+        let Mode { journal, durability, .. } = *self.mode;
+        let setting = Setting { journal, durability, cache_mib: CACHE_MIB };
+        let title = self.title(scale);
+        for (bed, samples) in self.beds.iter().zip(&mut self.samples) {
             if settings.stop.load(Ordering::Relaxed) {
                 bail!("stopped");
             }
             settings.progress.set_message(format!("{}: {title}", bed.name));
-            samples.0.push(sample(bed, &setting, scale, settings, round as u64)?);
+            samples.0.push(sample(bed, &setting, scale, settings, round)?);
             settings.progress.inc(1);
         }
+        Ok(())
     }
-    let mut rows = Vec::new();
-    for (bed, own) in beds.iter().zip(&samples) {
-        let (name, elapsed, cpu) = (&bed.name, own.tpmc(), own.tpmc_of_cpu());
-        rows.extend(timed(name, &title, "tpmc", "1/min", &elapsed));
-        rows.extend(timed(name, &title, "tpmc_of_cpu", "1/min of CPU", &cpu));
-        for (base, of_elapsed, of_cpu) in BASES {
-            let Some(at) = beds.iter().position(|other| other.name == base && *name != base) else {
-                continue;
-            };
-            let ratios = |own: &[f64], base: &[f64]| -> Vec<f64> {
-                own.iter().zip(base).map(|(own, base)| own / base).collect()
-            };
-            let base = &samples[at];
-            rows.extend(timed(name, &title, of_elapsed, "ratio", &ratios(&elapsed, &base.tpmc())));
-            if !of_cpu.is_empty() {
-                let ratios = ratios(&cpu, &base.tpmc_of_cpu());
-                rows.extend(timed(name, &title, of_cpu, "ratio", &ratios));
+
+    fn rows(&self, scale: &Scale) -> Vec<Row> {
+        let (title, beds) = (self.title(scale), &self.beds);
+        let mut rows = Vec::new();
+        for (bed, own) in beds.iter().zip(&self.samples) {
+            let (name, elapsed, cpu) = (&bed.name, own.tpmc(), own.tpmc_of_cpu());
+            rows.extend(timed(name, &title, "tpmc", "1/min", &elapsed));
+            rows.extend(timed(name, &title, "tpmc_of_cpu", "1/min of CPU", &cpu));
+            for (base, of_elapsed, of_cpu) in BASES {
+                let is_base = |other: &&Bed| other.name == base && *name != base;
+                let Some(at) = beds.iter().position(|other| is_base(other)) else { continue };
+                let ratios = |own: &[f64], base: &[f64]| -> Vec<f64> {
+                    own.iter().zip(base).map(|(own, base)| own / base).collect()
+                };
+                let base = &self.samples[at];
+                let elapsed = ratios(&elapsed, &base.tpmc());
+                rows.extend(timed(name, &title, of_elapsed, "ratio", &elapsed));
+                if !of_cpu.is_empty() {
+                    let cpu = ratios(&cpu, &base.tpmc_of_cpu());
+                    rows.extend(timed(name, &title, of_cpu, "ratio", &cpu));
+                }
             }
+            rows.extend(counted(name, &title, own));
         }
-        rows.extend(counted(name, &title, own));
+        rows
     }
-    Ok(rows)
 }
 
 fn sample(
