@@ -325,7 +325,7 @@ impl<'b> Course<'b> {
             rows.extend(timed(name, &title, "tpmc_of_cpu", "1/min of CPU", &cpu));
             for (base, of_elapsed, of_cpu) in BASES {
                 let is_base = |other: &&Bed| other.name == base && *name != base;
-                let Some(at) = beds.iter().position(|other| is_base(other)) else { continue };
+                let Some(at) = beds.iter().position(is_base) else { continue };
                 let ratios = |own: &[f64], base: &[f64]| -> Vec<f64> {
                     own.iter().zip(base).map(|(own, base)| own / base).collect()
                 };
