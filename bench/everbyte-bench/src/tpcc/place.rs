@@ -94,8 +94,10 @@ impl Place {
             JournalMode::Batch | JournalMode::Delete => ("delete", "normal"),
             JournalMode::Wal => ("wal", "exclusive"),
         };
-        set(db, &format!("locking_mode = {locking}"), locking)?;
+        // A database in WAL mode may be there, which devices open with exclusive locks only.
+        set(db, "locking_mode = exclusive", "exclusive")?;
         set(db, &format!("journal_mode = {journal}"), journal)?;
+        set(db, &format!("locking_mode = {locking}"), locking)?;
         db.execute_batch(&format!(
             "PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -{};",
             u64::from(setting.cache_mib) << 10

@@ -213,3 +213,31 @@ fn every_place_and_mode_does_the_same() {
     });
     assert!(none.is_err(), "files have no atomic writes");
 }
+
+#[test]
+fn every_mode_may_follow_every_other() {
+    let source = loaded();
+    let bytes = database_bytes(&source).unwrap();
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let pool = TpccPool::new(folder.path(), 2 * bytes, &BlockOptions::default()).unwrap();
+    let device = Place::Device(Arc::clone(&pool.volume) as _);
+    let directory = Place::Directory(folder.path().to_owned());
+    let modes = [JournalMode::Batch, JournalMode::Delete, JournalMode::Wal];
+    for place in [&device, &directory] {
+        place.fill(&source).unwrap();
+        let has = |mode| mode != JournalMode::Batch || matches!(place, Place::Device(_));
+        let modes = modes.into_iter().filter(|&mode| has(mode));
+        for from in modes.clone() {
+            for journal in modes.clone().flat_map(|to| [from, to]) {
+                let durability = Durability::AtCommit;
+                let setting = Setting { journal, durability, cache_mib: 1 };
+                let mut opened = place.open(&setting).unwrap();
+                run(&mut opened.db, &SCALE, 1, Until::Transactions(4)).unwrap();
+                place.settle().unwrap();
+                let activity = opened.activity().unwrap();
+                let batches = activity.map_or(0, |activity| activity.batches_committed);
+                assert_eq!(batches > 0, journal == JournalMode::Batch, "from {from:?}");
+            }
+        }
+    }
+}
