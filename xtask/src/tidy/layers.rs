@@ -15,7 +15,7 @@ struct Row {
     /// Our crates that its tests may use besides.
     tests_use: &'static [&'static str],
     /// True if the crate may contain `unsafe`.
-    may_be_unsafe: bool,
+    unsafe_allowed: bool,
 }
 
 const fn row(
@@ -23,7 +23,7 @@ const fn row(
     uses: &'static [&'static str],
     tests_use: &'static [&'static str],
 ) -> Row {
-    Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
+    Row { name, uses, optional: &[], tests_use, unsafe_allowed: false }
 }
 
 const ROWS: [Row; 26] = [
@@ -47,7 +47,7 @@ const ROWS: [Row; 26] = [
         ],
         optional: &[],
         tests_use: &["everbyte-crash"],
-        may_be_unsafe: true,
+        unsafe_allowed: true,
     },
     // The library that others embed; the program in it is behind a feature.
     Row {
@@ -70,7 +70,7 @@ const ROWS: [Row; 26] = [
             "everbyte-policy",
         ],
         tests_use: &[],
-        may_be_unsafe: false,
+        unsafe_allowed: false,
     },
     row(
         "everbyte-server",
@@ -96,7 +96,7 @@ const ROWS: [Row; 26] = [
         uses: &["everbyte-fuzz"],
         optional: &[],
         tests_use: &[],
-        may_be_unsafe: true,
+        unsafe_allowed: true,
     },
     row(
         "everbyte-fuzz",
@@ -121,7 +121,7 @@ const ROWS: [Row; 26] = [
         uses: &["everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
         optional: &[],
         tests_use: &["everbyte-crash"],
-        may_be_unsafe: true,
+        unsafe_allowed: true,
     },
     // What a cache and a protocol need of each other, for those who embed the one without the
     // other.
@@ -130,7 +130,7 @@ const ROWS: [Row; 26] = [
         uses: &["everbyte-cache", "everbyte-device"],
         optional: &["everbyte-nbd"],
         tests_use: &[],
-        may_be_unsafe: false,
+        unsafe_allowed: false,
     },
     row("everbyte-nbd", &["everbyte-device"], &[]),
     row(
@@ -165,7 +165,7 @@ const ROWS: [Row; 26] = [
         uses: &["everbyte-media", "everbyte-plant", "everbyte-slots"],
         optional: &[],
         tests_use: &["everbyte-crash"],
-        may_be_unsafe: true,
+        unsafe_allowed: true,
     },
     // A library for programs in C.
     Row {
@@ -173,7 +173,7 @@ const ROWS: [Row; 26] = [
         uses: &["everbyte-control", "everbyte-swap"],
         optional: &[],
         tests_use: &[],
-        may_be_unsafe: true,
+        unsafe_allowed: true,
     },
     // Functions of the C library, in its place.
     Row {
@@ -181,7 +181,7 @@ const ROWS: [Row; 26] = [
         uses: &["everbyte-control", "everbyte-slots", "everbyte-swap"],
         optional: &[],
         tests_use: &[],
-        may_be_unsafe: true,
+        unsafe_allowed: true,
     },
     row("everbyte-fuse", &["everbyte-fs", "everbyte-media"], &["everbyte-pool"]),
     row(
@@ -200,7 +200,7 @@ const ROWS: [Row; 26] = [
     row("everbyte-plant", &[], &[]),
     row("everbyte-policy", &[], &[]),
     row("everbyte-slots", &[], &[]),
-    Row { name: "everbyte-media", uses: &[], optional: &[], tests_use: &[], may_be_unsafe: true },
+    Row { name: "everbyte-media", uses: &[], optional: &[], tests_use: &[], unsafe_allowed: true },
     row("xtask", &[], &[]),
 ];
 
@@ -288,7 +288,7 @@ fn our_dependencies(manifest: &toml::Table) -> Vec<Dependency> {
 }
 
 fn check_unsafe(tree: &Tree, folder: &str, row: &Row, findings: &mut Vec<Finding>) {
-    if row.may_be_unsafe {
+    if row.unsafe_allowed {
         return;
     }
     for root in ["src/lib.rs", "src/main.rs"] {
