@@ -6,7 +6,7 @@ use super::cell::{Cell, Line, heading, ratio};
 use super::grid::{Grid, grid};
 use super::results::Results;
 
-/// The lines of a view of the suites `files`, `mount`, `index` and `swap`.
+/// The lines of a view of the suites `files`, `mount`, `index`, `swap` and `swap-paper`.
 ///
 /// # Errors
 /// There is no such view.
@@ -19,10 +19,12 @@ pub(super) fn view(name: &str, results: &Results) -> Result<Vec<Line>> {
         ("mount", "workloads") => grid(results, &WORKLOADS, |_| true),
         ("index", "workloads") => grid(results, &INDEXES, |_| true),
         ("index", "shares") => grid(results, &SHARES, |_| true),
-        ("swap", "targets") => targets(results),
+        ("swap" | "swap-paper", "targets") => targets(results),
         ("swap", "paging") => grid(results, &PAGING, is_pattern),
         ("swap", "ft") => grid(results, &FT, is_whole_ft),
         ("swap", "ft-pages") => grid(results, &FT_PAGES, is_whole_ft),
+        ("swap-paper", "ft") => grid(results, &PAPER_FT, is_whole_ft),
+        ("swap-paper", "ft-pages") => grid(results, &PAPER_FT_PAGES, is_whole_ft),
         ("swap", "slots") => {
             grid(results, &SLOTS, |place| place.ends_with(" t1") && place.contains(" full, "))
         }
@@ -159,6 +161,17 @@ const SOLVERS: &[&str] = &[
     "swap-zram",
     "swap-zram-cluster0",
     "swap-zram-swappiness1",
+];
+
+/// Those of FT as the paper ran it, and the paper's own.
+const PAPER_SOLVERS: &[&str] = &[
+    "dram",
+    "region",
+    "region-order8",
+    "region-transparent",
+    "region-direct",
+    "swap-loop",
+    "swap-zram",
     "paper-slot-tree",
     "paper-stock-swap",
 ];
@@ -194,6 +207,10 @@ const FT_PAGES: Grid = Grid {
     },
     has_spread: false,
 };
+
+const PAPER_FT: Grid = Grid { subjects: PAPER_SOLVERS, ..FT };
+
+const PAPER_FT_PAGES: Grid = Grid { subjects: PAPER_SOLVERS, ..FT_PAGES };
 
 /// Returns true for FT as a whole, and not for a part of its work.
 fn is_whole_ft(place: &str) -> bool {
@@ -269,7 +286,7 @@ mod tests {
     use super::super::read;
     use super::*;
 
-    const GRIDS: [(&str, &Grid); 13] = [
+    const GRIDS: [(&str, &Grid); 14] = [
         ("files", &OPERATIONS),
         ("files", &OPERATION_COUNTS),
         ("files", &FSYNC),
@@ -280,6 +297,7 @@ mod tests {
         ("swap", &PAGING),
         ("swap", &FT),
         ("swap", &FT_PAGES),
+        ("swap-paper", &PAPER_FT),
         ("swap", &SLOTS),
         ("swap", &CROWDED),
         ("swap", &SERVING),

@@ -124,8 +124,8 @@ fn run(root: &Path, suite: &Suite, options: &Options) -> Result<String> {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["run", "--quiet", "--release"]);
     command.args(build.split_whitespace()).arg("--");
-    for word in arguments.split_whitespace() {
-        match word {
+    for word in shlex::split(arguments).context("the command has an open quote")? {
+        match word.as_str() {
             "OUT" => command.arg(&out),
             "TRACES" => command.args(traces(suite, options)?),
             word => command.arg(word),

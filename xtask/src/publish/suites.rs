@@ -16,8 +16,8 @@ pub(crate) enum Form {
 pub(crate) struct Suite {
     /// Name, and that of the file in `docs/results`.
     pub(crate) name: &'static str,
-    /// Packages, targets and arguments after `cargo run --release`; `TRACES` stands for the files
-    /// of the folder of traces, `OUT` for the file that is written; without it that is the
+    /// Packages, targets and arguments after `cargo run --release`, quoted as for a shell; `TRACES` stands for
+    /// the files of the folder of traces, `OUT` for the file that is written; without it that is the
     /// standard output.
     pub(crate) command: &'static str,
     pub(crate) form: Form,
@@ -81,7 +81,7 @@ const SCHEMES: &[&str] = &[
     "dram: random write 100K in 16M, checkpoint",
 ];
 
-pub(crate) const SUITES: [Suite; 17] = [
+pub(crate) const SUITES: [Suite; 18] = [
     Suite {
         name: "block",
         command: "-p everbyte-bench -- block --repeats 9 --seconds 0.08 --skip received --output OUT",
@@ -188,9 +188,9 @@ pub(crate) const SUITES: [Suite; 17] = [
     },
     Suite {
         name: "layers",
-        command: "-p everbyte-bench -- layers --repeats 9 --seconds 1 --output OUT",
+        command: "-p everbyte-bench -- layers --repeats 7 --seconds 0.5 --output OUT",
         form: Form::Bench,
-        minutes: 20,
+        minutes: 12,
         needs_idle: true,
         traces: &[],
         kept: &[
@@ -253,9 +253,9 @@ pub(crate) const SUITES: [Suite; 17] = [
     Suite {
         name: "index",
         command: "-p everbyte-bench -- index --skip alone,nodes,sizes,misses,names,maps,directories \
-                  --files 80000,640000 --create-files 2560000 --threads 1,16 --seconds 1 --output OUT",
+                  --files 640000 --create-files 2560000 --threads 1,16 --seconds 1 --repeats 5 --output OUT",
         form: Form::Bench,
-        minutes: 60,
+        minutes: 75,
         needs_idle: true,
         traces: &[],
         kept: &["rate", "durable_rate", "rate_to_pmfs_radix", "lookups", "index_share", "skipped"],
@@ -263,9 +263,22 @@ pub(crate) const SUITES: [Suite; 17] = [
     },
     Suite {
         name: "swap",
-        command: "-p everbyte-bench -- swap --kernel-swap --output OUT",
+        command: "-p everbyte-bench -- swap --kernel-swap --repeats 5 --footprint 128 --classes s,a \
+                  --except 50% --except 'FT.A, t2' --except 'FT.A, flash' --output OUT",
         form: Form::Bench,
-        minutes: 120,
+        minutes: 50,
+        needs_idle: true,
+        traces: &[],
+        kept: &[],
+        workloads: &[],
+    },
+    Suite {
+        name: "swap-paper",
+        command: "-p everbyte-bench -- swap --kernel-swap --repeats 3 \
+                  --skip slots,paging,crowded,direct,serving --classes b --except 70% --except 50% \
+                  --except t2 --except flash --except cluster0 --output OUT",
+        form: Form::Bench,
+        minutes: 25,
         needs_idle: true,
         traces: &[],
         kept: &[],

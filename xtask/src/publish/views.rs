@@ -65,7 +65,7 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
         ("wear", "rules") => grid(results, &WEAR, |_| true),
         ("media", "writes") => grid(results, &MEDIA, |place| place.starts_with("write")),
         ("media", "reads") => grid(results, &MEDIA, |place| place.starts_with("read")),
-        ("files" | "mount" | "index" | "swap", name) => kinds::view(name, results)?,
+        ("files" | "mount" | "index" | "swap" | "swap-paper", name) => kinds::view(name, results)?,
         ("simulation", name) => simulation::view(name, results)?,
         ("policies" | "ablation", name) => policies::view(name, results)?,
         _ => bail!("no view {view}"),

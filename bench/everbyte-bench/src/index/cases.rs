@@ -36,14 +36,26 @@ pub(super) fn measure<T: Target>(
     case: &Case<'_>,
     make: impl Fn() -> Result<Made<T>>,
 ) -> Outcomes {
+    measure_and(settings, case, make, |_| ())
+}
+
+/// The same, and calls `then` with each file set that was made, as the runs left it.
+pub(super) fn measure_and<T: Target>(
+    settings: &Settings<'_>,
+    case: &Case<'_>,
+    make: impl Fn() -> Result<Made<T>>,
+    mut then: impl FnMut(&Filled<'_, T>),
+) -> Outcomes {
     let personality = case.personality;
-    let on = |made: &Made<T>, all: &[usize]| -> Result<Outcomes> {
+    let mut on = |made: &Made<T>, all: &[usize]| -> Result<Outcomes> {
         let filled = Filled::new(&made.target, case.set, personality, settings.stop)?;
         let outcomes = all.iter().map(|&threads| {
             let outcome = drive::run(&filled, &settings.run_of(personality, threads));
             (threads, made.note, outcome)
         });
-        Ok(outcomes.collect())
+        let outcomes = outcomes.collect();
+        then(&filled);
+        Ok(outcomes)
     };
     // Who makes the file set begins with none, each time.
     let parts = match personality {

@@ -6,13 +6,13 @@
 use anyhow::Result;
 use everbyte_fs::IndexKind;
 
-use super::cases::{Case, Outcomes, make_library, measure};
+use super::cases::{Case, Outcomes, make_library, measure_and};
 use super::collected::Collected;
 use super::drive::Outcome;
 use super::file_set::FileSet;
 use super::personality::{Operation, Personality};
 use super::place::Setting;
-use super::share::{self, Shares};
+use super::share::{self, Share, Shares};
 use super::{REFERENCE, Settings};
 use crate::rows::Row;
 use crate::stats::as_f64;
@@ -58,8 +58,9 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
                 let case =
                     Case { personality, set: &set, threads: settings.threads_of(personality) };
                 for (place, &index) in settings.indexes.iter().enumerate() {
-                    let is_first = round == 0 && place == 0 && files == settings.files_max();
-                    let outcomes = one_index(settings, &case, index)?;
+                    let is_largest = files == settings.files_max();
+                    let is_first = round == 0 && place == 0 && is_largest;
+                    let (outcomes, share) = one_index(settings, &case, index, is_largest)?;
                     if let Some((.., Ok(outcome))) = outcomes.last().filter(|_| is_first) {
                         table.extend(table_rows(&case, outcome));
                     }
@@ -67,13 +68,8 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
                         let title = settings.title(personality, files, threads);
                         collected.push(index.name(), &title, note, outcome);
                     }
-                    if files == settings.files_max() {
-                        shares.push(
-                            index,
-                            personality,
-                            files,
-                            share::measure(settings, &case, index),
-                        );
+                    if let Some(share) = share {
+                        shares.push(index, personality, files, share);
                     }
                     settings.progress.inc(1);
                 }
@@ -86,11 +82,32 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn one_index(settings: &Settings<'_>, case: &Case<'_>, index: IndexKind) -> Result<Outcomes> {
+/// The outcomes of an index, and its share of an operation's time if that is wanted.
+fn one_index(
+    settings: &Settings<'_>,
+    case: &Case<'_>,
+    index: IndexKind,
+    with_share: bool,
+) -> Result<(Outcomes, Option<Result<Share>>)> {
     settings.progress.set_message(format!("{} {}", case.personality.name(), index.name()));
-    let outcomes = measure(settings, case, || make_library(&Setting::of(index), case));
+    let (personality, setting) = (case.personality, Setting::of(index));
+    // Whoever makes the whole file set has left nothing to make.
+    let on_new = with_share && personality == Personality::Createfiles;
+    let mut share = None;
+    let outcomes = measure_and(
+        settings,
+        case,
+        || make_library(&setting, case),
+        |filled| {
+            let wanted = with_share && !on_new;
+            share = wanted.then(|| share::measure(settings, personality, &setting, filled));
+        },
+    );
+    if on_new {
+        share = Some(share::measure_on_new(settings, case, &setting));
+    }
     settings.check_stop()?;
-    Ok(outcomes)
+    Ok((outcomes, share))
 }
 
 fn table_rows(case: &Case<'_>, outcome: &Outcome) -> [Row; 3] {

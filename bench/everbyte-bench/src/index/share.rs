@@ -13,6 +13,7 @@ use everbyte_fs::IndexKind;
 
 use super::cases::{Case, make_library};
 use super::drive::{self, Bound, Filled, Run};
+use super::library::Library;
 use super::personality::Personality;
 use super::place::Setting;
 use super::{Settings, title};
@@ -78,25 +79,27 @@ impl Shares {
     }
 }
 
-/// Measures the share at a case, with one thread.
+/// Measures the share on a file set that is there already, with one thread.
 ///
 /// # Errors
 /// The library's.
-pub(super) fn measure(settings: &Settings<'_>, case: &Case<'_>, index: IndexKind) -> Result<Share> {
-    let setting = Setting::of(index);
-    let made = make_library(&setting, case)?;
-    let filled = Filled::new(&made.target, case.set, case.personality, settings.stop)?;
+pub(super) fn measure(
+    settings: &Settings<'_>,
+    personality: Personality,
+    setting: &Setting,
+    filled: &Filled<'_, Library>,
+) -> Result<Share> {
     // createfiles must have files left to make.
-    let most = case.set.entries.len() as u64;
+    let most = filled.set.entries.len() as u64;
     let bound = Bound::Operations(settings.operations.unwrap_or(OPERATIONS).min(most));
-    let run = Run { personality: case.personality, threads: 1, bound, stop: settings.stop };
-    let timed = drive::run(&filled, &run)?;
-    let (_, walked) = made.target.recording(|| drive::run(&filled, &run))?;
+    let run = Run { personality, threads: 1, bound, stop: settings.stop };
+    let timed = drive::run(filled, &run)?;
+    let (_, walked) = filled.target.recording(|| drive::run(filled, &run))?;
     anyhow::ensure!(!walked.is_empty() && timed.operations > 0, "nothing was looked up");
     let tables: Vec<u64> = walked.iter().map(|inode| setting.table_of(inode.0)).collect();
     let start = Instant::now();
     for &table in &tables {
-        black_box(made.target.fs.inode_table_at(table)?);
+        black_box(filled.target.fs.inode_table_at(table)?);
     }
     let lookup_ns = start.elapsed().as_secs_f64() * 1e9 / as_f64(tables.len() as u64);
     let lookups_ns = lookup_ns * as_f64(timed.lookups);
@@ -105,4 +108,18 @@ pub(super) fn measure(settings: &Settings<'_>, case: &Case<'_>, index: IndexKind
         lookup_ns,
         percent: 100.0 * lookups_ns / (timed.elapsed.as_secs_f64() * 1e9),
     })
+}
+
+/// The same on a file set that is made for it.
+///
+/// # Errors
+/// The library's.
+pub(super) fn measure_on_new(
+    settings: &Settings<'_>,
+    case: &Case<'_>,
+    setting: &Setting,
+) -> Result<Share> {
+    let made = make_library(setting, case)?;
+    let filled = Filled::new(&made.target, case.set, case.personality, settings.stop)?;
+    measure(settings, case.personality, setting, &filled)
 }

@@ -146,11 +146,13 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
     }
     if wants(Part::Ft) {
         rows.extend(solving::run(&settings, classes, Duration::from_secs(args.limit))?);
+        if classes.contains(&Class::B) {
+            rows.extend(targets::published());
+        }
     }
     if wants(Part::Serving) {
         rows.extend(serving::run(&settings, served_bytes)?);
     }
-    rows.extend(targets::published());
     rows.extend(targets::settings_rows(&settings.described.borrow()));
     let mut results = Results { suite: "swap", environment, rows };
     results.rows.extend(targets::verdicts(&results));

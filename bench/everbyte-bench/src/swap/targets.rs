@@ -3,6 +3,8 @@
 //! Invariant: a verdict compares with the best setting of the kernel for that very figure; where figures are
 //! missing there is no row.
 
+use std::cmp::Ordering::Equal;
+
 use crate::rows::{Results, Row, metric};
 
 /// The subject of rows with verdicts.
@@ -48,6 +50,7 @@ const FT_A: &str = "FT.A, 70% in DRAM, t1";
 const FT_B: &str = "FT.B, 70% in DRAM, t1";
 /// FT as the paper ran it.
 pub(super) const PAPER: &str = "FT.B, 1000 MiB in DRAM, t1";
+const HALF: &str = "50.0% full, random frees, t1";
 const FULL: &str = "99.9% full, random frees, t1";
 const CPU: &str = super::paging::CPU_PER_PAGE;
 const SECONDS: &str = super::solving::SECONDS;
@@ -134,47 +137,50 @@ const READ_AHEAD: &str = "paper: no read-ahead; a region's sequential stores, wi
 pub(super) fn verdicts(results: &Results) -> Vec<Row> {
     let mut rows: Vec<Row> =
         TARGETS.iter().filter_map(|target| verdict(results, target)).flatten().collect();
-    let value =
-        |subject: &str, workload: &str, name: &str| results.find(subject, workload, name)?.value;
-    let half = value("order64", "50.0% full, random frees, t1", metric::TIME);
-    let full = value("order64", FULL, metric::TIME);
-    if let (Some(full), Some(half)) = (full, half) {
-        rows.extend(judged(TREE_TO_HALF, full / half, Bound::AtMost(2.0), "itself"));
+    let time = |subject: &str, workload: &str| results.find(subject, workload, metric::TIME);
+    if let (Some(full), Some(half)) = (time("order64", FULL), time("order64", HALF)) {
+        rows.extend(judged(TREE_TO_HALF, full, Bound::AtMost(2.0), (half, "itself")));
     }
-    let without = value("region-no-read-ahead", SEQUENTIAL, metric::TIME);
-    if let (Some(without), Some(with)) = (without, value(SUBJECT, SEQUENTIAL, metric::TIME)) {
-        rows.extend(judged(READ_AHEAD, without / with, Bound::None, SUBJECT));
+    let without = time("region-no-read-ahead", SEQUENTIAL);
+    if let (Some(without), Some(with)) = (without, time(SUBJECT, SEQUENTIAL)) {
+        rows.extend(judged(READ_AHEAD, without, Bound::None, (with, SUBJECT)));
     }
     rows
 }
 
 fn verdict(results: &Results, target: &Target) -> Option<Vec<Row>> {
-    let value = |subject: &str| results.find(subject, target.workload, target.metric)?.value;
-    let ours = value(target.ours)?;
-    let others = target.others.iter().filter_map(|name| Some((value(name)?, *name)));
-    let (best, name) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best > 0.0).then(|| judged(target.title, ours / best, target.bound, name))
+    let row = |subject: &str| results.find(subject, target.workload, target.metric);
+    let others = target.others.iter().filter_map(|name| Some((row(name)?, *name)));
+    let measured = others.filter(|(row, _)| row.value.is_some());
+    let best = measured.min_by(|(a, _), (b, _)| a.value.partial_cmp(&b.value).unwrap_or(Equal))?;
+    Some(judged(target.title, row(target.ours)?, target.bound, best))
 }
 
-/// A ratio with its verdict, and its bound if it has one.
-fn judged(title: &str, ratio: f64, bound: Bound, best: &str) -> Vec<Row> {
+/// A ratio with its verdict, and its bound if it has one; nothing if either figure is missing.
+fn judged(title: &str, ours: &Row, bound: Bound, (best, name): (&Row, &str)) -> Vec<Row> {
+    let (Some(own), Some(base)) = (ours.value, best.value.filter(|base| *base > 0.0)) else {
+        return Vec::new();
+    };
+    let ratio = own / base;
     let verdict = match bound {
         Bound::AtMost(most) if ratio <= most => format!("met: at most {most:.2}"),
         Bound::AtMost(most) => format!("MISSED: at most {most:.2}"),
         Bound::None => "told, not judged".to_owned(),
     };
-    let row = |metric, value, note| Row {
+    let row = |metric, value, spread, note| Row {
         subject: SUBJECT.to_owned(),
         workload: title.to_owned(),
         metric,
         value: Some(value),
         unit: "",
-        spread: None,
+        spread,
         note,
     };
-    let mut rows = vec![row(RATIO, ratio, Some(format!("{verdict}; compared with {best}")))];
+    let spread = ours.spread.zip(best.spread).map(|(own, base)| own.over(base));
+    let mut rows =
+        vec![row(RATIO, ratio, spread, Some(format!("{verdict}; compared with {name}")))];
     if let Bound::AtMost(most) = bound {
-        rows.push(row(RATIO_AT_MOST, most, None));
+        rows.push(row(RATIO_AT_MOST, most, None, None));
     }
     rows
 }
