@@ -266,7 +266,7 @@ pub(crate) const SUITES: [Suite; 18] = [
         command: "-p everbyte-bench -- swap --kernel-swap --repeats 5 --footprint 128 --classes s,a \
                   --except 50% --except 'FT.A, t2' --except 'FT.A, flash' --output OUT",
         form: Form::Bench,
-        minutes: 50,
+        minutes: 40,
         needs_idle: true,
         traces: &[],
         kept: &[],

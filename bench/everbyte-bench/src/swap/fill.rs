@@ -1,9 +1,9 @@
 //! The cost of a slot, by how full the swap space is.
 //!
-//! Invariants: at every fill the same random slots are taken, for every way; each measured step frees
-//! random slots and then takes as many, and only the taking is timed, in batches.
+//! Invariants: a way is filled once a round and then emptied from fill to fill, by random slots that are the same
+//! ones for every way, but for those that were freed and taken to be measured; each measured step
+//! frees random slots and then takes as many, and only the taking is timed, in batches. Ways take turns.
 
-use std::collections::HashSet;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -23,12 +23,15 @@ pub(super) const FILLS: [u64; 8] = [0, 250, 500, 750, 900, 950, 990, 999];
 /// Slots that are freed, and then taken, at a time.
 const BATCH: usize = 64;
 const THREADS: [usize; 2] = [1, 2];
+/// Seed of the order in which slots are freed.
+const SEED: u64 = 0x5107;
 
 pub(super) fn title(permille: u64, threads: usize) -> String {
     format!("{}.{}% full, random frees, t{threads}", permille / 10, permille % 10)
 }
 
-/// Figures of one round.
+/// Figures of one round at one fill.
+#[derive(Clone, Copy)]
 struct Sample {
     ns: f64,
     visits: Option<f64>,
@@ -56,21 +59,38 @@ fn churn(slots: &dyn Allocator, own: &mut Vec<u64>, pairs: u64, seed: u64) -> Re
     Ok(time)
 }
 
-/// Measures one way at one fill.
-fn sample(way: Way, settings: &Settings<'_>, permille: u64, threads: usize) -> Result<Sample> {
+/// Measures one way at each of `cases`: a fill, ascending, and a number of threads.
+fn round(way: Way, settings: &Settings<'_>, cases: &[(u64, usize)]) -> Result<Vec<Sample>> {
     let slots = way.make(settings.slots);
     let slots = &*slots;
-    // All are taken, and random ones freed again: as after a long time.
-    let mut all: Vec<u64> = std::iter::from_fn(|| slots.alloc()).collect();
-    all.shuffle(&mut SmallRng::seed_from_u64(permille));
-    let least = BATCH * threads;
-    let kept = usize::try_from(settings.slots * permille / 1000)?.clamp(least, all.len() - least);
-    all.drain(kept..).for_each(|slot| slots.free(slot));
+    // All are taken, and random ones freed again, more and more: as after a long time.
+    let mut taken: Vec<u64> = std::iter::from_fn(|| slots.alloc()).collect();
+    taken.shuffle(&mut SmallRng::seed_from_u64(SEED));
+    let all = taken.len();
+    let mut samples = Vec::new();
+    for &(permille, threads) in cases.iter().rev() {
+        let (wanted, least) = (settings.slots * permille / 1000, BATCH * threads);
+        let kept = usize::try_from(wanted)?.clamp(least, all - least).min(taken.len());
+        taken.drain(kept..).for_each(|slot| slots.free(slot));
+        samples.push(sample(slots, &mut taken, threads, settings.pairs)?);
+        check(&taken, settings.slots)?;
+    }
+    samples.reverse();
+    Ok(samples)
+}
+
+/// Measures one way as full as it is, when `taken` are the slots in use.
+fn sample(
+    slots: &dyn Allocator,
+    taken: &mut Vec<u64>,
+    threads: usize,
+    pairs: u64,
+) -> Result<Sample> {
     slots.visits();
-    let share = all.len() / threads;
-    let mut shares: Vec<Vec<u64>> = all.chunks(share).take(threads).map(<[u64]>::to_vec).collect();
+    let mut shares: Vec<Vec<u64>> =
+        taken.chunks(taken.len().div_ceil(threads)).map(<[u64]>::to_vec).collect();
     let begin = Barrier::new(threads);
-    let pairs = settings.pairs / threads as u64;
+    let pairs = pairs / threads as u64;
     let times = std::thread::scope(|scope| {
         let begin = &begin;
         let running = shares.iter_mut().zip(0u64..).map(|(own, seed)| {
@@ -89,18 +109,22 @@ fn sample(way: Way, settings: &Settings<'_>, permille: u64, threads: usize) -> R
     for time in times {
         total += time?;
     }
-    let taken = as_f64(pairs.max(1) * threads as u64);
-    let visits = slots.visits().map(|visits| as_f64(visits) / taken);
-    check(shares.iter().flatten())?;
-    let ns = total.as_secs_f64() * 1e9 / taken;
+    *taken = shares.concat();
+    let pairs = as_f64(pairs.max(1) * threads as u64);
+    let visits = slots.visits().map(|visits| as_f64(visits) / pairs);
+    let ns = total.as_secs_f64() * 1e9 / pairs;
     Ok(Sample { ns, visits, memory_bytes: slots.memory_bytes() })
 }
 
-/// Checks that no slot was handed out twice.
-fn check<'a>(mut taken: impl Iterator<Item = &'a u64>) -> Result<()> {
-    let mut seen = HashSet::new();
-    if let Some(twice) = taken.find(|slot| !seen.insert(**slot)) {
-        bail!("slot {twice} was handed out twice");
+/// Checks that no slot was handed out twice, and none that there is not.
+fn check(taken: &[u64], slots: u64) -> Result<()> {
+    let mut is_taken = vec![false; usize::try_from(slots)?];
+    for &slot in taken {
+        match usize::try_from(slot).ok().and_then(|slot| is_taken.get_mut(slot)) {
+            Some(is_taken) if !*is_taken => *is_taken = true,
+            Some(_) => bail!("slot {slot} was handed out twice"),
+            None => bail!("slot {slot} of {slots} was handed out"),
+        }
     }
     Ok(())
 }
@@ -110,37 +134,36 @@ fn check<'a>(mut taken: impl Iterator<Item = &'a u64>) -> Result<()> {
 /// # Errors
 /// A way is wrong, or it is to stop.
 pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let cases = FILLS.iter().flat_map(|&fill| THREADS.map(|threads| (fill, threads)));
     let cases: Vec<(u64, usize)> =
-        FILLS.iter().flat_map(|&fill| THREADS.map(|threads| (fill, threads))).collect();
-    let cases: Vec<(u64, usize)> = cases
-        .into_iter()
-        .filter(|(fill, threads)| settings.wants(&title(*fill, *threads)))
-        .collect();
-    settings.progress.set_length((cases.len() * Way::ALL.len() * settings.rounds) as u64);
-    let mut rows = Vec::new();
-    let mut memory: Vec<(Way, u64)> = Vec::new();
-    for (permille, threads) in cases {
-        let workload = title(permille, threads);
-        for way in ways(settings.slots) {
-            let mut samples = Vec::new();
-            for _ in 0..settings.rounds {
-                if settings.stop.load(Ordering::Relaxed) {
-                    bail!("stopped");
-                }
-                settings.progress.set_message(format!("{}, {workload}", way.name()));
-                samples.push(sample(way, settings, permille, threads)?);
-                settings.progress.inc(1);
+        cases.filter(|&(fill, threads)| settings.wants(&title(fill, threads))).collect();
+    if cases.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ways: Vec<Way> = ways(settings.slots).collect();
+    settings.progress.set_length((cases.len() * ways.len() * settings.rounds) as u64);
+    let mut rounds = vec![Vec::new(); ways.len()];
+    for _ in 0..settings.rounds {
+        for (way, rounds) in ways.iter().zip(&mut rounds) {
+            if settings.stop.load(Ordering::Relaxed) {
+                bail!("stopped");
             }
-            rows.extend(rows_of(way, &workload, &samples));
-            let largest = samples.iter().map(|sample| sample.memory_bytes).max().unwrap_or(0);
-            match memory.iter_mut().find(|(of, _)| *of == way) {
-                Some((_, most)) => *most = largest.max(*most),
-                None => memory.push((way, largest)),
-            }
+            settings.progress.set_message(format!("{}, free slots", way.name()));
+            rounds.push(round(*way, settings, &cases)?);
+            settings.progress.inc(cases.len() as u64);
         }
     }
-    for (way, bytes) in memory {
-        rows.push(row(way, "memory", "memory", as_f64(bytes), "B"));
+    let mut rows = Vec::new();
+    for (nth, &(permille, threads)) in cases.iter().enumerate() {
+        let workload = title(permille, threads);
+        for (way, rounds) in ways.iter().zip(&rounds) {
+            let samples: Vec<Sample> = rounds.iter().map(|samples| samples[nth]).collect();
+            rows.extend(rows_of(*way, &workload, &samples));
+        }
+    }
+    for (way, rounds) in ways.iter().zip(&rounds) {
+        let most = rounds.iter().flatten().map(|sample| sample.memory_bytes).max();
+        rows.extend(most.map(|bytes| row(*way, "memory", "memory", as_f64(bytes), "B")));
     }
     Ok(rows)
 }
@@ -158,8 +181,9 @@ fn rows_of(way: Way, workload: &str, samples: &[Sample]) -> Vec<Row> {
         rows.push(Row { spread, ..row(way, workload, metric::TIME, median, "ns") });
     }
     let visits: Option<Vec<f64>> = samples.iter().map(|sample| sample.visits).collect();
-    if let Some((median, _)) = visits.and_then(|visits| summarise(&visits)) {
-        rows.push(row(way, workload, "visits", median, ""));
+    if let Some((median, spread)) = visits.and_then(|visits| summarise(&visits)) {
+        let spread = Some(spread);
+        rows.push(Row { spread, ..row(way, workload, "visits", median, "") });
     }
     rows
 }
