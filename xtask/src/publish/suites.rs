@@ -133,7 +133,7 @@ pub(crate) const SUITES: [Suite; 18] = [
         name: "tpcc",
         command: "-p everbyte-bench -- consistency --skip matrix,threshold,points --output OUT",
         form: Form::Bench,
-        minutes: 20,
+        minutes: 23,
         needs_idle: true,
         traces: &[],
         kept: &["tpmc", "tpmc_to_none", "tpmc_to_rollback_published", "skipped"],
@@ -190,7 +190,7 @@ pub(crate) const SUITES: [Suite; 18] = [
         name: "layers",
         command: "-p everbyte-bench -- layers --repeats 7 --seconds 0.5 --output OUT",
         form: Form::Bench,
-        minutes: 12,
+        minutes: 13,
         needs_idle: true,
         traces: &[],
         kept: &[
