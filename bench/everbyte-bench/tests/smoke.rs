@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use everbyte_testkit::is_root;
 use serde_json::Value;
 
 fn results(arguments: &[&str]) -> Value {
@@ -499,6 +500,9 @@ fn slots_are_found_at_every_fill() {
 
 #[test]
 fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
+    if !is_root("have threads of a region resolve the faults of system calls") {
+        return;
+    }
     let results = results_of("swap", &["--skip", "slots,direct,serving"]);
     for subject in ["dram", "mmap-tmpfs", "region", "region-transparent"] {
         assert!(value(&results, subject, "paging: random stores, t2", "time") > 0.0);
@@ -528,6 +532,9 @@ fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
 
 #[test]
 fn direct_mode_is_measured_and_tells_from_how_many_touches_dram_pays() {
+    if !is_root("have threads of a region resolve the faults of system calls") {
+        return;
+    }
     const SKIP: [&str; 2] = ["--skip", "slots,crowded,ft,serving"];
     let results = results_of("swap", &SKIP);
     for threads in ["t1", "t2"] {

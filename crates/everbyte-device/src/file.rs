@@ -417,6 +417,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use everbyte_testkit::not_run;
+
     use super::*;
     use crate::conformance;
 
@@ -557,12 +559,6 @@ mod tests {
         ));
         let absent = FileDevice::open(&folder.0.join("absent"));
         assert!(absent.is_err_and(|error| error.to_string().contains("absent")));
-    }
-
-    /// Says why a test is not run here. In CI, where everything is there that tests need, it fails.
-    fn not_run(why: &str) {
-        assert!(std::env::var_os("CI").is_none(), "not run in CI: {why}");
-        eprintln!("not run: {why}");
     }
 
     /// A loop device over a file, let go when dropped.

@@ -41,6 +41,10 @@ pub struct FsOptions {
     pub inodes_max: Option<u64>,
     /// Makes inode tables of 2 MiB instead of 4 KiB.
     pub large_tables: bool,
+    /// The user whom the root directory belongs to.
+    pub root_uid: u32,
+    /// The group whom the root directory belongs to.
+    pub root_gid: u32,
     /// Bytes of log over all lanes; `None` for a size that suits the volume's.
     pub log_bytes: Option<u64>,
     /// Lanes of the log: how many threads can write at once.
@@ -58,6 +62,8 @@ impl Default for FsOptions {
             index_node_bytes: None,
             inodes_max: None,
             large_tables: false,
+            root_uid: 0,
+            root_gid: 0,
             log_bytes: None,
             lanes: LANES_DEFAULT,
             checkpoint_lines: 0,
@@ -100,7 +106,7 @@ pub struct FileSystem<M: Medium> {
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Makes an empty file system of `size_bytes` in `pool`, whose root directory is root's.
+    /// Makes an empty file system of `size_bytes` in `pool`.
     ///
     /// # Errors
     /// As [`Pool::create_volume`]; there cannot be so many inodes, or nodes of the index of that size; the
@@ -133,7 +139,7 @@ impl<M: Medium> FileSystem<M> {
         spec.map = options.block_map.map().code();
         spec.ro_compat = options.directories.ro_compat() | options.block_map.ro_compat();
         pool.create_volume(&spec, NewRoot::Blocks(&superblock.image()))?;
-        Self::open(pool, name).inspect_err(|error| {
+        Self::open_or_format(pool, name, options).inspect_err(|error| {
             // A volume without a file system is of no use to anybody. It is the error that matters.
             if let Err(left) = pool.delete_volume(name) {
                 tracing::warn!(volume = name, %error, %left, "a volume without a file system is left");
@@ -146,13 +152,24 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// There is no such volume, it is of another kind, open already, or cannot be read.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PoolError> {
+        // Of one whose creation a crash cut off the options are lost.
+        Self::open_or_format(pool, name, &FsOptions::default())
+    }
+
+    /// Opens the volume, and makes the first structures in it where they are missing; `options` say
+    /// what the superblock does not.
+    fn open_or_format(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        options: &FsOptions,
+    ) -> Result<Self, PoolError> {
         let handle = pool.open_volume(name, FS)?;
         let volume = handle.volume();
         let reader = reader_of(volume);
         let (superblock, at) = FsSuperblock::load(reader, volume.root_at())?;
         let map = BlockMapKind::from_code(volume.descriptor().map, volume.root_at())?;
         if reader.medium.load_word(at.plus(TABLES_AT)) == 0 && volume.read_only_reason().is_none() {
-            format(volume, &superblock, at).map_err(|error| match error {
+            format(volume, &superblock, at, options).map_err(|error| match error {
                 FsError::NoSpace => PoolError::NoSpace {
                     what: "the inode tables of the file system",
                     needed_blocks: index::adjacent_blocks(&superblock),
@@ -296,6 +313,7 @@ fn format<M: Medium>(
     volume: &Volume<M>,
     superblock: &FsSuperblock,
     at: PoolOffset,
+    options: &FsOptions,
 ) -> Result<(), FsError> {
     let geometry = superblock.geometry();
     let number = geometry.root();
@@ -303,6 +321,7 @@ fn format<M: Medium>(
         let mut root = InodeWords::new(number, batch.writer().epoch());
         root.set_type(FileType::Directory, 0o755);
         root.set_links(2);
+        root.set_owner(options.root_uid, options.root_gid);
         root.set(Field::Special, number.0);
         root.stamp(now(), &[Field::Accessed, Field::Modified, Field::Changed, Field::Created]);
         root.seal();

@@ -18,6 +18,7 @@ use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
+use everbyte_testkit::is_root;
 
 /// A file system that is mounted on a directory of its own.
 struct Mounted {
@@ -33,9 +34,9 @@ impl Mounted {
         Self::made(false)
     }
 
-    /// One that every user may use.
-    fn for_all() -> Self {
-        Self::made(true)
+    /// One that every user may use; `None` if this process cannot become others.
+    fn for_all() -> Option<Self> {
+        is_root("become another user").then(|| Self::made(true))
     }
 
     fn made(allow_other: bool) -> Self {
@@ -44,7 +45,12 @@ impl Mounted {
         Pool::format(&*medium, 2, [1; 16]).unwrap();
         let options = PoolOptions { capacity_blocks: bytes / 4096 };
         let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
-        let options = FsOptions { log_bytes: Some(8 << 20), ..FsOptions::default() };
+        let options = FsOptions {
+            log_bytes: Some(8 << 20),
+            root_uid: rustix::process::geteuid().as_raw(),
+            root_gid: rustix::process::getegid().as_raw(),
+            ..FsOptions::default()
+        };
         drop(FileSystem::create(&pool, "files", 48 << 20, &options).unwrap());
         let mut mounted = Self {
             mount: None,
@@ -275,7 +281,7 @@ fn as_nobody(dir: &Path, line: &str) -> bool {
 
 #[test]
 fn access_control_lists_say_who_may_and_are_inherited() {
-    let mounted = Mounted::for_all();
+    let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
     // user::rwx user:65534:rwx group::--- mask::rwx other::---
     let list =
@@ -313,7 +319,7 @@ fn access_control_lists_say_who_may_and_are_inherited() {
 
 #[test]
 fn set_group_id_goes_when_a_stranger_to_the_group_sets_a_list() {
-    let mounted = Mounted::for_all();
+    let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     let path = dir.join("f");
@@ -510,7 +516,7 @@ fn a_full_volume_refuses_and_lets_files_go() {
 
 #[test]
 fn set_user_id_goes_with_changes_by_others_than_root() {
-    let mounted = Mounted::for_all();
+    let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)).unwrap();
     let path = dir.join("f");
@@ -545,7 +551,7 @@ fn set_user_id_goes_with_changes_by_others_than_root() {
 
 #[test]
 fn sticky_and_set_group_id_directories_are_what_they_are_elsewhere() {
-    let mounted = Mounted::for_all();
+    let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)).unwrap();
     fs::write(dir.join("root's"), b"").unwrap();

@@ -62,7 +62,12 @@ fn mounted(dir: &Path) -> Mount {
     Pool::format(&*medium, 2, [1; 16]).unwrap();
     let options = OpenOptions { capacity_blocks: bytes / 4096 };
     let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
-    let options = FsOptions { log_bytes: Some(8 << 20), ..FsOptions::default() };
+    let options = FsOptions {
+        log_bytes: Some(8 << 20),
+        root_uid: rustix::process::geteuid().as_raw(),
+        root_gid: rustix::process::getegid().as_raw(),
+        ..FsOptions::default()
+    };
     drop(FileSystem::create(&pool, "files", 48 << 20, &options).unwrap());
     let fs = Arc::new(FileSystem::open(&pool, "files").unwrap());
     let options = MountOptions {

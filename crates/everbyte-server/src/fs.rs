@@ -75,6 +75,9 @@ impl FsHandle {
             index_node_bytes: wanted.and_then(|wanted| wanted.index_node_bytes),
             inodes_max: wanted.and_then(|wanted| wanted.inodes_max),
             large_tables: wanted.is_some_and(|wanted| wanted.large_tables),
+            // Whoever asks is this user or root, for whom it matters little.
+            root_uid: rustix::process::geteuid().as_raw(),
+            root_gid: rustix::process::getegid().as_raw(),
             log_bytes: new.log_bytes,
             lanes: new.lanes,
             checkpoint_lines: new.checkpoint_lines.unwrap_or(0),

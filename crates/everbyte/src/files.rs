@@ -243,7 +243,9 @@ impl FileSystem {
 
     fn make(&self, at: Located, kind: FileType, permissions: u32) -> Result<Attr, FsError> {
         let (parent, name) = at.place.ok_or(FsError::InvalidName)?;
-        let new = NewInode { kind, permissions, umask: 0, uid: 0, gid: 0, device: 0, target: &[] };
+        // A program that embeds this may act for anybody: what is new belongs to whoever has the directory.
+        let Attr { uid, gid, .. } = self.0.fs.attr(parent)?;
+        let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target: &[] };
         self.0.fs.create_inode(parent, Name::new(&name)?, &new)
     }
 }

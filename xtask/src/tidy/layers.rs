@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, unsafe_allowed: false }
 }
 
-const ROWS: [Row; 26] = [
+const ROWS: [Row; 27] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -46,7 +46,7 @@ const ROWS: [Row; 26] = [
             "everbyte-swap",
         ],
         optional: &[],
-        tests_use: &["everbyte-crash"],
+        tests_use: &["everbyte-crash", "everbyte-testkit"],
         unsafe_allowed: true,
     },
     // The library that others embed; the program in it is behind a feature.
@@ -69,7 +69,7 @@ const ROWS: [Row; 26] = [
             "everbyte-nbd",
             "everbyte-policy",
         ],
-        tests_use: &[],
+        tests_use: &["everbyte-testkit"],
         unsafe_allowed: false,
     },
     row(
@@ -164,7 +164,7 @@ const ROWS: [Row; 26] = [
         name: "everbyte-swap",
         uses: &["everbyte-media", "everbyte-plant", "everbyte-slots"],
         optional: &[],
-        tests_use: &["everbyte-crash"],
+        tests_use: &["everbyte-crash", "everbyte-testkit"],
         unsafe_allowed: true,
     },
     // A library for programs in C.
@@ -183,7 +183,11 @@ const ROWS: [Row; 26] = [
         tests_use: &[],
         unsafe_allowed: true,
     },
-    row("everbyte-fuse", &["everbyte-fs", "everbyte-media"], &["everbyte-pool"]),
+    row(
+        "everbyte-fuse",
+        &["everbyte-fs", "everbyte-media"],
+        &["everbyte-pool", "everbyte-testkit"],
+    ),
     row(
         "everbyte-fs",
         &["everbyte-extent", "everbyte-plant", "everbyte-pool", "everbyte-media"],
@@ -196,10 +200,11 @@ const ROWS: [Row; 26] = [
     ),
     row("everbyte-crash", &["everbyte-media"], &[]),
     row("everbyte-control", &[], &[]),
-    row("everbyte-device", &[], &[]),
+    row("everbyte-device", &[], &["everbyte-testkit"]),
     row("everbyte-plant", &[], &[]),
     row("everbyte-policy", &[], &[]),
     row("everbyte-slots", &[], &[]),
+    row("everbyte-testkit", &[], &[]),
     Row { name: "everbyte-media", uses: &[], optional: &[], tests_use: &[], unsafe_allowed: true },
     row("xtask", &[], &[]),
 ];

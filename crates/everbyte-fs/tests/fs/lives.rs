@@ -308,6 +308,17 @@ fn a_full_pool_refuses_and_lets_files_go() {
 }
 
 #[test]
+fn the_root_directory_belongs_to_whom_the_options_name() {
+    let medium = Arc::new(SimMedium::new(8 << 20));
+    let options =
+        FsOptions { root_uid: 1000, root_gid: 100, log_bytes: Some(1 << 20), ..options() };
+    drop(Real::make(&medium, &options));
+    let real = Real::open(&medium).unwrap();
+    let root = real.fs.attr(real.fs.root()).unwrap();
+    assert_eq!((root.uid, root.gid), (1000, 100));
+}
+
+#[test]
 fn a_file_system_without_a_free_inode_says_how_many_it_has() {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let options = FsOptions { inodes_max: Some(15), log_bytes: Some(1 << 20), ..options() };

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::iter;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use everbyte_swap::{
     FaultMode, FileStore, Region, RegionError, RegionOptions, SlotNo, SlotOrder, SlotStore,
     SwapSpace,
 };
+use everbyte_testkit::is_root;
 
-use crate::{MIB, UNIT, space};
+use crate::{MIB, UNIT, of_both_modes, space, transparent};
 
 const LEN: u64 = 2 * MIB;
 const LIMIT: u64 = MIB / 4;
@@ -21,10 +23,6 @@ const UNIT_LEN: usize = everbyte_swap::UNIT;
 
 fn region(options: &RegionOptions) -> Region {
     Region::map(LEN, LIMIT, &space(LEN, SlotOrder::Order64), options).unwrap()
-}
-
-fn transparent() -> RegionOptions {
-    RegionOptions::new().fault_mode(FaultMode::Transparent { handlers: 1 })
 }
 
 fn unit(number: u64) -> usize {
@@ -107,7 +105,7 @@ fn dropping_a_region_in_a_forked_child_does_no_harm() {
 
 #[test]
 fn a_fork_that_is_announced_takes_the_whole_region_along() {
-    for options in [RegionOptions::new(), transparent()] {
+    for options in of_both_modes() {
         let mut region = region(&options);
         fill(&mut region);
         assert!(region.bytes_stored(0..LEN).unwrap() > 0);
@@ -182,7 +180,8 @@ fn a_system_call_that_writes_to_a_clean_unit_fails() {
 
 #[test]
 fn a_transparent_region_takes_part_in_system_calls() {
-    let mut region = region(&transparent());
+    let Some(options) = transparent(1) else { return };
+    let mut region = region(&options);
     fill(&mut region);
     let mut file = sevens(unit(LEN / UNIT));
     file.read_exact(region.as_mut_slice()).unwrap();
@@ -397,16 +396,15 @@ fn child_touches_an_unreadable_unit() {
 #[test]
 #[ignore = "ends the process; run by touching_an_unreadable_unit_ends_in_sigbus"]
 fn child_touches_an_unreadable_unit_of_a_transparent_region() {
-    let region = with_an_unreadable_unit(&transparent());
+    let region = with_an_unreadable_unit(&transparent(1).unwrap());
     assert!((0..LEN / UNIT).all(|number| byte(&region, number) != 0));
 }
 
 #[test]
 fn touching_an_unreadable_unit_ends_in_sigbus() {
-    for child in [
-        "child_touches_an_unreadable_unit",
-        "child_touches_an_unreadable_unit_of_a_transparent_region",
-    ] {
+    let plain = "child_touches_an_unreadable_unit";
+    let other = transparent(1).map(|_| "child_touches_an_unreadable_unit_of_a_transparent_region");
+    for child in iter::once(plain).chain(other) {
         let status = run_child(child);
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{child}: {status:?}");
     }
@@ -414,7 +412,8 @@ fn touching_an_unreadable_unit_ends_in_sigbus() {
 
 #[test]
 fn a_system_call_on_an_unreadable_unit_of_a_transparent_region_fails() {
-    let region = with_an_unreadable_unit(&transparent());
+    let Some(options) = transparent(1) else { return };
+    let region = with_an_unreadable_unit(&options);
     let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
     let results: Vec<_> = (0..LEN / UNIT)
         .filter_map(|number| file.write(&region.as_slice()[unit(number)..][..8]).err())
@@ -462,7 +461,7 @@ fn child_closes_the_descriptor_and_loads() {
 #[test]
 #[ignore = "closes descriptors; run by a_transparent_region_pages_on_without_the_descriptor"]
 fn child_closes_the_descriptor_of_a_transparent_region() {
-    let mut region = region(&transparent());
+    let mut region = region(&transparent(1).unwrap());
     fill(&mut region);
     close_all();
     for _ in 0..3 {
@@ -475,6 +474,9 @@ fn child_closes_the_descriptor_of_a_transparent_region() {
 
 #[test]
 fn a_transparent_region_pages_on_without_the_descriptor() {
+    if transparent(1).is_none() {
+        return;
+    }
     let status = run_child("child_closes_the_descriptor_of_a_transparent_region");
     assert!(status.success(), "{status:?}");
 }
@@ -510,21 +512,25 @@ fn child_has_no_rights() {
     let space = space(LEN, SlotOrder::Order64);
     // SAFETY: gives up rights.
     let dropped = unsafe { libc::setuid(65_534) };
-    assert_eq!(dropped, 0, "this test must begin as root");
+    assert_eq!(dropped, 0);
     let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
     fill(&mut region);
     assert_eq!(byte(&region, 0), 1);
-    let error = Region::map(LIMIT, LIMIT, &space, &transparent()).unwrap_err();
+    let transparent = RegionOptions::new().fault_mode(FaultMode::Transparent { handlers: 1 });
+    let error = Region::map(LIMIT, LIMIT, &space, &transparent).unwrap_err();
     let is_named = error.to_string().contains("vm.unprivileged_userfaultfd");
     assert!(matches!(error, RegionError::Forbidden { .. }) && is_named, "{error}");
 }
 
 #[test]
 fn without_rights_only_faults_in_the_thread_are_allowed() {
+    if !is_root("give rights up") {
+        return;
+    }
     let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap();
     assert_eq!(setting.trim(), "0", "this test needs vm.unprivileged_userfaultfd=0");
     let status = run_child("child_has_no_rights");
-    assert!(status.success(), "{status:?}; it must begin as root");
+    assert!(status.success(), "{status:?}");
 }
 
 #[test]
@@ -558,7 +564,7 @@ fn a_truncated_store_fails_and_resident_bytes_stay() {
 /// Memory as a program's variables are: there before the region, some of it used.
 #[test]
 fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
-    for options in [RegionOptions::new(), transparent()] {
+    for options in of_both_modes() {
         let len = usize::try_from(4 * LEN).unwrap();
         // SAFETY: the kernel chooses a free place.
         let room = unsafe {

@@ -1,12 +1,15 @@
-//! Regions on real memory. These tests need userfaultfd, for transparent faults with privilege: as
-//! root, or with vm.unprivileged_userfaultfd=1. Where it is forbidden they fail and say so.
+//! Regions on real memory. These tests need userfaultfd; those of transparent faults need it with
+//! privilege, and say so where it is forbidden.
 
 #![allow(unsafe_code, reason = "sharing a region among threads by its pointer, and raw accesses")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::sync::Arc;
 
-use everbyte_swap::{FileStore, SlotOrder, SwapSpace};
+use everbyte_swap::{
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, SwapSpace,
+};
+use everbyte_testkit::not_run;
 
 mod direct;
 mod hazards;
@@ -23,4 +26,21 @@ fn space(bytes: u64, order: SlotOrder) -> Arc<SwapSpace> {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let store = FileStore::create(&directory.path().join("store"), bytes).unwrap();
     SwapSpace::new(store, order)
+}
+
+/// Options of a region whose faults `handlers` threads of its own resolve; `None` where that is forbidden.
+fn transparent(handlers: usize) -> Option<RegionOptions> {
+    let options = RegionOptions::new().fault_mode(FaultMode::Transparent { handlers });
+    match Region::map(MIB, MIB / 4, &space(MIB, SlotOrder::Order64), &options) {
+        Err(RegionError::Forbidden { setting, .. }) => {
+            not_run(setting);
+            None
+        }
+        _ => Some(options),
+    }
+}
+
+/// Options of regions of both ways to resolve faults, as far as they are allowed.
+fn of_both_modes() -> impl Iterator<Item = RegionOptions> {
+    [Some(RegionOptions::new()), transparent(1)].into_iter().flatten()
 }

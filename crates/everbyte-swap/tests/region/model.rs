@@ -1,11 +1,9 @@
 //! Any sequence of calls, compared with a vector that does the same.
 
-use everbyte_swap::{
-    DirectMode, FaultMode, Region, RegionError, RegionOptions, SlotOrder, Statistics,
-};
+use everbyte_swap::{DirectMode, Region, RegionError, RegionOptions, SlotOrder, Statistics};
 use proptest::prelude::*;
 
-use crate::{MIB, UNIT, space};
+use crate::{MIB, UNIT, space, transparent};
 
 /// Steps of a region, in which calls name ranges.
 const STEPS: u64 = 512;
@@ -190,8 +188,8 @@ proptest! {
 
     #[test]
     fn a_transparent_region_is_memory(calls in prop::collection::vec(call(), 1..30)) {
-        let mode = FaultMode::Transparent { handlers: 1 };
-        run(&calls, &RegionOptions::new().fault_mode(mode), SlotOrder::Order64, PAGED);
+        let Some(options) = transparent(1) else { return Ok(()) };
+        run(&calls, &options, SlotOrder::Order64, PAGED);
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use everbyte_swap::{FaultMode, Region, RegionOptions, SlotOrder};
+use everbyte_swap::{Region, RegionOptions, SlotOrder};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::{MIB, UNIT, space};
+use crate::{MIB, UNIT, space, transparent};
 
 /// How long each stress runs.
 fn duration() -> Duration {
@@ -122,6 +122,6 @@ fn the_slots_that_are_reserved_are_enough() {
 
 #[test]
 fn contents_hold_when_threads_resolve_the_faults() {
-    let mode = FaultMode::Transparent { handlers: 2 };
-    stress(3, SlotOrder::Order64, &RegionOptions::new().fault_mode(mode));
+    let Some(options) = transparent(2) else { return };
+    stress(3, SlotOrder::Order64, &options);
 }

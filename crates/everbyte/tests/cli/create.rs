@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::{Outcome, Place, everbyte, not_run};
+use everbyte_testkit::not_run;
+
+use crate::{Outcome, Place, everbyte};
 
 /// A shell script in a mount namespace of its own, whose mounts end with it however it ends; `None`
 /// where the system does not allow one.

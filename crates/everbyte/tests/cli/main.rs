@@ -33,13 +33,6 @@ use tempfile::TempDir;
 
 use crate::watchdog::Watchdog;
 
-/// Says why a test is not run here. In CI, where everything is there that tests need, it fails.
-#[expect(clippy::print_stderr, reason = "a test that is not run says so")]
-fn not_run(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "not run in CI: {why}");
-    eprintln!("not run: {why}");
-}
-
 fn everbyte() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_everbyte"));
     command.stdin(Stdio::null()).env_remove("RUST_LOG");

@@ -10,9 +10,10 @@ use std::time::Duration;
 use everbyte_device::{Fua, Hole};
 use everbyte_nbd::{Address, Client};
 use everbyte_policy::trace::{ReadOptions, RequestOp, TraceReader};
+use everbyte_testkit::is_root;
 use rustix::process::Signal;
 
-use crate::{Outcome, Place, Running, everbyte, not_run};
+use crate::{Outcome, Place, Running, everbyte};
 
 #[test]
 fn commands_go_through_the_server() {
@@ -68,11 +69,7 @@ fn writes_per_frame_are_counted_on_request() {
 }
 
 fn may_become_another_user() -> bool {
-    let may = rustix::process::geteuid().is_root();
-    if !may {
-        not_run("only root can become another user");
-    }
-    may
+    is_root("become another user")
 }
 
 /// Lets every user into the place, and to its pool.
@@ -138,6 +135,34 @@ fn root_commands_the_server_of_another_user() {
     assert_eq!(place.info()["serving"]["pid"], server.child.id());
     place.run("volume create POOL more --size 4M").good();
     place.run("volume delete POOL more").good();
+    server.stop();
+}
+
+#[test]
+fn the_root_directory_of_a_file_system_belongs_to_the_user_who_made_it() {
+    if !may_become_another_user() {
+        return;
+    }
+    let place = Place::with_disk();
+    for path in [place.folder.path(), place.pool.as_path()] {
+        chown(path, Some(OTHER_USER), Some(OTHER_USER)).unwrap();
+    }
+    let by_another = |line: &str| {
+        let mut command = everbyte();
+        command.args(place.arguments(line)).uid(OTHER_USER).gid(OTHER_USER);
+        command
+    };
+    Outcome::of(&mut by_another("volume create POOL alone --kind fs --size 8M")).good();
+    let server = Running::start(&mut by_another("serve POOL --nbd unix:FOLDER/nbd.sock"));
+    Outcome::of(&mut by_another("volume create POOL served --kind fs --size 8M")).good();
+    for name in ["alone", "served"] {
+        let root = place.run(&format!("fs stat --json POOL/{name}:/")).json();
+        assert_eq!(
+            (&root["uid"], &root["gid"]),
+            (&OTHER_USER.into(), &OTHER_USER.into()),
+            "{name}"
+        );
+    }
     server.stop();
 }
 

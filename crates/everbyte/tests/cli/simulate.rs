@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use everbyte_testkit::not_run;
 use serde_json::Value;
 
-use crate::{Outcome, Place, everbyte, not_run};
+use crate::{Outcome, Place, everbyte};
 
 /// Sizes and policies that every test here uses, so that they are fast.
 const SIM_ARGS: &str = "--policy hybrid,clock-migration,lru --size 10%,50%,8M --backing hdd";
