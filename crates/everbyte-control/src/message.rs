@@ -126,12 +126,16 @@ pub enum Request {
     /// `Mounted`.
     Mount(MountServed),
     /// Waits until a mount has ended, or is to be ended because the server ends; answered with
-    /// `MountEnded`.
+    /// `MountEnded`. Whoever was told that it is to be ended, and has taken it from its directory, asks
+    /// again.
     MountWait {
         /// The file system's volume.
         volume: String,
         /// Number of the mount.
         id: u64,
+        /// It was taken from its directory, as was asked: waits until the pool is closed.
+        #[serde(default, skip_serializing_if = "is_unset")]
+        is_taken: bool,
     },
     /// Runs of a swap volume for the program that asks. One end of a pair of sockets of its own comes
     /// with the request; the descriptor of the pool that has the locks of the runs goes back through it.
@@ -289,6 +293,8 @@ pub enum Cause {
     CacheSize,
     /// A cache that is to be deleted has bytes that its backing device does not have.
     CacheDirty,
+    /// How much a cache has that its backing device does not have cannot be read.
+    CacheUnread,
     /// There is no file of the name that was asked for.
     NoSuchFile,
     /// There is a file of the name that was asked for.

@@ -1,14 +1,15 @@
 //! The server's side of the control socket: one thread accepts, one more serves each connection.
 //!
 //! Invariants: at most [`CONNECTIONS_MAX`] connections at once; a line has at most
-//! [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`]; bad input from a client ends its own
+//! [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`], and between two requests a client
+//! may rest as long as it likes; bad input from a client ends its own
 //! connection and harms no other; requests of users who are not trusted are refused.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketAddrUnix,
@@ -30,13 +32,16 @@ use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
 /// Connections at once; more are closed as soon as they come.
 const CONNECTIONS_MAX: usize = 128;
-/// Longest time a client may take for a request, from its first moment to the end of the line.
-const LINE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Longest time a client may take for a line from its first byte on, and for the first byte of all.
+const LINE_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// Longest time a client may take to accept an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time between two signs of life to a client that waits for an answer.
 const PULSE: Duration = Duration::from_secs(2);
 const BACKLOG: i32 = 16;
+/// Longest time to wait for answers when the server ends.
+const LAST_ANSWERS_TIME_MAX: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(5);
 /// Bytes that are taken from a socket at once.
 const CHUNK_BYTES: usize = 16 << 10;
 /// Rest after accepting failed, so that a shortage of descriptors does not burn a processor.
@@ -112,7 +117,46 @@ struct Shared {
     trusted: Trusted,
     handler: Arc<dyn Handler>,
     connections: AtomicUsize,
+    activity: Activity,
+}
+
+/// What all connections are at.
+#[derive(Default)]
+struct Activity {
+    /// No further request is taken.
     stopping: AtomicBool,
+    /// Requests that are being carried out, or answered.
+    requests: AtomicUsize,
+}
+
+impl Activity {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits a moment for the answers to the requests under way.
+    fn wait_for_answers(&self) {
+        let deadline = Instant::now() + LAST_ANSWERS_TIME_MAX;
+        while self.requests.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// A request that is counted until it is answered, whatever its thread does.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn new(requests: &'a AtomicUsize) -> Self {
+        requests.fetch_add(1, Ordering::AcqRel);
+        Self(requests)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl ControlServer {
@@ -132,7 +176,7 @@ impl ControlServer {
             trusted,
             handler,
             connections: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
+            activity: Activity::default(),
         });
         let accepting = Arc::clone(&shared);
         let acceptor = std::thread::Builder::new()
@@ -149,9 +193,10 @@ impl ControlServer {
 }
 
 impl Drop for ControlServer {
-    /// Requests that are being carried out end by themselves.
+    /// Requests that are being carried out end by themselves; the answers of those that end soon are
+    /// waited for.
     fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.activity.stopping.store(true, Ordering::Release);
         if self.identity.is_some() && identity(&self.path) == self.identity {
             // If it cannot be removed the next server replaces it.
             let _best_effort = fs::remove_file(&self.path);
@@ -163,6 +208,7 @@ impl Drop for ControlServer {
         {
             tracing::error!("the control thread panicked");
         }
+        self.shared.activity.wait_for_answers();
     }
 }
 
@@ -184,8 +230,10 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     let short = ShortPath::new(path)?;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file that `bind` makes gets the socket's mode, less the mask. By its path another could be
+    // given a mode instead, which somebody put there.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(short.as_path())?)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))
 }
@@ -193,7 +241,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 fn accept_all(shared: &Arc<Shared>) {
     loop {
         let accepted = shared.listener.accept();
-        if shared.stopping.load(Ordering::Acquire) {
+        if shared.activity.is_stopping() {
             return;
         }
         match accepted {
@@ -223,9 +271,9 @@ fn start(shared: &Arc<Shared>, stream: UnixStream) {
         return;
     }
     let spawned = std::thread::Builder::new().name("control-peer".into()).spawn(move || {
-        let Shared { handler, stopping, trusted, .. } = &*counted.0;
+        let Shared { handler, activity, trusted, .. } = &*counted.0;
         let served = match trusted_peer(trusted, &stream) {
-            Ok(()) => serve(&**handler, stopping, &stream),
+            Ok(()) => serve(&**handler, activity, &stream),
             Err(refused) => {
                 tracing::warn!("a control connection was refused: {refused}");
                 answer(&stream, Err(refused))
@@ -256,14 +304,15 @@ fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<(), Refused> {
 /// # Errors
 /// The socket's; `TimedOut` if the peer took too long.
 pub fn serve_stream(handler: &dyn Handler, stream: &UnixStream) -> io::Result<()> {
-    serve(handler, &AtomicBool::new(false), stream)
+    serve(handler, &Activity::default(), stream)
 }
 
-fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> io::Result<()> {
+fn serve(handler: &dyn Handler, activity: &Activity, stream: &UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
     let mut input = Input { stream, buffer: Vec::new(), descriptor: None };
-    while !stopping.load(Ordering::Acquire) {
-        let line = match input.line() {
+    let mut is_known = false;
+    while !activity.is_stopping() {
+        let line = match input.line(|| is_known && !activity.is_stopping()) {
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -275,6 +324,8 @@ fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> i
             Ok(request) => request,
             Err(refused) => return answer(stream, Err(refused)),
         };
+        is_known = true;
+        let _under_way = UnderWay::new(&activity.requests);
         let len = request.attached_bytes();
         if len > PIECE_BYTES_MAX {
             let what = format!("{len} bytes are more than {PIECE_BYTES_MAX} at once");
@@ -352,6 +403,10 @@ fn answer(mut stream: &UnixStream, result: Result<(Response, Vec<u8>), Refused>)
     stream.write_all(&bytes)
 }
 
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
 /// The input from a client.
 struct Input<'s> {
     stream: &'s UnixStream,
@@ -363,9 +418,9 @@ struct Input<'s> {
 
 impl Input<'_> {
     /// The next line without its end; `None` at the end of the stream. Bytes of an unfinished last line
-    /// are dropped.
-    fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let deadline = Instant::now() + LINE_TIME_MAX;
+    /// are dropped. Before its first byte the client is waited for as long as `may_rest` says.
+    fn line(&mut self, may_rest: impl Fn() -> bool) -> io::Result<Option<Vec<u8>>> {
+        let mut deadline = Instant::now() + LINE_TIME_MAX;
         let mut seen = 0;
         loop {
             if let Some(end) = self.buffer[seen..].iter().position(|&b| b == b'\n') {
@@ -379,8 +434,14 @@ impl Input<'_> {
                 let what = format!("a line has more than {LINE_BYTES_MAX} bytes");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
-            if self.receive(deadline)? == 0 {
-                return Ok(None);
+            match self.receive(deadline) {
+                Ok(0) => return Ok(None),
+                Err(error) if !(is_timeout(&error) && seen == 0 && may_rest()) => {
+                    return Err(error);
+                }
+                // The line begins, or is waited for again.
+                _ if seen == 0 => deadline = Instant::now() + LINE_TIME_MAX,
+                _ => {}
             }
         }
     }

@@ -49,6 +49,24 @@ fn requests_are_answered_refused_and_bounded_to_their_owner() {
 }
 
 #[test]
+fn a_client_may_rest_between_requests_and_not_before_the_first_or_within_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let mut client = ControlClient::connect(&pool).unwrap();
+    grow(&mut client, 1);
+    let connect = || UnixStream::connect(socket_path(&pool)).unwrap();
+    let (mut silent, mut slow) = (connect(), connect());
+    slow.write_all(b"{").unwrap();
+    for stream in [&mut silent, &mut slow] {
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        assert_eq!(std::io::Read::read(stream, &mut [0; 8]).unwrap(), 0, "it is hung up on");
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    grow(&mut client, 2);
+}
+
+#[test]
 fn a_stale_socket_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");

@@ -1,9 +1,11 @@
 //! Listing directories.
 
 use everbyte_media::Medium;
+use everbyte_pool::Corrupt;
 
 use crate::error::FsError;
 use crate::fs::FileSystem;
+use crate::name::Name;
 use crate::number::{FileType, InodeNo};
 
 /// A name in a directory.
@@ -36,12 +38,18 @@ impl<M: Medium> FileSystem<M> {
             dir => dir?,
         };
         let (entries, _) = dir.entries_from(place)?;
-        let entries = entries.into_iter().map(|listed| DirEntry {
-            name: listed.entry.name.to_vec(),
-            inode: listed.entry.inode,
-            kind: listed.entry.kind,
-            next: listed.place + 1,
+        let entries = entries.into_iter().map(|listed| {
+            // Whoever copies a tree joins names to paths.
+            Name::new(&listed.entry.name).map_err(|_| {
+                Corrupt::new(format!("a name in directory {inode}"), at, "no directory can have it")
+            })?;
+            Ok(DirEntry {
+                name: listed.entry.name.to_vec(),
+                inode: listed.entry.inode,
+                kind: listed.entry.kind,
+                next: listed.place + 1,
+            })
         });
-        Ok(entries.collect())
+        entries.collect()
     }
 }

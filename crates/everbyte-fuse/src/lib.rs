@@ -19,4 +19,4 @@ mod replies;
 pub use caches::KernelCaches;
 pub use device::DirMount;
 pub use directory::{KernelCaching, MountError, MountOptions, source_of};
-pub use mount::Mount;
+pub use mount::{Mount, Unmounted};

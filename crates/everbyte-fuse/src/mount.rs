@@ -41,6 +41,15 @@ const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time between two looks at a mount that is to end.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// What became of a mount that was to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmounted {
+    /// The kernel has given up all that it had of it.
+    Ended,
+    /// Programs have files open, and what they have mapped and changed may still come, or not.
+    Used,
+}
+
 impl Mount {
     /// Mounts `fs` on the directory `dir`, and serves it by threads of its own until it is unmounted.
     ///
@@ -116,36 +125,35 @@ impl Mount {
     ///
     /// # Errors
     /// `Unmount`: the system refuses. It stays mounted then.
-    pub fn unmount(self) -> Result<(), MountError> {
+    pub fn unmount(self) -> Result<Unmounted, MountError> {
         let dir = match &self.place {
             Place::Dir(dir) => dir.clone(),
             Place::Elsewhere(source) => {
-                self.end_elsewhere(source);
-                return Ok(());
+                return Ok(self.end_elsewhere(source));
             }
         };
         match self.session.umount_and_join() {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && detach(&dir) => {
                 tracing::warn!(dir = %dir.display(), "unmounted although files are open");
-                Ok(())
+                Ok(Unmounted::Used)
             }
-            ended => ended.map_err(|error| MountError::Unmount { dir, error }),
+            Err(error) => Err(MountError::Unmount { dir, error }),
+            Ok(()) => Ok(Unmounted::Ended),
         }
     }
 
-    fn end_elsewhere(&self, source: &str) {
+    fn end_elsewhere(&self, source: &str) -> Unmounted {
         if self.ends_within(ELSEWHERE_TIME_MAX) {
-            return;
+            return Unmounted::Ended;
         }
         // Whoever has mounted is gone or slow. The directory may be in this namespace.
         let dirs = mounted_on(source).unwrap_or_default();
         let is_taken = dirs.iter().filter(|dir| detach(dir)).count() > 0;
-        if !is_taken || !self.ends_within(ELSEWHERE_TIME_MAX) {
-            tracing::warn!(
-                source,
-                "a mount is left behind: it is dead once this process has ended"
-            );
+        if is_taken && self.ends_within(ELSEWHERE_TIME_MAX) {
+            return Unmounted::Ended;
         }
+        tracing::warn!(source, "a mount is left behind: it is dead once this process has ended");
+        Unmounted::Used
     }
 
     fn ends_within(&self, time: Duration) -> bool {

@@ -5,10 +5,10 @@
 //! one holds the lock of its folder meanwhile: else the second of two servers could take the first
 //! one's new socket for the stale one that both saw, and remove it.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -178,11 +178,19 @@ fn bind_unix(path: &Path, file: SocketFile) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Gives the socket at `path` its owner and mode, and nothing that somebody may have put in its place.
 fn give(path: &Path, file: SocketFile) -> io::Result<()> {
-    if file.owner.is_some() || file.group.is_some() {
-        std::os::unix::fs::lchown(path, file.owner, file.group)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !found.metadata()?.file_type().is_socket() {
+        let what = format!("{} is no socket any more", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     }
-    std::fs::set_permissions(path, Permissions::from_mode(file.mode))
+    let found = format!("/proc/self/fd/{}", found.as_raw_fd());
+    if file.owner.is_some() || file.group.is_some() {
+        std::os::unix::fs::chown(&found, file.owner, file.group)?;
+    }
+    std::fs::set_permissions(&found, Permissions::from_mode(file.mode))
 }
 
 /// Time to wait for others who start or stop listening in the same folder. Far longer than that

@@ -1,44 +1,55 @@
-//! Waking the thread that makes checkpoints in the background.
+//! Waking the threads that make checkpoints in the background.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Wakes the background thread.
+/// Wakes a background thread.
 #[derive(Default)]
 pub(crate) struct Kick {
-    state: Mutex<KickState>,
+    is_kicked: Mutex<bool>,
     changed: Condvar,
 }
 
+/// Tells one background thread, and no other, that it is time to stop.
 #[derive(Default)]
-struct KickState {
-    kicked: bool,
-    stopping: bool,
+pub(crate) struct StopFlag(AtomicBool);
+
+impl StopFlag {
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl Kick {
     /// Asks for a look at the logs.
     pub(crate) fn notify(&self) {
-        self.state.lock().kicked = true;
+        *self.is_kicked.lock() = true;
         self.changed.notify_one();
     }
 
-    pub(crate) fn stop(&self) {
-        self.state.lock().stopping = true;
+    /// Stops the thread that waits with `stop`.
+    pub(crate) fn stop(&self, stop: &StopFlag) {
+        // Under the lock, so that nobody goes to sleep between its look and the notice.
+        let _kicked = self.is_kicked.lock();
+        stop.0.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
     /// Waits for a kick or the deadline; false when it is time to stop.
-    pub(crate) fn wait_until(&self, deadline: Instant) -> bool {
-        let mut state = self.state.lock();
-        while !state.kicked && !state.stopping {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
+    pub(crate) fn wait_until(&self, deadline: Instant, stop: &StopFlag) -> bool {
+        let mut is_kicked = self.is_kicked.lock();
+        while !*is_kicked && !stop.is_set() {
+            if self.changed.wait_until(&mut is_kicked, deadline).timed_out() {
                 break;
             }
         }
-        state.kicked = false;
-        !state.stopping
+        if stop.is_set() {
+            return false;
+        }
+        *is_kicked = false;
+        true
     }
 }
 
@@ -58,28 +69,30 @@ mod tests {
         let kick = Kick::default();
         kick.notify();
         kick.notify();
-        assert!(kick.wait_until(far()), "at once");
+        let stop = StopFlag::default();
+        assert!(kick.wait_until(far(), &stop), "at once");
         let deadline = Instant::now() + Duration::from_millis(1);
-        assert!(kick.wait_until(deadline), "the deadline is no reason to stop");
+        assert!(kick.wait_until(deadline, &stop), "the deadline is no reason to stop");
         assert!(Instant::now() >= deadline, "one kick, one end of a wait");
     }
 
     #[test]
     fn a_kick_or_a_stop_ends_a_wait_and_a_stop_ends_all_later_ones() {
-        let kick = Kick::default();
+        let (kick, stop) = (Kick::default(), StopFlag::default());
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let kicked = kick.wait_until(far());
-                (kicked, kick.wait_until(far()))
+                let kicked = kick.wait_until(far(), &stop);
+                (kicked, kick.wait_until(far(), &stop))
             });
             kick.notify();
-            while kick.state.lock().kicked {
+            while *kick.is_kicked.lock() {
                 thread::yield_now();
             }
-            kick.stop();
+            kick.stop(&stop);
             assert_eq!(waiting.join().unwrap(), (true, false));
         });
         kick.notify();
-        assert!(!kick.wait_until(far()), "a kick does not start it again");
+        assert!(!kick.wait_until(far(), &stop), "a kick does not start it again");
+        assert!(kick.wait_until(far(), &StopFlag::default()), "another thread goes on");
     }
 }

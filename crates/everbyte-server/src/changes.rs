@@ -133,14 +133,11 @@ impl OpenPool {
         let volume = self.volumes.get(name)?;
         if force {
             // Those that cannot be sent away lose the volume all the same.
-            let alone = volume.quiesce.shut("deleted", true);
-            let alone = alone.map_err(|occupied| volume.refuse(occupied, None))?;
+            let alone = volume.shut("deleted", true, None)?;
             self.send_away(&volume, &alone);
             return self.delete_alone(&volume, alone);
         }
-        let alone = volume.quiesce.shut("deleted", false);
-        let under_clients = Some(Cause::DeletedUnderClients);
-        let alone = alone.map_err(|occupied| volume.refuse(occupied, under_clients))?;
+        let alone = volume.shut("deleted", false, Some(Cause::DeletedUnderClients))?;
         volume.handle.check_deletable()?;
         self.delete_alone(&volume, alone)
     }
@@ -170,8 +167,7 @@ impl OpenPool {
 
     /// Shuts clients out of a volume to do `what`; with `force`, disconnects those that it has.
     fn shut(&self, volume: &OpenVolume, what: &'static str, force: bool) -> Result<Alone, Refused> {
-        let alone = volume.quiesce.shut(what, force);
-        let alone = alone.map_err(|occupied| volume.refuse(occupied, Some(Cause::HasClients)))?;
+        let alone = volume.shut(what, force, Some(Cause::HasClients))?;
         match if force { self.send_away(volume, &alone) } else { 0 } {
             0 => Ok(alone),
             left => Err(Refused::new(format!(

@@ -2,12 +2,12 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_fs::{AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind};
-use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions};
+use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions, Unmounted};
 use everbyte_media::Mapped;
 use everbyte_pool::ScrubReport;
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub(crate) struct FsHandle {
     mount: Mutex<Option<Mounted>>,
     /// Mounts so far.
     mounts: AtomicU64,
+    /// Programs had files open when the last mount was ended.
+    is_used: Arc<AtomicBool>,
 }
 
 /// A mount of a file system.
@@ -98,6 +100,7 @@ impl FsHandle {
                 fs: Arc::new(fs),
                 mount: Mutex::default(),
                 mounts: AtomicU64::new(0),
+                is_used: Arc::default(),
             }),
         }
     }
@@ -172,6 +175,10 @@ impl Handle for FsHandle {
         mounted.as_ref().is_some_and(|mounted| mounted.id == id && !mounted.mount.is_ended())
     }
 
+    fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+
     fn is_mounted(&self) -> bool {
         self.mounted_on().is_some()
     }
@@ -213,18 +220,22 @@ impl Handle for FsHandle {
 
     fn close(&self) -> Option<Box<dyn Closing>> {
         let mounted = self.mount.lock().take()?;
-        Some(Box::new(Unmounting(Some(mounted.mount))))
+        let is_used = Arc::clone(&self.is_used);
+        Some(Box::new(Unmounting { mount: Some(mounted.mount), is_used }))
     }
 }
 
 /// A mount that is being ended, until it has. Everything that was answered is in the pool already.
-struct Unmounting(Option<Mount>);
+struct Unmounting {
+    mount: Option<Mount>,
+    is_used: Arc<AtomicBool>,
+}
 
 impl Closing for Unmounting {
     fn flush(&mut self) -> Result<(), String> {
-        match self.0.take_if(|mount| !mount.is_ended()) {
-            Some(mount) => mount.unmount().map_err(|error| error.to_string()),
-            None => Ok(()),
-        }
+        let Some(mount) = self.mount.take_if(|mount| !mount.is_ended()) else { return Ok(()) };
+        let unmounted = mount.unmount().map_err(|error| error.to_string())?;
+        self.is_used.store(unmounted == Unmounted::Used, Ordering::Release);
+        Ok(())
     }
 }

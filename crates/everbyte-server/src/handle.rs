@@ -125,6 +125,11 @@ pub(crate) trait Handle: Send + Sync {
         false
     }
 
+    /// Returns true if programs had files of its mount open when that was ended.
+    fn is_used(&self) -> bool {
+        false
+    }
+
     /// Returns true as long as it is mounted.
     fn is_mounted(&self) -> bool {
         false

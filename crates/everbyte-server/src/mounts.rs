@@ -52,25 +52,36 @@ impl OpenPool {
     }
 
     /// Waits until mount `id` of `volume` has ended or is to end. What was done through one that has
-    /// ended is durable then.
+    /// ended is durable then; of one that is to end [`OpenPool::wait_for_close`] says it.
     pub(crate) fn wait_for_mount(&self, volume: &str, id: u64) -> Result<Response, Refused> {
-        let Some(volume) = self.volumes.opened(volume) else {
-            return Ok(Response::MountEnded { is_to_end: false });
-        };
-        while volume.handle.has_mount(id) {
-            if self.is_closing.load(Ordering::Acquire) {
-                return Ok(Response::MountEnded { is_to_end: true });
-            }
+        let volume = self.volumes.opened(volume).ok_or_else(|| {
+            let what = "so nothing says that what was done through its mount is durable";
+            Refused::new(format!("volume {volume} is not open any more, {what}"))
+        })?;
+        while volume.handle.has_mount(id) && !self.is_closing.load(Ordering::Acquire) {
             std::thread::sleep(LOOK);
         }
         if self.is_closing.load(Ordering::Acquire) {
-            // Whoever closes the pool makes everything durable, and has taken the mount to end it.
+            self.ending.expect_question();
             return Ok(Response::MountEnded { is_to_end: true });
         }
         if !volume.volume.is_gone() && !self.unchanging() {
             volume.volume.flush().map_err(refused)?;
         }
         tracing::info!(volume = volume.name(), "unmounted");
+        Ok(Response::MountEnded { is_to_end: false })
+    }
+
+    /// Waits until the pool is closed, after the mount of `volume` was taken from its directory.
+    pub(crate) fn wait_for_close(&self, volume: &str) -> Result<Response, Refused> {
+        self.ending.wait().map_err(Refused::new)?;
+        let is_used = self.volumes.opened(volume).is_some_and(|volume| volume.handle.is_used());
+        if is_used {
+            return Err(Refused::new(format!(
+                "programs have files of volume {volume} open: what they have mapped and changed may be \
+                 lost"
+            )));
+        }
         Ok(Response::MountEnded { is_to_end: false })
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use everbyte_control::{Attached, Cause, Handler, Refused, Request, Response};
+use everbyte_control::{Attached, Cause, ControlServer, Handler, Refused, Request, Response};
 use everbyte_device::record::Recorder;
 use everbyte_media::{Description, Mapped};
 use everbyte_nbd::{Durability, Server};
@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::context::Context;
 use crate::handle::Resize;
+use crate::shutdown::Ending;
 use crate::volumes::Volumes;
 
 /// Options with which a pool is opened.
@@ -47,6 +48,8 @@ pub struct OpenPool {
     /// Held while a cache gets a backing device, so that no two get the same one.
     pub(crate) backings: Mutex<()>,
     pub(crate) is_closing: AtomicBool,
+    pub(crate) ending: Ending,
+    pub(crate) control: Mutex<Option<ControlServer>>,
     /// Who serves it on which addresses, if anybody does: perhaps on none but the control socket.
     servers: RwLock<Option<Vec<Weak<Server>>>>,
     pub(crate) recorder: Mutex<Option<Recorder>>,
@@ -67,6 +70,8 @@ impl OpenPool {
             volumes: Volumes::new(context),
             backings: Mutex::default(),
             is_closing: AtomicBool::new(false),
+            ending: Ending::default(),
+            control: Mutex::default(),
             servers: RwLock::default(),
             recorder: Mutex::default(),
         }
@@ -104,6 +109,16 @@ impl OpenPool {
     /// The system has no thread for it.
     pub fn start_timer(&self, interval: std::time::Duration) -> std::io::Result<CheckpointTimer> {
         self.pool().start_timer(interval)
+    }
+
+    /// Serves commands on the control socket beside the pool until [`OpenPool::close`] has ended.
+    ///
+    /// # Errors
+    /// As [`ControlServer::start`].
+    pub fn start_control(self: &Arc<Self>) -> std::io::Result<()> {
+        let handler: Arc<dyn Handler> = Arc::<Self>::clone(self);
+        *self.control.lock() = Some(ControlServer::start(&self.path, handler)?);
+        Ok(())
     }
 
     /// Sets the NBD servers of the pool, from then on a served one.
@@ -185,7 +200,8 @@ impl Handler for OpenPool {
                 self.resize(&name, &Resize::Memory(change), force)
             }
             Request::CacheAttach { name, backing, force } => self.attach(&name, &backing, force),
-            Request::MountWait { volume, id } => self.wait_for_mount(&volume, id),
+            Request::MountWait { volume, id, is_taken: false } => self.wait_for_mount(&volume, id),
+            Request::MountWait { volume, is_taken: true, .. } => self.wait_for_close(&volume),
             Request::ClientList => self.clients(),
             Request::ClientDisconnect { id } => self.disconnect(id),
             Request::Stats => Ok(Response::Stats(self.stats())),

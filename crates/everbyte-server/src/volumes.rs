@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::handle::{Handle, Opened, Unavailable};
 use crate::kinds::Kind;
 use crate::leased::Leased;
-use crate::quiesce::{Lease, Occupied, QuiesceLock};
+use crate::quiesce::{Alone, Lease, Occupied, QuiesceLock};
 use crate::refusal::refused;
 
 /// A volume that is open.
@@ -46,6 +46,26 @@ impl OpenVolume {
     pub(crate) fn lease(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
         let lease: Lease = self.quiesce.begin_op().map_err(|occupied| self.occupied(occupied))?;
         Ok(Arc::new(Leased::new(self.handle.open()?, lease)))
+    }
+
+    /// Shuts clients out to do `what`, with the cause `about_clients` if they are in its way.
+    ///
+    /// # Errors
+    /// There are clients and it is not to be done `beside_clients`; the volume is being changed, or was
+    /// deleted meanwhile, and another may have its name.
+    pub(crate) fn shut(
+        &self,
+        what: &'static str,
+        beside_clients: bool,
+        about_clients: Option<Cause>,
+    ) -> Result<Alone, Refused> {
+        let alone = self.quiesce.shut(what, beside_clients);
+        let alone = alone.map_err(|occupied| self.refuse(occupied, about_clients))?;
+        if self.volume.is_gone() {
+            let reason = format!("volume {} was deleted meanwhile", self.name());
+            return Err(Refused::new(reason).because(Cause::NoSuchVolume));
+        }
+        Ok(alone)
     }
 
     fn occupied(&self, occupied: Occupied) -> Unavailable {

@@ -102,6 +102,9 @@ fn of_cause(cause: Cause) -> Option<&'static str> {
         Cause::CacheDirty => {
             "'everbyte volume detach' writes them there and then deletes it, --force throws them away"
         }
+        Cause::CacheUnread => {
+            "'everbyte pool check' says what is damaged; --force deletes it with whatever it has"
+        }
         Cause::NoSuchFile => "'everbyte fs ls' shows the files there are",
         Cause::FilesFull => {
             "remove files, or make room: 'everbyte volume list' and 'everbyte pool info' show how much \

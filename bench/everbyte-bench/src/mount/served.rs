@@ -86,7 +86,7 @@ pub(crate) fn serve(args: &ServeMountArgs) -> Result<()> {
     io::stdin().read_to_end(&mut Vec::new())?;
     match mounted {
         Mounted::Fuser(session) => Ok(session.umount_and_join()?),
-        Mounted::Ours(mount) => Ok(mount.unmount()?),
+        Mounted::Ours(mount) => mount.unmount().map(|_| ()).map_err(Into::into),
     }
 }
 

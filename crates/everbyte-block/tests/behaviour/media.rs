@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
-use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset, create_file};
+use everbyte_media::{BlockNo, Mapped, MediaOptions, Medium, PoolOffset, create_file};
 use everbyte_plant::plant;
 use everbyte_pool::format::{COMPLETED_A_AT, COMPLETED_B_AT, Entry};
 use everbyte_pool::plant::Bug;
@@ -115,6 +115,36 @@ fn only_bad_are_lost<M: Medium>(volume: &BlockVolume<M>, bad: &[u64]) {
 fn place_of<M: Medium>(medium: &M, block: u64) -> PoolOffset {
     let entry = |at| Entry::decode(medium.load_word(PoolOffset(at))).unwrap().unwrap().block;
     entry(entry(HEADER + 192).offset().0 + block * 8).offset()
+}
+
+/// A part of a group is no write, whatever becomes of the roll-back.
+#[test]
+fn a_group_that_cannot_be_rolled_back_never_becomes_durable() {
+    let medium = two_volumes(&options(MapKind::Radix, Delta::Off, 50));
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    volume.flush().unwrap();
+    let group = volume.begin_group().unwrap();
+    group.write(100, &[9; 50]).unwrap();
+    // The last lines of both halves of the first lane, which have no records.
+    let (start, half) = {
+        let volume = volume.volume();
+        (BlockNo(volume.descriptor().log_start).offset(), volume.log_half_bytes())
+    };
+    for end in [half, 2 * half] {
+        medium.inject_poison(start.plus(end - 64), 64);
+    }
+    group.roll_back().unwrap_err();
+    for _ in 0..2 {
+        volume.flush().unwrap_err();
+        volume.write(5, &[1], Fua::No).unwrap_err();
+    }
+    pool.close().unwrap_err();
+    drop((volume, pool));
+    let again = Arc::new(SimMedium::from_image(medium.image()));
+    let pool = open(&again).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    assert_eq!(read(&volume, 0).unwrap(), content(0));
 }
 
 #[test]

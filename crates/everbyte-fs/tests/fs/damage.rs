@@ -8,7 +8,8 @@ use everbyte_fs::testkit::damage::reseal;
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 
 use everbyte_fs::{
-    BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind,
+    BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind, Name,
+    NewInode,
 };
 
 use crate::operations::{Op, Subject};
@@ -136,6 +137,36 @@ fn a_bucket_for_hashes_that_cannot_be_is_an_error_and_no_endless_listing() {
         let error = real.try_tree().expect_err("such a bucket was believed");
         assert!(error.to_string().contains("bucket"), "{error}");
     }
+}
+
+#[test]
+fn a_name_that_leads_out_of_its_directory_is_an_error() {
+    let medium = Arc::new(SimMedium::new(8 << 20));
+    let real = Real::make(&medium, &FsOptions { log_bytes: Some(64 << 10), ..options() });
+    let new = NewInode {
+        kind: FileType::Fifo,
+        permissions: 0o600,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        device: 0,
+        target: &[],
+    };
+    real.fs.create_inode(real.fs.root(), Name::new(b"..x..y").unwrap(), &new).unwrap();
+    let bounds = real.fs.pool().data_bounds();
+    real.fs.pool().close().unwrap();
+    drop(real);
+    let mut bytes = [0; 4096];
+    for block in bounds.map(BlockNo) {
+        medium.read(block.offset(), &mut bytes);
+        if let Some(at) = bytes.windows(6).position(|name| name == b"..x..y") {
+            medium.store(block.offset().plus(at as u64), b"../../");
+            reseal(&*medium, block);
+        }
+    }
+    let real = Real::open(&medium).unwrap();
+    let error = real.fs.list(real.fs.root(), 0).unwrap_err();
+    assert!(error.to_string().contains("no directory can have it"), "{error}");
 }
 
 /// The blocks of `medium` that directories have above their buckets, for the one that the word at

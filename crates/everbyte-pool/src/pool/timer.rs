@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::Pool;
 use everbyte_media::Medium;
+
+use super::Pool;
+use crate::kick::StopFlag;
 
 /// The running background thread; stops when dropped.
 pub struct CheckpointTimer {
@@ -36,16 +38,19 @@ impl<M: Medium> Pool<M> {
     pub fn start_timer(self: &Arc<Self>, interval: Duration) -> std::io::Result<CheckpointTimer> {
         let pool = Arc::clone(self);
         let shared = Arc::clone(&self.shared);
+        let stop = Arc::<StopFlag>::default();
+        let seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("checkpoint".into())
-            .spawn(move || run(&pool, interval))?;
-        Ok(CheckpointTimer { stop: Box::new(move || shared.kick.stop()), thread: Some(thread) })
+            .spawn(move || run(&pool, interval, &seen))?;
+        let stop = Box::new(move || shared.kick.stop(&stop));
+        Ok(CheckpointTimer { stop, thread: Some(thread) })
     }
 }
 
-fn run<M: Medium>(pool: &Pool<M>, interval: Duration) {
+fn run<M: Medium>(pool: &Pool<M>, interval: Duration, stop: &StopFlag) {
     let mut due = Instant::now() + interval;
-    while pool.shared.kick.wait_until(due) {
+    while pool.shared.kick.wait_until(due, stop) {
         let timer_ran_out = Instant::now() >= due;
         if timer_ran_out {
             due = Instant::now() + interval;

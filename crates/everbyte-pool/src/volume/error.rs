@@ -27,9 +27,10 @@ pub enum WriteError {
     /// A checkpoint was begun and failed or was abandoned: no epoch can be completed any more.
     #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
     CheckpointAbandoned,
-    /// A thread panicked inside an epoch, which may hold part of a write: it is never completed.
+    /// A thread panicked inside an epoch, or could not roll a group back. The epoch may hold part of a
+    /// write: it is never completed.
     #[error(
-        "a thread panicked while it wrote to the volume; what was not durable then is undone when the pool is opened again"
+        "a thread panicked while it wrote to the volume, or a group could not be rolled back; what was not durable then is undone when the pool is opened again"
     )]
     Unfinished,
 }

@@ -76,19 +76,26 @@ impl<M: Medium> Group<'_, M> {
     /// Undoes the group's writes. The caller keeps readers out of the volume meanwhile.
     ///
     /// # Errors
-    /// If the log cannot be read back; the volume must then be closed, its recovery will undo
-    /// the group.
+    /// If the log cannot be read back. The epoch is never completed then and the volume takes no more
+    /// writes: the next opening undoes the group.
     pub fn roll_back(self) -> Result<(), GroupError> {
         let volume = self.volume;
         // What readers saw of the group is no more.
         volume.end_all_pins();
-        let undo = Undo::read(volume.medium(), &volume.undo_scope(), volume.current_epoch())?;
-        undo.apply(volume.medium()).fence(volume.medium())?;
+        // A part of the group must not become durable with the next checkpoint.
+        self.undo().inspect_err(|_| volume.leave_unfinished())?;
         for lane in &volume.lanes {
             let mut lane = lane.lock();
             let allocated: Vec<BlockNo> = lane.group_blocks.take().unwrap_or_default();
             lane.deferred = DeferredFree { blocks: allocated, ..DeferredFree::default() };
         }
+        Ok(())
+    }
+
+    fn undo(&self) -> Result<(), GroupError> {
+        let (volume, medium) = (self.volume, self.volume.medium());
+        let undo = Undo::read(medium, &volume.undo_scope(), volume.current_epoch())?;
+        undo.apply(medium).fence(medium)?;
         Ok(())
     }
 }

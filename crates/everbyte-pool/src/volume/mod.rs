@@ -445,14 +445,17 @@ impl<M: Medium> Volume<M> {
         self.lanes[first].lock()
     }
 
-    /// Notes that the calling thread panicked inside the epoch, on a lane that it still holds. What
-    /// it had begun may be half done, and its last records torn, so nobody writes from now on and
-    /// the epoch is never completed: the next opening undoes it.
+    /// Notes that the calling thread panicked inside the epoch, on a lane that it still holds, or
+    /// could not roll a group back. What it had begun may be half done, and its last records torn, so
+    /// nobody writes from now on and the epoch is never completed: the next opening undoes it.
     fn leave_unfinished(&self) {
         self.unfinished.store(true, Ordering::Release);
         let reason = WriteError::Unfinished.to_string();
         if self.damage.set(reason).is_ok() {
-            tracing::error!(volume = self.name(), "a thread panicked while it wrote to the volume");
+            tracing::error!(
+                volume = self.name(),
+                "what was written is half done and never completed"
+            );
         }
     }
 

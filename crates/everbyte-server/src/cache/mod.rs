@@ -212,7 +212,13 @@ impl Handle for CacheHandle {
                 show_size(status.dirty_bytes)
             ))
             .because(Cause::CacheDirty)),
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => Err(Refused::new(format!(
+                "volume {} is a cache, and how much it has that its backing device does not have \
+                 cannot be read",
+                self.0.name()
+            ))
+            .because(Cause::CacheUnread)),
         }
     }
 
@@ -416,21 +422,23 @@ impl Shared {
         }
     }
 
+    fn is_being_opened(&self) -> Refused {
+        Refused::new(format!(
+            "cache {} is being opened, for which it waits for its backing device: try again",
+            self.name()
+        ))
+    }
+
     /// Makes the dirty pages of DRAM durable, and closes the cache for a change. If that fails, the
-    /// cache stays open.
+    /// cache stays open. It may be opened at the same time by a server that begins, which needs no
+    /// right to change it.
     fn take_apart(self: &Arc<Self>) -> Result<Apart, Refused> {
         let open = match &*self.state.lock() {
             State::Open(open) => Some(Arc::clone(&open.cache)),
             State::Closed(_) => None,
-            State::Opening | State::Changing => {
-                return Err(Refused::new(format!(
-                    "cache {} is being opened, for which it waits for its backing device: try \
-                     again",
-                    self.name()
-                )));
-            }
+            State::Opening | State::Changing => return Err(self.is_being_opened()),
         };
-        if let Some(cache) = open {
+        if let Some(cache) = &open {
             cache.sync().map_err(|error| {
                 Refused::new(format!(
                     "what cache {} holds in DRAM could not be made durable, so it stays as it is: \
@@ -439,8 +447,17 @@ impl Shared {
                 ))
             })?;
         }
-        // No thread opens it meanwhile: the caller has the right to change it alone.
-        let left = std::mem::replace(&mut *self.state.lock(), State::Changing);
+        let mut state = self.state.lock();
+        let is_as_it_was = match (&*state, &open) {
+            (State::Open(found), Some(cache)) => Arc::ptr_eq(&found.cache, cache),
+            (State::Closed(_), None) => true,
+            _ => false,
+        };
+        if !is_as_it_was {
+            return Err(self.is_being_opened());
+        }
+        let left = std::mem::replace(&mut *state, State::Changing);
+        drop(state);
         let apart = Apart(Arc::clone(self));
         drop(left);
         Ok(apart)

@@ -66,7 +66,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut copy = Copy { files, preserve: args.preserve, left_out: 0 };
     let destination = destination(args, &source)?;
-    copy.copy(&source.path, &file, &destination, LEVELS_MAX)?;
+    if file.kind == FileKind::Regular {
+        copy.copy_to_named(&source.path, &file, &destination)?;
+    } else {
+        copy.copy(&source.path, &file, &destination, LEVELS_MAX)?;
+    }
     Ok(if copy.left_out == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -91,7 +95,8 @@ struct Copy {
 }
 
 impl Copy {
-    /// Copies `file`, which is at `path`, to `to`.
+    /// Copies `file`, which is at `path`, to `to`, whatever is there: nothing that lies there leads
+    /// elsewhere.
     fn copy(
         &mut self,
         path: &PathBytes,
@@ -151,20 +156,29 @@ impl Copy {
         self.preserve(file, to)
     }
 
+    /// Copies a file to where the user said: into a device, or what a link there leads to.
+    fn copy_to_named(
+        &mut self,
+        path: &PathBytes,
+        file: &FileStatus,
+        to: &Path,
+    ) -> anyhow::Result<()> {
+        if fs::metadata(to).is_ok_and(|found| !found.is_file()) {
+            let bar = output::copying(file.size_bytes);
+            let out = File::options().write(true).open(to);
+            let mut out = out.with_context(|| format!("cannot write {}", to.display()))?;
+            self.write_bytes(path, file, &mut |bytes| Ok(out.write_all(bytes)?), &bar)?;
+            bar.finish_and_clear();
+            return Ok(());
+        }
+        // A link to a file stays one.
+        self.copy_bytes(path, file, &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned()))
+    }
+
+    /// Puts a copy in the place of whatever is at `to`.
     fn copy_bytes(&mut self, path: &PathBytes, file: &FileStatus, to: &Path) -> anyhow::Result<()> {
         let bar = output::copying(file.size_bytes);
         let failed = || format!("cannot write {}", to.display());
-        match fs::metadata(to) {
-            Ok(found) if !found.is_file() => {
-                let mut out = File::options().write(true).open(to).with_context(failed)?;
-                self.write_bytes(path, file, &mut |bytes| Ok(out.write_all(bytes)?), &bar)?;
-                bar.finish_and_clear();
-                return Ok(());
-            }
-            _ => {}
-        }
-        // A link to a file stays one.
-        let to = &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
         let dir = to.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut out = NamedTempFile::new_in(dir).with_context(failed)?;
         let mut end = 0;

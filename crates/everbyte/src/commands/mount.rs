@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use everbyte_control::{ControlClient, ControlServer, Handler};
+use everbyte_control::ControlClient;
 use everbyte_fs::AccessTimes;
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
@@ -18,7 +18,7 @@ use everbyte_server::{
 };
 
 use super::mount_served::ServedMount;
-use super::server::{Stop, report_recovery, split_target};
+use super::server::{Stop, report_recovery, split_target, start_control};
 use super::{mount_background, mount_served};
 use crate::size::parse_duration;
 
@@ -168,11 +168,8 @@ impl Args {
 fn serve(args: &Args, name: &str, pool: &Arc<OpenPool>, stop: &Stop) -> anyhow::Result<()> {
     let timer = pool.start_timer(args.checkpoint_interval);
     let _timer = timer.context("cannot start the checkpoint thread")?;
-    let handler: Arc<dyn Handler> = Arc::<OpenPool>::clone(pool);
     pool.set_servers(&[]);
-    let path = pool.path();
-    let _control = ControlServer::start(path, handler)
-        .with_context(|| format!("cannot make the control socket of {}", path.display()))?;
+    start_control(pool)?;
     let request = MountRequest {
         dir: args.dir.clone(),
         allow_other: args.allow_other,

@@ -1,10 +1,12 @@
 //! Mounting a file system of a pool that a server has: this command mounts, the server serves.
 //!
-//! Invariant: the directory is not left with a mount that nobody serves, unless this process is killed.
+//! Invariants: the directory is not left with a mount that nobody serves, unless this process is killed;
+//! the command ends well only if the server has said that what was done through the mount is durable.
 
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -38,6 +40,7 @@ pub(super) fn run(
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
     let (mount, descriptor) = DirMount::new(wanted.dir, &wanted.options)?;
+    let mount = Arc::new(mount);
     let volume = wanted.volume.clone();
     let request = Request::Mount(MountServed {
         volume: volume.clone(),
@@ -61,7 +64,27 @@ pub(super) fn run(
         take_away(&mount);
         return Err(error);
     }
-    wait(&mount, stop, move || client.call(Request::MountWait { volume, id }))
+    let to_end = Arc::clone(&mount);
+    wait(&mount, stop, move || wait_for_end(&mut client, &volume, id, &to_end))
+}
+
+/// Waits until the server says that mount `id` has ended. Takes it away if the server asks for that,
+/// which ends itself, and waits for how that goes.
+fn wait_for_end(
+    client: &mut ControlClient,
+    volume: &str,
+    id: u64,
+    mount: &DirMount,
+) -> Result<Response, ControlError> {
+    let mut ask =
+        |is_taken| client.call(Request::MountWait { volume: volume.to_owned(), id, is_taken });
+    match ask(false)? {
+        Response::MountEnded { is_to_end: true } => {
+            take_away(mount);
+            ask(true)
+        }
+        ended => Ok(ended),
+    }
 }
 
 /// Waits for the end that `ended` waits for, or for a signal, after which it takes the mount away.
@@ -87,12 +110,7 @@ fn wait(
         ));
     }
     match waiting.join() {
-        Ok(Ok(Response::MountEnded { is_to_end })) => {
-            if is_to_end {
-                take_away(mount);
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        Ok(Ok(Response::MountEnded { is_to_end: false })) => Ok(ExitCode::SUCCESS),
         Ok(Ok(other)) => Err(unexpected(&other)),
         Ok(Err(error)) => {
             take_away(mount);

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use everbyte_block::kinds;
 use everbyte_control::{CheckStatus, Request, Response, ScrubProblem};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::{FileError, Repaired, repair};
-use everbyte_server::{Need, OpenPool, Options, Session, SessionError, ask, wait_for};
+use everbyte_server::{Need, OpenPool, Options, Session, SessionError, ask, kinds, wait_for};
 use serde::Serialize;
 
 use super::pool_scrub::{describe, part};

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use everbyte_control::{ControlServer, Handler};
 use everbyte_server::OpenPool;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use super::server::start_control;
 
 /// Time between checkpoints of other volumes that commands use meanwhile.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
@@ -20,11 +21,8 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) fn serve(pool: &Arc<OpenPool>, command: &mut Command) -> anyhow::Result<u8> {
     let timer = pool.start_timer(CHECKPOINT_INTERVAL);
     let _timer = timer.context("cannot start the checkpoint thread")?;
-    let handler: Arc<dyn Handler> = Arc::<OpenPool>::clone(pool);
     pool.set_servers(&[]);
-    let path = pool.path();
-    let _control = ControlServer::start(path, handler)
-        .with_context(|| format!("cannot make the control socket of {}", path.display()))?;
+    start_control(pool)?;
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).context("cannot catch signals")?;
     let mut child = command.spawn()?;

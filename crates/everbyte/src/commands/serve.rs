@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_backing as backing;
-use everbyte_control::{ControlServer, Handler};
 use everbyte_device::record::Recorder;
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Durability, Server, Settings, SocketFile};
@@ -20,7 +19,7 @@ use everbyte_pool::{CheckpointTimer, OpenOptions};
 use everbyte_server::recording::{self, RecordError};
 use everbyte_server::{OpenPool, Options, SessionError, kinds, listen, wait_for};
 
-use super::server::{Stop, report_recovery, split_target};
+use super::server::{Stop, report_recovery, split_target, start_control};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
 use crate::output;
 use crate::size::parse_duration;
@@ -219,12 +218,11 @@ impl Args {
 /// Everything that runs while a pool is served, in the order in which it stops.
 struct Serving {
     servers: Vec<Arc<Server>>,
-    _control: ControlServer,
     _timer: Option<CheckpointTimer>,
 }
 
 impl Serving {
-    fn start(args: &Args, path: &Path, pool: &Arc<OpenPool>) -> anyhow::Result<Self> {
+    fn start(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Self> {
         if let Some(record) = &args.record {
             pool.set_recorder(start_recording(pool, record, args.force)?);
         }
@@ -236,10 +234,8 @@ impl Serving {
         };
         let servers = listen_all(args, pool)?;
         pool.set_servers(&servers);
-        let handler: Arc<dyn Handler> = Arc::<OpenPool>::clone(pool);
-        let control = ControlServer::start(path, handler)
-            .with_context(|| format!("cannot make the control socket of {}", path.display()))?;
-        Ok(Self { servers, _control: control, _timer: timer })
+        start_control(pool)?;
+        Ok(Self { servers, _timer: timer })
     }
 }
 
@@ -270,7 +266,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let pool = Arc::new(args.open(&path, only).map_err(SessionError::from)?);
     report_recovery(&pool, started.elapsed());
-    let served = serve(args, &path, &pool, &mut stop);
+    let served = serve(args, &pool, &mut stop);
     if let Some(requests) = pool.end_recording() {
         tracing::info!(requests, "the record is complete");
     }
@@ -283,8 +279,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Serves until a signal comes.
-fn serve(args: &Args, path: &Path, pool: &Arc<OpenPool>, stop: &mut Stop) -> anyhow::Result<()> {
-    let serving = Serving::start(args, path, pool)?;
+fn serve(args: &Args, pool: &Arc<OpenPool>, stop: &mut Stop) -> anyhow::Result<()> {
+    let serving = Serving::start(args, pool)?;
     let ready = pool.open_exported(Instant::now() + READY_TIME_MAX, || stop.is_wanted())?;
     if !stop.is_wanted() {
         announce(&ready, &serving.servers);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use everbyte_pool::file::FileError;
 use everbyte_server::OpenPool;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -76,6 +76,12 @@ pub(crate) fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<Str
         return Ok((pool.to_owned(), Some(volume.to_owned())));
     }
     Err(FileError::NotFound { path: target.to_owned() }.into())
+}
+
+/// Serves commands on the control socket until the pool is closed.
+pub(crate) fn start_control(pool: &Arc<OpenPool>) -> anyhow::Result<()> {
+    let failed = || format!("cannot make the control socket of {}", pool.path().display());
+    pool.start_control().with_context(failed)
 }
 
 /// Logs the recovery that opening the pool did.

@@ -129,6 +129,29 @@ fn paths_are_walked_as_a_kernel_would() {
 }
 
 #[test]
+fn a_copied_tree_writes_to_nothing_that_lies_in_its_way() {
+    let place = with_files();
+    let top = tree(&place);
+    place.run("fs put -r FOLDER/tree POOL/files").good();
+    let victim = place.folder.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let copy = place.folder.path().join("copy");
+    fs::create_dir_all(copy.join("tree/a")).unwrap();
+    for name in ["tree/a/letter", "tree/sparse"] {
+        symlink(&victim, copy.join(name)).unwrap();
+    }
+    place.run("fs get -r POOL/files:tree FOLDER/copy").good();
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert_same(&top, &copy.join("tree"));
+    // Where a link leads whom the user names, the copy goes.
+    let named = place.folder.path().join("named");
+    symlink(&victim, &named).unwrap();
+    place.run("fs get POOL/files:tree/a/letter FOLDER/named").good();
+    assert_eq!(fs::read(&victim).unwrap(), b"dear reader");
+    assert!(fs::symlink_metadata(&named).unwrap().is_symlink());
+}
+
+#[test]
 fn links_in_a_circle_end_in_an_error() {
     let place = with_files();
     let top = place.folder.path().join("circle");

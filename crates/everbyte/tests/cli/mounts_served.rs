@@ -105,6 +105,20 @@ fn an_unmounted_file_system_of_a_server_is_durable_when_the_command_ends() {
 }
 
 #[test]
+fn a_mount_that_programs_use_when_its_server_ends_does_not_end_well() {
+    let two = Two::new();
+    let (place, [one, _]) = (&two.place, &two.dirs);
+    let server = place.serve("POOL", "");
+    let mut mount = two.mount("one");
+    let used = fs::File::create(one.join("f")).unwrap();
+    server.stop();
+    assert!(!mount.child.wait().unwrap().success());
+    assert!(!is_mounted(one));
+    drop(used);
+    assert_eq!(place.info()["clean"], true);
+}
+
+#[test]
 fn a_mount_command_that_is_killed_harms_nobody() {
     let two = Two::new();
     let (place, [one, other]) = (&two.place, &two.dirs);

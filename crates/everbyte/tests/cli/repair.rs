@@ -68,6 +68,20 @@ fn mending_is_told_before_done_and_done_once() {
 }
 
 #[test]
+fn a_pool_with_volumes_of_every_kind_is_mended() {
+    let place = Place::empty();
+    place.run("pool create POOL --size 64M").good();
+    place.run("volume create POOL files --kind fs --size 8M").good();
+    place.run("volume create POOL swap --kind swap --size 8M").good();
+    damage(&place, &[60]);
+    let done = place.run(COMMAND).good();
+    assert!(done.contains("mended: superblock at 0x0"), "{done}");
+    place.run("volume delete POOL files").good();
+    damage(&place, &[60]);
+    place.run(COMMAND).good();
+}
+
+#[test]
 fn lost_data_is_named_by_volume_and_byte() {
     let place = with_data();
     let bytes = place.bytes();
