@@ -120,7 +120,7 @@ struct Shared {
     activity: Activity,
 }
 
-/// What all connections are at.
+/// The work of all connections.
 #[derive(Default)]
 struct Activity {
     /// No further request is taken.

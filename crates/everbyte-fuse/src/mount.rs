@@ -41,7 +41,7 @@ const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time between two looks at a mount that is to end.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What became of a mount that was to end.
+/// The end of a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmounted {
     /// The kernel has given up all that it had of it.

@@ -15,6 +15,7 @@ mod cache;
 mod changes;
 mod context;
 mod device;
+mod ending;
 mod exports;
 mod files;
 mod fs;

@@ -16,8 +16,8 @@ use everbyte_pool::{CheckpointTimer, Pool, RecoverySummary};
 use parking_lot::{Mutex, RwLock};
 
 use crate::context::Context;
+use crate::ending::Ending;
 use crate::handle::Resize;
-use crate::shutdown::Ending;
 use crate::volumes::Volumes;
 
 /// Options with which a pool is opened.

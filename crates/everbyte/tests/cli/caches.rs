@@ -56,6 +56,24 @@ fn a_cache_keeps_what_was_flushed_and_writes_it_back_when_it_is_detached() {
 }
 
 #[test]
+fn a_cache_that_cannot_be_read_is_deleted_by_force_alone() {
+    let (place, _) = place();
+    place.run(CREATE).good();
+    let server = place.serve("POOL", "");
+    let mut client = place.client("c");
+    client.write(0, &[7; 4096], Fua::No).unwrap();
+    client.flush().unwrap();
+    client.disconnect().unwrap();
+    server.stop();
+    let mut bytes = place.bytes();
+    let header = bytes.windows(8).position(|bytes| bytes == b"EVRCACHE").unwrap();
+    bytes[header + 8] ^= 1;
+    fs::write(&place.pool, bytes).unwrap();
+    place.run("volume delete POOL c").failed(1, &["cannot be read", "--force"]);
+    place.run("volume delete POOL c --force").good();
+}
+
+#[test]
 fn another_backing_device_in_the_same_place_is_refused() {
     let (place, disk) = place();
     place.run(CREATE).good();
