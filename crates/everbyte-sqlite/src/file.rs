@@ -4,17 +4,16 @@
 //! Knows no C.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
 use everbyte_device::Lent;
 use everbyte_media::{BLOCK, BLOCK_U64};
 use libsqlite3_sys as ffi;
 
-use crate::database::Database;
 use crate::durability::Durability;
 use crate::error::DatabaseError;
 use crate::format::FileKind;
 use crate::locks::Level;
+use crate::store::DatabaseHandle;
 
 /// Device characteristics that hold for every file of a database:
 ///
@@ -40,7 +39,7 @@ const CHARACTERISTICS: c_int = ffi::SQLITE_IOCAP_ATOMIC512
 
 /// An open file.
 pub(crate) struct File {
-    database: Arc<Database>,
+    database: DatabaseHandle,
     kind: FileKind,
     level: Level,
     batch_atomic: bool,
@@ -55,7 +54,7 @@ pub(crate) struct File {
 impl File {
     /// Opens a file of `database` as SQLite's `flags` say.
     pub(crate) fn open(
-        database: Arc<Database>,
+        database: DatabaseHandle,
         kind: FileKind,
         flags: c_int,
         batch_atomic: bool,

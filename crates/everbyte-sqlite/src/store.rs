@@ -1,9 +1,12 @@
 //! The databases that a VFS offers: those of a pool, and those on attached devices.
 //!
-//! Owns the open ones. Invariant: every device is opened once, however many connections use it.
+//! Owns the open ones. Invariants: every device is opened once, however many connections use it; a
+//! database of the pool is opened and closed under the lock under which it is looked for, so that
+//! nobody finds its volume in use by one that is being closed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::ops::Deref;
+use std::sync::Arc;
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_device::AtomicWrites;
@@ -57,7 +60,43 @@ pub struct Store {
 struct Databases {
     attached: BTreeMap<String, Arc<Database>>,
     /// Databases of the pool that connections have open.
-    open: BTreeMap<String, Weak<Database>>,
+    open: BTreeMap<String, Arc<Database>>,
+}
+
+impl Databases {
+    /// Closes a database of the pool that nobody but the store has.
+    fn close_unused(&mut self, name: &str) {
+        if self.open.get(name).is_some_and(|database| Arc::strong_count(database) == 1) {
+            self.open.remove(name);
+        }
+    }
+}
+
+/// A database in use. The store closes one of the pool with its last handle.
+pub(crate) struct DatabaseHandle {
+    /// Before `_user`, so that it is dropped first and the store has the last reference.
+    database: Arc<Database>,
+    _user: User,
+}
+
+impl Deref for DatabaseHandle {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
+    }
+}
+
+/// Has the store look, when it is dropped, whether anybody still uses the database.
+struct User {
+    store: Arc<Store>,
+    name: String,
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.store.databases.lock().close_unused(&self.name);
+    }
 }
 
 impl Store {
@@ -86,7 +125,7 @@ impl Store {
         options: &BlockOptions,
     ) -> Result<(), DatabaseError> {
         check_name(name)?;
-        let mut databases = self.databases.lock();
+        let databases = self.databases.lock();
         if databases.attached.contains_key(name) {
             return Err(DatabaseError::Taken { name: name.to_owned() });
         }
@@ -94,7 +133,6 @@ impl Store {
             .pool(name)?
             .create(name, volume_bytes(database_bytes), options)
             .map_err(|source| DatabaseError::Pool { name: name.to_owned(), source })?;
-        databases.open.remove(name);
         Database::open(name, device).map(drop)
     }
 
@@ -127,7 +165,10 @@ impl Store {
     /// # Errors
     /// There is no such database.
     pub fn activity(&self, name: &str) -> Result<Activity, DatabaseError> {
-        Ok(self.database(name)?.activity())
+        let mut databases = self.databases.lock();
+        let activity = self.find(&mut databases, name)?.activity();
+        databases.close_unused(name);
+        Ok(activity)
     }
 
     /// Returns true if there is a device or volume of this name.
@@ -137,19 +178,23 @@ impl Store {
     }
 
     /// Opens a database, or finds it open.
-    pub(crate) fn database(&self, name: &str) -> Result<Arc<Database>, DatabaseError> {
+    pub(crate) fn database(self: &Arc<Self>, name: &str) -> Result<DatabaseHandle, DatabaseError> {
+        let database = self.find(&mut self.databases.lock(), name)?;
+        let user = User { store: Arc::clone(self), name: name.to_owned() };
+        Ok(DatabaseHandle { database, _user: user })
+    }
+
+    fn find(&self, databases: &mut Databases, name: &str) -> Result<Arc<Database>, DatabaseError> {
         check_name(name)?;
-        let mut databases = self.databases.lock();
-        let open = databases.open.get(name).and_then(Weak::upgrade);
-        if let Some(database) = databases.attached.get(name).cloned().or(open) {
-            return Ok(database);
+        if let Some(database) = databases.attached.get(name).or(databases.open.get(name)) {
+            return Ok(Arc::clone(database));
         }
         let device = self
             .pool(name)?
             .open(name)
             .map_err(|source| DatabaseError::Pool { name: name.to_owned(), source })?;
         let database = Arc::new(Database::open(name, device)?);
-        databases.open.insert(name.to_owned(), Arc::downgrade(&database));
+        databases.open.insert(name.to_owned(), Arc::clone(&database));
         Ok(database)
     }
 
@@ -170,4 +215,95 @@ pub(crate) fn file_of(path: &str) -> (&str, FileKind) {
     let kinds = [FileKind::Journal, FileKind::Wal].into_iter();
     let mut found = kinds.filter_map(|kind| Some((path.strip_suffix(kind.suffix())?, kind)));
     found.next().unwrap_or((path, FileKind::Main))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use everbyte_device::{AtomicWriteError, Compound, Decorator, MemoryDevice, WriteRequest};
+
+    use super::*;
+
+    /// A volume that takes long to close, and has one handle at a time.
+    struct SlowVolume {
+        below: MemoryDevice,
+        taken: Arc<AtomicBool>,
+        closing: Sender<()>,
+    }
+
+    impl Decorator for SlowVolume {
+        type Inner = MemoryDevice;
+        const COMPOUND: Compound = Compound::Split;
+
+        fn inner(&self) -> &MemoryDevice {
+            &self.below
+        }
+    }
+
+    impl AtomicWrites for SlowVolume {
+        fn write_atomic(&self, _requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+            Err(AtomicWriteError::TooLarge { what: "the test" })
+        }
+    }
+
+    impl Drop for SlowVolume {
+        fn drop(&mut self) {
+            // Nobody listens at the end of the test.
+            let _heard = self.closing.send(());
+            thread::sleep(Duration::from_millis(100));
+            self.taken.store(false, Ordering::Release);
+        }
+    }
+
+    struct SlowVolumes {
+        taken: Arc<AtomicBool>,
+        closing: Sender<()>,
+    }
+
+    impl Volumes for SlowVolumes {
+        fn has(&self, _name: &str) -> bool {
+            true
+        }
+
+        fn open(&self, name: &str) -> Result<Arc<dyn AtomicWrites>, PoolError> {
+            if self.taken.swap(true, Ordering::AcqRel) {
+                return Err(PoolError::InUse { name: name.to_owned() });
+            }
+            Ok(Arc::new(SlowVolume {
+                below: MemoryDevice::new(volume_bytes(1 << 20)),
+                taken: Arc::clone(&self.taken),
+                closing: self.closing.clone(),
+            }))
+        }
+
+        fn create(
+            &self,
+            name: &str,
+            _size_bytes: u64,
+            _options: &BlockOptions,
+        ) -> Result<Arc<dyn AtomicWrites>, PoolError> {
+            Err(PoolError::VolumeExists { name: name.to_owned() })
+        }
+    }
+
+    #[test]
+    fn a_database_that_is_being_closed_can_be_opened() {
+        let (closing, closes) = channel();
+        let volumes = SlowVolumes { taken: Arc::default(), closing };
+        let store = Arc::new(Store { pool: Some(Box::new(volumes)), databases: Mutex::default() });
+        let last = store.database("a").unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| drop(last));
+            closes.recv().unwrap();
+            store.database("a").map(drop).unwrap();
+            closes.recv().unwrap();
+            scope.spawn(|| store.activity("a").unwrap());
+            closes.recv().unwrap();
+            store.activity("a").unwrap();
+        });
+    }
 }

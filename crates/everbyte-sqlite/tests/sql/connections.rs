@@ -2,7 +2,7 @@
 
 use rusqlite::ffi;
 
-use crate::{failure, number, pragma, usual_bench};
+use crate::{NAME, failure, number, pragma, usual_bench};
 
 #[test]
 fn readers_see_commits_and_nothing_less() {
@@ -67,4 +67,25 @@ fn threads_count_together() {
         assert_eq!(number(&db, "SELECT n FROM t"), 4 * EACH);
         assert_eq!(pragma(&db, "integrity_check"), "ok");
     }
+}
+
+#[test]
+fn a_database_opens_while_its_last_connection_closes() {
+    const EACH: usize = 2000;
+    let bench = usual_bench(true);
+    bench.connect().execute_batch("CREATE TABLE t (n); INSERT INTO t VALUES (7);").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    assert_eq!(number(&bench.connect(), "SELECT n FROM t"), 7);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..EACH {
+                bench.store.activity(NAME).unwrap();
+            }
+        });
+    });
 }
