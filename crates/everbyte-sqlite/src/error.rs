@@ -36,6 +36,13 @@ pub enum DatabaseError {
         /// The database.
         name: String,
     },
+    /// The name is that of an open database whose volume was renamed or deleted, or closed with its
+    /// pool. It is free again once the connections to that database are closed.
+    #[error("connections have database {name} open, whose volume has another name now or is gone")]
+    Moved {
+        /// The name that the volume had.
+        name: String,
+    },
     /// The store has no pool, and no device of this name was attached.
     #[error("there is no database {name}: no such device was attached, and the store has no pool")]
     NoDevice {
@@ -122,6 +129,7 @@ impl DatabaseError {
         match self {
             Self::Pool { .. }
             | Self::Taken { .. }
+            | Self::Moved { .. }
             | Self::NoDevice { .. }
             | Self::Name { .. }
             | Self::NoDatabase { .. }

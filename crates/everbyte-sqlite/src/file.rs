@@ -52,7 +52,8 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Opens a file of `database` as SQLite's `flags` say.
+    /// Opens a file of `database` as SQLite's `flags` say. New connections to a database that has
+    /// moved are refused; those that are open find their journals.
     pub(crate) fn open(
         database: DatabaseHandle,
         kind: FileKind,
@@ -60,6 +61,9 @@ impl File {
         batch_atomic: bool,
         durability: Durability,
     ) -> Result<Self, DatabaseError> {
+        if kind == FileKind::Main && database.has_moved() {
+            return Err(DatabaseError::Moved { name: database.name().to_owned() });
+        }
         if database.length(kind).is_none() {
             if flags & ffi::SQLITE_OPEN_CREATE == 0 {
                 return Err(DatabaseError::NoFile { name: database.name().to_owned(), kind });
@@ -92,6 +96,12 @@ impl File {
     pub(crate) fn characteristics(&self) -> c_int {
         let batch_atomic = if self.batch_atomic { ffi::SQLITE_IOCAP_BATCH_ATOMIC } else { 0 };
         CHARACTERISTICS | batch_atomic
+    }
+
+    /// Returns true if the database's volume is gone or has another name now. SQLite opens no journal
+    /// for a new transaction then.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.database.has_moved()
     }
 
     /// Fills the start of `out`; returns how many bytes there were.

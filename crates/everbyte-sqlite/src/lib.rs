@@ -54,6 +54,14 @@
 //! when the database says so: all that the connection asks for afterwards fails. A database that is
 //! deleted from the pool (`Pool::delete_volume`) while a statement runs has no such pages any more, and the statement may find others' bytes.
 //!
+//! # Volumes that are renamed or deleted
+//! The old name of a volume leads to its database, journals included, until the connections that have it open are closed.
+//! Until then no other database can be made or attached under that name ([`DatabaseError::Moved`]), and new connections
+//! fail with `SQLITE_CANTOPEN` under either name. Connections to a renamed volume go on reading, and end the transaction in
+//! which they write. SQLite refuses later ones with `SQLITE_READONLY_DBMOVED`, unless it need open no journal for them (with
+//! a WAL, with a journal that `PRAGMA locking_mode = EXCLUSIVE` holds open, in journal modes MEMORY and OFF), or the
+//! database is empty. With a deleted volume everything fails.
+//!
 //! # What is supported
 //! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY and OFF. WAL only with
 //!   `PRAGMA locking_mode = EXCLUSIVE` set before it, also when a database in WAL mode is opened

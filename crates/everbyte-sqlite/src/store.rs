@@ -2,7 +2,8 @@
 //!
 //! Owns the open ones. Invariants: every device is opened once, however many connections use it; a
 //! database of the pool is opened and closed under the lock under which it is looked for, so that
-//! nobody finds its volume in use by one that is being closed.
+//! nobody finds its volume in use by one that is being closed. A name leads to the same database for
+//! as long as that is open, whatever becomes of its volume: SQLite finds journals by name.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -18,10 +19,22 @@ use crate::database::{Activity, Database};
 use crate::error::DatabaseError;
 use crate::format::{FileKind, volume_bytes};
 
+/// A volume of a pool, whatever its medium is.
+trait NamedVolume: AtomicWrites {
+    /// Returns true if the pool has it, under this name.
+    fn is_named(&self, name: &str) -> bool;
+}
+
+impl<M: Medium> NamedVolume for BlockVolume<M> {
+    fn is_named(&self, name: &str) -> bool {
+        !self.volume().is_gone() && self.volume().name() == name
+    }
+}
+
 /// A pool, whatever its medium is.
 trait Volumes: Send + Sync {
     fn has(&self, name: &str) -> bool;
-    fn open(&self, name: &str) -> Result<Arc<dyn AtomicWrites>, PoolError>;
+    fn open(&self, name: &str) -> Result<Arc<dyn NamedVolume>, PoolError>;
     fn create(
         &self,
         name: &str,
@@ -35,7 +48,7 @@ impl<M: Medium> Volumes for Arc<Pool<M>> {
         self.volume(name).is_ok()
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn AtomicWrites>, PoolError> {
+    fn open(&self, name: &str) -> Result<Arc<dyn NamedVolume>, PoolError> {
         Ok(Arc::new(BlockVolume::open(self, name)?))
     }
 
@@ -59,14 +72,39 @@ pub struct Store {
 #[derive(Default)]
 struct Databases {
     attached: BTreeMap<String, Arc<Database>>,
-    /// Databases of the pool that connections have open.
-    open: BTreeMap<String, Arc<Database>>,
+    /// Databases of the pool that connections have open, by the names that they were opened under.
+    open: BTreeMap<String, OpenDatabase>,
+}
+
+struct OpenDatabase {
+    database: Arc<Database>,
+    volume: Arc<dyn NamedVolume>,
 }
 
 impl Databases {
+    fn get(&self, name: &str) -> Option<&Arc<Database>> {
+        self.attached.get(name).or_else(|| self.open.get(name).map(|open| &open.database))
+    }
+
+    /// Returns true if a database is open under a name that its volume has no more.
+    fn has_moved(&self, name: &str) -> bool {
+        self.open.get(name).is_some_and(|open| !open.volume.is_named(name))
+    }
+
+    /// Refuses a name that leads to a database.
+    fn check_free(&self, name: &str) -> Result<(), DatabaseError> {
+        if self.has_moved(name) {
+            return Err(DatabaseError::Moved { name: name.to_owned() });
+        }
+        match self.get(name) {
+            Some(_) => Err(DatabaseError::Taken { name: name.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
     /// Closes a database of the pool that nobody but the store has.
     fn close_unused(&mut self, name: &str) {
-        if self.open.get(name).is_some_and(|database| Arc::strong_count(database) == 1) {
+        if self.open.get(name).is_some_and(|open| Arc::strong_count(&open.database) == 1) {
             self.open.remove(name);
         }
     }
@@ -74,9 +112,16 @@ impl Databases {
 
 /// A database in use. The store closes one of the pool with its last handle.
 pub(crate) struct DatabaseHandle {
-    /// Before `_user`, so that it is dropped first and the store has the last reference.
+    /// Before `user`, so that it is dropped first and the store has the last reference.
     database: Arc<Database>,
-    _user: User,
+    user: User,
+}
+
+impl DatabaseHandle {
+    /// Returns true if its volume is gone or has another name now.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.user.store.databases.lock().has_moved(&self.user.name)
+    }
 }
 
 impl Deref for DatabaseHandle {
@@ -117,7 +162,8 @@ impl Store {
     /// [`volume_bytes`].
     ///
     /// # Errors
-    /// The name is taken or cannot be a database's; there is no pool or it is full; the medium's.
+    /// The name is taken, also by a volume that lost it while connections have it open, or cannot be
+    /// a database's; there is no pool or it is full; the medium's.
     pub fn create_database(
         &self,
         name: &str,
@@ -126,9 +172,7 @@ impl Store {
     ) -> Result<(), DatabaseError> {
         check_name(name)?;
         let databases = self.databases.lock();
-        if databases.attached.contains_key(name) {
-            return Err(DatabaseError::Taken { name: name.to_owned() });
-        }
+        databases.check_free(name)?;
         let device = self
             .pool(name)?
             .create(name, volume_bytes(database_bytes), options)
@@ -145,13 +189,13 @@ impl Store {
     /// order, so that none is there without those before it.
     ///
     /// # Errors
-    /// The name is taken or cannot be a database's; the device holds something else, is too small,
-    /// or fails.
+    /// The name is taken, also by a volume that lost it while connections have it open, or cannot be
+    /// a database's; the device holds something else, is too small, or fails.
     pub fn attach(&self, name: &str, device: Arc<dyn AtomicWrites>) -> Result<(), DatabaseError> {
         check_name(name)?;
         let mut databases = self.databases.lock();
-        let in_pool = self.pool.as_ref().is_some_and(|pool| pool.has(name));
-        if in_pool || databases.attached.contains_key(name) {
+        databases.check_free(name)?;
+        if self.pool.as_ref().is_some_and(|pool| pool.has(name)) {
             return Err(DatabaseError::Taken { name: name.to_owned() });
         }
         let database = Arc::new(Database::open(name, device)?);
@@ -171,9 +215,9 @@ impl Store {
         Ok(activity)
     }
 
-    /// Returns true if there is a device or volume of this name.
+    /// Returns true if there is a device or volume of this name, or a database open under it.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.databases.lock().attached.contains_key(name)
+        self.databases.lock().get(name).is_some()
             || self.pool.as_ref().is_some_and(|pool| pool.has(name))
     }
 
@@ -181,20 +225,22 @@ impl Store {
     pub(crate) fn database(self: &Arc<Self>, name: &str) -> Result<DatabaseHandle, DatabaseError> {
         let database = self.find(&mut self.databases.lock(), name)?;
         let user = User { store: Arc::clone(self), name: name.to_owned() };
-        Ok(DatabaseHandle { database, _user: user })
+        Ok(DatabaseHandle { database, user })
     }
 
     fn find(&self, databases: &mut Databases, name: &str) -> Result<Arc<Database>, DatabaseError> {
         check_name(name)?;
-        if let Some(database) = databases.attached.get(name).or(databases.open.get(name)) {
+        if let Some(database) = databases.get(name) {
             return Ok(Arc::clone(database));
         }
-        let device = self
+        let volume = self
             .pool(name)?
             .open(name)
             .map_err(|source| DatabaseError::Pool { name: name.to_owned(), source })?;
+        let device: Arc<dyn AtomicWrites> = Arc::<dyn NamedVolume>::clone(&volume);
         let database = Arc::new(Database::open(name, device)?);
-        databases.open.insert(name.to_owned(), Arc::clone(&database));
+        let open = OpenDatabase { database: Arc::clone(&database), volume };
+        databases.open.insert(name.to_owned(), open);
         Ok(database)
     }
 
@@ -250,6 +296,12 @@ mod tests {
         }
     }
 
+    impl NamedVolume for SlowVolume {
+        fn is_named(&self, _name: &str) -> bool {
+            true
+        }
+    }
+
     impl Drop for SlowVolume {
         fn drop(&mut self) {
             // Nobody listens at the end of the test.
@@ -269,7 +321,7 @@ mod tests {
             true
         }
 
-        fn open(&self, name: &str) -> Result<Arc<dyn AtomicWrites>, PoolError> {
+        fn open(&self, name: &str) -> Result<Arc<dyn NamedVolume>, PoolError> {
             if self.taken.swap(true, Ordering::AcqRel) {
                 return Err(PoolError::InUse { name: name.to_owned() });
             }

@@ -448,6 +448,16 @@ unsafe extern "C" fn file_control(
             Ok(ffi::SQLITE_OK)
         });
     }
+    if op == ffi::SQLITE_FCNTL_HAS_MOVED {
+        // SAFETY: an open file of SQLite's.
+        let file = unsafe { opened(file) };
+        return guard(ffi::SQLITE_IOERR, || {
+            let moved = c_int::from(file.has_moved());
+            // SAFETY: with this operation it passes a place for the answer.
+            unsafe { *argument.cast::<c_int>() = moved };
+            Ok(ffi::SQLITE_OK)
+        });
+    }
     // SQLite turns to its journal if a batch fails with a code of the IOERR family.
     let otherwise = match op {
         ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE => ffi::SQLITE_IOERR_BEGIN_ATOMIC,

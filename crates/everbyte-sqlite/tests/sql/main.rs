@@ -9,6 +9,7 @@ mod crash;
 mod devices;
 mod mapped;
 mod modes;
+mod moved;
 mod refusals;
 
 use std::sync::Arc;
