@@ -168,7 +168,8 @@ impl<M: Medium> FileSystem<M> {
         let reader = reader_of(volume);
         let (superblock, at) = FsSuperblock::load(reader, volume.root_at())?;
         let map = BlockMapKind::from_code(volume.descriptor().map, volume.root_at())?;
-        if reader.medium.load_word(at.plus(TABLES_AT)) == 0 && volume.read_only_reason().is_none() {
+        let is_empty = FsSuperblock::tables_word(reader, at)? == 0;
+        if is_empty && volume.read_only_reason().is_none() {
             format(volume, &superblock, at, options).map_err(|error| match error {
                 FsError::NoSpace => PoolError::NoSpace {
                     what: "the inode tables of the file system",

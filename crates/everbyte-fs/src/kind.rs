@@ -14,7 +14,7 @@ use crate::blocks::visit_blocks;
 use crate::check;
 use crate::directory_kind::RO_COMPAT_DIRECTORIES;
 use crate::edits::Edit;
-use crate::format::{FS, Field, FsSuperblock, InodeWords, TABLES_AT};
+use crate::format::{FS, Field, FsSuperblock, InodeWords};
 
 use crate::number::FileType;
 use crate::reader::Reader;
@@ -73,7 +73,7 @@ impl<M: Medium> Kind<M> for FsKind {
         let data = DataArea::new(view.data_start..view.data_end);
         let reader = Reader::new(medium, &data);
         let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
-        if medium.load_word(at.plus(TABLES_AT)) == 0 {
+        if FsSuperblock::tables_word(reader, at)? == 0 {
             return Ok(Vec::new());
         }
         let tables = InodeTables::open(&superblock, at, reader)?;
@@ -106,7 +106,7 @@ fn visit<M: Medium>(
     let map = BlockMapKind::from_code(view.descriptor.map, view.root_at)?;
     let part = Part::Blocks(BlockRun { start: at.block(), len: 1 });
     claim(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Map })?;
-    if medium.load_word(at.plus(TABLES_AT)) == 0 {
+    if FsSuperblock::tables_word(reader, at)? == 0 {
         // It was made, and never opened.
         return Ok(());
     }

@@ -15,7 +15,7 @@ use everbyte_media::{Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::sync::{Mutex, MutexGuard};
-use everbyte_pool::{Batch, Claim, Corrupt, Volume};
+use everbyte_pool::{Batch, Claim, Corrupt, Volume, check_readable};
 use zerocopy::FromZeros;
 
 use crate::error::FsError;
@@ -29,6 +29,8 @@ use crate::number::InodeNo;
 use crate::plant::Bug;
 use crate::reader::Reader;
 
+/// Name of a table in errors.
+const TABLE: &str = "inode table";
 const STRIPES: usize = 64;
 const SHARDS: usize = 16;
 /// Tables whose heads are fetched before they are looked at, where all are.
@@ -111,7 +113,7 @@ impl<M: Medium> InodeTables<M> {
         reader: Reader<'_, M>,
     ) -> Result<Self, Corrupt> {
         let tables_at = at.plus(TABLES_AT);
-        let word = reader.medium.load_word(tables_at);
+        let word = FsSuperblock::tables_word(reader, at)?;
         let tables = decode_word(word).filter(|&tables| tables <= superblock.tables_max);
         let wrong = || Corrupt::new("number of inode tables", tables_at, "there cannot be so many");
         Ok(Self {
@@ -228,16 +230,16 @@ impl<M: Medium> InodeTables<M> {
         }
         lookups::count();
         let table_at = self.table_at(reader, table)?;
-        let is_used = match self.index.window() {
+        let used = self.geometry.used(table_at, inode);
+        let word = match self.index.window() {
             Some(window) => {
-                let used = self.geometry.used(self.place_of(table), inode);
-                reader.medium.load_word_in(window, used.at.0) & used.mask != 0
+                let place = self.geometry.used(self.place_of(table), inode).at;
+                reader.medium.load_word_in(window, place.0)
             }
-            None => {
-                let used = self.geometry.used(table_at, inode);
-                reader.medium.load_word(used.at) & used.mask != 0
-            }
+            None => reader.medium.load_word(used.at),
         };
+        check_readable(reader.medium, TABLE, used.at, 8)?;
+        let is_used = word & used.mask != 0;
         Ok(is_used.then(|| self.geometry.inode_at(table_at, inode)))
     }
 
@@ -378,9 +380,9 @@ impl<M: Medium> InodeTables<M> {
     ) -> Result<(), Corrupt> {
         self.note_change(inode, batch.writer().epoch(), Difference::More);
         let table_at = self.hold_table(batch, inode)?;
-        plan_bit(batch, self.geometry.used(table_at, inode), true);
+        plan_bit(batch, self.geometry.used(table_at, inode), true)?;
         if is_orphan {
-            plan_bit(batch, self.geometry.orphan(table_at, inode), true);
+            plan_bit(batch, self.geometry.orphan(table_at, inode), true)?;
         }
         Ok(())
     }
@@ -393,8 +395,7 @@ impl<M: Medium> InodeTables<M> {
         is_orphan: bool,
     ) -> Result<(), Corrupt> {
         let table_at = self.hold_table(batch, inode)?;
-        plan_bit(batch, self.geometry.orphan(table_at, inode), is_orphan);
-        Ok(())
+        plan_bit(batch, self.geometry.orphan(table_at, inode), is_orphan)
     }
 
     /// Plans that `inode` is free.
@@ -404,9 +405,8 @@ impl<M: Medium> InodeTables<M> {
         inode: InodeNo,
     ) -> Result<(), Corrupt> {
         let table_at = self.hold_table(batch, inode)?;
-        plan_bit(batch, self.geometry.used(table_at, inode), false);
-        plan_bit(batch, self.geometry.orphan(table_at, inode), false);
-        Ok(())
+        plan_bit(batch, self.geometry.used(table_at, inode), false)?;
+        plan_bit(batch, self.geometry.orphan(table_at, inode), false)
     }
 
     /// Notes that `inode` was freed in `epoch`.
@@ -496,8 +496,9 @@ impl<M: Medium> InodeTables<M> {
             let inode = self.geometry.inode(table, slot);
             let bit = self.geometry.used(table_at, inode);
             if slot == self.geometry.head_slots() || bit.mask == 1 {
-                used = reader.medium.load_word(bit.at);
-                orphans = reader.medium.load_word(self.geometry.orphan(table_at, inode).at);
+                let orphan_at = self.geometry.orphan(table_at, inode).at;
+                used = bits_at(reader.medium, bit.at)?;
+                orphans = bits_at(reader.medium, orphan_at)?;
             }
             let state = match used & bit.mask != 0 {
                 true if orphans & bit.mask != 0 => SlotState::Orphan,
@@ -532,13 +533,26 @@ pub(crate) enum SlotState {
     Orphan,
 }
 
+/// The bits in the word at `at`.
+fn bits_at<M: Medium>(medium: &M, at: PoolOffset) -> Result<u64, Corrupt> {
+    let bits = medium.load_word(at);
+    check_readable(medium, TABLE, at, 8)?;
+    Ok(bits)
+}
+
 /// Plans that a bit is set or not, if that is a change.
-fn plan_bit<M: Medium>(batch: &mut Batch<'_, '_, M>, bit: Bit, is_set: bool) {
+fn plan_bit<M: Medium>(
+    batch: &mut Batch<'_, '_, M>,
+    bit: Bit,
+    is_set: bool,
+) -> Result<(), Corrupt> {
     let old = batch.word(bit.at);
+    check_readable(batch.volume().medium(), TABLE, bit.at, 8)?;
     let new = if is_set { old | bit.mask } else { old & !bit.mask };
     if new != old {
         batch.change_word(bit.at, new);
     }
+    Ok(())
 }
 
 /// The place of a table among `places` that tables share.

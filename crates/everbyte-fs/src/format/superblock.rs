@@ -135,6 +135,21 @@ impl FsSuperblock {
         Ok((superblock, at))
     }
 
+    /// The word of the superblock at `at` that says how many inode tables there are; 0 where the file system was never
+    /// opened.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn tables_word<M: Medium>(
+        reader: Reader<'_, M>,
+        at: PoolOffset,
+    ) -> Result<u64, Corrupt> {
+        let tables_at = at.plus(TABLES_AT);
+        let word = reader.medium.load_word(tables_at);
+        check_readable(reader.medium, "number of inode tables", tables_at, 8)?;
+        Ok(word)
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.magic != MAGIC {
             return Err("it does not begin as one".into());

@@ -13,6 +13,7 @@ mod endless;
 mod golden;
 mod limits;
 mod lives;
+mod media;
 mod open_files;
 mod open_time;
 mod paths;
