@@ -10,7 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::encode_word;
 use everbyte_pool::sync::Mutex;
-use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec};
+use everbyte_pool::{
+    LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec, WriteError,
+};
 
 use crate::block_map_kind::BlockMapKind;
 use crate::dentries::{DENTRIES_MAX, Dentries};
@@ -286,13 +288,21 @@ impl<M: Medium> FileSystem<M> {
         Ok(self.tables.known_table_at(self.reader(), table)?)
     }
 
+    /// Checks that the volume is there. What is loaded after it, under the lock of an inode or beside an operation, is
+    /// the volume's: who deletes it says so first, and waits for both before it frees anything.
+    fn check_there(&self) -> Result<(), FsError> {
+        if self.volume().is_gone() { Err(WriteError::Gone.into()) } else { Ok(()) }
+    }
+
     /// The address of `inode`, which must be in use.
     pub(crate) fn find_inode(&self, inode: InodeNo) -> Result<PoolOffset, FsError> {
+        self.check_there()?;
         self.tables.find(self.reader(), inode)?.ok_or(FsError::Stale(inode))
     }
 
     /// Reads `inode`. The caller holds its lock.
     pub(crate) fn load_inode(&self, inode: InodeNo) -> Result<(PoolOffset, InodeWords), FsError> {
+        self.check_there()?;
         self.tables.load(self.reader(), inode)?.ok_or(FsError::Stale(inode))
     }
 }

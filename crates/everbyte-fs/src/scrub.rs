@@ -24,9 +24,15 @@ const PART_TABLES: u64 = 1 << 12;
 
 impl<M: Medium> FileSystem<M> {
     /// Reads the inodes from table number `from` on, and all that they own, until a good deal was read.
-    /// Also returns the table to go on with, or `None` at the end.
+    /// Also returns the table to go on with, or `None` at the end. Of a file system that is being deleted nothing is said.
     #[must_use]
     pub fn scrub(&self, from: u64) -> (ScrubReport, Option<u64>) {
+        let scrubbed = self.scrub_from(from);
+        // What was read may have been of others.
+        if self.volume().is_gone() { (ScrubReport::default(), None) } else { scrubbed }
+    }
+
+    fn scrub_from(&self, from: u64) -> (ScrubReport, Option<u64>) {
         let mut report = ScrubReport::default();
         let mut paths = 0;
         let reader = self.reader();

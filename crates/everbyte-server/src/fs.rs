@@ -210,7 +210,8 @@ impl Handle for FsHandle {
         }
     }
 
-    fn check_deletable(&self) -> Result<(), Refused> {
+    /// A mount is not taken from those who use it, even by force.
+    fn release(&self) -> Result<(), Refused> {
         if self.is_mounted() {
             let name = self.fs.volume().name();
             return Err(Refused::new(format!("volume {name} is mounted: unmount it first")));

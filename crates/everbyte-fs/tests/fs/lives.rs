@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_crash::SimMedium;
 use everbyte_fs::plant::Bug;
 use everbyte_fs::{
-    AccessTimes, Allocation, BlockMapKind, DirectoryKind, FileType, FsError, FsOptions, Name,
-    NewInode, Seek, kinds,
+    AccessTimes, Allocation, BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions,
+    Name, NewInode, Seek, kinds,
 };
 use everbyte_media::Medium;
 use everbyte_plant::plant;
 use everbyte_pool::format::VolumeKind;
-use everbyte_pool::{Claim, Corrupt, Kind, Kinds, OpenOptions, Pool, VolumeView};
+use everbyte_pool::{Claim, Corrupt, Kind, Kinds, OpenOptions, Pool, VolumeView, WriteError};
 
 use crate::operations::{Op, Subject};
 use crate::random::options;
@@ -337,4 +337,38 @@ fn a_file_system_without_a_free_inode_says_how_many_it_has() {
     assert_eq!(fs.status().free_inodes, 1);
     make(14).unwrap();
     assert!(matches!(make(15), Err(FsError::NoInodes { max: 15 })));
+}
+
+/// The blocks of its metadata are another's, or nobody's.
+#[test]
+fn a_deleted_file_system_says_nothing_but_that_it_is_gone() {
+    let (_medium, real) = new();
+    let (fs, root) = (&real.fs, real.fs.root());
+    let make = |text, kind, target| {
+        let new = NewInode { target, ..file(kind, 0o644) };
+        fs.create_inode(root, name(text), &new).unwrap().inode
+    };
+    let inode = make("f", FileType::Regular, b"");
+    let link = make("link", FileType::Symlink, b"f");
+    fs.pool().delete_volume("files").unwrap();
+    let is_gone = |error| matches!(error, Some(FsError::Write(WriteError::Gone)));
+    for error in [
+        fs.attr(root).err(),
+        fs.lookup(root, name("f")).err(),
+        fs.lookup(root, name("none")).err(),
+        fs.list(root, 0).err(),
+        fs.parent(root).err(),
+        fs.read_link(link).err(),
+        fs.attribute_names(inode).err(),
+        fs.open_inode(inode).err(),
+        fs.read(inode, 0, &mut [0; 9]).err(),
+        fs.write(inode, 0, b"bytes").err(),
+    ] {
+        assert!(is_gone(error.clone()), "{error:?}");
+    }
+    assert_eq!(fs.scrub(0).0.findings, []);
+    let other = FileSystem::create(fs.pool(), "other", 8 << 20, &options()).unwrap();
+    assert_eq!(other.list(other.root(), 0).unwrap(), []);
+    assert!(is_gone(fs.list(root, 0).err()));
+    assert_eq!(fs.scrub(0).0.findings, []);
 }
