@@ -6,6 +6,7 @@ use crate::acls::plan_permissions;
 use crate::edits::Edits;
 use crate::error::FsError;
 use crate::format::{Field, InodeWords};
+use crate::found::Found;
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
 
@@ -95,8 +96,16 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `Stale`, or the inode cannot be right.
     pub fn attr(&self, inode: InodeNo) -> Result<Attr, FsError> {
-        let _lock = self.locks.read(inode);
-        Ok(Attr::of(&self.load_inode(inode)?.1))
+        self.attr_of(Found::any(inode))
+    }
+
+    /// The attributes of a file that was `found`.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attr`].
+    pub(crate) fn attr_of(&self, found: Found) -> Result<Attr, FsError> {
+        let _lock = self.locks.read(found.inode);
+        Ok(Attr::of(&self.load_found(found)?.1))
     }
 
     /// Sets attributes of `inode`, all together; an access control list follows the permissions. Who may do

@@ -25,6 +25,7 @@ mod edits;
 mod error;
 mod files;
 mod format;
+mod found;
 mod fs;
 mod index;
 mod kind;

@@ -13,6 +13,7 @@ use crate::dir::{Dir, FoundEntry};
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeImage, InodeWords};
+use crate::found::Found;
 use crate::fs::{FileSystem, now};
 use crate::name::Name;
 use crate::number::{FileType, InodeNo, SET_GROUP_ID};
@@ -88,38 +89,8 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `Stale`, or a structure cannot be right.
     pub fn lookup(&self, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
-        self.lookup_and(parent, name, |found| self.attr(found.inode))
-    }
-
-    /// Does something with what `name` names in `parent`.
-    ///
-    /// # Errors
-    /// As [`FileSystem::lookup`], or those of `act`.
-    pub(crate) fn lookup_and<R>(
-        &self,
-        parent: InodeNo,
-        name: Name<'_>,
-        act: impl Fn(Dentry) -> Result<R, FsError>,
-    ) -> Result<R, FsError> {
-        let mut before = None;
-        loop {
-            let found = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;
-            let number = found.inode;
-            match act(found) {
-                // It was removed in between: perhaps there is another one. The same one twice was not.
-                Err(FsError::Stale(_)) if before == Some(number) => {
-                    let what = format!("a name leads to {number}, which is no file");
-                    return Err(Corrupt::new(
-                        format!("directory of {parent}"),
-                        self.find_inode(parent)?,
-                        what,
-                    )
-                    .into());
-                }
-                Err(FsError::Stale(_)) => before = Some(number),
-                found => return found,
-            }
-        }
+        let find = || Ok(self.find_entry(parent, name)?.map(|found| (parent, found)));
+        self.find_and(find, |_, found| self.attr_of(found))?.ok_or(FsError::NotFound)
     }
 
     /// The number of the inode that `name` names in `parent`.
@@ -444,9 +415,14 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `Stale`, or the inode cannot be right.
     pub fn open_inode(&self, inode: InodeNo) -> Result<Attr, FsError> {
-        let _lock = self.locks.read(inode);
-        let (at, words) = self.load_inode(inode)?;
-        self.files.open(inode, at, words.get(Field::Size));
+        self.open_found(Found::any(inode))
+    }
+
+    /// The same of a file that was `found`.
+    pub(crate) fn open_found(&self, found: Found) -> Result<Attr, FsError> {
+        let _lock = self.locks.read(found.inode);
+        let (at, words) = self.load_found(found)?;
+        self.files.open(found.inode, at, words.get(Field::Size));
         Ok(Attr::of(&words))
     }
 

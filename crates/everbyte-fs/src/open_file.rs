@@ -14,10 +14,10 @@ use everbyte_media::Medium;
 use everbyte_plant::planted;
 
 use crate::data::check_regular;
-use crate::dentries::Dentry;
 use crate::error::FsError;
 use crate::files::FileState;
 use crate::format::Field;
+use crate::found::Found;
 use crate::fs::FileSystem;
 use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
@@ -63,8 +63,14 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `Stale`, it is no regular file, or the inode cannot be right.
     pub fn open_file(&self, inode: InodeNo) -> Result<OpenFile<M>, FsError> {
+        self.open_found_file(Found::any(inode))
+    }
+
+    /// The same of a file that was `found`.
+    fn open_found_file(&self, found: Found) -> Result<OpenFile<M>, FsError> {
+        let inode = found.inode;
         let _lock = self.locks.read(inode);
-        let (at, words) = self.load_inode(inode)?;
+        let (at, words) = self.load_found(found)?;
         check_regular(&words)?;
         let state = self.files.open(inode, at, words.get(Field::Size));
         state.note_verified(self.locks.note(inode));
@@ -76,16 +82,14 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// As [`FileSystem::attr_at`] and [`FileSystem::open_file`].
     pub fn open_file_at(&self, from: InodeNo, path: &[u8]) -> Result<OpenFile<M>, FsError> {
-        if let Some((parent, name)) = self.plain_place(from, path)? {
-            let open = |found: Dentry| match found.kind {
-                FileType::Symlink => Ok(None),
-                _ => self.open_file(found.inode).map(Some),
-            };
-            if let Some(opened) = self.lookup_and(parent, name, open)? {
-                return Ok(opened);
-            }
+        let open = |kind, found| match kind {
+            FileType::Symlink => Ok(None),
+            _ => self.open_found_file(found).map(Some),
+        };
+        if let Some(opened) = self.at_plain_place(from, path, open)?.flatten() {
+            return Ok(opened);
         }
-        self.open_file(self.attr_at(from, path, true)?.inode)
+        self.at_located(from, path, |found| self.open_found_file(found))
     }
 
     /// Ends what [`FileSystem::open_file`] began, as [`FileSystem::close_inode`] does.

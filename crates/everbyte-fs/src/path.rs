@@ -3,8 +3,8 @@
 use everbyte_media::Medium;
 
 use crate::attr::Attr;
-use crate::dentries::Dentry;
 use crate::error::FsError;
+use crate::found::Found;
 use crate::fs::FileSystem;
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
@@ -43,11 +43,9 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// As [`FileSystem::locate`]; `NotFound` if there is none.
     pub fn attr_at(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<Attr, FsError> {
-        if let Some((parent, name)) = self.plain_place(from, path)? {
-            let found = self.lookup(parent, name)?;
-            if !follow || found.kind != FileType::Symlink {
-                return Ok(found);
-            }
+        let found = self.at_plain_place(from, path, |_, found| self.attr_of(found))?;
+        if let Some(found) = found.filter(|found| !follow || found.kind != FileType::Symlink) {
+            return Ok(found);
         }
         self.locate(from, path, follow)?.file.ok_or(FsError::NotFound)
     }
@@ -57,17 +55,69 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// As [`FileSystem::attr_at`].
     pub fn open_at(&self, from: InodeNo, path: &[u8]) -> Result<Attr, FsError> {
-        if let Some((parent, name)) = self.plain_place(from, path)? {
-            let open = |found: Dentry| match found.kind {
-                FileType::Symlink => self.attr(found.inode),
-                _ => self.open_inode(found.inode),
-            };
-            let opened = self.lookup_and(parent, name, open)?;
-            if opened.kind != FileType::Symlink {
-                return Ok(opened);
+        let open = |kind, found| match kind {
+            FileType::Symlink => Ok(None),
+            _ => self.open_found(found).map(Some),
+        };
+        if let Some(opened) = self.at_plain_place(from, path, open)?.flatten() {
+            return Ok(opened);
+        }
+        self.at_located(from, path, |found| self.open_found(found))
+    }
+
+    /// Does something with what a path of names alone leads to; `None` if it is no such path.
+    pub(crate) fn at_plain_place<R>(
+        &self,
+        from: InodeNo,
+        path: &[u8],
+        act: impl Fn(FileType, Found) -> Result<R, FsError>,
+    ) -> Result<Option<R>, FsError> {
+        let find = || match self.plain_place(from, path)? {
+            Some((parent, name)) => {
+                let found = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;
+                Ok(Some((parent, found)))
+            }
+            None => Ok(None),
+        };
+        self.find_and(find, act)
+    }
+
+    /// Does something with what any path leads to.
+    pub(crate) fn at_located<R>(
+        &self,
+        from: InodeNo,
+        path: &[u8],
+        act: impl Fn(Found) -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
+        loop {
+            let attr = self.attr_at(from, path, true)?;
+            match act(Found::made_in(attr.inode, attr.generation)) {
+                // It was removed in between: perhaps there is another one.
+                Err(FsError::Stale(_)) => {}
+                acted => return acted,
             }
         }
-        self.open_inode(self.attr_at(from, path, true)?.inode)
+    }
+
+    /// The file that `name` names in the directory that had these attributes; `None` if there is none.
+    fn lookup_in(&self, directory: &Attr, name: Name<'_>) -> Result<Option<Attr>, FsError> {
+        let found = self.lookup(directory.inode, name);
+        self.check_is(directory)?;
+        match found {
+            Err(FsError::NotFound) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Checks that a number is still that of the file that had these attributes.
+    ///
+    /// # Errors
+    /// `NotFound` if not; or the inode cannot be right.
+    fn check_is(&self, attr: &Attr) -> Result<(), FsError> {
+        match self.attr_of(Found::made_in(attr.inode, attr.generation)) {
+            Err(FsError::Stale(_)) => Err(FsError::NotFound),
+            loaded => loaded.map(drop),
+        }
     }
 
     /// The directory that `path` leads to, and the name there that it ends in, of a file that may exist
@@ -130,26 +180,28 @@ impl<M: Medium> FileSystem<M> {
                 }
                 b"." => place = None,
                 b".." => (at, place) = (self.attr(self.parent(at.inode)?)?, None),
-                name => match self.lookup(at.inode, Name::new(name)?) {
-                    Ok(found)
+                name => match self.lookup_in(&at, Name::new(name)?)? {
+                    Some(found)
                         if found.kind == FileType::Symlink && (follow || !left.is_empty()) =>
                     {
                         followed += 1;
                         if followed > LINKS_FOLLOWED_MAX {
                             return Err(FsError::TooManySymlinks);
                         }
-                        let target = self.read_link(found.inode)?;
+                        let target = self.read_link(found.inode);
+                        self.check_is(&found)?;
+                        let target = target?;
                         left.extend(reversed_parts(&target).map(<[u8]>::to_vec));
                         if target.starts_with(b"/") {
                             (at, place) = (self.attr(self.root())?, None);
                         }
                     }
-                    Ok(found) => (place, at) = (Some((at.inode, part)), found),
+                    Some(found) => (place, at) = (Some((at.inode, part)), found),
                     // A directory that is to be made may have a slash behind its name.
-                    Err(FsError::NotFound) if left.iter().all(|part| part == b".") => {
+                    None if left.iter().all(|part| part == b".") => {
                         return Ok(Located { place: Some((at.inode, part)), file: None });
                     }
-                    Err(error) => return Err(error),
+                    None => return Err(FsError::NotFound),
                 },
             }
         }

@@ -129,7 +129,7 @@ impl Workload {
 }
 
 /// Brings the engine's locks to the scheduler.
-struct Locks;
+pub(crate) struct Locks;
 
 impl Observer for Locks {
     fn before_lock(&self) {

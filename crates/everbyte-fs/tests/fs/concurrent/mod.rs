@@ -7,6 +7,7 @@
 //!
 //! Not covered: orders in which memory itself is not sequentially consistent.
 
-mod explore;
+pub(crate) mod explore;
 mod oracle;
+mod reuse;
 mod workloads;

@@ -1,0 +1,130 @@
+//! Names that are looked up while their files go and others get the inodes.
+
+use std::sync::{Arc, Mutex};
+
+use everbyte_crash::SimMedium;
+use everbyte_crash::schedule::{self, Schedule, Task};
+use everbyte_fs::{FileSystem, FileType, FsError, FsOptions, InodeNo};
+use everbyte_pool::sync::observe;
+
+use super::explore::Locks;
+use crate::posix::{name, new_inode};
+use crate::random::options;
+use crate::real::Real;
+
+type Fs = FileSystem<SimMedium>;
+/// Looks up `d/old`, and returns its permissions.
+type Look = fn(&Fs) -> Result<u32, FsError>;
+
+const OLD: u32 = 0o600;
+const NEW: u32 = 0o644;
+
+/// Makes a directory and a file in it.
+///
+/// # Errors
+/// `NoInodes`, while somebody has the file open that had the inode.
+fn make(fs: &Fs, directory: &str, (kind, permissions): (FileType, u32)) -> Result<(), FsError> {
+    let new = new_inode(FileType::Directory, 0o755);
+    let directory = fs.create_inode(fs.root(), name(directory), &new)?.inode;
+    fs.create_inode(directory, name("old"), &new_inode(kind, permissions)).map(drop)
+}
+
+/// A file system without a free inode, in which `d/old` was made last.
+fn image() -> Vec<u8> {
+    let medium = Arc::new(SimMedium::new(8 << 20));
+    let fs = Real::make(&medium, &FsOptions { inodes_max: Some(15), ..options() }).fs;
+    while fs.status().free_inodes > 2 {
+        let text = format!("file {}", fs.status().free_inodes);
+        fs.create_inode(fs.root(), name(&text), &new_inode(FileType::Regular, NEW)).unwrap();
+    }
+    make(&fs, "d", (FileType::Regular, OLD)).unwrap();
+    fs.sync().unwrap();
+    medium.image()
+}
+
+/// Removes `d/old` and perhaps `d`, and makes others with their inodes.
+fn replace(fs: &Fs, with_directory: bool, kind: FileType) {
+    let root = fs.root();
+    let directory = fs.lookup(root, name("d")).unwrap().inode;
+    fs.unlink(directory, name("old")).unwrap();
+    if with_directory {
+        fs.remove_directory(root, name("d")).unwrap();
+    }
+    fs.sync().unwrap();
+    let made = if with_directory {
+        make(fs, "e", (kind, NEW))
+    } else {
+        fs.create_inode(root, name("new"), &new_inode(kind, NEW)).map(drop)
+    };
+    assert!(matches!(made, Ok(()) | Err(FsError::NoInodes { .. })), "{made:?}");
+}
+
+/// Looks while that is done, with a switch at each place.
+fn look_beside(image: &[u8], look: Look, (with_directory, kind): (bool, FileType)) {
+    let (mut found, mut missed) = (0, 0);
+    for at in 0.. {
+        let medium = Arc::new(SimMedium::from_image(image.to_vec()));
+        let fs = Real::open(&medium).unwrap().fs;
+        // The names are in the dentry cache, so that a look-up is no search of a directory.
+        assert_eq!(look(&fs).unwrap(), OLD);
+        let seen = Mutex::new(None);
+        let looking: Task<'_> = Box::new(|| {
+            observe(Some(&Locks));
+            *seen.lock().unwrap() = Some(look(&fs));
+            observe(None);
+        });
+        let replacing: Task<'_> = Box::new(|| {
+            observe(Some(&Locks));
+            replace(&fs, with_directory, kind);
+            observe(None);
+        });
+        let schedule = Schedule::Delays { first: 0, at: vec![at] };
+        let ran = schedule::run(&schedule, vec![looking, replacing]);
+        assert_eq!(ran.trouble, None, "a switch at {at}");
+        match seen.lock().unwrap().take().expect("it has looked") {
+            Ok(permissions) => assert_eq!(permissions, OLD, "a switch at {at}: another file"),
+            Err(FsError::NotFound) => missed += 1,
+            Err(error) => panic!("a switch at {at}: {error}"),
+        }
+        found += 1;
+        if ran.switches == 0 || at > 200 {
+            break;
+        }
+    }
+    assert!(found > 3 && missed > 0, "{missed} of {found}");
+}
+
+/// The number of `d`, which is the same all the time.
+fn directory(fs: &Fs) -> Result<InodeNo, FsError> {
+    Ok(fs.lookup(fs.root(), name("d"))?.inode)
+}
+
+#[test]
+fn a_name_leads_to_its_file_or_none_while_another_gets_the_inode() {
+    let look_up: Look = |fs| Ok(fs.lookup(directory(fs)?, name("old"))?.permissions);
+    let attr_at: Look = |fs| Ok(fs.attr_at(fs.root(), b"d/old", true)?.permissions);
+    let locate: Look = |fs| {
+        let located = fs.locate(fs.root(), b"./d/old", true)?;
+        located.file.map(|attr| attr.permissions).ok_or(FsError::NotFound)
+    };
+    let open_at: Look = |fs| {
+        let opened = fs.open_at(fs.root(), b"d/old")?;
+        fs.close_inode(opened.inode)?;
+        Ok(opened.permissions)
+    };
+    let open_file_at: Look = |fs| {
+        let opened = fs.open_file_at(fs.root(), b"d/old")?;
+        let attr = fs.attr(opened.inode())?;
+        fs.close_file(opened)?;
+        Ok(attr.permissions)
+    };
+    let image = image();
+    for look in [look_up, attr_at, locate, open_at, open_file_at] {
+        for kind in [FileType::Regular, FileType::Directory, FileType::Fifo] {
+            look_beside(&image, look, (false, kind));
+        }
+    }
+    for look in [attr_at, locate, open_at, open_file_at] {
+        look_beside(&image, look, (true, FileType::Regular));
+    }
+}
