@@ -149,7 +149,7 @@ impl<M: Medium> Operations<M> {
     ) -> Result<(), FsError> {
         let is_owned = request.uid() == 0 || is_in_group(request, self.fs.attr(inode)?.gid);
         let set_group_id = if is_owned { SetGroupId::Keep } else { SetGroupId::Clear };
-        self.fs.set_acl(inode, acl, set_group_id)
+        with_space(&self.fs, || self.fs.set_acl(inode, acl, set_group_id))
     }
 
     fn create_inode(
@@ -309,7 +309,8 @@ impl<M: Medium> Filesystem for Operations<M> {
             accessed: accessed.map(set_time),
             modified: modified.map(set_time),
         };
-        match self.set(self.inode(number), size, &set) {
+        let inode = self.inode(number);
+        match with_space(&self.fs, || self.set(inode, size, &set)) {
             Ok(attr) => reply.attr(&self.lifetime, &attributes(self.root, &attr)),
             Err(error) => reply.error(errno(&error)),
         }
@@ -402,7 +403,8 @@ impl<M: Medium> Filesystem for Operations<M> {
         };
         let renamed = Name::new(name.as_bytes()).and_then(|name| {
             let to = (self.inode(new_parent), Name::new(new_name.as_bytes())?);
-            self.fs.rename((self.inode(parent), name), to, mode)
+            let from = (self.inode(parent), name);
+            with_space(&self.fs, || self.fs.rename(from, to, mode))
         });
         reply_empty(renamed, reply);
     }
@@ -415,9 +417,10 @@ impl<M: Medium> Filesystem for Operations<M> {
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let name = Name::new(name.as_bytes());
         let (inode, parent) = (self.inode(number), self.inode(parent));
-        self.reply_entry(name.and_then(|name| self.fs.link(inode, parent, name)), reply);
+        let linked = Name::new(name.as_bytes())
+            .and_then(|name| with_space(&self.fs, || self.fs.link(inode, parent, name)));
+        self.reply_entry(linked, reply);
     }
 
     fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -629,7 +632,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         let attribute = (name, value);
         let done = match attribute.0 {
             ACL_ACCESS | ACL_DEFAULT => self.set_acl(request, inode, attribute),
-            _ => self.fs.set_attribute(inode, attribute, set),
+            _ => with_space(&self.fs, || self.fs.set_attribute(inode, attribute, set)),
         };
         reply_empty(done, reply);
     }
@@ -757,7 +760,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         }
         let from = FilePlace { inode: self.inode(from), offset: from_offset };
         let to = FilePlace { inode: self.inode(to), offset: to_offset };
-        match self.fs.copy(from, to, len.min(COPY_BYTES_MAX)) {
+        match with_space(&self.fs, || self.fs.copy(from, to, len.min(COPY_BYTES_MAX))) {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(&error)),
         }

@@ -582,3 +582,36 @@ fn a_working_directory_that_was_removed_is_empty_and_takes_nothing() {
     assert!(output.status.success(), "{output:?}");
     assert!(names(mounted.path()).is_empty());
 }
+
+#[test]
+fn every_change_that_finds_no_space_waits_for_a_removed_file_to_go() {
+    use rustix::fs::{XattrFlags, copy_file_range, setxattr};
+    let mounted = Mounted::new();
+    let path = |name: &str| mounted.path().join(name);
+    fs::write(path("source"), vec![5; 1 << 20]).unwrap();
+    let source = File::open(path("source")).unwrap();
+    let target = File::create(path("target")).unwrap();
+    let copy = || {
+        copy_file_range(&source, Some(&mut 0), &target, Some(&mut 0), 1 << 20).map(|len| len > 0)
+    };
+    let set = || setxattr(path("target"), "user.x", &[1; 900], XattrFlags::empty()).map(|()| true);
+    let changes: [(&str, &dyn Fn() -> rustix::io::Result<bool>); 2] =
+        [("a copy", &copy), ("an attribute", &set)];
+    for (what, change) in changes {
+        fs::write(path("large"), vec![7; 12 << 20]).unwrap();
+        let mut rest = File::create(path("rest")).unwrap();
+        for len in [1 << 20, 65_536, 4096] {
+            while rest.write_all(&vec![7; len]).is_ok() {}
+        }
+        let large = File::open(path("large")).unwrap();
+        fs::remove_file(path("large")).unwrap();
+        let closing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(40));
+            drop(large);
+        });
+        assert_eq!(change(), Ok(true), "{what}");
+        closing.join().unwrap();
+        fs::remove_file(path("rest")).unwrap();
+        target.set_len(0).unwrap();
+    }
+}
