@@ -34,12 +34,12 @@ pub enum Seek {
 
 impl<M: Medium> FileSystem<M> {
     /// Reserves, zeroes or unmaps `len` bytes of a regular file from `offset` on, at least one, in parts
-    /// of 2 MiB, each of which is atomic. The file becomes larger if the range ends beyond it, unless
+    /// of 2 MiB, each of which is atomic. With the last the file becomes larger if the range ends beyond it, unless
     /// `keep_size` says that it shall not.
     ///
     /// # Errors
     /// It is no regular file; `Invalid` for an empty range; `TooLarge`; the pool is full or the
-    /// volume cannot be written: earlier parts are done then.
+    /// volume cannot be written: earlier parts are done then, and the size is what it was.
     pub fn allocate(
         &self,
         inode: InodeNo,
@@ -74,9 +74,10 @@ impl<M: Medium> FileSystem<M> {
                     Allocation::Zero => planner.zero(part.offset(), part.end(), true)?,
                     Allocation::Punch => planner.unmap(part)?,
                 }
-                // Blocks beyond the end are zeroes, so the size may grow with each part.
-                let grown = edit.words.get(Field::Size).max(part.end().0.min(size));
-                note_changed(edit, batch.taken_since(before), grown);
+                // The last part alone lets the file grow: whoever gets an error counts on the old size.
+                let is_last = part.end().0 == end;
+                let size = if is_last { size } else { edit.words.get(Field::Size) };
+                note_changed(edit, batch.taken_since(before), size);
                 edits.plan(batch);
                 Ok::<(), FsError>(())
             })?;

@@ -3,6 +3,8 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use everbyte_fs::InodeNo;
 use fuser::Notifier;
@@ -31,6 +33,33 @@ impl KernelCaches {
         let name = OsStr::from_bytes(name);
         if let Err(error) = self.notifier.inval_entry(number(self.root, parent), name) {
             tracing::debug!(%parent, %error, "the kernel has not forgotten a name");
+        }
+    }
+}
+
+/// The kernel's caches of a mount for those who answer its requests, from when it is mounted on.
+#[derive(Clone, Default)]
+pub(crate) struct OwnCaches(Arc<OnceLock<KernelCaches>>);
+
+impl OwnCaches {
+    /// Notes which they are.
+    pub(crate) fn set(&self, caches: KernelCaches) {
+        // A mount is made once.
+        let _ = self.0.set(caches);
+    }
+
+    /// Makes the kernel forget `inode`, and then calls `answer`, which answers the request that changed what the kernel
+    /// does not expect. A thread of its own does both: forgetting waits for reads of the file, which the caller's thread
+    /// may have to answer.
+    pub(crate) fn forget_then(&self, inode: InodeNo, answer: impl FnOnce() + Send + 'static) {
+        let Some(caches) = self.0.get().cloned() else { return answer() };
+        let forget = move || {
+            caches.forget_inode(inode);
+            answer();
+        };
+        if let Err(error) = thread::Builder::new().name("forget".to_owned()).spawn(forget) {
+            // The answer is an I/O error, which whoever drops it gives.
+            tracing::error!(%inode, %error, "the kernel has not forgotten a file that was changed");
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use everbyte_fs::{Attr, FileType, FsError, InodeNo, SetTime};
-use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
+use everbyte_fs::{
+    Attr, FileType, FsError, InodeNo, MODE_PERMISSIONS, NewInode, RenameMode, SetTime,
+};
+use fuser::{Errno, FileAttr, INodeNo, RenameFlags, Request, TimeOrNow};
 
 const BLOCK: u32 = 4096;
 const SECTORS_PER_BLOCK: u64 = 8;
@@ -91,6 +93,33 @@ pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
             let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
             SetTime::At(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
         }
+    }
+}
+
+/// A file that the caller of a request makes.
+pub(crate) fn new_inode<'a>(
+    request: &Request,
+    kind: FileType,
+    (mode, umask): (u32, u32),
+) -> NewInode<'a> {
+    let (uid, gid) = (request.uid(), request.gid());
+    let permissions = mode & MODE_PERMISSIONS;
+    NewInode { kind, permissions, umask, uid, gid, device: 0, target: &[] }
+}
+
+/// The way in which a request renames, if there is such a one.
+pub(crate) fn rename_mode(request: &Request, flags: RenameFlags) -> Option<RenameMode> {
+    if flags.is_empty() {
+        Some(RenameMode::Replace)
+    } else if flags == RenameFlags::RENAME_NOREPLACE {
+        Some(RenameMode::NoReplace)
+    } else if flags == RenameFlags::RENAME_EXCHANGE {
+        Some(RenameMode::Exchange)
+    } else if flags & !RenameFlags::RENAME_NOREPLACE == RenameFlags::RENAME_WHITEOUT {
+        let replaces = !flags.contains(RenameFlags::RENAME_NOREPLACE);
+        Some(RenameMode::Whiteout { uid: request.uid(), gid: request.gid(), replaces })
+    } else {
+        None
     }
 }
 

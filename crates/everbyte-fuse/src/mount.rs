@@ -11,7 +11,7 @@ use everbyte_media::Medium;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::caches::KernelCaches;
+use crate::caches::{KernelCaches, OwnCaches};
 use crate::device::{can_open_device, check_device, mounted_on};
 use crate::directory::{MountError, MountOptions, detach, end_dead_mount};
 use crate::operations::Operations;
@@ -76,10 +76,12 @@ impl Mount {
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
         let root = fs.root();
-        let operations = Operations::new(fs, access_times(options), options.caching);
+        let caches = OwnCaches::default();
+        let operations =
+            Operations::new(fs, access_times(options), options.caching, caches.clone());
         let session = Session::new(operations, dir, &config).map_err(failed)?;
         let session = session.spawn().map_err(failed)?;
-        Ok(Self { session, place: Place::Dir(dir.to_owned()), root })
+        Ok(Self::of(session, Place::Dir(dir.to_owned()), root, &caches))
     }
 
     /// Serves `fs` by threads of its own to a mount that another process has made, by
@@ -99,10 +101,18 @@ impl Mount {
         let mut config = config(options);
         config.clone_fd &= can_open_device();
         let root = fs.root();
-        let operations = Operations::new(fs, access_times(options), options.caching);
+        let caches = OwnCaches::default();
+        let operations =
+            Operations::new(fs, access_times(options), options.caching, caches.clone());
         let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
         let session = session.and_then(Session::spawn).map_err(failed)?;
-        Ok(Self { session, place: Place::Elsewhere(options.source.clone()), root })
+        Ok(Self::of(session, Place::Elsewhere(options.source.clone()), root, &caches))
+    }
+
+    fn of(session: BackgroundSession, place: Place, root: InodeNo, own: &OwnCaches) -> Self {
+        let mount = Self { session, place, root };
+        own.set(mount.caches());
+        mount
     }
 
     /// The kernel's caches of the mount.

@@ -13,8 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use everbyte_fs::{
     ACL_ACCESS, ACL_DEFAULT, AccessTimes, Allocation, Attr, FilePlace, FileSystem, FileType,
-    FsError, InodeNo, MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, RenameMode, Seek, SetAttr,
-    SetGroupId,
+    FsError, InodeNo, MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, Seek, SetAttr, SetGroupId,
 };
 use everbyte_media::Medium;
 use fuser::{
@@ -26,7 +25,10 @@ use fuser::{
 };
 
 use crate::attribute::{attribute_name, way_to_set};
-use crate::convert::{attributes, errno, inode, kind, no_attributes, number, set_time};
+use crate::caches::OwnCaches;
+use crate::convert::{
+    attributes, errno, inode, kind, new_inode, no_attributes, number, rename_mode, set_time,
+};
 use crate::directory::KernelCaching;
 use crate::groups::is_in_group;
 use crate::known::{KnownFiles, with_space};
@@ -58,6 +60,7 @@ pub(crate) struct Operations<M: Medium> {
     root: InodeNo,
     access_times: AccessTimes,
     known: KnownFiles,
+    caches: OwnCaches,
     /// How long the kernel may believe names and attributes.
     lifetime: Duration,
     /// Flags of files that are opened.
@@ -74,6 +77,7 @@ impl<M: Medium> Operations<M> {
         fs: Arc<FileSystem<M>>,
         access_times: AccessTimes,
         caching: KernelCaching,
+        caches: OwnCaches,
     ) -> Self {
         let root = fs.root();
         let known = KnownFiles::default();
@@ -87,6 +91,7 @@ impl<M: Medium> Operations<M> {
             root,
             access_times,
             known,
+            caches,
             lifetime,
             open_flags,
             opens_files: true,
@@ -389,18 +394,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let mode = if flags.is_empty() {
-            RenameMode::Replace
-        } else if flags == RenameFlags::RENAME_NOREPLACE {
-            RenameMode::NoReplace
-        } else if flags == RenameFlags::RENAME_EXCHANGE {
-            RenameMode::Exchange
-        } else if flags & !RenameFlags::RENAME_NOREPLACE == RenameFlags::RENAME_WHITEOUT {
-            let replaces = !flags.contains(RenameFlags::RENAME_NOREPLACE);
-            RenameMode::Whiteout { uid: request.uid(), gid: request.gid(), replaces }
-        } else {
-            return reply.error(Errno::EINVAL);
-        };
+        let Some(mode) = rename_mode(request, flags) else { return reply.error(Errno::EINVAL) };
         let renamed = Name::new(name.as_bytes()).and_then(|name| {
             let to = (self.inode(new_parent), Name::new(new_name.as_bytes())?);
             let from = (self.inode(parent), name);
@@ -739,7 +733,11 @@ impl<M: Medium> Filesystem for Operations<M> {
         };
         let inode = self.inode(number);
         let allocate = || self.fs.allocate(inode, (offset, len), what, keep_size);
-        reply_empty(with_space(&self.fs, allocate), reply);
+        match with_space(&self.fs, allocate) {
+            Ok(()) => reply.ok(),
+            // Parts may be done, and the kernel takes it that nothing is.
+            Err(error) => self.caches.forget_then(inode, move || reply.error(errno(&error))),
+        }
     }
 
     fn copy_file_range(
@@ -786,11 +784,4 @@ impl<M: Medium> Filesystem for Operations<M> {
             Err(error) => reply.error(errno(&error)),
         }
     }
-}
-
-/// A file that the caller of a request makes.
-fn new_inode<'a>(request: &Request, kind: FileType, (mode, umask): (u32, u32)) -> NewInode<'a> {
-    let (uid, gid) = (request.uid(), request.gid());
-    let permissions = mode & MODE_PERMISSIONS;
-    NewInode { kind, permissions, umask, uid, gid, device: 0, target: &[] }
 }

@@ -583,6 +583,33 @@ fn a_working_directory_that_was_removed_is_empty_and_takes_nothing() {
     assert!(names(mounted.path()).is_empty());
 }
 
+/// The kernel has what it cached of a file before an allocation that failed in its midst, unless it is told.
+#[test]
+fn an_allocation_that_fails_leaves_programs_with_what_is_there() {
+    use rustix::fs::{FallocateFlags, fallocate};
+    let mut mounted = Mounted::new();
+    let path = mounted.path().join("f");
+    let data = vec![7; 6 << 20];
+    fs::write(&path, &data).unwrap();
+    let mut seen = Vec::new();
+    for flags in [FallocateFlags::empty(), FallocateFlags::ZERO_RANGE] {
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), data);
+        let failed = fallocate(&file, flags, 0, 1 << 30).unwrap_err();
+        assert_eq!(failed.raw_os_error(), libc::ENOSPC, "{flags:?}");
+        let meta = file.metadata().unwrap();
+        seen.push((meta.len(), meta.blocks(), fs::read(&path).unwrap()));
+        assert_eq!(meta.len(), data.len() as u64, "{flags:?}");
+    }
+    assert!(seen[0].2 == data, "bytes that are there stay where space is reserved");
+    assert!(seen[1].2[0] == 0, "a part was zeroed");
+    mounted.unmount();
+    mounted.mount();
+    let meta = fs::metadata(&path).unwrap();
+    let after = (meta.len(), meta.blocks(), fs::read(&path).unwrap());
+    assert!(after == seen[1], "{} bytes, {} blocks", after.0, after.1);
+}
+
 #[test]
 fn every_change_that_finds_no_space_waits_for_a_removed_file_to_go() {
     use rustix::fs::{XattrFlags, copy_file_range, setxattr};

@@ -372,3 +372,28 @@ fn a_deleted_file_system_says_nothing_but_that_it_is_gone() {
     assert!(is_gone(fs.list(root, 0).err()));
     assert_eq!(fs.scrub(0).0.findings, []);
 }
+
+#[test]
+fn an_allocation_that_finds_no_space_leaves_the_file_as_long_as_it_was() {
+    let (_medium, real) = new();
+    let fs = &real.fs;
+    let inode =
+        fs.create_inode(fs.root(), name("f"), &file(FileType::Regular, 0o644)).unwrap().inode;
+    for what in [Allocation::Reserve, Allocation::Zero] {
+        fs.write(inode, 0, &[7; 5000]).unwrap();
+        let free = fs.status().free_blocks;
+        let error = fs.allocate(inode, (0, 64 << 20), what, false);
+        assert!(matches!(error, Err(FsError::NoSpace)), "{error:?}");
+        assert_eq!(fs.attr(inode).unwrap().size, 5000);
+        assert!(fs.status().free_blocks < free, "a part was done");
+        fs.truncate(inode, 4999).unwrap();
+        fs.sync().unwrap();
+        let now = fs.status().free_blocks;
+        assert!(now + 2 >= free, "all but nodes of the map are cut off: {now} of {free}");
+        fs.allocate(inode, (0, 5 << 20), what, false).unwrap();
+        assert_eq!(fs.attr(inode).unwrap().size, 5 << 20);
+        fs.truncate(inode, 5000).unwrap();
+        fs.sync().unwrap();
+    }
+    assert!(fs.pool().check().unwrap().is_clean());
+}
