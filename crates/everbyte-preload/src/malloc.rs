@@ -11,8 +11,10 @@ use crate::heap::Heap;
 use crate::kernel::PAGE;
 use crate::{any_heap, at_work, heap, kernel, own, vfork};
 
-/// The alignment of everything.
+/// The alignment of everything that is larger than a [`WORD`].
 const ALIGN: usize = 16;
+/// The alignment of everything: smaller objects than this can do with it.
+const WORD: usize = size_of::<usize>();
 
 fn out_of_memory() -> *mut c_void {
     kernel::set_errno(libc::ENOMEM);
@@ -39,7 +41,8 @@ fn allocate(bytes: usize, align: usize, zeroed: bool) -> *mut c_void {
         return if at.is_null() { out_of_memory() } else { at.cast() };
     };
     let room = bytes.saturating_add(align);
-    with_room(heap, room, || match (align <= ALIGN, zeroed) {
+    let is_plain = align <= WORD || align <= ALIGN && bytes > WORD;
+    with_room(heap, room, || match (is_plain, zeroed) {
         // SAFETY: any size may be asked for.
         (true, false) => unsafe { mi::mi_malloc(bytes) },
         // SAFETY: as above.
@@ -56,14 +59,14 @@ fn is_the_heaps(at: *mut c_void) -> bool {
 /// As `malloc(3)`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn malloc(bytes: size_t) -> *mut c_void {
-    allocate(bytes, ALIGN, false)
+    allocate(bytes, WORD, false)
 }
 
 /// As `calloc(3)`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn calloc(count: size_t, each: size_t) -> *mut c_void {
     match count.checked_mul(each) {
-        Some(bytes) => allocate(bytes, ALIGN, true),
+        Some(bytes) => allocate(bytes, WORD, true),
         None => out_of_memory(),
     }
 }
