@@ -32,11 +32,31 @@ static void small_aligned(void) {
     }
 }
 
+/* Alignments that no arena has, again and again: what is freed is there for the next one. */
+static void large_aligned(void) {
+    for (int nth = 0; nth < 60; nth++) {
+        size_t align = (size_t)16 << 20 << nth % 4, bytes = nth % 5 << 20 | 100;
+        char *at, *more;
+        if (posix_memalign((void **)&at, align, bytes))
+            die("%zu bytes aligned to %zu are refused", bytes, align);
+        if ((uintptr_t)at % align || malloc_usable_size(at) < bytes)
+            die("%zu of %zu bytes aligned to %zu at %p", malloc_usable_size(at), bytes, align, at);
+        memset(at, 1 + nth, bytes);
+        more = nth % 2 ? realloc(at, bytes * 2) : at;
+        if (!more || more[0] != 1 + nth || more[bytes - 1] != 1 + nth)
+            die("%zu bytes aligned to %zu are not what they were", bytes, align);
+        free(more);
+    }
+    if (malloc_usable_size(memset(malloc(100), 1, 100)) < 100)
+        die("malloc fails afterwards");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } CASES[] = {
     {"small_aligned", small_aligned},
+    {"large_aligned", large_aligned},
 };
 
 int main(int count, char **arguments) {

@@ -24,7 +24,7 @@ use crate::source::{Source, memory_file};
 use crate::variables;
 
 /// Alignment of mimalloc's arenas, and of their lengths, in bytes.
-const ARENA: usize = 32 << 20;
+pub(crate) const ARENA: usize = 32 << 20;
 /// Bytes of slots that are asked for at once, so that a growing program asks seldom.
 const STEP: u64 = 64 << 20;
 /// Threads that resolve faults.
@@ -42,6 +42,17 @@ pub(crate) struct Heap {
     arenas: AtomicU32,
     /// This process is a forked child.
     is_child: AtomicBool,
+}
+
+/// The outcome of an attempt to give the allocator another arena.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// It has one more.
+    Now,
+    /// Another thread was faster.
+    ByAnother,
+    /// There is no memory.
+    Not,
 }
 
 struct State {
@@ -151,6 +162,22 @@ impl Heap {
         Some(at)
     }
 
+    /// Takes `len` bytes of zeroes, whole pages, that begin at a multiple of `align`, and the page before them. `align`
+    /// is whole pages, and more than one.
+    pub(crate) fn take_behind_page(&self, len: usize, align: usize) -> Option<usize> {
+        let state = &mut *self.state.lock();
+        let (used, room) = (len.checked_add(PAGE)?, len.checked_add(align)?);
+        if !self.has_slots(state, used) {
+            return None;
+        }
+        let before = state.free.take(room, align)?;
+        let at = before + align;
+        state.free.give(before..at - PAGE);
+        state.used_bytes += used;
+        state.end = state.end.max(at + len);
+        Some(at)
+    }
+
     /// Takes exactly `range`, if it is free.
     pub(crate) fn take_at(&self, range: Range<usize>) -> bool {
         let state = &mut *self.state.lock();
@@ -244,12 +271,17 @@ impl Heap {
     }
 
     /// Gives the allocator another arena, with room for an object of `bytes` bytes, unless another thread
-    /// has done so since there were `seen`. False if there is no memory.
-    pub(crate) fn add_arena(&self, seen: u32, bytes: usize) -> bool {
+    /// has done so since there were `seen`.
+    pub(crate) fn add_arena(&self, seen: u32, bytes: usize) -> Added {
         let _one_at_a_time = self.adding.lock();
         if self.arenas() != seen {
-            return true;
+            return Added::ByAnother;
         }
+        if self.grow_by_arena(bytes) { Added::Now } else { Added::Not }
+    }
+
+    /// False if there is no memory. The caller holds `adding`.
+    fn grow_by_arena(&self, bytes: usize) -> bool {
         let used = self.state.lock().used_bytes;
         // Large objects have arenas' blocks of their own, with a head.
         let head = if bytes < ARENA / 4 { 0 } else { ARENA };

@@ -10,6 +10,7 @@
 
 #![allow(unsafe_code, reason = "functions of the C library, and memory by its address")]
 
+mod aligned;
 mod fork;
 mod heap;
 mod kernel;

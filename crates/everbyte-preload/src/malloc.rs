@@ -1,36 +1,45 @@
 //! The C library's functions that allocate.
 //!
-//! Each address tells where it belongs: to the allocator if it lies in the region, else to `own`.
+//! Each address tells where it belongs: to the allocator if it lies in the region, unless it is so aligned as only
+//! `aligned` does it, else to `own`.
 
 use std::ptr;
 
 use libc::{c_int, c_void, size_t};
 use libmimalloc_sys as mi;
 
-use crate::heap::Heap;
+use crate::heap::{Added, Heap};
 use crate::kernel::PAGE;
-use crate::{any_heap, at_work, heap, kernel, own, vfork};
+use crate::{aligned, any_heap, at_work, heap, kernel, own, vfork};
 
 /// The alignment of everything that is larger than a [`WORD`].
 const ALIGN: usize = 16;
 /// The alignment of everything: smaller objects than this can do with it.
 const WORD: usize = size_of::<usize>();
+/// Arenas that are added for one allocation: other threads may be the first to take from one.
+const ARENAS_MAX: u32 = 4;
 
 fn out_of_memory() -> *mut c_void {
     kernel::set_errno(libc::ENOMEM);
     ptr::null_mut()
 }
 
-/// Tries to allocate, and gives the allocator more to allocate from as long as it fails.
+/// Tries to allocate, and gives the allocator more to allocate from if it fails.
 fn with_room(heap: &Heap, bytes: usize, allocate: impl Fn() -> *mut c_void) -> *mut c_void {
+    let mut added = 0;
     loop {
         let seen = heap.arenas();
         let at = allocate();
         if !at.is_null() {
             return at;
         }
-        if bytes > isize::MAX as usize || !at_work(|| heap.add_arena(seen, bytes)) {
+        if bytes > isize::MAX as usize || added == ARENAS_MAX {
             return out_of_memory();
+        }
+        match at_work(|| heap.add_arena(seen, bytes)) {
+            Added::Now => added += 1,
+            Added::ByAnother => {}
+            Added::Not => return out_of_memory(),
         }
     }
 }
@@ -40,6 +49,10 @@ fn allocate(bytes: usize, align: usize, zeroed: bool) -> *mut c_void {
         let at = own::allocate(bytes, align);
         return if at.is_null() { out_of_memory() } else { at.cast() };
     };
+    if align >= aligned::ALIGN_MIN {
+        let at = aligned::allocate(heap, bytes, align);
+        return if at.is_null() { out_of_memory() } else { at };
+    }
     let room = bytes.saturating_add(align);
     let is_plain = align <= WORD || align <= ALIGN && bytes > WORD;
     with_room(heap, room, || match (is_plain, zeroed) {
@@ -52,8 +65,9 @@ fn allocate(bytes: usize, align: usize, zeroed: bool) -> *mut c_void {
     })
 }
 
-fn is_the_heaps(at: *mut c_void) -> bool {
-    any_heap().is_some_and(|heap| heap.contains(at.addr()))
+/// The heap, if an address lies in it.
+fn heap_of(at: *mut c_void) -> Option<&'static Heap> {
+    any_heap().filter(|heap| heap.contains(at.addr()))
 }
 
 /// As `malloc(3)`.
@@ -80,15 +94,20 @@ pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
     if at.is_null() {
         return;
     }
-    if is_the_heaps(at) {
-        // What a child frees its parent may still have.
-        if !vfork::is_child() {
-            // SAFETY: the caller's promise; it lies in the allocator's arenas.
-            unsafe { mi::mi_free(at) };
-        }
-    } else {
+    let Some(heap) = heap_of(at) else {
         // SAFETY: the caller's promise; what is not the heap's is our own.
-        unsafe { own::free(at.cast()) };
+        return unsafe { own::free(at.cast()) };
+    };
+    // What a child frees its parent may still have.
+    if vfork::is_child() {
+        return;
+    }
+    if aligned::is_one(at) {
+        // SAFETY: the caller's promise; nothing else of the heap's is so aligned.
+        unsafe { aligned::free(heap, at) };
+    } else {
+        // SAFETY: the caller's promise; it lies in the allocator's arenas.
+        unsafe { mi::mi_free(at) };
     }
 }
 
@@ -107,8 +126,10 @@ pub(crate) unsafe extern "C" fn realloc(at: *mut c_void, bytes: size_t) -> *mut 
             unsafe { free(at) };
             return ptr::null_mut();
         }
-        // SAFETY: the caller's promise.
-        return with_room(heap, bytes, || unsafe { mi::mi_realloc(at, bytes) });
+        if !aligned::is_one(at) {
+            // SAFETY: the caller's promise.
+            return with_room(heap, bytes, || unsafe { mi::mi_realloc(at, bytes) });
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { move_to_new(at, bytes) }
@@ -154,12 +175,15 @@ pub(crate) unsafe extern "C" fn reallocarray(
 pub(crate) unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
     if at.is_null() {
         0
-    } else if is_the_heaps(at) {
-        // SAFETY: the caller's promise.
-        unsafe { mi::mi_usable_size(at) }
-    } else {
+    } else if heap_of(at).is_none() {
         // SAFETY: the caller's promise.
         unsafe { own::size(at.cast()) }
+    } else if aligned::is_one(at) {
+        // SAFETY: the caller's promise; nothing else of the heap's is so aligned.
+        unsafe { aligned::size(at) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { mi::mi_usable_size(at) }
     }
 }
 

@@ -1,0 +1,53 @@
+//! Allocations that are aligned to more than the allocator can do in its arenas: parts of the heap of their own.
+//!
+//! Invariant: such an allocation begins at a multiple of [`ALIGN_MIN`], and nothing of the allocator's does, since it
+//! has the head of a segment at each. The last word before it is its length, in a page that is its own.
+
+use std::ptr;
+
+use libc::c_void;
+
+use crate::at_work;
+use crate::heap::{ARENA, Heap};
+use crate::kernel::PAGE;
+
+/// The smallest alignment that the allocator cannot do; its segments are aligned to it.
+pub(crate) const ALIGN_MIN: usize = ARENA;
+
+/// True of an address in the heap that begins such an allocation.
+#[inline]
+pub(crate) fn is_one(at: *mut c_void) -> bool {
+    at.addr().is_multiple_of(ALIGN_MIN)
+}
+
+/// Allocates `bytes` bytes of zeroes at a multiple of `align`, a power of two and at least [`ALIGN_MIN`]. Null if there
+/// is no memory.
+pub(crate) fn allocate(heap: &Heap, bytes: usize, align: usize) -> *mut c_void {
+    let taken = bytes.max(1).checked_next_multiple_of(PAGE).and_then(|len| {
+        let at = at_work(|| heap.take_behind_page(len, align))?;
+        Some((ptr::with_exposed_provenance_mut::<c_void>(at), len))
+    });
+    let Some((at, len)) = taken else { return ptr::null_mut() };
+    // SAFETY: the page before it was taken with it.
+    unsafe { at.cast::<usize>().wrapping_sub(1).write(len) };
+    at
+}
+
+/// Bytes of an allocation.
+///
+/// # Safety
+/// It is one of [`allocate`]'s.
+pub(crate) unsafe fn size(at: *mut c_void) -> usize {
+    // SAFETY: `allocate` wrote it.
+    unsafe { at.cast::<usize>().wrapping_sub(1).read() }
+}
+
+/// Frees an allocation.
+///
+/// # Safety
+/// It is one of [`allocate`]'s, and nobody uses it any more.
+pub(crate) unsafe fn free(heap: &Heap, at: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let len = unsafe { size(at) };
+    at_work(|| heap.give(at.addr() - PAGE..at.addr() + len));
+}
