@@ -23,6 +23,7 @@ use crate::direct::rounds::{Findings, Round};
 use crate::direct::{DirectError, DirectSettings, Parts};
 use crate::error::RegionError;
 use crate::mapped_parts::MappedParts;
+use crate::origin::Origin;
 use crate::pager::memory::UnitRun;
 use crate::pager::stats::{Statistics, add};
 use crate::part::{PART, PART_UNITS, PartNo};
@@ -55,7 +56,7 @@ pub enum DirectMode {
 /// A region's parts, and what could not be done for a fault.
 struct DirectShared {
     parts: Parts<MappedParts>,
-    process: u32,
+    origin: Origin,
     /// The offset of the first page that could not be read plus 1, or 0.
     unreadable: AtomicU64,
     /// The offset of the first part for which the system had no memory or mapping plus 1, or 0.
@@ -69,12 +70,12 @@ impl DirectShared {
 }
 
 // SAFETY: `fault` moves parts, whose promise it is not to allocate, lock or panic; reading the clock
-// and the number of the process needs neither; of the region, only bytes of claimed parts are touched, which are
+// and the mark of the memory needs neither; of the region, only bytes of claimed parts are touched, which are
 // accessible to whoever claimed them.
 unsafe impl ResolveFaults for DirectShared {
     fn resolve(&self, fault: PageFault) -> bool {
         // A forked child has no such memory, whatever else it has mapped there.
-        if std::process::id() != self.process {
+        if !self.origin.is_here() {
             return false;
         }
         let offset = fault.address.wrapping_sub(self.parts.memory.base().addr()) as u64;
@@ -134,7 +135,7 @@ impl Direct {
         let parts = Parts::new(memory, Arc::clone(&space.slots), budget, &settings);
         let shared = Arc::new(DirectShared {
             parts,
-            process: std::process::id(),
+            origin: Origin::here().map_err(RegionError::io("map a page that forks empty"))?,
             unreadable: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         });

@@ -28,6 +28,7 @@ mod direct;
 mod direct_region;
 mod error;
 mod mapped_parts;
+mod origin;
 mod paged;
 mod pager;
 mod pages;

@@ -8,6 +8,7 @@ use everbyte_media::FaultRange;
 
 use crate::backing::Backing;
 use crate::error::RegionError;
+use crate::origin::Origin;
 use crate::pager::memory::{MemoryError, UnitRun};
 use crate::pager::stats::Statistics;
 use crate::pager::{FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, Trouble, slots_needed};
@@ -49,7 +50,8 @@ impl Paged {
     ) -> Result<Self, RegionError> {
         let pager = Pager::new(pages, units, Arc::clone(slots), options);
         present.iter().for_each(|&at| pager.adopt(at));
-        let shared = Arc::new(Shared::new(pager));
+        let origin = Origin::here().map_err(RegionError::io("map a page that forks empty"))?;
+        let shared = Arc::new(Shared::new(pager, origin));
         let mut paged = Self { faults: None, threads: None, shared };
         let Workers { handlers, thread_start } = workers;
         paged.threads = Some(Threads::start(&paged.shared, handlers, thread_start)?);

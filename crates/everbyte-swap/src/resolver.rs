@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use everbyte_media::{PageFault, ResolveFaults};
 
+use crate::origin::Origin;
 use crate::pager::stats::add;
 use crate::pager::{Access, FaultError, Pager};
 use crate::pages::Pages;
@@ -20,13 +21,14 @@ use crate::unit::UnitNo;
 /// A region's pager, and the first fault that it could not resolve.
 pub(crate) struct Shared {
     pub(crate) pager: Pager<Pages>,
+    origin: Origin,
     /// The offset of the first unit that could not be read plus 1, or 0.
     unreadable: AtomicU64,
 }
 
 impl Shared {
-    pub(crate) fn new(pager: Pager<Pages>) -> Self {
-        Self { pager, unreadable: AtomicU64::new(0) }
+    pub(crate) fn new(pager: Pager<Pages>, origin: Origin) -> Self {
+        Self { pager, origin, unreadable: AtomicU64::new(0) }
     }
 
     /// The first offset whose bytes could not be read for a fault.
@@ -72,6 +74,10 @@ impl Shared {
 // clock needs neither; and the region itself is touched by the kernel alone.
 unsafe impl ResolveFaults for Shared {
     fn resolve(&self, fault: PageFault) -> bool {
+        // A forked child has no such memory, whatever else it has mapped there; the descriptor is its parent's.
+        if !self.origin.is_here() {
+            return false;
+        }
         let access = Access { is_store: fault.is_store, is_present: fault.is_present };
         self.fault(fault.address, access).is_ok()
     }

@@ -9,7 +9,7 @@ use everbyte_swap::{
     DirectMode, FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, SwapSpace,
 };
 
-use crate::hazards::fork;
+use crate::hazards::{fork, load_in_vforked};
 use crate::{MIB, UNIT, space};
 
 const PART: u64 = 2 * MIB;
@@ -165,6 +165,12 @@ fn a_forked_child_has_nothing_of_it() {
         assert_eq!(status.signal(), Some(libc::SIGSEGV), "part {part}: {status:?}");
     }
     assert!(matches!(region.fork_begins(0..LEN), Err(RegionError::NotDirect { .. })));
+}
+
+#[test]
+fn a_child_with_its_parents_memory_touches_it_first() {
+    let region = region(PART, &space(LEN, SlotOrder::Order64));
+    assert_eq!(load_in_vforked(&region).code(), Some(0));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::iter;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
@@ -87,6 +88,60 @@ fn a_forked_child_never_reads_zeroes() {
         assert_eq!(status.signal(), Some(libc::SIGSEGV), "unit {number}: {status:?}");
     }
     assert_eq!(byte(&region, 0), 1);
+}
+
+/// The unit of a region is not there in a child; what it maps there itself is its own.
+#[test]
+fn a_fault_of_a_forked_child_is_not_the_regions() {
+    let mut region = region(&RegionOptions::new());
+    fill(&mut region);
+    let (empty, at) = (sevens(0), region.as_mut_ptr().cast());
+    let stored = region.bytes_stored(0..LEN).unwrap();
+    let status = fork(|| {
+        // SAFETY: ends the process if it has not ended by then.
+        unsafe { libc::alarm(20) };
+        let (access, flags) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: there is nothing in the child.
+        let found = unsafe { libc::mmap(at, unit(1), access, flags, empty.as_raw_fd(), 0) };
+        assert_eq!(found, at);
+        i32::from(byte(&region, 0))
+    });
+    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status:?}");
+    assert_eq!(
+        region.bytes_stored(0..LEN).unwrap(),
+        stored,
+        "the child changed its parent's pages"
+    );
+    assert!((0..LEN / UNIT).all(|number| u64::from(byte(&region, number)) == number % 251 + 1));
+}
+
+/// Loads the first byte of a region, and ends with it.
+extern "C" fn load_first(at: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: in the region; that the load is made is what is tested.
+    unsafe { at.cast::<u8>().read_volatile() }.into()
+}
+
+/// Has a child with this process's memory load the first byte of a region. It ends with that.
+pub(crate) fn load_in_vforked(region: &Region) -> ExitStatus {
+    let mut stack = vec![0u128; 1 << 14];
+    let (top, at) = (stack.as_mut_ptr_range().end.cast(), region.as_mut_ptr().cast());
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child has a stack of its own, and ends before this thread goes on.
+    let pid = unsafe { libc::clone(load_first, top, flags, at) };
+    let mut status = 0;
+    // SAFETY: `status` may be written.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    ExitStatus::from_raw(status)
+}
+
+#[test]
+fn a_child_with_its_parents_memory_has_the_region() {
+    for options in of_both_modes() {
+        let mut region = region(&options);
+        fill(&mut region);
+        assert!(region.bytes_stored(0..UNIT).unwrap() > 0);
+        assert_eq!(load_in_vforked(&region).code(), Some(1));
+    }
 }
 
 #[test]

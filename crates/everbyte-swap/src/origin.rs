@@ -1,0 +1,56 @@
+//! Tells the memory of a process from that of its forked children, by a page that a fork empties.
+//!
+//! A child by `vfork`, or by `posix_spawn`, has its parent's memory, and is no other process here.
+
+#![allow(unsafe_code, reason = "mapping a page that forks empty")]
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::store::UNIT;
+
+/// The memory in which a region was mapped.
+pub(crate) struct Origin {
+    mark: NonNull<AtomicU8>,
+}
+
+// SAFETY: an atomic in a mapping without thread affinity.
+unsafe impl Send for Origin {}
+// SAFETY: as above.
+unsafe impl Sync for Origin {}
+
+impl Origin {
+    /// The memory of this process.
+    pub(crate) fn here() -> io::Result<Self> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: the kernel chooses a free place.
+        let page = unsafe { mmap_anonymous(ptr::null_mut(), UNIT, access, flags) }?;
+        let mark = NonNull::new(page.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let origin = Self { mark };
+        // SAFETY: the page is ours, and the advice changes nothing in this process.
+        unsafe { madvise(page, UNIT, Advice::LinuxWipeOnFork) }?;
+        origin.mark().store(1, Relaxed);
+        Ok(origin)
+    }
+
+    fn mark(&self) -> &AtomicU8 {
+        // SAFETY: mapped until this is dropped, and used as an atomic alone.
+        unsafe { self.mark.as_ref() }
+    }
+
+    /// False in a forked child. May be called in a signal handler.
+    pub(crate) fn is_here(&self) -> bool {
+        self.mark().load(Relaxed) == 1
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        // SAFETY: our own page, which nobody uses any more; nothing can be done about a failure.
+        let _cannot_fail = unsafe { munmap(self.mark.as_ptr().cast(), UNIT) };
+    }
+}
