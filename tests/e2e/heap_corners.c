@@ -7,13 +7,49 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define die(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), abort())
+
+#define MIB ((size_t)1 << 20)
+
+static char *map(size_t bytes) {
+    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        die("mmap of %zu bytes: %s", bytes, strerror(errno));
+    return at;
+}
+
+/* Has a child do something, which must end well and soon. */
+static void in_child(void (*work)(void), const char *what) {
+    int status;
+    pid_t pid = fork();
+    if (pid < 0)
+        die("fork: %s", strerror(errno));
+    if (pid == 0) {
+        alarm(20);
+        work();
+        _exit(0);
+    }
+    if (waitpid(pid, &status, 0) != pid || status)
+        die("%s: status %x", what, status);
+}
+
+static volatile int is_over;
+
+static void start(void *(*run)(void *), int threads) {
+    pthread_t thread;
+    for (int nth = 0; nth < threads; nth++)
+        if (pthread_create(&thread, NULL, run, NULL))
+            die("pthread_create failed");
+}
 
 /* Objects smaller than their alignment. */
 static void small_aligned(void) {
@@ -51,11 +87,43 @@ static void large_aligned(void) {
         die("malloc fails afterwards");
 }
 
+static void use_heap(void) {
+    for (int nth = 0; nth < 4; nth++) {
+        char *mapped = map(2 * MIB), *allocated = malloc(3 * MIB);
+        if (!allocated || mapped[MIB])
+            die("a child has no heap");
+        mapped[MIB] = 1;
+        memset(allocated, 1, 100);
+        free(allocated);
+        munmap(mapped, 2 * MIB);
+    }
+}
+
+static void *use_heap_always(void *nothing) {
+    while (!is_over)
+        use_heap();
+    return nothing;
+}
+
+/* A child with threads of its own forks, too. */
+static void fork_with_threads(void) {
+    start(use_heap_always, 2);
+    for (int nth = 0; nth < 100; nth++)
+        in_child(use_heap, "grandchild");
+    is_over = 1;
+}
+
+static void forks(void) {
+    in_child(fork_with_threads, "child");
+    fork_with_threads();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } CASES[] = {
     {"small_aligned", small_aligned},
+    {"forks", forks},
     {"large_aligned", large_aligned},
 };
 

@@ -6,8 +6,8 @@
 //! `posix_spawn`, `system` and `popen` share the parent's memory and need nothing of this, nor does `vfork`, which has
 //! a file of its own.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_int, pid_t};
 
@@ -15,22 +15,18 @@ use crate::heap::Heap;
 use crate::say::say;
 use crate::{any_heap, at_work, kernel, own};
 
-/// `fork` of the C library.
-static FORK: OnceLock<unsafe extern "C" fn() -> pid_t> = OnceLock::new();
-/// The heap is held for a fork.
-static IS_HELD: AtomicBool = AtomicBool::new(false);
+type Fork = unsafe extern "C" fn() -> pid_t;
+
+/// `fork` of the C library, once it was looked up.
+static FORK: OnceLock<Fork> = OnceLock::new();
+
+thread_local! {
+    /// This thread holds everything, for its fork.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Has the C library call this before and after every fork.
 pub(crate) fn register() {
-    // SAFETY: a name of the C library's.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr()) };
-    if !found.is_null() {
-        // SAFETY: that is the type of `fork`.
-        let fork = unsafe {
-            std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn() -> pid_t>(found)
-        };
-        let _first = FORK.set(fork);
-    }
     // SAFETY: three functions that live as long as the process.
     let failed: c_int = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
     if failed != 0 {
@@ -38,8 +34,19 @@ pub(crate) fn register() {
     }
 }
 
-fn forking_heap() -> Option<&'static Heap> {
-    any_heap().filter(|heap| !heap.is_child())
+/// `fork` of the C library, which constructors may call before this library's has run.
+fn real_fork() -> Option<Fork> {
+    if let Some(&fork) = FORK.get() {
+        return Some(fork);
+    }
+    // SAFETY: a name of the C library's.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: that is the type of `fork`.
+    let fork = unsafe { std::mem::transmute::<*mut libc::c_void, Fork>(found) };
+    Some(*FORK.get_or_init(|| fork))
 }
 
 /// As `fork(2)`.
@@ -48,25 +55,19 @@ fn forking_heap() -> Option<&'static Heap> {
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn fork() -> pid_t {
-    if let Some(heap) = forking_heap()
-        && let Err(reason) = at_work(|| has_room(heap).and_then(|()| hold(heap)))
-    {
+    let Some(fork) = real_fork() else {
+        kernel::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    if let Err(reason) = at_work(hold) {
         at_work(|| say(&format!("cannot fork: {reason}")));
         kernel::set_errno(libc::ENOMEM);
         return -1;
     }
-    let Some(fork) = FORK.get() else {
-        kernel::set_errno(libc::ENOSYS);
-        return -1;
-    };
     // SAFETY: the caller's promise.
     let pid = unsafe { fork() };
-    if pid < 0
-        && let Some(heap) = forking_heap()
-    {
-        // Whether or not the handlers ran, nothing is held any more.
-        let_go(heap, false);
-    }
+    // Whether or not there were handlers, nothing is held any more.
+    at_work(|| let_go(pid == 0));
     pid
 }
 
@@ -92,28 +93,44 @@ fn available_bytes() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-fn hold(heap: &Heap) -> Result<(), String> {
-    heap.fork_begins().map_err(|error| error.to_string())?;
+/// Keeps other threads from the heap, and from `own`, so that a child finds neither half changed. A child of a child
+/// finds ordinary memory as it is; for others, everything is brought in.
+///
+/// # Errors
+/// The heap's, or there is too little memory. Nothing has changed then.
+fn hold() -> Result<(), String> {
+    match any_heap() {
+        Some(heap) if !heap.is_child() => {
+            has_room(heap)?;
+            heap.fork_begins().map_err(|error| error.to_string())?;
+        }
+        Some(heap) => heap.hold(),
+        None => {}
+    }
     own::hold();
-    IS_HELD.store(true, Ordering::SeqCst);
+    HOLDS.set(true);
     Ok(())
 }
 
-fn let_go(heap: &Heap, in_child: bool) {
-    if IS_HELD.swap(false, Ordering::SeqCst) {
-        own::release();
-        heap.fork_ended(in_child);
+fn let_go(in_child: bool) {
+    if !HOLDS.replace(false) {
+        return;
+    }
+    own::release();
+    match any_heap() {
+        Some(heap) if !heap.is_child() => heap.fork_ended(in_child),
+        Some(heap) => heap.release(),
+        None => {}
     }
 }
 
 /// For forks that are not made by `fork` above, such as those of `daemon` and `forkpty`.
 extern "C" fn before() {
-    let Some(heap) = forking_heap() else { return };
-    if IS_HELD.load(Ordering::SeqCst) {
+    if HOLDS.get() {
         return;
     }
     at_work(|| {
-        if let Err(reason) = has_room(heap).and_then(|()| hold(heap)) {
+        if let Err(reason) = hold() {
             say(&format!("cannot fork, so this ends here: {reason}"));
             std::process::abort();
         }
@@ -121,13 +138,9 @@ extern "C" fn before() {
 }
 
 extern "C" fn parent() {
-    if let Some(heap) = forking_heap() {
-        at_work(|| let_go(heap, false));
-    }
+    at_work(|| let_go(false));
 }
 
 extern "C" fn child() {
-    if let Some(heap) = forking_heap() {
-        at_work(|| let_go(heap, true));
-    }
+    at_work(|| let_go(true));
 }

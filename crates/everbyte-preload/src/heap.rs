@@ -346,6 +346,17 @@ impl Heap {
             say(&format!("the next child would lack memory, so this ends here: {error}"));
             std::process::abort();
         }
+        self.release();
+    }
+
+    /// Keeps others from taking and giving until [`release`](Self::release).
+    pub(crate) fn hold(&self) {
+        let adding = self.adding.lock();
+        std::mem::forget((adding, self.state.lock()));
+    }
+
+    /// Ends [`hold`](Self::hold).
+    pub(crate) fn release(&self) {
         self.state.release();
         self.adding.release();
     }

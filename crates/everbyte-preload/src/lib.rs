@@ -101,6 +101,7 @@ fn stay_at_work() {
 
 extern "C" fn start() {
     at_work(|| {
+        fork::register();
         let settings = match Settings::read() {
             Ok(settings) => settings,
             Err(missing) => {
@@ -112,7 +113,6 @@ extern "C" fn start() {
         match Heap::new(settings) {
             Ok(heap) => {
                 configure_allocator();
-                fork::register();
                 let heap: &'static Heap = Box::leak(Box::new(heap));
                 if let Some(interval) = statistics {
                     report::start(heap, interval);
