@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,12 +119,49 @@ static void forks(void) {
     fork_with_threads();
 }
 
+static char *looked_at;
+static pthread_t interrupted;
+
+static void look(int signal) {
+    static size_t next;
+    looked_at[(next += 7 * 4096 + signal) % (40 * MIB)]++;
+    munmap(map(MIB), MIB);
+}
+
+static void *interrupt(void *nothing) {
+    while (!is_over) {
+        pthread_kill(interrupted, SIGUSR1);
+        usleep(20);
+    }
+    return nothing;
+}
+
+/* The handler of a signal touches what its own thread moves, and maps. */
+static void signals(void) {
+    interrupted = pthread_self();
+    looked_at = map(40 * MIB);
+    memset(looked_at, 1, 40 * MIB);
+    signal(SIGUSR1, look);
+    start(interrupt, 1);
+    for (int nth = 0; nth < 2000; nth++) {
+        char *part = looked_at + nth * 5 * 4096 % (40 * MIB - 32 * 4096);
+        if (madvise(part, 32 * 4096, MADV_DONTNEED))
+            die("madvise: %s", strerror(errno));
+        memset(part, 1, 32 * 4096);
+        munmap(map(2 * MIB), 2 * MIB);
+    }
+    for (int nth = 0; nth < 20; nth++)
+        in_child(use_heap, "child");
+    is_over = 1;
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } CASES[] = {
     {"small_aligned", small_aligned},
     {"forks", forks},
+    {"signals", signals},
     {"large_aligned", large_aligned},
 };
 

@@ -15,7 +15,8 @@
 //! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
 //! lock and allocates nothing, and owners of fault ranges promise as much. A slot's fields are stable while its generation is even and
 //! non-zero in `live`; a reader that sees the generation change ignores the slot. A slot is
-//! released before its address range is unmapped.
+//! released before its address range is unmapped. While the handler runs, its thread takes no other signal but faults:
+//! the handler of one could wait for what its own thread is about to make accessible.
 //!
 //! Limits: a thread that blocks the signal is killed by the kernel when it faults. Who installs a
 //! handler later must pass on what is not its own.
@@ -29,6 +30,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 
 use crate::poison::PoisonedPages;
 use crate::shards::in_handler;
+use crate::signals::all_but_faults;
 use crate::units::PoolOffset;
 
 /// Mappings a process can have at a time.
@@ -286,6 +288,7 @@ fn install(caught: &Caught) -> io::Result<()> {
     let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_fault;
     ours.sa_sigaction = handler as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    ours.sa_mask = all_but_faults();
     if caught.signal == libc::SIGBUS {
         // A resolver may store to a medium whose memory turns out not to be there: a fault within a fault.
         ours.sa_flags |= libc::SA_NODEFER;
@@ -394,14 +397,39 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, from_kerne
             type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
             // SAFETY: with SA_SIGINFO the field holds a function of this type.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            unblock(signal, context);
             handler(signal, info, context);
         }
         handler => {
             // SAFETY: without SA_SIGINFO the field holds a function of this type.
             let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
+            unblock(signal, context);
             handler(signal);
         }
     }
+}
+
+/// Gives the thread the mask of signals that it had when it was interrupted, for a handler that may never return.
+fn unblock(signal: c_int, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid `ucontext_t` to an SA_SIGINFO handler.
+    let mask = unsafe { &raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask };
+    // SAFETY: the kernel fills in a word of it.
+    let mut mask = unsafe { mask.cast::<u64>().read() };
+    if signal != libc::SIGBUS {
+        // As it is in our own handler, which does not nest.
+        mask |= 1 << (signal - 1);
+    }
+    let no_old = ptr::null_mut::<u64>();
+    // SAFETY: the kernel's call, by whose layout a mask is a word; that is allowed in a handler.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            no_old,
+            size_of::<u64>(),
+        )
+    };
 }
 
 /// Restores the default action. A fault then repeats and ends the process; a signal that was
@@ -500,6 +528,44 @@ mod tests {
         drop(range);
         // SAFETY: the test's own page, which nobody uses any more.
         assert_eq!(unsafe { libc::munmap(page, 4096) }, 0);
+    }
+
+    /// Sends the thread a signal, and puts a page where the fault was.
+    struct Signals;
+
+    static SIGNALLED: AtomicBool = AtomicBool::new(false);
+
+    extern "C" fn note_signal(_: c_int) {
+        SIGNALLED.store(true, Ordering::SeqCst);
+    }
+
+    // SAFETY: system calls and loads of an atomic.
+    unsafe impl ResolveFaults for Signals {
+        fn resolve(&self, fault: PageFault) -> bool {
+            // SAFETY: a signal for this thread.
+            unsafe { libc::raise(libc::SIGUSR2) };
+            !SIGNALLED.load(Ordering::SeqCst) && map_zeroes(fault.address / 4096 * 4096, 4096)
+        }
+    }
+
+    #[test]
+    fn a_thread_takes_no_signal_until_its_fault_is_resolved() {
+        let handler: extern "C" fn(c_int) = note_signal;
+        // SAFETY: a handler that stores to an atomic.
+        assert_ne!(unsafe { libc::signal(libc::SIGUSR2, handler as usize) }, libc::SIG_ERR);
+        let file = tempfile::tempfile().unwrap();
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a mapping of its own; of an empty file, so each access is a SIGBUS.
+        let page =
+            unsafe { libc::mmap(ptr::null_mut(), 4096, protection, flags, file.as_raw_fd(), 0) };
+        let (signals, at) = (Signals, page.expose_provenance());
+        // SAFETY: `signals` outlives the range, which is touched below alone.
+        let range = unsafe { FaultRange::register(at, 4096, &raw const signals) };
+        let range = range.unwrap().unwrap();
+        // SAFETY: the page is mapped, and the handler makes it readable.
+        assert_eq!(unsafe { page.cast::<u8>().read_volatile() }, 0);
+        assert!(SIGNALLED.load(Ordering::SeqCst), "the signal is lost");
+        drop(range);
     }
 
     /// Notes the shard of the thread in the handler, and puts a page there.

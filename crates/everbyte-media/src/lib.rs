@@ -52,6 +52,7 @@ mod poison;
 mod room;
 mod send;
 mod shards;
+mod signals;
 pub mod testkit;
 mod units;
 mod wear;
@@ -68,6 +69,7 @@ pub use medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, Poisone
 pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created};
 pub use room::check_room;
 pub use shards::prepare_thread;
+pub use signals::BlockedSignals;
 pub use units::{
     BLOCK, BLOCK_U32, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset,
 };

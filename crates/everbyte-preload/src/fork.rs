@@ -9,6 +9,7 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 
+use everbyte_media::BlockedSignals;
 use libc::{c_int, pid_t};
 
 use crate::heap::Heap;
@@ -59,6 +60,8 @@ pub(crate) unsafe extern "C" fn fork() -> pid_t {
         kernel::set_errno(libc::ENOSYS);
         return -1;
     };
+    // Their handlers may map memory, which waits for who holds the heap.
+    let _no_signals = BlockedSignals::new();
     if let Err(reason) = at_work(hold) {
         at_work(|| say(&format!("cannot fork: {reason}")));
         kernel::set_errno(libc::ENOMEM);

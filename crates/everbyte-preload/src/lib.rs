@@ -28,6 +28,7 @@ mod vfork;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use everbyte_media::BlockedSignals;
 use libmimalloc_sys as mi;
 
 use heap::Heap;
@@ -82,8 +83,11 @@ fn any_heap() -> Option<&'static Heap> {
     unsafe { HEAP.load(Ordering::Acquire).as_ref() }
 }
 
-/// Does `work`, whose allocations are not the heap's, and leaves `errno` as it was.
+/// Does `work`, whose allocations are not the heap's, and leaves `errno` as it was. Signals wait meanwhile: their
+/// handlers may map memory, or touch what `work` moves. Not for what the allocator does by itself, because that takes
+/// two system calls.
 fn at_work<T>(work: impl FnOnce() -> T) -> T {
+    let _no_signals = BlockedSignals::new();
     let (before, errno) = (role(), kernel::errno());
     if before == Role::Program {
         set_role(Role::AtWork);

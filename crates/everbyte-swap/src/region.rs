@@ -6,6 +6,8 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use everbyte_media::BlockedSignals;
+
 use crate::backing::Backing;
 use crate::direct_region::{Direct, DirectMode, DirectOptions, direct_slots_needed};
 use crate::error::RegionError;
@@ -147,7 +149,8 @@ impl RegionOptions {
 /// does nothing; [`fork_begins`](Self::fork_begins) gives it to a child. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it.
 ///
 /// If the store is full or has failed, nothing is lost: DRAM beyond the limit is used, and
-/// [`check`](Self::check) says so. A page whose slot cannot be read, and any page once somebody has
+/// [`check`](Self::check) says so. While a method moves pages, its thread takes no signals but faults, so handlers may
+/// touch the region. A page whose slot cannot be read, and any page once somebody has
 /// closed the region's userfaultfd, ends in SIGBUS.
 pub struct Region {
     /// Dropped by this process alone.
@@ -331,6 +334,7 @@ impl Region {
     /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`.
     pub fn prefetch(&self, range: Range<u64>) -> Result<u64, RegionError> {
         let run = self.covering(&range)?;
+        let _no_signals = BlockedSignals::new();
         Ok(self.backing.prefetch(run)? * UNIT_BYTES)
     }
 
@@ -342,6 +346,7 @@ impl Region {
     /// `NoMemory`, `DescriptorLost`. Nothing is pinned then that was not before.
     pub fn pin(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.covering(&range)?;
+        let _no_signals = BlockedSignals::new();
         self.backing.pin(run)
     }
 
@@ -351,6 +356,7 @@ impl Region {
     /// `OutOfRange`; `BadPin` if some of it is not pinned: everything is then as it was.
     pub fn unpin(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.covering(&range)?;
+        let _no_signals = BlockedSignals::new();
         self.backing.unpin(run)
     }
 
@@ -376,6 +382,7 @@ impl Region {
         if !(range.start.is_multiple_of(UNIT_BYTES) && range.end.is_multiple_of(UNIT_BYTES)) {
             return Err(RegionError::Misaligned { start: range.start, end: range.end });
         }
+        let _no_signals = BlockedSignals::new();
         self.backing.discard(run)
     }
 
@@ -388,6 +395,7 @@ impl Region {
         let limit = bytes / UNIT_BYTES;
         let needed = self.backing.slots_needed(self.bytes / UNIT_BYTES, limit);
         let more = self.reserve_slots(needed)?;
+        let _no_signals = BlockedSignals::new();
         if let Err(error) = self.backing.set_limit(limit) {
             self.release_slots(more);
             return Err(match error {
@@ -438,6 +446,7 @@ impl Region {
     /// would not have the region, and everything is as it was.
     pub fn fork_begins(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.covering(&range)?;
+        let _no_signals = BlockedSignals::new();
         self.backing.fork_begins(run)
     }
 

@@ -7,7 +7,7 @@
 //!
 //! Invariant: the threads end before the region's pages do.
 
-#![allow(unsafe_code, reason = "a thread's own signal mask and table of descriptors")]
+#![allow(unsafe_code, reason = "a thread's own table of descriptors")]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use everbyte_media::BlockedSignals;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::futex;
 
@@ -95,7 +96,8 @@ pub(crate) fn spawn(
         thread_start();
         // The program's allocator may be waiting for a fault by the time of the first one.
         everbyte_media::prepare_thread();
-        block_signals();
+        // The program's signals are for the program's threads.
+        std::mem::forget(BlockedSignals::new());
         keep_only(kept);
         // Whoever started this thread waits for that.
         let _told = ready.send(());
@@ -120,20 +122,6 @@ impl Drop for Threads {
             let _ended = handle.join();
         }
     }
-}
-
-/// Leaves the program's signals to the program's threads; faults cannot be blocked.
-fn block_signals() {
-    // SAFETY: all-zero bytes are a valid set, which `sigfillset` then fills in.
-    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` may be written.
-    unsafe { libc::sigfillset(&raw mut set) };
-    for fault in [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
-        // SAFETY: as above; the number is a signal's.
-        unsafe { libc::sigdelset(&raw mut set, fault) };
-    }
-    // SAFETY: `set` is valid; the old mask is not wanted.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// Gives this thread a table of descriptors with these alone, where the kernel can (Linux 5.9).

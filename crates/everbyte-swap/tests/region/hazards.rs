@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use everbyte_media::MediaError;
 use everbyte_swap::{
@@ -614,6 +614,65 @@ fn a_truncated_store_fails_and_resident_bytes_stay() {
         let status = run_child("child_truncates_the_store");
         assert!(status.success(), "{status:?}");
     }
+}
+
+/// The region that the handler of a signal looks at: its address, and the unit that is next.
+static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn look(_: libc::c_int) {
+    let number = NEXT.fetch_add(7, Ordering::SeqCst) % (LEN / UNIT);
+    let at = std::ptr::with_exposed_provenance::<u8>(LOOKED_AT.load(Ordering::SeqCst));
+    // SAFETY: in the region, which outlives the signals; that the load is made is what is tested.
+    unsafe { at.wrapping_add(unit(number)).read_volatile() };
+}
+
+/// Moves units to and fro while a signal comes every few microseconds, whose handler touches others.
+fn ask_under_signals(region: &mut Region) {
+    LOOKED_AT.store(region.as_mut_ptr().expose_provenance(), Ordering::SeqCst);
+    let handler: extern "C" fn(libc::c_int) = look;
+    // SAFETY: a handler that touches the region, and atomics.
+    assert_ne!(unsafe { libc::signal(libc::SIGUSR1, handler as usize) }, libc::SIG_ERR);
+    // SAFETY: this thread's number.
+    let (this, is_over) = (unsafe { libc::pthread_self() }, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                // SAFETY: the thread waits for this one.
+                unsafe { libc::pthread_kill(this, libc::SIGUSR1) };
+                std::thread::sleep(std::time::Duration::from_micros(20));
+            }
+        });
+        for round in 0..3000 {
+            let first = round * 5 % (LEN / UNIT - 32) * UNIT;
+            let range = first..first + 32 * UNIT;
+            region.discard(range.clone()).unwrap();
+            region.prefetch(range.clone()).unwrap();
+            region.pin(range.clone()).unwrap();
+            region.unpin(range).unwrap();
+            region.as_mut_slice()[unit(first / UNIT)..]
+                .iter_mut()
+                .step_by(UNIT_LEN)
+                .for_each(|byte| *byte = 1);
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+#[ignore = "may hang; run by handlers_of_signals_may_touch_a_region_that_their_thread_moves"]
+fn child_takes_signals() {
+    // SAFETY: ends the process if it has not ended by then.
+    unsafe { libc::alarm(60) };
+    for options in of_both_modes() {
+        ask_under_signals(&mut region(&options));
+    }
+}
+
+#[test]
+fn handlers_of_signals_may_touch_a_region_that_their_thread_moves() {
+    let status = run_child("child_takes_signals");
+    assert!(status.success(), "{status:?}");
 }
 
 /// Memory as a program's variables are: there before the region, some of it used.

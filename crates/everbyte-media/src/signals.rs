@@ -1,0 +1,63 @@
+//! Signals that a thread does not take for a while.
+//!
+//! A handler that runs while its own thread moves a page or a part, and touches that one, would wait for itself.
+//!
+//! Invariant: the signals by which faults are told are never blocked here, since the kernel kills who blocks them and
+//! faults; nor is that of `abort`.
+
+use std::marker::PhantomData;
+use std::{mem, ptr};
+
+use libc::{c_int, sigset_t};
+
+const FAULTS: [c_int; 6] =
+    [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
+
+/// Every signal that is not a fault's.
+pub(crate) fn all_but_faults() -> sigset_t {
+    // SAFETY: all-zero bytes are a valid set, which `sigfillset` then fills in.
+    let mut set: sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: `set` may be written.
+    unsafe { libc::sigfillset(&raw mut set) };
+    for fault in FAULTS {
+        // SAFETY: as above; the number is a signal's.
+        unsafe { libc::sigdelset(&raw mut set, fault) };
+    }
+    set
+}
+
+/// Keeps this thread from taking signals other than faults until it is dropped; those that are sent meanwhile arrive
+/// then. One within another may be dropped in their reverse order alone.
+#[must_use]
+pub struct BlockedSignals {
+    before: sigset_t,
+    /// The mask is this thread's.
+    thread: PhantomData<*const ()>,
+}
+
+impl BlockedSignals {
+    /// Blocks them, by a system call. May be called in a signal handler.
+    pub fn new() -> Self {
+        let all = all_but_faults();
+        // SAFETY: all-zero bytes are a valid set.
+        let mut before: sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: both sets are valid, and `before` may be written.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) };
+        Self { before, thread: PhantomData }
+    }
+}
+
+impl Default for BlockedSignals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set is what the mask was; the present one is not wanted.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut())
+        };
+    }
+}
