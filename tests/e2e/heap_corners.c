@@ -155,6 +155,36 @@ static void signals(void) {
     is_over = 1;
 }
 
+static void lock(char *at, size_t bytes) {
+    if (mlock(at, bytes))
+        die("mlock of %zu bytes: %s", bytes, strerror(errno));
+}
+
+/* Three quarters of 16 MiB can be locked: memory that is given up is not, and locks do not nest. */
+static void locks(void) {
+    char *at;
+    for (int nth = 0; nth < 20; nth++) {
+        lock(at = map(8 * MIB), 8 * MIB);
+        munmap(at, 8 * MIB);
+        lock(at = map(8 * MIB), 8 * MIB);
+        if (mremap(at, 8 * MIB, 2 * MIB, 0) != at)
+            die("mremap: %s", strerror(errno));
+        if (mmap(at, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != at)
+            die("mmap over a mapping: %s", strerror(errno));
+        at = map(8 * MIB);
+        lock(at, 6 * MIB);
+        lock(at + 2 * MIB, 6 * MIB);
+        lock(at, 8 * MIB);
+        memset(at, 1, 8 * MIB);
+        munlock(at + MIB, MIB);
+        munlock(at, 8 * MIB);
+        munlock(at, 8 * MIB);
+    }
+    lock(at = map(12 * MIB), 12 * MIB);
+    if (!mlock(map(2 * MIB), 2 * MIB))
+        die("more is locked than can be");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -162,6 +192,7 @@ static const struct {
     {"small_aligned", small_aligned},
     {"forks", forks},
     {"signals", signals},
+    {"locks", locks},
     {"large_aligned", large_aligned},
 };
 

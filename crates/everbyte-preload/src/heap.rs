@@ -38,6 +38,8 @@ pub(crate) struct Heap {
     /// Held by who adds an arena, before `state`.
     adding: Lock<()>,
     state: Lock<State>,
+    /// What is pinned, each unit once. Of no use in a child.
+    locked: Lock<FreeRanges>,
     /// Arenas that the allocator has.
     arenas: AtomicU32,
     /// This process is a forked child.
@@ -107,6 +109,7 @@ impl Heap {
             len,
             adding: Lock::new(()),
             state: Lock::new(state),
+            locked: Lock::new(FreeRanges::new(0..0)),
             arenas: AtomicU32::new(0),
             is_child: AtomicBool::new(false),
         };
@@ -240,25 +243,46 @@ impl Heap {
 
     /// Takes `range`, whole pages, back. What of it is free already stays so.
     pub(crate) fn give(&self, range: Range<usize>) {
+        self.unpin(&range);
         self.discard(&range);
         let state = &mut *self.state.lock();
         state.used_bytes -= state.free.give(range);
     }
 
-    /// Keeps whole pages in DRAM.
+    /// Keeps whole pages in DRAM, once, however often that is asked for.
     ///
     /// # Errors
-    /// The region's: too much would be pinned.
+    /// The region's: too much would be pinned. Nothing is pinned then that was not before.
     pub(crate) fn pin(&self, range: &Range<usize>) -> Result<(), RegionError> {
-        self.region.pin(self.offsets(range))
+        let locked = &mut *self.locked.lock();
+        let mut missing = FreeRanges::new(range.clone());
+        for part in locked.within(range) {
+            missing.take_at(part);
+        }
+        let missing = missing.within(range);
+        for (nth, part) in missing.iter().enumerate() {
+            if let Err(error) = self.region.pin(self.offsets(part)) {
+                for part in &missing[..nth] {
+                    self.region.unpin(self.offsets(part))?;
+                }
+                return Err(error);
+            }
+        }
+        locked.give(range.clone());
+        Ok(())
     }
 
-    /// Ends [`pin`](Self::pin).
-    ///
-    /// # Errors
-    /// The region's: some of it is not pinned.
-    pub(crate) fn unpin(&self, range: &Range<usize>) -> Result<(), RegionError> {
-        self.region.unpin(self.offsets(range))
+    /// Ends [`pin`](Self::pin) for what of `range` is pinned.
+    pub(crate) fn unpin(&self, range: &Range<usize>) {
+        if self.is_child() {
+            return;
+        }
+        let locked = &mut *self.locked.lock();
+        for part in locked.within(range) {
+            // It is pinned, and by this alone.
+            let _unpinned = self.region.unpin(self.offsets(&part));
+            locked.take_at(part);
+        }
     }
 
     fn offsets(&self, range: &Range<usize>) -> Range<u64> {

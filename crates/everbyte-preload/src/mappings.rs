@@ -76,7 +76,10 @@ pub(crate) unsafe extern "C" fn mmap(
         if !is_anonymous || !is_inside || is_free || vfork::is_child() {
             return failed(libc::EINVAL);
         }
-        at_work(|| heap.discard(&part));
+        at_work(|| {
+            heap.unpin(&part);
+            heap.discard(&part);
+        });
         return at;
     }
     let is_paged = is_anonymous && flags & NOT_PAGED == 0 && prot == READ_WRITE;
@@ -263,7 +266,7 @@ pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int
         // That some of it is not locked is no error.
         Some(_) if vfork::is_child() => 0,
         Some((heap, part)) => {
-            let _unpinned = at_work(|| heap.unpin(&part));
+            at_work(|| heap.unpin(&part));
             0
         }
         // SAFETY: the caller's promise.

@@ -47,6 +47,17 @@ impl FreeRanges {
         true
     }
 
+    /// The free parts of `range`, in order.
+    #[must_use]
+    pub fn within(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let before = self.by_start.range(..range.start).next_back();
+        let from =
+            before.into_iter().chain(self.by_start.range(range.start..range.end.max(range.start)));
+        from.map(|(&start, &end)| start.max(range.start)..end.min(range.end))
+            .filter(|part| !part.is_empty())
+            .collect()
+    }
+
     fn cut(&mut self, start: usize, end: usize, taken: Range<usize>) {
         self.by_start.remove(&start);
         if start < taken.start {
@@ -93,6 +104,7 @@ mod tests {
         Take { len: usize, align: usize },
         TakeAt(Range<usize>),
         Give(Range<usize>),
+        Within(Range<usize>),
     }
 
     fn range() -> impl Strategy<Value = Range<usize>> {
@@ -104,6 +116,7 @@ mod tests {
             (1..20_usize, 0..4_u32).prop_map(|(len, align)| Call::Take { len, align: 1 << align }),
             range().prop_map(Call::TakeAt),
             range().prop_map(Call::Give),
+            range().prop_map(Call::Within),
         ]
     }
 
@@ -132,6 +145,11 @@ mod tests {
                 let fresh = table[range.clone()].iter().filter(|free| !**free).count();
                 assert_eq!(ranges.give(range.clone()), fresh);
                 table[range].fill(true);
+            }
+            Call::Within(range) => {
+                let found = ranges.within(&range).into_iter().flatten();
+                let expected = range.filter(|&number| table[number]);
+                assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
             }
         }
     }
