@@ -185,6 +185,25 @@ static void locks(void) {
         die("more is locked than can be");
 }
 
+/* Pages amid others that may be read alone, and pages that were such before they were unmapped. */
+static void protected(void) {
+    char *at = map(48 * MIB);
+    for (size_t nth = 0; nth < 48 * MIB / 4096; nth++)
+        at[nth * 4096] = 1 + nth % 100;
+    for (size_t nth = 5; nth < 48 * MIB / 4096; nth += 61)
+        if (mprotect(at + nth * 4096, 4096, PROT_READ))
+            die("mprotect: %s", strerror(errno));
+    for (int round = 0; round < 3; round++)
+        for (size_t nth = 0; nth < 48 * MIB / 4096; nth++) {
+            if (at[nth * 4096] != (char)(1 + nth % 100))
+                die("page %zu is not what it was", nth);
+            if (nth % 61 != 5)
+                at[nth * 4096 + 1]++;
+        }
+    munmap(at, 48 * MIB);
+    memset(map(48 * MIB), 1, 48 * MIB);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -193,6 +212,7 @@ static const struct {
     {"forks", forks},
     {"signals", signals},
     {"locks", locks},
+    {"protected", protected},
     {"large_aligned", large_aligned},
 };
 

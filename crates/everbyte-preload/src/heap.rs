@@ -42,6 +42,8 @@ pub(crate) struct Heap {
     locked: Lock<FreeRanges>,
     /// Arenas that the allocator has.
     arenas: AtomicU32,
+    /// Some of it may be read alone.
+    has_protected: AtomicBool,
     /// This process is a forked child.
     is_child: AtomicBool,
 }
@@ -111,6 +113,7 @@ impl Heap {
             state: Lock::new(state),
             locked: Lock::new(FreeRanges::new(0..0)),
             arenas: AtomicU32::new(0),
+            has_protected: AtomicBool::new(false),
             is_child: AtomicBool::new(false),
         };
         if heap.has_slots(&mut heap.state.lock(), 0) {
@@ -241,12 +244,31 @@ impl Heap {
         }
     }
 
-    /// Takes `range`, whole pages, back. What of it is free already stays so.
+    /// Takes `range`, whole pages, back. What of it is free already stays so, and so does what of it cannot be made
+    /// writable again stay used.
     pub(crate) fn give(&self, range: Range<usize>) {
         self.unpin(&range);
+        let is_writable = self.make_writable(&range);
         self.discard(&range);
-        let state = &mut *self.state.lock();
-        state.used_bytes -= state.free.give(range);
+        if is_writable {
+            let state = &mut *self.state.lock();
+            state.used_bytes -= state.free.give(range);
+        }
+    }
+
+    /// The program has changed the access to a part.
+    pub(crate) fn note_protected(&self) {
+        self.has_protected.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets `range`, whole pages, be written to, whatever the program had it be. False if the kernel refuses.
+    pub(crate) fn make_writable(&self, range: &Range<usize>) -> bool {
+        if !self.has_protected.load(Ordering::SeqCst) {
+            return true;
+        }
+        let at = std::ptr::with_exposed_provenance_mut(range.start);
+        // SAFETY: the range is the heap's, and as everything there is at first afterwards.
+        unsafe { kernel::mprotect(at, range.end - range.start, kernel::READ_WRITE) == 0 }
     }
 
     /// Keeps whole pages in DRAM, once, however often that is asked for.

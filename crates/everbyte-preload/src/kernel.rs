@@ -8,6 +8,7 @@ use libc::{c_int, c_long, c_void};
 
 /// Bytes of a page, and of a unit.
 pub(crate) const PAGE: usize = 4096;
+pub(crate) const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 pub(crate) const FAILED: *mut c_void = libc::MAP_FAILED;
 
 /// Sets the error that the C library reports.
@@ -49,8 +50,7 @@ pub(crate) unsafe fn mmap(
 
 /// Zeroed pages of this process's own; null if there are none.
 pub(crate) fn map_private(len: usize) -> *mut u8 {
-    let (prot, flags) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (prot, flags) = (READ_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: the kernel chooses a free place.
     let at = unsafe { mmap(ptr::null_mut(), len, prot, flags, -1, 0) };
     if at == FAILED { ptr::null_mut() } else { at.cast() }

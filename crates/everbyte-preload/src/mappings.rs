@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use libc::{c_int, c_void, off_t, size_t};
 
 use crate::heap::Heap;
-use crate::kernel::PAGE;
+use crate::kernel::{PAGE, READ_WRITE};
 use crate::say::{say, say_once};
 use crate::{any_heap, at_work, heap, kernel, vfork};
 
@@ -27,7 +27,6 @@ const NOT_PAGED: c_int = libc::MAP_SHARED
     | libc::MAP_HUGETLB
     | libc::MAP_LOCKED
     | libc::MAP_32BIT;
-const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// It was said that memory cannot be locked.
 static MLOCK_COMPLAINED: AtomicBool = AtomicBool::new(false);
@@ -76,11 +75,13 @@ pub(crate) unsafe extern "C" fn mmap(
         if !is_anonymous || !is_inside || is_free || vfork::is_child() {
             return failed(libc::EINVAL);
         }
-        at_work(|| {
+        let is_done = at_work(|| {
             heap.unpin(&part);
+            let is_writable = heap.make_writable(&part);
             heap.discard(&part);
+            is_writable
         });
-        return at;
+        return if is_done { at } else { failed(libc::ENOMEM) };
     }
     let is_paged = is_anonymous && flags & NOT_PAGED == 0 && prot == READ_WRITE;
     if is_paged
@@ -221,9 +222,11 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
-    let is_heaps = in_heap(at, len).is_some_and(|(heap, _)| !heap.is_child());
-    if is_heaps && prot & libc::PROT_READ == 0 {
-        return 0;
+    if let Some((heap, _)) = in_heap(at, len) {
+        if prot & libc::PROT_READ == 0 && !heap.is_child() {
+            return 0;
+        }
+        heap.note_protected();
     }
     // SAFETY: the caller's promise.
     unsafe { kernel::mprotect(at, len, prot) }

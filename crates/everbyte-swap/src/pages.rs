@@ -152,7 +152,12 @@ impl Pages {
     fn set_protected(&self, run: UnitRun, protect: bool) -> Result<(), MemoryError> {
         for part in self.split(run).into_iter().filter(|part| part.units > 0) {
             let (start, len) = (self.place(part.first).addr(), index(part.units) * UNIT);
-            self.uffd.protect(start, len, protect).map_err(|error| reason(&error))?;
+            let mut done = self.uffd.protect(start, len, protect);
+            if len > UNIT && lies_in_several(&done) {
+                let mut pages = (start..start + len).step_by(UNIT);
+                done = pages.try_for_each(|page| self.uffd.protect(page, UNIT, protect));
+            }
+            done.map_err(|error| reason(&error))?;
         }
         Ok(())
     }
@@ -201,24 +206,26 @@ impl Memory for Pages {
             return Err(MemoryError::Unreadable);
         }
         let (to, from) = (self.place(at).addr(), store.address(slot));
-        // SAFETY: the caller owns the units, which have no pages, so nobody has seen their bytes
-        // since they were what the slots hold.
-        let copied = unsafe { self.uffd.copy(to, from, index(units) * UNIT, protect) };
-        pages_of(copied)
+        fill(units, |len| {
+            // SAFETY: the caller owns the units, which have no pages, so nobody has seen their bytes
+            // since they were what the slots hold.
+            unsafe { self.uffd.copy(to, from, len, protect) }
+        })
     }
 
     fn zero_in(&self, at: UnitNo, units: u64, is_store: bool) -> Result<u64, MemoryError> {
         let units = self.together(at, units);
-        let (to, len) = (self.place(at).addr(), index(units) * UNIT);
-        let filled = if is_store || units > 1 {
-            // A page of its own at once, where a store would otherwise fault again.
-            // SAFETY: the caller owns the units, which hold zeroes and have no pages.
-            unsafe { self.uffd.copy(to, ZEROES.as_ptr(), len, false) }
-        } else {
-            // SAFETY: as above.
-            unsafe { self.uffd.zero(to, len) }
-        };
-        pages_of(filled)
+        let to = self.place(at).addr();
+        fill(units, |len| {
+            if is_store || units > 1 {
+                // A page of its own at once, where a store would otherwise fault again.
+                // SAFETY: the caller owns the units, which hold zeroes and have no pages.
+                unsafe { self.uffd.copy(to, ZEROES.as_ptr(), len, false) }
+            } else {
+                // SAFETY: as above.
+                unsafe { self.uffd.zero(to, len) }
+            }
+        })
     }
 
     fn protect(&self, run: UnitRun) -> Result<(), MemoryError> {
@@ -288,6 +295,22 @@ pub(crate) fn pause(tries: u32) {
         8..64 => std::thread::yield_now(),
         _ => std::thread::sleep(Duration::from_micros(50)),
     }
+}
+
+/// Fills `units` units, at least 1, by a call that takes their bytes; the first one alone, where the program has split
+/// the mapping by changing the access to a part.
+fn fill(units: u64, call: impl Fn(usize) -> io::Result<usize>) -> Result<u64, MemoryError> {
+    let mut filled = call(index(units) * UNIT);
+    if units > 1 && lies_in_several(&filled) {
+        filled = call(UNIT);
+    }
+    pages_of(filled)
+}
+
+/// True if the kernel may have refused a range because it lies in several mappings. Of a single page that means that it
+/// is in none of ours.
+fn lies_in_several<T>(done: &io::Result<T>) -> bool {
+    done.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
 }
 
 fn pages_of(filled: io::Result<usize>) -> Result<u64, MemoryError> {

@@ -145,6 +145,29 @@ fn a_child_with_its_parents_memory_has_the_region() {
 }
 
 #[test]
+fn pages_that_may_be_read_alone_page_as_others_do() {
+    for options in of_both_modes() {
+        let mut region = region(&options);
+        fill(&mut region);
+        for number in (5..LEN / UNIT).step_by(29) {
+            let page = region.as_mut_ptr().wrapping_add(unit(number)).cast();
+            // SAFETY: whole pages of the region, to which nothing is stored below.
+            assert_eq!(unsafe { libc::mprotect(page, UNIT_LEN, libc::PROT_READ) }, 0);
+        }
+        for _ in 0..3 {
+            for number in 0..LEN / UNIT {
+                assert_eq!(u64::from(byte(&region, number)), number % 251 + 1, "unit {number}");
+                if number % 29 != 5 {
+                    region.as_mut_slice()[unit(number) + 1] += 1;
+                }
+            }
+        }
+        region.check().unwrap();
+        assert!(region.statistics().units_resident <= LIMIT / UNIT);
+    }
+}
+
+#[test]
 fn dropping_a_region_in_a_forked_child_does_no_harm() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
