@@ -5,8 +5,10 @@
  * Prints "good" and exits with 0 if the case went as it would without. */
 
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
+#include <pty.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -114,9 +116,85 @@ static void fork_with_threads(void) {
     is_over = 1;
 }
 
+/* Forks that are the C library's own. */
+static void fork_by_library(void) {
+    char *stored = map(40 * MIB);
+    int terminal, status;
+    memset(stored, 7, 40 * MIB);
+    pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
+    if (pid < 0)
+        die("forkpty: %s", strerror(errno));
+    if (pid == 0) {
+        for (size_t at = 0; at < 40 * MIB; at += 4096)
+            if (stored[at] != 7)
+                _exit(1);
+        use_heap();
+        fork_with_threads();
+        _exit(0);
+    }
+    use_heap();
+    if (waitpid(pid, &status, 0) != pid || status)
+        die("child of forkpty: status %x", status);
+    munmap(stored, 40 * MIB);
+}
+
 static void forks(void) {
+    fork_by_library();
     in_child(fork_with_threads, "child");
     fork_with_threads();
+}
+
+/* An allocator's lock, which it holds while it maps memory, and across forks. */
+static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER, *the_lock = &own_lock;
+
+static void take_lock(void) { pthread_mutex_lock(the_lock); }
+
+static void give_lock(void) { pthread_mutex_unlock(the_lock); }
+
+static void map_under_lock(void) {
+    take_lock();
+    char *at = map(2 * MIB);
+    at[MIB] = 1;
+    munmap(at, 2 * MIB);
+    give_lock();
+}
+
+static void *map_under_lock_always(void *nothing) {
+    while (!is_over) {
+        map_under_lock();
+        usleep(20);
+    }
+    return nothing;
+}
+
+static void *fork_always(void *nothing) {
+    while (!is_over) {
+        in_child(map_under_lock, "child of another thread");
+        usleep(20);
+    }
+    return nothing;
+}
+
+/* early_fork.c has a lock that is held across forks before anything else is. */
+static void fork_handlers(void) {
+    pthread_mutex_t *early = dlsym(RTLD_DEFAULT, "early_lock");
+    char *stored = map(40 * MIB);
+    if (early)
+        the_lock = early;
+    else if (pthread_atfork(take_lock, give_lock, give_lock))
+        die("pthread_atfork failed");
+    alarm(50);
+    start(map_under_lock_always, 2);
+    start(fork_always, 1);
+    for (int nth = 0; nth < 40; nth++) {
+        memset(stored, nth, 40 * MIB);
+        in_child(map_under_lock, "child");
+        for (size_t at = 0; at < 40 * MIB; at += 4096)
+            if (stored[at] != nth)
+                die("byte %zu is not what it was", at);
+    }
+    is_over = 1;
+    take_lock();
 }
 
 static char *looked_at;
@@ -210,6 +288,7 @@ static const struct {
 } CASES[] = {
     {"small_aligned", small_aligned},
     {"forks", forks},
+    {"fork_handlers", fork_handlers},
     {"signals", signals},
     {"locks", locks},
     {"protected", protected},

@@ -96,7 +96,7 @@ gcc -Wall -O1 -pthread "$E2E/vfork_killed.c" -o "$SCRATCH/vfork" || fail "vfork_
 [[ $(paged 24M timeout 120 "$SCRATCH/vfork" 60 60) == good ]] || fail "a killed child of vfork left its parent's memory changed"
 ok "a child of vfork that is killed while it allocates leaves no lock and no mark behind"
 gcc -Wall -O1 -pthread "$E2E/heap_corners.c" -o "$SCRATCH/corners" || fail "heap_corners cannot be built"
-for corner in small_aligned large_aligned forks signals locks protected; do
+for corner in small_aligned large_aligned forks fork_handlers signals locks protected; do
     [[ $(paged 16M timeout 60 "$SCRATCH/corners" "$corner") == good ]] || fail "$corner goes wrong"
 done
 ok "rare uses of the heap, of mappings and of forks go as they do without"
@@ -105,6 +105,9 @@ told=$(LD_PRELOAD="${EVERBYTE_PRELOAD:-$LIBRARY} $SCRATCH/early.so" "$SCRATCH/co
     fail "a program with the library and without settings cannot fork: $(cat "$SCRATCH/run.log")"
 [[ $told == good ]] && grep -q "early: good" "$SCRATCH/run.log" || fail "a fork before the library has begun goes wrong"
 ok "a program with the library and without settings forks, and so does one that has not begun"
+[[ $(LD_PRELOAD=$SCRATCH/early.so paged 16M timeout 60 "$SCRATCH/corners" fork_handlers) == good ]] ||
+    fail "a lock that is held across forks, and was so before the library began, goes wrong"
+ok "a lock that is held across forks and while memory is mapped locks nobody out"
 gcc -Wall -O1 "$E2E/static_array.c" -o "$SCRATCH/static" || fail "static_array cannot be built"
 gcc -Wall -O1 -no-pie "$E2E/static_array.c" -o "$SCRATCH/static_no_pie" || fail "static_array cannot be built"
 for program in static static_no_pie; do

@@ -5,49 +5,83 @@
 //! for which there is not enough memory fails. After `exec` a program has a heap and a limit of its own.
 //! `posix_spawn`, `system` and `popen` share the parent's memory and need nothing of this, nor does `vfork`, which has
 //! a file of its own.
+//!
+//! A program's own allocator may hold its locks across a fork, and holds them while it maps memory. Invariant: whoever
+//! holds this library's locks for a fork waits for nobody else's. So they are taken by the last handler before a fork and
+//! given back by the first one after it: the C library has this library's handlers before any other's. Everything is brought in
+//! earlier, and stays; what others take meanwhile does, too.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_media::BlockedSignals;
-use libc::{c_int, pid_t};
+use libc::{c_int, c_void, pid_t};
 
 use crate::heap::Heap;
 use crate::say::say;
 use crate::{any_heap, at_work, kernel, own};
 
 type Fork = unsafe extern "C" fn() -> pid_t;
+type Handler = Option<unsafe extern "C" fn()>;
+type RegisterAtfork = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 
-/// `fork` of the C library, once it was looked up.
-static FORK: OnceLock<Fork> = OnceLock::new();
+/// The C library has this library's handlers.
+static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// This thread holds everything, for its fork.
+    /// Everything is in DRAM for this thread's fork.
+    static IS_WHOLE: Cell<bool> = const { Cell::new(false) };
+    /// This thread holds the locks, for its fork.
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has the C library call this before and after every fork.
+/// Has the C library call this before and after every fork, once.
 pub(crate) fn register() {
+    if IS_REGISTERED.swap(true, Ordering::SeqCst) {
+        return;
+    }
     // SAFETY: three functions that live as long as the process.
-    let failed: c_int = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
+    let failed = unsafe { call_register(Some(before), Some(parent), Some(child), ptr::null_mut()) };
     if failed != 0 {
         say("children of this program will lack its memory: no room for fork handlers");
     }
 }
 
-/// `fork` of the C library, which constructors may call before this library's has run.
-fn real_fork() -> Option<Fork> {
-    if let Some(&fork) = FORK.get() {
-        return Some(fork);
-    }
+/// What `pthread_atfork` calls: has the C library call these before and after every fork, as this library's own handlers
+/// before all others'.
+///
+/// # Safety
+/// As `pthread_atfork(3)`; `object` is the caller's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __register_atfork(
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+    object: *mut c_void,
+) -> c_int {
+    register();
+    // SAFETY: the caller's promise.
+    unsafe { call_register(prepare, parent, child, object) }
+}
+
+/// # Safety
+/// As `__register_atfork`.
+unsafe fn call_register(
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+    object: *mut c_void,
+) -> c_int {
     // SAFETY: a name of the C library's.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr()) };
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__register_atfork".as_ptr()) };
     if found.is_null() {
-        return None;
+        return libc::ENOMEM;
     }
-    // SAFETY: that is the type of `fork`.
-    let fork = unsafe { std::mem::transmute::<*mut libc::c_void, Fork>(found) };
-    Some(*FORK.get_or_init(|| fork))
+    // SAFETY: that is the type of `__register_atfork`.
+    let register = unsafe { std::mem::transmute::<*mut c_void, RegisterAtfork>(found) };
+    // SAFETY: the caller's promise.
+    unsafe { register(prepare, parent, child, object) }
 }
 
 /// As `fork(2)`.
@@ -56,21 +90,31 @@ fn real_fork() -> Option<Fork> {
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn fork() -> pid_t {
-    let Some(fork) = real_fork() else {
+    // SAFETY: a name of the C library's.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr()) };
+    if found.is_null() {
         kernel::set_errno(libc::ENOSYS);
         return -1;
-    };
+    }
+    // SAFETY: that is the type of `fork`.
+    let fork = unsafe { std::mem::transmute::<*mut c_void, Fork>(found) };
     // Their handlers may map memory, which waits for who holds the heap.
     let _no_signals = BlockedSignals::new();
-    if let Err(reason) = at_work(hold) {
+    // Constructors may fork before this library's has run.
+    at_work(register);
+    if let Err(reason) = at_work(make_whole) {
         at_work(|| say(&format!("cannot fork: {reason}")));
         kernel::set_errno(libc::ENOMEM);
         return -1;
     }
     // SAFETY: the caller's promise.
     let pid = unsafe { fork() };
-    // Whether or not there were handlers, nothing is held any more.
-    at_work(|| let_go(pid == 0));
+    // Once more, if there was no room for handlers.
+    if pid == 0 {
+        child()
+    } else {
+        parent()
+    }
     pid
 }
 
@@ -96,54 +140,66 @@ fn available_bytes() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// Keeps other threads from the heap, and from `own`, so that a child finds neither half changed. A child of a child
-/// finds ordinary memory as it is; for others, everything is brought in.
+/// Brings everything in for a child, unless this is one: there it is ordinary memory.
 ///
 /// # Errors
 /// The heap's, or there is too little memory. Nothing has changed then.
-fn hold() -> Result<(), String> {
-    match any_heap() {
-        Some(heap) if !heap.is_child() => {
-            has_room(heap)?;
-            heap.fork_begins().map_err(|error| error.to_string())?;
-        }
-        Some(heap) => heap.hold(),
-        None => {}
-    }
-    own::hold();
-    HOLDS.set(true);
+fn make_whole() -> Result<(), String> {
+    let Some(heap) = any_heap().filter(|heap| !heap.is_child() && !IS_WHOLE.get()) else {
+        return Ok(());
+    };
+    has_room(heap)?;
+    heap.fork_begins().map_err(|error| error.to_string())?;
+    IS_WHOLE.set(true);
     Ok(())
 }
 
-fn let_go(in_child: bool) {
-    if !HOLDS.replace(false) {
-        return;
+/// Keeps other threads from changing the heap and `own`, so that a child finds neither half changed.
+fn hold() {
+    if let Some(heap) = any_heap() {
+        heap.hold();
     }
-    own::release();
-    match any_heap() {
-        Some(heap) if !heap.is_child() => heap.fork_ended(in_child),
-        Some(heap) => heap.release(),
-        None => {}
+    own::hold();
+    HOLDS.set(true);
+}
+
+fn let_go() {
+    if HOLDS.replace(false) {
+        own::release();
+        if let Some(heap) = any_heap() {
+            heap.release();
+        }
     }
 }
 
-/// For forks that are not made by `fork` above, such as those of `daemon` and `forkpty`.
 extern "C" fn before() {
-    if HOLDS.get() {
-        return;
-    }
     at_work(|| {
-        if let Err(reason) = hold() {
+        // Not every fork is made by `fork` above: `daemon` and `forkpty` call the C library's.
+        if let Err(reason) = make_whole() {
             say(&format!("cannot fork, so this ends here: {reason}"));
             std::process::abort();
         }
+        hold();
     });
 }
 
 extern "C" fn parent() {
-    at_work(|| let_go(false));
+    at_work(|| {
+        let_go();
+        if IS_WHOLE.replace(false)
+            && let Some(heap) = any_heap()
+        {
+            heap.fork_ended();
+        }
+    });
 }
 
 extern "C" fn child() {
-    at_work(|| let_go(true));
+    at_work(|| {
+        if let Some(heap) = any_heap() {
+            heap.become_child();
+        }
+        IS_WHOLE.set(false);
+        let_go();
+    });
 }

@@ -35,6 +35,8 @@ pub(crate) struct Heap {
     space: Arc<SwapSpace>,
     base: usize,
     len: usize,
+    /// Threads that fork at the moment. Held before `state`, and of no use in a child.
+    forks: Lock<u32>,
     /// Held by who adds an arena, before `state`.
     adding: Lock<()>,
     state: Lock<State>,
@@ -109,6 +111,7 @@ impl Heap {
             space,
             base,
             len,
+            forks: Lock::new(0),
             adding: Lock::new(()),
             state: Lock::new(state),
             locked: Lock::new(FreeRanges::new(0..0)),
@@ -371,28 +374,36 @@ impl Heap {
         self.region.bytes_stored(self.used(&state)).unwrap_or(u64::MAX)
     }
 
-    /// Prepares a fork: a child has everything. Keeps others from taking and giving until
-    /// [`fork_ended`](Self::fork_ended).
+    /// Prepares a fork: until [`fork_ended`](Self::fork_ended) a child has everything, and so has that of another thread.
     ///
     /// # Errors
     /// The region's. Nothing has changed then.
     pub(crate) fn fork_begins(&self) -> Result<(), RegionError> {
-        let adding = self.adding.lock();
-        let state = self.state.lock();
-        self.region.fork_begins(self.used(&state))?;
-        std::mem::forget((adding, state));
+        let forks = &mut *self.forks.lock();
+        if *forks == 0 {
+            // Who takes more has it after this, and what is touched from then on stays in DRAM.
+            let state = self.state.lock();
+            self.region.fork_begins(self.used(&state))?;
+        }
+        *forks += 1;
         Ok(())
     }
 
-    /// Goes on after a fork, in the parent or in the child.
-    pub(crate) fn fork_ended(&self, in_child: bool) {
-        if in_child {
-            self.is_child.store(true, Ordering::Relaxed);
-        } else if let Err(error) = self.region.fork_ended() {
+    /// Goes on after a fork, in the parent.
+    pub(crate) fn fork_ended(&self) {
+        let forks = &mut *self.forks.lock();
+        *forks -= 1;
+        if *forks == 0
+            && let Err(error) = self.region.fork_ended()
+        {
             say(&format!("the next child would lack memory, so this ends here: {error}"));
             std::process::abort();
         }
-        self.release();
+    }
+
+    /// This process is a forked child from now on.
+    pub(crate) fn become_child(&self) {
+        self.is_child.store(true, Ordering::Relaxed);
     }
 
     /// Keeps others from taking and giving until [`release`](Self::release).

@@ -146,7 +146,8 @@ impl RegionOptions {
 ///
 /// It reads as zeroes at first, and afterwards as any memory does. After a fork the child has no
 /// such memory: touching it there ends in SIGSEGV, never in zeroes, and dropping the region there
-/// does nothing; [`fork_begins`](Self::fork_begins) gives it to a child. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it.
+/// does nothing; [`fork_begins`](Self::fork_begins) gives it to a child. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it,
+/// but for `mprotect` that leaves read access.
 ///
 /// If the store is full or has failed, nothing is lost: DRAM beyond the limit is used, and
 /// [`check`](Self::check) says so. While a method moves pages, its thread takes no signals but faults, so handlers may
