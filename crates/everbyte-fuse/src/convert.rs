@@ -69,6 +69,12 @@ pub(crate) fn no_attributes() -> FileAttr {
     }
 }
 
+/// The attributes of a file that cannot be read, which the kernel refuses: of its entry in a listing it shows the name,
+/// the number and the type to programs, looks nothing up, and says at once that it has forgotten the file.
+pub(crate) fn refused_attributes(number: INodeNo, file: FileType) -> FileAttr {
+    FileAttr { ino: number, size: u64::MAX, kind: kind(file), ..no_attributes() }
+}
+
 pub(crate) fn kind(kind: FileType) -> fuser::FileType {
     match kind {
         FileType::Regular => fuser::FileType::RegularFile,

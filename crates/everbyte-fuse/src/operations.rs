@@ -27,7 +27,8 @@ use fuser::{
 use crate::attribute::{attribute_name, way_to_set};
 use crate::caches::OwnCaches;
 use crate::convert::{
-    attributes, errno, inode, kind, new_inode, no_attributes, number, rename_mode, set_time,
+    attributes, errno, inode, kind, new_inode, no_attributes, number, refused_attributes,
+    rename_mode, set_time,
 };
 use crate::directory::KernelCaching;
 use crate::groups::is_in_group;
@@ -52,7 +53,7 @@ thread_local! {
 
 /// Takes an entry of a listing: the place after it, the file, its type, its name. Returns true if it had no
 /// room.
-type AddEntry<'a> = dyn FnMut(u64, InodeNo, FileType, &OsStr) -> Result<bool, FsError> + 'a;
+type AddEntry<'a> = dyn FnMut(u64, InodeNo, FileType, &OsStr) -> bool + 'a;
 
 /// The file system as the kernel's requests see it.
 pub(crate) struct Operations<M: Medium> {
@@ -211,7 +212,7 @@ impl<M: Medium> Operations<M> {
         let parent = self.fs.parent(directory).unwrap_or(directory);
         let fixed = [(1, directory, "."), (FIXED_ENTRIES, parent, "..")];
         for (next, inode, name) in fixed.into_iter().filter(|(next, ..)| offset < *next) {
-            if add(next, inode, FileType::Directory, OsStr::new(name))? {
+            if add(next, inode, FileType::Directory, OsStr::new(name)) {
                 return Ok(());
             }
         }
@@ -224,7 +225,7 @@ impl<M: Medium> Operations<M> {
             for entry in entries {
                 place = entry.next;
                 let name = OsStr::from_bytes(&entry.name);
-                if add(place + FIXED_ENTRIES, entry.inode, entry.kind, name)? {
+                if add(place + FIXED_ENTRIES, entry.inode, entry.kind, name) {
                     return Ok(());
                 }
             }
@@ -530,13 +531,16 @@ impl<M: Medium> Filesystem for Operations<M> {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let mut is_any = false;
         let mut add = |next, inode, file: FileType, name: &OsStr| {
-            Ok(reply.add(number(self.root, inode), next, kind(file), name))
+            let is_full = reply.add(number(self.root, inode), next, kind(file), name);
+            is_any |= !is_full;
+            is_full
         };
-        let listed = self.each_entry(self.inode(directory), offset, &mut add);
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(errno(&error)),
+        match self.each_entry(self.inode(directory), offset, &mut add) {
+            // The next request goes on where this one failed.
+            Err(error) if !is_any => reply.error(errno(&error)),
+            _ => reply.ok(),
         }
     }
 
@@ -548,31 +552,30 @@ impl<M: Medium> Filesystem for Operations<M> {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let mut add = |next, inode, _, name: &OsStr| {
-            let attr = match self.fs.attr(inode) {
+        let mut is_any = false;
+        let mut add = |next, inode, file, name: &OsStr| {
+            let is_fixed = [".", ".."].contains(&name.to_str().unwrap_or_default());
+            let told = if is_fixed { Ok(()) } else { self.tell(inode) };
+            let (kernel, generation) = match self.fs.attr(inode) {
+                Ok(attr) if told.is_ok() => (attributes(self.root, &attr), attr.generation),
                 // It was removed a moment ago.
-                Err(FsError::Stale(_)) => return Ok(false),
-                attr => attr?,
+                Err(FsError::Stale(_)) => return false,
+                _ if matches!(told, Err(FsError::NotFound)) => return false,
+                // One that cannot be read hides no other.
+                _ => (refused_attributes(number(self.root, inode), file), 0),
             };
-            let is_told = ![".", ".."].contains(&name.to_str().unwrap_or_default());
-            if is_told {
-                match self.tell(inode) {
-                    Err(FsError::NotFound) => return Ok(false),
-                    told => told?,
-                }
-            }
-            let kernel = attributes(self.root, &attr);
-            let generation = Generation(attr.generation);
+            let generation = Generation(generation);
             let is_full = reply.add(kernel.ino, next, name, &self.lifetime, &kernel, generation);
-            if is_full && is_told {
+            is_any |= !is_full;
+            if is_full && !is_fixed && told.is_ok() {
                 self.untell(inode, 1);
             }
-            Ok(is_full)
+            is_full
         };
-        let listed = self.each_entry(self.inode(directory), offset, &mut add);
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(errno(&error)),
+        match self.each_entry(self.inode(directory), offset, &mut add) {
+            // The next request goes on where this one failed.
+            Err(error) if !is_any => reply.error(errno(&error)),
+            _ => reply.ok(),
         }
     }
 

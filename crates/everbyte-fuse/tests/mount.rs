@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions};
-use everbyte_media::{Mapped, MediaOptions};
+use everbyte_media::{Mapped, MediaOptions, Medium};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
 use everbyte_testkit::is_root;
 
@@ -608,6 +608,51 @@ fn an_allocation_that_fails_leaves_programs_with_what_is_there() {
     let meta = fs::metadata(&path).unwrap();
     let after = (meta.len(), meta.blocks(), fs::read(&path).unwrap());
     assert!(after == seen[1], "{} bytes, {} blocks", after.0, after.1);
+}
+
+/// One inode cannot be read: its name is listed all the same, again and again, and those of the others.
+#[test]
+fn a_file_that_cannot_be_read_hides_no_other_in_a_listing() {
+    let mut mounted = Mounted::new();
+    let dir = mounted.path().join("d");
+    fs::create_dir(&dir).unwrap();
+    let texts: Vec<String> = (0..9).map(|number| format!("file {number}")).collect();
+    for text in &texts {
+        fs::write(dir.join(text), text).unwrap();
+    }
+    let bad = fs::metadata(dir.join(&texts[4])).unwrap().ino();
+    mounted.unmount();
+    let files = mounted.opened();
+    let at = files.inode_table_at(0).unwrap().plus(256 * bad + 40);
+    drop(files);
+    let medium = mounted.pool.medium();
+    medium.store_word(at, medium.load_word(at) ^ 1);
+    mounted.mount();
+    for _ in 0..3 {
+        let mut entries: Vec<_> = fs::read_dir(&dir).unwrap().map(Result::unwrap).collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        let listed: Vec<_> =
+            entries.iter().map(|entry| entry.file_name().into_string().unwrap()).collect();
+        assert_eq!(listed, texts);
+        assert!(entries.iter().all(|entry| entry.file_type().unwrap().is_file()));
+        for text in &texts {
+            let read = fs::read_to_string(dir.join(text));
+            match read.map_err(|error| error.raw_os_error()) {
+                Ok(read) => assert!(read == *text && text != &texts[4]),
+                Err(error) => assert_eq!((error, text), (Some(libc::EIO), &texts[4])),
+            }
+        }
+    }
+    let used = || rustix::fs::statvfs(mounted.path()).map(|status| status.f_files - status.f_ffree);
+    let before = used().unwrap();
+    let others = texts.iter().filter(|&text| text != &texts[4]);
+    others.for_each(|text| fs::remove_file(dir.join(text)).unwrap());
+    // The kernel says that it has forgotten when it likes to.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while used().unwrap() > before - 8 {
+        assert!(Instant::now() < deadline, "a removed file is still in use");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
