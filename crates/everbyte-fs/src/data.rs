@@ -310,5 +310,5 @@ pub(crate) fn note_changed(edit: &mut Edit, taken: i64, size: u64) {
     let blocks = edit.words.get(Field::Blocks).saturating_add_signed(taken);
     edit.words.set(Field::Blocks, blocks);
     edit.words.set(Field::Size, size);
-    edit.words.stamp(now(), &[Field::Modified, Field::Changed]);
+    edit.stamp(now(), &[Field::Modified, Field::Changed]);
 }

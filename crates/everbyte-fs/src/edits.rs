@@ -9,7 +9,7 @@ use everbyte_pool::Batch;
 use smallvec::SmallVec;
 
 use crate::error::FsError;
-use crate::format::{Field, InodeWords};
+use crate::format::{Difference, Field, InodeWords};
 use crate::number::InodeNo;
 use crate::plant::Bug;
 use crate::reader::Reader;
@@ -24,12 +24,21 @@ pub(crate) struct Edit {
     old: InodeWords,
     /// Its words, as they will be.
     pub(crate) words: InodeWords,
+    /// True if something changes that the words may not show.
+    changes_beyond_words: bool,
 }
 
 impl Edit {
     /// An inode as it is.
     pub(crate) fn new(number: InodeNo, at: PoolOffset, words: InodeWords) -> Self {
-        Self { number, at, old: words, words }
+        Self { number, at, old: words, words, changes_beyond_words: false }
+    }
+
+    /// Sets these times to `now`, because bytes, entries or a name of the inode change. It may be the time of the change
+    /// before, and nothing of the inode is another then.
+    pub(crate) fn stamp(&mut self, now: u64, times: &[Field]) {
+        self.words.stamp(now, times);
+        self.changes_beyond_words = true;
     }
 
     /// Leaves the inode as it is, which will be free, and say nothing then.
@@ -83,11 +92,15 @@ impl<'t, M: Medium> Edits<'t, M> {
     /// Plans every change.
     pub(crate) fn plan(mut self, batch: &mut Batch<'_, '_, M>) {
         for edit in &mut self.edits {
+            let epoch = batch.writer().epoch();
+            if edit.changes_beyond_words {
+                self.tables.note_change(edit.number, epoch, Difference::Times);
+            }
             if edit.words == edit.old {
                 continue;
             }
             let difference = edit.words.difference(&edit.old);
-            self.tables.note_change(edit.number, batch.writer().epoch(), difference);
+            self.tables.note_change(edit.number, epoch, difference);
             edit.words.seal();
             for (place, old, new) in edit.words.changes(&edit.old) {
                 let at = edit.at.plus(8 * place as u64);

@@ -461,5 +461,5 @@ pub(crate) fn note_entries(edit: &mut Edit, entries: i64, blocks: i64, now: u64)
     let words = &mut edit.words;
     words.set(Field::Size, words.get(Field::Size).saturating_add_signed(entries));
     words.set(Field::Blocks, words.get(Field::Blocks).saturating_add_signed(blocks));
-    words.stamp(now, &[Field::Modified, Field::Changed]);
+    edit.stamp(now, &[Field::Modified, Field::Changed]);
 }

@@ -67,6 +67,8 @@ pub enum Bug {
     AbsentNamesOfDirectoryKept,
     /// Who reads an open file without the lock of its inode does not look again whether anybody had it.
     OpenFileLooksOnce,
+    /// All changes have the same time: no mistake, but what a coarse clock does.
+    ClockStands,
     /// A file loses its blocks although somebody has it open.
     OpenFileFreed,
 }

@@ -259,12 +259,12 @@ impl<M: Medium> FileSystem<M> {
         now: u64,
     ) -> Result<(), FsError> {
         let reader = self.reader();
-        let words = &mut edits.get(reader, moved.inode)?.words;
-        words.set(Field::Changed, now);
+        let edit = edits.get(reader, moved.inode)?;
+        edit.stamp(now, &[Field::Changed]);
         if moved.kind != FileType::Directory || from == to {
             return Ok(());
         }
-        words.set(Field::Special, to.0);
+        edit.words.set(Field::Special, to.0);
         let words = &mut edits.get(reader, from)?.words;
         words.set_links(words.links().saturating_sub(1));
         let words = &mut edits.get(reader, to)?.words;

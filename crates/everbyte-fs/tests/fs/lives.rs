@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_crash::SimMedium;
 use everbyte_fs::plant::Bug;
 use everbyte_fs::{
-    AccessTimes, Allocation, BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions,
-    Name, NewInode, Seek, kinds,
+    AccessTimes, Allocation, BlockMapKind, DirectoryKind, FilePlace, FileSystem, FileType, FsError,
+    FsOptions, InodeNo, Name, NewInode, Seek, kinds,
 };
 use everbyte_media::Medium;
 use everbyte_plant::plant;
@@ -371,6 +371,68 @@ fn a_deleted_file_system_says_nothing_but_that_it_is_gone() {
     assert_eq!(other.list(other.root(), 0).unwrap(), []);
     assert!(is_gone(fs.list(root, 0).err()));
     assert_eq!(fs.scrub(0).0.findings, []);
+}
+
+/// Two changes have the same time where the clock is coarse, or is set back.
+#[test]
+fn what_is_changed_twice_at_the_same_time_is_durable_once_it_is_synced() {
+    type Fs = FileSystem<SimMedium>;
+    /// A change of the file `f`, and a look whether it is there after a crash.
+    type Change<'c> = (&'c dyn Fn(&Fs, InodeNo), &'c dyn Fn(&Fs));
+    let _clock = plant(Bug::ClockStands);
+    let find = |fs: &Fs, text| fs.lookup(fs.root(), name(text)).map(|found| found.inode);
+    let first_byte = |fs: &Fs| {
+        let mut byte = [0];
+        fs.read(find(fs, "f").unwrap(), 0, &mut byte).unwrap();
+        byte[0]
+    };
+    let changes: [Change<'_>; 5] = [
+        (&|fs, f| _ = fs.write(f, 0, &[2; 100]).unwrap(), &|fs| assert_eq!(first_byte(fs), 2)),
+        (&|fs, f| fs.allocate(f, (0, 100), Allocation::Zero, true).unwrap(), &|fs| {
+            assert_eq!(first_byte(fs), 0);
+        }),
+        (
+            &|fs, f| {
+                let place = |inode| FilePlace { inode, offset: 0 };
+                fs.copy(place(find(fs, "other").unwrap()), place(f), 100).unwrap();
+            },
+            &|fs| assert_eq!(first_byte(fs), 9),
+        ),
+        (
+            &|fs, f| {
+                let hole = FilePlace { inode: find(fs, "other").unwrap(), offset: 8192 };
+                fs.copy(hole, FilePlace { inode: f, offset: 0 }, 100).unwrap();
+            },
+            &|fs| assert_eq!(first_byte(fs), 0),
+        ),
+        (
+            &|fs, _| {
+                let (root, mode) = (fs.root(), everbyte_fs::RenameMode::Replace);
+                fs.rename((root, name("f")), (root, name("g")), mode).unwrap();
+            },
+            &|fs| assert!(find(fs, "g").is_ok() && find(fs, "f").is_err()),
+        ),
+    ];
+    // A renaming is durable by a sync of the directory, as it is by one of the file.
+    let rename = changes[4];
+    let of_file = changes.into_iter().map(|change| (change, false));
+    for ((make, check), of_directory) in of_file.chain([(rename, true)]) {
+        let (medium, real) = new();
+        let fs = &real.fs;
+        let make_file = |text, byte| {
+            let new = file(FileType::Regular, 0o644);
+            let inode = fs.create_inode(fs.root(), name(text), &new).unwrap().inode;
+            fs.write(inode, 0, &[byte; 5000]).unwrap();
+            inode
+        };
+        let (other, inode) = (make_file("other", 9), make_file("f", 1));
+        fs.truncate(other, 12_000).unwrap();
+        fs.sync().unwrap();
+        make(fs, inode);
+        fs.sync_inode(if of_directory { fs.root() } else { inode }).unwrap();
+        let crashed = Arc::new(SimMedium::from_image(medium.image()));
+        check(&Real::open(&crashed).unwrap().fs);
+    }
 }
 
 #[test]
