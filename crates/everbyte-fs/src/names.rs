@@ -451,9 +451,15 @@ fn generation(epoch: u64) -> u64 {
     if planted(Bug::GenerationReused) { 1 } else { epoch }
 }
 
+/// Checks that a file can have so many links.
+pub(crate) fn check_links(links: u32) -> Result<(), FsError> {
+    if links <= LINKS_MAX { Ok(()) } else { Err(FsError::TooManyLinks) }
+}
+
 /// One more than `links`.
-pub(crate) fn one_more(links: u32) -> Result<u32, FsError> {
-    if links < LINKS_MAX { Ok(links + 1) } else { Err(FsError::TooManyLinks) }
+fn one_more(links: u32) -> Result<u32, FsError> {
+    let more = links.saturating_add(1);
+    check_links(more).map(|()| more)
 }
 
 /// Notes in a directory's inode that it has so many entries and blocks more, or less.

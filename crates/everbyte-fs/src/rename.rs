@@ -11,7 +11,7 @@ use crate::error::FsError;
 use crate::format::Field;
 use crate::fs::{FileSystem, now};
 use crate::name::Name;
-use crate::names::{NewInode, note_entries, one_more};
+use crate::names::{NewInode, check_links, note_entries};
 use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
 use crate::plant::Bug;
@@ -210,6 +210,12 @@ impl<M: Medium> FileSystem<M> {
             }
             (None, _) => {}
         }
+        // Only now: on the way a directory may have one more than before and after.
+        if from.parent != to.parent {
+            for parent in [from.parent, to.parent] {
+                check_links(edits.get(reader, parent)?.words.links())?;
+            }
+        }
         Ok(Outcome::Renamed(Dentry { inode: source, kind: found.kind }, unnamed))
     }
 
@@ -250,7 +256,8 @@ impl<M: Medium> FileSystem<M> {
         if words.get(Field::Size) > 0 { Err(FsError::NotEmpty) } else { Ok(()) }
     }
 
-    /// Notes in the inode of what is renamed, and of its parents, where it went.
+    /// Notes in the inode of what is renamed, and of its parents, where it went. Whether these have too many links then
+    /// is the caller's business.
     fn note_moved(
         &self,
         edits: &mut Edits<'_, M>,
@@ -268,7 +275,7 @@ impl<M: Medium> FileSystem<M> {
         let words = &mut edits.get(reader, from)?.words;
         words.set_links(words.links().saturating_sub(1));
         let words = &mut edits.get(reader, to)?.words;
-        words.set_links(one_more(words.links())?);
+        words.set_links(words.links().saturating_add(1));
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use everbyte_fs::{
-    Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, SetAttribute, kinds,
+    Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, RenameMode, SetAttribute,
+    kinds,
 };
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{OpenOptions, Pool};
@@ -114,10 +115,19 @@ fn a_directory_has_no_more_directories_than_it_can_have() {
         fs.rename((other, name("directory 0")), (root, name("another")), mode)
             .map_err(|e| e.errno())
     };
-    assert_eq!(up(everbyte_fs::RenameMode::Replace), Err(31));
+    assert_eq!(up(RenameMode::Replace), Err(31));
+    // Where one comes for another, there are as many as before.
+    for (number, mode) in [(5, RenameMode::Replace), (6, RenameMode::Exchange)] {
+        let (from, there) = ((other, name("directory 0")), format!("directory {number}"));
+        fs.rename(from, (root, name(&there)), mode).map_err(|error| error.errno()).unwrap();
+        if mode == RenameMode::Replace {
+            mkdir(other, 0).unwrap();
+        }
+    }
+    assert_eq!([root, other].map(|inode| fs.attr(inode).unwrap().links), [LINKS_MAX, 3]);
     fs.create_inode(root, name("file"), &new_inode(FileType::Regular, 0o644)).unwrap();
     fs.remove_directory(root, name("directory 9")).unwrap();
-    assert_eq!(up(everbyte_fs::RenameMode::Replace), Ok(()));
+    assert_eq!(up(RenameMode::Replace), Ok(()));
 }
 
 #[test]
