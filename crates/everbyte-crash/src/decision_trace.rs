@@ -189,7 +189,12 @@ impl DecisionTrace {
         self.diverged || matches!(&self.plan, Plan::Script(a) if a.len() > self.made.len())
     }
 
-    /// Returns true if a decision was about a line whose contents were not all enumerated.
+    /// Notes that bytes of a line were read whose contents were all enumerated, or not.
+    pub(crate) fn note_thinned(&mut self, thinned: bool) {
+        self.thinned |= thinned;
+    }
+
+    /// Returns true if a line was read whose contents were not all enumerated.
     pub(crate) fn thinned(&self) -> bool {
         self.thinned
     }

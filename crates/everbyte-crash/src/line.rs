@@ -121,7 +121,7 @@ fn only(image: &Image, mask: u64) -> Image {
     std::array::from_fn(|i| if mask >> i & 1 != 0 { image[i] } else { 0 })
 }
 
-/// The possible durable contents of a line, more than one.
+/// The possible durable contents of a line: more than one, or one and those that were left out.
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// Distinct images. The first is the one in which the least has persisted.
@@ -169,7 +169,8 @@ impl LineContent {
     /// Builds a content from images in order; in `all`, everything persisted.
     fn from_images(found: impl Iterator<Item = Image>, all: &Image, thinned: bool) -> Self {
         let images = distinct(found);
-        if images.len() == 1 {
+        // What was left out may be another one, also if all that are tried are alike.
+        if images.len() == 1 && !thinned {
             return Self::Known(images[0]);
         }
         let differ = images.iter().fold(0, |mask, image| mask | difference(&images[0], image));
@@ -192,7 +193,7 @@ impl LineContent {
         }
     }
 
-    fn thinned(&self) -> bool {
+    pub(crate) fn thinned(&self) -> bool {
         matches!(self, Self::Open(contents) if contents.thinned)
     }
 
@@ -263,6 +264,7 @@ impl Line {
 
     /// Decides the bytes of `mask` and returns the line; its other bytes mean nothing.
     pub(crate) fn read(&mut self, mask: u64, line: u64, decisions: &mut DecisionTrace) -> &Image {
+        decisions.note_thinned(self.durable.thinned());
         if mask & self.open != 0 {
             let before = self.durable.differ();
             self.durable = self.durable.narrow(mask & self.open, line, decisions);
@@ -590,5 +592,20 @@ mod tests {
         assert!(crash_content.images().len() <= CONTENTS_MAX);
         assert_eq!(crash_content.all()[..8], 2000_u64.to_le_bytes());
         assert_eq!(crash_content.images()[0][..8], [0; 8]);
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_even_if_all_that_are_tried_are_alike() {
+        let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
+        for _ in 0..750 {
+            for value in [1_u64, 0] {
+                put(&mut line, &mut seq, 0, &value.to_le_bytes(), StoreKind::Ordinary);
+            }
+        }
+        let crash_content = line.crash_content(0, USUAL);
+        assert!(crash_content.thinned());
+        let mut decisions = DecisionTrace::default();
+        Line::new(crash_content).read(mask_of(0, 8), 0, &mut decisions);
+        assert!(decisions.thinned());
     }
 }

@@ -158,6 +158,7 @@ impl Memory {
         if !self.touched.contains(line) {
             let crash_content = self.origin.get(line)?;
             if crash_content.differ() & mask == 0 {
+                decisions.note_thinned(crash_content.thinned());
                 return Some(&crash_content.images()[0]);
             }
             self.touched.insert(line, Line::new(crash_content.clone()));

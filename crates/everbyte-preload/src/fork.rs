@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use everbyte_media::BlockedSignals;
+use everbyte_swap::BlockedSignals;
 use libc::{c_int, c_void, pid_t};
 
 use crate::heap::Heap;
@@ -48,7 +48,7 @@ pub(crate) fn register() {
     }
 }
 
-/// What `pthread_atfork` calls: has the C library call these before and after every fork, as this library's own handlers
+/// Has the C library call these before and after every fork, as `pthread_atfork` asks; this library's own handlers come
 /// before all others'.
 ///
 /// # Safety

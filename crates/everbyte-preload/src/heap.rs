@@ -40,7 +40,7 @@ pub(crate) struct Heap {
     /// Held by who adds an arena, before `state`.
     adding: Lock<()>,
     state: Lock<State>,
-    /// What is pinned, each unit once. Of no use in a child.
+    /// Ranges that are pinned, each unit once. Of no use in a child.
     locked: Lock<FreeRanges>,
     /// Arenas that the allocator has.
     arenas: AtomicU32,

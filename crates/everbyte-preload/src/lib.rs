@@ -28,7 +28,7 @@ mod vfork;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use everbyte_media::BlockedSignals;
+use everbyte_swap::BlockedSignals;
 use libmimalloc_sys as mi;
 
 use heap::Heap;

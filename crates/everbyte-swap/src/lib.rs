@@ -44,6 +44,8 @@ mod turns;
 mod uffd;
 mod unit;
 
+pub use everbyte_media::BlockedSignals;
+
 pub use direct_region::DirectMode;
 pub use error::RegionError;
 pub use pager::stats::Statistics;

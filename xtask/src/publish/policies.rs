@@ -166,10 +166,11 @@ impl<'a> Judged<'a> {
         Cell::of(&self.results.suite, text, rows)
     }
 
-    /// Points of hits less than the best of one tier, a value for each trace and size.
+    /// Points of hits less than the best of one tier, a value for each trace, size and device: policies that
+    /// weigh costs have other hits on another device.
     fn gap(&self, candidate: &str, wanted: impl Fn(Place) -> bool) -> Cell {
         let (mut gaps, mut rows) = (Vec::new(), Vec::new());
-        for &place in self.places.iter().filter(|&&place| place.device == "sd" && wanted(place)) {
+        for &place in self.places.iter().filter(|&&place| wanted(place)) {
             let rivals = HIT_RIVALS.iter().filter_map(|name| self.row(place, name));
             let best = rivals.max_by(|&a, &b| self.hits(a).total_cmp(&self.hits(b)));
             if let (Some(ours), Some(best)) = (self.row(place, candidate), best) {
@@ -183,7 +184,7 @@ impl<'a> Judged<'a> {
     /// Bytes written to SCM as a share of `hybrid`'s: mean and worst.
     fn bytes(&self, candidate: &str, wanted: impl Fn(Place) -> bool) -> [Cell; 2] {
         let (mut shares, mut rows) = (Vec::new(), Vec::new());
-        for &place in self.places.iter().filter(|&&place| place.device == "sd" && wanted(place)) {
+        for &place in self.places.iter().filter(|&&place| wanted(place)) {
             if let (Some(ours), Some(theirs)) =
                 (self.row(place, candidate), self.row(place, "hybrid"))
                 && self.number(theirs, "scm_bytes") > 0.0

@@ -277,7 +277,7 @@ pub(in super::super) fn w_tinylfu(capacity: Capacity, accesses: &[Access]) -> Ve
     let size = capacity.in_one_tier().dram as usize;
     let window_max = (size / 100).max(1);
     let protected_max = (size - window_max) * 80 / 100;
-    let width = size.max(16).next_power_of_two();
+    let width = (4 * size).max(16).next_power_of_two();
     let mut counters = Counters { rows: vec![vec![0; width]; 4], uses: 0 };
     let [mut window, mut probation, mut protected] = [const { Vec::<Page>::new() }; 3];
     each(accesses, |access, actions| {

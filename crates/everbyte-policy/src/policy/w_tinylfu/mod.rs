@@ -5,8 +5,8 @@
 //! Storage 13(4), 2017. The window is an LRU of 1% of the frames; the main part a segmented LRU
 //! of which 80% are protected: pages come on probation, a hit there makes them protected, and what
 //! is protected no longer goes back on probation. Uses are counted by a [`Sketch`] that ages. The
-//! paper's doorkeeper, a Bloom filter that spares the sketch pages seen once, saves memory only
-//! and is left out.
+//! paper's doorkeeper, a Bloom filter that spares the sketch pages seen once, is left out: the sketch
+//! has room for them, as in the authors' own Caffeine.
 //!
 //! One tier. Not for workloads whose popular pages change soon: frequency outlives them by up to a
 //! sample of ten uses a frame, and the window of 1% is too small to catch what is new.

@@ -14,6 +14,9 @@ pub(in super::super) const ROWS: usize = 4;
 pub(in super::super) const COUNT_MAX: u8 = 15;
 /// Uses a page of the cache between halvings.
 const USES_A_PAGE: u64 = 10;
+/// Counters a page of the cache in each row, at least: as many as Caffeine has in its four rows. With fewer, pages seen once
+/// share counters with those that are used, and look like them.
+const COUNTERS_A_PAGE: u32 = 4;
 const WIDTH_MIN: u32 = 16;
 /// The lower three bits of each counter.
 const LOW_BITS: u64 = 0x7777_7777_7777_7777;
@@ -68,7 +71,8 @@ impl Sketch {
 
 /// Returns the counters in a row, a power of two.
 pub(in super::super) fn width(pages: u32) -> u32 {
-    pages.max(WIDTH_MIN).checked_next_power_of_two().unwrap_or(1 << 31)
+    let counters = pages.saturating_mul(COUNTERS_A_PAGE).max(WIDTH_MIN);
+    counters.checked_next_power_of_two().unwrap_or(1 << 31)
 }
 
 /// Returns the uses after which all counters are halved.
