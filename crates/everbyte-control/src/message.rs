@@ -622,6 +622,17 @@ pub struct ServingStatus {
     pub exports: Vec<ExportStatus>,
 }
 
+impl ServingStatus {
+    /// Its addresses for people, after `before`; nothing if it listens on the control socket alone.
+    #[must_use]
+    pub fn shown_addresses(&self, before: &str) -> String {
+        match self.addresses.is_empty() {
+            true => String::new(),
+            false => format!("{before}{}", self.addresses.join(", ")),
+        }
+    }
+}
+
 /// An export.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ExportStatus {

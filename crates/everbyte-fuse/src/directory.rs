@@ -85,6 +85,11 @@ pub(crate) fn end_dead_mount(dir: &Path) {
     let _ = detach(dir);
 }
 
+/// Checks that `dir` is a directory: the kernel mounts on a file, too, and nobody could use that.
+pub(crate) fn check_directory(dir: &Path) -> io::Result<()> {
+    if std::fs::metadata(dir)?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+}
+
 /// Takes whatever is mounted on `dir` from it, used or not. Whoever is not root asks the helper.
 pub(crate) fn detach(dir: &Path) -> bool {
     rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH).is_ok()

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::caches::{KernelCaches, OwnCaches};
 use crate::device::{can_open_device, check_device, mounted_on};
-use crate::directory::{MountError, MountOptions, detach, end_dead_mount};
+use crate::directory::{MountError, MountOptions, check_directory, detach, end_dead_mount};
 use crate::operations::Operations;
 
 /// A file system that is mounted. Dropping it unmounts it.
@@ -75,6 +75,7 @@ impl Mount {
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
+        check_directory(dir).map_err(failed)?;
         let root = fs.root();
         let caches = OwnCaches::default();
         let operations =

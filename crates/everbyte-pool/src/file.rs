@@ -10,7 +10,7 @@
 
 use std::fs::{self, File, OpenOptions as FileOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ use everbyte_media::{
     BLOCK_U64, BlockNo, Description, Mapped, MediaOptions, Medium, OpenError, allocate_file,
     check_room, create_file, remove_created,
 };
+
+use rustix::fs::OFlags;
 
 use crate::kind::Kinds;
 use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT};
@@ -87,6 +89,12 @@ pub enum FileError {
     /// A device that a new pool would overwrite.
     #[error("{} is not blank", path.display())]
     NotBlank {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A block device that the system uses.
+    #[error("{} is in use by the system: it, or a partition of it, is mounted or swapped to", path.display())]
+    Mounted {
         /// The device.
         path: PathBuf,
     },
@@ -277,6 +285,9 @@ fn take(
 
 /// Checks that the device may be taken, and as a whole.
 fn check_device(path: &Path, file: &File, options: &CreateOptions) -> Result<(), FileError> {
+    if file.metadata().map_err(FileError::io("inspect", path))?.file_type().is_block_device() {
+        check_unmounted(path)?;
+    }
     let device = Mapped::from_file(file, &MediaOptions::new().read_only(true))?;
     if let Some(len) = options.len_bytes.filter(|len| *len != device.len()) {
         let has = device.len();
@@ -291,6 +302,18 @@ fn check_device(path: &Path, file: &File, options: &CreateOptions) -> Result<(),
         return Err(FileError::NotBlank { path: path.to_owned() });
     }
     Ok(())
+}
+
+/// Checks that the system does not use a block device, which it opens exclusively.
+fn check_unmounted(path: &Path) -> Result<(), FileError> {
+    let exclusively = OFlags::EXCL.bits().cast_signed();
+    match FileOptions::new().read(true).custom_flags(exclusively).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+            Err(FileError::Mounted { path: path.to_owned() })
+        }
+        Err(error) => Err(FileError::io("open", path)(error)),
+    }
 }
 
 fn step_bytes(len: u64) -> u64 {

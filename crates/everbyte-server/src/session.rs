@@ -228,9 +228,9 @@ impl std::fmt::Display for Busy {
         };
         write!(
             f,
-            "{path} is being served by process {} on {}, and takes commands on {}",
+            "{path} is being served by process {}{}, and takes commands on {}",
             serving.pid,
-            serving.addresses.join(", "),
+            serving.shown_addresses(" on "),
             socket.display()
         )?;
         let uris: Vec<&str> =

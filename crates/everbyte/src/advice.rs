@@ -66,8 +66,10 @@ fn of_pool(error: &PoolError) -> Option<&'static str> {
 }
 
 fn of_busy(busy: &Busy) -> Option<&'static str> {
-    busy.is_served()
-        .then_some("'everbyte pool' and 'everbyte volume' commands reach the server by themselves")
+    busy.is_served().then_some(
+        "this needs the pool alone: end the server first. Commands that do not, such as 'everbyte volume', \
+         reach the server by themselves",
+    )
 }
 
 fn of_refusal(refused: &Refused) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use everbyte_control::{Request, Response, VolumeStatus, socket_path};
 use everbyte_media::Mapped;
 use everbyte_pool::Pool;
@@ -49,11 +49,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut volumes = Vec::new();
     let agree = |pool: &Pool<Mapped>| {
         volumes = pool.volumes().iter().map(|volume| volume.name().to_owned()).collect();
-        if args.force || volumes.is_empty() { Ok(()) } else { Err(Refusal::HasVolumes) }
+        // Of a volume whose header is damaged there may be nothing but a remark.
+        let remark = pool.recovery().remarks.first();
+        match remark {
+            _ if args.force => Ok(()),
+            _ if !volumes.is_empty() => Err(Refusal::HasVolumes),
+            Some(remark) => Err(Refusal::Damaged(remark.clone())),
+            None => Ok(()),
+        }
     };
     match delete(&args.pool, kinds(), agree) {
         Ok(()) => {}
         Err(Refusal::HasVolumes) => return Err(has_volumes(&args.pool)),
+        Err(Refusal::Damaged(remark)) => bail!(
+            "{} is damaged, and may have volumes that cannot be read ({remark}); pass --force to delete \
+             it all the same",
+            args.pool.display()
+        ),
         Err(Refusal::File(error)) => return Err(SessionError::from(error).into()),
     }
     remove_socket(&args.pool);
@@ -71,6 +83,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The reason for which a pool is not deleted.
 enum Refusal {
     HasVolumes,
+    /// It is damaged, as this remark says.
+    Damaged(String),
     File(everbyte_pool::file::FileError),
 }
 

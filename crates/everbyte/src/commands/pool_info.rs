@@ -93,8 +93,8 @@ fn show(pool: &PoolStatus) {
     }
     if let Some(serving) = &pool.serving {
         let how = if serving.read_only { ", read-only" } else { "" };
-        let at = serving.addresses.join(", ");
-        rows.push(("served", format!("by process {} at {at}{how}", serving.pid)));
+        let at = serving.shown_addresses(" at ");
+        rows.push(("served", format!("by process {}{at}{how}", serving.pid)));
         for export in &serving.exports {
             rows.extend(export.uris.iter().map(|uri| ("export", uri.clone())));
         }

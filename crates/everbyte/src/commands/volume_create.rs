@@ -38,7 +38,7 @@ A volume takes space as it is written, besides its log, which is there from the 
 may be larger than the pool; `everbyte volume list` shows what is provisioned and used.
 
 A file system (--kind fs) is used through 'everbyte mount'. It has room for one file for each 16K of
-its size; --map, --delta, --checksum and --threshold are for the other kinds.
+its size; --map, --delta, --checksum and --threshold are for block volumes and caches.
 
 A swap volume (--kind swap) has a multiple of 2M, which it takes from the pool at once. It keeps
 nothing: not after a crash, nor for the next that uses it. 'everbyte serve' exports it over NBD as a
@@ -52,6 +52,11 @@ takes of the pool its --scm, as much again as its --dram, and a sixteenth of bot
 server's DRAM it takes, beside --dram, about 90 bytes for each page of 4096 bytes in either tier: 180M
 for 8G of --scm. 'everbyte volume resize' changes its DRAM and SCM, and its size when the backing device
 has grown; 'everbyte volume attach' attaches a backing device that has moved.";
+
+const MAP_DEFAULT: &str = "radix";
+const DELTA_DEFAULT: &str = "auto";
+const CHECKSUM_DEFAULT: &str = "none";
+const THRESHOLD_DEFAULT: u32 = 50;
 
 /// Make a volume in a pool.
 #[derive(clap::Args)]
@@ -75,19 +80,19 @@ pub(crate) struct Args {
     fs: FsArgs,
     /// Shape of its map: a tree that takes space for what is written, or one table that takes
     /// 1/512 of the size at once and is faster to look up.
-    #[arg(long, default_value = "radix", value_parser = ["radix", "direct"])]
+    #[arg(long, default_value = MAP_DEFAULT, value_parser = ["radix", "direct"])]
     map: String,
     /// Change detection: compare writes with what is stored, and store changed lines only; where it
     /// pays, always, or never.
-    #[arg(long, default_value = "auto", value_parser = ["auto", "on", "off"])]
+    #[arg(long, default_value = DELTA_DEFAULT, value_parser = ["auto", "on", "off"])]
     delta: String,
     /// Checksum of every block, by which 'everbyte pool scrub' and every read notice bytes that are
     /// not what was stored: none, or a CRC-32C. It cannot be changed later.
-    #[arg(long, default_value = "none", value_parser = ["none", "crc32c"])]
+    #[arg(long, default_value = CHECKSUM_DEFAULT, value_parser = ["none", "crc32c"])]
     checksum: String,
     /// A write that changes at least this share of a block replaces the block instead of logging
     /// the old bytes: 0 always, 101 only what the log has no room for.
-    #[arg(long, default_value_t = 50, value_name = "PERCENT",
+    #[arg(long, default_value_t = THRESHOLD_DEFAULT, value_name = "PERCENT",
           value_parser = clap::value_parser!(u32).range(0..=101))]
     threshold: u32,
     /// Size of the log over all lanes, such as 16M. Left out, it is 1/32 of the volume's size, at
@@ -213,6 +218,7 @@ impl Args {
                 "--wipe is for swap volumes: add --kind swap, or leave it out".into(),
             ));
         }
+        self.check_block_options()?;
         let CacheArgs { backing, scm, dram, .. } = &self.cache;
         if self.kind != CACHE_NAME {
             let for_caches = backing.is_some() || scm.is_some() || dram.is_some();
@@ -236,6 +242,34 @@ impl Args {
              large as its backing device"
                 .into(),
         ))
+    }
+}
+
+impl Args {
+    /// Refuses what would be passed over: nobody is to believe that there are checksums where there are none.
+    fn check_block_options(&self) -> Result<(), UsageError> {
+        let is_for_blocks = self.map != MAP_DEFAULT
+            || self.delta != DELTA_DEFAULT
+            || self.checksum != CHECKSUM_DEFAULT
+            || self.threshold != THRESHOLD_DEFAULT;
+        if is_for_blocks && [FS_NAME, SWAP_NAME].contains(&&*self.kind) {
+            return Err(UsageError(format!(
+                "--map, --delta, --checksum and --threshold are for block volumes and caches: leave \
+                 them out with --kind {}",
+                self.kind
+            )));
+        }
+        let has_log = self.log_size.is_some()
+            || self.lanes != LANES_DEFAULT
+            || self.checkpoint_lines != CHECKPOINT_LINES_DEFAULT;
+        if has_log && self.kind == SWAP_NAME {
+            return Err(UsageError(
+                "--log-size, --lanes and --checkpoint-lines are for volumes with a log: leave them out \
+                 with --kind swap"
+                    .into(),
+            ));
+        }
+        Ok(())
     }
 }
 

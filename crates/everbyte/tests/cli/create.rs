@@ -1,7 +1,7 @@
 //! Making pools: room is looked for first, and what others made is left alone.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 
 use everbyte_testkit::not_run;
 
@@ -95,4 +95,41 @@ fn a_race_for_a_path_has_one_winner_whose_pool_stays() {
         assert_eq!(won.filter(|won| *won).count(), 1);
         assert_eq!(place.info()["size_bytes"], 1 << 20);
     }
+}
+
+/// A loop device over a file, let go when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn over(image: &std::path::Path) -> Option<Self> {
+        let made =
+            std::process::Command::new("losetup").args(["--find", "--show"]).arg(image).output();
+        let made = made.ok().filter(|output| output.status.success())?;
+        Some(Self(String::from_utf8(made.stdout).ok()?.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_device_that_the_system_uses_is_not_overwritten_even_by_force() {
+    let place = Place::empty();
+    let image = place.folder.path().join("image");
+    fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    let Some(device) = Loop::over(&image) else {
+        not_run("there are no loop devices here");
+        return;
+    };
+    // A mount claims its device in the same way.
+    let exclusively = rustix::fs::OFlags::EXCL.bits().cast_signed();
+    let claimed = fs::OpenOptions::new().read(true).custom_flags(exclusively).open(&device.0);
+    let create = format!("pool create {} --force", device.0);
+    place.run(&create).failed(1, &["in use by the system", &device.0]);
+    drop(claimed.unwrap());
+    assert!(fs::read(&image).unwrap().iter().all(|byte| *byte == 0));
+    place.run(&create).good();
 }

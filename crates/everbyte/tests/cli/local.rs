@@ -328,6 +328,13 @@ fn a_pool_is_deleted_with_its_volumes_on_request_only_and_not_while_it_is_served
     place.run("pool create POOL --size 4M").good();
     assert!(place.run("pool delete POOL").good().starts_with("deleted pool"));
     place.run("pool delete POOL").failed(1, &["there is no pool"]);
+    place.run("pool create POOL --size 32M").good();
+    place.run("volume create POOL disk --size 8M").good();
+    let mut damaged = place.bytes();
+    damaged[2 * 4096..8 * 4096].fill(0xa5);
+    fs::write(&place.pool, &damaged).unwrap();
+    place.run("pool delete POOL").failed(1, &["is damaged", "--force"]);
+    assert_eq!(place.bytes(), damaged);
     fs::write(&place.pool, [1; 8192]).unwrap();
     place.run("pool delete POOL --force").failed(1, &["this is no pool"]);
     assert!(place.pool.exists());

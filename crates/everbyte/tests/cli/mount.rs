@@ -208,6 +208,8 @@ fn what_cannot_be_mounted_or_exported_says_why() {
     place.run(&format!("mount POOL/none {dir}")).failed(1, &["none"]);
     place.run(&format!("mount POOL/disk {dir}")).failed(1, &["disk is no file system"]);
     place.run("mount POOL/files FOLDER/nowhere").failed(1, &["nowhere"]);
+    fs::write(place.folder.path().join("file"), "x").unwrap();
+    place.run("mount POOL/files FOLDER/file").failed(1, &["file", "not a directory"]);
     let server = place.serve("POOL", "");
     let list = place.run("volume list POOL").good();
     assert!(list.contains("files"), "{list}");

@@ -167,6 +167,18 @@ fn the_root_directory_of_a_file_system_belongs_to_the_user_who_made_it() {
 }
 
 #[test]
+fn options_that_a_kind_does_not_have_are_refused() {
+    let place = Place::with_disk();
+    for (options, words) in [
+        ("--kind fs --checksum crc32c", "--checksum"),
+        ("--kind swap --delta on", "--delta"),
+        ("--kind swap --lanes 2", "--lanes"),
+    ] {
+        place.run(&format!("volume create POOL x --size 8M {options}")).failed(2, &[words]);
+    }
+}
+
+#[test]
 fn the_second_opener_is_told_who_has_the_pool() {
     let place = Place::with_disk();
     let server = place.serve("POOL", "");
