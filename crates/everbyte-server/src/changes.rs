@@ -89,6 +89,10 @@ impl OpenPool {
         let alone = self.shut(&volume, "renamed", force)?;
         // Another may have renamed it before it was shut.
         let name = volume.name();
+        if volume.handle.is_mounted() {
+            // Whoever waits for the end of the mount knows it by the name.
+            return Err(Refused::new(format!("volume {name} is mounted: unmount it first")));
+        }
         let renamed = || self.pool().rename_volume(name, new_name).map_err(refused);
         self.volumes.rename(name, new_name, renamed)?;
         drop(alone);

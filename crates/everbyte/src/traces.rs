@@ -1,10 +1,11 @@
 //! Files that traces are written to: plain, or compressed by the name's ending.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use everbyte_pool::format::MAGIC;
 use everbyte_server::recording::RecordOutput;
 use zstd::stream::write::Encoder;
 
@@ -17,12 +18,26 @@ pub(crate) enum Output<W: Write> {
     Zstd(Encoder<'static, W>),
 }
 
+/// Checks that a file which is to be replaced is no pool.
+///
+/// # Errors
+/// It is one.
+pub(crate) fn check_no_pool(path: &Path) -> anyhow::Result<()> {
+    let mut magic = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    if read.is_ok() && magic == MAGIC {
+        anyhow::bail!("{} is a pool, and would be replaced: write elsewhere", path.display());
+    }
+    Ok(())
+}
+
 impl Output<File> {
     /// A new file at `path`, in place of what is there; compressed if it ends in `.zst`.
     ///
     /// # Errors
     /// The file cannot be made.
     pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+        check_no_pool(path)?;
         let context = || format!("cannot write to {}", path.display());
         let file = File::create(path).with_context(context)?;
         Self::over(file, path).with_context(context)

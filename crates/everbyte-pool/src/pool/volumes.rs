@@ -142,10 +142,14 @@ fn check_name(name: &str) -> Result<(), PoolError> {
     )))
 }
 
+/// Sizes of volumes are less, in bytes: 128 PiB.
+const SIZE_BYTES_END: u64 = 512 << 48;
+
 fn check_size(size_bytes: u64) -> Result<(), PoolError> {
-    if size_bytes == 0 || !size_bytes.is_multiple_of(512) || size_bytes / 512 >= 1 << 48 {
+    if size_bytes == 0 || !size_bytes.is_multiple_of(512) || size_bytes >= SIZE_BYTES_END {
         return Err(PoolError::Invalid(format!(
-            "a volume of {size_bytes} bytes cannot be: the size is a positive multiple of 512"
+            "a volume of {size_bytes} bytes cannot be: the size is a positive multiple of 512, less \
+             than {SIZE_BYTES_END}"
         )));
     }
     Ok(())

@@ -30,6 +30,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.outputs.check(&[])?;
     let mut results = TaskResult::all(&args.results)?;
     if let Some(plan) = &args.plan {
         let plan = read_plan(plan)?;

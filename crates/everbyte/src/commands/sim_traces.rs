@@ -28,6 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.outputs.check(&args.traces)?;
     let settings = args.sim_args.settings();
     let all = args.traces.len() * settings.len();
     let bar = progress("simulating {bar:40} {pos}/{len} {eta}", all as u64);

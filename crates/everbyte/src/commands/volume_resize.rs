@@ -41,7 +41,8 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the volume.
     name: String,
-    /// New size of a block volume, such as 512M, a multiple of 512 bytes.
+    /// New size of a block volume, a file system or a swap volume, such as 512M: for swap a multiple of 2M, else of
+    /// 512 bytes.
     #[arg(long, value_parser = parse_size, value_name = "SIZE",
           required_unless_present_any = ["scm", "dram", "follow_backing"],
           conflicts_with_all = ["scm", "dram", "follow_backing"])]

@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 
 use super::report;
 use super::results::Row;
 use crate::output::{self, Column};
 use crate::size::show_size;
+use crate::traces::check_no_pool;
 
 /// Version of the JSON document.
 const VERSION: u32 = 1;
@@ -35,6 +36,22 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
+    /// Checks that the files which will be written are none of `inputs`, and no pools: what else is there
+    /// is replaced.
+    ///
+    /// # Errors
+    /// One of them is.
+    pub(crate) fn check(&self, inputs: &[PathBuf]) -> anyhow::Result<()> {
+        for path in self.csv.iter().chain(&self.report) {
+            check_no_pool(path)?;
+            let Ok(place) = path.canonicalize() else { continue };
+            if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == place)) {
+                bail!("{} is the trace itself: write the results elsewhere", path.display());
+            }
+        }
+        Ok(())
+    }
+
     /// Puts `rows` where they are wanted.
     ///
     /// # Errors
@@ -63,6 +80,8 @@ fn show(rows: &[Row]) {
         Column::Left("TRACE"),
         Column::Right("SIZE"),
         Column::Left("POLICY"),
+        Column::Left("DEVICE"),
+        Column::Right("SMALL"),
         Column::Right("HITS"),
         Column::Right("SCM WRITES"),
         Column::Right("<=512 B"),
@@ -80,6 +99,8 @@ fn show(rows: &[Row]) {
             row.trace.clone(),
             row.setting.size.to_string(),
             row.setting.policy.name().to_owned(),
+            row.setting.backing.name().to_owned(),
+            row.setting.small_write_bytes.to_string(),
             percent(outcome.hit_ratio()),
             outcome.scm.writes.to_string(),
             percent(row.small_share()),

@@ -80,8 +80,12 @@ fn a_server_serves_mounts_of_several_file_systems_each_once() {
     fs::create_dir(&again).unwrap();
     place.run("mount POOL/one FOLDER/again").failed(1, &["mounted already", "mnt-one"]);
     assert!(!is_mounted(&again));
-    for delete in ["volume delete POOL one", "volume delete POOL one --force"] {
-        place.run(delete).failed(1, &["one is mounted: unmount it first"]);
+    for change in [
+        "volume delete POOL one",
+        "volume delete POOL one --force",
+        "volume rename POOL one three --force",
+    ] {
+        place.run(change).failed(1, &["one is mounted: unmount it first"]);
     }
     assert_eq!(fs::read_to_string(one.join("f")).unwrap(), "in one");
     first.stop();

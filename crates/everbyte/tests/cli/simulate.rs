@@ -12,6 +12,21 @@ use crate::{Outcome, Place, everbyte};
 /// Sizes and policies that every test here uses, so that they are fast.
 const SIM_ARGS: &str = "--policy hybrid,clock-migration,lru --size 10%,50%,8M --backing hdd";
 
+#[test]
+fn results_replace_neither_a_pool_nor_the_trace() {
+    let place = Place::with_disk();
+    generated(&place);
+    let before = place.bytes();
+    place.run("sim generate web --requests 100 --out POOL").failed(1, &["is a pool"]);
+    for (option, words) in
+        [("--csv POOL", "is a pool"), ("--report FOLDER/web.csv.zst", "trace itself")]
+    {
+        let line = format!("sim FOLDER/web.csv.zst {SIM_ARGS} {option}");
+        place.run(&line).failed(1, &[words]);
+    }
+    assert_eq!(place.bytes(), before);
+}
+
 fn generated(place: &Place) -> PathBuf {
     let path = place.folder.path().join("web.csv.zst");
     place.run("sim generate web --requests 5000 --seed 3 --out FOLDER/web.csv.zst").good();
