@@ -136,7 +136,8 @@ fn planted_faults_are_caught() {
     assert_eq!(complaint(&|size| Arc::new(MemoryDevice::new(size))), None);
     for (fault, words) in [
         (Fault::TornWrite, "torn blocks: a block read at"),
-        (Fault::LostNeighbour, "undid another thread's"),
+        // Threads of the disjoint areas that meet in a block may be the first to miss a write.
+        (Fault::LostNeighbour, "undid another thread's|disjoint areas, thread"),
         (Fault::ReversedBatch, "batches: the first wrong byte"),
         (Fault::CoarseDiscard, "byte 2048 is 0x00 instead of 0x35"),
         (Fault::DiscardKeepsEdges, "byte 2048 is 0xf1 instead of 0x00"),
@@ -148,6 +149,7 @@ fn planted_faults_are_caught() {
     ] {
         let found = complaint(&|size| Arc::new(Faulty { fault, inner: MemoryDevice::new(size) }));
         let found = found.unwrap_or_else(|| panic!("{fault:?} was not caught"));
-        assert!(found.contains(words), "{fault:?} is caught: {found}");
+        let told = words.split('|').any(|words| found.contains(words));
+        assert!(told, "{fault:?} is caught: {found}");
     }
 }
