@@ -46,7 +46,10 @@ impl Content {
         match self {
             Self::Bytes(bytes) => {
                 let at = usize::try_from(at).expect("fewer than there are");
-                Self::Bytes(bytes.split_off(at))
+                let rest = bytes.split_off(at);
+                // It counts by its length.
+                bytes.shrink_to_fit();
+                Self::Bytes(rest)
             }
             Self::Zeroes(len, hole) => {
                 let rest = *len - at;
@@ -228,6 +231,15 @@ mod tests {
             1 => Just(Step::Flushed),
         ];
         proptest::collection::vec((0..LEN, 0..LEN, step), 0..40)
+    }
+
+    #[test]
+    fn what_is_cut_off_takes_no_memory() {
+        let mut unflushed = Unflushed::default();
+        unflushed.put(0, Content::Bytes(vec![1; 1 << 20]));
+        unflushed.put(1, Content::Zeroes((1 << 20) - 1, Hole::Allowed));
+        let Some(Content::Bytes(bytes)) = unflushed.piece(0) else { panic!("no bytes") };
+        assert!(bytes.capacity() < 4096, "{}", bytes.capacity());
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! Serves a volatile device in DRAM: `cargo run --example memory -- unix:/tmp/s 1073741824`.
+//! Serves a volatile device in DRAM: `cargo run -p everbyte-nbd --example memory -- unix:/tmp/s 1073741824`.
 //!
 //! It forgets everything when it ends, which it does when its standard input does.
 

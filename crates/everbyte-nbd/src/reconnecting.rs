@@ -17,7 +17,7 @@ use everbyte_device::{Fua, Hole};
 
 use crate::address::{Address, Place};
 use crate::blocks::{Span, in_memory};
-use crate::client::{Client, ClientError, ClientOptions, resolve};
+use crate::client::{Client, ClientError, ClientOptions, GivenUp, resolve};
 use crate::protocol::{errno, transmission_flag};
 use crate::unflushed::{Content, Unflushed};
 use crate::wire::nap;
@@ -33,8 +33,13 @@ pub(crate) const ZEROES_LEN: u32 = 1 << 20;
 /// server takes only smaller requests or larger blocks.
 const BLOCK_BYTES: u32 = 4096;
 
-/// Longest request without payload, in bytes.
+/// Longest request that neither has a payload nor changes anything, in bytes.
 pub(crate) const RANGE_MAX: u32 = 1 << 30;
+
+/// Zeroes are asked for in pieces of so many bytes, which a server that writes them has done in time.
+const ZERO_MAX: u32 = 64 << 20;
+/// Bytes of zeroes that a server makes in the time of one byte that it is sent. Some write each of them.
+const ZEROES_PER_BYTE: u64 = 8;
 
 /// The place of an export, and the time to look for it when it is lost.
 #[derive(Clone, Debug)]
@@ -161,11 +166,15 @@ pub(crate) struct ReconnectingClient {
     /// `None` if a broken connection stays broken.
     target: Option<Target>,
     unflushed: Unflushed,
+    /// What was zeroed since the last flush, as bytes of payload that take a flush as long.
+    zeroed: u64,
     /// True if the server may have lost unflushed writes.
     needs_replay: bool,
     /// The server's last refusal to take a write again: the error and its message.
     refusal: (u32, String),
     outage: Option<Outage>,
+    /// The connection before, while its server may still carry out what came by it.
+    given_up: Option<GivenUp>,
 }
 
 impl ReconnectingClient {
@@ -176,9 +185,11 @@ impl ReconnectingClient {
             client: Some(client),
             target,
             unflushed: Unflushed::default(),
+            zeroed: 0,
             needs_replay: false,
             refusal: (errno::IO, String::new()),
             outage: None,
+            given_up: None,
         }
     }
 
@@ -257,7 +268,11 @@ impl ReconnectingClient {
         if is_durable {
             self.unflushed.cut(at, len.into());
         } else if self.keeps_unflushed() {
-            self.unflushed.put(at, content());
+            let content = content();
+            if let Content::Zeroes(..) = content {
+                self.zeroed += self.able.zeroing_cost(len);
+            }
+            self.unflushed.put(at, content);
         }
     }
 
@@ -268,28 +283,22 @@ impl ReconnectingClient {
     }
 
     /// Notes the failure of a request with FUA. To many servers that is a write and a flush, so
-    /// nobody knows then whether earlier answered writes are durable.
-    pub(crate) fn durable_failed(&mut self, error: &ClientError) {
-        // These say that nothing was tried.
-        let is_refused = matches!(
-            error,
-            ClientError::Request {
-                errno: errno::PERM | errno::INVAL | errno::NOTSUP | errno::OVERFLOW,
-                ..
-            }
-        );
-        self.needs_replay |= !is_refused && self.keeps_unflushed();
+    /// nobody knows then whether earlier answered writes are durable, whatever the error is called: some
+    /// servers have EINVAL for each that the protocol has no name for.
+    pub(crate) fn durable_failed(&mut self) {
+        self.needs_replay |= self.keeps_unflushed();
     }
 
-    /// Makes room for `len` bytes that will be unflushed.
+    /// Makes room for `len` bytes that will be unflushed, and for zeroes that take a flush as long as `zeroed` bytes.
     ///
     /// # Errors
     /// Those of a flush.
-    pub(crate) fn make_room(&mut self, len: u64) -> Result<(), ClientError> {
+    pub(crate) fn make_room(&mut self, len: u64, zeroed: u64) -> Result<(), ClientError> {
         let max = self.target.as_ref().map_or(usize::MAX, |target| target.unflushed_max);
         let cost = self.unflushed.cost();
-        let len = in_memory(len);
-        if cost == 0 || !self.keeps_unflushed() || cost.saturating_add(len) <= max {
+        let has_room = cost == 0 || cost.saturating_add(in_memory(len)) <= max;
+        let is_quick = self.zeroed == 0 || self.zeroed.saturating_add(zeroed) <= max as u64;
+        if !self.keeps_unflushed() || (has_room && is_quick) {
             return Ok(());
         }
         if self.unflushed.given_cost() > 0 {
@@ -319,7 +328,10 @@ impl ReconnectingClient {
     fn flush_given(&mut self) -> Result<(), ClientError> {
         let flushed = self.request(|client, _| client.flush());
         match flushed {
-            Ok(()) => self.unflushed.clear_given(),
+            Ok(()) => {
+                self.unflushed.clear_given();
+                self.zeroed = 0;
+            }
             // The server may have dropped the writes.
             Err(_) => self.needs_replay |= self.keeps_unflushed(),
         }
@@ -351,7 +363,7 @@ impl ReconnectingClient {
 
     fn lose(&mut self, error: &ClientError) {
         if let Some(client) = self.client.take() {
-            client.reset();
+            self.given_up = client.give_up();
         }
         self.needs_replay = true;
         self.note_failure(error);
@@ -376,6 +388,13 @@ impl ReconnectingClient {
     fn connect(&mut self) -> Result<(), ClientError> {
         while self.client.is_none() {
             self.await_turn()?;
+            if self.given_up.as_ref().is_some_and(|given_up| !given_up.is_over()) {
+                let reason = "a change was not answered in time, and the server has not closed that \
+                              connection: it may still carry the change out";
+                self.note_failure(&ClientError::Broken { reason: reason.to_owned() });
+                continue;
+            }
+            self.given_up = None;
             let Some(target) = &mut self.target else {
                 return Err(ClientError::Broken { reason: "not connected".to_owned() });
             };
@@ -511,7 +530,12 @@ fn write_again(
 impl Able {
     /// Returns the longest range, in bytes, that is zeroed at once.
     pub(crate) fn zero_max(&self) -> u32 {
-        if self.zero { RANGE_MAX } else { ZEROES_LEN.min(self.payload_max) }
+        if self.zero { ZERO_MAX } else { ZEROES_LEN.min(self.payload_max) }
+    }
+
+    /// Returns how many bytes of payload take a flush as long as `len` bytes of zeroes.
+    pub(crate) fn zeroing_cost(&self, len: u32) -> u64 {
+        if self.zero { u64::from(len).div_ceil(ZEROES_PER_BYTE) } else { len.into() }
     }
 
     /// Zeroes a range by any means that the server has; after a reconnection the server may have

@@ -221,7 +221,7 @@ fn write_blocks(
     for (at, piece) in whole.pieces(able.payload_max, able.unit) {
         let (first, after) = rest.split_at(piece as usize);
         let content = || Content::Bytes(first.to_vec());
-        let cost = u64::from(piece);
+        let cost = (u64::from(piece), 0);
         let done = change(client, (at, piece), cost, content, fua, |client, _, fua| {
             client.write(at, first, fua)
         });
@@ -243,7 +243,8 @@ fn zero_blocks(
     let mut is_durable = true;
     for (at, piece) in whole.pieces(able.zero_max(), able.unit) {
         let content = || Content::Zeroes(piece.into(), hole);
-        let done = change(client, (at, piece), 0, content, fua, |client, able, fua| {
+        let cost = (0, able.zeroing_cost(piece));
+        let done = change(client, (at, piece), cost, content, fua, |client, able, fua| {
             able.zero(client, (at, piece), hole, fast, fua)
         });
         is_durable &= done.map_err(|error| failed_piece(whole, (at, piece), &error))?;
@@ -251,17 +252,18 @@ fn zero_blocks(
     Ok(is_durable)
 }
 
-/// Sends a request that changes a range, and remembers the range's content until it is durable;
+/// Sends a request that changes a range, for which there must be room (see
+/// [`ReconnectingClient::make_room`]), and remembers the range's content until it is durable;
 /// returns true if it is so already. A server without FUA is not asked for it.
 fn change(
     client: &mut ReconnectingClient,
     (at, len): (u64, u32),
-    cost: u64,
+    (kept, zeroed): (u64, u64),
     content: impl FnOnce() -> Content,
     fua: Fua,
     mut request: impl FnMut(&mut Client, &Able, Fua) -> Result<(), ClientError>,
 ) -> Result<bool, ClientError> {
-    client.make_room(cost)?;
+    client.make_room(kept, zeroed)?;
     let done = client.request(|client, able| {
         let fua = if able.fua { fua } else { Fua::No };
         request(client, able, fua).map(|()| fua == Fua::Yes)
@@ -269,7 +271,7 @@ fn change(
     match done {
         Ok(is_durable) => client.answered((at, len), is_durable, content),
         Err(error) if fua == Fua::Yes => {
-            client.durable_failed(&error);
+            client.durable_failed();
             return Err(error);
         }
         Err(error) => return Err(error),

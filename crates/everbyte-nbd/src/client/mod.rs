@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use everbyte_device::{Extent, Fua, Hole};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send, sockopt};
+use rustix::net::{SendFlags, Shutdown, send, shutdown, sockopt};
 
 use crate::address::{Address, AddressError, Place};
 use crate::cancel::{Cancel, is_cancelled};
 use crate::exports::ExportInfo;
 use crate::protocol::{PAYLOAD_MAX, Request, command, command_flag, transmission_flag};
-use crate::wire::{Wire, wait};
+use crate::wire::{Wire, recv_now, wait};
 
 use connect::connect_any;
 pub(crate) use connect::resolve;
@@ -34,6 +34,10 @@ use replies::{Incoming, Pending, Wanted};
 
 /// Bytes of gathered requests at which they are sent.
 const OUTGOING_MAX: usize = 256 << 10;
+
+/// Bytes of replies that are thrown away at once, and how often at most before the next look.
+const GIVEN_UP_LEN: usize = 64 << 10;
+const GIVEN_UP_ROUNDS: usize = 1024;
 
 /// Limits of a client's waits, and the handle that ends them.
 #[derive(Clone, Debug)]
@@ -449,11 +453,17 @@ impl Client {
         self.send_outgoing(self.deadline())
     }
 
-    /// Ends a broken connection so that no further byte of it reaches the server.
-    pub(crate) fn reset(self) {
-        // With no time to linger the kernel throws away what it has not sent. A socket that cannot
-        // do so is closed all the same.
-        let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
+    /// Ends a broken connection. Returns what is left of it if the server has not closed it, and may still
+    /// carry out a change that it has not answered: nothing newer may be sent before that is over.
+    pub(crate) fn give_up(self) -> Option<GivenUp> {
+        if self.pending.values().any(Pending::changes)
+            && shutdown(&self.socket, Shutdown::Write).is_ok()
+        {
+            let given_up = GivenUp { socket: self.socket };
+            return (!given_up.is_over()).then_some(given_up);
+        }
+        drop_unsent(&self.socket);
+        None
     }
 
     fn do_one(
@@ -481,7 +491,8 @@ impl Client {
         self.cookie_next += 1;
         Request { flags, command, cookie, offset, len }.encode(&mut self.outgoing);
         self.outgoing.extend_from_slice(payload);
-        self.pending.insert(cookie, Pending::new(offset, len, wanted));
+        let changes = matches!(command, command::WRITE | command::TRIM | command::WRITE_ZEROES);
+        self.pending.insert(cookie, Pending::new(offset, len, wanted, changes));
         if self.outgoing.len() >= OUTGOING_MAX {
             self.send_outgoing(self.deadline())?;
         }
@@ -501,6 +512,10 @@ impl Client {
             self.check_broken()?;
             if !self.pending.contains_key(&cookie.0) {
                 return Err(ClientError::UnknownCookie(cookie));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                // However much there is of it, none of what has arrived was the reply.
+                return Err(self.break_off(io::Error::from(io::ErrorKind::TimedOut).into()));
             }
             self.send_outgoing(deadline)?;
             self.receive(deadline)?;
@@ -581,6 +596,35 @@ impl Client {
         self.broken = Some(reason.clone());
         ClientError::Broken { reason }
     }
+}
+
+/// A connection of which nothing is expected any more but its end.
+pub(crate) struct GivenUp {
+    socket: OwnedFd,
+}
+
+impl GivenUp {
+    /// Returns true once the server has closed the connection, or the connection is dead.
+    pub(crate) fn is_over(&self) -> bool {
+        let mut replies = vec![0; GIVEN_UP_LEN];
+        for _ in 0..GIVEN_UP_ROUNDS {
+            match recv_now(self.socket.as_fd(), &mut replies) {
+                Ok(Some(0)) | Err(_) => {
+                    drop_unsent(&self.socket);
+                    return true;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+            }
+        }
+        false
+    }
+}
+
+/// With no time to linger the kernel throws away what it has not sent, once the socket is closed. One that cannot
+/// do so is closed all the same.
+fn drop_unsent(socket: &OwnedFd) {
+    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
 fn fua_flag(fua: Fua) -> u16 {

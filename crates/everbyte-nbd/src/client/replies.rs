@@ -38,14 +38,20 @@ pub(super) struct Pending {
     offset: u64,
     len: u32,
     wanted: Wanted,
+    /// True if it changes bytes of the export.
+    changes: bool,
     /// Bytes of data that have arrived, as (start, end) within the request.
     covered: Vec<(usize, usize)>,
     error: Option<ClientError>,
 }
 
 impl Pending {
-    pub(super) fn new(offset: u64, len: u32, wanted: Wanted) -> Self {
-        Self { offset, len, wanted, covered: Vec::new(), error: None }
+    pub(super) fn new(offset: u64, len: u32, wanted: Wanted, changes: bool) -> Self {
+        Self { offset, len, wanted, changes, covered: Vec::new(), error: None }
+    }
+
+    pub(super) fn changes(&self) -> bool {
+        self.changes
     }
 
     /// Returns the place in the request of `len` bytes at `offset`, which must be new.

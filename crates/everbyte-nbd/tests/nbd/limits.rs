@@ -116,6 +116,17 @@ fn requests_end_in_time_and_when_cancelled() {
     assert!(says_so(device.read(0, &mut [0]).unwrap_err()));
 }
 
+/// Its answer never ends, and there is always more of it.
+#[test]
+fn a_request_ends_in_time_however_much_arrives() {
+    let plain = Plain::new(1 << 20, Kind { floods: true, ..Kind::default() });
+    let options = ClientOptions { request_time_max: Some(SHORT), ..ClientOptions::default() };
+    let mut client = Client::connect_uri_with(&plain.uri(), &options).unwrap();
+    let started = Instant::now();
+    assert!(matches!(client.flush(), Err(ClientError::Broken { .. })));
+    assert!(started.elapsed() < HANG);
+}
+
 #[test]
 fn a_device_gives_up_a_server_that_answers_nothing_any_more() {
     let plain = Plain::new(4096, Kind { silent_after: 0, ..Kind::default() });

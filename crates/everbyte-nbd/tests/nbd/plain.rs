@@ -24,6 +24,10 @@ pub(crate) struct Kind {
     pub(crate) silent_after: usize,
     /// Requests of a connection after which it closes, having answered them.
     pub(crate) closes_after: usize,
+    /// Error number for requests with FUA, which it leaves undone, having lost what was not flushed; 0 for none.
+    pub(crate) fua_errno: u32,
+    /// True if it speaks structured replies, and answers a request with empty chunks that never end.
+    pub(crate) floods: bool,
     /// True if it says nothing at all.
     pub(crate) is_mute: bool,
 }
@@ -35,6 +39,8 @@ impl Default for Kind {
             blocks: (1, 32 << 20),
             silent_after: usize::MAX,
             closes_after: usize::MAX,
+            fua_errno: 0,
+            floods: false,
             is_mute: false,
         }
     }
@@ -92,6 +98,13 @@ impl Plain {
             if done >= kind.silent_after {
                 return std::io::copy(&mut stream, &mut std::io::sink()).ok().map(drop);
             }
+            if kind.floods {
+                let magic = 0x668e_33ef_u32.to_be_bytes();
+                let chunk = [&magic[..], &[0; 4], &request[8..16], &[0; 4]].concat();
+                let chunks = chunk.repeat(1024);
+                while stream.write_all(&chunks).is_ok() {}
+                return None;
+            }
             let answer = self.answer(&mut stream, &kind, &request)?;
             stream.write_all(&answer).ok()?;
         }
@@ -106,6 +119,10 @@ impl Plain {
             let option = u32::from_be_bytes(header[8..12].try_into().unwrap());
             let len = u32::from_be_bytes(header[12..].try_into().unwrap());
             take(stream, len as usize)?;
+            if option == 8 && kind.floods {
+                stream.write_all(&reply(option, 1, &[])).ok()?;
+                continue;
+            }
             if option != 7 {
                 stream.write_all(&reply(option, (1 << 31) | 1, &[])).ok()?;
                 continue;
@@ -141,6 +158,10 @@ impl Plain {
         let mut data = Vec::new();
         let errno = match command {
             2 => return None,
+            _ if flags & 1 != 0 && kind.fua_errno != 0 => {
+                now.copy_from_slice(durable);
+                kind.fua_errno
+            }
             _ if !fits || range.end > now.len() => 22_u32,
             0 => {
                 data.extend_from_slice(&now[range]);

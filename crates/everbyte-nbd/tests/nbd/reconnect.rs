@@ -13,10 +13,10 @@ use std::time::Duration;
 use everbyte_device::{
     BlockDevice, Compound, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice,
 };
-use everbyte_nbd::{Reconnect, RemoteDevice};
-use parking_lot::Mutex;
+use everbyte_nbd::{ClientOptions, Reconnect, RemoteDevice};
+use parking_lot::{Condvar, Mutex};
 
-use crate::plain::{FLUSH, Kind, Plain};
+use crate::plain::{FLUSH, FUA, Kind, Plain, ZEROES};
 use crate::support::Fixture;
 
 const SIZE: u64 = 64 << 10;
@@ -414,6 +414,91 @@ fn a_flush_after_a_durable_write_that_failed_covers_what_was_answered_before() {
         assert_eq!(found, [7; 5000]);
         remote.flush().unwrap();
         assert_eq!(device.durable_bytes()[1000..6000], [7; 5000]);
+    }
+}
+
+/// Servers have EINVAL for errors that the protocol has no name for, of a flush within a write too.
+#[test]
+fn a_durable_write_that_failed_with_any_error_may_have_lost_the_others() {
+    let plain = Plain::new(SIZE, Kind { fua_errno: 22, ..Kind::default() });
+    let remote = RemoteDevice::open(&plain.uri(), Reconnect::default()).unwrap();
+    remote.write(0, &[7; 512], Fua::No).unwrap();
+    assert!(remote.write(4096, &[8; 512], Fua::Yes).is_err());
+    remote.flush().unwrap();
+    assert_eq!(plain.bytes.lock().1[..512], [7; 512]);
+}
+
+/// Holds its first write back until the gate is open.
+struct Gated {
+    inner: MemoryDevice,
+    is_first: AtomicBool,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl everbyte_device::Decorator for Gated {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.inner
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        if self.is_first.swap(false, Ordering::SeqCst) {
+            let mut is_open = self.is_open.lock();
+            while !*is_open {
+                self.opened.wait(&mut is_open);
+            }
+        }
+        self.inner.write(offset, data, fua)
+    }
+}
+
+/// A server that is slow and alive carries a request out although its client has given it up.
+#[test]
+fn a_write_that_was_given_up_does_not_come_after_newer_ones() {
+    let device = Arc::new(Gated {
+        inner: MemoryDevice::new(SIZE),
+        is_first: AtomicBool::new(true),
+        is_open: Mutex::new(false),
+        opened: Condvar::new(),
+    });
+    let fixture = Fixture::new(Arc::clone(&device) as _);
+    let options = ClientOptions {
+        request_time_max: Some(Duration::from_millis(100)),
+        ..ClientOptions::default()
+    };
+    let reconnect = Reconnect { timeout: Duration::from_millis(300), ..Reconnect::default() };
+    let uri = fixture.address().uri("disk");
+    let remote = RemoteDevice::open_with(&uri, reconnect, options).unwrap();
+    let error = remote.write(0, &[1; 512], Fua::No).unwrap_err().to_string();
+    assert!(error.contains("may still carry the change out"), "{error}");
+    assert!(remote.write(0, &[2; 512], Fua::No).is_err(), "it could be undone");
+    *device.is_open.lock() = true;
+    device.opened.notify_all();
+    let again = std::iter::repeat_with(|| {
+        std::thread::sleep(Duration::from_millis(20));
+        remote.write(0, &[2; 512], Fua::No)
+    });
+    assert!(again.take(1000).any(|written| written.is_ok()));
+    remote.flush().unwrap();
+    let mut found = [0; 512];
+    device.inner.read(0, &mut found).unwrap();
+    assert_eq!(found, [2; 512]);
+}
+
+#[test]
+fn zeroes_that_a_server_writes_are_flushed_from_time_to_time() {
+    for (flags, len, flushes) in
+        [(FLUSH | FUA, 8 << 20, 2..16), (FLUSH | FUA | ZEROES, 8 << 20, 0..1)]
+    {
+        let plain = Plain::new(16 << 20, Kind { flags, ..Kind::default() });
+        let reconnect = Reconnect { unflushed_bytes_max: 2 << 20, ..Reconnect::default() };
+        let remote = RemoteDevice::open(&plain.uri(), reconnect).unwrap();
+        remote.discard(0, len, Fua::No).unwrap();
+        let found = plain.requests.lock().iter().filter(|request| request.0 == 3).count();
+        assert!(flushes.contains(&found), "{found} flushes");
     }
 }
 
