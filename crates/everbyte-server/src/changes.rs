@@ -93,6 +93,9 @@ impl OpenPool {
             // Whoever waits for the end of the mount knows it by the name.
             return Err(Refused::new(format!("volume {name} is mounted: unmount it first")));
         }
+        if volume.handle.is_lent() {
+            return Err(Refused::new(format!("volume {name} is lent to programs: end them first")));
+        }
         let renamed = || self.pool().rename_volume(name, new_name).map_err(refused);
         self.volumes.rename(name, new_name, renamed)?;
         drop(alone);

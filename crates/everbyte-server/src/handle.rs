@@ -135,6 +135,11 @@ pub(crate) trait Handle: Send + Sync {
         false
     }
 
+    /// Returns true as long as programs have memory of it. They ask for more by its name.
+    fn is_lent(&self) -> bool {
+        false
+    }
+
     /// Carries out a request about its files, with the bytes that came with it.
     ///
     /// # Errors

@@ -116,6 +116,11 @@ impl Handle for SwapHandle {
         self.lender.lend(bytes.div_ceil(RUN_BYTES), pid).map_err(refused)
     }
 
+    /// What the kernel does not say counts as lent.
+    fn is_lent(&self) -> bool {
+        self.lender.status().map_or(true, |status| status.lent > 0)
+    }
+
     fn complete(&self, status: &mut VolumeStatus) {
         // What the kernel does not say is left out.
         if let Ok(LenderStatus { lent, pids, .. }) = self.lender.status() {

@@ -12,6 +12,18 @@ pub enum SwapError {
         /// The size asked for, in bytes.
         bytes: u64,
     },
+    /// The pool has too few free runs.
+    #[error(
+        "no room for {} MiB: the pool has {free_runs} free runs of 2 MiB, and {runs} are needed; grow the pool, trim \
+         or delete volumes",
+        2 * runs
+    )]
+    NoRoom {
+        /// Runs of 2 MiB that were needed.
+        runs: u64,
+        /// Those that there are.
+        free_runs: u64,
+    },
     /// The pool's.
     #[error(transparent)]
     Pool(#[from] PoolError),

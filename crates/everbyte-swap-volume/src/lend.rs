@@ -86,6 +86,11 @@ impl Lender {
     /// `Full` if none is free; the volume is being deleted; the pool is in memory that other
     /// processes cannot map; the system's.
     pub fn lend(&self, runs: u64, pid: u32) -> Result<Lease, SwapError> {
+        self.lend_as(runs, pid, self.volume.wipes() && !planted(Bug::LentUnwiped))
+    }
+
+    /// Lends; `wipes` says whether the borrower is to see zeroes.
+    fn lend_as(&self, runs: u64, pid: u32, wipes: bool) -> Result<Lease, SwapError> {
         let lending = &mut *self.lending.lock();
         if lending.is_closed {
             return Err(self.full(lending));
@@ -105,7 +110,7 @@ impl Lender {
             {
                 continue;
             }
-            if self.volume.wipes() && !run.is_wiped && !planted(Bug::LentUnwiped) {
+            if wipes && !run.is_wiped {
                 self.volume.wipe(run.start)?;
             }
             lending.lent.insert(run.start, Some(pid));
@@ -117,13 +122,14 @@ impl Lender {
         Ok(Lease { file, ranges: ranges_of(&got) })
     }
 
-    /// Lends all runs to this process itself, as a block device.
+    /// Lends all runs to this process itself, as a block device, which shows nothing of what was in them. So nothing
+    /// has to be wiped first, which takes long.
     ///
     /// # Errors
     /// `Lent` if somebody has some of them; as [`Lender::lend`].
     pub fn scratch(&self) -> Result<ScratchDevice, SwapError> {
         let (pid, runs) = (std::process::id(), self.volume.size_bytes() / RUN_BYTES);
-        let lease = self.lend(runs, pid)?;
+        let lease = self.lend_as(runs, pid, false)?;
         let size_bytes = lease.ranges.iter().map(|range| range.end - range.start).sum();
         if size_bytes < runs * RUN_BYTES {
             drop(lease);

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BlockNo, Medium};
 use everbyte_plant::planted;
-use everbyte_pool::{BlockRun, NewRoot, Pool, Volume, VolumeHandle, VolumeSpec, WriteError};
+use everbyte_pool::{
+    BlockRun, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec, WriteError,
+};
 use parking_lot::Mutex;
 
 use crate::error::SwapError;
@@ -207,7 +209,11 @@ fn take_runs<M: Medium>(pool: &Pool<M>, count: u64) -> Result<Vec<BlockNo>, Swap
             Ok(run) => runs.push(run.start),
             Err(error) => {
                 return_runs(pool, &runs);
-                return Err(error.into());
+                let free_runs = runs.len() as u64;
+                return Err(match error {
+                    PoolError::NoSpace { .. } => SwapError::NoRoom { runs: count, free_runs },
+                    error => error.into(),
+                });
             }
         }
     }

@@ -154,7 +154,8 @@ fn a_volume_that_does_not_fit_leaves_everything_as_it_was() {
     }
     let volume = create(&pool, NAME, 2).unwrap();
     let (had, free_then) = (volume.runs(), free());
-    assert!(volume.grow(50 * RUN_BYTES).is_err());
+    let error = volume.grow(50 * RUN_BYTES).unwrap_err().to_string();
+    assert!(error.contains("2 free runs of 2 MiB, and 48 are needed"), "{error}");
     assert!(volume.grow(RUN_BYTES).is_err(), "it has more than that");
     assert_eq!((volume.runs(), free()), (had, free_then));
     assert_eq!(pool.volume_info(volume.volume()).used_bytes, Some(2 * RUN_BYTES + 2 * BLOCK_U64));

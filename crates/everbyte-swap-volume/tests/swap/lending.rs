@@ -214,6 +214,32 @@ fn a_volume_that_wipes_shows_no_program_what_another_left() {
     assert!(sees_what_another_left(true));
 }
 
+/// A device shows nothing of what it was not given; wiping all of a large volume would keep its client waiting.
+#[test]
+fn a_volume_that_wipes_is_wiped_after_its_export_and_not_before() {
+    use std::os::unix::fs::FileExt;
+    let house = House::new(true);
+    let lender = house.lender();
+    let read = |at: u64| {
+        let mut found = [0; 6];
+        File::open(house.file.path()).unwrap().read_exact_at(&mut found, at).unwrap();
+        found
+    };
+    let lease = lender.lend(RUNS, 1).unwrap();
+    let at = lease.ranges[0].start;
+    lease.file.write_all_at(b"secret", at).unwrap();
+    end(lease);
+    let device = lender.scratch().unwrap();
+    assert_eq!(read(at), *b"secret");
+    let mut all = vec![1; usize::try_from(RUNS * RUN_BYTES).unwrap()];
+    device.read(0, &mut all).unwrap();
+    assert!(all.iter().all(|&byte| byte == 0));
+    drop(device);
+    let lease = lender.lend(RUNS, 1).unwrap();
+    assert!(lease.ranges.iter().any(|range| range.contains(&at)));
+    assert_eq!(read(at), [0; 6]);
+}
+
 #[test]
 fn memory_of_one_process_is_not_lent() {
     let medium = Arc::new(Mapped::anonymous(POOL_BYTES, &MediaOptions::new()).unwrap());

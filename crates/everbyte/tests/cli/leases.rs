@@ -57,13 +57,16 @@ fn runs_are_lent_once_and_free_again_when_the_last_descriptor_is_closed() {
     assert_eq!((&swap["lent_bytes"], &swap["pids"][0]), (&(4 * RUN).into(), &pid.into()));
     place.run("volume delete POOL s --force").failed(1, &[&pid.to_string()]);
     place.run("volume resize POOL s --size 4M").failed(1, &[&pid.to_string()]);
+    // A program asks for more by the name.
+    place.run("volume rename POOL s t --force").failed(1, &["volume s is lent to programs"]);
     let freed = runs_of(&first);
     drop(first);
     wait_until_lent(&place, 3);
     assert_eq!(runs_of(&borrow(&place, 4).unwrap()), freed);
     drop(rest);
     wait_until_lent(&place, 0);
-    place.run("volume resize POOL s --size 4M").good();
+    place.run("volume rename POOL s t").good();
+    place.run("volume resize POOL t --size 4M").good();
     server.stop();
     assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
 }
