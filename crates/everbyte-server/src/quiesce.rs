@@ -78,6 +78,16 @@ impl QuiesceLock {
     }
 }
 
+impl Lease {
+    /// Checks that no change has begun since the client was let in.
+    ///
+    /// # Errors
+    /// The volume is being changed.
+    pub(crate) fn check_undisturbed(&self) -> Result<(), Occupied> {
+        self.0.state.lock().change.map_or(Ok(()), |what| Err(Occupied::Change(what)))
+    }
+}
+
 impl Alone {
     /// Waits until no client is left, or until `deadline`, and returns how many are.
     pub(crate) fn wait_idle(&self, deadline: Instant) -> u64 {
@@ -118,6 +128,17 @@ mod tests {
         assert_eq!(lock.shut("resized", true).err(), Some(Occupied::Change("deleted")));
         drop(alone);
         drop(lock.begin_op().ok().unwrap());
+    }
+
+    #[test]
+    fn who_is_still_coming_in_learns_of_a_change() {
+        let lock = Arc::new(QuiesceLock::default());
+        let client = lock.begin_op().ok().unwrap();
+        assert_eq!(client.check_undisturbed(), Ok(()));
+        let alone = lock.shut("detached", true).ok().unwrap();
+        assert_eq!(client.check_undisturbed(), Err(Occupied::Change("detached")));
+        drop(alone);
+        assert_eq!(client.check_undisturbed(), Ok(()));
     }
 
     #[test]

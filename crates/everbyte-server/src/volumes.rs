@@ -45,7 +45,10 @@ impl OpenVolume {
     /// The volume is being changed, or cannot be opened.
     pub(crate) fn lease(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
         let lease: Lease = self.quiesce.begin_op().map_err(|occupied| self.occupied(occupied))?;
-        Ok(Arc::new(Leased::new(self.handle.open()?, lease)))
+        let device = self.handle.open()?;
+        // Opening may take long, and a change that sends clients away does not know of this one yet.
+        lease.check_undisturbed().map_err(|occupied| self.occupied(occupied))?;
+        Ok(Arc::new(Leased::new(device, lease)))
     }
 
     /// Shuts clients out to do `what`, with the cause `about_clients` if they are in its way.
