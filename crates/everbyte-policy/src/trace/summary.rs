@@ -1,6 +1,6 @@
 //! Figures about a trace's requests.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use super::{Problem, Request, RequestOp};
 use crate::access::PAGE_BYTES;
@@ -9,7 +9,12 @@ use crate::access::PAGE_BYTES;
 /// paper.
 const SMALL_BYTES: u64 = 512;
 /// Distinct pages that are counted, at most.
-const PAGES_MAX: usize = 1 << 28;
+const PAGES_MAX: u64 = 1 << 28;
+/// Pages of an area, which are counted in one word.
+const AREA_PAGES: u64 = 64;
+/// Areas that are counted, at most, so that a trace whose pages lie far apart takes little more than
+/// 2 GiB: 8 TiB that are touched everywhere.
+const AREAS_MAX: usize = 1 << 25;
 
 /// Counts over a trace.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -33,14 +38,16 @@ pub struct Summary {
     /// The earliest and the latest time, in ns.
     pub span_ns: Option<(u64, u64)>,
     last_ns: u64,
-    pages: FxHashSet<(u32, u64)>,
+    pages: u64,
+    /// The pages of each file's areas that were met, a bit each.
+    areas: FxHashMap<(u32, u64), u64>,
 }
 
 impl Summary {
     /// Counts a request.
     ///
     /// # Errors
-    /// [`Problem::TooMany`] distinct pages, 2^28.
+    /// [`Problem::TooMany`] distinct pages, 2^28, or too far apart: in 2^25 areas of 256 KiB.
     pub fn add(&mut self, request: &Request) -> Result<(), Problem> {
         self.add_time(request.time_ns);
         match request.op {
@@ -67,9 +74,21 @@ impl Summary {
         }
         let page_bytes = u64::from(PAGE_BYTES);
         let last = request.offset.saturating_add(request.len - 1) / page_bytes;
-        for page in request.offset / page_bytes..=last {
-            if self.pages.insert((request.file, page)) && self.pages.len() > PAGES_MAX {
-                return Err(Problem::TooMany { what: "distinct pages", max: PAGES_MAX as u64 });
+        let first = request.offset / page_bytes;
+        for area in first / AREA_PAGES..=last / AREA_PAGES {
+            let start = area * AREA_PAGES;
+            let from = first.max(start) - start;
+            let until = last.min(start + (AREA_PAGES - 1)) - start;
+            let asked = (u64::MAX << from) & (u64::MAX >> (AREA_PAGES - 1 - until));
+            let met = self.areas.entry((request.file, area)).or_default();
+            self.pages += u64::from((asked & !*met).count_ones());
+            *met |= asked;
+            if self.pages > PAGES_MAX {
+                return Err(Problem::TooMany { what: "distinct pages", max: PAGES_MAX });
+            }
+            if self.areas.len() > AREAS_MAX {
+                let what = "areas of 256 KiB with pages in them";
+                return Err(Problem::TooMany { what, max: AREAS_MAX as u64 });
             }
         }
         Ok(())
@@ -91,12 +110,51 @@ impl Summary {
     /// Distinct pages that are read or written.
     #[must_use]
     pub fn footprint_pages(&self) -> u64 {
-        self.pages.len() as u64
+        self.pages
     }
 
     /// From the earliest request to the latest, in ns.
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
         self.span_ns.map_or(0, |(first, last)| last - first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(file: u32, offset: u64, len: u64) -> Request {
+        Request { time_ns: 0, op: RequestOp::Read, file, offset, len }
+    }
+
+    proptest! {
+        #[test]
+        fn pages_are_counted_once_each(
+            asked in prop::collection::vec((0_u32..2, 0_u64..8 << 20, 0_u64..600 << 10), 1..60),
+        ) {
+            let mut summary = Summary::default();
+            let mut pages = HashSet::new();
+            for (file, offset, len) in asked {
+                summary.add(&read(file, offset, len)).unwrap();
+                if len > 0 {
+                    pages.extend((offset / 4096..=(offset + len - 1) / 4096).map(|page| (file, page)));
+                }
+                prop_assert_eq!(summary.footprint_pages(), pages.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_page_counts_and_too_many_do_not() {
+        let mut summary = Summary::default();
+        summary.add(&read(9, u64::MAX, 1)).unwrap();
+        assert_eq!(summary.footprint_pages(), 1);
+        let all = summary.add(&read(9, 0, u64::MAX));
+        assert_eq!(all, Err(Problem::TooMany { what: "distinct pages", max: PAGES_MAX }));
     }
 }
