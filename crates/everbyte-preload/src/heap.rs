@@ -25,8 +25,10 @@ use crate::variables;
 
 /// Alignment of mimalloc's arenas, and of their lengths, in bytes.
 pub(crate) const ARENA: usize = 32 << 20;
-/// Bytes of slots that are asked for at once, so that a growing program asks seldom.
-const STEP: u64 = 64 << 20;
+/// So that a growing program asks seldom, it gets slots for this part of what it uses at once, at least,
+const STEP_PART: u64 = 8;
+/// and for no more bytes than these unless they are needed.
+const STEP_BYTES_MAX: u64 = 64 << 20;
 /// Threads that resolve faults.
 const HANDLERS: usize = 2;
 
@@ -212,11 +214,11 @@ impl Heap {
                 Err(RegionError::SpaceTooSmall { needed, free }) => needed.saturating_sub(free),
                 Err(_) => return false,
             };
-            let added =
-                state.source.more((missing * PAGE as u64).max(STEP)).and_then(|(file, ranges)| {
-                    let added = state.store.append(&file, &ranges);
-                    added.map_err(|error| format!("cannot map what was lent: {error}"))
-                });
+            let bytes = (missing * PAGE as u64).max((wanted / STEP_PART).min(STEP_BYTES_MAX));
+            let added = state.source.more(bytes).and_then(|(file, ranges)| {
+                let added = state.store.append(&file, &ranges);
+                added.map_err(|error| format!("cannot map what was lent: {error}"))
+            });
             if let Err(reason) = added {
                 if !state.has_complained {
                     state.has_complained = true;
