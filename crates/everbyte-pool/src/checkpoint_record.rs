@@ -17,17 +17,11 @@ const COMPLETED_MAX: u64 = 1 << 47;
 /// # Errors
 /// Neither copy of the record is valid, or it cannot be.
 pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
-    let copy = |at: u64| {
-        let at = header_at.plus(at);
-        let word = medium.load_word(at);
-        check_readable(medium, COMPLETED, at, 8)?;
-        decode_word(word).ok_or_else(|| Corrupt::new(COMPLETED, at, "its check bits are wrong"))
-    };
     if planted(Bug::FirstRecordCopyBelieved) {
         let word = medium.load_word(header_at.plus(COMPLETED_A_AT));
         return Ok(word & ((1 << 48) - 1));
     }
-    let newest = match [copy(COMPLETED_A_AT), copy(COMPLETED_B_AT)] {
+    let newest = match read_copies(medium, header_at) {
         [Ok(first), Ok(second)] => first.max(second),
         [Ok(only), Err(_)] | [Err(_), Ok(only)] => only,
         [Err(first), Err(second)] => {
@@ -40,6 +34,24 @@ pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Re
         return Err(Corrupt::new(COMPLETED, at, "no volume ever gets that far"));
     }
     Ok(newest)
+}
+
+/// Both copies of the record in the header at `header_at`.
+fn read_copies<M: Medium>(medium: &M, header_at: PoolOffset) -> [Result<u64, Corrupt>; 2] {
+    [COMPLETED_A_AT, COMPLETED_B_AT].map(|at| {
+        let at = header_at.plus(at);
+        let word = medium.load_word(at);
+        check_readable(medium, COMPLETED, at, 8)?;
+        decode_word(word).ok_or_else(|| Corrupt::new(COMPLETED, at, "its check bits are wrong"))
+    })
+}
+
+/// The copy of the record in the header at `header_at` that cannot be believed, if the other one can.
+pub(crate) fn damaged_copy<M: Medium>(medium: &M, header_at: PoolOffset) -> Option<Corrupt> {
+    match read_copies(medium, header_at) {
+        [Ok(_), Err(bad)] | [Err(bad), Ok(_)] => Some(bad),
+        _ => None,
+    }
 }
 
 pub(crate) const COMPLETED: &str = "checkpoint record";

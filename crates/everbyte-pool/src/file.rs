@@ -10,6 +10,7 @@
 
 use std::fs::{self, File, OpenOptions as FileOptions, TryLockError};
 use std::io::{self, ErrorKind};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,6 +78,12 @@ pub enum FileError {
     /// A new file has the size that it is given.
     #[error("a pool in a file needs a size: {}", path.display())]
     NoSize {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// Whoever makes the pool has given it up.
+    #[error("{} was not made: it was interrupted", path.display())]
+    GivenUp {
         /// The path asked for.
         path: PathBuf,
     },
@@ -189,18 +196,20 @@ impl Default for CreateOptions {
 /// Something is there and `force` was not given, somebody uses it, there is no room for it, or the
 /// system refuses. A file that was made here is removed again, and no other one.
 pub fn create(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
-    create_with_progress(path, options, &mut |_, _| {})
+    create_with_progress(path, options, &mut |_, _| ControlFlow::Continue(()))
 }
 
-/// The same, where allocating the file may take long: `progress` is told again and again how many bytes
-/// of how many are allocated.
+/// Who is told again and again how many bytes of how many are allocated, and may give it up.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
+
+/// The same, where allocating the file may take long.
 ///
 /// # Errors
-/// As [`create`].
+/// As [`create`]; `GivenUp`, if `progress` breaks off. A file that was made here is removed then, too.
 pub fn create_with_progress(
     path: &Path,
     options: &CreateOptions,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut Progress<'_>,
 ) -> Result<u64, FileError> {
     if let Some(len) = options.len_bytes.filter(|len| *len == 0 || !len.is_multiple_of(BLOCK_U64)) {
         return Err(invalid(
@@ -215,7 +224,7 @@ pub fn create_with_progress(
     let len = needed_len(path, options)?;
     let file = make(path, len)?;
     let made = lock(path, &file)
-        .and_then(|()| allocate(&file, len, progress))
+        .and_then(|()| allocate(path, &file, len, progress))
         .and_then(|()| format(path, &file, options));
     if made.is_err() && !matches!(made, Err(FileError::InUse(_))) {
         remove_created(path, &file);
@@ -259,7 +268,7 @@ fn make(path: &Path, len: u64) -> Result<File, FileError> {
 fn take(
     path: &Path,
     options: &CreateOptions,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut Progress<'_>,
 ) -> Result<File, FileError> {
     let file = FileOptions::new().read(true).write(true).open(path);
     let file = file.map_err(FileError::io("open", path))?;
@@ -279,7 +288,7 @@ fn take(
     let own = metadata.blocks().saturating_mul(STAT_BLOCK_BYTES);
     check_room(&file, &path.display().to_string(), len.saturating_sub(own))?;
     file.set_len(0).map_err(FileError::io("empty", path))?;
-    allocate(&file, len, progress)?;
+    allocate(path, &file, len, progress)?;
     Ok(file)
 }
 
@@ -321,12 +330,19 @@ fn step_bytes(len: u64) -> u64 {
     step.next_multiple_of(BLOCK_U64)
 }
 
-fn allocate(file: &File, len: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
+fn allocate(
+    path: &Path,
+    file: &File,
+    len: u64,
+    progress: &mut Progress<'_>,
+) -> Result<(), FileError> {
     let mut done = 0;
     while done < len {
         done = (done + step_bytes(len)).min(len);
         allocate_file(file, done)?;
-        progress(done, len);
+        if progress(done, len).is_break() {
+            return Err(FileError::GivenUp { path: path.to_owned() });
+        }
     }
     Ok(())
 }
@@ -447,7 +463,7 @@ pub fn inspect(
     let medium = Arc::new(Mapped::from_file(&file, &media.private(true))?);
     let pool = Pool::open(medium, kinds, &OpenOptions::default()).map_err(FileError::pool(path))?;
     warn_of_others(path, &file);
-    Ok(Inspected { pool, medium: description })
+    Ok(Inspected { pool: pool.on_copy(), medium: description })
 }
 
 /// A pool that was repaired.
@@ -572,6 +588,17 @@ mod tests {
 
     fn look(path: &Path) -> Result<Inspected, FileError> {
         inspect(path, Sharing::Shared, MediaOptions::new(), Kinds::new([]))
+    }
+
+    #[test]
+    fn a_pool_that_is_given_up_is_no_pool_and_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p");
+        let options = CreateOptions { len_bytes: Some(1 << 20), ..CreateOptions::default() };
+        let made = create_with_progress(&path, &options, &mut |_, _| ControlFlow::Break(()));
+        assert!(matches!(made, Err(FileError::GivenUp { .. })), "{made:?}");
+        assert!(!path.exists());
+        create(&path, &options).unwrap();
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl ScrubReport {
 
 impl<M: Medium> Pool<M> {
     /// Scrubs what belongs to the pool as a whole and what every volume has: superblocks, volume
-    /// headers, logs.
+    /// headers, logs. Tells also what opening found: headers that cannot be used, and, of a pool that
+    /// is only looked at, copies that are whole in the private copy alone.
     #[must_use]
     pub fn scrub(&self) -> ScrubReport {
         let medium = &**self.medium();
@@ -98,6 +99,12 @@ impl<M: Medium> Pool<M> {
             let log = BlockNo(descriptor.log_start).offset();
             let len = descriptor.log_blocks() * BLOCK_U64;
             report.read(medium, Some(volume.name()), "log", log, len);
+        }
+        // Not again what is damaged beyond mending.
+        let told: Vec<_> = report.findings.iter().map(|finding| finding.at.block()).collect();
+        for corrupt in self.damage_when_opened().filter(|damage| !told.contains(&damage.at.block()))
+        {
+            report.note(None, Err(corrupt.clone()));
         }
         report
     }

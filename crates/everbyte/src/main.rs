@@ -9,6 +9,7 @@ mod advice;
 mod arguments;
 mod commands;
 mod demo;
+mod interrupt;
 mod output;
 mod simulation;
 mod size;
@@ -37,14 +38,16 @@ Quick start:
 Sizes take K, M, G and T, which are powers of 1024, also written KiB or KB, and fractions that come
 out at whole bytes: 1.5G. Times have a unit: 500ms, 5s, 2m, 1h. Addresses are unix:PATH or
 tcp:HOST:PORT.
-Exit status: 0 done, 1 failed (standard error says what, where and what to do), 2 bad usage.
+Exit status: 0 done, 1 failed (standard error says what, where and what to do), 2 bad usage, 130 after
+a second Ctrl-C; 'everbyte run' has its program's.
 RUST_LOG sets what is logged to standard error, for example RUST_LOG=debug.";
 
 /// Storage-class memory for programs you cannot change.
 ///
 /// A pool is a file or device of byte-addressable memory: persistent memory, CXL memory, or plain
-/// DRAM standing in for them. Volumes in it are block devices that survive crashes at any moment,
-/// and any NBD client can use them.
+/// DRAM standing in for them. Volumes in it are block devices and caches, which survive crashes at any
+/// moment and which any NBD client can use; file systems, which survive them too and are mounted; and
+/// swap, which keeps nothing.
 #[derive(Parser)]
 #[command(name = "everbyte", version, after_long_help = AFTER_HELP, arg_required_else_help = true)]
 struct Cli {

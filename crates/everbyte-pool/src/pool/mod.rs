@@ -106,6 +106,8 @@ pub struct Pool<M: Medium> {
     /// Held while volumes are created, resized or deleted, the pool grown, checked or closed.
     admin: Mutex<()>,
     recovered: RecoverySummary,
+    /// True if the medium is a private copy, so that what opening mends is still damaged in the pool.
+    on_copy: bool,
     /// Outcome of closing, once the pool was closed.
     closed: OnceLock<Result<(), PoolError>>,
 }
@@ -119,6 +121,16 @@ pub struct RecoverySummary {
     pub records_undone: u64,
     /// Structures that had to be repaired or cannot be used, one description each.
     pub remarks: Vec<String>,
+    /// Damaged copies of what is said twice.
+    pub(crate) damaged_copies: Vec<Corrupt>,
+}
+
+impl RecoverySummary {
+    /// Notes a damaged copy of something whose other copy is whole.
+    fn note_copy(&mut self, bad: Corrupt) {
+        self.remarks.push(format!("{bad}; the other copy stands for it"));
+        self.damaged_copies.push(bad);
+    }
 }
 
 /// A pool in figures.
@@ -363,6 +375,17 @@ impl<M: Medium> Pool<M> {
     /// Volume headers that could not be read when the pool was opened.
     pub(crate) fn lost_headers(&self) -> &[Corrupt] {
         &self.shared.lost_headers
+    }
+
+    /// The same pool, known to be on a private copy of its medium.
+    pub(crate) fn on_copy(self) -> Self {
+        Self { on_copy: true, ..self }
+    }
+
+    /// Damage that opening found and that is in the pool now.
+    pub(crate) fn damage_when_opened(&self) -> impl Iterator<Item = &Corrupt> {
+        let copies = self.on_copy.then_some(&self.recovered.damaged_copies);
+        self.lost_headers().iter().chain(copies.into_iter().flatten())
     }
 
     /// Calls `look` with the superblock while nobody changes it.

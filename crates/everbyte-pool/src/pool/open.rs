@@ -8,7 +8,7 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use super::descriptors::read_descriptor;
 use super::{Pool, PoolError, RecoverySummary};
 use crate::alloc::{Allocator, BlockRun, Cells};
-use crate::checkpoint_record::read_completed;
+use crate::checkpoint_record::{damaged_copy, read_completed};
 use crate::data_area::DataArea;
 use crate::epoch::BlockStates;
 use crate::format::{
@@ -123,6 +123,7 @@ impl<M: Medium> Pool<M> {
             volumes: RwLock::new(volumes),
             admin: Mutex::new(()),
             recovered: summary,
+            on_copy: false,
             closed: OnceLock::new(),
         })
     }
@@ -228,7 +229,7 @@ fn read_superblock<M: Medium>(
             return Ok((good, Some(format!("only one superblock is left: {bad}"))));
         }
         [Ok(good), Err(bad)] | [Err(bad), Ok(good)] => {
-            summary.remarks.push(format!("{bad}; it was rewritten from the other copy"));
+            summary.note_copy(bad);
             good
         }
         [Err(first), Err(_)] => return Err(first.into()),
@@ -299,7 +300,7 @@ fn recover_slot<M: Medium>(
         && !forbidden
         && let Some(bad) = super::descriptors::mend_descriptor(medium, sb, at)?
     {
-        summary.remarks.push(format!("{bad}; it was rewritten from the other copy"));
+        summary.note_copy(bad);
     }
     let kind = descriptor.volume_kind();
     let unusable = match kinds.get(kind) {
@@ -320,6 +321,9 @@ fn recover_slot<M: Medium>(
     if forbidden {
         let completed = read_completed(medium, at).map_err(SlotError::Unusable)?;
         return Ok(Some(Found::new(slot, descriptor, completed, None)));
+    }
+    if let Some(bad) = damaged_copy(medium, at) {
+        summary.note_copy(bad);
     }
     let scope = UndoScope::new(&descriptor, at, sb.data_start..sb.size_blocks);
     let recovered = recover_volume(medium, &scope, at)?;

@@ -30,8 +30,8 @@ impl Drop for CheckpointTimer {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Starts checkpointing every volume that changed, every `interval` and whenever at most 75%
-    /// of a log remains.
+    /// Starts checkpointing every volume that changed, every `interval` and whenever half of a lane
+    /// of a log's half is used.
     ///
     /// # Errors
     /// The system cannot start a thread.

@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::NamedTempFile;
 
 use super::files::{FileTarget, Files, LEVELS_MAX, below, show_kind};
+use crate::interrupt::Interrupt;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -64,7 +65,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if file.kind == FileKind::Directory && !args.recursive {
         bail!("{}: it is a directory: pass -r to copy it with all that is in it", source.shown());
     }
-    let mut copy = Copy { files, preserve: args.preserve, left_out: 0 };
+    let interrupt = Interrupt::catch()?;
+    let mut copy = Copy { files, preserve: args.preserve, interrupt, left_out: 0 };
     let destination = destination(args, &source)?;
     if file.kind == FileKind::Regular {
         copy.copy_to_named(&source.path, &file, &destination)?;
@@ -90,6 +92,7 @@ fn destination(args: &Args, source: &FileTarget) -> anyhow::Result<PathBuf> {
 struct Copy {
     files: Files,
     preserve: bool,
+    interrupt: Interrupt,
     /// Files of types that are not copied.
     left_out: u64,
 }
@@ -212,6 +215,7 @@ impl Copy {
         bar: &ProgressBar,
     ) -> anyhow::Result<()> {
         let read = self.files.read_all(file.id(), |bytes| {
+            self.interrupt.check()?;
             bar.inc(bytes.len() as u64);
             write(bytes)
         });

@@ -1,6 +1,7 @@
 //! `everbyte pool create`.
 
 use std::io::IsTerminal;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use everbyte_server::SessionError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use crate::interrupt::Interrupt;
 use crate::output;
 use crate::size::{parse_size, show_size};
 
@@ -63,12 +65,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     let style = ProgressStyle::with_template("allocating {bar:40} {bytes}/{total_bytes} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let interrupt = Interrupt::catch()?;
     let size_bytes = create_with_progress(&args.pool, &options, &mut |done, of| {
         if bar.is_hidden() && bar.elapsed() > QUIET_TIME && std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         bar.set_length(of);
         bar.set_position(done);
+        if interrupt.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .map_err(SessionError::from)?;
     bar.finish_and_clear();

@@ -12,8 +12,7 @@ use everbyte_server::OpenPool;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Exit status when a second signal cuts the shutdown short.
-const KILLED_STATUS: i32 = 130;
+use crate::interrupt::KILLED_STATUS;
 
 /// Time between two looks at the second condition by those who wait for two.
 const LOOK: Duration = Duration::from_millis(50);

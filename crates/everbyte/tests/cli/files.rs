@@ -40,6 +40,24 @@ fn assert_same(left: &Path, right: &Path) {
 }
 
 #[test]
+fn a_copy_that_is_interrupted_leaves_nothing_behind() {
+    let place = with_files();
+    let large = place.folder.path().join("large");
+    fs::File::create(&large).unwrap().set_len(2 << 30).unwrap();
+    place.run("fs put FOLDER/large POOL/files").good();
+    let to = place.folder.path().join("to");
+    fs::create_dir(&to).unwrap();
+    let is_empty = || fs::read_dir(&to).unwrap().next().is_none();
+    let get = place.arguments("fs get POOL/files:large FOLDER/to");
+    let mut getting = Running::begin(everbyte().args(get));
+    while is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(getting.signal(Signal::INT).code(), Some(1));
+    assert!(is_empty());
+}
+
+#[test]
 fn a_tree_that_was_put_is_listed_and_comes_back_as_it_was() {
     let place = with_files();
     let top = tree(&place);

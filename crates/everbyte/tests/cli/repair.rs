@@ -67,6 +67,33 @@ fn mending_is_told_before_done_and_done_once() {
     place.run("pool scrub POOL").good();
 }
 
+/// Opening mends them, in the private copy that is looked at; the pool has them still.
+#[test]
+fn a_scrub_names_what_is_damaged_in_the_pool_and_whole_in_its_private_copy() {
+    let place = with_data();
+    let damaged = [
+        (60, "superblock (pool offset 0x0): "),
+        (4096 + 60, "superblock (pool offset 0x1000): "),
+        (HEADER + 64, "checkpoint record (pool offset 0x2040): "),
+        (HEADER + 128, "checkpoint record (pool offset 0x2080): "),
+        (HEADER + 1024, "volume disk, volume descriptor (pool offset 0x2400): "),
+        (HEADER, "volume state (pool offset 0x2000): "),
+    ];
+    for (at, problem) in damaged {
+        damage(&place, &[at]);
+        let before = place.bytes();
+        let scrubbed = place.run("pool scrub POOL");
+        assert_eq!(scrubbed.status, 1, "{scrubbed:?}");
+        assert!(scrubbed.out.starts_with(&format!("problem: {problem}")), "{scrubbed:?}");
+        assert_eq!(scrubbed.out.matches("problem: ").count(), 1, "{scrubbed:?}");
+        let checked = place.run("pool check POOL");
+        assert!(!checked.out.contains("rewritten"), "{checked:?}");
+        assert!(place.bytes() == before);
+        damage(&place, &[at]);
+    }
+    place.run("pool scrub POOL").good();
+}
+
 #[test]
 fn a_pool_with_volumes_of_every_kind_is_mended() {
     let place = Place::empty();
