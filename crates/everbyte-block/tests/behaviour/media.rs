@@ -364,7 +364,7 @@ fn either_copy_of_the_checkpoint_record_is_enough() {
     }
 }
 
-/// The mistake that rule 9 of the protocol is about.
+/// Of two copies one may be torn or stale.
 #[test]
 fn believing_the_first_copy_of_the_checkpoint_record_is_caught() {
     let image = completed_twice();

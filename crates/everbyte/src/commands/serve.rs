@@ -43,7 +43,7 @@ Examples:
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   and what clients ask
 
 For each export a line 'ready: URI' is printed once clients can have it, or one with the server's
-own URI if there is none; other NBD programs take the URI as it is, for example
+own URI if there is none; without --nbd the line is 'ready'. Other NBD programs take the URI as it is, for example
   nbdinfo 'nbd+unix:///disk?socket=/tmp/everbyte.sock'
 A cache whose backing device is missing or silent is not ready: 'everbyte volume list' has its state,
 and clients that connect are told why, until it is there.

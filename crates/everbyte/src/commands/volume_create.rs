@@ -57,6 +57,9 @@ const MAP_DEFAULT: &str = "radix";
 const DELTA_DEFAULT: &str = "auto";
 const CHECKSUM_DEFAULT: &str = "none";
 const THRESHOLD_DEFAULT: u32 = 50;
+const MODE_DEFAULT: &str = "write-back";
+const POLICY_DEFAULT: &str = "everbyte";
+const SMALL_WRITE_DEFAULT: u16 = 512;
 
 /// Make a volume in a pool.
 #[derive(clap::Args)]
@@ -64,7 +67,7 @@ const THRESHOLD_DEFAULT: u32 = 50;
 pub(crate) struct Args {
     /// The pool's file or device.
     pool: PathBuf,
-    /// Name of the volume: up to 64 letters, digits, '.', '_' and '-'.
+    /// Name of the volume: up to 64 letters, digits, '.', '_' and '-', not beginning with '.' or '-'.
     name: String,
     /// Size that its users see, such as 256M, a multiple of 512 bytes. Not for a cache, which has
     /// that of its backing device.
@@ -196,16 +199,16 @@ struct CacheArgs {
     dram: Option<u64>,
     /// Write mode: the backing device gets what is written later, in the order of its sectors; at
     /// once, as well as the cache; or at once instead of the cache, for pages that are not cached.
-    #[arg(long, default_value = "write-back",
+    #[arg(long, default_value = MODE_DEFAULT,
           value_parser = ["write-back", "write-through", "write-around"])]
     mode: String,
     /// Replacement policy, by a name that 'everbyte sim' knows. Other policies of 'everbyte sim' are
     /// for comparison: they know one tier only, or keep pages in both at once (spitfire).
-    #[arg(long, default_value = "everbyte",
+    #[arg(long, default_value = POLICY_DEFAULT,
           value_parser = ["everbyte", "hybrid", "hybrid-drop", "hybrid-drop-unused", "clock-migration", "clock-dwf", "m-clock", "four-queue", "pdram"])]
     policy: String,
     /// Writes of at most this many bytes are small, and best made in SCM.
-    #[arg(long, default_value_t = 512, value_name = "BYTES",
+    #[arg(long, default_value_t = SMALL_WRITE_DEFAULT, value_name = "BYTES",
           value_parser = clap::value_parser!(u16).range(0..=4096))]
     small_write: u16,
 }
@@ -219,13 +222,18 @@ impl Args {
             ));
         }
         self.check_block_options()?;
-        let CacheArgs { backing, scm, dram, .. } = &self.cache;
+        let CacheArgs { backing, scm, dram, mode, policy, small_write } = &self.cache;
         if self.kind != CACHE_NAME {
-            let for_caches = backing.is_some() || scm.is_some() || dram.is_some();
+            let for_caches = backing.is_some()
+                || scm.is_some()
+                || dram.is_some()
+                || mode != MODE_DEFAULT
+                || policy != POLICY_DEFAULT
+                || *small_write != SMALL_WRITE_DEFAULT;
             return match (for_caches, self.size) {
                 (true, _) => Err(UsageError(
-                    "--backing, --scm and --dram are for caches: add --kind cache and leave out \
-                     --size, or leave them out"
+                    "--backing, --scm, --dram, --mode, --policy and --small-write are for caches: \
+                     add --kind cache and leave out --size, or leave them out"
                         .into(),
                 )),
                 (false, None) => {

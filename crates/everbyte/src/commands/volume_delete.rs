@@ -17,8 +17,10 @@ Examples:
 
 /// Delete a volume and everything in it, without asking. It cannot be undone.
 ///
-/// While clients of a server have the volume open it is not deleted, unless forced: their requests
-/// fail from then on.
+/// While clients of a server have the volume open it is not deleted, nor is a cache that holds bytes
+/// which its backing device lacks ('everbyte volume detach' writes them there). --force deletes both:
+/// clients' requests fail from then on, and what the cache had not written back is lost. A file system
+/// that is mounted, and a swap volume that programs have memory of, are not deleted even by force.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -26,7 +28,8 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the volume.
     name: String,
-    /// Delete it even while clients have it open.
+    /// Delete it although clients have it open, or although a cache has bytes that its backing device
+    /// lacks: they are lost.
     #[arg(long)]
     force: bool,
     /// Print the result as JSON.

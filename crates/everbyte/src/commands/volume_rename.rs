@@ -18,7 +18,8 @@ Examples:
 ///
 /// A crash leaves it the old name or the new one. While clients of a server have the volume open it is
 /// not renamed, unless forced: they are disconnected then. A server that was started with the volume's
-/// name (POOL/VOLUME, or --read-only-export) is to be ended first.
+/// name (POOL/VOLUME, or --read-only-export) is to be ended first. One that is mounted, or lent to
+/// programs, is not renamed even by force.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

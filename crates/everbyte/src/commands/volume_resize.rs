@@ -20,8 +20,8 @@ Examples:
   truncate -s 20G /srv/disk.img &&
     everbyte volume resize /dev/shm/p fast --follow-backing          a cache of that file
 
-Shrink a file system before its volume: bytes beyond the new size are lost at once, so a volume in
-which anything is written shrinks with --shrink only. NBD clients that are connected keep the size
+Shrink a file system before its volume: bytes beyond the new size are lost at once, so a block
+volume in which anything is written shrinks with --shrink only. NBD clients that are connected keep the size
 they saw when they connected.
 
 A cache is as large as its backing device. When that has grown, the cache is refused until
@@ -32,8 +32,9 @@ meanwhile leaves it with its old sizes or its new ones.";
 
 /// Make a volume larger or smaller, or the tiers of a cache.
 ///
-/// A block volume may be in use meanwhile. A cache that is served may not have clients; the server
-/// goes on with its other volumes.
+/// A block volume or a mounted file system may be in use meanwhile, and so may a swap volume that programs
+/// borrow from, but not one that has NBD clients. A cache that is served may not have clients; the
+/// server goes on with its other volumes.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Caches")]
     follow_backing: bool,
     /// Disconnect clients that have a cache open. What they were answered is kept.
-    #[arg(long, help_heading = "Caches")]
+    #[arg(long, help_heading = "Caches", conflicts_with = "size")]
     force: bool,
     /// Print the volume as JSON.
     #[arg(long)]

@@ -24,7 +24,8 @@ pub(crate) struct Reading {
     /// oracle-general or mobibench. With auto, each trace's beginning tells.
     #[arg(long, default_value = "auto", value_parser = parse_format, value_name = "FORMAT")]
     format: FormatChoice,
-    /// The columns of a text in no known format, such as time_s,op,offset_sectors,len; see below.
+    /// The columns of a text in no known format, such as time_s,op,offset_sectors,len;
+    /// 'everbyte sim --help' lists them.
     #[arg(long, value_name = "LIST", conflicts_with = "format", allow_hyphen_values = true)]
     columns: Option<Columns>,
     /// Take every request of a format that does not say what is read and what is written
@@ -60,7 +61,9 @@ impl Reading {
 /// Options that choose the simulations.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SimArgs {
-    /// Policies, with commas between them, or all.
+    /// Policies, with commas between them, or all: everbyte, hybrid, hybrid-drop, hybrid-drop-unused,
+    /// clock-migration, clock-dwf, m-clock, four-queue, pdram, spitfire; and of one tier lru, clock,
+    /// sieve, s3-fifo, arc, w-tinylfu, belady.
     #[arg(long, default_value = "all", value_parser = parse_policies, value_name = "LIST")]
     policy: Policies,
     /// Sizes of the cache, DRAM and SCM together, with commas between them: percent of the

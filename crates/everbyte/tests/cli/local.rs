@@ -95,6 +95,9 @@ fn a_new_volume_is_told_all_that_it_lacks_at_once() {
     create("--kind cache --backing /dev/null --scm 8M --size 1G").failed(2, &["without --size"]);
     create("--backing /dev/null --scm 8M").failed(2, &["--kind cache"]);
     create("--size 1M --dram 8M").failed(2, &["--kind cache"]);
+    create("--size 1M --mode write-through").failed(2, &["--mode", "--kind cache"]);
+    create("--size 1M --small-write 4096").failed(2, &["--small-write", "--kind cache"]);
+    place.run("volume resize POOL v --size 1M --force").failed(2, &["--size", "--force"]);
     create("--kind block --size 1M --scm 8M").failed(2, &["--scm", "caches"]);
     for text in ["nbd+unix:/tmp/sock", "nbd:host/disk", "http://host/disk"] {
         let outcome = create(&format!("--kind cache --scm 8M --backing {text}"));
