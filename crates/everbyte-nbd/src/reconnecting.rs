@@ -166,7 +166,7 @@ pub(crate) struct ReconnectingClient {
     /// `None` if a broken connection stays broken.
     target: Option<Target>,
     unflushed: Unflushed,
-    /// What was zeroed since the last flush, as bytes of payload that take a flush as long.
+    /// Zeroes made since the last flush, as bytes of payload that take a flush as long.
     zeroed: u64,
     /// True if the server may have lost unflushed writes.
     needs_replay: bool,

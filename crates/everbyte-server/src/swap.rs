@@ -116,7 +116,7 @@ impl Handle for SwapHandle {
         self.lender.lend(bytes.div_ceil(RUN_BYTES), pid).map_err(refused)
     }
 
-    /// What the kernel does not say counts as lent.
+    /// A volume whose state the kernel does not say counts as lent.
     fn is_lent(&self) -> bool {
         self.lender.status().map_or(true, |status| status.lent > 0)
     }

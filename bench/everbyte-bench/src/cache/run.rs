@@ -105,11 +105,13 @@ fn run_one(stream: &Stream, speed: Speed, settings: &Settings<'_>) -> Result<Vec
         settings.progress.inc(1);
     }
     for round in 0..settings.rounds {
-        for &clients in &settings.clients {
+        for (turn, &clients) in settings.clients.iter().enumerate() {
+            // A place of its own: else more clients would ask again for what fewer have just brought.
+            let part = round * settings.clients.len() + turn;
             for cell in &mut cells {
                 let Some(subject) = &cell.subject else { continue };
                 settings.progress.set_message(format!("{}: {}", cell.front.name(), cell.workload));
-                let slice = play_slice(subject, stream, settings, (round, clients))?;
+                let slice = play_slice(subject, stream, settings, (part, clients))?;
                 cell.slices.entry(clients).or_default().push(slice);
                 settings.progress.inc(1);
             }
@@ -220,14 +222,16 @@ fn play_all(subject: &Subject, stream: &Stream, settings: &Settings<'_>) -> Resu
     })
 }
 
-/// Plays for a slice of time, from the place in the stream's later part where the round begins.
+/// Plays for a slice of time, from the beginning of one of as many parts of the stream's later requests as there
+/// are slices.
 fn play_slice(
     subject: &Subject,
     stream: &Stream,
     settings: &Settings<'_>,
-    (round, clients): (usize, usize),
+    (part, clients): (usize, usize),
 ) -> Result<Slice> {
-    let first = stream.later.len() * round / settings.rounds.max(1);
+    let parts = (settings.rounds * settings.clients.len()).max(1);
+    let first = stream.later.len() * part / parts;
     let next = AtomicUsize::new(first);
     let latencies = Mutex::new(Vec::new());
     let before = subject.counted();
@@ -236,7 +240,7 @@ fn play_slice(
     let start = Instant::now();
     let client = |number: u64| -> Result<()> {
         let (mut buffer, mut own) = (vec![1; stream.longest], Vec::new());
-        let mut fresh = Fresh::new(1 + number + 64 * round as u64);
+        let mut fresh = Fresh::new(1 + number + 64 * part as u64);
         while start.elapsed() < settings.slice {
             if settings.stop.load(Ordering::Relaxed) {
                 bail!("stopped");
