@@ -4,10 +4,10 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use everbyte_media::{BlockNo, MediaError, Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, BlockRun};
 use crate::data_area::DataArea;
 use crate::epoch::BlockStates;
 use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock};
@@ -36,6 +36,8 @@ pub(crate) struct Shared<M: Medium> {
     /// Volume headers that cannot be read; there may have been volumes.
     pub(crate) lost_headers: Vec<Corrupt>,
     pub(crate) kick: Kick,
+    /// Blocks that belong to nobody and are given to nobody, because their memory is bad.
+    pub(crate) withheld: Mutex<Vec<BlockNo>>,
     /// Holders of preallocated blocks.
     pub(crate) preallocators: Mutex<Vec<Weak<dyn Preallocator>>>,
 }
@@ -55,6 +57,32 @@ impl<M: Medium> Shared<M> {
         self.update_superblock(|sb| sb.size_blocks = size_blocks)?;
         self.data.extend_to(size_blocks);
         Ok(())
+    }
+
+    /// Returns true if `block`, which belongs to nobody, is in a poisoned range. Nobody gets it then while
+    /// the pool is open: a store there would be lost, and end every promise of every volume.
+    pub(crate) fn withhold_if_bad(&self, block: BlockNo) -> bool {
+        let is_bad = self.medium.check_range(block.offset(), BLOCK_U64).is_err();
+        if is_bad {
+            self.withheld.lock().push(block);
+        }
+        is_bad
+    }
+
+    /// The first run of those that `find` takes from the allocator in which no block is bad. Of the others the
+    /// bad blocks are withheld, so that they are not found again, and the rest is free again.
+    pub(crate) fn take_sound_run(&self, find: impl Fn() -> Option<BlockRun>) -> Option<BlockRun> {
+        loop {
+            let run = find()?;
+            if self.medium.check_range(run.start.offset(), run.len * BLOCK_U64).is_ok() {
+                return Some(run);
+            }
+            for block in run.blocks().filter(|&block| !self.withhold_if_bad(block)) {
+                if let Err(error) = self.alloc.free(block) {
+                    tracing::error!(%error, "a block that was taken just now is free already");
+                }
+            }
+        }
     }
 
     /// Notes one more holder of preallocated blocks.

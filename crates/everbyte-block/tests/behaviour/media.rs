@@ -229,6 +229,65 @@ fn a_discarded_bad_block_is_given_to_nobody() {
     assert!(report.problems.iter().all(|p| p.starts_with("poisoned range")), "{report:?}");
 }
 
+/// A page may fail after it was filled, and before anything of its epoch is durable.
+#[test]
+fn a_fresh_block_that_turns_out_bad_is_given_to_nobody() {
+    for by_write in [true, false] {
+        let medium = two_volumes(&options(MapKind::Radix, Delta::Off, 50));
+        let pool = open(&medium).unwrap();
+        let volume = BlockVolume::open(&pool, "v").unwrap();
+        volume.write(5 * 4096, &pattern(50, 4096), Fua::No).unwrap();
+        medium.inject_poison(place_of(&*medium, 5), 1);
+        assert!(read(&volume, 5).is_err());
+        match by_write {
+            true => volume.write(5 * 4096, &pattern(51, 4096), Fua::No).unwrap(),
+            false => volume.discard(5 * 4096, 4096, Fua::No).unwrap(),
+        }
+        for block in 5..8 {
+            volume.write(block * 4096, &content(block), Fua::No).unwrap();
+        }
+        volume.flush().unwrap();
+        only_bad_are_lost(&volume, &[]);
+        let report = pool.check().unwrap();
+        let named = |p: &String| p.contains("nothing that any map leads to");
+        assert!(report.problems.len() == 1 && report.problems.iter().all(named), "{report:?}");
+    }
+}
+
+#[test]
+fn free_blocks_that_are_bad_are_given_to_nobody() {
+    let off = options(MapKind::Radix, Delta::Off, 50);
+    let medium = two_volumes(&off);
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    volume.write(5 * 4096, &content(5), Fua::No).unwrap();
+    // One that the lane took in advance, and two that it did not.
+    let next = place_of(&*medium, 5).plus(4096);
+    assert!(!pool.allocator().is_free(next.block()));
+    let is_free = |&block: &u64| pool.allocator().is_free(BlockNo(block));
+    let first = (0..POOL_BLOCKS).find(is_free).unwrap();
+    for at in [next, BlockNo(first).offset(), BlockNo(first + 9).offset()] {
+        lose(&medium, at);
+    }
+    volume.write(6 * 4096, &content(6), Fua::No).unwrap();
+    let large = BlockVolume::create(&pool, "large", POOL_BLOCKS * 4096, &off).unwrap();
+    let mut blocks = 0;
+    while large.write(blocks * 4096, &content(blocks), Fua::No).is_ok() {
+        blocks += 1;
+    }
+    medium.check().unwrap();
+    for volume in [&volume, &large] {
+        volume.flush().unwrap();
+    }
+    large.resize(blocks * 4096).unwrap();
+    only_bad_are_lost(&volume, &[]);
+    only_bad_are_lost(&large, &[]);
+    let report = pool.check().unwrap();
+    let named = |p: &String| p.contains("nothing that any map leads to");
+    assert!(report.problems.len() == 3 && report.problems.iter().all(named), "{report:?}");
+    pool.close().unwrap();
+}
+
 /// The image of a pool that crashed with two epochs of records in the log of `v`.
 fn crashed() -> Vec<u8> {
     let medium = two_volumes(&plain());

@@ -466,7 +466,7 @@ impl<M: Medium> Pool<M> {
         let bytes_len = words as u64 * 8;
         let place = match self.shared.space_unknown {
             Some(_) => None,
-            None => alloc.alloc_run(bytes_len.div_ceil(BLOCK_U64)),
+            None => self.shared.take_sound_run(|| alloc.alloc_run(bytes_len.div_ceil(BLOCK_U64))),
         };
         let mut saved = (0, 0, 0);
         if let Some(run) = place {

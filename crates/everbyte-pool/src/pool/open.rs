@@ -107,6 +107,7 @@ impl<M: Medium> Pool<M> {
             space_unknown,
             lost_headers,
             kick: Kick::default(),
+            withheld: Mutex::default(),
             preallocators: Mutex::default(),
             medium,
         });

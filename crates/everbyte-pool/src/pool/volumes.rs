@@ -281,9 +281,10 @@ impl<M: Medium> Pool<M> {
         blocks: u64,
         find: impl Fn() -> Option<BlockRun>,
     ) -> Result<BlockRun, PoolError> {
-        let run = find().or_else(|| {
+        let take = || self.shared.take_sound_run(&find);
+        let run = take().or_else(|| {
             self.shared.reclaim_preallocated();
-            find()
+            take()
         });
         let run = run.ok_or_else(|| PoolError::NoSpace {
             what,
@@ -304,7 +305,7 @@ impl<M: Medium> Pool<M> {
             let blocks = run.start.0..run.start.0 + run.len;
             return blocks.for_each(|b| self.return_run(BlockRun { start: BlockNo(b), len: 1 }));
         }
-        if self.shared.medium.check_range(run.start.offset(), BLOCK_U64).is_err() {
+        if run.len == 1 && self.shared.withhold_if_bad(run.start) {
             return;
         }
         if let Err(error) = self.shared.alloc.free_run(run) {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_slots::SlotError;
 
 use super::{DeferredFree, Volume};
@@ -63,7 +63,7 @@ impl<M: Medium> Volume<M> {
     /// Gives a block that nothing durable names to the allocator, unless its memory is bad.
     pub(crate) fn give_back(&self, block: BlockNo) {
         self.usage.subtract(1);
-        if self.medium().check_range(block.offset(), BLOCK_U64).is_err() {
+        if self.shared.withhold_if_bad(block) {
             tracing::warn!(%block, "a block was freed, but it is in a poisoned range: it is used no more");
             return;
         }

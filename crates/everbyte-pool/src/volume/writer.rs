@@ -140,6 +140,20 @@ impl<'v, M: Medium> Writer<'v, M> {
 
     /// Takes a free block, which is fresh from now on. `None` if the pool is full.
     pub fn alloc(&mut self) -> Option<BlockNo> {
+        let block = loop {
+            let block = self.next_preallocated()?;
+            if !self.withholds(block) {
+                break block;
+            }
+        };
+        if let Some(&next) = self.lane.free.last() {
+            self.volume.shared.states.get(BlockNo(next)).prefetch_fresh();
+        }
+        Some(self.own(block))
+    }
+
+    /// The next block that the lane took in advance, which it does here if there is none.
+    fn next_preallocated(&mut self) -> Option<BlockNo> {
         let lane = &mut *self.lane;
         if lane.free.is_empty() {
             let alloc = &self.volume.shared.alloc;
@@ -148,11 +162,17 @@ impl<'v, M: Medium> Writer<'v, M> {
             lane.hint = lane.free.last().copied().unwrap_or(lane.hint);
             lane.free.reverse();
         }
-        let block = lane.free.pop().or_else(|| lane.free_for_nodes.pop())?;
-        if let Some(&next) = lane.free.last() {
-            self.volume.shared.states.get(BlockNo(next)).prefetch_fresh();
+        lane.free.pop().or_else(|| lane.free_for_nodes.pop()).map(BlockNo)
+    }
+
+    /// Returns true if `block`, which the lane took in advance or was given back, has turned out to be bad:
+    /// it is nobody's then.
+    fn withholds(&self, block: BlockNo) -> bool {
+        let is_bad = self.volume.shared.withhold_if_bad(block);
+        if is_bad {
+            self.volume.usage.subtract(1);
         }
-        Some(self.own(BlockNo(block)))
+        is_bad
     }
 
     /// The same for a node of a map, near others: what is kept of nodes in DRAM, and of their
@@ -169,10 +189,12 @@ impl<'v, M: Medium> Writer<'v, M> {
                 lane.free_for_nodes.reverse();
             }
         }
-        match lane.free_for_nodes.pop() {
-            Some(block) => Some(self.own(BlockNo(block))),
-            None => self.alloc(),
+        while let Some(block) = self.lane.free_for_nodes.pop() {
+            if !self.withholds(BlockNo(block)) {
+                return Some(self.own(BlockNo(block)));
+            }
         }
+        self.alloc()
     }
 
     /// Notes that `block` was just taken.
@@ -196,7 +218,8 @@ impl<'v, M: Medium> Writer<'v, M> {
             let near = alloc.alloc_aligned(blocks, self.lane.hint);
             near.or_else(|| find_run(alloc, blocks))
         };
-        let Some(run) = is_allowed.then(find).flatten() else {
+        let take = || self.volume.shared.take_sound_run(find);
+        let Some(run) = is_allowed.then(take).flatten() else {
             if is_allowed {
                 self.volume.usage.subtract(blocks);
             }
@@ -228,10 +251,17 @@ impl<'v, M: Medium> Writer<'v, M> {
             self.lane.group_blocks.is_none(),
             "a group that is rolled back knows no cells"
         );
-        if self.lane.cells[size.index()].is_empty() {
-            self.fetch_cells(size)?;
-        }
-        let at = self.lane.cells[size.index()].pop()?;
+        let at = loop {
+            if self.lane.cells[size.index()].is_empty() {
+                self.fetch_cells(size)?;
+            }
+            let at = self.lane.cells[size.index()].pop()?;
+            if self.volume.medium().check_range(at, size.bytes()).is_ok() {
+                break at;
+            }
+            // Its block is withheld once the last of its cells is given back.
+            self.untake_cell(at, size);
+        };
         let (block, epoch) = (at.block(), self.epoch());
         let lines = match planted(Bug::CellsFreshByBlock) {
             true => LineMask::FULL,

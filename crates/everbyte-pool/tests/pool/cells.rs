@@ -65,6 +65,26 @@ fn blocks_without_a_cell_are_free_again_and_a_deleted_shelf_leaves_nothing() {
 }
 
 #[test]
+fn cells_that_turn_out_bad_are_given_to_nobody() {
+    let medium = Arc::new(SimMedium::new(96 * BLOCK_U64));
+    let shelf = Shelf::make(&medium, 1);
+    shelf.put(0, 64, 1).unwrap();
+    let taken = shelf.thing_at(0);
+    for line in (0..BLOCK_U64).step_by(64) {
+        let at = taken.block().offset().plus(line);
+        if at != taken {
+            medium.inject_poison(at, 64);
+        }
+    }
+    medium.probe(taken.block().offset(), BLOCK_U64);
+    for place in 1..70 {
+        shelf.put(place, 64, 2).unwrap();
+    }
+    shelf.volume().flush().unwrap();
+    assert_eq!(shelf.contents().unwrap().len(), 70);
+}
+
+#[test]
 fn a_cell_that_two_words_name_is_found() {
     let shelf = new_shelf(256);
     shelf.put(0, 64, 7).unwrap();
