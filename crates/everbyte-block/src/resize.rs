@@ -7,7 +7,7 @@
 
 use everbyte_media::Medium;
 use everbyte_pool::format::encode_word;
-use everbyte_pool::{BatchOutcome, BlockRun, PoolError};
+use everbyte_pool::{BatchOutcome, BlockRun, PoolError, check_readable};
 
 use crate::volume::BlockVolume;
 
@@ -63,6 +63,7 @@ impl<M: Medium> BlockVolume<M> {
             self.extent().plan_resize(&mut batch, new, fresh)?;
             let size_at = self.volume().size_at();
             let now = self.medium().load_word(size_at);
+            check_readable(self.medium(), "volume size", size_at, 8)?;
             batch.change_word_once(size_at, now, encode_word(new / 512));
             // At most one block of words is logged, which any log has room for.
             if let BatchOutcome::Done(epoch) = batch.commit()? {

@@ -98,8 +98,7 @@ impl<M: Medium> Extent<M> {
                 if let Some(old) = target.block {
                     self.volume().prefetch_free(old);
                 }
-                name_instead(&mut writer, target, to)?;
-                Ok(true)
+                name_instead(&mut writer, target, to)
             }
             None => abandon(&mut writer, to),
         }
@@ -193,8 +192,7 @@ fn replace<M: Medium>(
         // Perhaps the bytes around the piece could not be read.
         return abandon(writer, to);
     }
-    name_instead(writer, target, to)?;
-    Ok(true)
+    name_instead(writer, target, to)
 }
 
 /// A new block, if there is one, and room for the record that naming it takes.
@@ -202,21 +200,23 @@ fn alloc_to_name<M: Medium>(writer: &mut Writer<'_, M>) -> Option<BlockNo> {
     if Writer::<M>::words_bytes(1) > writer.room_bytes() { None } else { writer.alloc() }
 }
 
-/// Records the entry, fences, and makes the entry name `to`.
+/// Records the entry, fences, and makes the entry name `to`. False if the entry has turned out to be bad: `to`
+/// is given back then.
 fn name_instead<M: Medium>(
     writer: &mut Writer<'_, M>,
     target: Target,
     to: BlockNo,
-) -> Result<(), WriteError> {
-    if !writer.word_is_covered(target.entry_at) {
-        writer.log_words(&[WordItem { target: target.entry_at.0, old: target.word }]);
+) -> Result<bool, WriteError> {
+    let item = WordItem { target: target.entry_at.0, old: target.word };
+    if !writer.word_is_covered(target.entry_at) && writer.log_words(&[item]).is_err() {
+        return abandon(writer, to);
     }
     let mut committed = writer.commit()?;
     committed.store_word(target.entry_at, Entry::data(to).encode());
     if let Some(old) = target.block {
         committed.defer_free(old);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Gives `to` back. What was streamed there must be fenced before the block is anyone's.

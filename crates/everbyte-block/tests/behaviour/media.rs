@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
-use everbyte_crash::SimMedium;
+use everbyte_crash::{Plan, SimMedium};
 use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
 use everbyte_media::{BlockNo, Mapped, MediaOptions, Medium, PoolOffset, create_file};
 use everbyte_plant::plant;
@@ -594,6 +594,24 @@ fn a_growth_that_fails_gives_its_new_table_back() {
     // What was on its way to the table must not reach those who are given its blocks.
     fill(&other, 0..BLOCKS);
     only_bad_are_lost(&other, &[]);
+}
+
+#[test]
+fn a_size_that_cannot_be_read_is_not_undone_to_none() {
+    let medium = two_volumes(&plain());
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    medium.inject_poison(volume.volume().size_at(), 8);
+    let error = volume.resize(BLOCKS / 2 * 4096).unwrap_err().to_string();
+    assert!(error.contains("volume size at 0x") && error.contains("memory error"), "{error}");
+    medium.check().unwrap();
+    let left = medium.crash_state();
+    for plan in [Plan::nothing(), Plan::everything()] {
+        let pool = open(&Arc::new(left.boot(plan))).unwrap();
+        let volume = BlockVolume::open(&pool, "v").unwrap();
+        assert_eq!(volume.geometry().size_bytes, BLOCKS * 4096);
+        only_bad_are_lost(&volume, &[]);
+    }
 }
 
 /// Everything that a scrub of the pool and its volumes reports.

@@ -111,7 +111,7 @@ impl<M: Medium> Batch<'_, '_, M> {
         }
         if sum.words > 0 {
             let items: SmallVec<[WordItem; 16]> = steps.iter().filter_map(record_of).collect();
-            writer.log_words(&items);
+            writer.log_words(&items)?;
         }
         check_sources(writer.volume().medium(), steps)?;
         // Nothing can fail any more until the fence.
@@ -168,14 +168,20 @@ fn if_any<'s, 'd>(count: usize, steps: &'s [Step<'d>]) -> &'s [Step<'d>] {
     if count > 0 { steps } else { &[] }
 }
 
-/// Checks that what fills took from old blocks is what was stored there.
+/// Checks that what fills took from old blocks is what was stored there, and that what is stored in place
+/// goes where it is not lost: that would end every promise of the pool.
 fn check_sources<M: Medium>(medium: &M, steps: &[Step<'_>]) -> Result<(), MediaError> {
     if !medium.has_poison() {
         return Ok(());
     }
     for step in steps {
-        if let Step::Fill(Fill { around: Some(block), .. }) = *step {
-            medium.check_range(block.offset(), BLOCK_U64)?;
+        match *step {
+            Step::Fill(Fill { around: Some(block), .. }) => {
+                medium.check_range(block.offset(), BLOCK_U64)?;
+            }
+            Step::Word { at, .. } | Step::FillWord { at, .. } => medium.check_range(at, 8)?,
+            Step::Store { at, data } => medium.check_range(at, data.len() as u64)?,
+            _ => {}
         }
     }
     Ok(())

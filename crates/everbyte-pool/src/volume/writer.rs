@@ -338,14 +338,23 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume.shared.states.at(at).covers_word(self.epoch(), at)
     }
 
-    /// Saves the old values of words that are not covered. The room was checked by the caller.
-    pub fn log_words(&mut self, items: &[WordItem]) {
+    /// Saves the old values of words that are not covered, as the caller has loaded them. The room was
+    /// checked by the caller.
+    ///
+    /// # Errors
+    /// One of the words has turned out to be bad, so that a zero may stand for what was stored there, which
+    /// undo would restore; nothing is logged then. As for [`Writer::log_lines`] otherwise.
+    pub fn log_words(&mut self, items: &[WordItem]) -> Result<(), MediaError> {
         if items.is_empty() {
-            return;
+            return Ok(());
         }
-        let appended = self.append(|lane, medium| Ok(lane.log.append_words(medium, items)));
-        debug_assert!(appended.is_ok(), "words are given, not read");
+        let medium = self.volume.medium();
+        if medium.has_poison() {
+            items.iter().try_for_each(|item| medium.check_range(PoolOffset(item.target), 8))?;
+        }
+        self.append(|lane, medium| Ok(lane.log.append_words(medium, items)))?;
         self.lane.words_to_note.extend(items.iter().map(|item| PoolOffset(item.target)));
+        Ok(())
     }
 
     /// Saves the bytes that `lines` of `block` have now. The room was checked by the caller.

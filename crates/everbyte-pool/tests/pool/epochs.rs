@@ -115,10 +115,11 @@ fn a_seal_waits_for_each_writer_that_is_inside() {
     let volume = shelf.volume();
     let mut writers: Vec<_> = (0..3).map(|_| volume.join().unwrap()).collect();
     let epoch = writers[0].epoch();
-    writers[0].log_words(&[everbyte_pool::format::WordItem {
+    let item = everbyte_pool::format::WordItem {
         target: shelf.word_at(0).0,
         old: volume.medium().load_word(shelf.word_at(0)),
-    }]);
+    };
+    writers[0].log_words(&[item]).unwrap();
     writers[0].commit().unwrap();
     thread::scope(|scope| {
         let flusher = scope.spawn(|| {
@@ -236,6 +237,28 @@ fn a_checkpoint_that_was_given_up_fails_every_promise_after_it() {
     assert_eq!(again.contents().unwrap(), Contents::from([(0, (64, 1, 1))]));
     again.put(1, 64, 5).unwrap();
     again.volume().flush().unwrap();
+}
+
+/// A zero that stands for it would be restored by undo.
+#[test]
+fn a_word_that_cannot_be_read_is_neither_logged_nor_changed() {
+    let shelf = new_shelf(1);
+    shelf.put(0, 64, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    shelf.pool.medium().inject_poison(shelf.word_at(0), 8);
+    let changed = shelf.change(|batch| {
+        batch.change_word(shelf.word_at(0), 0);
+        Ok(())
+    });
+    let Err(ShelfError::Write(WriteError::Media(MediaError::Poisoned { at }))) = changed else {
+        panic!("{changed:?}");
+    };
+    assert_eq!(at, shelf.word_at(0));
+    assert_eq!(after_power_cut(&shelf), Contents::from([(0, (64, 1, 1))]));
+    // Words of other lines go on.
+    shelf.put(8, 64, 2).unwrap();
+    shelf.volume().flush().unwrap();
+    assert_eq!(after_power_cut(&shelf), Contents::from([(0, (64, 1, 1)), (8, (64, 2, 2))]));
 }
 
 #[test]

@@ -101,7 +101,8 @@ fn set(volume: &Volume<Mapped>, at: PoolOffset, value: u64) {
     let mut writer = volume.join().unwrap();
     if !writer.word_is_covered(at) {
         let old = volume.medium().load_word(at);
-        writer.log_words(&[everbyte_pool::format::WordItem { target: at.0, old }]);
+        let item = everbyte_pool::format::WordItem { target: at.0, old };
+        writer.log_words(&[item]).unwrap();
     }
     writer.commit().unwrap().store_word(at, value);
 }

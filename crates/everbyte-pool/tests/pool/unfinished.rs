@@ -23,7 +23,7 @@ fn panic_in_write(volume: &Volume<Mapped>, table: PoolOffset, moment: Moment) {
         let _block = writer.alloc().unwrap();
         assert_ne!(moment, Moment::Joined, "the planned panic");
         let items = [(8, 1), (16, 2)].map(|(at, old)| WordItem { target: table.0 + at, old });
-        writer.log_words(&items);
+        writer.log_words(&items).unwrap();
         assert_ne!(moment, Moment::Recorded, "the planned panic");
         let mut committed = writer.commit().unwrap();
         committed.store_word(table.plus(8), 101);
