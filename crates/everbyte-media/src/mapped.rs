@@ -201,6 +201,15 @@ impl Mapped {
     /// too little address space, or if `new_len` is less than its length; `BadLength`, `NoSpace`
     /// and `Io` as when opening. The medium is then as it was.
     pub fn grow(&self, new_len: u64) -> Result<(), OpenError> {
+        self.grow_by(new_len, |file, _| allocate_file(file, new_len))
+    }
+
+    /// The same, where `allocate` makes the file that long, of which so many bytes are mapped.
+    fn grow_by(
+        &self,
+        new_len: u64,
+        allocate: impl FnOnce(&File, u64) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
         let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let refuse = |reason: String| {
             Err(OpenError::CannotGrow { name: self.name.clone(), len: new_len, reason })
@@ -216,10 +225,13 @@ impl Mapped {
             let reserved = self.map.reserved();
             return refuse(format!("only {reserved} bytes of address space are reserved for it"));
         }
-        if let Source::File { file, .. } = self.map.source() {
-            allocate_file(file, new_len)?;
-        }
         let old_len = self.len();
+        // The kernel tells each description of a file of a write-back that failed, and tells it once. Who syncs
+        // the one that is mapped is told in the place of the next fence, which would say that all is durable.
+        let file = self.reopen().map_err(OpenError::io("open", &self.name))?;
+        if let Some(file) = file {
+            allocate(&file, old_len)?;
+        }
         self.map.extend(new_len).map_err(OpenError::io("map", &self.name))?;
         if self.populate {
             self.map.populate(old_len).map_err(OpenError::io("populate", &self.name))?;
@@ -723,6 +735,8 @@ const DRAM_LINE_COST_NS: (u32, u32) = (9, 5);
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Seek, SeekFrom};
+
     use super::*;
 
     #[test]
@@ -739,6 +753,24 @@ mod tests {
         let mut byte = [0];
         medium.read(PoolOffset(8), &mut byte);
         assert_eq!(&byte, b"x", "reads go on");
+    }
+
+    #[test]
+    fn what_a_growth_syncs_takes_no_failure_away_from_a_fence() {
+        let file = tempfile::tempfile().unwrap();
+        allocate_file(&file, BLOCK_U64).unwrap();
+        let medium = Mapped::from_file(&file, &MediaOptions::new()).unwrap();
+        // A position belongs to a description, as do the failures that it has been told of.
+        (&file).seek(SeekFrom::Start(7)).unwrap();
+        let grown = medium.grow_by(2 * BLOCK_U64, |mut grown, mapped| {
+            assert_eq!(grown.stream_position().unwrap(), 0, "it is the one that is mapped");
+            assert_eq!(mapped, BLOCK_U64);
+            Err(OpenError::io("sync", "it")(io::ErrorKind::Other.into()))
+        });
+        assert!(matches!(grown, Err(OpenError::Io { action: "sync", .. })));
+        assert_eq!(medium.len(), BLOCK_U64);
+        medium.grow(2 * BLOCK_U64).unwrap();
+        assert_eq!((medium.len(), (&file).stream_position().unwrap()), (2 * BLOCK_U64, 7));
     }
 
     #[test]
