@@ -28,7 +28,7 @@ use crate::error::OpenError;
 use crate::map::{Mapping, Source, to_usize};
 use crate::medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
 use crate::open::{
-    MediaKind, MediaOptions, Probe, allocate_file, check_length, name_of, open_path, probe,
+    MediaKind, MediaOptions, Probe, allocate_from, check_length, name_of, open_path, probe,
 };
 use crate::room::memory_to_spare;
 use crate::send;
@@ -201,7 +201,7 @@ impl Mapped {
     /// too little address space, or if `new_len` is less than its length; `BadLength`, `NoSpace`
     /// and `Io` as when opening. The medium is then as it was.
     pub fn grow(&self, new_len: u64) -> Result<(), OpenError> {
-        self.grow_by(new_len, |file, _| allocate_file(file, new_len))
+        self.grow_by(new_len, |file, mapped| allocate_from(file, mapped, new_len))
     }
 
     /// The same, where `allocate` makes the file that long, of which so many bytes are mapped.
@@ -738,6 +738,7 @@ mod tests {
     use std::io::{Seek, SeekFrom};
 
     use super::*;
+    use crate::open::allocate_file;
 
     #[test]
     fn a_failed_sync_fails_the_medium() {

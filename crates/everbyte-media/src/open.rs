@@ -6,18 +6,19 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{SeekFrom, fstatfs, major, minor, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatfs, major, minor, seek};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::MapFlags;
 
 use crate::emulate::Technology;
 use crate::error::OpenError;
-use crate::map::is_synchronous;
+use crate::map::{is_synchronous, to_usize};
 use crate::medium::PersistenceDomain;
 use crate::room::{RAMFS_MAGIC, check_room};
-use crate::units::BLOCK_U64;
+use crate::units::{BLOCK, BLOCK_U64};
 
 /// Permissions of a new file.
 const FILE_MODE: u32 = 0o600;
@@ -235,29 +236,48 @@ pub(crate) fn check_length(name: &str, len: u64, unit: u64) -> Result<(), OpenEr
 /// `BadLength` unless `len` is a positive multiple of 4096; `NoRoom` before anything is allocated,
 /// see [`check_room`]; `NoSpace`; `Io`.
 pub fn allocate_file(file: &File, len: u64) -> Result<(), OpenError> {
+    allocate_from(file, 0, len)
+}
+
+/// The same of a file of which the first `in_use` bytes may be mapped: nothing is done to those. Holes
+/// that it has behind them stay where the file system cannot allocate but by writing.
+pub(crate) fn allocate_from(file: &File, in_use: u64, len: u64) -> Result<(), OpenError> {
     let name = name_of(file);
     check_length(&name, len, BLOCK_U64)?;
-    let Ok(signed_len) = i64::try_from(len) else {
+    if i64::try_from(len).is_err() {
         return Err(OpenError::NoSpace { name, len });
-    };
+    }
     let metadata = file.metadata().map_err(OpenError::io("inspect", &name))?;
     let allocated = metadata.blocks().saturating_mul(SECTOR_BYTES);
     check_room(file, &name, len.saturating_sub(allocated))?;
-    loop {
-        // SAFETY: the call touches no memory of ours, and the descriptor is open.
-        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, signed_len) } {
-            0 => break,
-            libc::EINTR => {}
-            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => {
-                return Err(OpenError::NoSpace { name, len });
+    if in_use < len {
+        let allocate = || fallocate(file, FallocateFlags::empty(), in_use, len - in_use);
+        let allocated = match retry_on_intr(allocate) {
+            // The C library would write to a byte of every block then, in use or not: a byte that it has found to
+            // be 0 it stores again, over whatever others have stored there meanwhile.
+            Err(Errno::OPNOTSUPP) => lengthen_by_writing(file, in_use, len),
+            other => other.map_err(io::Error::from),
+        };
+        allocated.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
+                OpenError::NoSpace { name: name.clone(), len }
             }
-            code => {
-                let source = io::Error::from_raw_os_error(code);
-                return Err(OpenError::Io { action: "allocate", name, source });
-            }
-        }
+            _ => OpenError::io("allocate", &name)(error),
+        })?;
     }
     file.sync_all().map_err(OpenError::io("sync", &name))
+}
+
+/// Makes `file` `len` bytes long by writing zeroes behind its end, and behind the bytes in use.
+fn lengthen_by_writing(file: &File, in_use: u64, len: u64) -> io::Result<()> {
+    let zeroes = [0; BLOCK];
+    let mut at = file.metadata()?.len().max(in_use);
+    while at < len {
+        let piece = BLOCK.min(to_usize(len - at));
+        file.write_all_at(&zeroes[..piece], at)?;
+        at += piece as u64;
+    }
+    Ok(())
 }
 
 /// Makes a new file of `len` bytes at `path`, fully allocated and durable, its name included, which
@@ -362,6 +382,39 @@ fn cache_persists(devices: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_nothing_can_be_allocated_only_what_lies_behind_is_written() {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        let (old, new) = (5 * BLOCK_U64 + 100, 9 * BLOCK_U64);
+        file.write_all_at(b"old", 3 * BLOCK_U64).unwrap();
+        file.set_len(old).unwrap();
+        lengthen_by_writing(&file, BLOCK_U64, new).unwrap();
+        let mut expected = vec![0; to_usize(new)];
+        expected[3 * BLOCK..3 * BLOCK + 3].copy_from_slice(b"old");
+        assert_eq!(fs::read(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap(), expected);
+        // The holes before are holes still, so nothing was written there.
+        let allocated = file.metadata().unwrap().blocks() * SECTOR_BYTES;
+        assert_eq!(allocated, (1 + 4) * BLOCK_U64);
+        lengthen_by_writing(&file, BLOCK_U64, BLOCK_U64).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), new, "it is never shortened");
+        // A file that was truncated under its mapping.
+        file.set_len(0).unwrap();
+        lengthen_by_writing(&file, 2 * BLOCK_U64, 3 * BLOCK_U64).unwrap();
+        assert_eq!(file.metadata().unwrap().blocks() * SECTOR_BYTES, BLOCK_U64);
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_allocated_anew() {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(4 * BLOCK_U64).unwrap();
+        allocate_from(&file, 4 * BLOCK_U64, 6 * BLOCK_U64).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!((metadata.len(), metadata.blocks() * SECTOR_BYTES), (6 * BLOCK_U64, 2 * BLOCK_U64));
+        allocate_from(&file, 6 * BLOCK_U64, 6 * BLOCK_U64).unwrap();
+        allocate_file(&file, 6 * BLOCK_U64).unwrap();
+        assert_eq!(file.metadata().unwrap().blocks() * SECTOR_BYTES, 6 * BLOCK_U64);
+    }
 
     #[test]
     fn eadr_needs_every_region_to_say_so() {
