@@ -66,7 +66,7 @@ pub use emulate::{LineCost, Technology};
 pub use error::OpenError;
 pub use mapped::{Description, Mapped};
 pub use medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
-pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created};
+pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created, settle_file};
 pub use room::check_room;
 pub use shards::prepare_thread;
 pub use signals::BlockedSignals;

@@ -9,7 +9,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatfs, major, minor, seek};
+use rustix::fs::{
+    Advice, FallocateFlags, SeekFrom, fadvise, fallocate, fstatfs, major, minor, seek,
+};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::MapFlags;
 
@@ -280,6 +282,38 @@ fn lengthen_by_writing(file: &File, in_use: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes loads of `file` give what its device has: writes back what the kernel alone has of it, and then has
+/// it forget what it keeps. Nobody uses the file meanwhile, nor has it mapped, but for bytes that nobody else
+/// will believe. Nothing is done to files that live in memory, and to devices of which the kernel keeps nothing.
+///
+/// # Errors
+/// `Io`: what was stored there cannot be written back and is lost. The kernel says so once; who opens the file
+/// again then finds what its device has.
+pub fn settle_file(file: &File) -> Result<(), OpenError> {
+    let name = name_of(file);
+    let metadata = file.metadata().map_err(OpenError::io("inspect", &name))?;
+    let is_kept = if metadata.is_file() {
+        probe_regular(file, &name, metadata.len())?.kind == MediaKind::File
+    } else {
+        metadata.file_type().is_block_device()
+    };
+    if is_kept { settle_by(file, &name, File::sync_data) } else { Ok(()) }
+}
+
+/// The same by `sync`, for what the kernel does keep.
+fn settle_by(
+    file: &File,
+    name: &str,
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<(), OpenError> {
+    // On a DAX file system it writes back the lines that a process left in the processor's cache.
+    sync(file).map_err(OpenError::io("sync", name))?;
+    // Pages whose write-back failed are clean, and hold what the device does not. The kernel takes this advice for
+    // all pages but those that are dirty or mapped.
+    let forgotten = fadvise(file, 0, None, Advice::DontNeed);
+    forgotten.map_err(|error| OpenError::io("read anew", name)(error.into()))
+}
+
 /// Makes a new file of `len` bytes at `path`, fully allocated and durable, its name included, which
 /// nobody but its owner can open. What was made is removed again on failure, and nothing else.
 ///
@@ -384,6 +418,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_that_cannot_be_written_back_is_refused_and_one_that_can_keeps_its_bytes() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"bytes", 0).unwrap();
+        let fails = |_: &File| Err(io::Error::from_raw_os_error(libc::EIO));
+        let error = settle_by(&file, "it", fails).unwrap_err();
+        assert!(error.to_string().contains("cannot sync it"), "{error}");
+        for settled in [settle_file(&file), settle_by(&file, "it", File::sync_data)] {
+            settled.unwrap();
+            let mut bytes = [0; 5];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(&bytes, b"bytes");
+        }
+    }
+
+    #[test]
     fn where_nothing_can_be_allocated_only_what_lies_behind_is_written() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         let (old, new) = (5 * BLOCK_U64 + 100, 9 * BLOCK_U64);
@@ -410,7 +459,10 @@ mod tests {
         file.set_len(4 * BLOCK_U64).unwrap();
         allocate_from(&file, 4 * BLOCK_U64, 6 * BLOCK_U64).unwrap();
         let metadata = file.metadata().unwrap();
-        assert_eq!((metadata.len(), metadata.blocks() * SECTOR_BYTES), (6 * BLOCK_U64, 2 * BLOCK_U64));
+        assert_eq!(
+            (metadata.len(), metadata.blocks() * SECTOR_BYTES),
+            (6 * BLOCK_U64, 2 * BLOCK_U64)
+        );
         allocate_from(&file, 6 * BLOCK_U64, 6 * BLOCK_U64).unwrap();
         allocate_file(&file, 6 * BLOCK_U64).unwrap();
         assert_eq!(file.metadata().unwrap().blocks() * SECTOR_BYTES, 6 * BLOCK_U64);

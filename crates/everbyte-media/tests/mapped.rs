@@ -15,7 +15,7 @@ use std::process::Command;
 use everbyte_media::{
     BLOCK, BLOCK_U64, BlockNo, LineMask, Mapped, MediaError, MediaKind, MediaOptions, Medium,
     OpenError, PersistenceDomain, Piece, PoisonedRange, PoolOffset, Technology, allocate_file,
-    create_file, testkit,
+    create_file, settle_file, testkit,
 };
 
 const LEN: u64 = 32 * BLOCK_U64;
@@ -167,6 +167,30 @@ fn accesses_beyond_the_end_panic() {
         medium.load_word(PoolOffset(4));
     });
     panics(&|| medium.store_word(PoolOffset(BLOCK_U64), 0));
+}
+
+/// The pages of `medium` that the kernel keeps.
+fn kept_pages(medium: &Mapped) -> usize {
+    let len = usize::try_from(medium.len()).unwrap();
+    let mut pages = vec![0; len / BLOCK];
+    let start = medium.address(PoolOffset(0), medium.len());
+    // SAFETY: the range is mapped, and there is a byte for each of its pages.
+    let code = unsafe { libc::mincore(start.cast_mut().cast(), len, pages.as_mut_ptr()) };
+    assert_eq!(code, 0);
+    pages.into_iter().filter(|page| page & 1 == 1).count()
+}
+
+#[test]
+fn a_settled_file_is_read_from_its_device_again() {
+    let file = disk_file(LEN);
+    file.write_all_at(&[7; BLOCK], BLOCK_U64).unwrap();
+    settle_file(&file).unwrap();
+    let medium = Mapped::from_file(&file, &plain()).unwrap();
+    if medium.describe().kind == MediaKind::File {
+        assert_eq!(kept_pages(&medium), 0);
+    }
+    assert_eq!(medium.changed_lines(BlockNo(1), 0, &[7; BLOCK]), LineMask::EMPTY);
+    assert!(kept_pages(&medium) > 0, "they are counted");
 }
 
 #[test]

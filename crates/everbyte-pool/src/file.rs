@@ -11,17 +11,18 @@
 use std::fs::{self, File, OpenOptions as FileOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everbyte_media::{
     BLOCK_U64, BlockNo, Description, Mapped, MediaOptions, Medium, OpenError, allocate_file,
-    check_room, create_file, remove_created,
+    check_room, create_file, remove_created, settle_file,
 };
 
 use rustix::fs::OFlags;
 
+use crate::format::{SUPERBLOCK_COPIES, Superblock};
 use crate::kind::Kinds;
 use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT};
 use crate::range_locks::is_range_locked;
@@ -417,10 +418,35 @@ pub fn open_locked(
     let file = FileOptions::new().read(true).write(true).open(path);
     let file = file.map_err(FileError::io("open", path))?;
     lock(path, &file)?;
+    settle(path, &file)?;
     let medium = Arc::new(Mapped::from_file(&file, media).map_err(FileError::media(path))?);
     let pool = Pool::open(medium, kinds, options).map_err(FileError::pool(path))?;
     warn_of_others(path, &file);
     Ok(pool)
+}
+
+/// Makes what is read of a pool what its device has, unless it was shut down cleanly.
+///
+/// A process that ended, or met a fence that failed, may leave stores that only the kernel has, and on a DAX
+/// file system only the processor. Recovery takes back or makes again what has a record, durably. But what
+/// has none it believes as it finds it: the entry that a durable write has changed, the state in a header. If
+/// the device has it otherwise, the block that is free by what was found gets another owner, and after the
+/// next crash both name it.
+fn settle(path: &Path, file: &File) -> Result<(), FileError> {
+    // All else was durable before this mark was stored, and is not changed before it is durably gone.
+    if is_marked_clean(file) {
+        return Ok(());
+    }
+    settle_file(file).map_err(FileError::media(path))
+}
+
+/// Returns true if both superblocks say that the pool was shut down cleanly.
+fn is_marked_clean(file: &File) -> bool {
+    SUPERBLOCK_COPIES.into_iter().all(|at| {
+        let mut bytes = [0; size_of::<Superblock>()];
+        let is_read = file.read_exact_at(&mut bytes, at.0).is_ok();
+        is_read && Superblock::parse(&bytes, at, u64::MAX).is_ok_and(|sb| sb.clean == 1)
+    })
 }
 
 /// A pool that is only looked at.
@@ -490,6 +516,7 @@ pub fn repair(
     lock(path, &file)?;
     if !dry_run {
         check_unlent(path, &file)?;
+        settle(path, &file)?;
     }
     let media = MediaOptions::new();
     let private = Mapped::from_file(&file, &media.clone().private(true));
@@ -714,6 +741,21 @@ mod tests {
         assert!(error.to_string().contains("no/pool"), "{error}");
         let error = make(folder.path(), 1 << 20, true).unwrap_err();
         assert!(error.to_string().contains("cannot open"), "{error}");
+    }
+
+    #[test]
+    fn a_pool_is_marked_clean_until_it_is_opened_and_once_it_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool");
+        make(&path, 1 << 20, false).unwrap();
+        let file = File::open(&path).unwrap();
+        assert!(is_marked_clean(&file));
+        drop(open(&path).unwrap());
+        assert!(!is_marked_clean(&file));
+        open(&path).unwrap().close().unwrap();
+        assert!(is_marked_clean(&file));
+        FileOptions::new().write(true).open(&path).unwrap().write_all_at(&[0], 4096).unwrap();
+        assert!(!is_marked_clean(&file), "a copy is damaged");
     }
 
     #[test]

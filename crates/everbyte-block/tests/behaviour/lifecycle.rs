@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, GroupWriteError, MapKind, kinds};
 use everbyte_device::{BlockDevice, DeviceError, Fua, conformance};
-use everbyte_media::Mapped;
+use everbyte_media::{Mapped, MediaOptions};
 use everbyte_plant::plant;
+use everbyte_pool::file::{CreateOptions, create, open_locked};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::plant::Bug;
 use everbyte_pool::{
@@ -36,6 +37,35 @@ fn the_device_contract_holds() {
                 Arc::new(new_volume(&pool, "v", size_bytes, &options));
             volume
         });
+    }
+}
+
+#[test]
+fn what_was_flushed_to_a_file_is_there_after_an_end_without_a_shutdown() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("pool");
+    let size = CreateOptions { len_bytes: Some(8 << 20), ..CreateOptions::default() };
+    create(&path, &size).unwrap();
+    let open = || {
+        let pool = open_locked(&path, &MediaOptions::new(), kinds(), &OpenOptions::default());
+        Arc::new(pool.unwrap())
+    };
+    let pool = open();
+    let volume = new_volume(&pool, "v", 1 << 20, &BlockOptions::default());
+    volume.write(5000, &pattern(1, 100_000), Fua::No).unwrap();
+    volume.flush().unwrap();
+    volume.write(8192, &pattern(2, 4096), Fua::Yes).unwrap();
+    volume.write(0, &[9; 64], Fua::No).unwrap();
+    drop((volume, pool));
+    let mut expected = pattern(1, 100_000);
+    expected[8192 - 5000..8192 - 5000 + 4096].copy_from_slice(&pattern(2, 4096));
+    for round in 0..2 {
+        let pool = open();
+        assert!(!pool.recovery().was_clean);
+        let volume = BlockVolume::open(&pool, "v").unwrap();
+        assert!(read(&volume, 5000, 100_000) == expected, "round {round}");
+        assert_eq!(read(&volume, 0, 64), [0; 64], "round {round}");
+        assert!(pool.check().unwrap().is_clean());
     }
 }
 
