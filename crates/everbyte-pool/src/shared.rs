@@ -85,6 +85,19 @@ impl<M: Medium> Shared<M> {
         }
     }
 
+    /// The first `words` words of the free map as a clean shutdown saves it. Blocks are withheld while the pool
+    /// is open: its next opening, like one after a crash, knows nothing of bad memory yet.
+    pub(crate) fn free_words(&self, words: usize) -> Vec<u64> {
+        let mut free: Vec<u64> = self.alloc.words().take(words).collect();
+        for block in self.withheld.lock().iter() {
+            let word = usize::try_from(block.0 / 64).ok().and_then(|word| free.get_mut(word));
+            if let Some(word) = word {
+                *word |= 1 << (block.0 % 64);
+            }
+        }
+        free
+    }
+
     /// Notes one more holder of preallocated blocks.
     pub(crate) fn note_preallocator(&self, holder: Weak<dyn Preallocator>) {
         let mut preallocators = self.preallocators.lock();

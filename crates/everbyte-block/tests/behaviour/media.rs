@@ -227,6 +227,14 @@ fn a_discarded_bad_block_is_given_to_nobody() {
     pool.delete_volume("v").unwrap();
     let report = pool.check().unwrap();
     assert!(report.problems.iter().all(|p| p.starts_with("poisoned range")), "{report:?}");
+    // It is free again where the memory is sound.
+    let free = report.free_blocks;
+    pool.close().unwrap();
+    let pool = open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
+    assert!(pool.recovery().was_clean);
+    let report = pool.check().unwrap();
+    assert!(report.is_clean() && report.free_blocks == free, "{report:?}");
+    assert_eq!(pool.allocator().free_blocks(), free);
 }
 
 /// A page may fail after it was filled, and before anything of its epoch is durable.

@@ -473,7 +473,8 @@ impl<M: Medium> Pool<M> {
             alloc.free_run(run).map_err(|error| {
                 Corrupt::new("free blocks", run.start.offset(), error.to_string())
             })?;
-            let bytes: Vec<u8> = alloc.words().take(words).flat_map(u64::to_le_bytes).collect();
+            let free = self.shared.free_words(words);
+            let bytes: Vec<u8> = free.into_iter().flat_map(u64::to_le_bytes).collect();
             let medium = &*self.shared.medium;
             InFlight::stream(medium, run.start.offset(), &bytes).fence(medium)?;
             saved = (run.start.0, bytes.len() as u64, crc32c::crc32c(&bytes));
