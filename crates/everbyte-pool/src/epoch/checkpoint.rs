@@ -105,17 +105,16 @@ impl<M: Medium> Volume<M> {
     }
 
     /// Makes the current epoch durable if it holds anything, unless a checkpoint or a group is
-    /// under way.
+    /// under way: false then.
     ///
     /// # Errors
     /// As for `flush`.
-    pub(crate) fn flush_if_idle(&self) -> Result<(), WriteError> {
-        if let Some(checkpointing) = self.checkpointing.try_lock()
-            && self.is_touched()
-        {
+    pub(crate) fn flush_if_idle(&self) -> Result<bool, WriteError> {
+        let Some(checkpointing) = self.checkpointing.try_lock() else { return Ok(false) };
+        if self.is_touched() {
             self.seal(&checkpointing, true)?.finish()?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Seals the current epoch and leaves it to the caller, who holds the guard of

@@ -12,6 +12,9 @@ use everbyte_media::Medium;
 use super::Pool;
 use crate::kick::StopFlag;
 
+/// Time until the next look at a volume that wants a checkpoint while another one, or a group, is under way.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
 /// The running background thread; stops when dropped.
 pub struct CheckpointTimer {
     stop: Box<dyn Fn() + Send + Sync>,
@@ -50,19 +53,27 @@ impl<M: Medium> Pool<M> {
 
 fn run<M: Medium>(pool: &Pool<M>, interval: Duration, stop: &StopFlag) {
     let mut due = Instant::now() + interval;
-    while pool.shared.kick.wait_until(due, stop) {
+    let mut wake = due;
+    while pool.shared.kick.wait_until(wake, stop) {
         let timer_ran_out = Instant::now() >= due;
         if timer_ran_out {
             due = Instant::now() + interval;
         }
+        wake = due;
         for volume in pool.volumes() {
             let wanted = timer_ran_out || volume.wants_checkpoint();
-            if wanted
-                && !volume.is_gone()
-                && volume.opened_read_only().is_none()
-                && let Err(error) = volume.flush_if_idle()
-            {
-                tracing::error!(volume = volume.name(), %error, "background checkpoint failed");
+            if !wanted || volume.is_gone() || volume.opened_read_only().is_some() {
+                continue;
+            }
+            match volume.flush_if_idle() {
+                // Whoever is at it may have sealed an older epoch, and a volume asks once in each.
+                Ok(false) if volume.wants_checkpoint() => {
+                    wake = due.min(Instant::now() + BUSY_PAUSE)
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(volume = volume.name(), %error, "background checkpoint failed");
+                }
             }
         }
     }

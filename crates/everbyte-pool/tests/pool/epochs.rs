@@ -334,6 +334,27 @@ fn a_log_that_is_half_full_wakes_the_thread_long_before_the_timer() {
     assert!(!shelf.volume().wants_checkpoint());
 }
 
+#[test]
+fn a_checkpoint_that_is_asked_for_while_another_is_under_way_comes_after_it() {
+    let shelf = new_shelf(1);
+    let _timer = shelf.pool.start_timer(Duration::from_secs(600)).unwrap();
+    shelf.put(0, 1 << 14, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    let before = shelf.volume().checkpoints();
+    let guard = shelf.volume().lock_checkpoint();
+    let mut line = 0;
+    while !shelf.volume().wants_checkpoint() {
+        shelf.touch_line(0, line, 7).unwrap();
+        line += 1;
+    }
+    // Long enough for the thread to look; if it has not, the test proves nothing, and fails nobody.
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(shelf.volume().checkpoints(), before);
+    drop(guard);
+    wait_for("the checkpoint", || shelf.volume().checkpoints() > before);
+    assert!(!shelf.volume().wants_checkpoint());
+}
+
 /// Calls of a plan, by their circumstances.
 type Calls = RefCell<Vec<Circumstances>>;
 
