@@ -127,7 +127,9 @@ impl<M: Medium> BlockVolume<M> {
                 Piece::Zeroes { .. } => {}
             }
         }
-        if !rest.is_empty() {
+        // A page may have failed since they were checked, and zeroes have left in its place, or been copied. What
+        // has left cannot be taken back, so the client is told by the end of its connection.
+        if !rest.is_empty() || self.medium().has_poison() {
             let checked = self.extent().check_pieces(&pieces, prefix.len(), range.offset);
             checked.map_err(std::io::Error::other)?;
         }

@@ -160,12 +160,16 @@ impl<M: Medium> View<M> {
     /// the socket took: 0 if it has no room. The view does not end meanwhile, so nothing else is sent.
     ///
     /// # Errors
-    /// `Ended` or `Memory`, and nothing was sent; or the socket's.
+    /// `Ended`, and nothing was sent; `Memory`, and zeroes may have been sent for what cannot be read, so that the
+    /// socket is of no use any more; or the socket's.
     pub fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, ViewError> {
         let pieces: Vec<Piece<'_>> = self.rest(from).collect();
         let sent = self.pins.while_alive(|| {
             self.check_readable()?;
-            Ok(self.medium().send(socket, &pieces)?)
+            let sent = self.medium().send(socket, &pieces)?;
+            // For a page that has failed since.
+            self.check_readable()?;
+            Ok(sent)
         });
         sent.unwrap_or(Err(ViewError::Ended))
     }

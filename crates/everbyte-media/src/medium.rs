@@ -308,8 +308,9 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Puts `pieces` on `socket` in order, without copying the medium's bytes through user
     /// space, and without blocking: returns how many bytes the socket took, 0 if it had no room.
-    /// The caller has probed and checked what is stored; memory that fails during the call ends it
-    /// with an error or a short count, never with zeroes on the socket.
+    /// The caller has probed and checked what is stored, and checks it again afterwards. Memory that fails during
+    /// the call ends it with an error or a short count; where another thread has met it before, zeroes may have
+    /// been sent in its place, and it is known to be poisoned then.
     ///
     /// # Errors
     /// The socket's; `WouldBlock` is not an error but a return of 0.

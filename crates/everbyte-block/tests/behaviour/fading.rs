@@ -4,13 +4,15 @@
 //! each test ends with one.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::{CrashState, Plan, SimMedium};
-use everbyte_device::{BlockDevice, DeviceError, Fua};
+use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
+use everbyte_extent::ViewError;
 use everbyte_media::{
     BlockNo, Counters, LineMask, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange,
     PoolOffset,
@@ -23,11 +25,13 @@ use crate::pattern;
 const POOL_BLOCKS: u64 = 128;
 const HEADER: u64 = 2 * 4096;
 
-/// A simulated medium of which one line fails right after it was probed.
+/// A simulated medium of which one line fails right after it was probed, or right before it is sent.
 struct Fading {
     inner: SimMedium,
     /// The line's address; 0 for none.
     line: AtomicU64,
+    /// The same of the line that fails before it is sent.
+    sent_line: AtomicU64,
 }
 
 impl Medium for Fading {
@@ -81,8 +85,16 @@ impl Medium for Fading {
     fn poisoned_ranges(&self) -> Vec<PoisonedRange> {
         self.inner.poisoned_ranges()
     }
+    /// Sends zeroes where the line failed, as the kernel does once another thread has met the page.
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
-        self.inner.send(socket, pieces)
+        let line = self.sent_line.load(Ordering::Relaxed);
+        if line == 0 {
+            return self.inner.send(socket, pieces);
+        }
+        self.inner.inject_poison(PoolOffset(line), 1);
+        self.inner.probe(PoolOffset(line), 1);
+        let zeroes = |piece: &Piece<'_>| Piece::Zeroes { len: piece.len() };
+        self.inner.send(socket, &pieces.iter().map(zeroes).collect::<Vec<_>>())
     }
     fn counters(&self) -> Counters {
         self.inner.counters()
@@ -100,7 +112,7 @@ fn open<M: Medium>(medium: &Arc<M>) -> Arc<Pool<M>> {
 /// A pool with the volume `v` of 8 blocks, all flushed, whose log has one lane.
 fn medium() -> Arc<Fading> {
     let inner = SimMedium::new(POOL_BLOCKS * 4096);
-    let medium = Arc::new(Fading { inner, line: AtomicU64::new(0) });
+    let medium = Arc::new(Fading { inner, line: AtomicU64::new(0), sent_line: AtomicU64::new(0) });
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let options = BlockOptions {
         map: MapKind::Radix,
@@ -117,6 +129,12 @@ fn medium() -> Arc<Fading> {
     medium
 }
 
+/// Returns the place of block `block` of the volume.
+fn place_of(medium: &Fading, block: u64) -> PoolOffset {
+    let named = |at| Entry::decode(medium.load_word(PoolOffset(at))).unwrap().unwrap().block;
+    named(named(HEADER + 192).offset().0 + block * 8).offset()
+}
+
 /// The bytes of the request that fails; without FUA it begins a block earlier.
 const FAILED: std::ops::Range<usize> = 3 * 4096 + 5 * 64..3 * 4096 + 5 * 64 + 60;
 /// Those of the request after it.
@@ -129,8 +147,7 @@ fn fail_then_write(fua: Fua) -> (CrashState, PoolOffset) {
     let medium = medium();
     let pool = open(&medium);
     let volume = BlockVolume::open(&pool, "v").unwrap();
-    let named = |at| Entry::decode(medium.load_word(PoolOffset(at))).unwrap().unwrap().block;
-    let line = named(named(HEADER + 192).offset().0 + 3 * 8).offset().plus(5 * 64);
+    let line = place_of(&medium, 3).plus(5 * 64);
     medium.line.store(line.0, Ordering::Relaxed);
     let start = if fua == Fua::Yes { FAILED.start } else { 3 * 4096 - 64 };
     let error = volume.write(start as u64, &vec![7; FAILED.end - start], fua);
@@ -175,4 +192,22 @@ fn a_write_that_fails_in_its_record_hides_no_later_one() {
         assert!(found[LATER] == expected[LATER], "a write that was not flushed was not undone");
         assert!(found == expected, "something else has changed");
     }
+}
+
+#[test]
+fn zeroes_that_left_in_the_place_of_a_page_are_no_answer() {
+    let medium = medium();
+    let pool = open(&medium);
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    volume.send(3 * 4096, 4096, b"ok", ours.as_fd()).unwrap();
+    medium.sent_line.store(place_of(&medium, 3).plus(5 * 64).0, Ordering::Relaxed);
+    let sent = volume.send(3 * 4096, 4096, b"ok", ours.as_fd());
+    assert!(matches!(sent, Err(SendError::Socket(_))), "{sent:?}");
+    // A page that failed elsewhere is no reason to end a connection.
+    volume.send(4 * 4096, 4096, b"ok", ours.as_fd()).unwrap();
+    let view = volume.view(6 * 4096, 4096).unwrap();
+    medium.sent_line.store(place_of(&medium, 6).0, Ordering::Relaxed);
+    let sent = view.send(ours.as_fd(), 0);
+    assert!(matches!(sent, Err(ViewError::Memory(_))), "{sent:?}");
 }
