@@ -273,16 +273,21 @@ impl Cache {
         if self.settings.mode == Mode::WriteAround {
             return self.write_bypassing(state, parts, data);
         }
-        let Some(mut state) = self.with_room(state)? else { return Ok(0) };
-        if part.len == self.page_len(part.page) {
+        let Some(state) = self.with_room(state)? else { return Ok(0) };
+        let is_whole = part.len == self.page_len(part.page);
+        let pages = part.page..part.page + 1;
+        // Whoever keeps a promise may have looked for dirty pages already, and relies on finding here
+        // what this page would take the place of.
+        let is_free = is_whole && state.promises == 0;
+        let state = if is_free { Some(state) } else { self.with_flushed(state, &pages)? };
+        let Some(mut state) = state else { return Ok(0) };
+        if is_whole {
             let mut memory = state.take_memory();
             // The backing device may end within the page.
             memory[part.len..].fill(0);
             state.admit(part, memory, Wanted::Write(bytes));
             return Ok(1);
         }
-        let pages = part.page..part.page + 1;
-        let Some(mut state) = self.with_flushed(state, &pages)? else { return Ok(0) };
         let absent = [pages.clone()];
         state.begin_busy(pages.clone());
         drop(state);
@@ -353,18 +358,21 @@ impl Cache {
         if planted(Bug::FlushWithoutPersistedCopy) {
             return self.checkpoint();
         }
-        self.persist_copies_with_room(pages)?;
-        let may_be_lost = || {
-            let state = self.state.lock();
-            pages.iter().any(|&page| state.bypassed.touches(&(page..page + 1)))
-        };
-        if may_be_lost() {
-            let flushed = self.flush_bypassed();
-            // Others' changes may fail without concerning these pages.
+        self.promising(|| {
+            self.persist_copies_with_room(pages)?;
+            let may_be_lost = || {
+                let state = self.state.lock();
+                pages.iter().any(|&page| state.bypassed.touches(&(page..page + 1)))
+            };
             if may_be_lost() {
-                flushed?;
+                let flushed = self.flush_bypassed();
+                // Others' changes may fail without concerning these pages.
+                if may_be_lost() {
+                    flushed?;
+                }
             }
-        }
+            Ok(())
+        })?;
         self.checkpoint()
     }
 
@@ -373,10 +381,25 @@ impl Cache {
         if planted(Bug::FlushWithoutPersistedCopy) {
             return self.checkpoint();
         }
-        let pages: Vec<Page> = self.state.lock().dram_dirty.iter().collect();
-        self.persist_copies_with_room(&pages)?;
-        self.flush_bypassed()?;
+        self.promising(|| {
+            let pages: Vec<Page> = self.state.lock().dram_dirty.iter().collect();
+            self.persist_copies_with_room(&pages)?;
+            self.flush_bypassed()
+        })?;
         self.checkpoint()
+    }
+
+    /// Has `keep` keep a promise: it looks for dirty pages first, and then flushes what bypassed the
+    /// cache. In between nothing goes from there to a dirty page (lemma C7 of `docs/proofs.md`).
+    pub(crate) fn promising(
+        &self,
+        keep: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let counted = u32::from(!planted(Bug::ReplacedUnflushed));
+        self.state.lock().promises += counted;
+        let kept = keep();
+        self.state.lock().promises -= counted;
+        kept
     }
 
     /// As `persist_copies`. Writes some pages back when SCM has no space left and all its pages are

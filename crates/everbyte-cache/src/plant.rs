@@ -26,6 +26,8 @@ pub enum Bug {
     /// A flush of the backing device that fails is forgotten: what it may have lost counts as not
     /// flushed yet.
     FlushErrorUntold,
+    /// A page written during a flush takes the place of a trim that the flush has yet to make durable.
+    ReplacedUnflushed,
     /// A page counts as clean although somebody else's flush failed after it was written.
     OthersFlushIgnored,
     /// A hit lets the page move before the last byte is copied.

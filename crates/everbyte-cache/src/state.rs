@@ -57,6 +57,9 @@ pub(crate) struct State {
     pub(crate) invalidated_durably: u64,
     /// Changes of the backing device that did not go through pages.
     pub(crate) bypassed: Bypassed,
+    /// Flushes and the like that are under way. Until they have flushed them, none of these changes gives
+    /// way to newer bytes in DRAM.
+    pub(crate) promises: u32,
     pub(crate) counts: Counts,
     pub(crate) last_error: Option<DeviceError>,
     /// Memory of pages that have left DRAM, with anything in it.
@@ -83,6 +86,7 @@ impl State {
             invalidated: 0,
             invalidated_durably: 0,
             bypassed: Bypassed::default(),
+            promises: 0,
             counts: Counts::default(),
             last_error: None,
             spare: Vec::with_capacity(SPARE_MAX),

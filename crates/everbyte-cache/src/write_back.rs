@@ -191,9 +191,12 @@ impl Cache {
     /// lost.
     pub fn drain(&self) -> Result<(), CacheError> {
         let failed = |error: DeviceError| self.not_drained(&error);
-        let all = self.state.lock().dirty.iter().collect();
-        self.write_back(&WritebackTarget::Pages(all)).map_err(failed)?;
-        self.flush_bypassed().map_err(failed)?;
+        let drained = self.promising(|| {
+            let all = self.state.lock().dirty.iter().collect();
+            self.write_back(&WritebackTarget::Pages(all))?;
+            self.flush_bypassed()
+        });
+        drained.map_err(failed)?;
         self.checkpoint().map_err(failed)
     }
 }

@@ -1,93 +1,23 @@
 //! Hits beside whatever else goes on: other threads act in the midst of a hit, a promotion or a decision,
 //! by an SCM that lets them.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use everbyte_block::BlockVolume;
 use everbyte_cache::plant::Bug;
 use everbyte_cache::{Cache, Settings};
-use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, Fua, MemoryDevice,
-    WriteRequest,
-};
+use everbyte_device::{BlockDevice, Fua, MemoryDevice};
 use everbyte_media::Mapped;
 use everbyte_plant::plant;
-use everbyte_pool::format::VolumeKind;
 
-use crate::{PAGE, identity, medium, open_pool, settings};
+use crate::watched::{IN_VAIN, LONG, Moment, Other, Watched, open};
+use crate::{PAGE, medium, settings};
 
 const PAGES: u64 = 40;
-
-/// A moment of a request to SCM.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Moment {
-    BeforeRead,
-    AfterRead,
-    /// Before several writes are made as one.
-    BeforeStore,
-}
-
-type Act = Box<dyn FnOnce() + Send>;
-
-/// SCM in one moment of which somebody acts.
-struct Watched {
-    volume: BlockVolume<Mapped>,
-    next: Mutex<Option<(Moment, Act)>>,
-}
-
-impl Watched {
-    /// Has `act` done in the next such moment.
-    fn at(&self, moment: Moment, act: impl FnOnce() + Send + 'static) {
-        *self.next.lock().unwrap() = Some((moment, Box::new(act)));
-    }
-
-    fn comes(&self, moment: Moment) {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let act = next.take_if(|(awaited, _)| *awaited == moment);
-        drop(next);
-        if let Some((_, act)) = act {
-            act();
-        }
-    }
-}
-
-impl everbyte_device::Decorator for Watched {
-    type Inner = BlockVolume<Mapped>;
-    const COMPOUND: Compound = Compound::Split;
-
-    fn inner(&self) -> &Self::Inner {
-        &self.volume
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.comes(Moment::BeforeRead);
-        let read = self.volume.read(offset, out);
-        self.comes(Moment::AfterRead);
-        read
-    }
-}
-
-impl AtomicWrites for Watched {
-    fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
-        self.comes(Moment::BeforeStore);
-        self.volume.write_atomic(requests)
-    }
-}
 
 /// The bytes of a page as the backing device has them.
 fn stamp(page: u64) -> [u8; 4096] {
     [u8::try_from(page + 1).unwrap(); 4096]
-}
-
-/// Opens the cache in the pool on `medium`, with an SCM that is watched.
-fn open(medium: &Arc<Mapped>, backing: &Arc<MemoryDevice>) -> (Arc<Cache>, Arc<Watched>) {
-    let volume = BlockVolume::open_as(&open_pool(medium).unwrap(), "c", VolumeKind::CACHE).unwrap();
-    let scm = Arc::new(Watched { volume, next: Mutex::default() });
-    let backing: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(backing);
-    let cache = Cache::open(Arc::<Watched>::clone(&scm), backing, &identity()).unwrap();
-    (Arc::new(cache), scm)
 }
 
 fn stamped() -> Arc<MemoryDevice> {
@@ -99,7 +29,7 @@ fn stamped() -> Arc<MemoryDevice> {
 /// An empty cache before stamped pages.
 fn cache(settings: &Settings) -> (Arc<Cache>, Arc<Watched>, Arc<MemoryDevice>, Arc<Mapped>) {
     let (backing, medium) = (stamped(), medium(512, settings));
-    let (cache, scm) = open(&medium, &backing);
+    let (cache, scm) = open(&medium, Arc::<MemoryDevice>::clone(&backing));
     (cache, scm, backing, medium)
 }
 
@@ -108,32 +38,6 @@ fn read(cache: &Cache, page: u64) -> [u8; 4096] {
     cache.read(page * PAGE, &mut found).unwrap();
     found
 }
-
-/// A thread that acts in the midst of something. With sound code it may have to wait until that is over.
-#[derive(Default)]
-struct Other(Mutex<Option<JoinHandle<()>>>);
-
-impl Other {
-    /// Starts it, and gives it `time` to end.
-    fn acts(&self, time: Duration, act: impl FnOnce() + Send + 'static) {
-        let thread = std::thread::spawn(act);
-        let begun = Instant::now();
-        while !thread.is_finished() && begun.elapsed() < time {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        *self.0.lock().unwrap() = Some(thread);
-    }
-
-    fn join(&self) {
-        let thread = self.0.lock().unwrap().take();
-        thread.expect("its moment has come").join().unwrap();
-    }
-}
-
-/// A thread that has to wait is given this time in vain.
-const IN_VAIN: Duration = Duration::from_millis(100);
-/// A thread that need not wait has ended long before.
-const LONG: Duration = Duration::from_secs(20);
 
 /// Reads a page in SCM that another thread evicts meanwhile.
 fn read_beside_eviction(time: Duration) -> [u8; 4096] {
@@ -169,7 +73,7 @@ fn write_beside_promotion(time: Duration) -> [u8; 4096] {
     first.flush().unwrap();
     drop(first);
     // All pages are in SCM, and the policy believes the last ones to be in DRAM.
-    let (cache, scm) = open(&medium, &backing);
+    let (cache, scm) = open(&medium, backing);
     assert_eq!(read(&cache, 7), [9; 4096]);
     let other = Arc::new(Other::default());
     let (writer, thread) = (Arc::clone(&cache), Arc::clone(&other));
@@ -228,10 +132,7 @@ fn hits_go_on_while_another_thread_decides() {
                 client.write(page * PAGE, &stamp(page), Fua::No).unwrap();
             }
         });
-        assert!(
-            thread.0.lock().unwrap().as_ref().unwrap().is_finished(),
-            "hits wait for decisions"
-        );
+        assert!(thread.has_ended(), "hits wait for decisions");
     });
     // The policy demotes page 0.
     assert_eq!(read(&cache, 20), stamp(20));

@@ -10,7 +10,8 @@ use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Hole, MemoryDevic
 use everbyte_media::Mapped;
 use everbyte_plant::plant;
 
-use crate::{PAGE, medium, open, settings};
+use crate::watched::{IN_VAIN, Moment, Other};
+use crate::{PAGE, medium, open, settings, watched};
 
 const PAGES: u64 = 40;
 
@@ -295,6 +296,42 @@ fn a_flush_that_fails_for_another_thread_leaves_pages_dirty() {
     let is_kept = keeps_what_another_flush_lost();
     drop(planted);
     assert!(!is_kept, "the planted mistake was not caught");
+}
+
+/// Trims page 3 and makes `request`, between whose search for dirty pages and whose flush another client
+/// writes all of page 3. Returns what that page holds after a power failure.
+fn trimmed_and_replaced(request: fn(&Cache)) -> u8 {
+    let backing = Forgetful::new();
+    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+    let (cache, scm) = watched::open(&medium, Arc::<Forgetful>::clone(&backing));
+    cache.discard(3 * PAGE, PAGE, Fua::No).unwrap();
+    cache.write(9 * PAGE, &[5; 4096], Fua::No).unwrap();
+    let other = Arc::new(Other::default());
+    let (client, thread) = (Arc::clone(&cache), Arc::clone(&other));
+    // Page 9 is written to SCM: which pages are dirty has been looked for.
+    scm.at(Moment::BeforeStore, move || {
+        thread.acts(IN_VAIN, move || client.write(3 * PAGE, &[8; 4096], Fua::No).unwrap());
+    });
+    request(&cache);
+    other.join();
+    drop((cache, scm));
+    byte_of(&open(&medium, backing.cut()).unwrap(), 3)
+}
+
+#[test]
+fn a_trim_that_is_overwritten_during_a_flush_is_covered_by_it() {
+    let flush: fn(&Cache) = |cache| cache.flush().unwrap();
+    let sync: fn(&Cache) = |cache| cache.sync().unwrap();
+    let trim: fn(&Cache) = |cache| cache.discard(3 * PAGE, PAGE, Fua::Yes).unwrap();
+    for (name, request) in [("flush", flush), ("sync", sync), ("trim", trim)] {
+        let found = trimmed_and_replaced(request);
+        assert!([0, 8].contains(&found), "{name}: {found:#x} from before the trim");
+        let planted = plant(Bug::ReplacedUnflushed);
+        // The other client may come too late.
+        let is_caught = (0..20).any(|_| trimmed_and_replaced(request) == 0xee);
+        drop(planted);
+        assert!(is_caught, "{name}: the planted mistake was not caught");
+    }
 }
 
 /// The backing device asserts that its flushes come one by one: only so is a failure known to

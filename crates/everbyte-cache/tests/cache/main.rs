@@ -11,6 +11,7 @@ mod hits;
 mod lost_flushes;
 mod model;
 mod simulator;
+mod watched;
 
 use std::sync::Arc;
 
