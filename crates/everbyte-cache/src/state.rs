@@ -35,7 +35,7 @@ const EVICTED_CLEAN_PAGES: usize = 32;
 /// The pages of the cache, under one lock.
 pub(crate) struct State {
     pub(crate) scm: ScmVolume,
-    /// To be used by `policy()`, but for what is told of hits.
+    /// To be used by `policy()`, but for what is told of hits and right after they were told.
     pub(crate) untold_policy: AnyPolicy,
     /// Times of requests of the backing device.
     pub(crate) speed: BackingSpeed,
@@ -366,6 +366,11 @@ impl State {
 
     /// Removes a frame whose page has no mark.
     pub(crate) fn remove(&mut self, page: Page) {
+        debug_assert_ne!(
+            self.frames.look(page, |frame| frame.mark.is_some()),
+            Some(true),
+            "the mark of page {page} would outlive its frame"
+        );
         let left = self.frames.remove(page);
         self.keep_memory(left);
         self.pages.remove(page);

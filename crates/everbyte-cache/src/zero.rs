@@ -142,10 +142,12 @@ impl State {
 
     /// Invalidates a page, with whatever was written to it.
     pub(crate) fn invalidate(&mut self, page: Page) -> Result<(), DeviceError> {
+        // Of these the policy may hear that it has this page in SCM, which then gets its mark again.
+        self.tell_hits();
         let is_pending = self.pending_writeback.contains(page);
         self.unmark(page)?;
         if !is_pending {
-            self.policy().remove(page);
+            self.untold_policy.remove(page);
         }
         self.remove(page);
         Ok(())

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_cache::plant::Bug;
-use everbyte_cache::{Cache, CacheError};
+use everbyte_cache::{Cache, CacheError, Settings};
 use everbyte_device::{BlockDevice, Compound, DeviceError, FaultDevice, Faults, Fua, MemoryDevice};
+use everbyte_media::Mapped;
 use everbyte_plant::plant;
-
+use everbyte_policy::sim::Kind;
 use everbyte_pool::format::VolumeKind;
 
 use crate::{Dice, PAGE, identity, medium, open, open_pool, settings};
@@ -273,35 +274,44 @@ fn what_is_cached_is_served_and_made_durable_while_the_backing_device_hangs() {
     }
 }
 
-/// A cache in a pool that another volume has filled, when `pages` pages of the cache were written,
-/// and perhaps cleaned.
-fn in_full_pool(pages: u64, is_clean: bool) -> (Cache, Arc<MemoryDevice>) {
-    let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
-    let medium = medium(512, &settings(PAGES * PAGE, 4, 12));
-    let pool = open_pool(&medium).unwrap();
-    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
-    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&backing) as _, &identity());
-    let cache = cache.unwrap();
-    for page in 0..pages {
-        cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+/// A cache in a pool that another volume has filled.
+struct InFullPool {
+    cache: Cache,
+    backing: Arc<MemoryDevice>,
+    filler: BlockVolume<Mapped>,
+    medium: Arc<Mapped>,
+}
+
+impl InFullPool {
+    /// After `pages` pages of the cache were written, and perhaps cleaned.
+    fn new(policy: Kind, pages: u64, is_clean: bool) -> Self {
+        let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
+        let medium = medium(512, &Settings { policy, ..settings(PAGES * PAGE, 4, 12) });
+        let pool = open_pool(&medium).unwrap();
+        let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
+        let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&backing) as _, &identity());
+        let cache = cache.unwrap();
+        for page in 0..pages {
+            cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+        }
+        if is_clean {
+            cache.drain().unwrap();
+        }
+        let options = BlockOptions { log_bytes: Some(65536), lanes: 1, ..BlockOptions::default() };
+        let filler = BlockVolume::create(&pool, "filler", 4096 * PAGE, &options).unwrap();
+        let mut filled = 0;
+        while filler.write(filled * PAGE, &[1; 4096], Fua::No).is_ok() {
+            filled += 1;
+        }
+        assert!(filled > 10);
+        Self { cache, backing, filler, medium }
     }
-    if is_clean {
-        cache.drain().unwrap();
-    }
-    let options = BlockOptions { log_bytes: Some(65536), lanes: 1, ..BlockOptions::default() };
-    let filler = BlockVolume::create(&pool, "filler", 4096 * PAGE, &options).unwrap();
-    let mut filled = 0;
-    while filler.write(filled * PAGE, &[1; 4096], Fua::No).is_ok() {
-        filled += 1;
-    }
-    assert!(filled > 10);
-    (cache, backing)
 }
 
 #[test]
 fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back() {
     for is_clean in [true, false] {
-        let (cache, backing) = in_full_pool(14, is_clean);
+        let InFullPool { cache, backing, .. } = InFullPool::new(Kind::Hybrid, 14, is_clean);
         // The last pages are in DRAM, and SCM has no space for a copy of them.
         for page in 10..14 {
             cache.write(page * PAGE + 5, &[2; 4000], Fua::No).unwrap();
@@ -321,6 +331,28 @@ fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back()
             };
             assert_eq!((found[0], found[5], found[4004]), (1, expected, expected), "page {page}");
         }
+    }
+}
+
+/// The policy has it in SCM by then, and hears of a hit of it only when it goes.
+#[test]
+fn a_trimmed_page_whose_demotion_had_failed_does_not_come_back() {
+    // One of these is to be demoted.
+    for page in 10..14 {
+        let InFullPool { cache, backing, filler, medium } =
+            InFullPool::new(Kind::Hybrid, 14, false);
+        let mut found = [9; 4096];
+        cache.read(20 * PAGE, &mut found).unwrap();
+        cache.read(page * PAGE, &mut found).unwrap();
+        assert_eq!(found, [1; 4096]);
+        filler.discard(0, 4096 * PAGE, Fua::No).unwrap();
+        filler.flush().unwrap();
+        cache.discard(page * PAGE, PAGE, Fua::No).unwrap();
+        cache.flush().unwrap();
+        drop((cache, filler));
+        let cache = open(&medium, backing).unwrap();
+        cache.read(page * PAGE, &mut found).unwrap();
+        assert!(found == [0; 4096], "page {page}: {:?}", &found[..4]);
     }
 }
 
