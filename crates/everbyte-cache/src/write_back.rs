@@ -35,7 +35,7 @@ pub(crate) enum WritebackTarget {
 impl Cache {
     /// Writes pages back, in batches. Returns the number of pages written. An error loses nothing:
     /// pages that were not written stay dirty. Pages that need a copy in SCM when it has no space
-    /// left wait until others are clean and can be evicted.
+    /// left wait until others are clean and can be evicted, if need be some that were not asked for.
     ///
     /// # Errors
     /// The first one of the backing device or of SCM, after every page was tried.
@@ -57,7 +57,10 @@ impl Cache {
             }
             let Some(error) = without_space else { break };
             if self.written_back_pages() == written {
-                return Err(error);
+                self.write_back_batch(&self.in_need_of_no_space(), copies)?;
+                if self.written_back_pages() == written {
+                    return Err(error);
+                }
             }
             let state = self.state.lock();
             pages.retain(|&page| state.dirty.contains(page));
@@ -90,6 +93,13 @@ impl Cache {
                 pages
             }
         }
+    }
+
+    /// Returns some dirty pages whose newest bytes SCM has already.
+    fn in_need_of_no_space(&self) -> Vec<Page> {
+        let state = self.state.lock();
+        let pages = state.dirty.iter().filter(|&page| !state.dram_dirty.contains(page));
+        pages.take(BATCH_PAGES).collect()
     }
 
     fn write_back_batch(&self, pages: &[Page], copies: &mut Copies) -> Result<(), DeviceError> {

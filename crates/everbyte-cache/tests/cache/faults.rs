@@ -334,6 +334,25 @@ fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back()
     }
 }
 
+/// The pages that the policy would write back next are in DRAM, and SCM has no space for a copy of any.
+#[test]
+fn a_full_pool_delays_only_pages_that_need_space() {
+    let flush: fn(&Cache) = |cache| cache.flush().unwrap();
+    let sweep: fn(&Cache) = |cache| assert!(cache.sweep().unwrap() > 0);
+    for request in [flush, sweep] {
+        let InFullPool { cache, backing, .. } = InFullPool::new(Kind::Everbyte, 16, false);
+        // The cache is full of dirty pages, and some have to go.
+        cache.read(20 * PAGE, &mut [0; 10]).unwrap();
+        request(&cache);
+        cache.drain().unwrap();
+        for page in 0..16 {
+            let mut found = [0; 4096];
+            backing.read(page * PAGE, &mut found).unwrap();
+            assert_eq!(found, [1; 4096], "page {page}");
+        }
+    }
+}
+
 /// The policy has it in SCM by then, and hears of a hit of it only when it goes.
 #[test]
 fn a_trimmed_page_whose_demotion_had_failed_does_not_come_back() {
