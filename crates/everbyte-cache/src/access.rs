@@ -127,15 +127,24 @@ impl Cache {
         &self,
         state: MutexGuard<'s, State>,
     ) -> Result<Option<MutexGuard<'s, State>>, DeviceError> {
-        let is_crowded =
-            state.pending_writeback.len() >= self.settings.pending_pages_max() as usize;
-        if !is_crowded && state.demotion_failed.len() < DEMOTION_FAILED_PAGES_MAX {
+        if self.has_room(&state) {
             return Ok(Some(state));
         }
         drop(state);
-        self.write_back(&WritebackTarget::Pending)?;
-        self.retry_demotions()?;
+        let written = self.write_back(&WritebackTarget::Pending);
+        let retried = self.retry_demotions();
+        // Pages that cannot be written leave room as long as they are few.
+        if !self.has_room(&self.state.lock()) {
+            written?;
+            retried?;
+        }
         Ok(None)
+    }
+
+    /// Returns true if there is room for more evicted pages.
+    fn has_room(&self, state: &State) -> bool {
+        state.pending_writeback.len() < self.settings.pending_pages_max() as usize
+            && state.demotion_failed.len() < DEMOTION_FAILED_PAGES_MAX
     }
 
     /// Returns the state, if the backing device will not lose what it shows of `pages`, which may
@@ -406,11 +415,15 @@ impl Cache {
     /// dirty.
     fn persist_copies_with_room(&self, pages: &[Page]) -> Result<(), DeviceError> {
         loop {
+            let written = self.written_back_pages();
             match self.persist_copies(pages) {
-                Err(DeviceError::NoSpace { .. })
-                    if self
-                        .write_back(&WritebackTarget::Sweep)
-                        .is_ok_and(|written| written > 0) => {}
+                Err(error @ DeviceError::NoSpace { .. }) => {
+                    // It may fail for some pages and make room by others.
+                    drop(self.write_back(&WritebackTarget::Sweep));
+                    if self.written_back_pages() == written {
+                        return Err(error);
+                    }
+                }
                 outcome => return outcome,
             }
         }

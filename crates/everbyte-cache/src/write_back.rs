@@ -20,6 +20,21 @@ use crate::state::State;
 /// Pages copied under the lock at once.
 const PIECE_PAGES: usize = 32;
 
+/// Batches that are tried in succession although no page of them can be written: a backing device that has
+/// gone is not asked for every page.
+const BATCHES_IN_VAIN_MAX: usize = 16;
+
+/// Failed writes in succession after which a run that fails is not written in parts any more. To
+/// find one bad page among those of a batch takes 9.
+const WRITES_IN_VAIN_MAX: usize = 16;
+
+/// The first failures of a write-back.
+#[derive(Default)]
+struct Failures {
+    without_space: Option<DeviceError>,
+    other: Option<DeviceError>,
+}
+
 /// The pages to write back.
 #[derive(Debug)]
 pub(crate) enum WritebackTarget {
@@ -38,38 +53,59 @@ impl Cache {
     /// left wait until others are clean and can be evicted, if need be some that were not asked for.
     ///
     /// # Errors
-    /// The first one of the backing device or of SCM, after every page was tried.
+    /// The first one of the backing device or of SCM, after every page was tried; or after many in
+    /// succession were tried in vain.
     pub(crate) fn write_back(&self, choice: &WritebackTarget) -> Result<usize, DeviceError> {
         let mut writeback = self.writeback.lock();
         let Writeback { hand, copies } = &mut *writeback;
         let mut pages = self.choose(choice, hand);
         let begun = self.written_back_pages();
+        let mut first_error = None;
         loop {
             let written = self.written_back_pages();
-            let mut without_space = None;
-            for batch in pages.chunks(BATCH_PAGES) {
-                match self.write_back_batch(batch, copies) {
-                    Err(error @ DeviceError::NoSpace { .. }) => {
-                        without_space.get_or_insert(error);
-                    }
-                    outcome => outcome?,
-                }
-            }
+            let Failures { without_space, other } = self.write_back_all(&pages, copies);
+            first_error = first_error.or(other);
             let Some(error) = without_space else { break };
             if self.written_back_pages() == written {
-                self.write_back_batch(&self.in_need_of_no_space(), copies)?;
+                let others = self.write_back_batch(&self.in_need_of_no_space(), copies);
                 if self.written_back_pages() == written {
-                    return Err(error);
+                    return Err(others.err().unwrap_or(error));
                 }
             }
             let state = self.state.lock();
             pages.retain(|&page| state.dirty.contains(page));
         }
-        Ok(usize::try_from(self.written_back_pages() - begun).unwrap_or(usize::MAX))
+        let written = self.written_back_pages() - begun;
+        first_error.map_or(Ok(usize::try_from(written).unwrap_or(usize::MAX)), Err)
     }
 
-    /// Returns the number of pages written back so far. The caller holds `writeback`.
-    fn written_back_pages(&self) -> u64 {
+    /// Writes pages back as `write_back` does, each once.
+    fn write_back_all(&self, pages: &[Page], copies: &mut Copies) -> Failures {
+        let (mut failures, mut in_vain) = (Failures::default(), 0);
+        for batch in pages.chunks(BATCH_PAGES) {
+            let written = self.written_back_pages();
+            match self.write_back_batch(batch, copies) {
+                Err(error @ DeviceError::NoSpace { .. }) => {
+                    failures.without_space.get_or_insert(error);
+                }
+                Err(error) => {
+                    failures.other.get_or_insert(error);
+                    in_vain += 1;
+                }
+                Ok(()) => {}
+            }
+            if self.written_back_pages() > written {
+                in_vain = 0;
+            }
+            if in_vain == BATCHES_IN_VAIN_MAX {
+                break;
+            }
+        }
+        failures
+    }
+
+    /// Returns the number of pages written back so far.
+    pub(crate) fn written_back_pages(&self) -> u64 {
         self.state.lock().counts.stats.written_back_pages
     }
 
@@ -108,19 +144,9 @@ impl Cache {
             self.checkpoint()?;
         }
         let failures = self.flushes_failed();
-        let mut written: Vec<Page> = Vec::with_capacity(copies.pages.len());
-        let (begun, mut runs) = (Instant::now(), 0);
-        for run in copies.runs() {
-            match self.write_run(copies, &run) {
-                Ok(()) => {
-                    written.extend(&copies.pages[run]);
-                    runs += 1;
-                }
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                }
-            }
-        }
+        let begun = Instant::now();
+        let (written, runs, error) = self.write_runs(copies);
+        first_error = first_error.or(error);
         if planted(Bug::CleanBeforeFlush) {
             self.clean_all(&written)?;
             self.checkpoint()?;
@@ -153,6 +179,33 @@ impl Cache {
             }
         }
         first_error
+    }
+
+    /// Writes the runs of `copies`; one that fails in ever smaller parts, until only bad pages are left.
+    /// Returns the pages that were written, in how many runs, and the first error.
+    fn write_runs(&self, copies: &Copies) -> (Vec<Page>, usize, Option<DeviceError>) {
+        let mut written: Vec<Page> = Vec::with_capacity(copies.pages.len());
+        let (mut runs, mut in_vain, mut first_error) = (0, 0, None);
+        let mut left: Vec<Range<usize>> = copies.runs().collect();
+        left.reverse();
+        while let Some(run) = left.pop() {
+            match self.write_run(copies, &run) {
+                Ok(()) => {
+                    written.extend(&copies.pages[run]);
+                    (runs, in_vain) = (runs + 1, 0);
+                }
+                Err(_) if run.len() > 1 && in_vain < WRITES_IN_VAIN_MAX => {
+                    let middle = run.start + run.len() / 2;
+                    left.extend([middle..run.end, run.start..middle]);
+                    in_vain += 1;
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                    in_vain += 1;
+                }
+            }
+        }
+        (written, runs, first_error)
     }
 
     /// Writes a run of adjacent pages.

@@ -2,7 +2,8 @@
 //!
 //! It begins when more than half of the cache's pages are dirty and ends at 45%. It also writes
 //! evicted pages when half of their room is taken, so that requests seldom wait for the backing
-//! device. The watermarks are those of dm-writecache. After a failure it pauses and tries again.
+//! device. The watermarks are those of dm-writecache. After a failure it pauses and tries again; where
+//! some pages fail, it goes on with others first.
 
 use std::io;
 use std::sync::Arc;
@@ -116,14 +117,22 @@ impl Cache {
         work: &WritebackTarget,
         is_stopping: &AtomicBool,
     ) -> Result<(), DeviceError> {
-        self.write_back(work)?;
-        while matches!(work, WritebackTarget::Sweep)
-            && self.state.lock().dirty.len() as u64 > self.share_of_pages(LOW_PERCENT)
-            && !is_stopping.load(Ordering::SeqCst)
-        {
-            self.write_back(work)?;
+        let mut first_error = None;
+        loop {
+            let written = self.written_back_pages();
+            if let Err(error) = self.write_back(work) {
+                if self.written_back_pages() == written {
+                    return Err(error);
+                }
+                first_error.get_or_insert(error);
+            }
+            let dirty_pages = self.state.lock().dirty.len() as u64;
+            let is_done = !matches!(work, WritebackTarget::Sweep)
+                || dirty_pages <= self.share_of_pages(LOW_PERCENT);
+            if is_done || is_stopping.load(Ordering::SeqCst) {
+                return first_error.map_or(Ok(()), Err);
+            }
         }
-        Ok(())
     }
 
     /// Wakes the thread, if there is something to write back.

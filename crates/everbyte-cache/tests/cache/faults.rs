@@ -1,6 +1,7 @@
 //! Failures of the backing device: clients are told, nothing is lost, and the cache goes on when
 //! the backing device does.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
@@ -87,6 +88,94 @@ fn flushes_and_durable_writes_are_kept_without_the_backing_device() {
     assert!(found[..100] == [1; 100] && found[100..150] == [3; 50] && found[150..] == [1; 3946]);
     cache.read(2 * PAGE, &mut found).unwrap();
     assert_eq!(found, [2; 4096]);
+}
+
+/// A backing device of which some pages can neither be read nor written.
+struct Scratched {
+    backing: MemoryDevice,
+    bad: Range<u64>,
+}
+
+impl Scratched {
+    fn new(pages: u64, bad: Range<u64>) -> Arc<Self> {
+        Arc::new(Self { backing: MemoryDevice::new(pages * PAGE), bad })
+    }
+
+    fn check(&self, offset: u64, len: usize) -> Result<(), DeviceError> {
+        let len = len as u64;
+        if offset < self.bad.end * PAGE && self.bad.start * PAGE < offset + len {
+            return Err(DeviceError::Media { offset, len, reason: "a bad page".into() });
+        }
+        Ok(())
+    }
+
+    fn has(&self, page: u64, byte: u8) -> bool {
+        let mut found = [0; 4096];
+        self.backing.read(page * PAGE, &mut found).unwrap();
+        found == [byte; 4096]
+    }
+}
+
+impl everbyte_device::Decorator for Scratched {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.backing
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(offset, out.len())?;
+        self.backing.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.check(offset, data.len())?;
+        self.backing.write(offset, data, fua)
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_written_fails_no_request_of_others() {
+    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+    let backing = Scratched::new(PAGES, 3..4);
+    let cache = open(&medium, Arc::<Scratched>::clone(&backing)).unwrap();
+    for page in 0..12 {
+        cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+    }
+    assert_eq!(cache.stats().pending_pages, 4, "there is no room for another one");
+    let mut found = [9; 4096];
+    cache.read(30 * PAGE, &mut found).unwrap();
+    assert_eq!(found, [0; 4096]);
+    assert!((0..3).all(|page| backing.has(page, 1)), "one bad page keeps its neighbours dirty");
+    let error = cache.drain().unwrap_err();
+    assert!(matches!(error, CacheError::NotDrained { pages: 1, .. }), "{error}");
+    assert!((0..12).all(|page| backing.has(page, 1) == (page != 3)));
+    cache.read(3 * PAGE, &mut found).unwrap();
+    assert_eq!(found, [1; 4096]);
+}
+
+#[test]
+fn pages_that_cannot_be_written_do_not_keep_others_dirty() {
+    const DIRTY: u64 = 600;
+    for (bad, is_drained) in [(0..256, true), (0..1, false)] {
+        let medium = medium(2048, &settings(700 * PAGE, 300, 400));
+        let backing = Scratched::new(700, bad);
+        let cache = open(&medium, Arc::<Scratched>::clone(&backing)).unwrap();
+        for page in 0..DIRTY {
+            cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+        }
+        if is_drained {
+            assert!(cache.drain().is_err());
+            assert_eq!(cache.stats().dirty_pages, 256);
+            assert!((256..DIRTY).all(|page| backing.has(page, 1)));
+        } else {
+            // As the thread that writes back does: one batch is not enough.
+            assert!(cache.write_back_due().is_err());
+            let dirty_pages = cache.stats().dirty_pages;
+            assert!(dirty_pages <= 700 * 45 / 100, "{dirty_pages}");
+        }
+    }
 }
 
 /// One failure at each request of a workload in turn.
