@@ -103,7 +103,7 @@ impl Cache {
             let Some(mut state) = self.with_flushed(state, &range_of(run))? else { continue };
             absent.iter().for_each(|pages| state.begin_busy(pages.clone()));
             drop(state);
-            let bytes = self.fetch(range_of(run), &absent);
+            let bytes = self.fetch_run(range_of(run), &absent);
             let mut state = self.end_busy(&absent);
             for (part, bytes) in run.iter().zip(bytes?) {
                 let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
@@ -211,6 +211,26 @@ impl Cache {
             len = at + 1;
         }
         (&parts[..len], absent)
+    }
+
+    /// As `fetch`. If that fails, reads the `absent` ones alone: the backing device may be unable to read
+    /// those in between, which are cached and whose bytes nobody uses.
+    fn fetch_run(
+        &self,
+        pages: Range<Page>,
+        absent: &[Range<Page>],
+    ) -> Result<Vec<Bytes>, DeviceError> {
+        let fetched = self.fetch(pages.clone(), absent);
+        if fetched.is_ok() || absent.len() == 1 {
+            return fetched;
+        }
+        let mut bytes: Vec<Bytes> = Vec::with_capacity(pages.len());
+        for part in absent {
+            let before = (part.start - pages.start) as usize;
+            bytes.resize_with(before, || Box::new([0; PAGE]));
+            bytes.extend(self.fetch(part.clone(), std::slice::from_ref(part))?);
+        }
+        Ok(bytes)
     }
 
     /// Reads `pages` from the backing device. The `absent` ones are busy for the caller.

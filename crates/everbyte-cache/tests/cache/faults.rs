@@ -156,6 +156,18 @@ fn a_page_that_cannot_be_written_fails_no_request_of_others() {
 }
 
 #[test]
+fn a_page_that_cannot_be_read_fails_no_request_of_others_once_it_was_written() {
+    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+    let cache = open(&medium, Scratched::new(PAGES, 5..6)).unwrap();
+    let mut found = vec![9; 3 * 4096];
+    assert!(cache.read(4 * PAGE, &mut found).is_err());
+    cache.write(5 * PAGE, &[1; 4096], Fua::No).unwrap();
+    cache.read(4 * PAGE, &mut found).unwrap();
+    assert!(found[..4096] == [0; 4096] && found[4096..8192] == [1; 4096]);
+    assert_eq!(found[8192..], [0; 4096]);
+}
+
+#[test]
 fn pages_that_cannot_be_written_do_not_keep_others_dirty() {
     const DIRTY: u64 = 600;
     for (bad, is_drained) in [(0..256, true), (0..1, false)] {
