@@ -62,7 +62,8 @@ impl Cache {
     /// volume large enough for a larger backing device before.
     ///
     /// # Errors
-    /// As [`Cache::open`] and [`Change::applied_to`]; `NotDrained`, if a page that must be evicted
+    /// As [`Cache::open`] and [`Change::applied_to`]; `Backing`, if the backing device cannot be flushed,
+    /// and so may lose what was written to it before; `NotDrained`, if a page that must be evicted
     /// cannot be written back.
     pub fn resize(
         volume: Arc<dyn AtomicWrites>,
@@ -85,6 +86,11 @@ impl Cache {
             Settings { backing_bytes: old_bytes, ..settings.clone() },
             FoundBacking { identity: found, likeness },
         )?;
+        // Nobody would be told of it later: the next flush at an opening may succeed without what this
+        // one has lost.
+        if let Some(error) = cache.state.lock().bypassed.take_untold() {
+            return Err(CacheError::Backing(error));
+        }
         // Pages that the policy has admitted and evicted again, because it has less room than
         // before.
         cache.write_back(&WritebackTarget::Pending).map_err(|error| cache.not_drained(&error))?;

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use everbyte_cache::plant::Bug;
-use everbyte_cache::{Cache, Mode, Settings};
+use everbyte_cache::{Cache, Change, Mode, Settings};
 use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Hole, MemoryDevice};
 use everbyte_media::Mapped;
 use everbyte_plant::plant;
 
 use crate::watched::{IN_VAIN, Moment, Other};
-use crate::{PAGE, medium, open, settings, watched};
+use crate::{PAGE, medium, open, resize, settings, watched};
 
 const PAGES: u64 = 40;
 
-enum Change {
+enum Unflushed {
     Write(u64, Vec<u8>),
     Zero(u64, u64),
 }
@@ -24,7 +24,7 @@ enum Change {
 struct Forgetful {
     shown: MemoryDevice,
     durable: MemoryDevice,
-    unflushed: Mutex<Vec<Change>>,
+    unflushed: Mutex<Vec<Unflushed>>,
     /// Flushes that will fail.
     failing: AtomicU64,
     is_flushing: AtomicBool,
@@ -76,7 +76,7 @@ impl everbyte_device::Decorator for Forgetful {
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.unflushed.lock().unwrap().push(Change::Write(offset, data.to_vec()));
+        self.unflushed.lock().unwrap().push(Unflushed::Write(offset, data.to_vec()));
         self.shown.write(offset, data, fua)?;
         if let Some(cache) = self.client.get().and_then(Weak::upgrade)
             && self.failing.load(Ordering::SeqCst) > 0
@@ -99,13 +99,13 @@ impl everbyte_device::Decorator for Forgetful {
             return Err(DeviceError::Media { offset: 0, len: 0, reason });
         }
         changes.into_iter().try_for_each(|change| match change {
-            Change::Write(offset, data) => self.durable.write(offset, &data, Fua::No),
-            Change::Zero(offset, len) => self.durable.discard(offset, len, Fua::No),
+            Unflushed::Write(offset, data) => self.durable.write(offset, &data, Fua::No),
+            Unflushed::Zero(offset, len) => self.durable.discard(offset, len, Fua::No),
         })
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.unflushed.lock().unwrap().push(Change::Zero(offset, len));
+        self.unflushed.lock().unwrap().push(Unflushed::Zero(offset, len));
         self.shown.discard(offset, len, fua)
     }
 
@@ -274,6 +274,21 @@ fn a_flush_that_fails_at_opening_is_told_and_what_is_read_then_stays() {
     assert_eq!(byte_of(&cache, 3), seen, "what was read and flushed became another page");
     cache.drain().unwrap();
     assert_eq!(byte_of(&*cut, 3), seen);
+}
+
+#[test]
+fn a_flush_that_fails_at_the_opening_for_a_resize_is_told() {
+    let (cache, backing, medium) = cache(Mode::WriteAround);
+    cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
+    drop(cache);
+    let shared = || Arc::<Forgetful>::clone(&backing);
+    let change = Change { dram_bytes: Some(4 * PAGE), ..Change::default() };
+    backing.fail_flushes(1);
+    let error = resize(&medium, shared(), &change).unwrap_err();
+    assert!(error.contains("told once"), "{error}");
+    assert_eq!(open(&medium, shared()).unwrap().settings().dram_bytes, 2 * PAGE);
+    resize(&medium, shared(), &change).unwrap();
+    assert_eq!(open(&medium, shared()).unwrap().settings().dram_bytes, 4 * PAGE);
 }
 
 /// Returns true if the backing device has, in the end, a page that was written back while another
