@@ -212,7 +212,7 @@ impl Handle for CacheHandle {
                 show_size(status.dirty_bytes)
             ))
             .because(Cause::CacheDirty)),
-            Some(_) => Ok(()),
+            Some(_) => self.0.flush_bypassed(),
             None => Err(Refused::new(format!(
                 "volume {} is a cache, and how much it has that its backing device does not have \
                  cannot be read",
@@ -461,6 +461,26 @@ impl Shared {
         let apart = Apart(Arc::clone(self));
         drop(left);
         Ok(apart)
+    }
+
+    /// Makes durable what went past an open cache, which no dirty page shows.
+    fn flush_bypassed(&self) -> Result<(), Refused> {
+        let cache = match &*self.state.lock() {
+            State::Open(open) => Arc::clone(&open.cache),
+            _ => return Ok(()),
+        };
+        let work = move || cache.sync().map_err(|error| error.to_string());
+        let work = Work::begin("cache-flush", &self.watch, work);
+        let reason = match work.wait(self.options.reconnect_timeout + CHANGE_SILENCE) {
+            Outcome::Done(Ok(())) => return Ok(()),
+            Outcome::Done(Err(reason)) | Outcome::Failed(reason) => reason,
+            Outcome::Silent(silence) => self.silent(silence),
+        };
+        Err(Refused::new(format!(
+            "volume {} is a cache, and its backing device may lose what was written there past the              cache: {reason}",
+            self.name()
+        ))
+        .because(Cause::CacheDirty))
     }
 
     /// Gives a cache that is taken apart other sizes.

@@ -264,3 +264,36 @@ fn a_cache_outlives_the_server_of_its_backing_device() {
     server.stop();
     server_below.stop();
 }
+
+#[test]
+fn a_cache_is_deleted_unforced_only_once_its_backing_device_keeps_what_went_past_it() {
+    let below = Place::with_disk();
+    let server_below = below.serve("POOL", "--checkpoint-interval 10m");
+    let place = Place::empty();
+    place.run("pool create POOL --size 16M").good();
+    let uri = format!("nbd+unix:///disk?socket={}", below.socket().display());
+    let create = "volume create POOL c --kind cache --mode write-around --scm 1M --backing";
+    place.run(&format!("{create} {uri}")).good();
+    let server = place.serve("POOL", "--reconnect-timeout 200ms");
+    let mut client = place.client("c");
+    client.write(0, &[7; 64 << 10], Fua::No).unwrap();
+    client.disconnect().unwrap();
+    let listed = place.run("volume list POOL --json").json();
+    assert_eq!(listed["volumes"][0]["cache"]["dirty_bytes"], 0);
+    server_below.kill();
+    let words = ["volume c is a cache", "may lose", "--force"];
+    once_alone(&place, "volume delete POOL c").failed(1, &words);
+    let server_below = below.serve("POOL", "--checkpoint-interval 10m");
+    let deleted = (0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        place.run("volume delete POOL c").status == 0
+    });
+    assert!(deleted);
+    server_below.kill();
+    let server_below = below.serve("POOL", "");
+    let mut client = below.client("disk");
+    assert_eq!(client.read(0, 64 << 10).unwrap(), [7; 64 << 10]);
+    client.disconnect().unwrap();
+    server.stop();
+    server_below.stop();
+}
