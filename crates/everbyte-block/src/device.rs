@@ -93,7 +93,8 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
 }
 
 impl<M: Medium> BlockVolume<M> {
-    /// Makes a range read as zeroes, in parts of at most 2 MiB, each of which is atomic.
+    /// Makes a range read as zeroes, in parts of at most 2 MiB, each of which is atomic. An error
+    /// other than a media error and `Gone` says that none was made, or all.
     fn zero_range(&self, offset: u64, len: u64, hole: Hole, fua: Fua) -> Result<(), DeviceError> {
         let request = RequestRange { offset, len };
         self.check_write(request)?;
@@ -101,9 +102,11 @@ impl<M: Medium> BlockVolume<M> {
         for part in leaf_parts(DeviceOffset(offset), len) {
             let _op = self.volume().begin_op();
             let _blocks = self.extent().locks().write([part.blocks()]);
-            self.check_write(request)?;
+            let after_part = |error| request.after_part(part.offset().0 - offset, error);
+            self.check_write(request).map_err(after_part)?;
             let zeroed = self.extent().zero(part, hole == Hole::Forbidden);
-            epoch = zeroed.map_err(|error| request.failed(self.volume(), error))?;
+            let zeroed = zeroed.map_err(|error| request.failed(self.volume(), error));
+            epoch = zeroed.map_err(after_part)?;
         }
         if fua == Fua::Yes {
             let done = self.volume().complete(epoch);

@@ -41,6 +41,16 @@ impl RequestRange {
         }
     }
 
+    /// The error of a request of which the first `done` bytes were done: an error other than a media
+    /// error says that nothing was. `Gone` stays.
+    pub(crate) fn after_part(self, done: u64, error: DeviceError) -> DeviceError {
+        match error {
+            DeviceError::Gone | DeviceError::Media { .. } => error,
+            error if done > 0 => self.media(&format!("done in part: {error}")),
+            error => error,
+        }
+    }
+
     pub(crate) fn media(self, error: &impl ToString) -> DeviceError {
         DeviceError::Media { offset: self.offset, len: self.len, reason: error.to_string() }
     }

@@ -39,12 +39,12 @@ fn range_of(run: &[Part]) -> Range<Page> {
 
 /// Returns the error of a request that may have been done in part: a media error, the only one that
 /// says so.
-fn in_part(done: usize, offset: u64, len: usize, error: DeviceError) -> DeviceError {
+pub(crate) fn in_part(done: usize, offset: u64, len: u64, error: DeviceError) -> DeviceError {
     match error {
         DeviceError::Media { .. } => error,
         error if done > 0 => {
             let reason = format!("done in part: {error}");
-            DeviceError::Media { offset, len: len as u64, reason }
+            DeviceError::Media { offset, len, reason }
         }
         error => error,
     }
@@ -257,25 +257,27 @@ impl Cache {
     /// Writes, and promises nothing of durability. With an error that is no media error, nothing
     /// was done.
     pub(crate) fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.check_write(offset, data.len() as u64)?;
+        let len = data.len() as u64;
+        self.check_write(offset, len)?;
         let mut rest = parts(offset, data.len()).peekable();
         let mut done = 0;
         while let Some(part) = rest.peek() {
             match self.write_hit(*part, &data[part.at..part.at + part.len]) {
                 Ok(true) => done += 1,
                 Ok(false) => break,
-                Err(error) => return Err(in_part(done, offset, data.len(), error)),
+                Err(error) => return Err(in_part(done, offset, len, error)),
             }
             rest.next();
         }
         let rest: Vec<Part> = rest.collect();
         if !rest.is_empty() {
-            let failed = |(more, error)| in_part(done + more, offset, data.len(), error);
+            let failed = |(more, error)| in_part(done + more, offset, len, error);
             self.write_parts(&rest, data).map_err(failed)?;
         }
         if self.settings.mode == Mode::WriteThrough {
             let pages = parts(offset, data.len()).map(|part| part.page).collect();
-            self.write_back(&WritebackTarget::Pages(pages))?;
+            let written = self.write_back(&WritebackTarget::Pages(pages));
+            written.map_err(|error| in_part(1, offset, len, error))?;
         }
         Ok(())
     }

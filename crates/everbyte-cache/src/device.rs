@@ -6,6 +6,7 @@ use everbyte_device::{
     BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, WriteRequest, check_range,
 };
 
+use crate::access::in_part;
 use crate::cache::Cache;
 use crate::layout::{PAGE_U64, Page, page_no, parts};
 use crate::zero::ZeroOp;
@@ -52,7 +53,8 @@ impl BlockDevice for Cache {
             return Ok(());
         }
         let pages: Vec<Page> = parts(offset, data.len()).map(|part| part.page).collect();
-        self.persist(&pages)
+        let len = data.len() as u64;
+        self.persist(&pages).map_err(|error| in_part(1, offset, len, error))
     }
 
     /// Makes all requests with FUA durable by one flush.
@@ -72,7 +74,8 @@ impl BlockDevice for Cache {
         if let Err(error) = self.persist(&durable) {
             for (request, outcome) in requests.iter().zip(&mut outcomes) {
                 if request.fua == Fua::Yes && outcome.is_ok() {
-                    *outcome = Err(error.clone());
+                    let len = request.data.len() as u64;
+                    *outcome = Err(in_part(1, request.offset, len, error.clone()));
                 }
             }
         }

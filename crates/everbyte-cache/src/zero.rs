@@ -9,6 +9,7 @@ use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, Hole};
 use everbyte_plant::planted;
 
+use crate::access::in_part;
 use crate::cache::Cache;
 use crate::frame::Frame;
 use crate::layout::{PAGE, PAGE_U64, Page, pages_of};
@@ -24,7 +25,7 @@ pub(crate) enum ZeroOp {
 }
 
 impl Cache {
-    /// Makes a range read as zeroes.
+    /// Makes a range read as zeroes. With an error that is no media error, nothing was done.
     pub(crate) fn zero(
         &self,
         offset: u64,
@@ -37,14 +38,15 @@ impl Cache {
         let first = offset.next_multiple_of(PAGE_U64);
         let ends_all = end == self.settings.backing_bytes;
         let last = if ends_all { end } else { end - end % PAGE_U64 };
+        let after_part = |error| in_part(1, offset, len, error);
         if first < last {
             self.zero_pages(first, last, op)?;
-            self.zero_edge(offset, first)?;
-            self.zero_edge(last, end)?;
+            self.zero_edge(offset, first).map_err(after_part)?;
+            self.zero_edge(last, end).map_err(after_part)?;
         } else {
             self.zero_edge(offset, end)?;
         }
-        if fua == Fua::Yes { self.persist_all() } else { Ok(()) }
+        if fua == Fua::Yes { self.persist_all().map_err(after_part) } else { Ok(()) }
     }
 
     /// Writes zeroes over less than two pages.
@@ -93,7 +95,7 @@ impl Cache {
             }
         }
         state.counts.stats.bypass_zero_bytes += len;
-        state.drop_all(&pages)
+        state.drop_all(&pages).map_err(|error| in_part(1, first, len, error))
     }
 
     fn zero_backing(&self, offset: u64, len: u64, op: ZeroOp) -> Result<(), DeviceError> {

@@ -159,6 +159,24 @@ fn a_request_that_does_not_fit_leaves_nothing_of_itself() {
 }
 
 #[test]
+fn zeroing_that_does_not_fit_says_that_a_part_of_it_was_done() {
+    const PART: u64 = 2 << 20;
+    let pool = new_pool(900);
+    let volume = new_volume(&pool, "v", 2 * PART, &small());
+    volume.write(0, &pattern(1, usize::try_from(PART).unwrap()), Fua::No).unwrap();
+    let zero = |offset, len| volume.write_zeroes(offset, len, Hole::Forbidden, false, Fua::No);
+    let error = zero(PART, PART).unwrap_err();
+    assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
+    let error = zero(0, 2 * PART).unwrap_err();
+    assert!(matches!(error, DeviceError::Media { .. }), "{error}");
+    assert!(error.to_string().contains("done in part: no space"), "{error}");
+    let mut back = vec![1; 4096];
+    volume.read(0, &mut back).unwrap();
+    assert_eq!(back, [0; 4096]);
+    assert_partition(&pool);
+}
+
+#[test]
 fn reserved_zeroes_never_run_out_of_space() {
     let pool = new_pool(200);
     let volume = new_volume(&pool, "v", 4 << 20, &small());

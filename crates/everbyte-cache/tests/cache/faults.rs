@@ -476,6 +476,19 @@ fn a_trimmed_page_whose_demotion_had_failed_does_not_come_back() {
     }
 }
 
+#[test]
+fn a_trim_that_runs_out_of_space_says_whether_a_part_of_it_was_done() {
+    let InFullPool { cache, .. } = InFullPool::new(Kind::Hybrid, 0, false);
+    let is_refused = |page: u64| cache.write(page * PAGE, &[1; 4096], Fua::No).is_err();
+    assert!((0..PAGES - 5).any(is_refused), "evicted pages have room without end");
+    // Two whole pages, and the end of the one before, which would have to be fetched.
+    let error = cache.discard(37 * PAGE - 100, 100 + 2 * PAGE, Fua::No).unwrap_err();
+    assert!(matches!(error, DeviceError::Media { .. }), "{error}");
+    assert!(error.to_string().contains("done in part: no space"), "{error}");
+    let error = cache.discard(37 * PAGE - 100, 100, Fua::No).unwrap_err();
+    assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
+}
+
 /// As closing for a change does.
 #[test]
 fn a_sync_that_fails_leaves_an_open_cache_with_everything_that_was_answered() {
