@@ -1,11 +1,12 @@
 //! Mounting for a server in another process, which gets the descriptor of `/dev/fuse`: the directory
 //! is that of this process's namespace, and whoever serves the mount needs no right to it.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -116,31 +117,45 @@ fn receive(socket: &std::os::unix::net::UnixStream) -> io::Result<Option<OwnedFd
     Ok(descriptors.next())
 }
 
-/// Directories of this process's namespace on which `source` is mounted.
+/// Directories of this process's namespace on which `source` is mounted, and nothing over it.
 pub(crate) fn mounted_on(source: &str) -> io::Result<Vec<PathBuf>> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
-    let source = escape(source);
-    let lines = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        let (from, dir, kind) = (words.next()?, words.next()?, words.next()?);
-        (from == source && kind == "fuse.everbyte").then(|| PathBuf::from(unescape(dir)))
-    });
-    Ok(lines.collect())
+    Ok(topmost(&std::fs::read("/proc/self/mounts")?, source))
 }
 
-/// Blanks and backslashes, and how `/proc` writes them.
-const ESCAPES: [(&str, &str); 4] =
-    [("\\", "\\134"), (" ", "\\040"), ("\t", "\\011"), ("\n", "\\012")];
-
-fn escape(text: &str) -> String {
-    ESCAPES.iter().fold(text.to_owned(), |text, (plain, escaped)| text.replace(plain, escaped))
+/// The same by a list of mounts, in which those that were mounted later come later.
+fn topmost(mounts: &[u8], source: &str) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    for line in mounts.split(|&byte| byte == b'\n') {
+        let mut words = line.split(|&byte| byte == b' ');
+        let (Some(from), Some(dir), Some(kind)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let dir = PathBuf::from(OsString::from_vec(unescape(dir)));
+        dirs.retain(|below| *below != dir);
+        if kind == b"fuse.everbyte" && unescape(from) == source.as_bytes() {
+            dirs.push(dir);
+        }
+    }
+    dirs
 }
 
-fn unescape(text: &str) -> String {
-    ESCAPES
-        .iter()
-        .rev()
-        .fold(text.to_owned(), |text, (plain, escaped)| text.replace(escaped, plain))
+/// The bytes that `/proc` writes as `text`: those that would be taken for something else, and which they are depends
+/// on the kernel, as a backslash and three octal digits.
+fn unescape(mut text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    loop {
+        match text {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', rest @ ..] => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                text = rest;
+            }
+            [byte, rest @ ..] => {
+                bytes.push(*byte);
+                text = rest;
+            }
+            [] => return bytes,
+        }
+    }
 }
 
 /// Checks that `descriptor` is one of `/dev/fuse`.
@@ -166,11 +181,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_lists_of_mounts_are_escaped_and_back() {
-        for text in ["/a b/c", "/x\\y\tz", "/plain"] {
-            assert_eq!(unescape(&escape(text)), text);
-        }
-        assert_eq!(escape("/a b"), "/a\\040b");
+    fn names_in_lists_of_mounts_are_what_every_kernel_escapes() {
+        let mounts = b"test/a\\043b /plain fuse.everbyte rw 0 0\n\
+            test/a\\043b /x\\134y\\040z\\011 fuse.everbyte rw 0 0\n\
+            test/a#b /not\xffutf-8 fuse.everbyte rw 0 0\n\
+            test/a#b /other fuse.sshfs rw 0 0\n\
+            test/a /another fuse.everbyte rw 0 0\n";
+        let dirs: [&[u8]; 3] = [b"/plain", b"/x\\y z\t", b"/not\xffutf-8"];
+        let dirs = dirs.map(|dir| PathBuf::from(OsString::from_vec(dir.to_vec())));
+        assert_eq!(topmost(mounts, "test/a#b"), dirs);
+        assert_eq!(unescape(b"\\04 \\400 \\08\\"), b"\\04 \\400 \\08\\");
     }
 
     #[test]
