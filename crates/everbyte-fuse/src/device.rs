@@ -1,5 +1,7 @@
-//! Mounting for a server in another process, which gets the descriptor of `/dev/fuse`: the directory
-//! is that of this process's namespace, and whoever serves the mount needs no right to it.
+//! Mounting on a directory of this process's namespace, and taking the mount from it. Whoever serves it, perhaps in
+//! another process, gets the descriptor of `/dev/fuse` and needs no right to the directory.
+//!
+//! Invariant: nothing is taken from a directory but our own mount, and one whose server has gone.
 
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
@@ -13,9 +15,11 @@ use std::process::{Command, Stdio};
 use rustix::mount::{MountFlags, mount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::directory::{MountError, MountOptions, detach, end_dead_mount};
+use crate::directory::{
+    MountError, MountOptions, check_directory, detach, end_dead_mount, no_helper, refusal,
+};
 
-/// A mount that another process serves. It stays when this is dropped.
+/// A mount on a directory, for whoever serves it. It stays when this is dropped.
 #[derive(Debug)]
 pub struct DirMount {
     dir: PathBuf,
@@ -32,6 +36,7 @@ impl DirMount {
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
         let dir = dir.canonicalize().map_err(failed)?;
+        check_directory(&dir).map_err(failed)?;
         let descriptor = match rustix::process::geteuid().is_root() {
             true => mount_as_root(&dir, options),
             false => mount_by_helper(&dir, options),
@@ -50,8 +55,23 @@ impl DirMount {
     /// been taken away already.
     #[must_use]
     pub fn detach(&self) -> bool {
-        let mounted = mounted_on(&self.source).unwrap_or_default();
-        mounted.contains(&self.dir) && detach(&self.dir)
+        self.take_away().unwrap_or(false)
+    }
+
+    /// Takes the mount from the directory, used or not. Returns false if it is not there any more, or under another
+    /// mount.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn take_away(&self) -> io::Result<bool> {
+        if !mounted_on(&self.source)?.contains(&self.dir) {
+            return Ok(false);
+        }
+        match detach(&self.dir) {
+            // Somebody has taken it away just now.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+            taken => taken.map(|()| true),
+        }
     }
 }
 
@@ -93,12 +113,9 @@ fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .output();
-    let output = output.map_err(|error| {
-        io::Error::new(error.kind(), format!("fusermount3 cannot be started: {error}"))
-    })?;
+    let output = output.map_err(|error| no_helper(&error))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(said.trim().to_owned()));
+        return Err(refusal(&output));
     }
     receive(&ours)?.ok_or_else(|| io::Error::other("fusermount3 has sent no descriptor"))
 }
@@ -207,7 +224,7 @@ mod tests {
         let descriptor = mount_by_helper(dir.path(), &options).unwrap();
         check_device(&descriptor).unwrap();
         let mounted = mounted_on(&options.source).unwrap();
-        assert!(detach(dir.path()));
+        detach(dir.path()).unwrap();
         assert_eq!(mounted, [dir.path().canonicalize().unwrap()]);
         assert!(mounted_on(&options.source).unwrap().is_empty());
     }

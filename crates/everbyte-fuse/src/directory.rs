@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use everbyte_fs::AccessTimes;
 
@@ -91,11 +91,22 @@ pub(crate) fn check_directory(dir: &Path) -> io::Result<()> {
 }
 
 /// Takes whatever is mounted on `dir` from it, used or not. Whoever is not root asks the helper.
-pub(crate) fn detach(dir: &Path) -> bool {
-    rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH).is_ok()
-        || Command::new("fusermount3")
-            .args(["-u", "-z"])
-            .arg(dir)
-            .status()
-            .is_ok_and(|status| status.success())
+pub(crate) fn detach(dir: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH) {
+        Err(rustix::io::Errno::PERM) => {}
+        done => return Ok(done?),
+    }
+    let output = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(dir).output();
+    let output = output.map_err(|error| no_helper(&error))?;
+    if output.status.success() { Ok(()) } else { Err(refusal(&output)) }
+}
+
+/// The error if the system's helper cannot be started.
+pub(crate) fn no_helper(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("fusermount3 cannot be started: {error}"))
+}
+
+/// The words of the system's helper, which has refused.
+pub(crate) fn refusal(output: &Output) -> io::Error {
+    io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }

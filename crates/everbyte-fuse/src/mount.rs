@@ -2,23 +2,24 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, InodeNo};
 use everbyte_media::Medium;
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::caches::{KernelCaches, OwnCaches};
-use crate::device::{can_open_device, check_device, mounted_on};
-use crate::directory::{MountError, MountOptions, check_directory, detach, end_dead_mount};
+use crate::device::{DirMount, can_open_device, check_device, mounted_on};
+use crate::directory::{MountError, MountOptions, detach};
 use crate::operations::Operations;
 
-/// A file system that is mounted. Dropping it unmounts it.
+/// A file system that is mounted. Dropping it takes the mount from its directory if it was made here.
 #[derive(Debug)]
 pub struct Mount {
+    /// It has not mounted, so that it does not unmount either, by a path on which something else may be by then.
     session: BackgroundSession,
     place: Place,
     root: InodeNo,
@@ -27,17 +28,17 @@ pub struct Mount {
 /// The place of a mount.
 #[derive(Debug)]
 enum Place {
-    /// This directory, where this process has mounted.
-    Dir(PathBuf),
+    /// A directory where this process has mounted.
+    Here(DirMount),
     /// A directory of whoever has mounted it, perhaps in another namespace, and the source there.
     Elsewhere(String),
 }
 
 /// Longest time to wait until the kernel has something to say about a mount.
 const FIRST_REQUEST_TIME_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// Longest time to wait until whoever has mounted takes the mount away, and then once more after it was
-/// taken away here.
-const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Longest time to wait until whoever has mounted takes the mount away, and for its end after it was taken
+/// away here: it lives on as long as programs have files open, or another namespace has it.
+const END_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time between two looks at a mount that is to end.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -54,38 +55,28 @@ impl Mount {
     /// Mounts `fs` on the directory `dir`, and serves it by threads of its own until it is unmounted.
     ///
     /// # Errors
-    /// `Mount`: there is no such directory, FUSE is not there, or it is not allowed.
+    /// `Mount`: there is no such directory, FUSE is not there, or it is not allowed. `Serve`: nobody could serve it.
     pub fn new<M: Medium>(
         fs: Arc<FileSystem<M>>,
         dir: &Path,
         options: &MountOptions,
     ) -> Result<Self, MountError> {
-        let mut config = config(options);
-        let access = if options.read_only { MountOption::RO } else { MountOption::RW };
-        config.mount_options = vec![
-            MountOption::FSName(options.source.clone()),
-            MountOption::Subtype("everbyte".into()),
-            MountOption::DefaultPermissions,
-            access,
-        ];
-        if rustix::process::geteuid().is_root() {
-            // Others may mount, but not devices and programs that change who they are.
-            config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
+        let (mounted, descriptor) = DirMount::new(dir, options)?;
+        match Self::over(fs, descriptor, options) {
+            Ok(mut mount) => {
+                mount.place = Place::Here(mounted);
+                Ok(mount)
+            }
+            Err(error) => {
+                if !mounted.detach() {
+                    tracing::warn!(dir = %dir.display(), "a mount that nobody serves is left behind");
+                }
+                Err(error)
+            }
         }
-        config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-        let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
-        end_dead_mount(dir);
-        check_directory(dir).map_err(failed)?;
-        let root = fs.root();
-        let caches = OwnCaches::default();
-        let operations =
-            Operations::new(fs, access_times(options), options.caching, caches.clone());
-        let session = Session::new(operations, dir, &config).map_err(failed)?;
-        let session = session.spawn().map_err(failed)?;
-        Ok(Self::of(session, Place::Dir(dir.to_owned()), root, &caches))
     }
 
-    /// Serves `fs` by threads of its own to a mount that another process has made, by
+    /// Serves `fs` by threads of its own to a mount that somebody else has made, by
     /// [`crate::DirMount`] or in its way, until that is unmounted. The kernel keeps users out
     /// whom whoever mounted did not allow.
     ///
@@ -128,43 +119,27 @@ impl Mount {
         self.session.guard.is_finished()
     }
 
-    /// Ends the mount, and waits for the requests under way. If programs have files open, the mount is
-    /// taken from its directory all the same; what they ask for from then on is answered as long as
-    /// this process lives, and fails once the pool is closed. One of another process is waited for a
-    /// few seconds, and taken from its directory if this process can; it is dead otherwise once this
-    /// process has ended.
+    /// Ends the mount, and waits a few seconds for the requests under way, and for programs that have files open. If
+    /// they still have then, the mount is taken from its directory all the same; what they ask for from then on is
+    /// answered as long as this process lives, and fails once the pool is closed. One that somebody else has made is
+    /// taken from its directory if this process can; it is dead otherwise once this process has ended. What else
+    /// is mounted there by now stays.
     ///
     /// # Errors
     /// `Unmount`: the system refuses. It stays mounted then.
     pub fn unmount(self) -> Result<Unmounted, MountError> {
-        let dir = match &self.place {
-            Place::Dir(dir) => dir.clone(),
-            Place::Elsewhere(source) => {
-                return Ok(self.end_elsewhere(source));
-            }
+        let is_taken = match &self.place {
+            Place::Here(mounted) => mounted.take_away().map(|_| true).map_err(|error| {
+                MountError::Unmount { dir: mounted.dir().to_owned(), error }
+            })?,
+            Place::Elsewhere(source) => self.ends_within(END_TIME_MAX) || take_away(source),
         };
-        match self.session.umount_and_join() {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && detach(&dir) => {
-                tracing::warn!(dir = %dir.display(), "unmounted although files are open");
-                Ok(Unmounted::Used)
-            }
-            Err(error) => Err(MountError::Unmount { dir, error }),
-            Ok(()) => Ok(Unmounted::Ended),
+        if is_taken && self.ends_within(END_TIME_MAX) {
+            return Ok(Unmounted::Ended);
         }
-    }
-
-    fn end_elsewhere(&self, source: &str) -> Unmounted {
-        if self.ends_within(ELSEWHERE_TIME_MAX) {
-            return Unmounted::Ended;
-        }
-        // Whoever has mounted is gone or slow. The directory may be in this namespace.
-        let dirs = mounted_on(source).unwrap_or_default();
-        let is_taken = dirs.iter().filter(|dir| detach(dir)).count() > 0;
-        if is_taken && self.ends_within(ELSEWHERE_TIME_MAX) {
-            return Unmounted::Ended;
-        }
-        tracing::warn!(source, "a mount is left behind: it is dead once this process has ended");
-        Unmounted::Used
+        let place = &self.place;
+        tracing::warn!(?place, "a mount that is used is dead once this process has ended");
+        Ok(Unmounted::Used)
     }
 
     fn ends_within(&self, time: Duration) -> bool {
@@ -174,6 +149,21 @@ impl Mount {
         }
         self.is_ended()
     }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let (Place::Here(mounted), false) = (&self.place, self.is_ended()) {
+            let _is_taken = mounted.detach();
+        }
+    }
+}
+
+/// Takes a mount of `source` whose maker is gone or slow from its directories in this namespace. Returns false if there
+/// are none.
+fn take_away(source: &str) -> bool {
+    let dirs = mounted_on(source).unwrap_or_default();
+    dirs.iter().filter(|dir| detach(dir).is_ok()).count() > 0
 }
 
 fn access_times(options: &MountOptions) -> AccessTimes {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
-use everbyte_fuse::{KernelCaching, Mount, MountOptions};
+use everbyte_fuse::{KernelCaching, Mount, MountOptions, Unmounted};
 use everbyte_media::{Mapped, MediaOptions, Medium};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
 use everbyte_testkit::is_root;
@@ -142,6 +142,41 @@ fn files_are_what_was_written_also_after_mounting_again() {
         mounted.unmount();
         assert!(names(&dir).is_empty(), "nothing is mounted");
         mounted.mount();
+    }
+}
+
+/// A tmpfs on a directory, until this is dropped.
+struct Tmpfs<'d>(&'d Path);
+
+impl<'d> Tmpfs<'d> {
+    fn on(dir: &'d Path) -> Self {
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", dir, "tmpfs", flags, c"size=1M").unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Tmpfs<'_> {
+    fn drop(&mut self) {
+        let _is_gone = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Somebody has taken the mount from its directory, used or not, and mounted something else there.
+#[test]
+fn the_end_of_a_mount_takes_nothing_else_from_its_directory() {
+    if !is_root("mount something") {
+        return;
+    }
+    for end in [Unmounted::Ended, Unmounted::Used] {
+        let mut mounted = Mounted::new();
+        let dir = mounted.path().to_owned();
+        let _open = (end == Unmounted::Used).then(|| File::create(dir.join("f")).unwrap());
+        rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).unwrap();
+        let _other = Tmpfs::on(&dir);
+        fs::write(dir.join("other"), b"").unwrap();
+        assert_eq!(mounted.mount.take().unwrap().unmount().unwrap(), end);
+        assert_eq!(names(&dir), ["other"]);
     }
 }
 

@@ -9,7 +9,7 @@ use everbyte_device::BlockDevice;
 use everbyte_fs::{AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind};
 use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions, Unmounted};
 use everbyte_media::Mapped;
-use everbyte_pool::ScrubReport;
+use everbyte_pool::{ScrubReport, Volume};
 use parking_lot::Mutex;
 
 use crate::context::{Context, Unshared};
@@ -221,20 +221,26 @@ impl Handle for FsHandle {
 
     fn close(&self) -> Option<Box<dyn Closing>> {
         let mounted = self.mount.lock().take()?;
-        let is_used = Arc::clone(&self.is_used);
-        Some(Box::new(Unmounting { mount: Some(mounted.mount), is_used }))
+        Some(Box::new(Unmounting {
+            mount: Some(mounted.mount),
+            volume: Arc::clone(self.fs.volume()),
+            is_used: Arc::clone(&self.is_used),
+        }))
     }
 }
 
 /// A mount that is being ended, until it has. Everything that was answered is in the pool already.
 struct Unmounting {
     mount: Option<Mount>,
+    volume: Arc<Volume<Mapped>>,
     is_used: Arc<AtomicBool>,
 }
 
 impl Closing for Unmounting {
     fn flush(&mut self) -> Result<(), String> {
         let Some(mount) = self.mount.take_if(|mount| !mount.is_ended()) else { return Ok(()) };
+        // The mount may take its time to end, and somebody may lose patience with this process.
+        self.volume.flush().map_err(|error| error.to_string())?;
         let unmounted = mount.unmount().map_err(|error| error.to_string())?;
         self.is_used.store(unmounted == Unmounted::Used, Ordering::Release);
         Ok(())

@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use rustix::process::Signal;
 
-use super::{Place, Running, everbyte};
+use super::{Outcome, Place, Running, everbyte};
 
 /// A pool with a file system, and a directory to mount it on.
 pub(crate) struct Files {
@@ -114,6 +114,44 @@ fn a_mount_that_is_used_ends_all_the_same() {
     assert_eq!(fs::read(files.dir.join("f")).unwrap(), b"written");
     mount.stop();
     assert!(files.place.run("pool scrub POOL").good().contains("1 volumes"));
+}
+
+/// A mount namespace of its own, whose mounts end with it, has a device that every user may open.
+const AS_ANOTHER_USER: &str = "
+    mkdir dev && mount -t tmpfs none dev && mknod -m 666 dev/fuse c 10 229 &&
+        mount --bind dev/fuse /dev/fuse && chown 65534:65534 . mnt || exit 77
+    as_nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
+    $as_nobody \"$1\" --version >&2 && exec $as_nobody sh -euc \"$2\" sh \"$1\" || exit 77";
+
+/// Who is not root unmounts by a program of the system.
+#[test]
+fn a_mount_of_an_ordinary_user_that_is_used_ends_all_the_same() {
+    if !everbyte_testkit::is_root("become another user") {
+        return;
+    }
+    let place = Place::empty();
+    fs::create_dir(place.folder.path().join("mnt")).unwrap();
+    let script = "
+        \"$1\" pool create pool --size 64M >&2
+        \"$1\" volume create pool files --kind fs --size 32M >&2
+        \"$1\" mount pool/files mnt >said & server=$!
+        until grep -q ready said; do kill -0 $server; sleep 0.05; done
+        exec 3>mnt/f
+        echo written >&3
+        kill -TERM $server
+        wait $server
+        if echo again >&3; then exit 1; fi
+        echo ended";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-uc", AS_ANOTHER_USER, "sh"]);
+    unshare.arg(everbyte().get_program()).arg(script).current_dir(place.folder.path());
+    let outcome = Outcome::of(&mut unshare);
+    if outcome.status == 77 {
+        return everbyte_testkit::not_run("another user cannot mount here");
+    }
+    assert!(outcome.status == 0 && outcome.out == "ended\n", "{outcome:?}");
+    assert_eq!(place.info()["clean"], true);
+    assert_eq!(place.run("fs cat POOL/files:f").good(), "written\n");
 }
 
 #[test]
