@@ -22,6 +22,7 @@ const LOOK: Duration = Duration::from_micros(200);
 type Shard = Mutex<HashMap<InodeNo, u64>>;
 
 /// The files, without the root.
+#[derive(Debug)]
 pub(crate) struct KnownFiles {
     shards: Box<[Shard]>,
 }
@@ -76,6 +77,14 @@ impl KnownFiles {
         lookups.remove(&inode);
         // Still under the lock: who is told of the file now opens it after it was closed.
         fs.close_inode(inode)
+    }
+
+    /// The files.
+    pub(crate) fn all(&self) -> Vec<InodeNo> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>())
+            .collect()
     }
 
     /// Counts that the kernel has forgotten everything.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte_fs::{AccessTimes, FileSystem, InodeNo};
+use everbyte_fs::{FileSystem, InodeNo};
 use everbyte_media::Medium;
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::caches::{KernelCaches, OwnCaches};
 use crate::device::{DirMount, can_open_device, check_device, mounted_on};
 use crate::directory::{MountError, MountOptions, detach};
+use crate::known::KnownFiles;
 use crate::operations::Operations;
 
 /// A file system that is mounted. Dropping it takes the mount from its directory if it was made here.
@@ -23,6 +24,7 @@ pub struct Mount {
     session: BackgroundSession,
     place: Place,
     root: InodeNo,
+    known: Arc<KnownFiles>,
 }
 
 /// The place of a mount.
@@ -47,7 +49,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub enum Unmounted {
     /// The kernel has given up all that it had of it.
     Ended,
-    /// Programs have files open, and what they have mapped and changed may still come, or not.
+    /// Programs have files open. What they have mapped and changed has come; what they change now may come, or not.
     Used,
 }
 
@@ -93,18 +95,14 @@ impl Mount {
         let mut config = config(options);
         config.clone_fd &= can_open_device();
         let root = fs.root();
-        let caches = OwnCaches::default();
-        let operations =
-            Operations::new(fs, access_times(options), options.caching, caches.clone());
+        let (known, caches) = (Arc::<KnownFiles>::default(), OwnCaches::default());
+        let operations = Operations::new(fs, options, Arc::clone(&known), caches.clone());
         let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
         let session = session.and_then(Session::spawn).map_err(failed)?;
-        Ok(Self::of(session, Place::Elsewhere(options.source.clone()), root, &caches))
-    }
-
-    fn of(session: BackgroundSession, place: Place, root: InodeNo, own: &OwnCaches) -> Self {
-        let mount = Self { session, place, root };
-        own.set(mount.caches());
-        mount
+        let place = Place::Elsewhere(options.source.clone());
+        let mount = Self { session, place, root, known };
+        caches.set(mount.caches());
+        Ok(mount)
     }
 
     /// The kernel's caches of the mount.
@@ -120,8 +118,9 @@ impl Mount {
     }
 
     /// Ends the mount, and waits a few seconds for the requests under way, and for programs that have files open. If
-    /// they still have then, the mount is taken from its directory all the same; what they ask for from then on is
-    /// answered as long as this process lives, and fails once the pool is closed. One that somebody else has made is
+    /// they still have then, the mount is taken from its directory all the same; what they have mapped and changed is
+    /// there, and what they ask for from then on is answered as long as this process lives, and fails once the pool is
+    /// closed. One that somebody else has made is
     /// taken from its directory if this process can; it is dead otherwise once this process has ended. What else
     /// is mounted there by now stays.
     ///
@@ -137,9 +136,17 @@ impl Mount {
         if is_taken && self.ends_within(END_TIME_MAX) {
             return Ok(Unmounted::Ended);
         }
+        self.write_back();
         let place = &self.place;
         tracing::warn!(?place, "a mount that is used is dead once this process has ended");
         Ok(Unmounted::Used)
+    }
+
+    /// Has the kernel write back what programs have mapped and changed, and waits until that is answered: before it
+    /// forgets pages of a file, it writes the dirty ones. To sync a mount does not wait for the answers.
+    fn write_back(&self) {
+        let caches = self.caches();
+        self.known.all().into_iter().for_each(|inode| caches.forget_inode(inode));
     }
 
     fn ends_within(&self, time: Duration) -> bool {
@@ -164,10 +171,6 @@ impl Drop for Mount {
 fn take_away(source: &str) -> bool {
     let dirs = mounted_on(source).unwrap_or_default();
     dirs.iter().filter(|dir| detach(dir).is_ok()).count() > 0
-}
-
-fn access_times(options: &MountOptions) -> AccessTimes {
-    if options.read_only { AccessTimes::Never } else { options.access_times }
 }
 
 fn config(options: &MountOptions) -> Config {

@@ -30,7 +30,7 @@ use crate::convert::{
     attributes, errno, inode, kind, new_inode, no_attributes, number, refused_attributes,
     rename_mode, set_time,
 };
-use crate::directory::KernelCaching;
+use crate::directory::{KernelCaching, MountOptions};
 use crate::groups::is_in_group;
 use crate::known::{KnownFiles, with_space};
 use crate::replies::{reply_bytes, reply_empty};
@@ -60,7 +60,7 @@ pub(crate) struct Operations<M: Medium> {
     fs: Arc<FileSystem<M>>,
     root: InodeNo,
     access_times: AccessTimes,
-    known: KnownFiles,
+    known: Arc<KnownFiles>,
     caches: OwnCaches,
     /// How long the kernel may believe names and attributes.
     lifetime: Duration,
@@ -76,14 +76,15 @@ pub(crate) struct Operations<M: Medium> {
 impl<M: Medium> Operations<M> {
     pub(crate) fn new(
         fs: Arc<FileSystem<M>>,
-        access_times: AccessTimes,
-        caching: KernelCaching,
+        options: &MountOptions,
+        known: Arc<KnownFiles>,
         caches: OwnCaches,
     ) -> Self {
         let root = fs.root();
-        let known = KnownFiles::default();
+        let access_times =
+            if options.read_only { AccessTimes::Never } else { options.access_times };
         // Nobody but the kernel changes files, so what it has cached of them stays true.
-        let (lifetime, open_flags) = match caching {
+        let (lifetime, open_flags) = match options.caching {
             KernelCaching::Full => (LIFETIME, FopenFlags::FOPEN_KEEP_CACHE),
             KernelCaching::Off => (Duration::ZERO, FopenFlags::FOPEN_DIRECT_IO),
         };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
+use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset};
 use rustix::process::Signal;
 
 use super::{Outcome, Place, Running, everbyte};
@@ -114,6 +115,27 @@ fn a_mount_that_is_used_ends_all_the_same() {
     assert_eq!(fs::read(files.dir.join("f")).unwrap(), b"written");
     mount.stop();
     assert!(files.place.run("pool scrub POOL").good().contains("1 volumes"));
+}
+
+#[test]
+fn what_a_program_has_mapped_and_changed_is_there_when_a_mount_has_ended() {
+    const WORDS: u64 = 3;
+    let at = |word| PoolOffset(word * 4096);
+    let files = Files::new();
+    let mount = files.mount();
+    let path = files.dir.join("f");
+    fs::File::create(&path).unwrap().set_len(4096 * WORDS).unwrap();
+    let mapped = Mapped::open(&path, &MediaOptions::new()).unwrap();
+    (0..WORDS).for_each(|word| mapped.store_word(at(word), word + 1));
+    mount.stop();
+    assert!(!files.is_mounted());
+    drop(mapped);
+    assert_eq!(files.place.info()["clean"], true);
+    let mount = files.mount();
+    let mapped = Mapped::open(&path, &MediaOptions::new()).unwrap();
+    (0..WORDS).for_each(|word| assert_eq!(mapped.load_word(at(word)), word + 1));
+    drop(mapped);
+    mount.stop();
 }
 
 /// A mount namespace of its own, whose mounts end with it, has a device that every user may open.
