@@ -674,7 +674,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let new = new_inode(request, FileType::Regular, (mode, umask));
@@ -686,6 +686,8 @@ impl<M: Medium> Filesystem for Operations<M> {
                 let flags = self.open_flags;
                 reply.created(&self.lifetime, &kernel, generation, FileHandle(0), flags);
             }
+            // The kernel took it that there is none. Now it looks the name up, and opens what is there.
+            Err(FsError::Exists) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
             Err(error) => reply.error(errno(&error)),
         }
     }

@@ -11,10 +11,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
+use everbyte_fs::{AccessTimes, FileSystem, FileType, FsOptions, Name, NewInode, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions, Unmounted};
 use everbyte_media::{Mapped, MediaOptions, Medium};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
@@ -24,6 +24,8 @@ use everbyte_testkit::is_root;
 struct Mounted {
     mount: Option<Mount>,
     dir: tempfile::TempDir,
+    /// The file system that is mounted.
+    fs: Weak<FileSystem<Mapped>>,
     pool: Arc<Pool<Mapped>>,
     allow_other: bool,
     access_times: AccessTimes,
@@ -55,6 +57,7 @@ impl Mounted {
         let mut mounted = Self {
             mount: None,
             dir: tempfile::tempdir().unwrap(),
+            fs: Weak::new(),
             pool,
             allow_other,
             access_times: AccessTimes::Relative,
@@ -65,6 +68,7 @@ impl Mounted {
 
     fn mount(&mut self) {
         let fs = Arc::new(self.opened());
+        self.fs = Arc::downgrade(&fs);
         let options = MountOptions {
             source: "test/files".into(),
             allow_other: self.allow_other,
@@ -204,6 +208,34 @@ fn names_come_and_go_as_system_calls_say() {
     assert_eq!(names(&many).len(), 1000);
     fs::remove_dir_all(&many).unwrap();
     assert_eq!(names(dir), ["b"]);
+}
+
+/// The kernel remembers that there is none of the name, and asks for it to be made.
+#[test]
+fn a_file_that_somebody_else_has_made_is_opened_by_who_would_make_it() {
+    let mounted = Mounted::new();
+    let path = mounted.path().join("f");
+    assert!(fs::metadata(&path).is_err());
+    let new = NewInode {
+        kind: FileType::Regular,
+        permissions: 0o644,
+        umask: 0,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        device: 0,
+        target: &[],
+    };
+    let files = mounted.fs.upgrade().unwrap();
+    let made = files.create_inode(files.root(), Name::new(b"f").unwrap(), &new).unwrap();
+    files.write(made.inode, 0, b"there").unwrap();
+    drop(files);
+    let mut options = OpenOptions::new();
+    let open = options.read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+    let mut text = [0; 5];
+    open.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"there");
+    let new = options.create_new(true).open(&path).unwrap_err();
+    assert_eq!(new.raw_os_error(), Some(libc::EEXIST));
 }
 
 #[test]
