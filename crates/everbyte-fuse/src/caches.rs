@@ -28,6 +28,13 @@ impl KernelCaches {
         }
     }
 
+    /// Makes the kernel forget the attributes of `inode`, which waits for nothing.
+    fn forget_attributes(&self, inode: InodeNo) {
+        if let Err(error) = self.notifier.inval_inode(number(self.root, inode), -1, 0) {
+            tracing::debug!(%inode, %error, "the kernel has not forgotten attributes");
+        }
+    }
+
     /// Makes the kernel forget which file `name` is in the directory `parent`, or that there is none.
     pub fn forget_name(&self, parent: InodeNo, name: &[u8]) {
         let name = OsStr::from_bytes(name);
@@ -59,6 +66,19 @@ impl OwnCaches {
         };
         if let Err(error) = thread::Builder::new().name("forget".to_owned()).spawn(forget) {
             // The answer is an I/O error, which whoever drops it gives.
+            tracing::error!(%inode, %error, "the kernel has not forgotten a file that was changed");
+        }
+    }
+
+    /// Calls `answer`, which answers a request to set the size of `inode` that failed, and makes the kernel forget the
+    /// file. Before the answer it forgets attributes only: to forget bytes it may write some first, and it writes
+    /// nothing of a file whose size is being set.
+    pub(crate) fn forget_after(&self, inode: InodeNo, answer: impl FnOnce()) {
+        let Some(caches) = self.0.get().cloned() else { return answer() };
+        caches.forget_attributes(inode);
+        answer();
+        let forget = move || caches.forget_inode(inode);
+        if let Err(error) = thread::Builder::new().name("forget".to_owned()).spawn(forget) {
             tracing::error!(%inode, %error, "the kernel has not forgotten a file that was changed");
         }
     }

@@ -7,6 +7,7 @@
 
 mod attribute;
 mod caches;
+mod changes;
 mod convert;
 mod device;
 mod directory;

@@ -26,6 +26,7 @@ use fuser::{
 
 use crate::attribute::{attribute_name, way_to_set};
 use crate::caches::OwnCaches;
+use crate::changes::{set_all, write_as};
 use crate::convert::{
     attributes, errno, inode, kind, new_inode, no_attributes, number, refused_attributes,
     rename_mode, set_time,
@@ -169,38 +170,6 @@ impl<M: Medium> Operations<M> {
         with_space(&self.fs, || self.fs.create_inode(parent, name, new))
     }
 
-    /// Sets the size first, and then the other attributes.
-    fn set(&self, inode: InodeNo, size: Option<u64>, set: &SetAttr) -> Result<Attr, FsError> {
-        match size {
-            Some(size) if *set == SetAttr::default() => self.fs.truncate(inode, size),
-            Some(size) => {
-                self.fs.truncate(inode, size)?;
-                self.fs.set_attr(inode, set)
-            }
-            None => self.fs.set_attr(inode, set),
-        }
-    }
-
-    /// Writes as durably as the flags of the open file ask.
-    fn write_as(
-        &self,
-        inode: InodeNo,
-        offset: u64,
-        data: &[u8],
-        flags: OpenFlags,
-    ) -> Result<usize, FsError> {
-        // O_SYNC has the bit of O_DSYNC and one more.
-        if flags.0 & libc::O_SYNC == libc::O_SYNC {
-            let written = self.fs.write(inode, offset, data)?;
-            self.fs.sync_inode(inode)?;
-            Ok(written)
-        } else if flags.0 & libc::O_DSYNC != 0 {
-            self.fs.write_durably(inode, offset, data)
-        } else {
-            self.fs.write(inode, offset, data)
-        }
-    }
-
     /// Shows the entries of a directory from place `offset` on to `add`, each with the place after it,
     /// until `add` says that there is no more room.
     fn each_entry(
@@ -317,8 +286,12 @@ impl<M: Medium> Filesystem for Operations<M> {
             modified: modified.map(set_time),
         };
         let inode = self.inode(number);
-        match with_space(&self.fs, || self.set(inode, size, &set)) {
+        match with_space(&self.fs, || set_all(&self.fs, inode, size, &set)) {
             Ok(attr) => reply.attr(&self.lifetime, &attributes(self.root, &attr)),
+            // A part may be done, and the kernel takes it that nothing is.
+            Err(error) if size.is_some() => {
+                self.caches.forget_after(inode, || reply.error(errno(&error)));
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -470,7 +443,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply: ReplyWrite,
     ) {
         let inode = self.inode(number);
-        let written = with_space(&self.fs, || self.write_as(inode, offset, data, flags));
+        let written = with_space(&self.fs, || write_as(&self.fs, inode, (offset, data), flags));
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(&error)),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, FileType, FsOptions, Name, NewInode, kinds};
 use everbyte_fuse::{KernelCaching, Mount, MountOptions, Unmounted};
-use everbyte_media::{Mapped, MediaOptions, Medium};
+use everbyte_media::{BlockNo, Mapped, MediaOptions, Medium};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
 use everbyte_testkit::is_root;
 
@@ -675,6 +675,42 @@ fn an_allocation_that_fails_leaves_programs_with_what_is_there() {
     let meta = fs::metadata(&path).unwrap();
     let after = (meta.len(), meta.blocks(), fs::read(&path).unwrap());
     assert!(after == seen[1], "{} bytes, {} blocks", after.0, after.1);
+}
+
+/// The map of a file is damaged behind what is cut first.
+#[test]
+fn a_cut_that_fails_leaves_programs_with_what_is_there() {
+    let mut mounted = Mounted::new();
+    let path = mounted.path().join("f");
+    fs::write(&path, vec![7; 8 << 20]).unwrap();
+    let number = fs::metadata(&path).unwrap().ino();
+    mounted.unmount();
+    let files = mounted.opened();
+    let root_at = files.inode_table_at(0).unwrap().plus(256 * number + 112);
+    drop(files);
+    let medium = mounted.pool.medium();
+    let node = BlockNo(medium.load_word(root_at) & ((1 << 40) - 1));
+    // The third word is for the bytes from 4 MiB on.
+    medium.store_word(node.offset().plus(8 * 2), 1);
+    mounted.mount();
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let before = file.metadata().unwrap();
+    let mut known = vec![0; 7 << 19];
+    file.read_exact_at(&mut known, 0).unwrap();
+    assert!(known.iter().all(|&byte| byte == 7));
+    assert_eq!(file.set_len(1 << 20).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let after = file.metadata().unwrap();
+    assert_eq!(after.len(), before.len());
+    let gone = before.blocks() - after.blocks();
+    assert!(gone >= 4096, "{gone} sectors are gone with the bytes from 2 MiB on");
+    // The kernel forgets bytes after the answer.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut byte = [7];
+    while byte == [7] {
+        assert!(Instant::now() < deadline, "bytes that are gone are still read");
+        file.read_exact_at(&mut byte, 3 << 20).unwrap();
+    }
+    assert_eq!(byte, [0]);
 }
 
 /// One inode cannot be read: its name is listed all the same, again and again, and those of the others.
