@@ -634,8 +634,10 @@ impl<M: Medium> Filesystem for Operations<M> {
     }
 
     fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let inode = self.inode(number);
+        let remove = |name| with_space(&self.fs, || self.fs.remove_attribute(inode, name));
         match attribute_name(name) {
-            Ok(name) => reply_empty(self.fs.remove_attribute(self.inode(number), name), reply),
+            Ok(name) => reply_empty(remove(name), reply),
             Err(errno) => reply.error(errno),
         }
     }

@@ -760,9 +760,12 @@ fn a_file_that_cannot_be_read_hides_no_other_in_a_listing() {
 
 #[test]
 fn every_change_that_finds_no_space_waits_for_a_removed_file_to_go() {
-    use rustix::fs::{XattrFlags, copy_file_range, setxattr};
+    use rustix::fs::{XattrFlags, copy_file_range, removexattr, setxattr};
     let mounted = Mounted::new();
     let path = |name: &str| mounted.path().join(name);
+    fs::write(path("others"), b"").unwrap();
+    setxattr(path("others"), "user.stays", &[2; 3000], XattrFlags::empty()).unwrap();
+    setxattr(path("others"), "user.goes", &[2; 10], XattrFlags::empty()).unwrap();
     fs::write(path("source"), vec![5; 1 << 20]).unwrap();
     let source = File::open(path("source")).unwrap();
     let target = File::create(path("target")).unwrap();
@@ -770,8 +773,9 @@ fn every_change_that_finds_no_space_waits_for_a_removed_file_to_go() {
         copy_file_range(&source, Some(&mut 0), &target, Some(&mut 0), 1 << 20).map(|len| len > 0)
     };
     let set = || setxattr(path("target"), "user.x", &[1; 900], XattrFlags::empty()).map(|()| true);
-    let changes: [(&str, &dyn Fn() -> rustix::io::Result<bool>); 2] =
-        [("a copy", &copy), ("an attribute", &set)];
+    let remove = || removexattr(path("others"), "user.goes").map(|()| true);
+    let changes: [(&str, &dyn Fn() -> rustix::io::Result<bool>); 3] =
+        [("a copy", &copy), ("an attribute", &set), ("an attribute that goes", &remove)];
     for (what, change) in changes {
         fs::write(path("large"), vec![7; 12 << 20]).unwrap();
         let mut rest = File::create(path("rest")).unwrap();
