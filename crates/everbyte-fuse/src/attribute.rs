@@ -9,7 +9,10 @@ use everbyte_fs::{ACL_ACCESS, ACL_DEFAULT, SetAttribute};
 use fuser::Errno;
 
 /// Name spaces whose attributes can have any name but none.
-const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+const SPACES: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
+/// The name space that only those who administer the system see anything of.
+const TRUSTED: &[u8] = b"trusted.";
+
 /// The bytes of a name that an attribute can have.
 ///
 /// # Errors
@@ -45,6 +48,12 @@ pub(crate) fn way_to_set(flags: i32, is_there: impl Fn() -> bool) -> Result<SetA
     }
 }
 
+/// The list of names for `listxattr`, each with a zero at its end, as those see it who administer the system or do not.
+pub(crate) fn name_list(names: Vec<Vec<u8>>, is_administrator: impl Fn() -> bool) -> Vec<u8> {
+    let seen = names.into_iter().filter(|name| !name.starts_with(TRUSTED) || is_administrator());
+    seen.flat_map(|name| name.into_iter().chain([0])).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +77,13 @@ mod tests {
         assert_eq!(way_to_set(both, || true).unwrap(), SetAttribute::Create);
         assert_eq!(way_to_set(both, || false).unwrap(), SetAttribute::Replace);
         assert_eq!(way_to_set(8, || false).unwrap_err().code(), libc::EINVAL);
+    }
+
+    #[test]
+    fn a_list_of_names_is_of_those_that_are_seen() {
+        let names = || ["user.a", "trusted.b", "security.c"].map(|name| name.as_bytes().to_vec());
+        let seen = |is_administrator| name_list(names().into(), || is_administrator);
+        assert_eq!(seen(true), b"user.a\0trusted.b\0security.c\0");
+        assert_eq!(seen(false), b"user.a\0security.c\0");
     }
 }

@@ -7,11 +7,11 @@
 
 mod attribute;
 mod caches;
+mod caller;
 mod changes;
 mod convert;
 mod device;
 mod directory;
-mod groups;
 mod known;
 mod mount;
 mod operations;

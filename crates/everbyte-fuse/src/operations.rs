@@ -24,15 +24,15 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::attribute::{attribute_name, way_to_set};
+use crate::attribute::{attribute_name, name_list, way_to_set};
 use crate::caches::OwnCaches;
+use crate::caller::{is_administrator, is_in_group};
 use crate::changes::{set_all, write_as};
 use crate::convert::{
     attributes, errno, inode, kind, new_inode, no_attributes, number, refused_attributes,
     rename_mode, set_time,
 };
 use crate::directory::{KernelCaching, MountOptions};
-use crate::groups::is_in_group;
 use crate::known::{KnownFiles, with_space};
 use crate::replies::{reply_bytes, reply_empty};
 
@@ -622,15 +622,10 @@ impl<M: Medium> Filesystem for Operations<M> {
         }
     }
 
-    fn listxattr(&self, _request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.fs.attribute_names(self.inode(number)).map(|names| {
-            let ended = names.into_iter().map(|mut name| {
-                name.push(0);
-                name
-            });
-            ended.collect::<Vec<_>>().concat()
-        });
-        reply_bytes(names, size, reply);
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.fs.attribute_names(self.inode(number));
+        let list = names.map(|names| name_list(names, || is_administrator(request)));
+        reply_bytes(list, size, reply);
     }
 
     fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {

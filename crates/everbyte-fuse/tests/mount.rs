@@ -347,6 +347,23 @@ fn as_nobody(dir: &Path, line: &str) -> bool {
 }
 
 #[test]
+fn attributes_of_administrators_are_listed_for_them_alone() {
+    let Some(mounted) = Mounted::for_all() else { return };
+    let dir = mounted.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = dir.join("f");
+    fs::write(&path, b"").unwrap();
+    for name in ["trusted.a", "user.b"] {
+        rustix::fs::setxattr(&path, name, b"x", rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    let mut list = [0; 64];
+    let len = rustix::fs::listxattr(&path, &mut list).unwrap();
+    assert_eq!(list[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty()).count(), 2);
+    let list = "python3 -c \"import os; print(*os.listxattr('$D/f'))\"";
+    assert!(as_nobody(dir, &format!("test \"$({list})\" = user.b")));
+}
+
+#[test]
 fn access_control_lists_say_who_may_and_are_inherited() {
     let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
