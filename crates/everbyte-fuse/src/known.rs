@@ -6,17 +6,12 @@
 //! than it has forgotten it.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
 
 use everbyte_fs::{FileSystem, FsError, InodeNo};
 use everbyte_media::Medium;
 use parking_lot::Mutex;
 
 const SHARDS: usize = 64;
-/// Longest time to wait for the kernel to forget a removed file. If a program has it open that is in vain.
-const FORGET_TIME_MAX: Duration = Duration::from_millis(200);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_micros(200);
 
 /// How often the kernel was told of each file of a shard.
 type Shard = Mutex<HashMap<InodeNo, u64>>;
@@ -101,36 +96,4 @@ impl KnownFiles {
         }
         ended
     }
-}
-
-/// Makes a change, and if there is no space, again after a file that was removed before is freed: the
-/// kernel lets us know that nobody uses it only after programs were told that it is removed.
-///
-/// # Errors
-/// Those of the last attempt.
-pub(crate) fn with_space<M: Medium, R>(
-    fs: &FileSystem<M>,
-    change: impl Fn() -> Result<R, FsError>,
-) -> Result<R, FsError> {
-    loop {
-        let nameless = fs.nameless_files();
-        match change() {
-            Err(FsError::NoSpace | FsError::NoInodes { .. }) if is_one_freed(fs, nameless) => {}
-            done => return done,
-        }
-    }
-}
-
-/// Waits until there are fewer files without a name than there were, or are now. Returns false if there
-/// are none, or nothing comes of it.
-fn is_one_freed<M: Medium>(fs: &FileSystem<M>, before: u64) -> bool {
-    let before = before.max(fs.nameless_files());
-    let start = Instant::now();
-    while before > 0 && start.elapsed() < FORGET_TIME_MAX {
-        if fs.nameless_files() < before {
-            return true;
-        }
-        std::thread::sleep(LOOK);
-    }
-    false
 }

@@ -16,6 +16,7 @@ mod known;
 mod mount;
 mod operations;
 mod replies;
+mod space;
 
 pub use caches::KernelCaches;
 pub use device::DirMount;

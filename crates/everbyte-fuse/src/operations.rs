@@ -33,8 +33,9 @@ use crate::convert::{
     rename_mode, set_time,
 };
 use crate::directory::{KernelCaching, MountOptions};
-use crate::known::{KnownFiles, with_space};
+use crate::known::KnownFiles;
 use crate::replies::{reply_bytes, reply_empty};
+use crate::space::Space;
 
 /// How long the kernel may believe names and attributes, if it may at all.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -63,6 +64,7 @@ pub(crate) struct Operations<M: Medium> {
     access_times: AccessTimes,
     known: Arc<KnownFiles>,
     caches: OwnCaches,
+    space: Space,
     /// How long the kernel may believe names and attributes.
     lifetime: Duration,
     /// Flags of files that are opened.
@@ -95,6 +97,7 @@ impl<M: Medium> Operations<M> {
             access_times,
             known,
             caches,
+            space: Space::new(options.threads),
             lifetime,
             open_flags,
             opens_files: true,
@@ -108,6 +111,11 @@ impl<M: Medium> Operations<M> {
         if let Err(error) = self.fs.note_access(inode, self.access_times) {
             tracing::debug!("the time of an access to {inode} was not noted: {error}");
         }
+    }
+
+    /// Makes a change that may need space.
+    fn with_space<R>(&self, change: impl Fn() -> Result<R, FsError>) -> Result<R, FsError> {
+        self.space.find(&self.fs, change)
     }
 
     fn inode(&self, number: INodeNo) -> InodeNo {
@@ -157,7 +165,7 @@ impl<M: Medium> Operations<M> {
     ) -> Result<(), FsError> {
         let is_owned = request.uid() == 0 || is_in_group(request, self.fs.attr(inode)?.gid);
         let set_group_id = if is_owned { SetGroupId::Keep } else { SetGroupId::Clear };
-        with_space(&self.fs, || self.fs.set_acl(inode, acl, set_group_id))
+        self.with_space(|| self.fs.set_acl(inode, acl, set_group_id))
     }
 
     fn create_inode(
@@ -167,7 +175,7 @@ impl<M: Medium> Operations<M> {
         new: &NewInode<'_>,
     ) -> Result<Attr, FsError> {
         let (parent, name) = (self.inode(parent), Name::new(name.as_bytes())?);
-        with_space(&self.fs, || self.fs.create_inode(parent, name, new))
+        self.with_space(|| self.fs.create_inode(parent, name, new))
     }
 
     /// Shows the entries of a directory from place `offset` on to `add`, each with the place after it,
@@ -286,7 +294,7 @@ impl<M: Medium> Filesystem for Operations<M> {
             modified: modified.map(set_time),
         };
         let inode = self.inode(number);
-        match with_space(&self.fs, || set_all(&self.fs, inode, size, &set)) {
+        match self.with_space(|| set_all(&self.fs, inode, size, &set)) {
             Ok(attr) => reply.attr(&self.lifetime, &attributes(self.root, &attr)),
             // A part may be done, and the kernel takes it that nothing is.
             Err(error) if size.is_some() => {
@@ -373,7 +381,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         let renamed = Name::new(name.as_bytes()).and_then(|name| {
             let to = (self.inode(new_parent), Name::new(new_name.as_bytes())?);
             let from = (self.inode(parent), name);
-            with_space(&self.fs, || self.fs.rename(from, to, mode))
+            self.with_space(|| self.fs.rename(from, to, mode))
         });
         reply_empty(renamed, reply);
     }
@@ -388,7 +396,7 @@ impl<M: Medium> Filesystem for Operations<M> {
     ) {
         let (inode, parent) = (self.inode(number), self.inode(parent));
         let linked = Name::new(name.as_bytes())
-            .and_then(|name| with_space(&self.fs, || self.fs.link(inode, parent, name)));
+            .and_then(|name| self.with_space(|| self.fs.link(inode, parent, name)));
         self.reply_entry(linked, reply);
     }
 
@@ -443,7 +451,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply: ReplyWrite,
     ) {
         let inode = self.inode(number);
-        let written = with_space(&self.fs, || write_as(&self.fs, inode, (offset, data), flags));
+        let written = self.with_space(|| write_as(&self.fs, inode, (offset, data), flags));
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(&error)),
@@ -603,7 +611,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         let attribute = (name, value);
         let done = match attribute.0 {
             ACL_ACCESS | ACL_DEFAULT => self.set_acl(request, inode, attribute),
-            _ => with_space(&self.fs, || self.fs.set_attribute(inode, attribute, set)),
+            _ => self.with_space(|| self.fs.set_attribute(inode, attribute, set)),
         };
         reply_empty(done, reply);
     }
@@ -630,7 +638,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let inode = self.inode(number);
-        let remove = |name| with_space(&self.fs, || self.fs.remove_attribute(inode, name));
+        let remove = |name| self.with_space(|| self.fs.remove_attribute(inode, name));
         match attribute_name(name) {
             Ok(name) => reply_empty(remove(name), reply),
             Err(errno) => reply.error(errno),
@@ -709,7 +717,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         };
         let inode = self.inode(number);
         let allocate = || self.fs.allocate(inode, (offset, len), what, keep_size);
-        match with_space(&self.fs, allocate) {
+        match self.with_space(allocate) {
             Ok(()) => reply.ok(),
             // Parts may be done, and the kernel takes it that nothing is.
             Err(error) => self.caches.forget_then(inode, move || reply.error(errno(&error))),
@@ -734,7 +742,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         }
         let from = FilePlace { inode: self.inode(from), offset: from_offset };
         let to = FilePlace { inode: self.inode(to), offset: to_offset };
-        match with_space(&self.fs, || self.fs.copy(from, to, len.min(COPY_BYTES_MAX))) {
+        match self.with_space(|| self.fs.copy(from, to, len.min(COPY_BYTES_MAX))) {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(&error)),
         }

@@ -1,0 +1,181 @@
+//! Space for changes: one that finds none is made again once a removed file was freed.
+//!
+//! The kernel lets us know that nobody uses a file only after programs were told that it is removed, by a request that a
+//! thread of the mount has to read. Invariant: one of them at least never waits here.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use everbyte_fs::{FileSystem, FsError};
+use everbyte_media::Medium;
+
+/// Longest time that a change waits for removed files to be freed. If a program has them open that is in vain.
+const SPACE_TIME_MAX: Duration = Duration::from_millis(200);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// The threads of a mount that wait for space.
+pub(crate) struct Space {
+    waiters: AtomicUsize,
+    waiters_max: usize,
+}
+
+impl Space {
+    /// Of a mount with so many threads, none of which waits.
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { waiters: AtomicUsize::new(0), waiters_max: threads.saturating_sub(1) }
+    }
+
+    /// Makes a change, and if there is no space, again after files that were removed before are freed.
+    ///
+    /// # Errors
+    /// Those of the last attempt.
+    pub(crate) fn find<M: Medium, R>(
+        &self,
+        fs: &FileSystem<M>,
+        change: impl Fn() -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
+        // One may be freed while the change is made.
+        let may_be_freed = fs.nameless_files() > 0;
+        let done = change();
+        if !finds_no_space(&done) || !(may_be_freed || fs.nameless_files() > 0) {
+            return done;
+        }
+        let deadline = Instant::now() + SPACE_TIME_MAX;
+        let waiter = self.begin_to_wait();
+        loop {
+            // What is freed after this look is either found by the change, or seen by the next look.
+            let before = free(fs);
+            let done = change();
+            let has_hope = finds_no_space(&done) && waiter.is_some();
+            if !has_hope || !grows(fs, before, deadline) {
+                return done;
+            }
+        }
+    }
+
+    /// Notes that a thread waits, until what is returned is dropped; `None` if all the others do.
+    fn begin_to_wait(&self) -> Option<Waiter<'_>> {
+        let more = |waiters| (waiters < self.waiters_max).then_some(waiters + 1);
+        let begun = self.waiters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        begun.ok().map(|_| Waiter(self))
+    }
+}
+
+/// A thread that waits for space.
+struct Waiter<'s>(&'s Space);
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn finds_no_space<R>(done: &Result<R, FsError>) -> bool {
+    matches!(done, Err(FsError::NoSpace | FsError::NoInodes { .. }))
+}
+
+/// The numbers of free blocks, free inodes, and files that may become such.
+fn free<M: Medium>(fs: &FileSystem<M>) -> [u64; 3] {
+    let status = fs.status();
+    [status.free_blocks, status.free_inodes, fs.nameless_files()]
+}
+
+/// Waits until there are more free blocks or inodes than `before`. Returns false if that does not come until
+/// `deadline`, or from nothing any more.
+fn grows<M: Medium>(
+    fs: &FileSystem<M>,
+    [blocks, inodes, nameless]: [u64; 3],
+    deadline: Instant,
+) -> bool {
+    while Instant::now() < deadline {
+        let now = free(fs);
+        if now[0] > blocks || now[1] > inodes || now[2] < nameless {
+            return true;
+        }
+        if now[2] == 0 {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use everbyte_fs::{FileType, FsOptions, InodeNo, NewInode, kinds};
+    use everbyte_media::{Mapped, MediaOptions};
+    use everbyte_pool::{OpenOptions, Pool};
+
+    use super::*;
+
+    /// A file system with so many open files without a name.
+    fn with_nameless(count: usize) -> (FileSystem<Mapped>, Vec<InodeNo>) {
+        let bytes = 32 << 20;
+        let medium = Arc::new(Mapped::anonymous(bytes, &MediaOptions::default()).unwrap());
+        Pool::format(&*medium, 2, [1; 16]).unwrap();
+        let options = OpenOptions { capacity_blocks: bytes / 4096 };
+        let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
+        let options = FsOptions { log_bytes: Some(4 << 20), ..FsOptions::default() };
+        let fs = FileSystem::create(&pool, "files", 16 << 20, &options).unwrap();
+        let new = NewInode {
+            kind: FileType::Regular,
+            permissions: 0o600,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            target: &[],
+        };
+        let made = (0..count).map(|_| fs.create_unnamed(fs.root(), &new).unwrap().inode);
+        let made = made.collect();
+        (fs, made)
+    }
+
+    /// The number of attempts at a change that never finds space, and the time that they take together.
+    fn in_vain(space: &Space, fs: &FileSystem<Mapped>) -> (u32, Duration) {
+        let (attempts, start) = (Cell::new(0), Instant::now());
+        let refused = space.find(fs, || {
+            attempts.set(attempts.get() + 1);
+            Err::<(), _>(FsError::NoSpace)
+        });
+        assert!(matches!(refused, Err(FsError::NoSpace)));
+        (attempts.get(), start.elapsed())
+    }
+
+    #[test]
+    fn a_change_waits_for_a_bounded_time_however_many_files_are_freed() {
+        let (fs, nameless) = with_nameless(40);
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for inode in nameless {
+                    if !is_done.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    fs.close_inode(inode).unwrap();
+                }
+            });
+            let (attempts, time) = in_vain(&Space::new(2), &fs);
+            is_done.store(true, Ordering::Relaxed);
+            assert!(attempts > 2, "each file that is freed is a reason for one");
+            assert!(time >= SPACE_TIME_MAX && time < Duration::from_secs(1), "{time:?}");
+        });
+        assert_eq!(in_vain(&Space::new(2), &fs).0, 1, "there is nothing to wait for");
+    }
+
+    #[test]
+    fn one_thread_of_a_mount_does_not_wait() {
+        let (fs, _) = with_nameless(1);
+        assert!(in_vain(&Space::new(1), &fs).1 < SPACE_TIME_MAX);
+        let space = Space::new(3);
+        let waiters = [space.begin_to_wait(), space.begin_to_wait()];
+        assert!(waiters.iter().all(Option::is_some));
+        assert!(in_vain(&space, &fs).1 < SPACE_TIME_MAX);
+        drop(waiters);
+        assert!(in_vain(&space, &fs).1 >= SPACE_TIME_MAX);
+    }
+}
