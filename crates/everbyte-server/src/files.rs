@@ -66,6 +66,20 @@ impl Files<'_> {
         done
     }
 
+    /// Does `what`, which changes a file in several steps, with one that is held meanwhile.
+    fn changing<T>(
+        &self,
+        file: FileId,
+        what: impl FnOnce(&Attr) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        self.with(file, |file| {
+            let done = what(file);
+            // Some steps may be done where a later one failed.
+            self.forget(&[file.inode]);
+            done
+        })
+    }
+
     fn find(
         &self,
         from: Option<FileId>,
@@ -115,13 +129,12 @@ impl Files<'_> {
     }
 
     fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> Result<Response, FsError> {
-        self.with(file, |file| {
+        self.changing(file, |file| {
             let mut done = 0;
             while done < bytes.len() {
                 // Fewer than asked for were written only if the next part fails, which says why.
                 done += self.fs.write(file.inode, offset + done as u64, &bytes[done..])?;
             }
-            self.forget(&[file.inode]);
             Ok(Response::FileDone)
         })
     }
@@ -148,7 +161,7 @@ impl Files<'_> {
     }
 
     fn set(&self, file: FileId, set: &SetFile) -> Result<Response, FsError> {
-        self.with(file, |file| {
+        self.changing(file, |file| {
             if let Some(size) = set.size_bytes {
                 self.fs.truncate(file.inode, size)?;
             }
@@ -162,7 +175,6 @@ impl Files<'_> {
                     modified: set.modified_ns.map(SetTime::At),
                 },
             )?;
-            self.forget(&[file.inode]);
             Ok(Response::FileFound { at: None, file: Some(Box::new(self.status(&attr)?)) })
         })
     }

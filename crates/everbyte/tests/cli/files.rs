@@ -1,11 +1,13 @@
 //! Files of a file system, put, looked at and got without a mount, by a server, and beside a mount.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
+use everbyte_control::{ControlClient, FileId, FileRequest, PathBytes, Request, Response};
 use rustix::process::Signal;
 
 use super::{Place, Running, everbyte};
@@ -242,6 +244,39 @@ fn programs_on_a_mount_see_at_once_what_was_put_beside_them() {
     place.run("fs sync POOL/files").good();
     mount.running.take().unwrap().kill();
     assert_eq!(place.run("fs cat POOL/files:g").good(), "from the mount");
+}
+
+/// The first part of a piece replaces what is there, and the second needs space that is not.
+#[test]
+fn programs_on_a_mount_see_what_a_failed_change_has_done() {
+    const MIB: usize = 1 << 20;
+    const PART: usize = 64 << 10;
+    let place = with_files();
+    let mount = Mounted::new(&place);
+    let path = mount.dir.join("f");
+    fs::write(&path, vec![1; MIB]).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
+    let mut rest = fs::File::create(mount.dir.join("rest")).unwrap();
+    for len in [MIB, 65_536, 4096] {
+        while rest.write_all(&vec![7; len]).is_ok() {}
+    }
+    assert!(fs::read(&path).unwrap().starts_with(&vec![1; MIB]));
+    let mut client = ControlClient::connect(&place.pool).unwrap();
+    let mut ask = |request, bytes: &[u8]| {
+        let request = Request::Files { volume: "files".to_owned(), request };
+        client.call_attached(request, bytes, None).map(|(response, _)| response)
+    };
+    let find = FileRequest::Find { from: None, path: PathBytes(b"f".to_vec()), follow: false };
+    let Ok(Response::FileFound { file: Some(file), .. }) = ask(find, &[]) else {
+        panic!("the file is not found")
+    };
+    let file = FileId { inode: file.inode, generation: file.generation };
+    let write = FileRequest::Write { file, offset: (MIB - PART) as u64, len: 1 << 20 };
+    let refused = ask(write, &vec![2; MIB]).unwrap_err().to_string();
+    assert!(refused.contains("no space"), "{refused}");
+    let seen = fs::read(&path).unwrap();
+    let at = MIB - PART;
+    assert_eq!([seen[at - 1], seen[at], seen[MIB - 1], seen[MIB]], [1, 2, 2, 0]);
 }
 
 #[test]
