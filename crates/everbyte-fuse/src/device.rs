@@ -188,9 +188,11 @@ pub(crate) fn check_device(descriptor: &OwnedFd) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is not of /dev/fuse"))
 }
 
-/// Returns true if this process can open `/dev/fuse` again, once for each thread.
-pub(crate) fn can_open_device() -> bool {
-    File::options().read(true).write(true).open("/dev/fuse").is_ok()
+/// Returns true if this process can open `/dev/fuse` `count` times more.
+pub(crate) fn can_open_devices(count: usize) -> bool {
+    let open = || File::options().read(true).write(true).open("/dev/fuse");
+    let devices: Result<Vec<_>, _> = (0..count).map(|_| open()).collect();
+    devices.is_ok()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::caches::{KernelCaches, OwnCaches};
-use crate::device::{DirMount, can_open_device, check_device, mounted_on};
+use crate::device::{DirMount, can_open_devices, check_device, mounted_on};
 use crate::directory::{MountError, MountOptions, detach};
 use crate::known::KnownFiles;
 use crate::operations::Operations;
@@ -22,6 +22,7 @@ use crate::operations::Operations;
 pub struct Mount {
     /// It has not mounted, so that it does not unmount either, by a path on which something else may be by then.
     session: BackgroundSession,
+    device: OwnedFd,
     place: Place,
     root: InodeNo,
     known: Arc<KnownFiles>,
@@ -92,15 +93,18 @@ impl Mount {
         let failed = |error| MountError::Serve { error };
         check_device(&descriptor).map_err(failed)?;
         wait_for_kernel(&descriptor).map_err(failed)?;
-        let mut config = config(options);
-        config.clone_fd &= can_open_device();
+        let mut config = Config::default();
+        config.n_threads = Some(options.threads.max(1));
+        // One for each thread but the first, or one for all: a thread that found none of its own would end the session.
+        config.clone_fd = can_open_devices(options.threads.saturating_sub(1));
+        let device = descriptor.try_clone().map_err(failed)?;
         let root = fs.root();
         let (known, caches) = (Arc::<KnownFiles>::default(), OwnCaches::default());
         let operations = Operations::new(fs, options, Arc::clone(&known), caches.clone());
         let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
         let session = session.and_then(Session::spawn).map_err(failed)?;
         let place = Place::Elsewhere(options.source.clone());
-        let mount = Self { session, place, root, known };
+        let mount = Self { session, device, place, root, known };
         caches.set(mount.caches());
         Ok(mount)
     }
@@ -111,10 +115,16 @@ impl Mount {
         KernelCaches { notifier: self.session.notifier(), root: self.root }
     }
 
-    /// Returns true once the mount has ended, by [`Mount::unmount`] or from outside.
+    /// Returns true once the mount has ended, by [`Mount::unmount`] or from outside, or has failed.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.session.guard.is_finished()
+    }
+
+    /// Returns true if the threads that served the mount have ended before it has, as when one could not be started.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.is_ended() && !is_disconnected(&self.device)
     }
 
     /// Ends the mount, and waits a few seconds for the requests under way, and for programs that have files open. If
@@ -125,14 +135,25 @@ impl Mount {
     /// is mounted there by now stays.
     ///
     /// # Errors
-    /// `Unmount`: the system refuses. It stays mounted then.
+    /// `Unmount`: the system refuses. It stays mounted then. `Serve`: its threads have ended before.
     pub fn unmount(self) -> Result<Unmounted, MountError> {
+        let has_failed = self.has_failed();
+        if self.is_ended() && !has_failed {
+            return Ok(Unmounted::Ended);
+        }
         let is_taken = match &self.place {
-            Place::Here(mounted) => mounted.take_away().map(|_| true).map_err(|error| {
-                MountError::Unmount { dir: mounted.dir().to_owned(), error }
-            })?,
-            Place::Elsewhere(source) => self.ends_within(END_TIME_MAX) || take_away(source),
+            Place::Here(mounted) => mounted
+                .take_away()
+                .map(|_| true)
+                .map_err(|error| MountError::Unmount { dir: mounted.dir().to_owned(), error })?,
+            Place::Elsewhere(source) => {
+                !has_failed && self.ends_within(END_TIME_MAX) || take_away(source)
+            }
         };
+        if has_failed {
+            let error = io::Error::other("the threads that served it have ended");
+            return Err(MountError::Serve { error });
+        }
         if is_taken && self.ends_within(END_TIME_MAX) {
             return Ok(Unmounted::Ended);
         }
@@ -160,7 +181,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if let (Place::Here(mounted), false) = (&self.place, self.is_ended()) {
+        let is_there = !self.is_ended() || self.has_failed();
+        if let (Place::Here(mounted), true) = (&self.place, is_there) {
             let _is_taken = mounted.detach();
         }
     }
@@ -173,11 +195,11 @@ fn take_away(source: &str) -> bool {
     dirs.iter().filter(|dir| detach(dir).is_ok()).count() > 0
 }
 
-fn config(options: &MountOptions) -> Config {
-    let mut config = Config::default();
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = options.threads > 1;
-    config
+/// Returns true if the kernel has ended what is mounted with this descriptor of the device.
+fn is_disconnected(device: &OwnedFd) -> bool {
+    let mut ready = [PollFd::new(device, PollFlags::empty())];
+    let polled = poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.is_ok() && ready[0].revents().contains(PollFlags::ERR)
 }
 
 /// Waits for the first request of the kernel, which comes at once for whatever is mounted.

@@ -175,6 +175,11 @@ impl Handle for FsHandle {
         mounted.as_ref().is_some_and(|mounted| mounted.id == id && !mounted.mount.is_ended())
     }
 
+    fn has_failed_mount(&self, id: u64) -> bool {
+        let mounted = self.mount.lock();
+        mounted.as_ref().is_some_and(|mounted| mounted.id == id && mounted.mount.has_failed())
+    }
+
     fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Acquire)
     }
@@ -238,9 +243,11 @@ struct Unmounting {
 
 impl Closing for Unmounting {
     fn flush(&mut self) -> Result<(), String> {
-        let Some(mount) = self.mount.take_if(|mount| !mount.is_ended()) else { return Ok(()) };
-        // The mount may take its time to end, and somebody may lose patience with this process.
-        self.volume.flush().map_err(|error| error.to_string())?;
+        let Some(mount) = self.mount.take() else { return Ok(()) };
+        if !mount.is_ended() {
+            // It may take its time to end, and somebody may lose patience with this process.
+            self.volume.flush().map_err(|error| error.to_string())?;
+        }
         let unmounted = mount.unmount().map_err(|error| error.to_string())?;
         self.is_used.store(unmounted == Unmounted::Used, Ordering::Release);
         Ok(())

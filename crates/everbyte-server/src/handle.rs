@@ -125,6 +125,11 @@ pub(crate) trait Handle: Send + Sync {
         false
     }
 
+    /// Returns true if nobody serves the mount of this number any more although it has not ended.
+    fn has_failed_mount(&self, _id: u64) -> bool {
+        false
+    }
+
     /// Returns true if programs had files of its mount open when that was ended.
     fn is_used(&self) -> bool {
         false

@@ -68,6 +68,9 @@ impl OpenPool {
         if !volume.volume.is_gone() && !self.unchanging() {
             volume.volume.flush().map_err(refused)?;
         }
+        if volume.handle.has_failed_mount(id) {
+            return Err(Refused::new("the threads that served the mount have ended"));
+        }
         tracing::info!(volume = volume.name(), "unmounted");
         Ok(Response::MountEnded { is_to_end: false })
     }

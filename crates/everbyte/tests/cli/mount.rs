@@ -145,17 +145,33 @@ const AS_ANOTHER_USER: &str = "
     as_nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
     $as_nobody \"$1\" --version >&2 && exec $as_nobody sh -euc \"$2\" sh \"$1\" || exit 77";
 
+/// A shell script of another user, who may mount on `mnt` beside the new file system `pool/files`; `None` where nobody can.
+fn as_another_user(place: &Place, script: &str) -> Option<Outcome> {
+    if !everbyte_testkit::is_root("become another user") {
+        return None;
+    }
+    fs::create_dir(place.folder.path().join("mnt")).unwrap();
+    let script = format!(
+        "\"$1\" pool create pool --size 64M >&2
+        \"$1\" volume create pool files --kind fs --size 32M >&2
+        {script}"
+    );
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "private", "sh", "-uc", AS_ANOTHER_USER, "sh"]);
+    unshare.arg(everbyte().get_program()).arg(script).current_dir(place.folder.path());
+    let outcome = Outcome::of(&mut unshare);
+    if outcome.status == 77 {
+        everbyte_testkit::not_run("another user cannot mount here");
+        return None;
+    }
+    Some(outcome)
+}
+
 /// Who is not root unmounts by a program of the system.
 #[test]
 fn a_mount_of_an_ordinary_user_that_is_used_ends_all_the_same() {
-    if !everbyte_testkit::is_root("become another user") {
-        return;
-    }
     let place = Place::empty();
-    fs::create_dir(place.folder.path().join("mnt")).unwrap();
     let script = "
-        \"$1\" pool create pool --size 64M >&2
-        \"$1\" volume create pool files --kind fs --size 32M >&2
         \"$1\" mount pool/files mnt >said & server=$!
         until grep -q ready said; do kill -0 $server; sleep 0.05; done
         exec 3>mnt/f
@@ -164,16 +180,37 @@ fn a_mount_of_an_ordinary_user_that_is_used_ends_all_the_same() {
         wait $server
         if echo again >&3; then exit 1; fi
         echo ended";
-    let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "--propagation", "private", "sh", "-uc", AS_ANOTHER_USER, "sh"]);
-    unshare.arg(everbyte().get_program()).arg(script).current_dir(place.folder.path());
-    let outcome = Outcome::of(&mut unshare);
-    if outcome.status == 77 {
-        return everbyte_testkit::not_run("another user cannot mount here");
-    }
+    let Some(outcome) = as_another_user(&place, script) else { return };
     assert!(outcome.status == 0 && outcome.out == "ended\n", "{outcome:?}");
     assert_eq!(place.info()["clean"], true);
     assert_eq!(place.run("fs cat POOL/files:f").good(), "written\n");
+}
+
+/// A user may have fewer threads than the mount is to have.
+#[test]
+fn a_mount_whose_threads_cannot_be_started_does_not_end_well() {
+    let place = Place::empty();
+    let script = "
+        status=0
+        prlimit --nproc=60 \"$1\" mount pool/files mnt --threads 200 >&2 || status=$?
+        echo $status";
+    let Some(outcome) = as_another_user(&place, script) else { return };
+    assert_eq!((outcome.status, &*outcome.out), (0, "1\n"), "{outcome:?}");
+    assert!(outcome.err.contains("threads"), "{outcome:?}");
+}
+
+#[test]
+fn threads_that_cannot_have_descriptors_of_their_own_share_one() {
+    let files = Files::new();
+    let mut limited = Command::new("prlimit");
+    limited.arg("--nofile=60").arg(everbyte().get_program());
+    limited.args(files.place.arguments("mount POOL/files FOLDER/mnt --threads 100"));
+    let mount = Running::start(limited.stdin(Stdio::null()).env_remove("RUST_LOG"));
+    assert!(mount.ready.starts_with("ready: "), "{:?}", mount.ready);
+    fs::write(files.dir.join("f"), b"some bytes").unwrap();
+    assert_eq!(fs::read(files.dir.join("f")).unwrap(), b"some bytes");
+    mount.stop();
+    assert!(!files.is_mounted());
 }
 
 #[test]
