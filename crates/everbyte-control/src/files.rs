@@ -165,6 +165,16 @@ pub struct FileEntry {
     pub file: FileStatus,
 }
 
+/// A name in a directory that names a file which cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnreadableEntry {
+    /// The name.
+    pub name: PathBytes,
+    /// The reason.
+    pub reason: String,
+}
+
 /// A file that is to be made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -26,7 +26,7 @@ mod server;
 pub use client::{ControlClient, ControlError};
 pub use files::{
     FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile, PIECE_BYTES_MAX,
-    PathBytes, SetFile,
+    PathBytes, SetFile, UnreadableEntry,
 };
 pub use lend::{Borrowed, maker_of, send_descriptor};
 pub use message::{

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::{FileEntry, FilePlace, FileRequest, FileStatus};
+use crate::files::{FileEntry, FilePlace, FileRequest, FileStatus, UnreadableEntry};
 
 /// Version of the protocol, in every message.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -360,6 +360,9 @@ pub enum Response {
     FileEntries {
         /// The entries.
         entries: Vec<FileEntry>,
+        /// Entries whose files cannot be read.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unreadable: Vec<UnreadableEntry>,
         /// The place to go on from; `None` at the end.
         next: Option<u64>,
     },

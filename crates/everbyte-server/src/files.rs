@@ -6,7 +6,7 @@
 
 use everbyte_control::{
     Cause, FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile,
-    PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile,
+    PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile, UnreadableEntry,
 };
 use everbyte_fs::{
     Attr, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, Name, NewInode, RenameMode,
@@ -102,20 +102,24 @@ impl Files<'_> {
 
     fn list(&self, directory: FileId, place: u64) -> Result<Response, FsError> {
         self.with(directory, |directory| {
-            let (mut entries, mut next) = (Vec::new(), Some(place));
-            while let (Some(place), true) = (next, entries.len() < ENTRIES_MIN) {
+            let (mut entries, mut unreadable, mut next) = (Vec::new(), Vec::new(), Some(place));
+            while let (Some(place), true) = (next, entries.len() + unreadable.len() < ENTRIES_MIN) {
                 let listed = self.fs.list(directory.inode, place)?;
                 next = listed.last().map(|last| last.next);
                 for entry in listed {
-                    let file = match self.fs.attr(entry.inode).and_then(|attr| self.status(&attr)) {
+                    let name = PathBytes(entry.name);
+                    match self.fs.attr(entry.inode).and_then(|attr| self.status(&attr)) {
+                        Ok(file) => entries.push(FileEntry { name, file }),
                         // It was removed a moment ago.
-                        Err(FsError::Stale(_)) => continue,
-                        file => file?,
-                    };
-                    entries.push(FileEntry { name: PathBytes(entry.name), file });
+                        Err(FsError::Stale(_)) => {}
+                        // One that cannot be read hides no other.
+                        Err(error) => {
+                            unreadable.push(UnreadableEntry { name, reason: error.to_string() });
+                        }
+                    }
                 }
             }
-            Ok(Response::FileEntries { entries, next })
+            Ok(Response::FileEntries { entries, unreadable, next })
         })
     }
 

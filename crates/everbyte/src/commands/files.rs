@@ -4,12 +4,13 @@
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use everbyte_control::{
     FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile, PIECE_BYTES_MAX,
-    PathBytes, Request, Response, SetFile,
+    PathBytes, Request, Response, SetFile, UnreadableEntry,
 };
 use everbyte_server::{Session, SessionError};
 
@@ -92,17 +93,23 @@ pub(crate) struct Found {
 pub(crate) struct Files {
     session: Session,
     volume: String,
+    /// True once a listing has left out files that cannot be read.
+    is_incomplete: bool,
 }
 
 impl Files {
     /// For looking at files.
     pub(crate) fn look(target: &FileTarget) -> Result<Self, SessionError> {
-        Ok(Self { session: Session::look(&target.pool)?, volume: target.volume.clone() })
+        Ok(Self::of(Session::look(&target.pool)?, target))
     }
 
     /// For changing files. To be ended with [`Files::finish`].
     pub(crate) fn change(target: &FileTarget) -> Result<Self, SessionError> {
-        Ok(Self { session: Session::change(&target.pool)?, volume: target.volume.clone() })
+        Ok(Self::of(Session::change(&target.pool)?, target))
+    }
+
+    fn of(session: Session, target: &FileTarget) -> Self {
+        Self { session, volume: target.volume.clone(), is_incomplete: false }
     }
 
     /// Ends what began with [`Files::change`] and came to `done`.
@@ -161,12 +168,28 @@ impl Files {
         }
     }
 
-    /// The entries of a directory, in the order of their names.
-    pub(crate) fn list(&mut self, directory: FileId) -> anyhow::Result<Vec<FileEntry>> {
+    /// The exit status of a command that has done its work but for what listings have left out.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        if self.is_incomplete { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    /// The entries of the directory at `path`, in the order of their names. Files that cannot be read are named on
+    /// standard error and left out.
+    pub(crate) fn list(
+        &mut self,
+        directory: FileId,
+        path: &PathBytes,
+    ) -> anyhow::Result<Vec<FileEntry>> {
         let (mut all, mut next) = (Vec::new(), Some(0));
         while let Some(place) = next {
-            match self.ask(FileRequest::List { directory, place }, &[])? {
-                (Response::FileEntries { entries, next: after }, _) => {
+            let listed = self.ask(FileRequest::List { directory, place }, &[]);
+            match listed.with_context(|| self.shown(path))? {
+                (Response::FileEntries { entries, unreadable, next: after }, _) => {
+                    for UnreadableEntry { name, reason } in unreadable {
+                        let path = self.shown(&below(path, &name));
+                        tracing::error!("{path}: left out: {reason}");
+                        self.is_incomplete = true;
+                    }
                     all.extend(entries);
                     next = after;
                 }

@@ -25,8 +25,8 @@ Examples:
   everbyte fs get /dev/shm/p/files:/docs/letter - | less
   everbyte fs get -rp /dev/shm/p/files:/ /backup/files
 
-A file that is there already is replaced. With -r symbolic links stay symbolic links; pipes, sockets
-and devices are named on standard error and left out, and the exit status is 1 then. What reads as
+A file that is there already is replaced. With -r symbolic links stay symbolic links; pipes, sockets,
+devices and what cannot be read are named on standard error and left out, and the exit status is 1 then. What reads as
 zeroes becomes a hole. Bytes of a file that a program writes meanwhile may be of different moments.";
 
 /// Copy files from a file system to here.
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         copy.copy(&source.path, &file, &destination, LEVELS_MAX)?;
     }
-    Ok(if copy.left_out == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if copy.left_out == 0 { copy.files.exit_code() } else { ExitCode::FAILURE })
 }
 
 /// The path of the copy itself.
@@ -151,7 +151,7 @@ impl Copy {
         if !is_there {
             fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
         }
-        let listed = self.files.list(file.id()).with_context(|| self.files.shown(path))?;
+        let listed = self.files.list(file.id(), path)?;
         for FileEntry { name, file } in listed {
             let to = to.join(std::ffi::OsStr::from_bytes(&name.0));
             self.copy(&below(path, &name), &file, &to, levels - 1)?;

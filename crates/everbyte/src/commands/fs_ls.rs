@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use everbyte_control::{FileEntry, FileKind, PathBytes};
 
 use super::files::{FileTarget, Files, show_mode};
@@ -44,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut files = Files::look(&target)?;
     let file = files.existing(&target.path, true)?;
     let entries = if file.kind == FileKind::Directory && !args.directory {
-        files.list(file.id()).with_context(|| target.shown())?
+        files.list(file.id(), &target.path)?
     } else {
         let is_root = target.path.0.is_empty();
         let name = if is_root { PathBytes(b"/".to_vec()) } else { target.path };
@@ -57,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         entries.iter().for_each(|entry| output::line(entry.name.to_string()));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(files.exit_code())
 }
 
 fn show(entries: &[FileEntry]) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use everbyte_control::{FileEntry, FileKind, FileStatus, PathBytes};
 use serde::Serialize;
 
@@ -64,13 +64,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tree = gather(&mut files, top, &target.path, depth)?;
     if args.json {
         output::json(&tree)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(files.exit_code());
     }
     output::line(target.shown());
     let mut count = Count::default();
     show(tree.entries.as_deref().unwrap_or_default(), "", &mut count);
     output::line(format!("{} directories, {} files", count.directories, count.others));
-    Ok(ExitCode::SUCCESS)
+    Ok(files.exit_code())
 }
 
 /// Looks `depth` levels into `entry`, which is at `path`.
@@ -84,7 +84,7 @@ fn gather(
     if file.kind != FileKind::Directory || depth == 0 {
         return Ok(Node { name, file, entries: None });
     }
-    let listed = files.list(file.id()).with_context(|| files.shown(path))?;
+    let listed = files.list(file.id(), path)?;
     let nodes = listed.into_iter().map(|entry| {
         let path = below(path, &entry.name);
         gather(files, entry, &path, depth - 1)

@@ -102,6 +102,37 @@ fn a_tree_that_was_put_is_listed_and_comes_back_as_it_was() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_named_and_hides_no_other() {
+    const SIZE: usize = 12_345;
+    let place = with_files();
+    let top = place.folder.path().join("tree");
+    fs::create_dir(&top).unwrap();
+    for name in ["a", "bad", "c"] {
+        fs::write(top.join(name), vec![7; if name == "bad" { SIZE } else { 9 }]).unwrap();
+    }
+    place.run("fs put -r FOLDER/tree POOL/files").good();
+    let mut bytes = place.bytes();
+    // The inode of a regular file of this size.
+    let word = |slot: &[u8], at| u64::from_le_bytes(*slot[at..].first_chunk().unwrap());
+    let is_it =
+        |slot: &[u8]| word(slot, 24) & 0o170_000 == 0o100_000 && word(slot, 40) == SIZE as u64;
+    bytes.chunks_exact_mut(256).find(|slot| is_it(slot)).unwrap()[40] ^= 1;
+    fs::write(&place.pool, bytes).unwrap();
+    let shown = |line: &str| {
+        let outcome = place.run(line);
+        assert!(outcome.status == 1 && outcome.err.contains("files:/tree/bad"), "{outcome:?}");
+        outcome.out
+    };
+    assert_eq!(shown("fs ls POOL/files:/tree"), "a\nc\n");
+    assert!(shown("fs tree POOL/files").ends_with("1 directories, 2 files\n"));
+    assert_eq!(shown("fs get -r POOL/files:/tree FOLDER/back"), "");
+    let back = fs::read_dir(place.folder.path().join("back")).unwrap();
+    let mut back: Vec<_> = back.map(|entry| entry.unwrap().file_name()).collect();
+    back.sort();
+    assert_eq!(back, ["a", "c"]);
+}
+
+#[test]
 fn looking_at_files_leaves_a_pool_untouched() {
     let place = with_files();
     tree(&place);
