@@ -477,7 +477,8 @@ impl Shared {
             Outcome::Silent(silence) => self.silent(silence),
         };
         Err(Refused::new(format!(
-            "volume {} is a cache, and its backing device may lose what was written there past the              cache: {reason}",
+            "volume {} is a cache, and its backing device may lose what was written there past \
+             the cache: {reason}",
             self.name()
         ))
         .because(Cause::CacheDirty))
