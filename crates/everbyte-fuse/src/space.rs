@@ -161,20 +161,20 @@ mod tests {
             });
             let (attempts, time) = in_vain(&Space::new(2), &fs);
             is_done.store(true, Ordering::Relaxed);
-            assert!(attempts > 2, "each file that is freed is a reason for one");
-            assert!(time >= SPACE_TIME_MAX && time < Duration::from_secs(1), "{time:?}");
+            // Each file that is freed is a reason for one, and most are freed too late.
+            assert!((2..20).contains(&attempts), "{attempts}");
+            assert!(time >= SPACE_TIME_MAX, "{time:?}");
         });
         assert_eq!(in_vain(&Space::new(2), &fs).0, 1, "there is nothing to wait for");
     }
 
     #[test]
     fn one_thread_of_a_mount_does_not_wait() {
+        assert!(Space::new(1).begin_to_wait().is_none());
         let (fs, _) = with_nameless(1);
-        assert!(in_vain(&Space::new(1), &fs).1 < SPACE_TIME_MAX);
         let space = Space::new(3);
         let waiters = [space.begin_to_wait(), space.begin_to_wait()];
-        assert!(waiters.iter().all(Option::is_some));
-        assert!(in_vain(&space, &fs).1 < SPACE_TIME_MAX);
+        assert!(waiters.iter().all(Option::is_some) && space.begin_to_wait().is_none());
         drop(waiters);
         assert!(in_vain(&space, &fs).1 >= SPACE_TIME_MAX);
     }
