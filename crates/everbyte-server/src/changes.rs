@@ -66,7 +66,12 @@ impl OpenPool {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
         let beside_clients = volume.handle.resizes_beside_clients(resize);
-        let alone = if beside_clients { None } else { Some(self.shut(&volume, "resized", force)?) };
+        let alone = match resize {
+            _ if beside_clients => None,
+            // Nothing that a user can pass sends the clients of a swap volume away.
+            Resize::Size(_) => Some(volume.shut("resized", false, None)?),
+            Resize::Memory(_) => Some(self.shut(&volume, "resized", force)?),
+        };
         volume.handle.resize(resize, alone)?;
         Ok(Response::Volume(self.volume_status(&volume.volume)))
     }

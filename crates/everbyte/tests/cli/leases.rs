@@ -41,6 +41,20 @@ fn wait_until_lent(place: &Place, runs: u64) {
     }
 }
 
+/// No option of a new size sends clients away, so none is advised.
+#[test]
+fn a_swap_volume_that_has_a_client_keeps_its_size() {
+    let place = place();
+    let server = place.serve("POOL", "");
+    let client = place.client("s");
+    let refused = place.run("volume resize POOL s --size 4M");
+    assert!(refused.status == 1 && !refused.err.contains("--force"), "{refused:?}");
+    assert!(refused.err.contains("1 client has volume s open"), "{refused:?}");
+    client.disconnect().unwrap();
+    server.stop();
+    place.run("volume resize POOL s --size 4M").good();
+}
+
 #[test]
 fn runs_are_lent_once_and_free_again_when_the_last_descriptor_is_closed() {
     let place = place();
