@@ -11,7 +11,7 @@
 //! both capacities: [`Lru`], [`Clock`], [`Sieve`], [`S3Fifo`], [`Arc`], [`WTinyLfu`] and
 //! [`Belady`].
 //!
-//! The maker of a policy chooses the storage of its tables: see [`Dense`] and [`Sparse`].
+//! The maker of a policy chooses the storage of its tables: see [`Dense`], [`Addressed`] and [`Sparse`].
 
 mod action;
 mod action_counts;
@@ -63,7 +63,9 @@ pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use sparse_set::SparseSet;
 pub use spitfire::{Spitfire, SpitfireConfig};
-pub use storage::{Dense, PageHasher, PageSet, Placed, PlacedTable, Sparse, Storage, Table, Value};
+pub use storage::{
+    Addressed, Dense, PageHasher, PageSet, Placed, PlacedTable, Sparse, Storage, Table, Value,
+};
 pub use w_tinylfu::WTinyLfu;
 
 use crate::access::{Access, PageNo};

@@ -5,6 +5,7 @@
 //!
 //! - [`Dense`], for a simulator: the pages of a trace are `0 .. n` without a gap, so a table is a
 //!   flat array, and a set that is walked in the order of sectors is a bitmap with bitmaps above.
+//!   [`Addressed`] knows the gaps besides, for policies that weigh what jumps cost.
 //! - [`Sparse`], for a cache in use: page numbers are places on a device, of which few are cached
 //!   (1 TiB has 2^28 pages; flat arrays would cost more memory than the cache has). A table is a
 //!   hash map without the pages that have the default value, and a set is compressed. Memory grows
@@ -21,6 +22,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::bitmap::Bitmap;
 use super::sparse_set::SparseSet;
+use crate::access::{PageAddress, PageNo};
+use crate::costs::{self, BackingCosts};
+
+/// Pages of a region, as a power of two: 1 MiB.
+const REGION_BITS: u32 = 8;
 
 /// A value of a table.
 pub trait Value: Copy + Default + PartialEq {}
@@ -67,6 +73,19 @@ pub trait Storage: Copy {
     fn table<T: Value>(self) -> Self::Table<T>;
     /// Makes an empty set.
     fn set(self) -> Self::Set;
+
+    /// Returns true if the backing device does not jump from `before` to `page`.
+    #[inline]
+    fn follows(self, before: Option<u32>, page: u32) -> bool {
+        let gap = |before| page.wrapping_sub(before).wrapping_sub(1);
+        before.is_some_and(|before| u64::from(gap(before)) < BackingCosts::GAP_PAGES)
+    }
+
+    /// Returns a number of the region of 1 MiB that the page is in.
+    #[inline]
+    fn region(self, page: u32) -> u64 {
+        u64::from(page >> REGION_BITS)
+    }
 }
 
 /// Pages `0 .. pages`, in flat arrays.
@@ -130,6 +149,40 @@ impl PageSet for Bitmap {
     #[inline]
     fn next(&self, from: u32) -> Option<u32> {
         Self::next(self, from)
+    }
+}
+
+/// Pages with these addresses, in flat arrays: of a trace, whose numbers do not tell what lies between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Addressed<'a>(pub &'a [PageAddress]);
+
+impl Addressed<'_> {
+    fn dense(self) -> Dense {
+        Dense { pages: u32::try_from(self.0.len()).expect("page numbers are 32 bits wide") }
+    }
+}
+
+impl Storage for Addressed<'_> {
+    type Table<T: Value> = Vec<T>;
+    type Set = Bitmap;
+
+    fn table<T: Value>(self) -> Vec<T> {
+        self.dense().table()
+    }
+
+    fn set(self) -> Bitmap {
+        self.dense().set()
+    }
+
+    #[inline]
+    fn follows(self, before: Option<u32>, page: u32) -> bool {
+        costs::follows(self.0, before.map(PageNo), PageNo(page))
+    }
+
+    #[inline]
+    fn region(self, page: u32) -> u64 {
+        let PageAddress { device, page } = self.0[page as usize];
+        page >> REGION_BITS ^ u64::from(device) << u32::BITS
     }
 }
 
@@ -225,6 +278,16 @@ impl<S: Storage> Storage for Placed<S> {
 
     fn set(self) -> S::Set {
         self.0.set()
+    }
+
+    #[inline]
+    fn follows(self, before: Option<u32>, page: u32) -> bool {
+        self.0.follows(before, page)
+    }
+
+    #[inline]
+    fn region(self, page: u32) -> u64 {
+        self.0.region(page)
     }
 }
 

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
 use crate::policy::{
-    Action, Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue,
-    Hybrid, HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire, SpitfireConfig,
-    Tier, WTinyLfu,
+    Action, Addressed, Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte,
+    FourQueue, Hybrid, HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire,
+    SpitfireConfig, Tier, WTinyLfu,
 };
 
 const PAGES: u32 = 60;
@@ -325,6 +325,7 @@ fn log(kind: Kind, spec: &Spec, trace: &PageTrace) -> Log {
     let frames = capacity.scm as usize;
     match kind {
         Kind::Everbyte => {
+            let storage = Addressed(&trace.addresses);
             let policy = Everbyte::new(storage, capacity, spec.small_write_bytes, spec.costs);
             Log::of(policy, frames, trace)
         }

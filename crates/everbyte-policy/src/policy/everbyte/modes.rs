@@ -21,8 +21,6 @@ use crate::costs::{Costs, MemoryCosts};
 
 /// Frames up to which shadows have all pages, and about which they have beyond that.
 const FULL_FRAMES: u64 = 2000;
-/// Pages of a region that is sampled as a whole, as a power of two: 1 MiB.
-const REGION_BITS: u32 = 8;
 /// Regions are sampled by so many bits of a hash.
 const SAMPLE_BITS: u32 = 16;
 /// The part of a score that stays after a period.
@@ -60,7 +58,7 @@ pub(super) struct Modes<S: Storage> {
 
 struct Shadow<S: Storage> {
     tiers: Tiers<S>,
-    meter: Meter,
+    meter: Meter<S>,
     score: f64,
     dirty_pages: u32,
 }
@@ -78,7 +76,7 @@ impl<S: Storage> Modes<S> {
         let capacity = shrunk(capacity, sampled);
         let shadow = |rules: Rules| Shadow {
             tiers: Tiers::new(storage, capacity, Rules { small_write_bytes, ..rules }, costs),
-            meter: Meter::new(costs),
+            meter: Meter::new(storage, costs),
             score: 0.0,
             dirty_pages: 0,
         };
@@ -109,7 +107,7 @@ impl<S: Storage> Modes<S> {
     }
 
     fn samples(&self, page: u32) -> bool {
-        let hash = || spread(u64::from(page >> REGION_BITS)) >> (u64::BITS - SAMPLE_BITS);
+        let hash = || spread(self.storage.region(page)) >> (u64::BITS - SAMPLE_BITS);
         self.sampled == 1 << SAMPLE_BITS || hash() < self.sampled
     }
 
@@ -173,18 +171,19 @@ impl<S: Storage> Shadow<S> {
 }
 
 /// Adds up what actions cost.
-struct Meter {
+struct Meter<S> {
+    storage: S,
     costs: Costs,
     access: Access,
     ns: f64,
-    next_read: u32,
-    next_written: u32,
+    last_read: Option<u32>,
+    last_written: Option<u32>,
 }
 
-impl Meter {
-    fn new(costs: Costs) -> Self {
+impl<S: Storage> Meter<S> {
+    fn new(storage: S, costs: Costs) -> Self {
         let access = Access { page: PageNo(0), start: 0, len: 1, op: Op::Read };
-        Self { costs, access, ns: 0.0, next_read: u32::MAX, next_written: u32::MAX }
+        Self { storage, costs, access, ns: 0.0, last_read: None, last_written: None }
     }
 
     fn serve(&mut self, MemoryCosts { operation_ns, read_line_ns, write_line_ns }: MemoryCosts) {
@@ -200,8 +199,9 @@ impl Meter {
             return;
         }
         let backing = &self.costs.backing;
-        self.ns += backing.read_page_ns + backing.read_jump_ns * jump(self.next_read, page);
-        self.next_read = page.wrapping_add(1);
+        let jumps = jump(self.storage, self.last_read, page);
+        self.ns += backing.read_page_ns + backing.read_jump_ns * jumps;
+        self.last_read = Some(page);
     }
 
     /// A whole page.
@@ -212,13 +212,13 @@ impl Meter {
 
     fn write(&mut self, page: u32) {
         let backing = &self.costs.backing;
-        self.ns +=
-            backing.written_page_ns() + backing.write_jump_ns * jump(self.next_written, page);
-        self.next_written = page.wrapping_add(1);
+        let jumps = jump(self.storage, self.last_written, page);
+        self.ns += backing.written_page_ns() + backing.write_jump_ns * jumps;
+        self.last_written = Some(page);
     }
 }
 
-impl Actions for Meter {
+impl<S: Storage> Actions for Meter<S> {
     fn act(&mut self, action: Action) {
         match action {
             Action::Hit { served: Tier::Dram, .. } => self.serve(self.costs.dram),

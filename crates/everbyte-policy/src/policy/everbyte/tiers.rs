@@ -89,7 +89,7 @@ impl Rules {
 
     /// Rule 9: returns what is noted of a page of SCM, which was `before`.
     #[inline]
-    fn use_in_scm(&self, access: Access, before: u8, worth: &mut Worth) -> u8 {
+    fn use_in_scm(&self, access: Access, before: u8, worth: &mut Worth<impl Storage>) -> u8 {
         if before & ON_TRIAL != 0 {
             worth.returned(Class(before >> CLASS_SHIFT & 3));
         }
@@ -127,14 +127,14 @@ pub(super) struct Tiers<S: Storage> {
     write_hand: u32,
     /// DRAM's pages in the order of rule 4.
     queue: Sequence,
-    pub(super) worth: Worth,
+    pub(super) worth: Worth<S>,
 }
 
 impl<S: Storage> Tiers<S> {
     pub(super) fn new(storage: S, capacity: Capacity, rules: Rules, costs: Costs) -> Self {
         let frames = capacity.dram.saturating_add(capacity.scm);
         Self {
-            worth: Worth::new(costs, frames),
+            worth: Worth::new(storage, costs, frames),
             pages: Directory::new(Placed(storage), capacity),
             rules,
             list: Sequence::default(),

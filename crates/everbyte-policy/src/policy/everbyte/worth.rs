@@ -9,8 +9,9 @@
 //! Of pages that a write brought, it is counted how many were written again before they left DRAM, or
 //! since they came straight to SCM. Where few are, DRAM holds nothing back from SCM: rule 3.
 
+use super::super::storage::Storage;
 use crate::access::{Access, Op, PAGE_BYTES};
-use crate::costs::{BackingCosts, Costs};
+use crate::costs::Costs;
 
 /// Of the pages that are not worth it, one in so many is demoted or goes through DRAM, to learn.
 const TRIALS: u32 = 16;
@@ -40,16 +41,17 @@ impl Class {
 }
 
 /// Knowledge of the costs of steps and of the chances of demoted pages.
-pub(super) struct Worth {
+pub(super) struct Worth<S> {
+    storage: S,
     pub(super) costs: Costs,
     /// Demoted pages of each class, and those that were used.
     demoted: [f64; 4],
     returned: [f64; 4],
     /// Demotions after which half of what was counted is forgotten.
     memory: f64,
-    next_read: u32,
+    last_read: Option<u32>,
     read_jumps: f64,
-    next_written: u32,
+    last_written: Option<u32>,
     write_jumps: f64,
     refused: u32,
     /// Share of pages brought by a write that were written again.
@@ -57,17 +59,18 @@ pub(super) struct Worth {
     straight: u32,
 }
 
-impl Worth {
-    pub(super) fn new(costs: Costs, frames: u32) -> Self {
+impl<S: Storage> Worth<S> {
+    pub(super) fn new(storage: S, costs: Costs, frames: u32) -> Self {
         let begun = (f64::from(frames) / 4.0).max(4.0);
         Self {
+            storage,
             costs,
             demoted: [begun; 4],
             returned: [begun; 4],
             memory: begun * 8.0,
-            next_read: u32::MAX,
+            last_read: None,
             read_jumps: 0.5,
-            next_written: u32::MAX,
+            last_written: None,
             write_jumps: 0.5,
             refused: 0,
             again: AGAIN_FIRST,
@@ -80,18 +83,18 @@ impl Worth {
         if access.op == Op::Write && u32::from(access.len) == PAGE_BYTES {
             return;
         }
-        let jumped = jump(self.next_read, access.page.0);
+        let jumped = jump(self.storage, self.last_read, access.page.0);
         self.read_jumps += (jumped - self.read_jumps) * JUMPS_SHARE;
-        self.next_read = access.page.0.wrapping_add(1);
+        self.last_read = Some(access.page.0);
     }
 
     /// Notes that a page is written back; `waited` if in the order of sectors.
     pub(super) fn written(&mut self, page: u32, waited: bool) {
         if waited {
-            let jumped = jump(self.next_written, page);
+            let jumped = jump(self.storage, self.last_written, page);
             self.write_jumps += (jumped - self.write_jumps) * JUMPS_SHARE;
         }
-        self.next_written = page.wrapping_add(1);
+        self.last_written = Some(page);
     }
 
     /// Notes that a page is brought by a write. Returns true if it should not go through DRAM.
@@ -146,14 +149,14 @@ impl Worth {
         }
         let later_jump_ns = self.write_jumps * backing.write_jump_ns;
         let again_ns = fetch_ns + backing.written_page_ns() + later_jump_ns;
-        let now_ns = jump(self.next_written, page) * backing.write_jump_ns + chance * again_ns;
+        let jumps = jump(self.storage, self.last_written, page);
+        let now_ns = jumps * backing.write_jump_ns + chance * again_ns;
         let read_ns = scm.operation_ns + lines * scm.read_line_ns;
         now_ns > demote_ns + read_ns + later_jump_ns
     }
 }
 
-/// Returns 1 for a step that jumps, 0 for one that goes on from `next`; that is `u32::MAX` at first.
-pub(super) fn jump(next: u32, page: u32) -> f64 {
-    let follows = page >= next && u64::from(page - next) < BackingCosts::GAP_PAGES;
-    f64::from(u8::from(!follows))
+/// Returns 1 for a step that jumps, 0 for one that goes on from `before`.
+pub(super) fn jump(storage: impl Storage, before: Option<u32>, page: u32) -> f64 {
+    f64::from(u8::from(!storage.follows(before, page)))
 }

@@ -2,7 +2,7 @@
 //! implementation does, each rule shows, and a mode that costs less takes over.
 
 use super::*;
-use crate::access::Op;
+use crate::access::{Op, PageAddress};
 
 /// Pages by halves of chance, with scans between, reads and writes of all sizes.
 fn mixture(pages: u32, count: u32, seed: u64) -> Vec<Access> {
@@ -62,6 +62,43 @@ fn everbyte_conforms_in_larger_caches() {
     for costs in [FAST, SLOW] {
         let capacity = Capacity { dram: 5, scm: 14 };
         conform(Everbyte::new(Dense { pages: PAGES }, capacity, 512, costs), &steps, true);
+    }
+}
+
+/// The actions in a cache in use, whose pages are `gap` pages apart, by the numbers that a trace gives them.
+fn in_use(gap: u32, capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
+    let number = |PageNo(page)| PageNo(page / gap);
+    let far = |access: &Access| Access { page: PageNo(access.page.0 * gap), ..*access };
+    let accesses: Vec<Access> = accesses.iter().map(far).collect();
+    let mut actions = by_access(Everbyte::new(Sparse, capacity, 512, FAST), &accesses);
+    for action in actions.iter_mut().flatten() {
+        match action {
+            Action::Fill { page, .. }
+            | Action::Move { page, .. }
+            | Action::Evict { page, .. }
+            | Action::Drop { page, .. } => *page = number(*page),
+            Action::Hit { .. } | Action::Copy { .. } | Action::Update { .. } => {}
+        }
+    }
+    actions
+}
+
+/// Pages whose numbers follow each other may be far apart: the policy weighs the jumps that there are. Of the last
+/// cache only a part is simulated in miniature.
+#[test]
+fn a_simulation_weighs_the_jumps_of_a_cache_in_use() {
+    let mut cases = larger();
+    cases.push((Capacity { dram: 800, scm: 2400 }, 9000, mixture(9000, 60_000, 7)));
+    for (capacity, pages, accesses) in cases {
+        for gap in [1, 8, 9, 300] {
+            let address = |page| PageAddress { device: 0, page: u64::from(page * gap) };
+            let addresses: Vec<PageAddress> = (0..pages).map(address).collect();
+            let simulated = Everbyte::new(Addressed(&addresses), capacity, 512, FAST);
+            let simulated = by_access(simulated, &accesses);
+            assert!(simulated == in_use(gap, capacity, &accesses), "{capacity:?}, {gap}");
+            let dense = by_access(Everbyte::new(Dense { pages }, capacity, 512, FAST), &accesses);
+            assert_eq!(simulated == dense, gap == 1, "{capacity:?}, {gap}");
+        }
     }
 }
 
