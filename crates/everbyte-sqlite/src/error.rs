@@ -124,6 +124,11 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
+    /// The error of a transaction over several databases that SQLite would make one by a super-journal.
+    pub(crate) fn several_databases() -> Self {
+        Self::Unsupported { what: "a transaction over several attached databases" }
+    }
+
     /// Returns SQLite's code for it; `otherwise` is the code of the failed kind of input or output.
     pub(crate) fn code(&self, otherwise: c_int) -> c_int {
         match self {

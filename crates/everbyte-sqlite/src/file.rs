@@ -14,6 +14,7 @@ use crate::error::DatabaseError;
 use crate::format::FileKind;
 use crate::locks::Level;
 use crate::store::DatabaseHandle;
+use crate::super_journal::{JOURNAL_HEAD_BYTES, NUMBER_BYTES, is_name, may_be_name};
 
 /// Device characteristics that hold for every file of a database:
 ///
@@ -157,7 +158,23 @@ impl File {
 
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatabaseError> {
         self.check_unused(offset, offset.saturating_add(data.len() as u64))?;
+        if self.is_super_journal_name(offset, data)? {
+            return Err(DatabaseError::several_databases());
+        }
         self.database.write(self.kind, offset, data)
+    }
+
+    /// Returns true if SQLite would put the name of a super-journal into the journal.
+    fn is_super_journal_name(&self, offset: u64, data: &[u8]) -> Result<bool, DatabaseError> {
+        let before = offset.checked_sub(NUMBER_BYTES as u64);
+        let Some(before) = before.filter(|_| self.kind == FileKind::Journal && may_be_name(data))
+        else {
+            return Ok(false);
+        };
+        let (mut head, mut number) = ([0; JOURNAL_HEAD_BYTES], [0; NUMBER_BYTES]);
+        self.read(0, &mut head)?;
+        self.read(before, &mut number)?;
+        Ok(is_name(&head, number))
     }
 
     pub(crate) fn truncate(&self, length: u64) -> Result<(), DatabaseError> {

@@ -69,8 +69,13 @@
 //! - Any number of connections in this process, with SQLite's usual locks.
 //! - A database has the room that its volume was made for; beyond it, SQLite says `SQLITE_FULL`.
 //! - Temporary files are left to SQLite's default VFS.
-//! - Not: transactions over several attached databases, unless journals are off or in memory; they
-//!   fail as a whole. `VACUUM INTO` needs a database that exists.
+//! - Not: one commit over several attached databases. SQLite makes it one by a super-journal, and a transaction that needs
+//!   one fails as a whole if the main database, or one that it writes through a rollback journal, is of this VFS. SQLite makes one
+//!   if several are written; after `BEGIN IMMEDIATE` those count as well that were to be written and were not.
+//! - Databases with a WAL, with journal mode MEMORY or OFF, or with `synchronous = OFF` need no super-journal, nor does a single
+//!   other one beside them, nor does any if the main one is `:memory:` or temporary. Such databases **commit each for itself**: an
+//!   error or a crash in the midst leaves some of them changed and others not.
+//! - `VACUUM INTO` needs a database that exists.
 //!
 //! # Durability
 //! A commit with atomic batches is durable when it returns. So is one with a journal, with
@@ -102,6 +107,7 @@ mod format;
 mod locks;
 mod places;
 mod store;
+mod super_journal;
 mod vfs;
 
 pub use database::Activity;

@@ -295,8 +295,7 @@ unsafe extern "C" fn open(
     }
     guard(ffi::SQLITE_CANTOPEN, || {
         if flags & ffi::SQLITE_OPEN_SUPER_JOURNAL != 0 {
-            let what = "a transaction over several attached databases";
-            return Err(DatabaseError::Unsupported { what });
+            return Err(DatabaseError::several_databases());
         }
         // SAFETY: SQLite's string, not NULL.
         let (name, kind) = file_of(unsafe { text(path) }?);

@@ -1,11 +1,12 @@
 //! Operations that are refused: each fails clearly and harms nothing.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_sqlite::{VfsOptions, register};
-use rusqlite::ffi;
+use rusqlite::{Connection, ffi};
 
 use crate::{Bench, NAME, bench_in, failure, new_bench, new_pool, number, pragma, usual_bench};
 
@@ -79,6 +80,107 @@ fn a_transaction_over_two_databases_is_refused_as_a_whole() {
     db.execute_batch("ROLLBACK").ok();
     assert_eq!(number(&db, "SELECT (SELECT count(*) FROM t) + (SELECT count(*) FROM u)"), 0);
     db.execute_batch("INSERT INTO t VALUES (1); INSERT INTO u VALUES (1);").unwrap();
+}
+
+/// Rows that each test of a transaction over two file systems begins with.
+const ROWS: i64 = 100;
+
+/// A database at `path`, in SQLite's own file system, with the usual one attached as `ours`, and old rows in both.
+fn attached(bench: &Bench, path: &Path, page_bytes: u32) -> Connection {
+    let db = Connection::open(path).unwrap();
+    db.execute_batch(&format!(
+        "ATTACH 'file:/{NAME}?vfs={}' AS ours;
+         PRAGMA ours.page_size = {page_bytes}; PRAGMA ours.cache_size = 4000;
+         CREATE TABLE t (n); CREATE TABLE ours.u (n, filler);
+         INSERT INTO t VALUES (0);
+         WITH RECURSIVE row (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM row WHERE id < {ROWS})
+         INSERT INTO u SELECT 0, zeroblob(4000) FROM row;",
+        bench.vfs
+    ))
+    .unwrap();
+    db
+}
+
+/// Expects that nothing has changed since [`attached`], for this connection and others.
+fn expect_old_rows(bench: &Bench, db: &Connection, path: &Path) {
+    assert_eq!(pragma(db, "integrity_check"), "ok");
+    for query in ["SELECT count(*) FROM t WHERE n = 0", "SELECT count(*) FROM t"] {
+        assert_eq!(number(db, query), 1);
+        assert_eq!(number(&Connection::open(path).unwrap(), query), 1);
+    }
+    for query in ["SELECT count(*) FROM u WHERE n = 0", "SELECT count(*) FROM u"] {
+        assert_eq!(number(db, query), ROWS);
+        assert_eq!(number(&bench.connect(), query), ROWS);
+    }
+    assert_eq!(pragma(&bench.connect(), "integrity_check"), "ok");
+}
+
+/// A path of `bytes` bytes below `folder`.
+fn path_of(folder: &Path, bytes: usize) -> PathBuf {
+    let mut path = folder.canonicalize().unwrap();
+    while bytes - path.as_os_str().len() > 230 {
+        path.push("d".repeat(200));
+        std::fs::create_dir(&path).unwrap();
+    }
+    path.join("m".repeat(bytes - path.as_os_str().len() - 1))
+}
+
+#[test]
+fn a_transaction_over_two_file_systems_is_refused_as_a_whole() {
+    let grown = "INSERT INTO u SELECT 1, zeroblob(4000) FROM u WHERE rowid <= 90;";
+    // Behind the longer path, a super-journal's name is as long as a page of 512 bytes.
+    for (has_long_path, page_bytes) in [(false, 512), (false, 4096), (true, 512), (true, 4096)] {
+        for (batch_atomic, mode) in
+            [(true, "delete"), (false, "delete"), (false, "truncate"), (false, "persist")]
+        {
+            for more in [&grown.repeat(2), grown, ""] {
+                let bench = new_bench(64, 1 << 20, batch_atomic);
+                let folder = tempfile::tempdir().unwrap();
+                let path = match has_long_path {
+                    true => path_of(folder.path(), 500),
+                    false => folder.path().join("main"),
+                };
+                let db = attached(&bench, &path, page_bytes);
+                pragma(&db, &format!("ours.journal_mode = {mode}"));
+                let both = format!("BEGIN; UPDATE t SET n = 1; UPDATE u SET n = 1; {more} COMMIT;");
+                let code = failure(db.execute_batch(&both)) & 0xff;
+                db.execute_batch("ROLLBACK").ok();
+                expect_old_rows(&bench, &db, &path);
+                assert_eq!(code, ffi::SQLITE_CANTOPEN, "{path:?}, {page_bytes}, {mode}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_transaction_that_writes_one_of_two_file_systems_is_committed() {
+    for batch_atomic in [false, true] {
+        let bench = new_bench(64, 1 << 20, batch_atomic);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("main");
+        let db = attached(&bench, &path, 4096);
+        db.execute_batch("BEGIN; UPDATE t SET n = (SELECT count(*) FROM u); COMMIT;").unwrap();
+        db.execute_batch("BEGIN; UPDATE u SET n = (SELECT n FROM t); COMMIT;").unwrap();
+        db.execute_batch("BEGIN IMMEDIATE; UPDATE t SET n = n + 1; COMMIT;").unwrap();
+        // SQLite begins to write both, and makes a super-journal.
+        let locked = db.execute_batch("BEGIN IMMEDIATE; UPDATE u SET n = 0; COMMIT;");
+        assert_eq!(failure(locked) & 0xff, ffi::SQLITE_CANTOPEN);
+        assert_eq!(number(&Connection::open(&path).unwrap(), "SELECT n FROM t"), ROWS + 1);
+        assert_eq!(number(&bench.connect(), "SELECT min(n) + max(n) FROM u"), 2 * ROWS);
+    }
+}
+
+/// The end of a page is where the first row of a table lies.
+#[test]
+fn a_page_that_ends_as_a_super_journals_name_does_is_a_page() {
+    let bench = new_bench(64, 1 << 20, false);
+    let db = bench.connect();
+    db.execute_batch(
+        "PRAGMA page_size = 512; CREATE TABLE t (name); INSERT INTO t VALUES ('a-mj0B3CF19A7');
+         BEGIN; UPDATE t SET name = 'b'; ROLLBACK; UPDATE t SET name = 'c' || name;",
+    )
+    .unwrap();
+    assert_eq!(number(&db, "SELECT name = 'ca-mj0B3CF19A7' FROM t"), 1);
 }
 
 #[test]
