@@ -249,7 +249,8 @@ impl Store {
     }
 }
 
-fn check_name(name: &str) -> Result<(), DatabaseError> {
+/// Refuses a name that SQLite would give to a journal.
+pub(crate) fn check_name(name: &str) -> Result<(), DatabaseError> {
     match file_of(name) {
         (_, FileKind::Main) => Ok(()),
         (_, kind) => Err(DatabaseError::Name { name: name.to_owned(), suffix: kind.suffix() }),

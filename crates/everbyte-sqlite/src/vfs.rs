@@ -26,7 +26,7 @@ use crate::error::DatabaseError;
 use crate::file::File;
 use crate::format::FileKind;
 use crate::locks::Level;
-use crate::store::{Store, file_of};
+use crate::store::{Store, check_name, file_of};
 
 /// Bytes of the longest path, NUL included.
 const PATH_BYTES_MAX: c_int = 512;
@@ -298,7 +298,11 @@ unsafe extern "C" fn open(
             return Err(DatabaseError::several_databases());
         }
         // SAFETY: SQLite's string, not NULL.
-        let (name, kind) = file_of(unsafe { text(path) }?);
+        let path = unsafe { text(path) }?;
+        if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
+            check_name(path)?;
+        }
+        let (name, kind) = file_of(path);
         let database = app.store()?.database(name)?;
         let opened = File::open(database, kind, flags, app.batch_atomic, app.durability)?;
         if !out_flags.is_null() {
@@ -549,7 +553,9 @@ unsafe extern "C" fn access(
         // SAFETY: SQLite's string, not NULL.
         let (name, kind) = file_of(unsafe { text(path) }?);
         let store = app.store()?;
-        let there = store.has(name) && store.database(name)?.length(kind).is_some();
+        // As in SQLite's VFS for Unix, an empty file counts as none: an empty WAL is no reason to open one.
+        let there =
+            store.has(name) && store.database(name)?.length(kind).is_some_and(|length| length > 0);
         // SAFETY: SQLite's place for the result.
         unsafe { *out = c_int::from(there) };
         Ok(ffi::SQLITE_OK)

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_device::{BlockDevice, Fua};
+use everbyte_media::Mapped;
+use everbyte_pool::Pool;
 use everbyte_sqlite::{VfsOptions, register};
 use rusqlite::{Connection, ffi};
 
@@ -66,6 +68,51 @@ fn names() {
     }
     let uri = format!("file:/{NAME}?vfs={}", bench.vfs);
     rusqlite::Connection::open(uri).unwrap().execute_batch("CREATE TABLE t (n)").unwrap();
+}
+
+#[test]
+fn a_journal_is_opened_as_no_database() {
+    let bench = usual_bench(true);
+    let db = bench.connect();
+    db.execute_batch("CREATE TABLE t (n)").unwrap();
+    for suffix in ["-journal", "-wal"] {
+        let open = bench.connect_to(&format!("{NAME}{suffix}"));
+        assert_eq!(failure(open.map(drop)) & 0xff, ffi::SQLITE_CANTOPEN, "{suffix}");
+        let attached = db.execute_batch(&format!("ATTACH '{NAME}{suffix}' AS other"));
+        assert_eq!(failure(attached) & 0xff, ffi::SQLITE_CANTOPEN, "{suffix}");
+    }
+    drop(db);
+    bench.connect().execute_batch("INSERT INTO t VALUES (1)").unwrap();
+    assert_eq!(number(&bench.connect(), "SELECT count(*) FROM t"), 1);
+}
+
+/// Makes the length of a file 0 in the header of the volume `name`, as a connection leaves it that
+/// makes the file and ends before it writes to it.
+fn make_empty(pool: &Arc<Pool<Mapped>>, name: &str, kind: usize) {
+    let volume = BlockVolume::open(pool, name).unwrap();
+    let mut header = [0; 64];
+    volume.read(0, &mut header).unwrap();
+    let length = 40 + 8 * kind;
+    assert_eq!(header[length..length + 8], u64::MAX.to_le_bytes(), "there is none yet");
+    header[length..length + 8].fill(0);
+    header[12..16].fill(0);
+    let crc = crc32c::crc32c(&header);
+    header[12..16].copy_from_slice(&crc.to_le_bytes());
+    volume.write(0, &header, Fua::Yes).unwrap();
+}
+
+#[test]
+fn an_empty_journal_or_wal_is_none() {
+    for kind in [0, 1] {
+        let pool = new_pool(64);
+        let bench = bench_in(Arc::clone(&pool), 1 << 20, true);
+        bench.connect().execute_batch("CREATE TABLE t (n)").unwrap();
+        make_empty(&pool, NAME, kind);
+        let db = bench.connect();
+        db.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+        assert_eq!(pragma(&db, "journal_mode"), "delete");
+        assert_eq!(number(&bench.connect(), "SELECT count(*) FROM t"), 1);
+    }
 }
 
 #[test]
