@@ -14,6 +14,10 @@ use crate::access::{Access, Op, PageNo};
 
 /// No further use.
 const NEVER: u32 = u32::MAX;
+/// Entries of the heap that there may be however few pages the cache has.
+const ENTRIES_MIN: usize = 1024;
+/// Entries that there may be besides, for each page of the cache.
+const ENTRIES_PER_PAGE: usize = 4;
 
 /// The offline optimum.
 pub struct Belady<S: Storage> {
@@ -22,7 +26,7 @@ pub struct Belady<S: Storage> {
     future: Vec<u32>,
     now: usize,
     next_use: S::Table<u32>,
-    /// Pages by next use; entries whose use has passed are skipped.
+    /// Pages by next use; entries whose use has passed are skipped, and removed when they are many.
     farthest: BinaryHeap<(u32, u32)>,
 }
 
@@ -84,6 +88,17 @@ impl<S: Storage> Belady<S> {
         self.now += 1;
         self.next_use.set(page, next);
         self.farthest.push((next, page));
+        let used = self.pages.used().dram as usize;
+        if self.farthest.len() > ENTRIES_PER_PAGE * used + ENTRIES_MIN {
+            self.remove_passed();
+        }
+    }
+
+    /// Removes the entries that eviction would skip: all but one for each page of the cache.
+    #[cold]
+    fn remove_passed(&mut self) {
+        let (pages, next_use) = (&self.pages, &self.next_use);
+        self.farthest.retain(|&(next, page)| is_due(pages, next_use, next, page));
     }
 }
 
@@ -126,10 +141,75 @@ impl<S: Storage> Policy for Belady<S> {
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
         while let Some((next, page)) = self.farthest.pop() {
-            if self.pages.state(page).has(State::DRAM) && self.next_use.get(page) == next {
+            if is_due(&self.pages, &self.next_use, next, page) {
                 self.pages.evict(page, Reason::Victim, actions);
                 return;
             }
         }
+    }
+}
+
+/// Returns true if the page is in the cache and used again at `next`, not before.
+fn is_due<S: Storage>(
+    pages: &Directory<S>,
+    next_use: &S::Table<u32>,
+    next: u32,
+    page: u32,
+) -> bool {
+    pages.state(page).has(State::DRAM) && next_use.get(page) == next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Dense;
+
+    /// Pages of the test's cache.
+    const FRAMES: usize = 8;
+    const STORAGE: Dense = Dense { pages: 16 };
+
+    /// Mostly hits, with a page now and then that goes at once.
+    fn accesses() -> Vec<Access> {
+        let page = |n: u32| if n.is_multiple_of(101) { 9 + n % 7 } else { n % 7 };
+        let access = |page| Access { page: PageNo(page), start: 0, len: 1, op: Op::Read };
+        (0..50_000).map(page).map(access).collect()
+    }
+
+    /// Misses of MIN with a look at every page of the cache.
+    fn misses(accesses: &[Access]) -> usize {
+        let mut future = Future::new(STORAGE);
+        accesses.iter().for_each(|access| future.push(access));
+        let (mut cache, mut misses) = (Vec::new(), 0);
+        for (&next, access) in future.next.iter().zip(accesses) {
+            let page = access.page.0;
+            match cache.iter().position(|&(_, cached)| cached == page) {
+                Some(at) => _ = cache.swap_remove(at),
+                None => {
+                    misses += 1;
+                    if cache.len() == FRAMES {
+                        cache.sort_unstable();
+                        cache.pop();
+                    }
+                }
+            }
+            cache.push((next, page));
+        }
+        misses
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_hits() {
+        let accesses = accesses();
+        let capacity = Capacity { dram: 8, scm: 0 };
+        let mut policy = Belady::new(STORAGE, capacity, &accesses);
+        let mut fills = 0;
+        for &access in &accesses {
+            let mut actions = Vec::new();
+            policy.access(access, &mut actions);
+            fills += actions.iter().filter(|action| matches!(action, Action::Fill { .. })).count();
+            let entries = policy.farthest.len();
+            assert!(entries <= ENTRIES_PER_PAGE * FRAMES + ENTRIES_MIN, "{entries}");
+        }
+        assert_eq!(fills, misses(&accesses));
     }
 }
