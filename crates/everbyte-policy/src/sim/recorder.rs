@@ -1,6 +1,7 @@
 //! Counts a policy's actions.
 //!
-//! Invariant: a page in SCM has a frame of its own; a frame that became free last is used next.
+//! Invariants: a page in SCM has a frame of its own; a frame that became free last is used next, and before one that was
+//! never used; memory grows with the pages of the trace, not with the frames.
 
 use super::drain::Drain;
 use super::outcome::{BackingSteps, Hits, Outcome, ScmWrites, Wear};
@@ -34,18 +35,32 @@ pub(super) struct Recorder<'a> {
 }
 
 struct Frames {
+    count: u32,
     frame_of: Vec<u32>,
+    /// Frames that were given back, of those that have been used.
     free: Vec<u32>,
+    /// Bytes written to each frame that has been used, which are the first ones.
     bytes: Vec<u64>,
 }
 
 impl Frames {
+    fn new(count: u32, pages: usize) -> Self {
+        Self { count, frame_of: vec![0; pages], free: Vec::new(), bytes: Vec::new() }
+    }
+
     fn wear(&mut self, page: PageNo, bytes: u64) {
         self.bytes[self.frame_of[page.0 as usize] as usize] += bytes;
     }
 
     fn take(&mut self, page: PageNo) {
-        self.frame_of[page.0 as usize] = self.free.pop().expect("SCM is never over its capacity");
+        self.frame_of[page.0 as usize] = self.free.pop().unwrap_or_else(|| self.next());
+    }
+
+    /// Returns the first frame that was never used.
+    fn next(&mut self) -> u32 {
+        let frame = u32::try_from(self.bytes.len()).ok().filter(|frame| *frame < self.count);
+        self.bytes.push(0);
+        frame.expect("SCM is never over its capacity")
     }
 
     fn give_back(&mut self, page: PageNo) {
@@ -67,11 +82,7 @@ impl<'a> Recorder<'a> {
             last_read: None,
             last_written: None,
             actions: ActionCounts::default(),
-            frames: Frames {
-                frame_of: vec![0; addresses.len()],
-                free: (0..scm_frames).rev().collect(),
-                bytes: vec![0; scm_frames as usize],
-            },
+            frames: Frames::new(scm_frames, addresses.len()),
         }
     }
 
@@ -187,7 +198,7 @@ impl<'a> Recorder<'a> {
             dram_accesses: self.hits[READ][0] + self.hits[WRITTEN][0] + self.promoted,
             backing: BackingSteps { dirty_at_end: drain.pages, ..self.backing },
             actions: self.actions.named(),
-            wear: wear(&self.frames.bytes),
+            wear: wear(self.frames.count, &self.frames.bytes),
             drain: *drain,
             elapsed_ns: 0.0,
             elapsed_with_drain_ns: 0.0,
@@ -219,9 +230,11 @@ impl Actions for Recorder<'_> {
     }
 }
 
+/// Returns the wear of `frames` frames, of which the first have been written `bytes`, and the others nothing.
 #[allow(clippy::cast_precision_loss, reason = "an average")]
-fn wear(bytes: &[u64]) -> Wear {
-    let mut histogram = vec![0; 1];
+fn wear(frames: u32, bytes: &[u64]) -> Wear {
+    let frames = u64::from(frames);
+    let mut histogram = vec![frames - bytes.len() as u64];
     for &bytes in bytes {
         let class = (u64::BITS - bytes.leading_zeros()) as usize;
         if class >= histogram.len() {
@@ -230,9 +243,30 @@ fn wear(bytes: &[u64]) -> Wear {
         histogram[class] += 1;
     }
     Wear {
-        frames: bytes.len() as u64,
+        frames,
         bytes_max: bytes.iter().copied().max().unwrap_or(0),
-        bytes_mean: bytes.iter().sum::<u64>() as f64 / bytes.len().max(1) as f64,
+        bytes_mean: bytes.iter().sum::<u64>() as f64 / frames.max(1) as f64,
         histogram,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_grows_with_the_pages_and_not_with_the_frames() {
+        let mut frames = Frames::new(u32::MAX, 3);
+        let place = |frames: &Frames| frames.frame_of.clone();
+        (0..3).for_each(|page| frames.take(PageNo(page)));
+        assert_eq!(place(&frames), [0, 1, 2]);
+        (0..2).for_each(|page| frames.give_back(PageNo(page)));
+        [0, 1].into_iter().for_each(|page| frames.take(PageNo(page)));
+        assert_eq!(place(&frames), [1, 0, 2], "the last that was given back is used first");
+        frames.wear(PageNo(2), 5);
+        assert!(frames.bytes.capacity() + frames.free.capacity() < 100);
+        let wear = wear(frames.count, &frames.bytes);
+        assert_eq!((wear.frames, wear.bytes_max), (u64::from(u32::MAX), 5));
+        assert_eq!(wear.histogram, [u64::from(u32::MAX) - 1, 0, 0, 1]);
     }
 }
