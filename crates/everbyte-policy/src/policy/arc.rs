@@ -1,8 +1,10 @@
 //! ARC: one LRU of pages used once and one of pages used again, with ghosts of both that move the
 //! border between them.
 //!
-//! Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003. One tier.
-//! Not for many threads: every hit moves a page between lists.
+//! Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003. The step by
+//! which the border moves (the paper's delta) is a whole number here: the quotient of the ghosts'
+//! lists, rounded down, and at least 1. One tier. Not for many threads: every hit moves a page
+//! between lists.
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
