@@ -3,11 +3,10 @@
 //!
 //! Yang et al., "FIFO Queues are All You Need for Cache Eviction", SOSP 2023: a tenth of the
 //! cache is the small queue; counters go to 3; a page moves to the main queue if it was used twice
-//! in the small one; as many ghosts as the main queue has frames. In the paper, EVICTS
-//! calls EVICTM when a page moves to a full main queue; here it does not: it evicts pages of the
-//! small queue only, and the main queue may hold more than its share.
-//! One tier. Not for pages that are used again after just longer than the small queue lasts, and
-//! never after: it fetches them twice.
+//! in the small one; as many ghosts as the main queue has frames. In the paper, EVICTS calls EVICTM
+//! when a page moves to a full main queue; here it does not: it evicts pages of the small queue
+//! only, and the main queue may hold more than its share. One tier. Not for pages that are used
+//! again after just longer than the small queue lasts, and never after: it fetches them twice.
 
 use std::collections::VecDeque;
 

@@ -5,7 +5,12 @@
 //! (`Q`), or if the trace's beginning has none the issue to the driver (`D`), else the completion
 //! (`C`). Of RWBS, D means discard, W write, R read, and F without any of these a flush. Reading
 //! ends at the summary that `blkparse` puts at the end. Source: blkparse(1), "Default output",
-//! "Action identifiers", "RWBS description".
+//! "Action identifiers", "RWBS description"; `blkparse_fmt.c`.
+//!
+//! Commands passed through to a SCSI device are no requests for sectors. Where sectors would be they
+//! have their bytes, in parentheses, if the kernel tells them; before these, when they are issued,
+//! the number of bytes that they transfer. The kernel cuts the names of processes after 15 bytes,
+//! in the midst of a character too.
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
@@ -38,7 +43,19 @@ pub(crate) fn is_device(text: &str) -> bool {
     text.split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
 }
 
+impl Blkparse {
+    /// Returns true if what stands where a sector would be says that a command is passed through: its bytes, or what
+    /// follows them. Requests that are queued are none.
+    fn is_passed_through(&self, text: &str) -> bool {
+        text.starts_with('(') || (self.action != ACTIONS[0] && text.starts_with('['))
+    }
+}
+
 impl LineFormat for Blkparse {
+    fn may_lack_bytes(&self) -> bool {
+        true
+    }
+
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
         let mut fields = line.split_whitespace();
         let device = next(&mut fields, "device")?;
@@ -55,19 +72,21 @@ impl LineFormat for Blkparse {
         if next(&mut fields, "action")? != self.action {
             return Ok(Item::Nothing);
         }
-        let Some(op) = operation(next(&mut fields, "RWBS field")?) else {
-            return Ok(Item::Nothing);
-        };
+        let rwbs = next(&mut fields, "RWBS field")?;
+        let Some(op) = operation(rwbs) else { return Ok(Item::Nothing) };
         let file = files.number(device)?;
         let request = Request { time_ns, op, file, offset: 0, len: 0 };
-        let (sector, plus) = (fields.next(), fields.next());
-        let (Some(sector), Some("+")) = (sector, plus) else {
+        let sector = match (fields.next(), fields.next()) {
+            (Some(sector), Some("+")) => sector,
             // Nothing is transferred: a flush with no data, whatever else it is called.
-            let has_flush = line.split_whitespace().nth(6).is_some_and(|rwbs| rwbs.contains('F'));
-            return match has_flush {
-                true => Ok(Item::Request(Request { op: RequestOp::Flush, ..request })),
-                false => Err(Problem::Missing { field: "sector and number of sectors" }),
-            };
+            _ if rwbs.contains('F') => {
+                return Ok(Item::Request(Request { op: RequestOp::Flush, ..request }));
+            }
+            (Some(command), _) if self.is_passed_through(command) => return Ok(Item::Nothing),
+            (Some(bytes), Some(command)) if self.is_passed_through(command) => {
+                return number(bytes, "number of bytes").map(|_| Item::Nothing);
+            }
+            _ => return Err(Problem::Missing { field: "sector and number of sectors" }),
         };
         let sectors = number(next(&mut fields, "number of sectors")?, "number of sectors")?;
         Ok(Item::Request(Request {

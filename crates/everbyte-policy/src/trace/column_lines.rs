@@ -1,13 +1,13 @@
 //! Text with columns in any order, as [`Columns`] names them.
 //!
 //! Columns stand between commas, semicolons, or white space, whichever the first line has. Columns
-//! behind the last one that is named mean nothing. A first line with other text where numbers or an
-//! operation should be is taken for the columns' names.
+//! behind the last one that is named mean nothing. A first line with words where all numbers should
+//! be is taken for the columns' names.
 
 use super::columns::{Column, Columns, PAGE};
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{Commas, decimal, next, number, scaled};
+use super::fields::{Commas, decimal, next, number, scaled, trimmed};
 use super::files::FileNames;
 use super::{Request, RequestOp};
 
@@ -29,6 +29,20 @@ pub(crate) struct ColumnLines {
 impl ColumnLines {
     pub(crate) fn new(columns: Columns) -> Self {
         Self { columns: columns.named().collect(), separator: None }
+    }
+
+    /// Returns true if `line` has a word in each column of numbers.
+    fn has_names(&self, line: &str, separator: Separator) -> bool {
+        let fields: Vec<&str> = match separator {
+            Separator::Comma => Commas::of(line).collect(),
+            Separator::Semicolon => line.split(';').collect(),
+            Separator::Space => line.split_whitespace().collect(),
+        };
+        let is_name = |(column, field): (&Column, &str)| match column {
+            Column::Time(_) | Column::Offset(_) | Column::Len(_) => is_word(field),
+            Column::Nothing | Column::Op | Column::File => true,
+        };
+        self.columns.iter().zip(fields).all(is_name)
     }
 
     fn request<'a>(
@@ -81,10 +95,19 @@ impl LineFormat for ColumnLines {
             Separator::Space => self.request(line.split_whitespace(), files),
         };
         match request {
-            Err(Problem::Field { .. }) if is_first => Ok(Item::Nothing),
+            Err(Problem::Field { .. }) if is_first && self.has_names(line, separator) => {
+                Ok(Item::Nothing)
+            }
             request => request.map(Item::Request),
         }
     }
+}
+
+/// Returns true if `text` does not begin as numbers do, right or wrong.
+fn is_word(text: &str) -> bool {
+    let text = trimmed(text);
+    let digits = text.strip_prefix(['-', '+', '.']).unwrap_or(text);
+    !digits.starts_with(|first: char| first.is_ascii_digit())
 }
 
 fn operation(text: &str) -> Result<RequestOp, Problem> {

@@ -21,6 +21,11 @@ pub(crate) trait LineFormat {
     /// Decodes `line`, which is never empty.
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem>;
 
+    /// Returns true if its lines have text that may be cut off within a character.
+    fn may_lack_bytes(&self) -> bool {
+        false
+    }
+
     /// Returns the requests that had to wait for the last line.
     fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Request>, Problem> {
         let _ = files;

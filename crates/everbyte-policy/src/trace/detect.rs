@@ -5,6 +5,7 @@
 
 use super::blkparse::is_device;
 use super::format::Format;
+use super::input::BYTE_ORDER_MARK;
 use super::mobibench::is_call;
 use super::oracle_general::RECORD_BYTES;
 use super::vscsi::{V1_BYTES, V2_BYTES, Vscsi, little_endian};
@@ -14,12 +15,12 @@ const RECORDS: usize = 16;
 /// Most seconds between two requests of an oracleGeneral trace.
 const PAUSE_S_MAX: u64 = 30 * 24 * 3600;
 
-/// Returns the format of the trace that begins with `head`, if it is known.
+/// Returns the format of the trace that begins with `head`, if it is known. A text may begin with a byte order mark.
 pub(crate) fn format_of(head: &[u8]) -> Option<Format> {
     let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
     if head.iter().take(V2_BYTES).all(is_text) {
-        let head = String::from_utf8_lossy(head);
-        return head.lines().map(str::trim).find(|line| !line.is_empty()).and_then(of_line);
+        let text = String::from_utf8_lossy(head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head));
+        return text.lines().map(str::trim).find(|line| !line.is_empty()).and_then(of_line);
     }
     of_records(head)
 }

@@ -16,6 +16,8 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const HEAD_BYTES: usize = 64 << 10;
 /// Bytes read at once: more than a line and the beginning.
 const BUFFER_BYTES: usize = 256 << 10;
+/// The mark with which some programs begin a UTF-8 text.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// First bytes of a zstd frame (RFC 8878, section 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
@@ -30,6 +32,10 @@ pub(crate) struct Input {
     rest: Range<usize>,
     /// The source has no more.
     ended: bool,
+    /// Bytes of lines that are no UTF-8 are replaced.
+    lossily: bool,
+    /// The last line in which some were.
+    mended: String,
 }
 
 impl Input {
@@ -54,6 +60,8 @@ impl Input {
                 buffer: vec![0; BUFFER_BYTES],
                 rest: 0..0,
                 ended: false,
+                lossily: false,
+                mended: String::new(),
             }),
             Err(source) => Err(TraceError::Read { place: beginning(name), source }),
         }
@@ -64,11 +72,20 @@ impl Input {
         &self.place
     }
 
-    /// Returns the beginning, which stays to be read.
+    /// Returns the beginning, which stays to be read, with the byte order mark of a text.
     pub(crate) fn head(&mut self) -> Result<Vec<u8>, TraceError> {
         while self.rest.len() < HEAD_BYTES && self.fill()? {}
         let head = &self.buffer[self.rest.clone()];
         Ok(head[..head.len().min(HEAD_BYTES)].to_vec())
+    }
+
+    /// Prepares to read lines: passes over a byte order mark. Bytes that are no UTF-8 become U+FFFD if `lossily`, else
+    /// their line is an error.
+    pub(crate) fn begin_text(&mut self, lossily: bool) {
+        if self.buffer[self.rest.clone()].starts_with(BYTE_ORDER_MARK) {
+            self.rest.start += BYTE_ORDER_MARK.len();
+        }
+        self.lossily = lossily;
     }
 
     /// Returns the next line without its end; `None` after the last.
@@ -93,8 +110,13 @@ impl Input {
         }
         let start = self.rest.start;
         self.rest.start += len;
-        match std::str::from_utf8(&self.buffer[start..start + len]) {
+        let line = &self.buffer[start..start + len];
+        match std::str::from_utf8(line) {
             Ok(line) => Ok(Some(without_end(line))),
+            Err(_) if self.lossily => {
+                self.mended = String::from_utf8_lossy(line).into_owned();
+                Ok(Some(without_end(&self.mended)))
+            }
             Err(_) => Err(self.wrong(Problem::NotText)),
         }
     }

@@ -8,7 +8,7 @@ use super::decode::{Item, LineFormat, RecordFormat};
 use super::error::{Problem, TraceError, shortened};
 use super::files::FileNames;
 use super::format::Format;
-use super::input::Input;
+use super::input::{BYTE_ORDER_MARK, Input};
 use super::summary::Summary;
 use super::{
     OFFSET_MAX, Request, RequestOp, blkparse, csv, detect, disksim, fio, mobibench, msr,
@@ -102,7 +102,7 @@ impl TraceReader {
     fn over(mut input: Input, options: &ReadOptions) -> Result<Self, TraceError> {
         let head = input.head()?;
         let trace = || input.place().trace.clone();
-        let unknown = || match head.trim_ascii() {
+        let unknown = || match head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head).trim_ascii() {
             [] => TraceError::Empty { trace: trace() },
             head => TraceError::UnknownFormat { trace: trace(), begin: beginning(head) },
         };
@@ -115,8 +115,12 @@ impl TraceReader {
         if !has_operations && !options.assume_reads {
             return Err(TraceError::NoOperations { trace: trace(), format });
         }
+        let decoder = Decoder::new(format, &head);
+        if let Decoder::Lines(lines) = &decoder {
+            input.begin_text(lines.may_lack_bytes());
+        }
         Ok(Self {
-            decoder: Decoder::new(format, &head),
+            decoder,
             input,
             waiting: Vec::new().into_iter(),
             files: FileNames::default(),

@@ -183,6 +183,69 @@ fn blkparse_counts_each_request_once() {
 }
 
 #[test]
+fn blkparse_passes_over_commands_that_are_passed_through() {
+    let issued = "  8,0 0 1 0.5 1 D R 56 (12 00 00 00 38 00) [inquiry]\n  8,0 0 2 1.5 1 D W 8 + 8 [a]\n  \
+                  8,0 0 3 1.6 1 D R 56 [inquiry]\n  8,0 0 4 1.7 1 D N 0 (00 ..) [sg_turs]\n  \
+                  8,0 0 5 1.8 1 D FN [a]\n";
+    let rows = [(1_500_000_000, Put, "8,0", 4096, 4096), (1_800_000_000, Flush, "8,0", 0, 0)];
+    expect(Format::Blkparse, issued.as_bytes(), &rows);
+    let completed = "  8,0 0 1 0.5 0 C R (12 00 00 00 38 00) [0]\n  8,0 0 2 1.5 0 C W 8 + 8 [0]\n  \
+                     8,0 0 3 1.6 0 C R [0]\n";
+    expect(Format::Blkparse, completed.as_bytes(), &rows[..1]);
+    for (line, word) in [
+        ("8,0 0 1 0.1 1 D R", "sector and number of sectors is missing"),
+        ("8,0 0 1 0.1 1 D R 8 8", "sector and number of sectors is missing"),
+        ("8,0 0 1 0.1 1 D R x [a]", "number of bytes is \"x\""),
+    ] {
+        refuse(Format::Blkparse, line, &["line 1", word]);
+    }
+}
+
+#[test]
+fn names_of_processes_may_be_cut_within_a_character() {
+    let text = b"  8,0 0 1 0.5 1 Q W 8 + 8 [caf\xC3]\n  8,0 0 2 1.5 1 Q R 0 + 8 [\xE2\x82\n";
+    let rows = [(500_000_000, Put, "8,0", 4096, 4096), (1_500_000_000, Read, "8,0", 0, 4096)];
+    expect(Format::Blkparse, text, &rows);
+}
+
+#[test]
+fn texts_may_begin_with_a_byte_order_mark() {
+    let csv = "0,R,a,1,2\n";
+    let rows = [(0, Read, "a", 1, 2)];
+    for text in [csv.to_owned(), format!("time_ns,op,file,offset,len\n{csv}")] {
+        expect(Format::Csv, format!("\u{feff}{text}").as_bytes(), &rows);
+    }
+    let msr = "\u{feff}1,hm,0,Read,1,2,3\n";
+    expect(Format::Msr, msr.as_bytes(), &[(100, Read, "hm.0", 1, 2)]);
+    let fio = "\u{feff}fio version 3 iolog\n1 /a read 1 2\n";
+    expect(Format::Fio, fio.as_bytes(), &[(1000, Read, "/a", 1, 2)]);
+    expect(Format::Spc, "\u{feff}0,1,2,R,0.5\n".as_bytes(), &[(500_000_000, Read, "0", 512, 2)]);
+    let disksim = "\u{feff}5 0 1 1 1\n";
+    expect(Format::Disksim, disksim.as_bytes(), &[(5, Read, "0", 512, 512)]);
+    let mobibench = "\u{feff}0 5 pread 3 1 2\n";
+    expect(Format::Mobibench, mobibench.as_bytes(), &[(5000, Read, "3", 1, 2)]);
+    let blkparse = "\u{feff}8,0 0 1 0.5 1 Q R 1 + 1 [a]\n";
+    expect(Format::Blkparse, blkparse.as_bytes(), &[(500_000_000, Read, "8,0", 512, 512)]);
+    expect_columns(
+        "time_ns,op,offset,len",
+        "\u{feff}5,R,1,2\n6,R,3,4\n",
+        &[(5, Read, "disk", 1, 2), (6, Read, "disk", 3, 4)],
+    );
+    let error = reader("\u{feff}\n".as_bytes(), &ReadOptions::default()).err().unwrap();
+    assert!(matches!(error, TraceError::Empty { .. }), "{error}");
+    let second = "0,R,a,1,2\n\u{feff}0,R,a,1,2\n";
+    refuse(Format::Csv, second, &["line 2", "time is"]);
+}
+
+/// The first field of a record may have these bytes.
+#[test]
+fn a_record_may_begin_with_the_bytes_of_a_byte_order_mark() {
+    let mut record = vscsi_v1(0x28, 4096, 2, 9);
+    record[..3].copy_from_slice("\u{feff}".as_bytes());
+    expect(Format::VscsiV1, &record, &[(9000, Read, "disk", 1024, 4096)]);
+}
+
+#[test]
 fn fio_of_both_versions() {
     let three = "fio version 3 iolog\n17 /d/a add\n19 /d/a open\n20 /d/a write 3125376 1024\n\
                  21 /d/a sync 0 0\n22 /d/a trim 0 4096\n23 /d/b read 512 128\n24 /d/a close\n";
@@ -316,6 +379,11 @@ fn wrong_columns_are_explained() {
     refuse(format("op,offset"), "R,0\nR\n", &["line 2", "offset is missing"]);
     refuse(format("op,offset"), "op,offset\nop,offset\n", &["line 2", "operation"]);
     refuse(format("op,offset_pages"), "R,9999999999999999\n", &["line 1", "too large"]);
+    refuse(format("op,offset"), "X,4096\nR,0\n", &["line 1", "operation is \"X\""]);
+    refuse(format("op,offset"), "R,0x1000\nR,0\n", &["line 1", "offset is \"0x1000\""]);
+    refuse(format("time_s,offset"), "0.5,lba\n0.5,0\n", &["line 1", "offset is \"lba\""]);
+    refuse(format("time_s,offset"), "soon, 8 \n0.5,0\n", &["line 1", "time is \"soon\""]);
+    refuse(format("op,offset,len"), "R;0;+x\nR;0;1\n", &["line 1", "length is \"+x\""]);
     let options = ReadOptions { format: Some(format("offset")), ..ReadOptions::default() };
     let error = reader(b"0\n", &options).err().unwrap();
     assert!(matches!(error, TraceError::NoOperations { .. }), "{error}");
