@@ -1,8 +1,9 @@
 //! Files that traces are written to: plain, or compressed by the name's ending.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use everbyte_pool::format::MAGIC;
@@ -18,11 +19,28 @@ pub(crate) enum Output<W: Write> {
     Zstd(Encoder<'static, W>),
 }
 
-/// Checks that a file which is to be replaced is no pool.
+/// Checks that a file which is to be replaced is none of the traces `inputs`, and no pool.
 ///
 /// # Errors
 /// It is one.
-pub(crate) fn check_no_pool(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_replaceable(path: &Path, inputs: &[PathBuf]) -> anyhow::Result<()> {
+    check_no_pool(path)?;
+    let Ok(place) = path.canonicalize() else { return Ok(()) };
+    if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == place)) {
+        anyhow::bail!("{} is the trace itself: write elsewhere", path.display());
+    }
+    Ok(())
+}
+
+fn check_no_pool(path: &Path) -> anyhow::Result<()> {
+    // Opening anything else may wait for its other end for ever.
+    let has_bytes = fs::metadata(path).is_ok_and(|found| {
+        let kind = found.file_type();
+        kind.is_file() || kind.is_block_device()
+    });
+    if !has_bytes {
+        return Ok(());
+    }
     let mut magic = [0; MAGIC.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     if read.is_ok() && magic == MAGIC {

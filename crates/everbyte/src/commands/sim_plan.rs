@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use crate::output;
 use crate::simulation::args::{Reading, SimArgs};
 use crate::simulation::task::{Fingerprint, Task};
+use crate::traces::check_replaceable;
 
 const EXAMPLES: &str = "\
 Each line is one simulation as JSON, with an id that is a hash of the rest: the trace's path, length
@@ -39,6 +40,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.out {
+        check_replaceable(path, &args.traces)?;
+    }
     let options = args.reading.options();
     let mut text = String::new();
     for path in &args.traces {

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::Serialize;
 
 use super::report;
 use super::results::Row;
 use crate::output::{self, Column};
 use crate::size::show_size;
-use crate::traces::check_no_pool;
+use crate::traces::check_replaceable;
 
 /// Version of the JSON document.
 const VERSION: u32 = 1;
@@ -42,14 +42,8 @@ impl Outputs {
     /// # Errors
     /// One of them is.
     pub(crate) fn check(&self, inputs: &[PathBuf]) -> anyhow::Result<()> {
-        for path in self.csv.iter().chain(&self.report) {
-            check_no_pool(path)?;
-            let Ok(place) = path.canonicalize() else { continue };
-            if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == place)) {
-                bail!("{} is the trace itself: write the results elsewhere", path.display());
-            }
-        }
-        Ok(())
+        let mut outputs = self.csv.iter().chain(&self.report);
+        outputs.try_for_each(|path| check_replaceable(path, inputs))
     }
 
     /// Puts `rows` where they are wanted.

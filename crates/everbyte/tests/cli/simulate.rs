@@ -27,6 +27,40 @@ fn results_replace_neither_a_pool_nor_the_trace() {
     assert_eq!(place.bytes(), before);
 }
 
+#[test]
+fn a_plan_replaces_neither_a_pool_nor_the_trace() {
+    let place = Place::with_disk();
+    let trace = generated(&place);
+    let before = (place.bytes(), fs::read(&trace).unwrap());
+    for force in ["", "--force"] {
+        for (out, words) in [("POOL", "is a pool"), ("FOLDER/web.csv.zst", "trace itself")] {
+            let line = format!("sim plan FOLDER/web.csv.zst {SIM_ARGS} --out {out} {force}");
+            place.run(&line).failed(1, &[words]);
+        }
+    }
+    assert!((place.bytes(), fs::read(&trace).unwrap()) == before);
+}
+
+/// A pipe whose reader is the command itself, or comes later, is written to as any file.
+#[test]
+fn results_go_into_pipes() {
+    let place = Place::empty();
+    let trace = generated(&place);
+    let line = format!("sim FOLDER/web.csv.zst {SIM_ARGS}");
+    place.run(&format!("{line} --csv FOLDER/out.csv")).good();
+    let csv = fs::read_to_string(place.folder.path().join("out.csv")).unwrap();
+    let all = place.run(&format!("{line} --csv /dev/stdout")).good();
+    assert!(all.starts_with(&csv), "{all}");
+    assert!(all.len() > csv.len(), "the table comes behind");
+
+    let pipe = place.folder.path().join("pipe.zst");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let reader = std::thread::spawn(move || fs::read(pipe).unwrap());
+    place.run("sim generate web --requests 5000 --seed 3 --out FOLDER/pipe.zst").good();
+    assert!(reader.join().unwrap() == fs::read(trace).unwrap());
+}
+
 fn generated(place: &Place) -> PathBuf {
     let path = place.folder.path().join("web.csv.zst");
     place.run("sim generate web --requests 5000 --seed 3 --out FOLDER/web.csv.zst").good();
