@@ -29,6 +29,7 @@ mod spec;
 #[cfg(test)]
 mod tests;
 mod times;
+mod version;
 
 pub use crate::costs::{BackingCosts, Costs, MemoryCosts};
 pub use drain::Drain;
@@ -36,3 +37,4 @@ pub use kind::{Kind, UnknownPolicy};
 pub use outcome::{BackingSteps, Hits, Outcome, ScmWrites, Wear};
 pub use run::{replay, run, run_policy, sweep};
 pub use spec::{Spec, SpecError};
+pub use version::SIMULATOR_VERSION;

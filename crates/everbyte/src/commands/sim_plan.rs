@@ -14,7 +14,8 @@ use crate::traces::check_replaceable;
 
 const EXAMPLES: &str = "\
 Each line is one simulation as JSON, with an id that is a hash of the rest: the trace's path, length
-and checksum, and all options. The same command over the same traces makes the same plan.
+and checksum, all options, and the simulator's version. The same command over the same traces makes
+the same plan.
 
 Examples:
   everbyte sim plan *.vscsi --size 10%,50% --out plan     then: wc -l plan

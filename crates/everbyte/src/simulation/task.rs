@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail};
-use everbyte_policy::sim::{self, Spec};
+use everbyte_policy::sim::{self, SIMULATOR_VERSION, Spec};
 use everbyte_policy::trace::{Accesses, LoadedTrace, ReadOptions};
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +17,16 @@ use super::results::Row;
 /// Bytes of a trace that are read at once to know it again.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Version of a plan's lines.
-const PLAN_VERSION: u32 = 1;
+const PLAN_VERSION: u32 = 2;
 
 /// A line of a plan.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Task {
     version: u32,
+    /// [`SIMULATOR_VERSION`]; the first version of lines has none.
+    #[serde(default)]
+    simulator: u32,
     /// A hash of everything else.
     pub(crate) id: String,
     /// Path that the trace had when the plan was made.
@@ -116,6 +119,7 @@ impl Task {
     ) -> anyhow::Result<Self> {
         let mut task = Self {
             version: PLAN_VERSION,
+            simulator: SIMULATOR_VERSION,
             id: String::new(),
             trace: trace.to_owned(),
             trace_bytes: fingerprint.bytes,
@@ -139,13 +143,20 @@ impl Task {
         Ok(task)
     }
 
-    /// Checks the version, and that the id is the hash of the rest.
+    /// Checks the versions, and that the id is the hash of the rest.
     ///
     /// # Errors
-    /// The version is another one, or the task was changed.
+    /// A version is another one, or the task was changed.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.version != PLAN_VERSION {
-            bail!("the task's version is {}, not {PLAN_VERSION}", self.version);
+            bail!("the task's version is {}, not {PLAN_VERSION}: make a new plan", self.version);
+        }
+        if self.simulator != SIMULATOR_VERSION {
+            bail!(
+                "the task is one of version {} of the simulator, and this is version \
+                 {SIMULATOR_VERSION}: make a new plan, and keep its results in another folder",
+                self.simulator
+            );
         }
         if self.id != self.hash()? {
             bail!("the task does not belong to its id {}: make a new plan", self.id);

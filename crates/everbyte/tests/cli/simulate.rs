@@ -305,6 +305,40 @@ fn a_sweep_in_parts_is_the_same_sweep() {
 }
 
 #[test]
+fn results_of_another_version_of_the_simulator_are_refused() {
+    let (place, _) = planned();
+    let folder = place.folder.path();
+    let run = |plan: &str| {
+        let mut command = everbyte();
+        command.current_dir(folder).args(["sim", "run", "--plan", plan, "--out", "r"]);
+        Outcome::of(&mut command)
+    };
+    run("plan").good();
+    let plan = fs::read_to_string(folder.join("plan")).unwrap();
+    let first: Value = serde_json::from_str(plan.lines().next().unwrap()).unwrap();
+    let version = first["simulator"].as_u64().unwrap();
+    let other = |text: &str, space: &str| {
+        let [ours, others] =
+            [version, version + 1].map(|version| format!("\"simulator\":{space}{version}"));
+        assert!(text.contains(&ours), "{ours} is not in {text}");
+        text.replace(&ours, &others)
+    };
+    let words = format!("version {} of the simulator", version + 1);
+    fs::write(folder.join("other"), other(&plan, "")).unwrap();
+    run("other").failed(1, &["other, line 1", &words, "make a new plan"]);
+    let result = folder.join("r").join(format!("{}.json", first["id"].as_str().unwrap()));
+    fs::write(&result, other(&fs::read_to_string(&result).unwrap(), " ")).unwrap();
+    let name = result.to_str().unwrap();
+    place.run("sim merge FOLDER/r").failed(1, &[name, &words]);
+    place.run("sim merge FOLDER/r --plan FOLDER/plan").failed(1, &[name, &words]);
+
+    let old = plan.replace("\"version\":2,", "\"version\":1,");
+    let old = old.replace(&format!("\"simulator\":{version},"), "");
+    fs::write(folder.join("old"), old).unwrap();
+    run("old").failed(1, &["old, line 1", "version is 1, not 2"]);
+}
+
+#[test]
 fn a_plan_is_overwritten_on_demand_only() {
     let place = Place::empty();
     generated(&place);
