@@ -1,13 +1,13 @@
 //! `everbyte sim merge`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
 
 use crate::simulation::outputs::Outputs;
 use crate::simulation::results::Row;
-use crate::simulation::task::read_plan;
+use crate::simulation::task::{Numbered, read_plan};
 use crate::simulation::task_result::TaskResult;
 
 const EXAMPLES: &str = "\
@@ -22,7 +22,8 @@ pub(crate) struct Args {
     /// The folder of results.
     #[arg(value_name = "DIR")]
     results: PathBuf,
-    /// The plan: fail if a result of it is missing, and pass over results that are not of it.
+    /// The plan: a row for each line, in its order. Fail if a result is missing, and pass over
+    /// results that are not of it.
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     #[command(flatten)]
@@ -31,26 +32,30 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.outputs.check(&[])?;
-    let mut results = TaskResult::all(&args.results)?;
-    if let Some(plan) = &args.plan {
-        let plan = read_plan(plan)?;
-        results.retain(|result| plan.iter().any(|(_, task)| task.id == result.task.id));
-        let is_there = |id: &str| results.iter().any(|result| result.task.id == id);
-        let missing: Vec<usize> =
-            plan.iter().filter(|(_, task)| !is_there(&task.id)).map(|(n, _)| *n).collect();
-        if let Some(first) = missing.first() {
-            bail!(
-                "{} of {} results are missing, the first is that of task {first}: run 'everbyte \
-                 sim run' with the same plan and folder again",
-                missing.len(),
-                plan.len()
-            );
-        }
-    }
+    let results = match &args.plan {
+        Some(plan) => planned(&args.results, &read_plan(plan)?)?,
+        None => TaskResult::all(&args.results)?,
+    };
     if results.is_empty() {
         bail!("{}: there are no results", args.results.display());
     }
     let rows: Vec<Row> = results.into_iter().map(|result| result.row).collect();
     args.outputs.put(&rows)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The results of a plan's lines, in their order, whatever plans they were made for.
+fn planned(folder: &Path, plan: &[Numbered]) -> anyhow::Result<Vec<TaskResult>> {
+    let results = plan.iter().map(|(_, task)| TaskResult::of(folder, task));
+    let results = results.collect::<anyhow::Result<Vec<_>>>()?;
+    let mut missing = plan.iter().zip(&results).filter(|(_, result)| result.is_none());
+    if let Some(((first, _), _)) = missing.next() {
+        bail!(
+            "{} of {} results are missing, the first is that of task {first}: run 'everbyte sim \
+             run' with the same plan and folder again",
+            1 + missing.count(),
+            plan.len()
+        );
+    }
+    Ok(results.into_iter().flatten().collect())
 }

@@ -3,12 +3,14 @@
 //! Invariants: a file `ID.json` is whole, because it got its name after it was; its name is the id of
 //! the task in it, which is a hash of what the result depends on.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+use tempfile::Builder;
 
 use super::results::Row;
 use super::task::Task;
@@ -21,7 +23,7 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskResult {
     version: u32,
-    /// The task's place in its plan.
+    /// The task's place in the plan that it was made for; other plans may have it elsewhere.
     number: usize,
     pub(crate) task: Task,
     pub(crate) row: Row,
@@ -48,20 +50,35 @@ impl TaskResult {
     /// The folder cannot be written to.
     pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<()> {
         let path = Self::path(folder, &self.task);
-        let unfinished = folder.join(format!(".{}.{}.tmp", self.task.id, std::process::id()));
-        let write = || {
-            let mut file = File::create(&unfinished)?;
-            file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&unfinished, &path)
+        let write = || -> anyhow::Result<()> {
+            // Whoever may read other files that this user makes may read results.
+            let mut unfinished = Builder::new()
+                .prefix(&format!(".{}.", self.task.id))
+                .suffix(".tmp")
+                .permissions(Permissions::from_mode(0o666))
+                .tempfile_in(folder)?;
+            unfinished.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
+            unfinished.as_file().sync_all()?;
+            unfinished.persist(&path).map_err(|error| error.error)?;
+            Ok(())
         };
-        write().with_context(|| format!("cannot write to {}", path.display())).inspect_err(|_| {
-            // Perhaps it was never made.
-            let _not_there = fs::remove_file(&unfinished);
-        })
+        write().with_context(|| format!("cannot write to {}", path.display()))
     }
 
-    /// Reads all results in the folder, in the order of the plan.
+    /// Reads the result of a task, `None` if it is not in the folder.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no result.
+    pub(crate) fn of(folder: &Path, task: &Task) -> anyhow::Result<Option<Self>> {
+        let path = Self::path(folder, task);
+        match Self::read(&path) {
+            Ok(result) => Ok(Some(result)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error.context(path.display().to_string())),
+        }
+    }
+
+    /// Reads all results in the folder, in the order of the plans that they were made for.
     ///
     /// # Errors
     /// A file cannot be read, or is no result.
@@ -89,4 +106,8 @@ impl TaskResult {
         }
         Ok(result)
     }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
 }

@@ -1,6 +1,7 @@
 //! `everbyte sim`: traces from generator to report, and sweeps in parts.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -302,6 +303,62 @@ fn a_sweep_in_parts_is_the_same_sweep() {
     place.run("sim merge FOLDER/other").failed(1, &["there are no results"]);
     fs::write(place.folder.path().join("r").join(&wanted[0]), "{}").unwrap();
     place.run("sim merge FOLDER/r").failed(1, &[&wanted[0], "is no result"]);
+}
+
+#[test]
+fn a_task_that_is_planned_twice_is_run_once() {
+    let place = Place::empty();
+    generated(&place);
+    let sizes = "--policy hybrid,lru --size 5%,10%,15%,20%,25%,30%,35%,40%";
+    let question = format!("FOLDER/web.csv.zst {sizes}");
+    let plan = place.run(&format!("sim plan {question}")).good();
+    let twice: String = plan.lines().map(|line| format!("{line}\n{line}\n")).collect();
+    let path = place.folder.path().join("plan");
+    for (folder, plan) in [("each", &twice), ("all", &plan.repeat(2))] {
+        fs::write(&path, plan).unwrap();
+        let run = format!("sim run --plan FOLDER/plan --out FOLDER/{folder} --threads 8");
+        assert_eq!(place.run(&run).good(), "simulations: 16 made, 0 were there\n");
+        assert_eq!(place.run(&run).good(), "simulations: 0 made, 16 were there\n");
+        let merged = place.run(&format!("sim merge FOLDER/{folder} --json")).good();
+        assert_eq!(merged, place.run(&format!("sim {question} --json")).good());
+    }
+    let merged = place.run("sim merge FOLDER/all --plan FOLDER/plan --json").good();
+    let both = format!("FOLDER/web.csv.zst {question}");
+    assert_eq!(merged, place.run(&format!("sim {both} --json")).good(), "a row for each line");
+}
+
+#[test]
+fn several_runs_may_make_the_same_results_at_once() {
+    let (place, direct) = planned();
+    let runs: Vec<_> = (0..6)
+        .map(|_| {
+            let mut command = everbyte();
+            command.current_dir(place.folder.path()).args(["sim", "run", "--plan", "plan"]);
+            std::thread::spawn(move || Outcome::of(command.args(["--out", "r"])).good())
+        })
+        .collect();
+    runs.into_iter().for_each(|run| _ = run.join().unwrap());
+    assert_eq!(place.run("sim merge FOLDER/r --json").good(), direct);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    let usual = mode(&place.folder.path().join("plan"));
+    let results = fs::read_dir(place.folder.path().join("r")).unwrap();
+    let modes: Vec<_> = results.map(|entry| mode(&entry.unwrap().path())).collect();
+    assert_eq!(modes, [usual; 4], "nothing unfinished stays, and others may read results");
+}
+
+#[test]
+fn results_of_an_earlier_plan_have_the_order_of_the_later_one() {
+    let place = Place::empty();
+    generated(&place);
+    let question = |sizes: &str| format!("FOLDER/web.csv.zst --policy lru,clock --size {sizes}");
+    for (plan, sizes) in [("first", "50%,10%"), ("second", "10%,25%,50%")] {
+        place.run(&format!("sim plan {} --out FOLDER/{plan}", question(sizes))).good();
+        place.run(&format!("sim run --plan FOLDER/{plan} --out FOLDER/r")).good();
+        let merged = place.run(&format!("sim merge FOLDER/r --plan FOLDER/{plan} --json")).good();
+        assert_eq!(merged, place.run(&format!("sim {} --json", question(sizes))).good(), "{plan}");
+    }
+    let again = place.run("sim merge FOLDER/r --plan FOLDER/first --json").good();
+    assert_eq!(again, place.run(&format!("sim {} --json", question("50%,10%"))).good());
 }
 
 #[test]
