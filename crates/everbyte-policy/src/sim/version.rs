@@ -29,7 +29,8 @@ mod tests {
         mixed ^ (mixed >> 31)
     }
 
-    /// A trace of pages that are used often, a loop, a scan and chance, made without fractions.
+    /// A trace of pages that are used often, a loop, a scan and chance, with gaps between some, made without
+    /// fractions.
     fn trace() -> PageTrace {
         let mut text = String::new();
         for number in 0..REQUESTS {
@@ -42,6 +43,7 @@ mod tests {
             };
             let op = if (chance >> 20) % 9 < 4 { 'W' } else { 'R' };
             let file = if page < 800 { 'a' } else { 'b' };
+            let page = page + page / 4 * 50;
             let (offset, len) = match (chance >> 32) % 4 {
                 0 => (page * 4096, 4096),
                 1 => (page * 4096 + 3000, 5000),
