@@ -94,9 +94,21 @@ END
     chmod 755 "$helper"
 }
 
+# end_mounts: ends the servers that the helper started: they are no children of this shell, and their mounts are in a
+# namespace of their own.
+end_mounts() {
+    local entry
+    for entry in /proc/[0-9]*; do
+        if tr '\0' ' ' 2>/dev/null <"$entry/cmdline" | grep -qF " $SCRATCH/"; then
+            kill -9 "${entry#/proc/}"
+        fi
+    done
+}
+
 run_xfstests() {
     local device
     install_mount_helper "$FAST"
+    on_exit end_mounts
     for device in test scratch; do
         "$EVERBYTE" pool create "$FAST/$device.pool" --size 1344M >/dev/null
         "$EVERBYTE" volume create "$FAST/$device.pool" v --kind fs --size 1280M >/dev/null

@@ -83,6 +83,41 @@ fi
 [[ -x $EVERBYTE ]] || fail "$EVERBYTE cannot be run"
 export EVERBYTE
 
+# --- processes --------------------------------------------------------------------------------
+
+# child_state PID: the state of a child of this shell; fails if it has none with this number. Numbers are used again:
+# a process with this one and another parent is not ours.
+child_state() {
+    local stat state parent
+    stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+    # The program's name is in parentheses and may have some itself, and spaces.
+    read -r state parent _ <<<"${stat##*) }"
+    [[ $parent -eq $$ ]] || return 1
+    printf %s "$state"
+}
+
+# process_is_gone PID: no child of this shell with this number runs.
+process_is_gone() {
+    local state
+    state=$(child_state "$1") || return 0
+    [[ $state == Z ]]
+}
+
+# end_process PID: kills a child of this shell, if it still has it, and what that has started.
+end_process() {
+    child_state "$1" >/dev/null || return 0
+    kill_tree "$1"
+    wait "$1"
+}
+
+kill_tree() {
+    local child children
+    # Of "root COMMAND &" the number is that of a shell, and of sudo, whose child the command is.
+    children=$(cat "/proc/$1/task/"*/children 2>/dev/null) || true
+    root kill -9 "$1"
+    for child in $children; do kill_tree "$child"; done
+}
+
 # --- the server -------------------------------------------------------------------------------
 
 # start_server TARGET VOLUME [ARGS...]: serves TARGET (POOL or POOL/VOLUME) on $SOCKET and waits
@@ -114,36 +149,30 @@ start_bare_server() {
     grep -q '^ready$' "$SERVER_OUT" || fail "the server ended before it was ready"
 }
 
-bare_server_is_ready_or_gone() { grep -q '^ready$' "$SERVER_OUT" || ! kill -0 "$SERVER_PID"; }
+bare_server_is_ready_or_gone() { grep -q '^ready$' "$SERVER_OUT" || process_is_gone "$SERVER_PID"; }
 
 ready_uri() { sed -n "s|^ready: \(nbd.*/$1?socket=.*\)\$|\1|p" "$SERVER_OUT" | head -n 1; }
 
-server_is_ready_or_gone() { [[ -n $(ready_uri "$1") ]] || ! kill -0 "$SERVER_PID"; }
+# is_ready VOLUME: the server has said so.
+is_ready() { [[ -n $(ready_uri "$1") ]]; }
 
-end_process() {
-    kill -9 "$1"
-    wait "$1"
-}
+server_is_ready_or_gone() { is_ready "$1" || process_is_gone "$SERVER_PID"; }
 
 # stop_server: asks the server to end and expects a clean end.
 stop_server() {
     local status=0
+    ! process_is_gone "$SERVER_PID" || fail "the server ended before it was asked to"
     kill -TERM "$SERVER_PID"
     within 60 process_is_gone "$SERVER_PID" || fail "the server did not end within 60 s of SIGTERM"
     wait "$SERVER_PID" || status=$?
     [[ $status -eq 0 ]] || fail "the server ended with status $status after SIGTERM"
 }
 
-# kill_server: kill -9.
+# kill_server: kill -9 of one that still runs.
 kill_server() {
+    ! process_is_gone "$SERVER_PID" || fail "the server ended before it was killed"
     kill -9 "$SERVER_PID"
     wait "$SERVER_PID" 2>/dev/null || true
-}
-
-process_is_gone() {
-    local state
-    state=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) || return 0
-    [[ $state == Z* ]]
 }
 
 # new_pool PATH SIZE VOLUME SIZE [ARGS...]: a pool with one volume.
@@ -196,9 +225,10 @@ attach_file() {
     FUSE_DIR=$SCRATCH/fuse.$STACKS_MADE
     FILE=$FUSE_DIR/nbd
     mkdir "$FUSE_DIR"
-    on_exit detach_fuse "$FUSE_DIR"
     # nbdfuse may abort when its server dies; what it says then is not for the reader.
     { root nbdfuse "$FILE" "$1"; } >>"$SCRATCH/nbdfuse.log" 2>&1 &
+    on_exit end_process "$!"
+    on_exit detach_fuse "$FUSE_DIR"
     within 20 root test -f "$FILE" || fail "nbdfuse did not come up"
 }
 

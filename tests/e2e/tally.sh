@@ -22,7 +22,8 @@ DIR=$(mktemp -d)
 finish() {
     trap - EXIT
     local child
-    for child in "${!COMMAND[@]}"; do kill "$child" 2>/dev/null; done
+    # Those that run: the number of one that has ended may be another's by now.
+    for child in $(jobs -rp); do kill "$child" 2>/dev/null; done
     for child in "${!COMMAND[@]}"; do wait "$child"; done
     "$E2E/sweep.sh" "$EVERBYTE_E2E_RUN"
     rm -rf "$DIR"
