@@ -108,7 +108,7 @@ grown_export() {
 disk_kib() { du -k "$1" | cut -f1; }
 
 block_device() {
-    local image=$SCRATCH/block.img before
+    local image=$SCRATCH/block.img before after
     truncate -s 64M "$image"
     LOOP=$(root losetup --find --show "$image") || fail "no loop device"
     on_exit detach_loop "$LOOP" "$image"
@@ -125,7 +125,8 @@ block_device() {
         fail "no trim"
     qemu-io -f raw -c 'read -P 9 48M 1' -c 'read -P 0 50331649 16777215' "$URI" >/dev/null ||
         fail "what was trimmed is no zeroes"
-    [[ $(disk_kib "$image") -le $((before - 10 * 1024)) ]] || fail "the trim gave no space back"
+    after=$(disk_kib "$image")
+    [[ $after -le $((before - 10 * 1024)) ]] || fail "the trim gave no space back"
     stop_server
     truncate -s 72M "$image"
     root losetup --set-capacity "$LOOP"

@@ -36,12 +36,18 @@ listing_and_info() {
     ok "nbdinfo: list, size, flags, contexts"
 }
 
+# has_data BYTES: so many bytes of $URI are data.
+has_data() {
+    local found
+    found=$(data_bytes "$URI") || fail "there is no map"
+    [[ $found -eq $1 ]]
+}
+
 allocation_map() {
     qio 'write -P 1 1M 1M' 'write -P 2 8M 64k'
-    [[ $(data_bytes "$URI") -eq $((MIB + 65536)) ]] ||
-        fail "the map has $(data_bytes "$URI") bytes of data"
+    has_data $((MIB + 65536)) || fail "the map has $(data_bytes "$URI") bytes of data"
     qio 'discard 0 64M'
-    [[ $(data_bytes "$URI") -eq 0 ]] || fail "the map has data after a discard of everything"
+    has_data 0 || fail "the map has data after a discard of everything"
     ok "nbdinfo --map: holes before, between and after data"
 }
 
@@ -51,7 +57,7 @@ copies() {
     nbdcopy --flush "$IMAGE" "$URI" || fail "nbdcopy in failed"
     nbdcopy "$URI" "$SCRATCH/back" || fail "nbdcopy out failed"
     cmp "$IMAGE" "$SCRATCH/back" || fail "nbdcopy does not bring back what it took there"
-    [[ $(data_bytes "$URI") -eq $((24 * MIB)) ]] || fail "nbdcopy's zeroes take space"
+    has_data $((24 * MIB)) || fail "nbdcopy's zeroes take space"
     nbdcopy "$URI" "$URI_TWO" || fail "nbdcopy between two volumes failed"
     nbdcopy "$URI_TWO" - | cmp - "$IMAGE" || fail "the copy of the copy differs"
     ok "nbdcopy: there, back, from volume to volume"
@@ -194,6 +200,7 @@ END
 "$EVERBYTE" volume create "$POOL" one --size 64M >/dev/null
 "$EVERBYTE" volume create "$POOL" two --size 64M --map direct --delta on >/dev/null
 start_server "$POOL" one
+within 20 is_ready two || fail "the second volume was not ready"
 URI_TWO=$(ready_uri two)
 listing_and_info
 allocation_map

@@ -39,13 +39,12 @@ mkdir "$MOUNT/tree" "$SCRATCH/tree"
 tar -C "$SCRATCH/tree" -xf "$SCRATCH/tree.tar"
 tar -C "$MOUNT/tree" -xf "$SCRATCH/tree.tar"
 cp -al "$MOUNT/tree" "$MOUNT/links"
-[[ $(manifest "$MOUNT/tree") == "$(manifest "$SCRATCH/tree")" ]] || fail "the copied tree differs"
+has_same_files "$MOUNT/tree" "$SCRATCH/tree" || fail "the copied tree differs"
 stop_server
 mount_files
-[[ $(manifest "$MOUNT/links") == "$(manifest "$SCRATCH/tree")" ]] ||
-    fail "the tree differs after mounting again"
+has_same_files "$MOUNT/links" "$SCRATCH/tree" || fail "the tree differs after mounting again"
 rm -rf "$MOUNT/tree" "$MOUNT/links"
-[[ -z $(ls -A "$MOUNT") ]] || fail "the tree is not gone"
+is_empty "$MOUNT" || fail "the tree is not gone"
 stop_server
 ok "a tree of $(tar -tf "$SCRATCH/tree.tar" | wc -l) names is what was copied, and goes again"
 

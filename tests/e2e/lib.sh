@@ -316,6 +316,21 @@ manifest() {
     (cd "$1" && root find . -type f -print0 | LC_ALL=C sort -z | root xargs -0 -r sha256sum)
 }
 
+# has_same_files DIR DIR: both have the same files, and there are some.
+has_same_files() {
+    local one other
+    one=$(manifest "$1") || fail "the files of $1 cannot be read"
+    other=$(manifest "$2") || fail "the files of $2 cannot be read"
+    [[ -n $one && $one == "$other" ]]
+}
+
+# is_empty DIR
+is_empty() {
+    local names
+    names=$(ls -A "$1") || fail "$1 cannot be listed"
+    [[ -z $names ]]
+}
+
 # data_bytes URI: bytes of the export that are not holes.
 data_bytes() {
     nbdinfo --map --json "$1" |

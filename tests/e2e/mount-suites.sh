@@ -107,7 +107,7 @@ trees() {
     ln -s README.md "$from/link"
     truncate -s 5M "$from/hole"
     tar -C "$from" -cSf - . | tar -C "$MOUNT/tar" -xpf -
-    [[ $(manifest "$MOUNT/tar") == "$(manifest "$from")" ]] || fail "tar: the tree differs"
+    has_same_files "$MOUNT/tar" "$from" || fail "tar: the tree differs"
     quietly "rsync" rsync -aHSX "$from/" "$MOUNT/rsync/"
     stop_server
     mount_files "${OPTIONS[@]}"
@@ -122,14 +122,15 @@ trees() {
 }
 
 git() {
-    local clone=$MOUNT/clone crate
+    local clone=$MOUNT/clone crate changes
     printf '[safe]\n\tdirectory = *\n' >"$SCRATCH/gitconfig"
     export GIT_CONFIG_GLOBAL=$SCRATCH/gitconfig
     quietly "git clone" command git clone --no-hardlinks "$TOP" "$clone"
     quietly "git fsck" command git -C "$clone" fsck --full --strict
     quietly "git checkout" command git -C "$clone" checkout -q -b other HEAD~1
     quietly "git gc" command git -C "$clone" gc -q --prune=now
-    [[ -z $(command git -C "$clone" status --porcelain) ]] || fail "git: the clone has changes"
+    changes=$(command git -C "$clone" status --porcelain) || fail "git status"
+    [[ -z $changes ]] || fail "git: the clone has changes"
     crate=$(either everbyte-plant everbyte-slots)
     # The compiler and its tests run from the mount.
     quietly "cargo test -p $crate" env -C "$clone" CARGO_TARGET_DIR="$MOUNT/target" \
@@ -168,7 +169,7 @@ sqlite_round() {
     within 60 process_is_gone "$writer" || fail "sqlite hangs after the mount is gone"
     wait "$writer" || true
     mount_files "${OPTIONS[@]}"
-    committed=$(grep -E '^[0-9]+$' "$SCRATCH/committed" | tail -n 1)
+    committed=$(grep -E '^[0-9]+$' "$SCRATCH/committed" | tail -n 1) || true
     [[ ${committed:-0} -gt 0 ]] || fail "sqlite: nothing was committed with journal_mode=$journal"
     sqlite3 "$database" "pragma integrity_check; select count(*) >= $committed - $unsure and
         count(*) = max(n) from t;" >"$SCRATCH/suite.log" 2>&1 || true
@@ -232,6 +233,6 @@ for suite in "${SUITES[@]}"; do
     "$suite"
     say "$suite: $((SECONDS - started)) s"
 done
-[[ -z $(ls -A "$MOUNT") ]] || fail "something is left on the mount: $(ls -A "$MOUNT")"
+is_empty "$MOUNT" || fail "something is left on the mount: $(ls -A "$MOUNT")"
 end_files
 ok "the pool is sound after all of them"
