@@ -54,14 +54,15 @@ fio_on() {
         --verify=crc32c --verify_fatal=1 --verify_state_save=0 "$@" >"$SCRATCH/fio.log" 2>&1
 }
 
-# checked_files KIND: how many acknowledged files are on $MOUNT, all of them intact.
+# checked_files KIND: all acknowledged files are on $MOUNT and intact; prints how many were acknowledged since the last
+# time.
 checked_files() {
     root "$PYTHON" "$E2E/fsync_writer.py" verify "$MOUNT" "$SCRATCH/$1.ledger" ||
         fail "the ext4 over $1 lost what fsync had acknowledged"
 }
 
 one_round() {
-    local kind=$1 writer load checked
+    local kind=$1 load checked
     start_server "$POOL" "$kind"
     attach_loop "$URI"
     mount_here
@@ -70,15 +71,8 @@ one_round() {
         --rw=randrw --bsrange=512-64k --time_based --runtime=60 >/dev/null 2>&1 &
     load=$!
     on_exit end_process "$load"
-    root "$PYTHON" "$E2E/fsync_writer.py" write "$MOUNT" "$SCRATCH/$kind.ledger" \
-        2>>"$SCRATCH/writer.log" &
-    writer=$!
-    on_exit end_process "$writer"
-    sleep "0.$((RANDOM % 9 + 1))"
-    sleep "0.$((RANDOM % 9 + 1))"
-    kill_server
-    within 60 process_is_gone "$writer" || fail "the writer hangs after its server is gone"
-    wait "$writer" || fail "the writer failed: $(tail -n 3 "$SCRATCH/writer.log")"
+    start_fsync_writer "$MOUNT" "$SCRATCH/$kind.ledger"
+    kill_under_fsync_writer "$load"
     end_process "$load" 2>/dev/null || true
     tear_down
 
@@ -92,7 +86,7 @@ one_round() {
     tear_down
     stop_server
     ACKNOWLEDGED=$((ACKNOWLEDGED + checked))
-    say "round $ROUND: over $kind: $checked acknowledged files intact, clean; fio verified"
+    say "round $ROUND: over $kind: $checked files acknowledged meanwhile, all intact, clean; fio verified"
 }
 
 "$EVERBYTE" pool create "$POOL" --size 320M >/dev/null
@@ -117,7 +111,7 @@ for ((ROUND = 1; ROUND <= ROUNDS; ROUND++)); do
 done
 [[ $ACKNOWLEDGED -gt $ROUNDS ]] || fail "the writers acknowledged next to nothing"
 "$EVERBYTE" pool check "$POOL" >/dev/null || fail "the pool is not clean"
-ok "$ROUNDS rounds of kill -9 over ${KINDS[*]}, $ACKNOWLEDGED acknowledged files intact"
+ok "$ROUNDS rounds of kill -9 over ${KINDS[*]}, all $ACKNOWLEDGED acknowledged files intact"
 
 for kind in "${KINDS[@]}"; do
     "$EVERBYTE" volume detach "$POOL" "$kind" >/dev/null || fail "$kind does not detach"

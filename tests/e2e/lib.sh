@@ -217,6 +217,38 @@ end_files() {
     "$EVERBYTE" pool scrub "$POOL" >/dev/null || fail "the file system is not sound"
 }
 
+# --- a writer that notes what fsync acknowledged ------------------------------------------------
+
+# start_fsync_writer DIRECTORY LEDGER: see fsync_writer.py. Sets WRITER_PID, WRITER_LEDGER and WRITER_LOG.
+start_fsync_writer() {
+    WRITER_LEDGER=$2
+    WRITER_LOG=$SCRATCH/writer.log
+    root "$PYTHON" "$E2E/fsync_writer.py" write "$1" "$2" 2>"$WRITER_LOG" &
+    WRITER_PID=$!
+    on_exit end_process "$WRITER_PID"
+}
+
+# has_acknowledged LEDGER: its writer has noted an fsync since the ledger was verified last.
+has_acknowledged() { grep -q '^done ' "$1"; }
+
+# kill_under_fsync_writer [PID...]: kills the server at a random moment, at which the writer, and processes PID, work.
+# The writer must then end.
+kill_under_fsync_writer() {
+    local other
+    sleep "0.$((RANDOM % 9 + 1))"
+    sleep "0.$((RANDOM % 9 + 1))"
+    within 30 has_acknowledged "$WRITER_LEDGER" ||
+        fail "no fsync was acknowledged: $(tail -n 3 "$WRITER_LOG")"
+    ! process_is_gone "$WRITER_PID" ||
+        fail "the writer ended before its server: $(tail -n 3 "$WRITER_LOG")"
+    for other in "$@"; do
+        ! process_is_gone "$other" || fail "the load ended before its server"
+    done
+    kill_server
+    within 60 process_is_gone "$WRITER_PID" || fail "the writer hangs after its server is gone"
+    wait "$WRITER_PID" || fail "the writer failed: $(tail -n 3 "$WRITER_LOG")"
+}
+
 # --- the stack above a device -------------------------------------------------------------------------
 
 # attach_file URI: makes the export a file, $FILE, through nbdfuse.

@@ -162,9 +162,12 @@ sqlite_round() {
     (
         printf 'pragma journal_mode=%s;\npragma synchronous=extra;\n' "$journal"
         insert_statements
-    ) 2>/dev/null | sqlite3 -batch -bail "$database" >"$SCRATCH/committed" 2>/dev/null &
+    ) 2>/dev/null | sqlite3 -batch -bail "$database" >"$SCRATCH/committed" 2>"$SCRATCH/sqlite.log" &
     writer=$!
+    on_exit end_process "$writer"
     sleep "$(either 0.7 3)"
+    ! process_is_gone "$writer" ||
+        fail "sqlite, journal_mode=$journal, ended before the kill: $(tail -n 3 "$SCRATCH/sqlite.log")"
     kill_server
     within 60 process_is_gone "$writer" || fail "sqlite hangs after the mount is gone"
     wait "$writer" || true

@@ -227,6 +227,8 @@ truncate -s "$BYTES" "$SCRATCH/cached.img"
 "$EVERBYTE" volume create "$POOL" cached --kind cache --backing "$SCRATCH/cached.img" --scm 8M >/dev/null
 "$EVERBYTE" volume create "$POOL" files --kind fs --size 96M >/dev/null
 declare -A PROMISE=([disk]=requests [cached]=pages) WRITERS=() CHECKED=([disk]=0 [cached]=0 [files]=0)
+# What the judge of each says if it finds something wrong.
+declare -A FAULT=([disk]=" faults:" [cached]=" faults:" [files]="is not what was synced")
 MOUNT=$SCRATCH/mount
 mkdir "$MOUNT"
 on_exit unmount "$MOUNT"
@@ -262,15 +264,32 @@ start_writers() {
     done
 }
 
-end_writers() {
+# writers_work: none has ended, and fsync has acknowledged something.
+writers_work() {
     local volume
-    kill -9 "${WRITERS[files]}" 2>/dev/null || true
-    wait "${WRITERS[files]}" 2>/dev/null || true
-    for volume in "${!PROMISE[@]}"; do
-        kill "${WRITERS[$volume]}" 2>/dev/null || true
+    within 20 has_acknowledged "$SCRATCH/files.ledger" || fail "round $round: no fsync was acknowledged"
+    for volume in "${!WRITERS[@]}"; do
+        ! process_is_gone "${WRITERS[$volume]}" ||
+            fail "round $round: the writer to $volume ended before it was to: $(tail -n 3 "$SCRATCH/$volume.log")"
+    done
+}
+
+# tell_writers: ends those whose server lives on. The one on the mount is killed, the others end by themselves.
+tell_writers() {
+    local volume
+    for volume in "${!PROMISE[@]}"; do kill "${WRITERS[$volume]}"; done
+    end_process "${WRITERS[files]}" 2>/dev/null || true
+    unset "WRITERS[files]"
+}
+
+# wait_for_writers: they end, and have met nothing but that.
+wait_for_writers() {
+    local volume
+    for volume in "${!WRITERS[@]}"; do
         within 20 process_is_gone "${WRITERS[$volume]}" || fail "the writer to $volume hangs"
         wait "${WRITERS[$volume]}" || fail "round $round: the writer to $volume: $(tail -n 3 "$SCRATCH/$volume.log")"
     done
+    WRITERS=()
 }
 
 # durable_in VOLUME: compares it with what its writer was promised, and prints of how much that was.
@@ -318,6 +337,10 @@ for ((round = 0; round < ROUNDS; round++)); do
     start_program victim 30
     within 10 something_is_lent || fail "nothing was lent"
     sleep 0.7
+    writers_work
+    for process in "$SERVER_PID" "$MOUNT_PID" "${PROGRAMS[1]}"; do
+        ! process_is_gone "$process" || fail "round $round: the server, the mount or the victim ended before the kill"
+    done
     case $((round % 3)) in
     0) kill -9 "${PROGRAMS[1]}" ;;
     1) kill -9 "$SERVER_PID" ;;
@@ -326,10 +349,11 @@ for ((round = 0; round < ROUNDS; round++)); do
     if ((round % 3 > 0)); then
         wait "$SERVER_PID" 2>/dev/null || true
         within 20 process_is_gone "$MOUNT_PID" || fail "round $round: the mount outlives its server"
-        end_writers
+        wait_for_writers
         start_all
     else
-        end_writers
+        tell_writers
+        wait_for_writers
     fi
     nothing_is_lost
     wait "${PROGRAMS[0]}" || fail "round $round: the bystander failed: $(cat "$SCRATCH/program.bystander.log")"
@@ -347,7 +371,9 @@ done
 start_all
 change_all
 for volume in "${!CHECKED[@]}"; do
-    if durable_in "$volume" >/dev/null 2>&1; then fail "a changed byte of $volume is not noticed"; fi
+    if durable_in "$volume" >"$SCRATCH/judged" 2>&1; then fail "a changed byte of $volume is not noticed"; fi
+    grep -q "${FAULT[$volume]}" "$SCRATCH/judged" ||
+        fail "the judge of $volume does not come to its end: $(tail -n 3 "$SCRATCH/judged")"
 done
 unmount "$MOUNT"
 stop_server

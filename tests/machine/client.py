@@ -44,8 +44,8 @@ def try_file_system(machine, server, module, options):
 
 
 def boot_writer(machine, server, fresh=False, barrier=True):
-    """Boots a guest that holds ext4 to the ledger and goes on writing. Returns how many
-    acknowledged files it found."""
+    """Boots a guest that holds ext4 to the ledger and goes on writing. Returns how many files were
+    acknowledged in the guest before it."""
     machine.start(
         "write_until_killed",
         ["-machine", "q35"],
@@ -68,19 +68,20 @@ def kill_rounds(machine, server, rounds, rng):
         write_and_kill(machine, server, rng.uniform(*WRITING_S))
         found = boot_writer(machine, server)
         acknowledged += found
-        print(f"round {at}: {found} acknowledged files intact, clean", flush=True)
+        print(f"round {at}: {found} files acknowledged meanwhile, all intact, clean", flush=True)
     machine.end()
     server.kill()
     if acknowledged < ACKNOWLEDGED_MIN * rounds:
         raise Failed("the writers acknowledged next to nothing")
     print(
         f"ok - machine-client: {rounds} kills of machine and server under ext4 through the "
-        f"kernel's nbd: {acknowledged} times an acknowledged file was intact"
+        f"kernel's nbd: all {acknowledged} acknowledged files were intact"
     )
 
 
 def write_and_kill(machine, server, seconds):
     time.sleep(seconds)
+    machine.wait_until_acknowledged()
     if machine.process.poll() is not None:
         raise machine.failed("it ended before it was killed")
     machine.kill()

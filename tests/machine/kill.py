@@ -179,8 +179,8 @@ class MountedMedia(Media):
             pass
 
     def recover(self, **faults):
-        """Boots a guest that holds the mount to the ledger and goes on writing. Returns how many
-        acknowledged files it found."""
+        """Boots a guest that holds the mount to the ledger and goes on writing. Returns how many files
+        were acknowledged in the guest before it."""
         expected = None if self.fresh else "0\n"
         self.serve(**faults)
         self.check_promise()
@@ -189,6 +189,7 @@ class MountedMedia(Media):
 
     def write_and_kill(self, seconds):
         time.sleep(seconds)
+        self.machine.wait_until_acknowledged()
         if self.machine.process.poll() is not None:
             raise self.machine.failed("it ended before it was killed")
         self.machine.kill()
@@ -204,13 +205,13 @@ def mount_rounds(machine, kind, rounds, rng):
         media.kill_while_it_recovers()
         found = media.recover()
         acknowledged += found
-        print(f"round {at}: {found} acknowledged files intact, clean", flush=True)
+        print(f"round {at}: {found} files acknowledged meanwhile, all intact, clean", flush=True)
     machine.end()
     if acknowledged < ACKNOWLEDGED_MIN * rounds:
         raise Failed("the writers acknowledged next to nothing")
     print(
         f"ok - machine-kill: {rounds} rounds and {machine.kills} kills of a machine with a mount of "
-        f"a pool on {kind}: {acknowledged} times an acknowledged file was intact"
+        f"a pool on {kind}: all {acknowledged} acknowledged files were intact"
     )
 
 

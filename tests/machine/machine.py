@@ -275,6 +275,13 @@ class Machine:
             time.sleep(0.05)
         return told
 
+    def wait_until_acknowledged(self):
+        """Waits until fsync_writer.py has noted in the share that an fsync was acknowledged."""
+        while not any(line.startswith("done ") for line in (self.told("ledger") or "").splitlines()):
+            if self.process.poll() is not None:
+                raise self.failed("it ended before an fsync was acknowledged")
+            time.sleep(0.05)
+
     def finish(self):
         """Waits until the guest has done its task and switched itself off."""
         self.process.wait()
