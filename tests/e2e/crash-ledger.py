@@ -4,7 +4,8 @@
 Each round starts the server, sends it writes, trims and zeroes of all shapes over two connections
 with many in flight, some with FUA, now and then a FLUSH, kills it at a random moment, sometimes
 kills it again while it recovers, and then reads the whole volume and lets the judge in ledger.py
-decide whether what it finds may be.
+decide whether what it finds may be. In the end the pool must be sound, and every block of it be used
+or free.
 
 usage: crash-ledger.py ROUNDS [--seed N] [--tight] [--plant KIND|all]
 
@@ -64,8 +65,8 @@ class Server:
         return line.split()[1]
 
     def kill(self):
-        self.killed = True
         if self.process is not None and self.process.poll() is None:
+            self.killed = True
             self.process.kill()
 
     def end(self):
@@ -76,9 +77,9 @@ class Server:
             self.process = None
 
 
-def one_round(server, ledger, rng, first_number, kinds):
+def one_round(server, ledger, rng, first_number, kinds, is_tight):
     """Returns the last request number, what was counted and the plants that were tried."""
-    client = Client(ledger, rng, server.start(), first_number)
+    client = Client(ledger, rng, server.start(), first_number, is_tight)
     soon, aimed = rng.random() < 0.2, rng.random() < 0.5
     delay_s = rng.uniform(0.0, 0.03) if soon else rng.uniform(0.05, 1.0)
     timer = threading.Timer(delay_s, client.aim.set if aimed else server.kill)
@@ -138,6 +139,12 @@ def make_pool(program, folder, tight):
     return pool
 
 
+def check(program, pool):
+    done = subprocess.run([program, "pool", "check", pool], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"the pool is not clean: {done.stdout}{done.stderr}")
+
+
 def arguments():
     parser = argparse.ArgumentParser(description="kill -9 under load, with a ledger")
     parser.add_argument("rounds", type=int)
@@ -164,11 +171,14 @@ def main():
     totals = {}
     try:
         for at in range(1, options.rounds + 1):
-            number, counts, found = one_round(server, ledger, rng, number, kinds)
+            number, counts, found = one_round(
+                server, ledger, rng, number, kinds, options.tight
+            )
             tried |= found
             for name, count in counts.items():
                 totals[name] = totals.get(name, 0) + count
             print(f"round {at}: " + ", ".join(f"{v} {k}" for k, v in counts.items()), flush=True)
+        check(program, pool)
         if totals["durable"] == 0 or (options.tight and totals["refused"] == 0):
             raise Failed("the rounds were too short to prove anything")
         if set(kinds) - tried:

@@ -22,10 +22,11 @@ class Failed(Exception):
 
 
 class Client:
-    """Random requests over two connections, noted in the ledger."""
+    """Random requests over two connections, noted in the ledger. Only of a pool that is tight may one be
+    refused for lack of space."""
 
-    def __init__(self, ledger, rng, uri, first_number):
-        self.ledger, self.rng = ledger, rng
+    def __init__(self, ledger, rng, uri, first_number, is_tight=False):
+        self.ledger, self.rng, self.is_tight = ledger, rng, is_tight
         self.number = first_number
         self.busy = set()
         self.failure = None
@@ -142,7 +143,7 @@ class Client:
                 self.ledger.answer(request)
                 self.counts["answered"] += 1
                 self.counts["durable"] += request.fua
-            elif error.value == ENOSPC:
+            elif error.value == ENOSPC and self.is_tight:
                 self.ledger.refuse(request)
                 self.counts["refused"] += 1
             elif not self.is_lost(connection, error):
