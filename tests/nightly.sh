@@ -4,10 +4,13 @@
 # the judge must notice; the kernel's NBD client under machine kills; kill -9 under SQLite and under
 # TPC-C; crashes of random workloads with new seeds; a POSIX suite and fsx on a mount; and the
 # end-to-end scripts with more rounds; the memory extension beside kernel swap. Needs the packages in .ci/run,
-# and redis-server, redis-tools, memcached, rustc and hpcc; see e2e/tally.sh for how it ends.
+# and redis-server, redis-tools, memcached, rustc and hpcc; without a tool, or a right, that a test needs, it
+# fails. See e2e/tally.sh for how it ends.
 
 cd "$(dirname "$0")" || exit 1
 source e2e/tally.sh
+# Tests that find a tool missing, or may not use it, fail instead of saying so.
+export CI=true
 export CRASH_LEDGER_ROUNDS=${CRASH_LEDGER_ROUNDS:-300}
 export CRASH_TIGHT_ROUNDS=${CRASH_TIGHT_ROUNDS:-60}
 export CRASH_FS_ROUNDS=${CRASH_FS_ROUNDS:-60}
@@ -26,6 +29,7 @@ export EVERBYTE_CRASH_CASES=${EVERBYTE_CRASH_CASES:-2000}
 export EVERBYTE_SCHEDULES=${EVERBYTE_SCHEDULES:-1500}
 echo "EVERBYTE_CRASH_SEED=$EVERBYTE_CRASH_SEED EVERBYTE_CRASH_CASES=$EVERBYTE_CRASH_CASES"
 run explore.sh
+run fuzz-check.sh
 
 run machine/kill.py 20 --plant
 run machine/kill.py 10 --medium eadr
