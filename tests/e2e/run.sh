@@ -358,8 +358,7 @@ for ((round = 0; round < ROUNDS; round++)); do
     nothing_is_lost
     wait "${PROGRAMS[0]}" || fail "round $round: the bystander failed: $(cat "$SCRATCH/program.bystander.log")"
     grep -q good "$SCRATCH/program.bystander.log" || fail "round $round: the bystander says nothing"
-    kill -9 "${PROGRAMS[1]}" 2>/dev/null || true
-    wait "${PROGRAMS[1]}" 2>/dev/null || true
+    end_process "${PROGRAMS[1]}" 2>/dev/null || true
     within 10 nothing_is_lent || fail "round $round: $(lent) bytes are still lent"
     unmount "$MOUNT"
     stop_server
