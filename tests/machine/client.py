@@ -23,6 +23,7 @@ from host_server import Server
 from machine import Failed, Machine, end_cleanly, find_everbyte, need, run, scratch_folder
 
 WRITING_S = (1.0, 6.0)
+# Before each kill.
 ACKNOWLEDGED_MIN = 5
 LOST = "ext4 lost what fsync had acknowledged"
 
@@ -81,7 +82,7 @@ def kill_rounds(machine, server, rounds, rng):
 
 def write_and_kill(machine, server, seconds):
     time.sleep(seconds)
-    machine.wait_until_acknowledged()
+    machine.wait_until_acknowledged(ACKNOWLEDGED_MIN)
     if machine.process.poll() is not None:
         raise machine.failed("it ended before it was killed")
     machine.kill()

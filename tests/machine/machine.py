@@ -275,12 +275,16 @@ class Machine:
             time.sleep(0.05)
         return told
 
-    def wait_until_acknowledged(self):
-        """Waits until fsync_writer.py has noted in the share that an fsync was acknowledged."""
-        while not any(line.startswith("done ") for line in (self.told("ledger") or "").splitlines()):
+    def wait_until_acknowledged(self, count):
+        """Waits until fsync_writer.py has noted in the share that so many files are durable."""
+        while self.acknowledged() < count:
             if self.process.poll() is not None:
-                raise self.failed("it ended before an fsync was acknowledged")
+                raise self.failed(f"it ended before {count} files were acknowledged")
             time.sleep(0.05)
+
+    def acknowledged(self):
+        lines = (self.told("ledger") or "").splitlines()
+        return len({line.split(" ")[1] for line in lines if line.startswith("done ")})
 
     def finish(self):
         """Waits until the guest has done its task and switched itself off."""
