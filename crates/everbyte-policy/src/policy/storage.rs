@@ -81,6 +81,12 @@ pub trait Storage: Copy {
         before.is_some_and(|before| u64::from(gap(before)) < BackingCosts::GAP_PAGES)
     }
 
+    /// Returns the jumps of the backing device from `before` to `page`, 0 or 1.
+    #[inline]
+    fn jumps(self, before: Option<u32>, page: u32) -> f64 {
+        f64::from(u8::from(!self.follows(before, page)))
+    }
+
     /// Returns a number of the region of 1 MiB that the page is in.
     #[inline]
     fn region(self, page: u32) -> u64 {

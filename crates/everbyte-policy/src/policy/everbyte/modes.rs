@@ -15,7 +15,6 @@ use super::super::action::{Action, Actions, Tier};
 use super::super::directory::Capacity;
 use super::super::storage::{Storage, spread};
 use super::tiers::{Order, Rules, Tiers};
-use super::worth::jump;
 use crate::access::{Access, Op, PAGE_BYTES, PageNo};
 use crate::costs::{Costs, MemoryCosts};
 
@@ -199,7 +198,7 @@ impl<S: Storage> Meter<S> {
             return;
         }
         let backing = &self.costs.backing;
-        let jumps = jump(self.storage, self.last_read, page);
+        let jumps = self.storage.jumps(self.last_read, page);
         self.ns += backing.read_page_ns + backing.read_jump_ns * jumps;
         self.last_read = Some(page);
     }
@@ -212,7 +211,7 @@ impl<S: Storage> Meter<S> {
 
     fn write(&mut self, page: u32) {
         let backing = &self.costs.backing;
-        let jumps = jump(self.storage, self.last_written, page);
+        let jumps = self.storage.jumps(self.last_written, page);
         self.ns += backing.written_page_ns() + backing.write_jump_ns * jumps;
         self.last_written = Some(page);
     }

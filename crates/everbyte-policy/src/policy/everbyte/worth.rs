@@ -83,7 +83,7 @@ impl<S: Storage> Worth<S> {
         if access.op == Op::Write && u32::from(access.len) == PAGE_BYTES {
             return;
         }
-        let jumped = jump(self.storage, self.last_read, access.page.0);
+        let jumped = self.storage.jumps(self.last_read, access.page.0);
         self.read_jumps += (jumped - self.read_jumps) * JUMPS_SHARE;
         self.last_read = Some(access.page.0);
     }
@@ -91,7 +91,7 @@ impl<S: Storage> Worth<S> {
     /// Notes that a page is written back; `waited` if in the order of sectors.
     pub(super) fn written(&mut self, page: u32, waited: bool) {
         if waited {
-            let jumped = jump(self.storage, self.last_written, page);
+            let jumped = self.storage.jumps(self.last_written, page);
             self.write_jumps += (jumped - self.write_jumps) * JUMPS_SHARE;
         }
         self.last_written = Some(page);
@@ -149,14 +149,9 @@ impl<S: Storage> Worth<S> {
         }
         let later_jump_ns = self.write_jumps * backing.write_jump_ns;
         let again_ns = fetch_ns + backing.written_page_ns() + later_jump_ns;
-        let jumps = jump(self.storage, self.last_written, page);
+        let jumps = self.storage.jumps(self.last_written, page);
         let now_ns = jumps * backing.write_jump_ns + chance * again_ns;
         let read_ns = scm.operation_ns + lines * scm.read_line_ns;
         now_ns > demote_ns + read_ns + later_jump_ns
     }
-}
-
-/// Returns 1 for a step that jumps, 0 for one that goes on from `before`.
-pub(super) fn jump(storage: impl Storage, before: Option<u32>, page: u32) -> f64 {
-    f64::from(u8::from(!storage.follows(before, page)))
 }
