@@ -73,6 +73,7 @@ impl<M: Medium> Extent<M> {
         first_entries: Option<FirstEntries>,
     ) -> Self {
         let (read_ns, write_ns) = volume.medium().line_cost_ns();
+        let blocks = settings.size_bytes.div_ceil(BLOCK_U64);
         Self {
             volume,
             root_at: settings.root_at,
@@ -81,7 +82,8 @@ impl<M: Medium> Extent<M> {
             delta: DeltaState::new(settings.delta, read_ns, write_ns),
             threshold: Threshold::new(settings.threshold_lines),
             locks,
-            leaves: Leaves::new(settings.size_bytes.div_ceil(BLOCK_U64)),
+            // Places of more leaves are made as these are found: of a sparse file there may be none.
+            leaves: Leaves::new(if first_entries.is_some() { 0 } else { blocks }),
             structure: Mutex::new(()),
             size_bytes: AtomicU64::new(settings.size_bytes),
             first_entries,
@@ -192,5 +194,69 @@ impl<M: Medium> Extent<M> {
     /// Address of the root word of the checksums of the volume's blocks, if it has any.
     pub(crate) fn checksum_root_at(&self) -> Option<PoolOffset> {
         self.checksum_root_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_crash::SimMedium;
+    use everbyte_pool::format::VolumeKind;
+    use everbyte_pool::{
+        Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Pool, THRESHOLD_LINES_DEFAULT,
+        VolumeSpec, VolumeView,
+    };
+
+    use super::*;
+
+    const KIND: VolumeKind = VolumeKind(79);
+
+    /// Volumes of which nothing is read.
+    struct EmptyKind;
+
+    impl Kind<SimMedium> for EmptyKind {
+        fn kind(&self) -> VolumeKind {
+            KIND
+        }
+
+        fn name(&self) -> &'static str {
+            "empty"
+        }
+
+        fn visit(
+            &self,
+            _medium: &SimMedium,
+            _view: &VolumeView<'_>,
+            _claim: &mut Claim<'_>,
+        ) -> Result<(), Corrupt> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn one_of_many_extents_takes_no_dram_for_leaves_that_were_not_found() {
+        let medium = Arc::new(SimMedium::new(4 << 20));
+        Pool::format(&*medium, 2, [1; 16]).unwrap();
+        let kinds = Kinds::new([Arc::new(EmptyKind) as Arc<dyn Kind<SimMedium>>]);
+        let pool = Arc::new(Pool::open(medium, kinds, &OpenOptions::default()).unwrap());
+        let spec = VolumeSpec { log_bytes: Some(1 << 20), ..VolumeSpec::new("v", KIND, 1 << 20) };
+        pool.create_volume(&spec, NewRoot::Empty).unwrap();
+        let handle = pool.open_volume("v", KIND).unwrap();
+        for map in [MapKind::Radix, MapKind::Runs] {
+            let settings = ExtentSettings {
+                root_at: handle.root_at(),
+                checksum_root_at: None,
+                map,
+                delta: Delta::default(),
+                threshold_lines: THRESHOLD_LINES_DEFAULT,
+                size_bytes: 256 << 30,
+            };
+            let places = |first_entries| {
+                let (volume, locks) = (Arc::clone(handle.volume()), BlockLocks::new());
+                let extent = Extent::with_locks(volume, &settings, locks, first_entries);
+                extent.leaves.places().count()
+            };
+            assert_eq!(places(None), 1 << 17);
+            assert_eq!(places(Some(FirstEntries { at: PoolOffset(1 << 16), count: 16 })), 1);
+        }
     }
 }

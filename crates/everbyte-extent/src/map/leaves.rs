@@ -2,7 +2,8 @@
 //! no other node.
 //!
 //! Each leaf has one place, whatever the size of the map is: one of the first table, which has as many as the map
-//! had leaves when it was opened, or one of the tables beyond, which are made when the map has grown to them. The
+//! had leaves when it was opened, or one of the tables beyond, which are made when a leaf of theirs is found. Of many
+//! extents that are known at a time the first table has one place only: they may be sparse, or have no leaves. The
 //! leaves of the largest volumes share the last table's places, and the last one found has it. A place is one
 //! word, so it names a leaf and says whose it is, or nothing.
 //!
@@ -117,9 +118,13 @@ impl Leaves {
 
     /// Forgets all leaves.
     pub(crate) fn forget_all(&self) {
+        self.places().for_each(|place| place.store(0, Ordering::Release));
+    }
+
+    /// All places that there are.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &AtomicU64> {
         let beyond = self.beyond.get().into_iter().flat_map(|tables| tables.iter());
-        let tables = beyond.filter_map(OnceLock::get).chain([&self.first]);
-        tables.flatten().for_each(|place| place.store(0, Ordering::Release));
+        beyond.filter_map(OnceLock::get).chain([&self.first]).flatten()
     }
 }
 
