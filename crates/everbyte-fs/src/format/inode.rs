@@ -60,7 +60,7 @@ pub(crate) enum Field {
     Created,
     /// The word that names the extended attributes.
     Attributes,
-    /// CRC-32C of a short link's target.
+    /// CRC-32C of a link's target.
     TargetChecksum,
     /// The word that names the top of the map, or of the directory.
     Root,
