@@ -3,7 +3,7 @@
 use everbyte_extent::{DeviceOffset, Extent, LEAF_BYTES, Planner, Stored};
 use everbyte_media::{BLOCK_U64, Medium};
 
-use crate::data::{WRITE_PART, note_changed};
+use crate::data::{PartBlocks, WRITE_PART, note_changed};
 use crate::edits::Edits;
 use crate::error::FsError;
 use crate::format::{FILE_BYTES_MAX, Field};
@@ -39,7 +39,8 @@ impl<M: Medium> FileSystem<M> {
     /// Copies up to `len` bytes of a regular file to a place in a regular file, perhaps the same one,
     /// and makes that larger if it ends before. Returns how many bytes were copied: fewer if the source
     /// ends, the target cannot become so large, or an error kept a later part from being copied. Parts
-    /// are atomic, up to 1 MiB of data or a hole; holes and reserved bytes become holes.
+    /// are atomic, up to 1 MiB of data or a hole, of data smaller ones where [`FileSystem::write`] makes such; holes and
+    /// reserved bytes become holes.
     ///
     /// # Errors
     /// Nothing was copied: one of them is no regular file; `Invalid` if the ranges overlap; `TooLarge`;
@@ -56,9 +57,9 @@ impl<M: Medium> FileSystem<M> {
         if from.inode == to.inode && from.offset.abs_diff(to.offset) < len {
             return Err(FsError::Invalid { what: "the ranges overlap" });
         }
-        let mut done = 0;
+        let (mut done, mut parts) = (0, PartBlocks::all());
         while done < len {
-            match self.copy_part(from.plus(done), to.plus(done), len - done) {
+            match self.copy_part((from.plus(done), to.plus(done)), len - done, &mut parts) {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
                 Err(error) if done == 0 => return Err(error),
@@ -74,7 +75,12 @@ impl<M: Medium> FileSystem<M> {
     }
 
     /// Copies the bytes of one sort at `from` in one batch. 0 if the file has ended meanwhile.
-    fn copy_part(&self, from: FilePlace, to: FilePlace, len: u64) -> Result<u64, FsError> {
+    fn copy_part(
+        &self,
+        (from, to): (FilePlace, FilePlace),
+        len: u64,
+        parts: &mut PartBlocks,
+    ) -> Result<u64, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[from.inode, to.inode]);
         let (source, words) = self.file(from.inode)?;
@@ -83,25 +89,16 @@ impl<M: Medium> FileSystem<M> {
             return Ok(0);
         }
         let to_boundary = WRITE_PART as u64 - to.offset % WRITE_PART as u64;
-        let run = run_at(&source.extent, from.offset, (len, to_boundary))?;
+        let data_max = parts.bytes(to.offset, WRITE_PART) as u64;
+        let run = run_at(&source.extent, from.offset, (len, to_boundary.min(data_max)))?;
         if !run.is_data {
             return self.copy_hole(to, run.len);
         }
         let mut data = vec![0; usize::try_from(run.len).expect("at most 1 MiB")];
         source.extent.read(DeviceOffset(from.offset), &mut data)?;
         let (target, _) = self.file(to.inode)?;
-        self.volume().change(|batch, circumstances| {
-            let mut edits = Edits::new(&self.tables);
-            let edit = edits.get(self.reader(), to.inode)?;
-            let before = batch.savepoint();
-            let mut planner = Planner::new(&target.extent, batch, circumstances);
-            planner.write(DeviceOffset(to.offset), &data)?;
-            let size = edit.words.get(Field::Size).max(to.offset + run.len);
-            note_changed(edit, batch.taken_since(before), size);
-            edits.plan(batch);
-            Ok::<(), FsError>(())
-        })?;
-        Ok(run.len)
+        let written = self.write_locked((to.inode, &target), (to.offset, &data), parts)?;
+        Ok(written as u64)
     }
 
     /// Makes up to `len` bytes at `to` a hole, and returns how many. The caller holds the inode's lock.

@@ -41,6 +41,31 @@ fn part_len(at: u64, left: usize) -> usize {
     usize::try_from(whole).map_or(left, |whole| whole.min(left))
 }
 
+/// Most blocks of a part that is written in one batch: fewer once one needed more log than there is. So it may where
+/// no block is free, so that old bytes are logged instead of being replaced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartBlocks(u64);
+
+impl PartBlocks {
+    /// As many as any part has.
+    pub(crate) fn all() -> Self {
+        Self(LEAF_BYTES / BLOCK_U64)
+    }
+
+    /// How many of `len` bytes at `at` are a part.
+    pub(crate) fn bytes(self, at: u64, len: usize) -> usize {
+        let most = (at / BLOCK_U64 + self.0) * BLOCK_U64 - at;
+        usize::try_from(most).map_or(len, |most| most.min(len))
+    }
+
+    /// Halves them, because `len` bytes at `at` need more log than there is. False if that is one block.
+    fn halve(&mut self, at: u64, len: usize) -> bool {
+        let blocks = (at + len as u64).div_ceil(BLOCK_U64) - at / BLOCK_U64;
+        self.0 = (blocks / 2).max(1);
+        blocks > 1
+    }
+}
+
 impl<M: Medium> FileSystem<M> {
     /// The regular file `inode`. The caller holds its lock.
     pub(crate) fn file(&self, inode: InodeNo) -> Result<(Arc<FileState<M>>, InodeWords), FsError> {
@@ -76,7 +101,8 @@ impl<M: Medium> FileSystem<M> {
     /// Writes `data` to a regular file at `offset`, and makes it larger if it ends before. Returns how
     /// many bytes were written, which is less only where an error kept a later part from being
     /// written, or the file cannot become larger: writes are made in parts of up to 2 MiB,
-    /// each of which is atomic.
+    /// each of which is atomic. Where no block is free and the log has no room for all old bytes of a part, it is made
+    /// in smaller ones, of whole blocks.
     ///
     /// # Errors
     /// Nothing was written: it is no regular file, the pool is full, the file would be too large, or
@@ -87,12 +113,12 @@ impl<M: Medium> FileSystem<M> {
             return Err(FsError::TooLarge);
         }
         let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
-        let mut done = 0;
+        let (mut done, mut parts) = (0, PartBlocks::all());
         while done < data.len() || done == 0 {
             let at = offset + done as u64;
             let part = &data[done..done + part_len(at, data.len() - done)];
-            match self.write_part(inode, at, part) {
-                Ok(()) => done += part.len(),
+            match self.write_part(inode, (at, part), &mut parts) {
+                Ok(written) => done += written,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
@@ -153,12 +179,18 @@ impl<M: Medium> FileSystem<M> {
         Ok(true)
     }
 
-    fn write_part(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<(), FsError> {
+    /// Writes bytes from the first on, and returns how many.
+    fn write_part(
+        &self,
+        inode: InodeNo,
+        (offset, data): (u64, &[u8]),
+        parts: &mut PartBlocks,
+    ) -> Result<usize, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let (file, _) = self.file(inode)?;
         if data.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         if planted(Bug::SizeBeforeData) {
             self.volume().change(|batch, _| {
@@ -172,18 +204,39 @@ impl<M: Medium> FileSystem<M> {
             // The checkpoint that comes between, sooner or later.
             self.sync()?;
         }
-        self.volume().change(|batch, circumstances| {
-            let mut edits = Edits::new(&self.tables);
-            let edit = edits.get(self.reader(), inode)?;
-            let before = batch.savepoint();
-            let mut planner = Planner::new(&file.extent, batch, circumstances);
-            planner.write(DeviceOffset(offset), data)?;
-            let size = edit.words.get(Field::Size).max(offset + data.len() as u64);
-            note_changed(edit, batch.taken_since(before), size);
-            edits.plan(batch);
-            Ok::<(), FsError>(())
-        })?;
-        Ok(())
+        self.write_locked((inode, &file), (offset, data), parts)
+    }
+
+    /// Writes `data` to a file at `offset` in one batch, or so much of it, from the first byte on, as the log has room for.
+    /// Returns how many bytes. The caller holds the inode's lock.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub(crate) fn write_locked(
+        &self,
+        (inode, file): (InodeNo, &FileState<M>),
+        (offset, data): (u64, &[u8]),
+        parts: &mut PartBlocks,
+    ) -> Result<usize, FsError> {
+        loop {
+            let part = &data[..parts.bytes(offset, data.len())];
+            let written = self.volume().change(|batch, circumstances| {
+                let mut edits = Edits::new(&self.tables);
+                let edit = edits.get(self.reader(), inode)?;
+                let before = batch.savepoint();
+                let mut planner = Planner::new(&file.extent, batch, circumstances);
+                planner.write(DeviceOffset(offset), part)?;
+                let size = edit.words.get(Field::Size).max(offset + part.len() as u64);
+                note_changed(edit, batch.taken_since(before), size);
+                edits.plan(batch);
+                Ok::<(), FsError>(())
+            });
+            match written {
+                Ok(_) => return Ok(part.len()),
+                Err(FsError::NoLog) if parts.halve(offset, part.len()) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Makes everything durable that was answered before about `inode`: its bytes, attributes and names.

@@ -10,6 +10,7 @@ mod crash;
 mod damage;
 mod durable;
 mod endless;
+mod full;
 mod golden;
 mod limits;
 mod lives;

@@ -1,0 +1,65 @@
+//! Full pools: what has space already is written all the same.
+
+use std::sync::Arc;
+
+use everbyte_crash::SimMedium;
+use everbyte_fs::{BlockMapKind, FilePlace, FileSystem, FsError, FsOptions, InodeNo};
+
+use crate::posix::create;
+use crate::random::options;
+use crate::real::Real;
+
+const FILE_BYTES: usize = 1 << 20;
+
+/// Takes all blocks that are free, for a file `filler`.
+fn fill(fs: &Arc<FileSystem<SimMedium>>) {
+    let filler = create(fs, fs.root(), "filler");
+    let error = (0..).find_map(|block| fs.write(filler, block << 12, &[3; 4096]).err());
+    assert!(matches!(error, Some(FsError::NoSpace)), "{error:?}");
+    fs.sync().unwrap();
+}
+
+fn read(fs: &FileSystem<SimMedium>, inode: InodeNo) -> Vec<u8> {
+    let mut bytes = vec![0; FILE_BYTES + 1];
+    assert_eq!(fs.read(inode, 0, &mut bytes).unwrap(), FILE_BYTES);
+    bytes.truncate(FILE_BYTES);
+    bytes
+}
+
+/// There is no block to replace one with, and no log for all that the write changes.
+#[test]
+fn bytes_that_are_mapped_are_written_and_copied_over_in_a_full_pool_with_a_small_log() {
+    for block_map in BlockMapKind::ALL {
+        let medium = Arc::new(SimMedium::new(8 << 20));
+        let small = FsOptions { block_map, lanes: 1, log_bytes: Some(64 << 10), ..options() };
+        let real = Real::make(&medium, &small);
+        let fs = &real.fs;
+        let [file, other] = ["file", "other"].map(|text| create(fs, fs.root(), text));
+        for (inode, byte) in [(file, 1), (other, 2)] {
+            assert_eq!(fs.write(inode, 0, &vec![byte; FILE_BYTES]).unwrap(), FILE_BYTES);
+        }
+        fill(fs);
+        assert_eq!(fs.write(file, 0, &vec![7; FILE_BYTES]).unwrap(), FILE_BYTES, "{block_map:?}");
+        assert!(read(fs, file).iter().all(|&byte| byte == 7), "{block_map:?}");
+        // The parts that it is made in are whole blocks.
+        let crashed = Real::open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
+        for block in read(&crashed.fs, file).chunks(4096) {
+            assert!([[1; 4096], [7; 4096]].contains(block.first_chunk().unwrap()), "{block_map:?}");
+        }
+        fs.sync().unwrap();
+        let bytes = vec![8; FILE_BYTES - 300];
+        assert_eq!(fs.write(file, 100, &bytes).unwrap(), bytes.len(), "{block_map:?}");
+        let mut expected = vec![7; FILE_BYTES];
+        expected[100..FILE_BYTES - 200].fill(8);
+        assert!(read(fs, file) == expected, "{block_map:?}");
+        fs.sync().unwrap();
+        let [from, to] =
+            [(other, 5000), (file, 900)].map(|(inode, offset)| FilePlace { inode, offset });
+        let copied = fs.copy(from, to, FILE_BYTES as u64).unwrap();
+        assert_eq!(copied, FILE_BYTES as u64 - 5000, "{block_map:?}");
+        expected[900..900 + FILE_BYTES - 5000].fill(2);
+        assert!(read(fs, file) == expected, "{block_map:?}");
+        fs.sync().unwrap();
+        assert!(fs.pool().check().unwrap().is_clean(), "{block_map:?}");
+    }
+}
