@@ -283,8 +283,8 @@ impl<M: Medium> InodeTables<M> {
         PoolOffset(self.geometry.inode(table, 0).0 * INODE_BYTES)
     }
 
-    /// Takes a free inode, and makes a table if there is none. Where there can be no further table it
-    /// makes durable what was deleted, whose inodes are free then.
+    /// Takes a free inode, and makes a table if there is none. Where there can be no further table, or is no space for
+    /// one, it makes durable what was deleted, whose inodes are free then.
     ///
     /// # Errors
     /// `NoInodes`, `NoSpace`, or the volume's.
@@ -297,7 +297,9 @@ impl<M: Medium> InodeTables<M> {
                 return Ok(TakenInode { tables: self, number, at, is_used: false });
             }
             match self.grow_if_none(volume) {
-                Err(FsError::NoInodes { .. }) if self.any_wait() => volume.flush()?,
+                Err(FsError::NoInodes { .. } | FsError::NoSpace) if self.any_wait() => {
+                    volume.flush()?;
+                }
                 grown => grown?,
             }
         }

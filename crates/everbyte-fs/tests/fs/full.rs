@@ -1,11 +1,13 @@
-//! Full pools: what has space already is written all the same.
+//! Full pools: what has space already is written all the same, and what was removed makes room.
 
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::{BlockMapKind, FilePlace, FileSystem, FsError, FsOptions, InodeNo};
+use everbyte_fs::{
+    BlockMapKind, FilePlace, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo,
+};
 
-use crate::posix::create;
+use crate::posix::{create, name, new_inode};
 use crate::random::options;
 use crate::real::Real;
 
@@ -61,5 +63,28 @@ fn bytes_that_are_mapped_are_written_and_copied_over_in_a_full_pool_with_a_small
         assert!(read(fs, file) == expected, "{block_map:?}");
         fs.sync().unwrap();
         assert!(fs.pool().check().unwrap().is_clean(), "{block_map:?}");
+    }
+}
+
+/// The inode that was freed is free for others only once that is durable, and there is no space for another table.
+#[test]
+fn an_inode_that_was_freed_is_taken_where_there_is_no_space_for_a_table() {
+    // The region of a window has room for more tables than a bucket has for names.
+    for index in IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window) {
+        let medium = Arc::new(SimMedium::new(16 << 20));
+        let real = Real::make(&medium, &FsOptions { index, ..options() });
+        let (fs, root) = (&real.fs, real.fs.root());
+        let make =
+            |text: &str| fs.create_inode(root, name(text), &new_inode(FileType::Fifo, 0o600));
+        fill(fs);
+        let error = (0..100).find_map(|number| make(&format!("fifo {number}")).err());
+        assert!(matches!(error, Some(FsError::NoSpace)), "{index:?}: {error:?}");
+        for (removed, text) in [("fifo 0", "again"), ("fifo 1", "and again")] {
+            fs.unlink(root, name(removed)).unwrap();
+            make(text).unwrap_or_else(|error| panic!("{index:?}: {text}: {error}"));
+        }
+        assert!(make("too many").is_err());
+        fs.sync().unwrap();
+        assert!(fs.pool().check().unwrap().is_clean(), "{index:?}");
     }
 }
