@@ -39,11 +39,9 @@ impl<M: Medium> FileSystem<M> {
         let name = self.volume().name().to_owned();
         if from == 0 {
             let mut shown = Shown::new(reader, &"index of inode tables");
-            let visited = self.tables.visit(reader, &mut |used| {
-                shown.note(&used)?;
-                self.scrub_blocks(&mut report, &used);
-                Ok(())
-            });
+            let (extents, visited) = self.tables.extents(reader, |used| shown.note(used));
+            // Nothing of it is ever given back, so it can be read while tables are added.
+            extents.iter().for_each(|used| self.scrub_blocks(&mut report, used));
             report.note(Some(&name), visited);
         }
         let end = self.tables.tables().min(from.saturating_add(PART_TABLES));

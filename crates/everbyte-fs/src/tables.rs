@@ -15,7 +15,7 @@ use everbyte_media::{Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::sync::{Mutex, MutexGuard};
-use everbyte_pool::{Batch, Claim, Corrupt, Volume, check_readable};
+use everbyte_pool::{Batch, Claim, Corrupt, UsedExtent, Volume, check_readable};
 use zerocopy::FromZeros;
 
 use crate::error::FsError;
@@ -523,6 +523,23 @@ impl<M: Medium> InodeTables<M> {
     ) -> Result<(), Corrupt> {
         self.index.visit(reader, claim)?;
         self.index.visit_tables(reader, self.counted(), claim)
+    }
+
+    /// The extents of the index and the tables at one moment, in which none is added: else what a walk meets later may not
+    /// agree with what it has met before. Also returns what ended the walk: a structure that cannot be right, or `note`'s error.
+    pub(crate) fn extents(
+        &self,
+        reader: Reader<'_, M>,
+        mut note: impl FnMut(&UsedExtent) -> Result<(), Corrupt>,
+    ) -> (Vec<UsedExtent>, Result<(), Corrupt>) {
+        let mut extents = Vec::new();
+        let _no_other = self.growing.lock();
+        let visited = self.visit(reader, &mut |used| {
+            note(&used)?;
+            extents.push(used);
+            Ok(())
+        });
+        (extents, visited)
     }
 }
 

@@ -10,4 +10,5 @@
 pub(crate) mod explore;
 mod oracle;
 mod reuse;
+mod scrub;
 mod workloads;
