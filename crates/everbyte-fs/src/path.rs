@@ -109,6 +109,20 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
+    /// The directory that has the one that had these attributes.
+    fn above(&self, directory: &Attr) -> Result<Attr, FsError> {
+        loop {
+            let epoch = self.volume().current_epoch();
+            let parent = self.parent(directory.inode);
+            self.check_is(directory)?;
+            let above = self.attr(parent?);
+            // Else the number of the parent may be another's by now.
+            if self.volume().completed_epoch() < epoch {
+                return above;
+            }
+        }
+    }
+
     /// Checks that a number is still that of the file that had these attributes.
     ///
     /// # Errors
@@ -130,7 +144,15 @@ impl<M: Medium> FileSystem<M> {
         from: InodeNo,
         path: &'p [u8],
     ) -> Result<(InodeNo, Name<'p>), FsError> {
-        if let Some(place) = self.plain_place(from, path)? {
+        let plain = loop {
+            let epoch = self.volume().current_epoch();
+            let place = self.plain_place(from, path);
+            // Else numbers of directories on the way may be others' by now.
+            if self.volume().completed_epoch() < epoch {
+                break place?;
+            }
+        };
+        if let Some(place) = plain {
             return Ok(place);
         }
         let (parents, last) = split_last(path).ok_or(FsError::InvalidName)?;
@@ -179,7 +201,7 @@ impl<M: Medium> FileSystem<M> {
                     return Err(FsError::NotDirectory);
                 }
                 b"." => place = None,
-                b".." => (at, place) = (self.attr(self.parent(at.inode)?)?, None),
+                b".." => (at, place) = (self.above(&at)?, None),
                 name => match self.lookup_in(&at, Name::new(name)?)? {
                     Some(found)
                         if found.kind == FileType::Symlink && (follow || !left.is_empty()) =>

@@ -8,6 +8,7 @@ use everbyte_fs::{FileSystem, FileType, FsError, FsOptions, InodeNo};
 use everbyte_pool::sync::observe;
 
 use super::explore::Locks;
+use crate::operations::LONG;
 use crate::posix::{name, new_inode};
 use crate::random::options;
 use crate::real::Real;
@@ -31,15 +32,24 @@ fn make(fs: &Fs, directory: &str, (kind, permissions): (FileType, u32)) -> Resul
 
 /// A file system without a free inode, in which `d/old` was made last.
 fn image() -> Vec<u8> {
+    image_with(2, |fs| make(fs, "d", (FileType::Regular, OLD)).unwrap())
+}
+
+/// A file system in which `make` was called when so many inodes were free.
+fn image_with(free: u64, make: impl FnOnce(&Fs)) -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let fs = Real::make(&medium, &FsOptions { inodes_max: Some(15), ..options() }).fs;
-    while fs.status().free_inodes > 2 {
+    while fs.status().free_inodes > free {
         let text = format!("file {}", fs.status().free_inodes);
         fs.create_inode(fs.root(), name(&text), &new_inode(FileType::Regular, NEW)).unwrap();
     }
-    make(&fs, "d", (FileType::Regular, OLD)).unwrap();
+    make(&fs);
     fs.sync().unwrap();
     medium.image()
+}
+
+fn make_directory(fs: &Fs, parent: InodeNo, text: &str) -> InodeNo {
+    fs.create_inode(parent, name(text), &new_inode(FileType::Directory, 0o755)).unwrap().inode
 }
 
 /// Removes `d/old` and perhaps `d`, and makes others with their inodes.
@@ -61,6 +71,17 @@ fn replace(fs: &Fs, with_directory: bool, kind: FileType) {
 
 /// Looks while that is done, with a switch at each place.
 fn look_beside(image: &[u8], look: Look, (with_directory, kind): (bool, FileType)) {
+    let missed = look_beside_any(image, look, &|fs| replace(fs, with_directory, kind));
+    assert!(missed > 0);
+}
+
+/// Looks while `replace` gives what is looked for to others, with a switch at each place. Returns how often there was
+/// nothing.
+fn look_beside_any(
+    image: &[u8],
+    look: impl Fn(&Fs) -> Result<u32, FsError> + Sync,
+    replace: &(dyn Fn(&Fs) + Sync),
+) -> u32 {
     let (mut found, mut missed) = (0, 0);
     for at in 0.. {
         let medium = Arc::new(SimMedium::from_image(image.to_vec()));
@@ -75,7 +96,7 @@ fn look_beside(image: &[u8], look: Look, (with_directory, kind): (bool, FileType
         });
         let replacing: Task<'_> = Box::new(|| {
             observe(Some(&Locks));
-            replace(&fs, with_directory, kind);
+            replace(&fs);
             observe(None);
         });
         let schedule = Schedule::Delays { first: 0, at: vec![at] };
@@ -91,7 +112,8 @@ fn look_beside(image: &[u8], look: Look, (with_directory, kind): (bool, FileType
             break;
         }
     }
-    assert!(found > 3 && missed > 0, "{missed} of {found}");
+    assert!(found > 3, "{missed} of {found}");
+    missed
 }
 
 /// The number of `d`, which is the same all the time.
@@ -127,4 +149,59 @@ fn a_name_leads_to_its_file_or_none_while_another_gets_the_inode() {
     for look in [attr_at, locate, open_at, open_file_at] {
         look_beside(&image, look, (true, FileType::Regular));
     }
+}
+
+/// The directory's number becomes that of one in another directory, which has a file of the same name.
+#[test]
+fn two_dots_lead_to_the_directory_above_while_another_gets_the_inode() {
+    let image = image_with(5, |fs| {
+        for (directory, permissions) in
+            [(fs.root(), OLD), (make_directory(fs, fs.root(), "f"), NEW)]
+        {
+            let new = new_inode(FileType::Regular, permissions);
+            fs.create_inode(directory, name("kept"), &new).unwrap();
+        }
+        make_directory(fs, fs.root(), "d");
+        fs.create_inode(fs.root(), name("last"), &new_inode(FileType::Fifo, NEW)).unwrap();
+    });
+    let look = |fs: &Fs| {
+        let located = fs.locate(fs.root(), b"d/../kept", true)?;
+        located.file.map(|attr| attr.permissions).ok_or(FsError::NotFound)
+    };
+    let replace = |fs: &Fs| {
+        let (root, removed) = (fs.root(), directory(fs).unwrap());
+        fs.remove_directory(root, name("d")).unwrap();
+        fs.sync().unwrap();
+        let other = fs.lookup(root, name("f")).unwrap().inode;
+        assert_eq!(make_directory(fs, other, "e"), removed);
+    };
+    assert!(look_beside_any(&image, look, &replace) > 0);
+}
+
+/// The upper directory's number becomes that of one in which the same name leads to a third one. The name is too long for
+/// the dentry cache, so that both directories are searched.
+#[test]
+fn a_place_is_in_the_directory_that_the_path_leads_to_while_others_get_the_inodes() {
+    let image = image_with(3, |fs| {
+        let upper = make_directory(fs, fs.root(), "d");
+        make_directory(fs, upper, LONG);
+    });
+    let fs = Real::open(&Arc::new(SimMedium::from_image(image.clone()))).unwrap().fs;
+    let upper = directory(&fs).unwrap();
+    let lower = fs.lookup(upper, name(LONG)).unwrap().inode;
+    drop(fs);
+    let path = format!("d/{LONG}/new");
+    let look = |fs: &Fs| {
+        let (parent, _) = fs.place_at(fs.root(), path.as_bytes())?;
+        Ok(if parent == lower { OLD } else { NEW })
+    };
+    let replace = |fs: &Fs| {
+        fs.remove_directory(upper, name(LONG)).unwrap();
+        fs.remove_directory(fs.root(), name("d")).unwrap();
+        fs.sync().unwrap();
+        assert_eq!(make_directory(fs, fs.root(), "e"), upper);
+        assert_eq!(make_directory(fs, fs.root(), "g"), lower);
+        make_directory(fs, upper, LONG);
+    };
+    assert!(look_beside_any(&image, look, &replace) > 0);
 }
