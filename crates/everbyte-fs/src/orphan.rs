@@ -67,7 +67,8 @@ impl<M: Medium> FileSystem<M> {
         Ok(Unnamed::Freed(number))
     }
 
-    /// Does in DRAM what a batch of `epoch` did to an inode that lost a name, and frees a large one.
+    /// Does in DRAM what a batch of `epoch` did to an inode that lost a name, and frees a large one, or leaves that if it
+    /// cannot be right: the name has gone all the same.
     ///
     /// # Errors
     /// The volume's: the inode is an orphan then, and is freed when the file system is opened.
@@ -83,7 +84,7 @@ impl<M: Medium> FileSystem<M> {
                 self.tables.freed(number, epoch);
                 Ok(())
             }
-            Unnamed::Large(number) => self.reclaim_locked(number),
+            Unnamed::Large(number) => self.or_leave(number, self.reclaim_locked(number)),
         }
     }
 
@@ -93,7 +94,11 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// The volume's.
     pub(crate) fn reclaim_or_leave(&self, number: InodeNo) -> Result<(), FsError> {
-        match self.reclaim(number) {
+        self.or_leave(number, self.reclaim(number))
+    }
+
+    fn or_leave(&self, number: InodeNo, reclaimed: Result<(), FsError>) -> Result<(), FsError> {
+        match reclaimed {
             Err(FsError::Corrupt(corrupt)) => {
                 let volume = self.volume().name();
                 tracing::warn!(volume, %corrupt, "{number} has no name, and cannot be freed");

@@ -9,7 +9,8 @@ use std::time::Duration;
 use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::damage::reseal;
 use everbyte_fs::{
-    BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, InodeNo, Seek,
+    BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo,
+    RenameMode, Seek,
 };
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags, decode_word, encode_word};
@@ -371,6 +372,81 @@ fn a_damaged_orphan_stays_and_keeps_nobody_from_opening_the_file_system() {
     fs.sync().unwrap();
     let report = fs.pool().check().unwrap();
     assert!(report.problems.iter().any(|problem| problem.contains("map")), "{report:?}");
+}
+
+/// More blocks than are freed in one batch, so that the name goes before them.
+#[test]
+fn a_large_file_whose_map_is_damaged_loses_its_name_and_stays() {
+    let image = image(options(), |fs| _ = create(fs, fs.root(), "other"));
+    change_inode(&image, 0..POOL_BYTES / BLOCK_U64, FILE_BYTES, (6, 70_000));
+    let root_at = word_of_file(&image, FILE_BYTES);
+    let leaf = BlockNo(decode_word(image.load_word(root_at)).unwrap() & ((1 << 40) - 1));
+    image.store_word(leaf.offset().plus(8 * 20), 1);
+    type Remove = fn(&Fs) -> Result<(), FsError>;
+    let unlink: Remove = |fs| fs.unlink(fs.root(), name("a"));
+    let replace: Remove = |fs| {
+        let (root, mode) = (fs.root(), RenameMode::Replace);
+        fs.rename((root, name("other")), (root, name("a")), mode)
+    };
+    let close: Remove = |fs| {
+        let inode = fs.open_inode(find(fs, "a"))?.inode;
+        fs.unlink(fs.root(), name("a"))?;
+        fs.close_inode(inode)
+    };
+    for (way, remove) in [unlink, replace, close].into_iter().enumerate() {
+        let medium = Arc::new(SimMedium::from_image(image.image()));
+        let real = Real::open(&medium).unwrap();
+        let (fs, inode) = (&real.fs, find(&real.fs, "a"));
+        let used = |fs: &Fs| fs.status().inodes - fs.status().free_inodes;
+        let before = used(fs);
+        remove(fs).unwrap_or_else(|error| panic!("way {way}: {error}"));
+        let named = fs.lookup(fs.root(), name("a"));
+        assert!(named.map_or(true, |attr| attr.inode != inode), "way {way}");
+        assert_eq!(used(fs), before, "way {way}: it is an orphan");
+        create(fs, fs.root(), "new");
+        fs.sync().unwrap();
+        let problems = fs.pool().check().unwrap().problems.join("; ");
+        assert!(problems.contains("map entry"), "way {way}: {problems}");
+        closed(real, &medium);
+        let again = Real::open(&medium).unwrap();
+        assert_eq!(used(&again.fs), before + 1, "way {way}");
+    }
+}
+
+/// Two directories that have each other: who moves something below them follows parents, of which there could be 2^34.
+#[test]
+fn a_circle_of_parents_is_an_error_for_who_moves_a_directory_there() {
+    const INODES_MAX: u64 = 1 << 34;
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let index = IndexKind::PmfsRadix;
+    let real = Real::make(&medium, &FsOptions { index, inodes_max: Some(INODES_MAX), ..options() });
+    let new = new_inode(FileType::Directory, 0o755);
+    let make = |text| real.fs.create_inode(real.fs.root(), name(text), &new).unwrap().inode;
+    let moved = make("moved");
+    let circle = [("one", 4), ("other", 5)].map(|(text, entries)| {
+        let directory = make(text);
+        (0..entries).for_each(|number| _ = create(&real.fs, directory, &format!("file {number}")));
+        (directory, entries)
+    });
+    real.fs.sync().unwrap();
+    let image = closed(real, &medium);
+    let [(one, _), (other, _)] = circle;
+    for ((_, entries), parent) in circle.into_iter().zip([other, one]) {
+        change_inode(&image, 0..POOL_BYTES / BLOCK_U64, entries, (7, parent.0));
+    }
+    let fs = Real::open(&Arc::new(image)).unwrap().fs;
+    let root = fs.root();
+    let rename = |text: &'static str, parent| {
+        let fs = Arc::clone(&fs);
+        let (from, to) = ((root, name(text)), (parent, name("new")));
+        ends("a renaming", move || fs.rename(from, to, RenameMode::Replace))
+    };
+    for parent in [one, other] {
+        let said = said(rename("moved", parent));
+        assert!(said.contains("its own ancestor") && said.contains("inode"), "{said}");
+    }
+    assert_eq!(rename("other", one).unwrap_err().errno(), 22, "that leads into itself");
+    assert_eq!(fs.attr(moved).unwrap().links, 2);
 }
 
 /// A scrub looks for the path of a damaged file in a tree in which a directory has itself.

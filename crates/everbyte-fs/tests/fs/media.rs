@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::{Attr, FileType, FsOptions, IndexKind};
+use everbyte_fs::{Attr, FileType, FsOptions, IndexKind, RenameMode};
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 
 use crate::damage::POOL_BYTES;
@@ -109,4 +109,25 @@ impl Sound {
             assert!(bytes == self.bytes, "{at}: other bytes");
         }
     }
+}
+
+/// Who moves a directory follows the parents of the one that it is moved to, and reads nothing else of them.
+#[test]
+fn a_parent_that_cannot_be_read_is_named_by_who_moves_a_directory_below_it() {
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let fs = Real::make(&medium, &options()).fs;
+    let make = |parent, text| {
+        fs.create_inode(parent, name(text), &new_inode(FileType::Directory, 0o755)).unwrap().inode
+    };
+    make(fs.root(), "moved");
+    let outer = make(fs.root(), "outer");
+    let inner = make(outer, "inner");
+    fs.sync().unwrap();
+    // The first table has both, 256 bytes each.
+    let at = fs.inode_table_at(0).unwrap().plus(256 * outer.0);
+    assert_eq!(medium.load_word(at.plus(8)), outer.0);
+    medium.inject_poison(at, 64);
+    let moved = fs.rename((fs.root(), name("moved")), (inner, name("new")), RenameMode::Replace);
+    let error = moved.unwrap_err().to_string();
+    assert!(error.contains("memory error") && error.contains(&at.plus(56).to_string()), "{error}");
 }
