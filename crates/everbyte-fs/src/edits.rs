@@ -5,9 +5,10 @@
 
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_plant::planted;
-use everbyte_pool::Batch;
+use everbyte_pool::{Batch, Corrupt};
 use smallvec::SmallVec;
 
+use crate::dentries::Dentry;
 use crate::error::FsError;
 use crate::format::{Difference, Field, InodeWords};
 use crate::number::InodeNo;
@@ -87,6 +88,26 @@ impl<'t, M: Medium> Edits<'t, M> {
             }
         };
         Ok(&mut self.edits[place])
+    }
+
+    /// Checks that what a name in the directory `parent` leads to is of the type that the name says.
+    ///
+    /// # Errors
+    /// As [`Edits::get`]; it is not.
+    pub(crate) fn check_named(
+        &mut self,
+        reader: Reader<'_, M>,
+        parent: InodeNo,
+        named: Dentry,
+    ) -> Result<(), FsError> {
+        let edit = self.get(reader, named.inode)?;
+        let kind = edit.words.file_type();
+        if kind == named.kind {
+            return Ok(());
+        }
+        let what =
+            format!("a name of a {:?} leads to {}, which is a {kind:?}", named.kind, named.inode);
+        Err(Corrupt::new(format!("directory of {parent}"), edit.at, what).into())
     }
 
     /// Plans every change.

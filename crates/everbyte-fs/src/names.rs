@@ -386,17 +386,18 @@ impl<M: Medium> FileSystem<M> {
     ) -> Result<Option<Unnamed>, FsError> {
         let now = now();
         let mut edits = Edits::new(&self.tables);
-        let edit = edits.get(self.reader(), parent)?;
-        let dir = self.dir_of(edit)?;
+        let dir = self.dir_of(edits.get(self.reader(), parent)?)?;
         let found = dir.find(name)?;
         let Some(found) = found.filter(|found| found.inode == target) else { return Ok(None) };
         let is_directory = found.kind == FileType::Directory;
+        edits.check_named(self.reader(), parent, found.dentry())?;
         match what {
             Removal::File if is_directory => return Err(FsError::IsDirectory),
             Removal::Directory if !is_directory => return Err(FsError::NotDirectory),
             _ => {}
         }
         dir.plan_remove(batch, &found);
+        let edit = edits.get(self.reader(), parent)?;
         note_entries(edit, -1, 0, now);
         if is_directory {
             edit.words.set_links(edit.words.links().saturating_sub(1));

@@ -166,12 +166,7 @@ impl<M: Medium> FileSystem<M> {
         if !is_same(found.inode) || named != target {
             return Ok(Outcome::Others((found.inode, named)));
         }
-        if mode.needs_free_name() && replaced.is_some() {
-            return Err(FsError::Exists);
-        }
-        if mode == RenameMode::Exchange && replaced.is_none() {
-            return Err(FsError::NotFound);
-        }
+        self.check_both(edits, (from, &found), (to, replaced.as_ref()), mode)?;
         if from.parent != to.parent {
             self.check_ancestors(&found, to.parent)?;
         }
@@ -217,6 +212,26 @@ impl<M: Medium> FileSystem<M> {
             }
         }
         Ok(Outcome::Renamed(Dentry { inode: source, kind: found.kind }, unnamed))
+    }
+
+    /// Checks that what has the old name and the new one are of the types that these say, and that `mode` lets either be so.
+    fn check_both(
+        &self,
+        edits: &mut Edits<'_, M>,
+        (from, found): (Place<'_>, &FoundEntry),
+        (to, replaced): (Place<'_>, Option<&FoundEntry>),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        if mode.needs_free_name() && replaced.is_some() {
+            return Err(FsError::Exists);
+        }
+        if mode == RenameMode::Exchange && replaced.is_none() {
+            return Err(FsError::NotFound);
+        }
+        edits.check_named(self.reader(), from.parent, found.dentry())?;
+        replaced.map_or(Ok(()), |replaced| {
+            edits.check_named(self.reader(), to.parent, replaced.dentry())
+        })
     }
 
     /// Plans the end of what had the new name.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::operations::{Op, Subject};
 use everbyte_fs::testkit::real::{Real, open_pool};
-use everbyte_fs::{FileType, InodeNo, Name};
+use everbyte_fs::{FileType, FsError, InodeNo, Name, RenameMode};
 
 use crate::random::options;
 
@@ -184,4 +184,40 @@ fn an_inode_that_cannot_be_read_is_named_by_its_path() {
     assert!(problems.iter().any(is_said), "{problems:#?}");
     let found = Real::open(&medium).unwrap().fs.scrub(0).0.findings;
     assert!(found.iter().any(|found| found.what.contains("/d/f")), "{found:?}");
+}
+
+/// The inode says what the file is: a directory that is removed as a file would leave what is in it behind.
+#[test]
+fn a_name_of_another_type_than_its_file_is_neither_removed_nor_renamed() {
+    let cases: [fn(&mut Image); 2] = [
+        |image| image.lead("e", image.e, FileType::Regular),
+        |image| image.lead("f", image.f, FileType::Directory),
+    ];
+    let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+    for (damage, text) in cases.into_iter().zip(["e", "f"]) {
+        let mut image = Image::new();
+        damage(&mut image);
+        let (root, d) = (InodeNo(image.root), InodeNo(image.d));
+        let (bytes, others) = (image.bytes.clone(), ["d", "a"]);
+        let fs = Real::open(&Arc::new(SimMedium::from_image(bytes))).unwrap().fs;
+        let rename = |from, to, mode| fs.rename(from, to, mode);
+        let damaged = (d, name(text));
+        let refused = [
+            fs.unlink(d, name(text)),
+            fs.remove_directory(d, name(text)),
+            rename(damaged, (root, name("new")), RenameMode::Replace),
+            rename(damaged, (d, name("new")), RenameMode::Replace),
+            rename((root, name("a")), damaged, RenameMode::Replace),
+            rename((root, name("a")), damaged, RenameMode::Exchange),
+            rename(damaged, (root, name("a")), RenameMode::Exchange),
+        ];
+        for (way, refused) in refused.into_iter().enumerate() {
+            let error = refused.expect_err("it was believed");
+            assert!(matches!(error, FsError::Corrupt(_)), "{text}, way {way}: {error}");
+            assert!(error.to_string().contains("leads to"), "{text}, way {way}: {error}");
+        }
+        for other in others {
+            fs.lookup(root, name(other)).unwrap();
+        }
+    }
 }
