@@ -117,10 +117,7 @@ fn visit<M: Medium>(
             return Ok(());
         }
         let words = InodeWords::load(medium, at, number)?;
-        if (words.links() == 0) != (state == SlotState::Orphan) {
-            let what = "only an orphan has no name";
-            return Err(Corrupt::new(format!("{number}"), at, what));
-        }
+        state.check_names(number, at, &words)?;
         if wanted == Wanted::Cells && words.file_type() != FileType::Regular {
             return Ok(());
         }

@@ -14,6 +14,7 @@ use crate::format::Field;
 use crate::fs::FileSystem;
 use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
+use crate::tables::SlotState;
 
 /// Most blocks that are given up in one batch: 256 MiB.
 const BLOCKS_AT_ONCE: u64 = 1 << 16;
@@ -120,6 +121,8 @@ impl<M: Medium> FileSystem<M> {
 
     fn reclaim_locked(&self, number: InodeNo) -> Result<(), FsError> {
         let (at, words) = self.load_inode(number)?;
+        // A bit that has flipped says of a file with names that it has none.
+        SlotState::Orphan.check_names(number, at, &words)?;
         let is_large = words.get(Field::Blocks) > BLOCKS_AT_ONCE;
         if is_large && words.file_type() == FileType::Regular {
             let size = words.get(Field::Size);

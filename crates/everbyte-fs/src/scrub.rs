@@ -131,6 +131,7 @@ impl<M: Medium> FileSystem<M> {
                     return Err(Corrupt::new(inode.to_string(), at, what));
                 }
             }
+            self.tables.state_of(reader, inode)?.check_names(inode, at, &words)?;
         }
         match self.read_link(inode) {
             Err(FsError::Corrupt(corrupt)) => Err(corrupt),

@@ -190,7 +190,11 @@ impl<M: Medium> InodeTables<M> {
         reader: Reader<'_, M>,
         table: u64,
     ) -> Result<PoolOffset, Corrupt> {
-        self.index.find(reader, table)?.ok_or_else(|| self.counted().missing(table))
+        let at = self.index.find(reader, table)?.ok_or_else(|| self.counted().missing(table))?;
+        if self.geometry.blocks() > 1 {
+            index::check_place(reader, at, self.geometry.blocks())?;
+        }
+        Ok(at)
     }
 
     /// The same of a number that may be none of a table.
@@ -502,14 +506,27 @@ impl<M: Medium> InodeTables<M> {
                 used = bits_at(reader.medium, bit.at)?;
                 orphans = bits_at(reader.medium, orphan_at)?;
             }
-            let state = match used & bit.mask != 0 {
-                true if orphans & bit.mask != 0 => SlotState::Orphan,
-                true => SlotState::Used,
-                false => SlotState::Free,
-            };
+            let state = SlotState::of(used & bit.mask != 0, orphans & bit.mask != 0);
             on_slot(inode, self.geometry.inode_at(table_at, inode), state)?;
         }
         Ok(())
+    }
+
+    /// The state of `inode`, of a table that there is. No batch is in the midst of changing it.
+    ///
+    /// # Errors
+    /// The index cannot be right, or the bits cannot be read.
+    pub(crate) fn state_of(
+        &self,
+        reader: Reader<'_, M>,
+        inode: InodeNo,
+    ) -> Result<SlotState, Corrupt> {
+        let _bits = self.stripe_of(inode).lock();
+        let table_at = self.table_at(reader, self.geometry.table_of(inode))?;
+        let is_set = |bit: Bit| bits_at(reader.medium, bit.at).map(|bits| bits & bit.mask != 0);
+        let is_used = is_set(self.geometry.used(table_at, inode))?;
+        let is_orphan = is_set(self.geometry.orphan(table_at, inode))?;
+        Ok(SlotState::of(is_used, is_orphan))
     }
 
     /// Claims the index and the tables.
@@ -550,6 +567,33 @@ pub(crate) enum SlotState {
     Used,
     /// Used without a name.
     Orphan,
+}
+
+impl SlotState {
+    fn of(is_used: bool, is_orphan: bool) -> Self {
+        match (is_used, is_orphan) {
+            (false, _) => Self::Free,
+            (true, false) => Self::Used,
+            (true, true) => Self::Orphan,
+        }
+    }
+
+    /// Checks that `inode` at `at`, which is used, has names if it is no orphan, and none if it is one. Its bits have no
+    /// check bits of their own.
+    ///
+    /// # Errors
+    /// That is not so.
+    pub(crate) fn check_names(
+        self,
+        inode: InodeNo,
+        at: PoolOffset,
+        words: &InodeWords,
+    ) -> Result<(), Corrupt> {
+        if (words.links() == 0) == (self == Self::Orphan) {
+            return Ok(());
+        }
+        Err(Corrupt::new(inode.to_string(), at, "only an orphan has no name"))
+    }
 }
 
 /// The bits in the word at `at`.

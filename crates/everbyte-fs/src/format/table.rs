@@ -40,11 +40,13 @@ pub(crate) struct Bit {
 impl TableGeometry {
     /// Tables of so many blocks, if there are such.
     pub(crate) fn new(blocks: u64) -> Option<Self> {
+        if !matches!(blocks, 1 | 512) {
+            return None;
+        }
         let slots = blocks * BLOCK_U64 / INODE_BYTES;
         let bytes_of_bits = (slots / 8).next_multiple_of(64);
         let head_slots = (BITS_AT + 2 * bytes_of_bits).div_ceil(INODE_BYTES);
-        let shape = Self { blocks, slot_bits: slots.ilog2(), head_slots, bytes_of_bits };
-        matches!(blocks, 1 | 512).then_some(shape)
+        Some(Self { blocks, slot_bits: slots.ilog2(), head_slots, bytes_of_bits })
     }
 
     pub(crate) fn blocks(self) -> u64 {
@@ -176,6 +178,8 @@ mod tests {
             assert_eq!(geometry.inode_at(start, last).0 + 256, start.0 + blocks * 4096);
         }
         assert_eq!(TableGeometry::new(1).unwrap().root(), InodeNo(1));
-        assert_eq!(TableGeometry::new(2), None);
+        for blocks in [0, 2, 511, 1 << 52, u64::MAX] {
+            assert_eq!(TableGeometry::new(blocks), None, "{blocks}");
+        }
     }
 }

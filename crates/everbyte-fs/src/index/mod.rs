@@ -94,15 +94,30 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
     ) -> Result<(), Corrupt> {
         for table in 0..tables.count {
             let at = self.find(reader, table)?.ok_or_else(|| tables.missing(table))?;
-            if !at.0.is_multiple_of(tables.blocks * BLOCK_U64) {
-                return Err(Corrupt::new("inode table", at, "no table can begin here"));
-            }
+            check_place(reader, at, tables.blocks)?;
             let run = BlockRun { start: at.block(), len: tables.blocks };
             let (part, named_at) = (Part::Blocks(run), tables.counted_at);
             claim(UsedExtent { part, named_at, holds: BlockUse::Map })?;
         }
         Ok(())
     }
+}
+
+/// Checks that a table of so many blocks, a power of two, can begin at `at`: an index looks at its first block only.
+///
+/// # Errors
+/// It can not.
+#[inline]
+pub(crate) fn check_place<M: Medium>(
+    reader: Reader<'_, M>,
+    at: PoolOffset,
+    blocks: u64,
+) -> Result<(), Corrupt> {
+    let last = BlockNo(at.block().0 + blocks - 1);
+    if at.0 & (blocks * BLOCK_U64 - 1) == 0 && reader.data.contains(last) {
+        return Ok(());
+    }
+    Err(Corrupt::new("inode table", at, "no table can begin here"))
 }
 
 /// The tables that there are.

@@ -116,6 +116,57 @@ fn flip_bits(directories: DirectoryKind) {
     assert!(flips > 30 && noticed * 2 >= flips, "{noticed} of {flips} flips were noticed");
 }
 
+/// Offsets in a table of one block of the words that say which slots are used, and which of those have no name.
+const BITS_AT: [u64; 2] = [64, 128];
+
+/// The bits of inode tables have no check bits. One says of a file that has no name, which an opening would free; the inode
+/// knows better. Only who loses the other one, that it is in use, cannot be told from a free inode.
+#[test]
+fn a_flipped_bit_of_an_inode_table_frees_no_file_that_it_says_is_used_and_is_named() {
+    let image = image();
+    let sound = Real::open(&Arc::new(SimMedium::from_image(image.clone()))).unwrap().tree();
+    let medium = SimMedium::from_image(image.clone());
+    let blocks = (0..POOL_BYTES / BLOCK_U64).map(|block| PoolOffset(block * BLOCK_U64));
+    let tables = blocks.filter(|at| medium.load_word(*at) >> 32 & 0xffff == 0x5441);
+    let slots = tables.flat_map(|table| (1..16).map(move |slot| (table, slot)));
+    let mut files = 0;
+    for (table, slot) in slots {
+        let [used, _] = BITS_AT.map(|at| medium.load_word(table.plus(at)));
+        let is_used = used >> slot & 1 == 1;
+        files += u32::from(is_used);
+        for at in BITS_AT {
+            let what = format!("slot {slot}, used: {is_used}, word {at}");
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            let word_at = table.plus(at);
+            medium.store_word(word_at, medium.load_word(word_at) ^ 1 << slot);
+            let damaged = medium.image();
+            let pool = open_pool(&medium).unwrap();
+            let problems = pool.check().unwrap().problems.join("; ");
+            drop(pool);
+            // Of an inode that is free the second bit means nothing.
+            assert_eq!(problems.is_empty(), !is_used && at == BITS_AT[1], "{what}: {problems}");
+            if at == BITS_AT[1] && is_used {
+                assert!(problems.contains("only an orphan has no name"), "{what}: {problems}");
+            }
+            for _ in 0..2 {
+                if at == BITS_AT[0] && is_used {
+                    break;
+                }
+                let real = Real::open(&medium).unwrap();
+                assert_eq!(real.tree(), sound, "{what}");
+                let found = real.fs.scrub(0).0.findings;
+                assert_eq!(found.is_empty(), problems.is_empty(), "{what}: {found:?}");
+                let pool = Arc::clone(real.fs.pool());
+                drop(real);
+                pool.close().unwrap();
+            }
+            let used = catch_unwind(AssertUnwindSafe(|| use_damaged(damaged)));
+            used.unwrap_or_else(|_| panic!("{what}"));
+        }
+    }
+    assert_eq!(files, 4);
+}
+
 /// A directory of one bucket says that it is one for a part of the hashes which no bucket is for.
 #[test]
 fn a_bucket_for_hashes_that_cannot_be_is_an_error_and_no_endless_listing() {
@@ -281,13 +332,102 @@ fn nothing_is_listed_behind_the_last_place_that_there_can_be() {
 #[test]
 fn directories_of_an_unknown_shape_are_an_error_that_says_so() {
     let medium = Arc::new(SimMedium::from_image(image()));
-    let is_superblock =
-        |block: &BlockNo| medium.load_word(block.offset()) == u64::from_le_bytes(*b"EVERBFS1");
-    let block = (0..POOL_BYTES / BLOCK_U64).map(BlockNo).find(is_superblock).unwrap();
+    let block = superblock(&medium);
     medium.store_word(block.offset().plus(48), 3);
     reseal(&*medium, block);
     let error = Real::open(&medium).map(drop).expect_err("it was believed").to_string();
     assert!(error.contains("directories of kind 3 are unknown"), "{error}");
+}
+
+/// The block of `medium` with the superblock of a file system.
+fn superblock(medium: &SimMedium) -> BlockNo {
+    let is_it =
+        |block: &BlockNo| medium.load_word(block.offset()) == u64::from_le_bytes(*b"EVERBFS1");
+    (0..medium.len() / BLOCK_U64).map(BlockNo).find(is_it).expect("there is a file system")
+}
+
+#[test]
+fn inode_tables_of_a_size_that_cannot_be_are_an_error_after_a_crash_and_a_clean_end() {
+    let closed = image();
+    let medium = Arc::new(SimMedium::from_image(closed.clone()));
+    let mut real = Real::open(&medium).unwrap();
+    [Op::Create(vec!["new"], 0o644), Op::Sync].iter().for_each(|op| real.make(op).unwrap());
+    for image in [closed, medium.image()] {
+        for blocks in [0, 2, 1 << 52, u64::MAX] {
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            let block = superblock(&medium);
+            medium.store_word(block.offset().plus(16), blocks);
+            reseal(&*medium, block);
+            let pool = open_pool(&medium).unwrap();
+            let problems = pool.check().unwrap().problems.join("; ");
+            drop(pool);
+            let error = Real::open(&medium).map(drop).expect_err("it was believed").to_string();
+            for said in [problems, error] {
+                assert!(said.contains(&format!("tables of {blocks} blocks cannot be")), "{said}");
+            }
+        }
+    }
+}
+
+/// A large table of which only the first block is in the pool, and one that begins where none can.
+#[test]
+fn a_word_that_names_a_large_inode_table_at_the_end_of_the_pool_is_an_error() {
+    for index in [IndexKind::Direct, IndexKind::PmfsRadix] {
+        let medium = Arc::new(SimMedium::new(25 << 20));
+        let large = FsOptions { index, large_tables: true, inodes_max: Some(9000), ..options() };
+        let real = Real::make(&medium, &large);
+        let fs = Arc::clone(&real.fs);
+        let make = |number: u32| {
+            let text = format!("file {number}");
+            let new = new_inode(FileType::Regular, 0o644);
+            fs.create_inode(fs.root(), name(&text), &new).map(|attr| attr.inode)
+        };
+        (0..30).for_each(|number| _ = make(number).unwrap());
+        let last = fs.lookup(fs.root(), name("file 29")).unwrap().inode;
+        fs.sync().unwrap();
+        let crashed = medium.image();
+        let table = fs.inode_table_at(0).unwrap().block();
+        let words_at = superblock(&medium).offset().plus(1024);
+        let (word_at, shift) = match index {
+            IndexKind::Direct => (top_of(&medium, words_at).offset(), 0),
+            _ => (words_at, 6),
+        };
+        let naming = |block: BlockNo| everbyte_pool::format::encode_word(block.0 << shift);
+        assert_eq!(medium.load_word(word_at), naming(table), "{index:?}");
+        let blocks = medium.len() / BLOCK_U64;
+        let mut head = [0; 4096];
+        medium.read(table.offset(), &mut head);
+        let lead_to = |medium: &SimMedium, block: BlockNo| {
+            medium.store(block.offset(), &head);
+            medium.store_word(word_at, naming(block));
+        };
+        let is_said = |what: &str| {
+            assert!(what.contains("no table can begin here"), "{index:?}: {what}");
+        };
+        let crafted = [blocks - 1, blocks / 512 * 512].map(BlockNo);
+        for block in crafted {
+            lead_to(&medium, block);
+            is_said(&fs.attr(last).unwrap_err().to_string());
+            is_said(&fs.unlink(fs.root(), name("file 3")).unwrap_err().to_string());
+            is_said(&make(99).unwrap_err().to_string());
+            medium.store_word(word_at, naming(table));
+        }
+        drop((fs, real));
+        let pool = open_pool(&Arc::new(SimMedium::from_image(crashed.clone()))).unwrap();
+        let clean = Arc::new(SimMedium::from_image(crashed.clone()));
+        Real::open(&clean).unwrap().fs.pool().close().unwrap();
+        assert!(!pool.recovery().was_clean);
+        for (image, block) in
+            [&crashed, &clean.image()].into_iter().flat_map(|image| crafted.map(|at| (image, at)))
+        {
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            lead_to(&medium, block);
+            let pool = open_pool(&medium).unwrap();
+            is_said(&pool.check().unwrap().problems.join("; "));
+            drop(pool);
+            is_said(&Real::open(&medium).map(drop).expect_err("it was believed").to_string());
+        }
+    }
 }
 
 #[test]
