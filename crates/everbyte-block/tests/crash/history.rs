@@ -299,22 +299,25 @@ impl<'a> History<'a> {
         for base in &track.durable {
             inside.extend(some_durable.iter().map(|some| apply(base, some)));
         }
+        // What a checkpoint that it completed has made durable.
+        let mut checkpointed = Vec::new();
         if completed {
-            inside.extend(some_durable.iter().map(|some| apply(&now, some)));
+            checkpointed.extend(some_durable.iter().map(|some| apply(&now, some)));
             if overlap(&done) {
                 // What goes over an earlier request is made after it, maybe in a later epoch.
                 let first = |count| {
                     done.iter().take(count).fold(now.clone(), |all, r| all.with(r.offset, r.data))
                 };
-                inside.extend((0..=done.len()).map(first));
+                checkpointed.extend((0..=done.len()).map(first));
             }
             if in_parts {
-                inside.extend(prefixes(&now, &done));
+                checkpointed.extend(prefixes(&now, &done));
             }
         }
+        inside.extend(checkpointed.iter().cloned());
         let durable = match (completed, durable_ones.len()) {
             (false, _) => track.durable.iter().map(|base| apply(base, &durable_ones)).collect(),
-            (true, 0) => inside.clone(),
+            (true, 0) => checkpointed,
             (true, count) if count == done.len() => vec![after.clone()],
             (true, _) => vec![after.clone(), apply(&now, &durable_ones)],
         };

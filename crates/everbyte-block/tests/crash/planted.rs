@@ -260,16 +260,28 @@ fn older_blocks_refilled() {
     caught_case(&crashing_once(), Bug::OlderBlocksRefilled, &case, SPLIT);
 }
 
-/// Lines logged before the checkpoint that makes room are not logged after it.
-#[test]
-fn stale_plan() {
+/// A workload in which a write finds the log full, and makes the checkpoint that makes room.
+fn full_log() -> Case {
     let steps = vec![
         in_place(),
         Step::Batch((1..7).map(|block| touch(b(MAPPED + block), 4096, 128)).collect()),
         Step::Batch(vec![w2(b(MAPPED), 65), touch(b(MAPPED + 7), 4096, 64)]),
     ];
-    let case = Case::new("a full log", steps).setup(|setup| setup.options.threshold_percent = 101);
-    caught_case(&crashing_once(), Bug::StalePlan, &case, BLOCK_4);
+    Case::new("a full log", steps).setup(|setup| setup.options.threshold_percent = 101)
+}
+
+/// Lines logged before the checkpoint that makes room are not logged after it.
+#[test]
+fn stale_plan() {
+    caught_case(&crashing_once(), Bug::StalePlan, &full_log(), BLOCK_4);
+}
+
+/// The checkpoint that makes room is not durable when the write that made it is answered.
+#[test]
+fn checkpoint_that_makes_room_is_lost() {
+    let omission = Omission::flush("completed").in_workload();
+    let expected = r#"fua: false }]: volume a is none of ["block 4 differs"#;
+    caught_case(&crashing_once(), omission, &full_log(), expected);
 }
 
 #[test]

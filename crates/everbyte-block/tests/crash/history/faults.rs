@@ -87,13 +87,14 @@ impl History<'_> {
             either.extend(with_it.iter().cloned());
         }
         if completed || write.fua {
-            either.extend([before, after.clone()]);
+            either.extend([before.clone(), after.clone()]);
         }
         let durable = match (&outcome, write.fua, completed) {
             (Ok(()), true, true) => vec![after],
             (Ok(()), true, false) => with_it,
+            (_, _, true) => vec![before, after],
             (_, false, false) => bases,
-            _ => either.clone(),
+            (Err(_), true, false) => either.clone(),
         };
         self.end(name, &begun, either, durable, now);
     }
