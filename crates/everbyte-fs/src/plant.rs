@@ -20,6 +20,8 @@ pub enum Bug {
     SizeBeforeData,
     /// A write is made durable at once where a crash may make the file smaller than that.
     DurableBeyondSize,
+    /// A sync of a file makes nothing durable.
+    FileSyncSkipped,
     /// A file without a name that somebody has open is not listed.
     OrphanNotListed,
     /// A file has the generation of one that had its number before.

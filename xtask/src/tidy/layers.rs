@@ -113,7 +113,7 @@ const ROWS: [Row; 27] = [
             "everbyte-pool",
             "everbyte-media",
         ],
-        &[],
+        &["everbyte-plant"],
     ),
     // SQLite calls its file systems through tables of C functions.
     Row {

@@ -20,7 +20,7 @@ const ENOTEMPTY: i32 = 39;
 const ENODATA: i32 = 61;
 const EOPNOTSUPP: i32 = 95;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum What {
     File(Vec<u8>),
     Dir(BTreeMap<String, usize>),
@@ -29,7 +29,7 @@ enum What {
     Whiteout,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Node {
     what: What,
     permissions: u32,
@@ -121,11 +121,46 @@ impl Model {
         matches!(&self.0[node].what, What::Dir(names) if names.is_empty())
     }
 
-    fn find(&mut self, path: &[&str]) -> Result<usize, i32> {
-        path.iter().try_fold(0, |at, name| self.dir(at)?.get(*name).copied().ok_or(ENOENT))
+    fn entries(&self, node: usize) -> Result<&BTreeMap<String, usize>, i32> {
+        match &self.0[node].what {
+            What::Dir(names) => Ok(names),
+            _ => Err(ENOTDIR),
+        }
     }
 
-    fn parent<'p>(&mut self, path: &'p [&'static str]) -> Result<(usize, &'p str), i32> {
+    fn find(&self, path: &[&str]) -> Result<usize, i32> {
+        path.iter().try_fold(0, |at, name| self.entries(at)?.get(*name).copied().ok_or(ENOENT))
+    }
+
+    /// The names of a file, with the directories that they are in.
+    fn names(&self, node: usize) -> Vec<(usize, &str)> {
+        let in_dir = |dir| {
+            let entries = self.entries(dir).into_iter().flatten();
+            entries.filter(move |entry| *entry.1 == node).map(move |(name, _)| (dir, name.as_str()))
+        };
+        (0..self.0.len()).flat_map(in_dir).collect()
+    }
+
+    /// Returns true if the file at `path` was in `earlier`, which this model was made of, as it is now: its
+    /// bytes or entries, attributes and names. Directories above it may have been renamed since, and
+    /// files below it changed. False if there is none.
+    #[must_use]
+    pub fn is_unchanged_since(&self, earlier: &Self, path: &[&str]) -> bool {
+        self.find(path).is_ok_and(|node| {
+            earlier.0.get(node) == self.0.get(node) && earlier.names(node) == self.names(node)
+        })
+    }
+
+    /// Drops from `allowed`, the models of what a crash may leave, those that it may not leave once the file at
+    /// `path` was synced: that file is as it is, and so is all that was answered before its last change. The
+    /// last model is what there is.
+    pub fn note_synced(allowed: &mut Vec<Self>, path: &[&str]) {
+        let Some(now) = allowed.last() else { return };
+        let changed = allowed.iter().rposition(|earlier| !now.is_unchanged_since(earlier, path));
+        allowed.drain(..changed.map_or(0, |before| before + 1));
+    }
+
+    fn parent<'p>(&self, path: &'p [&'static str]) -> Result<(usize, &'p str), i32> {
         let (name, parent) = path.split_last().expect("a path has a name");
         Ok((self.find(parent)?, name))
     }

@@ -4,12 +4,16 @@
 //! alone makes the same case again.
 
 use everbyte_crash::Explorer;
+use everbyte_fs::plant::Bug;
 use everbyte_fs::{BlockMapKind, DirectoryKind, IndexKind};
+use everbyte_plant::plant;
 
-use crate::crash::{RUN_POOL_BLOCKS, explored, work};
+use crate::crash::{RUN_POOL_BLOCKS, Workload, explored, work};
 use crate::operations::{Mode, Op, Path};
 
 const CASES: u64 = 12;
+/// Sequences within which a planted bug must show.
+const PLANTED_CASES: u64 = 60;
 
 /// A small generator of its own, so that a seed gives the same case for ever (SplitMix64).
 struct Dice(u64);
@@ -44,7 +48,7 @@ impl Dice {
     fn op(&mut self) -> Op {
         let path = self.path();
         let offset = self.of(&[0, 63, 4095, 4096, 61_440, 65_535, 65_536, 69_632]);
-        match self.below(18) {
+        match self.below(20) {
             0 => Op::Create(path, 0o640),
             1 => Op::Mkdir(path, 0o711),
             2 => Op::Link(path, self.path()),
@@ -77,9 +81,53 @@ impl Dice {
                 Op::Copy { paths: [path, self.path()], offsets, len }
             }
             16 => self.of(&[Op::View(path, 0), Op::LookAtView(0)]),
+            17 | 18 => Op::SyncFile(path),
             _ => Op::Sync,
         }
     }
+
+    /// A sequence, in which a file that is synced is mostly one of the operation before.
+    fn ops(&mut self) -> Vec<Op> {
+        let mut ops: Vec<Op> = Vec::new();
+        for _ in 0..2 + self.below(6) {
+            let op = match self.op() {
+                Op::SyncFile(path) => {
+                    let before = ops.last().and_then(|op| op.paths().pop());
+                    Op::SyncFile(before.filter(|_| self.below(4) > 0).unwrap_or(path))
+                }
+                op => op,
+            };
+            ops.push(op);
+        }
+        ops
+    }
+}
+
+/// The sequence that a seed makes, how it is crashed, and a text that says what it is.
+fn case(seed: u64) -> (Workload, Explorer, String) {
+    let mut dice = Dice(seed);
+    let ops = dice.ops();
+    let what = format!("seed {seed}: {ops:?}");
+    let mut work = work("random", ops);
+    work.index = dice.of(&IndexKind::ALL);
+    if work.index == IndexKind::Window {
+        work.pool_blocks = RUN_POOL_BLOCKS;
+    }
+    work.may_fail = true;
+    let explorer = Explorer {
+        seed,
+        points_max: 60,
+        runs_max: 2,
+        samples: 2,
+        nested_depth: u32::from(dice.below(4) == 0),
+        nested_images_max: 1,
+        nested_points_max: 8,
+        nested_runs_max: 1,
+        ..Explorer::default()
+    };
+    work.directories = dice.of(&DirectoryKind::ALL);
+    work.block_map = dice.of(&BlockMapKind::ALL);
+    (work, explorer, what)
 }
 
 #[test]
@@ -89,30 +137,23 @@ fn no_crash_of_a_random_sequence_leaves_anything_but_a_checkpoint() {
     };
     let first = number("EVERBYTE_CRASH_SEED", 1);
     for seed in first..first + number("EVERBYTE_CRASH_CASES", CASES) {
-        let mut dice = Dice(seed);
-        let ops: Vec<Op> = (0..2 + dice.below(6)).map(|_| dice.op()).collect();
-        let what = format!("seed {seed}: {ops:?}");
-        let mut work = work("random", ops);
-        work.index = dice.of(&IndexKind::ALL);
-        if work.index == IndexKind::Window {
-            work.pool_blocks = RUN_POOL_BLOCKS;
-        }
-        work.may_fail = true;
-        let explorer = Explorer {
-            seed,
-            points_max: 60,
-            runs_max: 2,
-            samples: 2,
-            nested_depth: u32::from(dice.below(4) == 0),
-            nested_images_max: 1,
-            nested_points_max: 8,
-            nested_runs_max: 1,
-            ..Explorer::default()
-        };
-        work.directories = dice.of(&DirectoryKind::ALL);
-        work.block_map = dice.of(&BlockMapKind::ALL);
+        let (work, explorer, what) = case(seed);
         let summary = explored(&explorer, &work).unwrap_or_else(|error| panic!("{what}: {error}"));
         let shapes = (work.directories.name(), work.block_map.name());
         println!("seed {seed}, {}, {shapes:?}: {summary}", work.index.name());
     }
+}
+
+/// Sequences sync files that were changed, and notice that one is not durable then.
+#[test]
+fn a_sync_of_a_file_that_does_nothing_is_noticed_in_a_random_sequence() {
+    let planted = plant(Bug::FileSyncSkipped);
+    let found = (1..=PLANTED_CASES).map(case).find_map(|(work, explorer, what)| {
+        let explorer = Explorer { nested_depth: 0, ..explorer };
+        explored(&explorer, &work).err().map(|failure| (what, failure))
+    });
+    drop(planted);
+    let (what, failure) = found.expect("a planted bug");
+    println!("noticed with {what}");
+    assert!(failure.contains("not one of"), "{failure}");
 }
