@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ const POOL_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_POOL";
 const MODE_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_MODE";
 const ROUNDS_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_ROUNDS";
 const ROUNDS: u64 = 10;
+/// The signal that nobody can catch.
+const SIGKILL: i32 = 9;
 /// Rows that every transaction changes, on several pages.
 const ROWS: i64 = 60;
 /// Newest transactions that are kept in the list of them, so that the database does not grow.
@@ -94,7 +97,8 @@ fn kill_a_child(pool: &Path, mode: &str, life: Duration) -> i64 {
     child.kill().unwrap();
     let rest = said.map(Result::unwrap).filter_map(|line| line.parse().ok());
     let last = rest.fold(first.parse().unwrap(), |_, n| n);
-    child.wait().unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(SIGKILL), "{mode}: the child ended by itself, with {status}");
     last
 }
 

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(5);
 const LIFE_MS_MAX: u64 = 60;
 /// Time that a child that acknowledges early waits before it commits.
 const EARLY: Duration = Duration::from_millis(2);
+/// The signal that nobody can catch.
+const SIGKILL: i32 = 9;
 /// Rounds until the pool is made anew, lest the database grow and judging take long.
 const ROUNDS_PER_POOL: u64 = 12;
 
@@ -79,6 +82,16 @@ enum Plant {
     Early,
     /// The child takes commits for durable that are not yet.
     Lazy,
+}
+
+impl Plant {
+    /// Words of the judgement that there must be of it.
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Torn => "consistency condition 4: ",
+            Self::Lost | Self::Early | Self::Lazy => ", acknowledged as number ",
+        }
+    }
 }
 
 /// The child's part.
@@ -194,13 +207,21 @@ pub(crate) fn rounds(args: &KillArgs) -> Result<()> {
         let life = Duration::from_millis(rng.random_range(0..LIFE_MS_MAX));
         let told = kill_a_child(&pool, index, rng.random(), life, plant)?;
         acknowledged += told.len();
-        let judged = judge(&pool, journal, durability, &told, there, plant);
-        there = match judged.with_context(|| format!("round {round}, {journal:?} {durability:?}")) {
-            Ok(tally) => tally,
-            Err(error) if args.plant.is_some() => {
+        let planted = match plant {
+            Some(plant) => spoil(&pool, (journal, durability), &told, plant)?.then_some(plant),
+            None => None,
+        };
+        let judged = judge(&pool, journal, durability, &told, there);
+        let judged = judged.with_context(|| format!("round {round}, {journal:?} {durability:?}"));
+        there = match (judged, planted) {
+            (Ok(_), Some(plant @ (Plant::Lost | Plant::Torn))) => {
+                bail!("the judge did not notice that {plant:?} was planted, in round {round}")
+            }
+            (Ok(tally), _) => tally,
+            (Err(error), Some(plant)) if format!("{error:#}").contains(plant.expected()) => {
                 return Ok(writeln!(out, "the planted fault was noticed: {error:#}")?);
             }
-            Err(error) => return Err(error),
+            (Err(error), _) => return Err(error),
         };
     }
     if let Some(plant) = args.plant {
@@ -257,9 +278,11 @@ fn kill_a_child(
         let rest = said.lines().map(|line| acknowledged(&line?));
         std::iter::once(acknowledged(&first)).chain(rest).collect()
     });
-    child.wait()?;
+    let status = child.wait()?;
     killed?;
-    rest
+    let told = rest.with_context(|| format!("the child ended with {status}"))?;
+    ensure!(status.signal() == Some(SIGKILL), "the child ended by itself, with {status}");
+    Ok(told)
 }
 
 /// Waits for a child's first words, and as long as it may live after them.
@@ -319,16 +342,10 @@ fn judge(
     durability: Durability,
     told: &[Done],
     before: Tally,
-    plant: Option<Plant>,
 ) -> Result<Tally> {
     let pool = open_pool(pool)?;
     let opened = open(&pool, journal, durability)?;
     let db = &opened.db;
-    match plant {
-        Some(Plant::Lost) => lose_a_payment(db, told)?,
-        Some(Plant::Torn) => tear_an_order(db)?,
-        Some(Plant::Early | Plant::Lazy) | None => {}
-    }
     let verdict: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     ensure!(verdict == "ok", "integrity_check: {verdict}");
     consistency::check(db)?;
@@ -396,14 +413,34 @@ fn is_there(db: &Connection, done: &Done) -> Result<bool> {
     }
 }
 
-/// Undoes the last payment that was acknowledged so that the database is consistent.
-fn lose_a_payment(db: &Connection, told: &[Done]) -> Result<()> {
+/// Plants a fault in what a child left. Returns true if it is there: those of the child are already.
+fn spoil(
+    pool: &Path,
+    (journal, durability): (JournalMode, Durability),
+    told: &[Done],
+    plant: Plant,
+) -> Result<bool> {
+    let change = match plant {
+        Plant::Lost => lose_a_payment,
+        Plant::Torn => tear_an_order,
+        Plant::Early | Plant::Lazy => return Ok(true),
+    };
+    let pool = open_pool(pool)?;
+    let opened = open(&pool, journal, durability)?;
+    let is_planted = change(&opened.db, told)?;
+    drop(opened);
+    pool.close()?;
+    Ok(is_planted)
+}
+
+/// Undoes the last payment that was acknowledged so that the database is consistent. False if there is none.
+fn lose_a_payment(db: &Connection, told: &[Done]) -> Result<bool> {
     let last = told.iter().rev().find_map(|done| match done {
         Done::Payment { history, .. } => Some(*history),
         _ => None,
     });
     // A child may have been killed before its first payment; another round will have one.
-    let Some(history) = last else { return Ok(()) };
+    let Some(history) = last else { return Ok(false) };
     for statement in [
         "UPDATE warehouse SET w_ytd = w_ytd - h_amount FROM history
          WHERE h_id = ?1 AND w_id = h_w_id",
@@ -414,19 +451,20 @@ fn lose_a_payment(db: &Connection, told: &[Done]) -> Result<()> {
          WHERE h_id = ?1 AND c_w_id = h_c_w_id AND c_d_id = h_c_d_id AND c_id = h_c_id",
         "DELETE FROM history WHERE h_id = ?1",
     ] {
-        db.execute(statement, [history])?;
+        ensure!(db.execute(statement, [history])? == 1, "payment {history} cannot be undone");
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Removes a line of the newest order of a district.
-fn tear_an_order(db: &Connection) -> Result<()> {
-    db.execute(
+fn tear_an_order(db: &Connection, _: &[Done]) -> Result<bool> {
+    let removed = db.execute(
         "DELETE FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 1 AND ol_number = 1 AND ol_o_id =
          (SELECT max(ol_o_id) FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 1)",
         [],
     )?;
-    Ok(())
+    ensure!(removed == 1, "there is no line to remove");
+    Ok(true)
 }
 
 #[cfg(test)]
