@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use everbyte_testkit::is_root;
+use everbyte_testkit::{is_root, not_run};
 use serde_json::Value;
 
 fn results(arguments: &[&str]) -> Value {
@@ -298,6 +298,7 @@ fn child_of(parent: u32) -> Option<u32> {
 #[test]
 fn a_killed_measurement_of_mounts_leaves_no_server() {
     if !can_mount() {
+        not_run("mounts need root and /dev/fuse");
         return;
     }
     let mut bench = Command::new(env!("CARGO_BIN_EXE_everbyte-bench"))
@@ -648,7 +649,13 @@ fn kernel_swap_is_measured_and_taken_down_even_after_kill() {
             .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("kernel swap cannot be measured") {
-        println!("not run: {errors}");
+        assert!(!output.status.success(), "it was measured all the same: {errors}");
+        if errors.contains("no mount of memory cgroups of version 1") {
+            // How a system was booted, Debian among them, is nothing that CI could mend.
+            println!("not run: {errors}");
+        } else {
+            not_run(errors.trim());
+        }
         return;
     }
     assert!(output.status.success(), "{errors}");

@@ -564,6 +564,9 @@ mod tests {
     /// A loop device over a file, let go when dropped.
     struct Loop(PathBuf);
 
+    /// Times that a loop device may be lost to another program.
+    const LOOP_TRIES: u32 = 20;
+
     impl Loop {
         /// `None` where there are none, or not for us.
         fn over(image: &Path) -> Option<Self> {
@@ -573,6 +576,15 @@ mod tests {
                 .output();
             let made = made.ok().filter(|output| output.status.success())?;
             Some(Self(PathBuf::from(String::from_utf8(made.stdout).ok()?.trim())))
+        }
+
+        /// The same device over another image. `None` if another program took it in between, which no tool
+        /// prevents.
+        fn over_another(self, image: &Path) -> Option<Self> {
+            let path = self.0.clone();
+            drop(self);
+            let again = std::process::Command::new("losetup").arg(&path).arg(image).status();
+            again.is_ok_and(|status| status.success()).then(|| Self(path))
         }
     }
 
@@ -606,21 +618,18 @@ mod tests {
     fn another_image_under_the_same_block_device_is_another_identity() {
         let folder = Folder::new("swapped");
         let (one, two) = (folder.file("one", 1 << 20), folder.file("two", 1 << 20));
-        let Some(block) = Loop::over(&one) else {
-            not_run("there are no loop devices here");
-            return;
-        };
-        let path = block.0.clone();
-        let first = FileDevice::open(&path).unwrap().identity().clone();
-        drop(block);
-        let again = std::process::Command::new("losetup").arg(&path).arg(&two).status();
-        if !again.is_ok_and(|status| status.success()) {
-            // A race that another program won, which no tool prevents.
-            eprintln!("not run: somebody else took the loop device");
+        for _ in 0..LOOP_TRIES {
+            let Some(block) = Loop::over(&one) else {
+                not_run("there are no loop devices here");
+                return;
+            };
+            let first = FileDevice::open(&block.0).unwrap().identity().clone();
+            let Some(block) = block.over_another(&two) else { continue };
+            let second = FileDevice::open(&block.0).unwrap().identity().clone();
+            let likeness = first.compare(&second);
+            assert_eq!(likeness, crate::Likeness::Different, "{first:?} {second:?}");
             return;
         }
-        let block = Loop(path);
-        let second = FileDevice::open(&block.0).unwrap().identity().clone();
-        assert_eq!(first.compare(&second), crate::Likeness::Different, "{first:?} {second:?}");
+        not_run("somebody else takes every loop device");
     }
 }

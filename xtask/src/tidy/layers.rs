@@ -132,7 +132,7 @@ const ROWS: [Row; 27] = [
         tests_use: &[],
         unsafe_allowed: false,
     },
-    row("everbyte-nbd", &["everbyte-device"], &[]),
+    row("everbyte-nbd", &["everbyte-device"], &["everbyte-testkit"]),
     row(
         "everbyte-cache",
         &["everbyte-device", "everbyte-plant", "everbyte-policy"],
