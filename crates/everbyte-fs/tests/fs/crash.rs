@@ -92,10 +92,9 @@ fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, work: &Workload) {
 
 fn check(real: Real<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
     let found = real.try_tree().map_err(|error| error.to_string())?;
-    if let Some(last) = crash.events.last()
-        && !last.event.contains(&found)
-    {
-        return Err(format!("found {found:?}, not one of {:?}", last.event));
+    let allowed = &crash.events.last().expect("noted before the opening").event;
+    if !allowed.contains(&found) {
+        return Err(format!("found {found:?}, not one of {allowed:?}"));
     }
     use_after_crash(real, &found)
 }

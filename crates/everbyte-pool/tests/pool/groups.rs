@@ -8,7 +8,7 @@ use everbyte_media::{BLOCK_U64, MediaError, Medium, PoolOffset};
 use everbyte_pool::{BatchOutcome, Circumstances, WriteError};
 
 use crate::cells::{few, sound};
-use crate::shelf::{Contents, Shelf, ShelfError, open_pool};
+use crate::shelf::{Contents, Shelf, ShelfError, contents_on, open_pool};
 
 const BLOCKS: u64 = 96;
 const RUN: u64 = 1 << 14;
@@ -209,9 +209,9 @@ fn a_crash_leaves_a_group_whole_or_undone_also_one_that_was_rolled_back() {
     for commits in [true, false] {
         let scenario = Closures::new(
             |medium, log: &Log<Vec<Contents>>| {
-                let shelf = Shelf::open(open_pool(medium).unwrap());
-                let before = shelf.contents().unwrap();
+                let before = contents_on(medium);
                 log.note(vec![before.clone()]);
+                let shelf = Shelf::open(open_pool(medium).unwrap());
                 let group = shelf.volume().begin_group().unwrap();
                 make_changes(&shelf);
                 if commits {
@@ -231,8 +231,8 @@ fn a_crash_leaves_a_group_whole_or_undone_also_one_that_was_rolled_back() {
             |medium| Ok(Shelf::open(open_pool(medium).map_err(|error| error.to_string())?)),
             |shelf, crash| {
                 let found = shelf.contents()?;
-                let allowed = crash.events.last().map(|stamped| &stamped.event);
-                if allowed.is_some_and(|allowed| !allowed.contains(&found)) {
+                let allowed = &crash.events.last().expect("noted before the opening").event;
+                if !allowed.contains(&found) {
                     return Err(format!("found {found:?}, not one of {allowed:?}"));
                 }
                 sound(&shelf)

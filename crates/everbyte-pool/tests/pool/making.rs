@@ -129,20 +129,27 @@ impl Allowed {
         let contents = contents.iter().map(|&contents| contents.clone()).collect();
         Self { contents, blocks: blocks.to_vec(), is_clean: false }
     }
+
+    /// The shelf that `medium` holds, looked at on a copy.
+    fn before_opening(medium: &SimMedium) -> Self {
+        let copy = Arc::new(SimMedium::from_image(medium.image()));
+        let shelf = Shelf::open(open_pool(&copy).unwrap());
+        let blocks = shelf.pool.info().size_bytes / BLOCK_U64;
+        Self::new(&[&shelf.contents().unwrap()], &[blocks])
+    }
 }
 
 fn check(shelf: &Shelf<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
     let (found, blocks) = (shelf.contents()?, shelf.pool.info().size_bytes / BLOCK_U64);
-    if let Some(allowed) = crash.events.last().map(|stamped| &stamped.event) {
-        if !allowed.contents.contains(&found) {
-            return Err(format!("found {found:?}, not one of {:?}", allowed.contents));
-        }
-        if !allowed.blocks.contains(&blocks) {
-            return Err(format!("a pool of {blocks} blocks, not one of {:?}", allowed.blocks));
-        }
-        if allowed.is_clean && crash.nested == 0 && !shelf.pool.recovery().was_clean {
-            return Err("it was shut down, and is not clean".to_owned());
-        }
+    let allowed = &crash.events.last().expect("noted before the opening").event;
+    if !allowed.contents.contains(&found) {
+        return Err(format!("found {found:?}, not one of {:?}", allowed.contents));
+    }
+    if !allowed.blocks.contains(&blocks) {
+        return Err(format!("a pool of {blocks} blocks, not one of {:?}", allowed.blocks));
+    }
+    if allowed.is_clean && crash.nested == 0 && !shelf.pool.recovery().was_clean {
+        return Err("it was shut down, and is not clean".to_owned());
     }
     sound(&shelf.pool)?;
     // What was recovered can be used.
@@ -158,7 +165,10 @@ fn on_a_shelf<'a>(
     prepare: impl Fn(&Arc<SimMedium>) + 'a,
 ) -> Closures<'a, Allowed, Shelf<SimMedium>> {
     Closures::new(
-        move |medium, log| run(&Shelf::open(open_pool(medium).unwrap()), log),
+        move |medium, log| {
+            log.note(Allowed::before_opening(medium));
+            run(&Shelf::open(open_pool(medium).unwrap()), log);
+        },
         |medium| Ok(Shelf::open(open_pool(medium).map_err(|error| error.to_string())?)),
         |shelf, crash| check(&shelf, crash),
     )
@@ -172,7 +182,6 @@ fn on_a_shelf<'a>(
 fn a_pool_grows_whole_and_holds_what_is_put_beyond_its_old_end() {
     let run = |shelf: &Shelf<SimMedium>, log: &Log<Allowed>| {
         let first = shelf.contents().unwrap();
-        log.note(Allowed::new(&[&first], &[SMALL]));
         shelf.put(1, 256, 2).unwrap();
         log.note(Allowed::new(&[&first], &[SMALL, LARGE]));
         shelf.pool.extend().unwrap();
@@ -200,7 +209,6 @@ fn a_free_map_of_two_blocks_is_saved_and_found_again() {
     let run = |shelf: &Shelf<SimMedium>, log: &Log<Allowed>| {
         assert!(shelf.pool.recovery().was_clean, "the saved map is used");
         let first = shelf.contents().unwrap();
-        log.note(Allowed::new(&[&first], &[TWO_MAP_BLOCKS]));
         shelf.put(1, RUN, 2).unwrap();
         let last = shelf.contents().unwrap();
         log.note(Allowed::new(&[&first, &last], &[TWO_MAP_BLOCKS]));

@@ -12,7 +12,7 @@ use everbyte_pool::{NewRoot, Pool, PoolError, Volume, VolumeSpec, WriteError};
 use zerocopy::IntoBytes;
 
 use crate::cells::{few, sound};
-use crate::shelf::{Contents, SHELF, Shelf, ShelfError, open_pool};
+use crate::shelf::{Contents, SHELF, Shelf, ShelfError, contents_on, open_pool};
 
 const BLOCKS: u64 = 96;
 /// A block that nobody owns.
@@ -261,15 +261,14 @@ type Allowed = Vec<Contents>;
 fn explored(explorer: &Explorer, run: impl Fn(&Shelf<SimMedium>, &Log<Allowed>)) -> String {
     let scenario = Closures::new(
         |medium, log: &Log<Allowed>| {
-            let shelf = Shelf::open(open_pool(medium).unwrap());
-            log.note(vec![shelf.contents().unwrap()]);
-            run(&shelf, log);
+            log.note(vec![contents_on(medium)]);
+            run(&Shelf::open(open_pool(medium).unwrap()), log);
         },
         |medium| Ok(Shelf::open(open_pool(medium).map_err(|error| error.to_string())?)),
         |shelf, crash| {
             let found = shelf.contents()?;
-            let allowed = crash.events.last().map(|stamped| &stamped.event);
-            if allowed.is_some_and(|allowed| !allowed.contains(&found)) {
+            let allowed = &crash.events.last().expect("noted before the opening").event;
+            if !allowed.contains(&found) {
                 return Err(format!("found {found:?}, not one of {allowed:?}"));
             }
             sound(&shelf)?;

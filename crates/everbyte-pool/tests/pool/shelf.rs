@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use everbyte_crash::SimMedium;
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{Descriptor, Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
@@ -143,6 +144,12 @@ pub(crate) struct Shelf<M: Medium> {
 pub(crate) fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
     let options = OpenOptions { capacity_blocks: (medium.len() / BLOCK_U64).max(1 << 12) };
     Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
+}
+
+/// The contents of the shelf on `medium`, looked at on a copy: what a crash leaves while it is opened.
+pub(crate) fn contents_on(medium: &SimMedium) -> Contents {
+    let copy = Arc::new(SimMedium::from_image(medium.image()));
+    Shelf::open(open_pool(&copy).unwrap()).contents().unwrap()
 }
 
 impl<M: Medium> Shelf<M> {

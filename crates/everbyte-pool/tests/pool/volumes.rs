@@ -310,8 +310,8 @@ type Allowed = Vec<Vec<&'static str>>;
 
 fn check(pool: &Pool<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
     let found = names(pool);
-    let allowed = crash.events.last().map(|stamped| &stamped.event);
-    if allowed.is_some_and(|allowed| !allowed.iter().any(|names| *names == found)) {
+    let allowed = &crash.events.last().expect("noted before the opening").event;
+    if !allowed.iter().any(|names| *names == found) {
         return Err(format!("found {found:?}, not one of {allowed:?}"));
     }
     let report = pool.check().map_err(|error| error.to_string())?;
@@ -342,7 +342,10 @@ fn a_crash_leaves_volumes_whole_or_not_there_while_they_are_made_and_deleted() {
         log.note(vec![vec!["t", "u"]]);
     };
     let scenario = Closures::new(
-        |medium, log: &Log<Allowed>| run(&open_pool(medium).unwrap(), log),
+        |medium, log: &Log<Allowed>| {
+            log.note(vec![vec!["s"]]);
+            run(&open_pool(medium).unwrap(), log);
+        },
         |medium| open_pool(medium).map_err(|error| error.to_string()),
         |pool, crash| check(&pool, crash),
     )
@@ -367,7 +370,10 @@ fn renaming() -> Closures<'static, Allowed, Arc<Pool<SimMedium>>> {
         log.note(vec![vec!["s", "u"]]);
     };
     Closures::new(
-        move |medium, log: &Log<Allowed>| run(&open_pool(medium).unwrap(), log),
+        move |medium, log: &Log<Allowed>| {
+            log.note(vec![vec!["s"]]);
+            run(&open_pool(medium).unwrap(), log);
+        },
         |medium| open_pool(medium).map_err(|error| error.to_string()),
         |pool, crash| {
             check(&pool, crash)?;
