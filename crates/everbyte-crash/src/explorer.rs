@@ -33,7 +33,8 @@ use crate::walk::Walk;
 /// limits to their types' greatest values for one that must be exhaustive.
 #[derive(Clone, Debug)]
 pub struct Explorer {
-    /// Picks samples. The same seed gives the same exploration.
+    /// Picks samples. The same seed gives the same exploration. The string that replays a failure begins with
+    /// it, in hexadecimal.
     pub seed: u64,
     /// The order within one ordinary store.
     pub stores: StoreOrder,
@@ -45,9 +46,10 @@ pub struct Explorer {
     pub points_max: usize,
     /// True if the workload is crashed only after it has noted its first event.
     pub from_first_event: bool,
-    /// Images tried depth first at each crash point, at least 1. If there are more, these follow:
-    /// nothing persisted, everything, each line alone, each line missing (lines evenly spread,
-    /// at most this many images), and `samples` random ones.
+    /// Images tried depth first at each crash point, at least 1. The first is the one in which nothing persisted. If
+    /// there are more, these follow: everything persisted, each line alone, each line missing (of
+    /// so many lines that these are at most this many images, but of one at least; one line of each of so many
+    /// equal parts, as the seed says), and `samples` random ones.
     pub runs_max: usize,
     /// Random images tried where there are too many.
     pub samples: u64,
@@ -55,8 +57,8 @@ pub struct Explorer {
     pub nested_depth: u32,
     /// Images of one crash whose recovery is crashed in turn, evenly spread.
     pub nested_images_max: usize,
-    /// Operations of one recovery at which it is crashed, evenly spread. The last is always the
-    /// moment at which recovery has ended.
+    /// Operations of one recovery at which it is crashed, if there are more: one of each of so many equal
+    /// parts, as the seed says, and of the last part the moment at which recovery has ended.
     pub nested_points_max: usize,
     /// Like `runs_max`, for crashes of recoveries.
     pub nested_runs_max: usize,
@@ -149,14 +151,8 @@ impl Explorer {
     fn points<E>(&self, recorded: &Recorded<E>) -> Vec<u64> {
         let start = self.first_point(recorded);
         let count = recorded.points() + 1 - start;
-        let parts = count.min(self.points_max as u64);
-        let bound = |part: u64| start + part * count / parts;
-        let point = |part: u64| {
-            let (from, to) = (bound(part), bound(part + 1));
-            let random = mix(&[self.seed, part]) % (to - from);
-            if part + 1 == parts { to - 1 } else { from + random }
-        };
-        (0..parts).map(point).collect()
+        let points = with_end(count, self.points_max, &[self.seed]);
+        points.into_iter().map(|point| start + point).collect()
     }
 
     /// Runs the one image that `replay`, from a [`Failure`], stands for. Of the settings, only
@@ -346,11 +342,9 @@ impl<'a, S: Scenario> Search<'a, S> {
             previous = run.choices;
         }
         self.summary.sampled += 1;
-        for plan in [Plan::nothing(), Plan::everything()] {
-            let run = self.image(state, plan.clone())?;
-            lines.extend(run.choices.iter().map(|choice| choice.at.0));
-            ran.push((plan, run.ops));
-        }
+        let everything = self.image(state, Plan::everything())?;
+        lines.extend(everything.choices.iter().map(|choice| choice.at.0));
+        ran.push((Plan::everything(), everything.ops));
         for plan in self.samples(&lines, runs_max) {
             let run = self.image(state, plan.clone())?;
             ran.push((plan, run.ops));
@@ -361,13 +355,19 @@ impl<'a, S: Scenario> Search<'a, S> {
     /// Returns the plans to try of too many images, besides nothing and everything.
     fn samples(&self, lines: &BTreeSet<u64>, runs_max: usize) -> Vec<Plan> {
         let lines: Vec<u64> = lines.iter().copied().collect();
-        let kept = spread(lines.len(), (runs_max / 2).max(1));
+        let seed = self.seed();
+        let kept = one_of_each_part(lines.len() as u64, (runs_max / 2).max(1), &[seed]);
+        let kept: Vec<_> = kept.into_iter().map(|i| PoolOffset(lines[index(i)])).collect();
         let mut plans: Vec<Plan> = Vec::new();
-        plans.extend(kept.iter().map(|&i| Plan::only(PoolOffset(lines[i]))));
-        plans.extend(kept.iter().map(|&i| Plan::missing(PoolOffset(lines[i]))));
-        let seed = mix(&[self.explorer.seed, self.crash.point, self.trail.len() as u64]);
+        plans.extend(kept.iter().map(|&line| Plan::only(line)));
+        plans.extend(kept.iter().map(|&line| Plan::missing(line)));
         plans.extend((0..self.explorer.samples).map(|i| Plan::Seeded(mix(&[seed, i]))));
         plans
+    }
+
+    /// Picks samples of the state being explored.
+    fn seed(&self) -> u64 {
+        mix(&[self.explorer.seed, self.crash.point, self.trail.len() as u64])
     }
 
     /// Recovers and checks one image.
@@ -398,10 +398,9 @@ impl<'a, S: Scenario> Search<'a, S> {
         depth: u32,
     ) -> Result<(), Found> {
         // A crash before the first operation leaves nothing that was not there before.
-        let count = index(ops);
-        let kept = spread(count, self.explorer.nested_points_max);
-        self.summary.left_out += u64::from(kept.len() < count);
-        let points: Vec<u64> = kept.into_iter().map(|i| i as u64 + 1).collect();
+        let kept = with_end(ops, self.explorer.nested_points_max, &[self.seed(), ops]);
+        self.summary.left_out += u64::from((kept.len() as u64) < ops);
+        let points: Vec<u64> = kept.into_iter().map(|i| i + 1).collect();
         let medium = self.recorded.boot(state, plan.clone());
         let taken = capture(self.scenario, &medium, points.clone());
         if taken.len() != points.len() {
@@ -436,6 +435,29 @@ fn next_script(choices: &[Choice]) -> Option<Vec<u32>> {
     Some(script)
 }
 
+/// Returns at most `max` of the numbers `0..count`, ascending: one of each of so many equal parts, as `seed` says.
+fn one_of_each_part(count: u64, max: usize, seed: &[u64]) -> Vec<u64> {
+    let parts = count.min(max as u64);
+    let bound = |part: u64| {
+        let scaled = u128::from(part) * u128::from(count) / u128::from(parts);
+        u64::try_from(scaled).unwrap_or(count)
+    };
+    let one = |part: u64| {
+        let (from, to) = (bound(part), bound(part + 1));
+        from + mix(&[seed, &[part]].concat()) % (to - from)
+    };
+    (0..parts).map(one).collect()
+}
+
+/// The same, but of the last part the last.
+fn with_end(count: u64, max: usize, seed: &[u64]) -> Vec<u64> {
+    let mut kept = one_of_each_part(count, max, seed);
+    if let Some(last) = kept.last_mut() {
+        *last = count - 1;
+    }
+    kept
+}
+
 /// Returns at most `max` of the indexes `0..count`, evenly spread. The last is kept before any
 /// other.
 fn spread(count: usize, max: usize) -> Vec<usize> {
@@ -464,6 +486,22 @@ mod tests {
         assert_eq!(spread(10, 1), [9]);
         assert!(spread(10, 0).is_empty());
         assert!(spread(0, 3).is_empty());
+    }
+
+    #[test]
+    fn parts_have_one_each_and_seeds_differ() {
+        assert_eq!(one_of_each_part(3, 5, &[1]), [0, 1, 2]);
+        assert!(one_of_each_part(10, 0, &[1]).is_empty() && with_end(0, 3, &[1]).is_empty());
+        let (mut first, mut all) = (BTreeSet::new(), BTreeSet::new());
+        for seed in 0..100 {
+            let kept = one_of_each_part(10, 3, &[seed]);
+            let [a, b, c] = kept[..] else { panic!("{kept:?}") };
+            assert!(a < 3 && (3..6).contains(&b) && (6..10).contains(&c), "{kept:?}");
+            assert_eq!(with_end(10, 3, &[seed]), [a, b, 9]);
+            first.extend(one_of_each_part(10, 1, &[seed]));
+            all.extend(kept);
+        }
+        assert!(first.len() == 10 && all.len() == 10, "{first:?}, {all:?}");
     }
 
     #[test]

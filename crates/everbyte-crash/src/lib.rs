@@ -88,7 +88,7 @@
 //! only images that the code can tell apart are tried; lines that nobody reads cost nothing.
 //! Within the limits of the [`Explorer`] every such image of every crash point is tried, and
 //! [`Summary::is_exhaustive`] says so. Beyond them, the summary counts what was sampled:
-//! - More images at one crash than `runs_max`: besides the first ones nothing, everything, each
+//! - More images at one crash than `runs_max`: besides the first ones, which begin with nothing, everything, each
 //!   line alone, each line missing, and random ones.
 //! - More than [`Explorer::subsets_max`] pieces of one line without an order: besides none and all,
 //!   each alone, each missing, and random sets.

@@ -1,9 +1,29 @@
-//! Tests that cannot run on every machine.
+//! Tests that cannot run on every machine, and the numbers that the environment gives to tests.
 //!
 //! Some need root, a loop device, userfaultfd, or a program that not everybody has. Where it is
 //! missing such a test says so and ends. In CI, where everything is there that tests need, it fails.
 
 #![forbid(unsafe_code)]
+
+/// The number that the variable `name` gives, or `otherwise`.
+///
+/// # Panics
+/// If it is no number.
+#[must_use]
+pub fn number(name: &str, otherwise: u64) -> u64 {
+    let set = std::env::var(name).ok();
+    set.map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
+}
+
+/// The seed of explorations that systematic workloads are crashed by: `EVERBYTE_CRASH_SEED`, which every night sets
+/// to another one, or 0. Tests of planted bugs have one of their own, so that they find them every night.
+///
+/// # Panics
+/// As [`number`].
+#[must_use]
+pub fn crash_seed() -> u64 {
+    number("EVERBYTE_CRASH_SEED", 0)
+}
 
 /// Says why a test is not run here.
 ///

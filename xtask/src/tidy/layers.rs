@@ -136,7 +136,13 @@ const ROWS: [Row; 27] = [
     row(
         "everbyte-cache",
         &["everbyte-device", "everbyte-plant", "everbyte-policy"],
-        &["everbyte-block", "everbyte-crash", "everbyte-media", "everbyte-pool"],
+        &[
+            "everbyte-block",
+            "everbyte-crash",
+            "everbyte-media",
+            "everbyte-pool",
+            "everbyte-testkit",
+        ],
     ),
     row(
         "everbyte-block",
@@ -147,17 +153,17 @@ const ROWS: [Row; 27] = [
             "everbyte-pool",
             "everbyte-media",
         ],
-        &["everbyte-crash"],
+        &["everbyte-crash", "everbyte-testkit"],
     ),
     row(
         "everbyte-extent",
         &["everbyte-plant", "everbyte-pool", "everbyte-media"],
-        &["everbyte-crash"],
+        &["everbyte-crash", "everbyte-testkit"],
     ),
     row(
         "everbyte-pool",
         &["everbyte-media", "everbyte-plant", "everbyte-slots"],
-        &["everbyte-crash"],
+        &["everbyte-crash", "everbyte-testkit"],
     ),
     // Moves pages of programs under them, and lends them out as plain memory.
     Row {
@@ -191,7 +197,7 @@ const ROWS: [Row; 27] = [
     row(
         "everbyte-fs",
         &["everbyte-extent", "everbyte-plant", "everbyte-pool", "everbyte-media"],
-        &["everbyte-crash"],
+        &["everbyte-crash", "everbyte-testkit"],
     ),
     row(
         "everbyte-swap-volume",

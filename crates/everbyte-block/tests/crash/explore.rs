@@ -1,6 +1,7 @@
 //! Limits of the exploration of workloads.
 
 use everbyte_crash::{Explorer, Failure, Summary};
+use everbyte_testkit::crash_seed;
 
 use crate::steps::Case;
 
@@ -13,6 +14,7 @@ fn is_night() -> bool {
 pub(crate) fn broad() -> Explorer {
     let (runs_max, samples) = if is_night() { (10, 3) } else { (6, 2) };
     Explorer {
+        seed: crash_seed(),
         runs_max,
         samples,
         nested_images_max: 1,
@@ -26,6 +28,7 @@ pub(crate) fn broad() -> Explorer {
 pub(crate) fn deep() -> Explorer {
     let (runs_max, samples) = if is_night() { (32, 8) } else { (16, 4) };
     Explorer {
+        seed: crash_seed(),
         runs_max,
         samples,
         nested_images_max: 2,
@@ -56,14 +59,20 @@ const CHECKSUMMED_EVERY: usize = 8;
 
 /// Explores every case; panics with the whole report of the first that fails.
 pub(crate) fn all(explorer: &Explorer, cases: impl IntoIterator<Item = Case>) {
+    each(cases.into_iter().map(|case| (explorer.clone(), case)));
+}
+
+/// The same, each with an explorer of its own.
+pub(crate) fn each(cases: impl IntoIterator<Item = (Explorer, Case)>) {
     let (mut cases_done, mut cut_short, mut total) = (0, 0, Summary::default());
-    let twice = cases.into_iter().enumerate().flat_map(|(index, case)| {
+    let twice = cases.into_iter().enumerate().flat_map(|(index, (explorer, case))| {
         let again = index.is_multiple_of(CHECKSUMMED_EVERY).then(|| case.clone().checksummed());
-        std::iter::once(case).chain(again)
+        let again = again.map(|case| (explorer.clone(), case));
+        std::iter::once((explorer, case)).chain(again)
     });
-    for case in twice {
+    for (explorer, case) in twice {
         let name = case.name.clone();
-        let summary = one(explorer, &case).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+        let summary = one(&explorer, &case).unwrap_or_else(|failure| panic!("{name}: {failure}"));
         assert!(summary.points > 10, "{name}: hardly anything was explored: {summary}");
         cases_done += 1;
         cut_short += u64::from(!summary.is_exhaustive());

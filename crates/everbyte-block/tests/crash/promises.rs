@@ -3,9 +3,9 @@
 
 use everbyte_block::MapKind;
 use everbyte_crash::Explorer;
+use everbyte_testkit::number;
 
 use crate::explore;
-use crate::random::number;
 use crate::steps::{Case, End, HOLE, MAPPED, Step, b, w, w2};
 
 /// Bytes of each mapped block that are not zero. Words of a record that are zero where the log was

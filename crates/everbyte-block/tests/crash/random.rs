@@ -4,6 +4,8 @@
 //! seed, which alone makes the same case again.
 
 use everbyte_block::{Delta, MapKind};
+use everbyte_crash::Explorer;
+use everbyte_testkit::number;
 
 use crate::explore;
 use crate::steps::{Case, Data, End, Setup, Step, W, b};
@@ -110,15 +112,10 @@ fn case(seed: u64) -> Case {
     if dice.once_in(2) { case.on_two_lanes() } else { case }
 }
 
-/// The number that an environment variable gives.
-pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
-    let set = std::env::var(variable).ok();
-    set.map_or(otherwise, |text| text.parse().expect("a number"))
-}
-
 #[test]
 fn random_workloads() {
     let cases = number("EVERBYTE_CRASH_CASES", CASES);
     let seed = number("EVERBYTE_CRASH_SEED", 1);
-    explore::all(&explore::broad(), (seed..seed + cases).map(case));
+    let one = |seed| (Explorer { seed, ..explore::broad() }, case(seed));
+    explore::each((seed..seed + cases).map(one));
 }

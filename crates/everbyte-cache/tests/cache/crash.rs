@@ -15,6 +15,7 @@ use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Geometry, Hole, M
 use everbyte_plant::plant;
 use everbyte_policy::sim::Kind;
 use everbyte_pool::format::VolumeKind;
+use everbyte_testkit::{crash_seed, number};
 
 use crate::{Dice, PAGE, POLICIES, format, open, open_pool, resize, settings};
 
@@ -535,8 +536,9 @@ fn page_of(device: &dyn BlockDevice, page: u64) -> Vec<u8> {
     found
 }
 
-fn explorer() -> Explorer {
+fn explorer(seed: u64) -> Explorer {
     Explorer {
+        seed,
         points_max: 120,
         runs_max: 2,
         samples: 1,
@@ -546,11 +548,11 @@ fn explorer() -> Explorer {
     }
 }
 
-fn explore(case: &mut Case) -> Result<Summary, Box<Failure>> {
+fn explore(case: &mut Case, seed: u64) -> Result<Summary, Box<Failure>> {
     let mut explored = Summary::default();
     for loss_rule in 0..LOSS_RULES {
         case.loss_rule = loss_rule;
-        explored += explorer().explore(case)?;
+        explored += explorer(seed).explore(case)?;
     }
     Ok(explored)
 }
@@ -649,7 +651,7 @@ fn cases(policy: Kind) -> Vec<Case> {
 fn survive(cases: Vec<Case>) {
     let (mut workloads, mut total) = (0, Summary::default());
     for mut case in cases {
-        total += explore(&mut case).unwrap_or_else(|failure| {
+        total += explore(&mut case, crash_seed()).unwrap_or_else(|failure| {
             panic!("{:?} {:?}: {failure}", case.settings, case.steps);
         });
         workloads += 1;
@@ -732,29 +734,27 @@ fn random_case(seed: u64) -> Case {
 
 #[test]
 fn random_workloads_survive_any_crash() {
-    let number = |variable, otherwise| {
-        std::env::var(variable).ok().map_or(otherwise, |text| text.parse().expect("a number"))
-    };
     let cases = number("EVERBYTE_CRASH_CASES", 12);
     let first = number("EVERBYTE_CRASH_SEED", 1);
     let mut total = Summary::default();
     for seed in first..first + cases {
         let mut case = random_case(seed);
         case.loss_rule = usize::try_from(seed).unwrap() % LOSS_RULES;
-        total += explorer().explore(&case).unwrap_or_else(|failure| {
+        total += explorer(seed).explore(&case).unwrap_or_else(|failure| {
             panic!("seed {seed}: {:?} {:?}: {failure}", case.settings, case.steps);
         });
     }
     println!("{cases} random workloads, from seed {first} on: {total}");
 }
 
-/// The workload fails with `bug` as `expected` says, a part of the message, and without it passes.
+/// The workload fails with `bug` as `expected` says, a part of the message, and without it passes. The exploration is
+/// the same every night.
 fn caught(bug: Bug, mut case: Case, expected: &str) {
-    if let Err(failure) = explore(&mut case) {
+    if let Err(failure) = explore(&mut case, 0) {
         panic!("{bug:?} is not planted yet: {failure}");
     }
     let planted = plant(bug);
-    let found = catch_unwind(AssertUnwindSafe(|| explore(&mut case)));
+    let found = catch_unwind(AssertUnwindSafe(|| explore(&mut case, 0)));
     drop(planted);
     let found = match found {
         Ok(Ok(_)) => panic!("{bug:?} was not caught"),

@@ -8,6 +8,7 @@ use everbyte_extent::{Delta, FuaOutcome, MapKind};
 use everbyte_media::BLOCK_U64;
 use everbyte_plant::plant;
 use everbyte_pool::plant::Bug;
+use everbyte_testkit::crash_seed;
 
 use crate::pair::{BOTH, Pair, Settings, open_pool, pattern};
 
@@ -135,6 +136,7 @@ fn explored(explorer: &Explorer, settings: &Settings, steps: &[Step]) -> Result<
 /// A few images of every crash, and crashes of few recoveries.
 fn few() -> Explorer {
     Explorer {
+        seed: crash_seed(),
         runs_max: 6,
         samples: 2,
         nested_images_max: 1,
@@ -234,9 +236,11 @@ fn mistakes_in_what_extents_rely_on_are_noticed() {
         (Bug::RedoForgotten, without, &[Fast(1, 4200, 100)], "extent 1 differs in"),
         (Bug::RecoveryKeepsNewEntry, without, &[Write(0, 0, 4096), Write(1, 0, 10)], FIRST),
     ] {
-        explored(&few(), &settings, steps).unwrap();
+        // The same explorations every night.
+        let explorer = Explorer { seed: 0, ..few() };
+        explored(&explorer, &settings, steps).unwrap();
         let planted = plant(bug);
-        let found = explored(&few(), &settings, steps);
+        let found = explored(&explorer, &settings, steps);
         drop(planted);
         match found {
             Ok(summary) => panic!("{bug:?} was not caught: {summary}"),

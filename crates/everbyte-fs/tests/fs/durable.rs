@@ -9,6 +9,7 @@ use everbyte_fs::plant::Bug;
 use everbyte_fs::{BlockMapKind, FileSystem, FileType, FsOptions, InodeNo, Name, NewInode};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_plant::plant;
+use everbyte_testkit::crash_seed;
 
 use crate::crash::sound;
 use crate::real::Real;
@@ -134,7 +135,7 @@ fn check(real: Real<SimMedium>, crash: &Crash<'_, Allowed>, base: u64) -> Result
     Err(format!("{len} bytes that begin with {} and change at {changes:?}", found[0]))
 }
 
-fn explored(steps: &[Step], place: Place) -> Result<String, String> {
+fn explored(steps: &[Step], place: Place, seed: u64) -> Result<String, String> {
     let scenario = Closures::new(
         |medium, log| run(medium, log, (steps, place.base)),
         |medium| Real::open(medium).map_err(|error| error.to_string()),
@@ -142,7 +143,7 @@ fn explored(steps: &[Step], place: Place) -> Result<String, String> {
     )
     .medium_len(POOL_BLOCKS * BLOCK_U64)
     .prepared(move |medium| prepare(medium, place));
-    let explorer = Explorer { nested_depth: 0, runs_max: 6, ..Explorer::default() };
+    let explorer = Explorer { seed, nested_depth: 0, runs_max: 6, ..Explorer::default() };
     let summary = explorer.explore(&scenario).map_err(|failure| failure.to_string())?;
     Ok(summary.to_string())
 }
@@ -161,7 +162,7 @@ fn what_was_written_durably_is_there_after_every_crash() {
     for place in [IN_INODE].into_iter().chain(IN_NODES) {
         for steps in workloads {
             let (map, base) = (place.block_map.name(), place.base);
-            let summary = explored(steps, place);
+            let summary = explored(steps, place, crash_seed());
             let summary = summary.unwrap_or_else(|e| panic!("{map} {base}: {steps:?}: {e}"));
             println!("{map} {base}: {steps:?}: {summary}");
         }
@@ -172,9 +173,9 @@ fn what_was_written_durably_is_there_after_every_crash() {
 fn a_write_that_is_durable_beyond_a_durable_size_is_caught() {
     let steps = [Truncate(12_000), Durably(9000, 50, 2)];
     for place in [IN_INODE].into_iter().chain(IN_NODES) {
-        explored(&steps, place).unwrap();
+        explored(&steps, place, 0).unwrap();
         let _bug = plant(Bug::DurableBeyondSize);
-        let failure = explored(&steps, place).expect_err("a planted bug");
+        let failure = explored(&steps, place, 0).expect_err("a planted bug");
         assert!(failure.contains("9000 bytes that begin with 1"), "{failure}");
     }
 }

@@ -7,6 +7,7 @@ use everbyte_crash::Explorer;
 use everbyte_fs::plant::Bug;
 use everbyte_fs::{BlockMapKind, DirectoryKind, IndexKind};
 use everbyte_plant::plant;
+use everbyte_testkit::number;
 
 use crate::crash::{RUN_POOL_BLOCKS, Workload, explored, work};
 use crate::operations::{Mode, Op, Path};
@@ -132,9 +133,6 @@ fn case(seed: u64) -> (Workload, Explorer, String) {
 
 #[test]
 fn no_crash_of_a_random_sequence_leaves_anything_but_a_checkpoint() {
-    let number = |variable: &str, otherwise: u64| {
-        std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
-    };
     let first = number("EVERBYTE_CRASH_SEED", 1);
     for seed in first..first + number("EVERBYTE_CRASH_CASES", CASES) {
         let (work, explorer, what) = case(seed);

@@ -9,6 +9,7 @@ use everbyte_crash::{
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::Pool;
 use everbyte_pool::format::SUPERBLOCK_COPIES;
+use everbyte_testkit::crash_seed;
 
 use crate::shelf::{Contents, RUN_BLOCKS, Shelf, open_pool};
 
@@ -24,6 +25,7 @@ const RUN: u64 = RUN_BLOCKS * BLOCK_U64;
 
 fn explored(scenario: &impl Scenario) -> Summary {
     let explorer = Explorer {
+        seed: crash_seed(),
         runs_max: 12,
         samples: 4,
         nested_images_max: 1,

@@ -9,6 +9,7 @@ use everbyte_pool::format::{
     COMPLETED_A_AT, COMPLETED_B_AT, RecordHeader, RecordKind, WordItem, decode_word,
 };
 use everbyte_pool::{NewRoot, Pool, PoolError, Volume, VolumeSpec, WriteError};
+use everbyte_testkit::crash_seed;
 use zerocopy::IntoBytes;
 
 use crate::cells::{few, sound};
@@ -316,6 +317,7 @@ fn two_open_epochs_are_undone_to_the_last_durable_one() {
 #[test]
 fn recoveries_that_crash_twice_begin_again_and_end_the_same() {
     let explorer = Explorer {
+        seed: crash_seed(),
         points_max: 10,
         runs_max: 3,
         samples: 2,

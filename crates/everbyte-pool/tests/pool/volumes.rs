@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use everbyte_crash::{Closures, Crash, Log, Omission, SimMedium};
+use everbyte_crash::{Closures, Crash, Explorer, Log, Omission, SimMedium};
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{
     CHECKPOINT_LINES_AT, DESCRIPTOR_AT, Descriptor, Entry, STATE_AT, VolumeKind, decode_word,
@@ -404,7 +404,9 @@ fn a_crash_leaves_a_volume_its_old_name_or_its_new_one_while_it_is_renamed() {
     ];
     for omission in omissions {
         let omitted = omission.clone().in_workload();
-        let missed = few().explore(&renaming().omit(omitted)).is_ok();
+        // The same exploration every night.
+        let explorer = Explorer { seed: 0, ..few() };
+        let missed = explorer.explore(&renaming().omit(omitted)).is_ok();
         assert!(!missed, "{omission:?} is not noticed");
     }
 }
