@@ -316,13 +316,13 @@ fn passes(workload: &Workload) {
     if let Err(failure) = explore::all(workload, None, &mut tried) {
         panic!("{failure}");
     }
-    let Tried { schedules, switches, images, nested, crashed, points } = tried;
+    let Tried { schedules, places_left_out, switches, images, nested, crashed, points } = tried;
     println!(
-        "{}: {schedules} orders, {switches} switches, crashed at {crashed} of {points} points, {images} \
-         images",
+        "{}: {schedules} orders, {places_left_out} places of a delay left out, {switches} switches, crashed at \
+         {crashed} of {points} points, {images} images",
         workload.name
     );
-    assert!(schedules > 100 && images > 5 * schedules, "hardly anything was explored");
+    assert!(schedules > 100 && images > 4 * schedules, "hardly anything was explored");
     let crashes_expected = if workload.is_nested { 5 * schedules } else { 0 };
     assert!(nested >= crashes_expected, "{nested} crashes of recoveries");
 }

@@ -5,12 +5,15 @@ use std::sync::OnceLock;
 
 use everbyte_crash::Explorer;
 use everbyte_crash::schedule::Schedule;
+use everbyte_testkit::number;
 
 use crate::mistake::Mistake;
 use crate::workload::{Ordered, Workload};
 
 /// Seeded orders tried of each workload, unless the environment says otherwise.
 const SEEDED: u64 = 60;
+/// The variable that does. Where it is set there is time for every place of a delay, too.
+const SCHEDULES: &str = "EVERBYTE_SCHEDULES";
 
 /// At most `max` of the numbers `0..count`, evenly spread.
 fn spread(count: u64, max: u64) -> impl Iterator<Item = u64> {
@@ -22,6 +25,8 @@ fn spread(count: u64, max: u64) -> impl Iterator<Item = u64> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tried {
     pub(crate) schedules: u64,
+    /// Places of a first delay, by the thread that begins, that were not tried because there are so many.
+    pub(crate) places_left_out: u64,
     pub(crate) switches: u64,
     pub(crate) images: u64,
     /// Crashes of recoveries.
@@ -86,8 +91,8 @@ pub(crate) fn one(
     Ok(ran.points)
 }
 
-/// Tries every order with at most as many delays as the workload says, whichever thread begins;
-/// then seeded ones.
+/// Tries every order with at most as many delays as the workload says, whichever thread begins, or so many of them
+/// as there is time for; then seeded ones.
 ///
 /// # Errors
 /// The first order that has a crash that the engine does not survive.
@@ -96,12 +101,18 @@ pub(crate) fn all(
     mistake: Option<&Mistake>,
     tried: &mut Tried,
 ) -> Result<(), Box<Failed>> {
-    let variable = std::env::var("EVERBYTE_SCHEDULES");
-    let seeded = variable.map_or(SEEDED, |text| text.parse().unwrap());
+    let seeded = number(SCHEDULES, SEEDED);
+    let is_night = std::env::var_os(SCHEDULES).is_some();
+    let (delayed_within, delayed_max) = match is_night {
+        true => (u64::MAX, u64::MAX),
+        false => (workload.delayed_within, workload.delayed_max),
+    };
     for first in 0..workload.tasks.len() {
         let delays = |at: Vec<u64>| Schedule::Delays { first, at };
         let points = one(workload, delays(Vec::new()), mistake, tried)?;
-        for at in spread(points.min(workload.delayed_within), workload.delayed_max) {
+        let places = points.min(delayed_within);
+        tried.places_left_out += points - places.min(delayed_max);
+        for at in spread(places, delayed_max) {
             let points = one(workload, delays(vec![at]), mistake, tried)?;
             for second in (at + 1..points).filter(|_| workload.delays == 2) {
                 one(workload, delays(vec![at, second]), mistake, tried)?;

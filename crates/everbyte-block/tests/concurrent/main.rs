@@ -2,7 +2,7 @@
 //! under a deterministic scheduler that may switch at every call of the medium and every lock.
 //! Each order of their steps is crashed like a sequential workload, and the oracle demands a cut
 //! between epochs. `EVERBYTE_SCHEDULES` sets how many seeded orders are tried of each workload
-//! beyond the bounded ones.
+//! beyond the bounded ones, and lifts the bound on places of a delay.
 //!
 //! Not covered: switches between atomics with neither a lock nor the medium in between (loom has
 //! the slot trees), and orders in which memory itself is not sequentially consistent.
