@@ -171,6 +171,22 @@ mod tests {
     }
 
     #[test]
+    fn circles_below_both_roots_are_found_and_the_roots_are_apart() {
+        let files = [
+            ("lib.rs", "mod a;\nmod b;"),
+            ("a.rs", "use crate::b::B;\npub struct A;"),
+            ("b.rs", "use crate::a::A;\npub struct B;"),
+            ("main.rs", "mod c;\nmod d;\nuse a::A;\nstruct Own;"),
+            ("c.rs", "use crate::d::D;\npub struct C;"),
+            ("d.rs", "use crate::c::C;\npub struct D;"),
+        ];
+        let all = found(&files, &[]);
+        assert!(all.len() == 2 && all[0].contains("a.rs, b.rs"), "{all:?}");
+        assert!(all[1].contains("c.rs, d.rs"), "{all:?}");
+        assert_eq!(found(&files[3..], &[]), all[1..], "a program alone");
+    }
+
+    #[test]
     fn what_leads_down_only_is_no_circle() {
         let files = [
             ROOT,

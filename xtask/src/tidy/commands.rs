@@ -53,6 +53,8 @@ mod tests {
             assert_eq!(found("crates/everbyte-pool/src/a.rs", &format!("/// {line}")), 0, "{line}");
             let tested = format!("#[cfg(test)]\nmod tests {{\n{line}\n}}\n");
             assert_eq!(found("crates/everbyte-pool/src/a.rs", &tested), 0, "{line}");
+            let apart = format!("#[cfg(test)]\nmod tests;\n\n{line}\n");
+            assert_eq!(found("crates/everbyte-pool/src/a.rs", &apart), 1, "{line}");
         }
         for line in ["a - -b", "\"--\"", "x--", "the everbyte program"] {
             assert_eq!(found("crates/everbyte-pool/src/a.rs", line), 0, "{line}");

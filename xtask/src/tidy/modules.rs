@@ -1,4 +1,5 @@
-//! The modules of a crate, as its files declare them, and where a name is defined.
+//! The modules of a crate, as its files declare them, and where a name is defined. A folder with a library and a
+//! program has two crates.
 //!
 //! Invariants: modules that are compiled for tests only are not there; neither is what tests in
 //! other modules name. Macros are not looked into.
@@ -42,17 +43,14 @@ impl Crate {
     pub(super) fn all(tree: &Tree) -> Vec<Self> {
         let manifests =
             tree.files().iter().filter_map(|file| file.path.strip_suffix("/Cargo.toml"));
-        manifests.map(|folder| Self::read(tree, folder)).collect()
+        let roots = manifests.flat_map(|folder| ["lib.rs", "main.rs"].map(|root| (folder, root)));
+        let there = roots.filter(|(folder, root)| tree.get(&format!("{folder}/src/{root}")).is_some());
+        there.map(|(folder, root)| Self::read(tree, folder, root)).collect()
     }
 
-    fn read(tree: &Tree, folder: &str) -> Self {
+    fn read(tree: &Tree, folder: &str, root: &str) -> Self {
         let mut krate = Self { folder: folder.to_owned(), modules: BTreeMap::new() };
-        for root in ["lib.rs", "main.rs"] {
-            if tree.get(&format!("{folder}/src/{root}")).is_some() {
-                krate.read_file(tree, root, "", &[]);
-                break;
-            }
-        }
+        krate.read_file(tree, root, "", &[]);
         krate
     }
 

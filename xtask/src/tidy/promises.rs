@@ -1,4 +1,4 @@
-//! Every promise in `docs/semantics.md` names a test that exists.
+//! Every promise in `docs/semantics.md` names a test that exists, and that runs without being asked for.
 //!
 //! The document holds tables; the last column of each names tests in backticks: a Rust test as
 //! `crate::path::test_name`, or a script as `tests/FOLDER/NAME`. Whether the test proves the
@@ -46,9 +46,24 @@ fn exists(tree: &Tree, test: &str) -> bool {
     let name = name.rsplit("::").next().unwrap_or(name);
     let owner = owner.replace('_', "-");
     let folders = [format!("crates/{owner}/"), format!("{owner}/")];
-    let declaration = format!("fn {name}(");
     folders.iter().flat_map(|folder| tree.below(folder)).any(|file| {
-        file.is_rust() && file.text.contains(&declaration) && modules_match(&file.path, test)
+        file.is_rust() && modules_match(&file.path, test) && has_test(&file.text, name)
+    })
+}
+
+/// Returns true if a function of this name is a test, and is not ignored: its attributes stand directly above
+/// it, among comments.
+fn has_test(text: &str, name: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let declaration = format!("fn {name}(");
+    let declared = (0..lines.len()).filter(|&at| lines[at].starts_with(&declaration));
+    let attributes = |at: usize| {
+        let above = lines[..at].iter().rev();
+        above.take_while(|line| line.starts_with("#[") || line.starts_with("//"))
+    };
+    declared.into_iter().any(|at| {
+        attributes(at).any(|line| *line == "#[test]")
+            && !attributes(at).any(|line| line.starts_with("#[ignore"))
     })
 }
 
@@ -73,8 +88,15 @@ mod tests {
         let document = format!("# Semantics\n\n{HEAD}{row}\n");
         let files = [
             ("docs/semantics.md", document.as_str()),
-            ("crates/everbyte-pool/src/log/scan.rs", "mod tests {\n    fn torn_is_refused() {}\n}"),
-            ("crates/everbyte-pool/tests/it/main.rs", "proptest! { fn model() {} }"),
+            (
+                "crates/everbyte-pool/src/log/scan.rs",
+                "mod tests {\n    #[test]\n    fn torn_is_refused() {}\n\n    fn helper() {}\n}",
+            ),
+            (
+                "crates/everbyte-pool/tests/it/main.rs",
+                "proptest! {\n    #[test]\n    // Twice.\n    fn model(\n        a in 0..2,\n    ) {}\n}\n\
+                 #[test]\n#[ignore = \"it is slow\"]\nfn ignored() {}\nlet text = \"fn quoted() {}\";",
+            ),
             ("tests/e2e/clients.sh", "#!/bin/bash"),
         ];
         run(check, &files)
@@ -95,6 +117,9 @@ mod tests {
     fn tests_that_do_not_exist_are_found() {
         for test in [
             "everbyte-pool::log::scan::tests::gone",
+            "everbyte-pool::log::scan::tests::helper",
+            "everbyte-pool::it::ignored",
+            "everbyte-pool::it::quoted",
             "everbyte-pool::epoch::tests::torn_is_refused",
             "everbyte-block::log::scan::tests::torn_is_refused",
             "torn_is_refused",

@@ -1,6 +1,6 @@
 //! Limits on the length of files and functions.
 //!
-//! A file counts up to its test module; a function counts from its `fn` line to its closing brace.
+//! A file counts up to the text of its test module; a function counts from its `fn` line to its closing brace.
 //! Test code is free.
 
 use proc_macro2::Span;
@@ -66,15 +66,16 @@ fn code_lines(text: &str) -> usize {
     lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }
 
-/// Lines before the file's test module.
+/// Lines before the file's test module, if its text stands here: one in a file of its own is a line like another.
 pub(super) fn production_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let is_test_module = |at: usize| {
         lines[at].trim() == "#[cfg(test)]"
             && lines[at + 1..]
                 .iter()
-                .find(|line| !line.trim_start().starts_with("#["))
-                .is_some_and(|line| line.trim_start().starts_with("mod "))
+                .map(|line| line.trim())
+                .find(|line| !line.starts_with("#["))
+                .is_some_and(|line| line.starts_with("mod ") && !line.ends_with(';'))
     };
     (0..lines.len()).find(|&at| is_test_module(at)).unwrap_or(lines.len())
 }
@@ -168,6 +169,17 @@ mod tests {
             run(check, &[("crates/a/src/lib.rs", &long)]),
             ["crates/a/src/lib.rs: 801 production lines; at most 800: split it"],
         );
+    }
+
+    #[test]
+    fn a_test_module_in_a_file_of_its_own_ends_nothing() {
+        let head = "#[cfg(test)]\nmod tests;\n";
+        let fits = format!("{head}{}", "// x\n".repeat(798));
+        assert!(run(check, &[("crates/a/src/lib.rs", &fits)]).is_empty());
+        let tests = "#[cfg(test)]\n#[allow(a)]\nmod more {\n// y\n}\n";
+        let long = format!("{head}{}{tests}", "// x\n".repeat(799));
+        let found = run(check, &[("crates/a/src/lib.rs", &long)]);
+        assert_eq!(found, ["crates/a/src/lib.rs: 801 production lines; at most 800: split it"]);
     }
 
     #[test]
