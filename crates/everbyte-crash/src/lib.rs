@@ -133,6 +133,8 @@
 //! - Memory is sequentially consistent: no load sees an old value because of a weak order, and
 //!   threads switch only at calls of the medium and at locks that take part.
 //! - The medium does not fail but by losing power, unless it is made to [fail](SimMedium::fail).
+//! - Poison does not outlive a crash: what a workload [poisons](SimMedium::inject_poison) is sound again after it, so no
+//!   recovery meets a media error.
 //! - Caches that are in the domain of persistence (eADR) leave fewer images than are tried here.
 
 #![forbid(unsafe_code)]
