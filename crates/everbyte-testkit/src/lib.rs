@@ -12,7 +12,9 @@
 #[must_use]
 pub fn number(name: &str, otherwise: u64) -> u64 {
     let set = std::env::var(name).ok();
-    set.map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
+    set.map_or(otherwise, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number"))
+    })
 }
 
 /// The seed of explorations that systematic workloads are crashed by: `EVERBYTE_CRASH_SEED`, which every night sets

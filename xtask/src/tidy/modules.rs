@@ -44,7 +44,8 @@ impl Crate {
         let manifests =
             tree.files().iter().filter_map(|file| file.path.strip_suffix("/Cargo.toml"));
         let roots = manifests.flat_map(|folder| ["lib.rs", "main.rs"].map(|root| (folder, root)));
-        let there = roots.filter(|(folder, root)| tree.get(&format!("{folder}/src/{root}")).is_some());
+        let there =
+            roots.filter(|(folder, root)| tree.get(&format!("{folder}/src/{root}")).is_some());
         there.map(|(folder, root)| Self::read(tree, folder, root)).collect()
     }
 

@@ -46,9 +46,10 @@ fn exists(tree: &Tree, test: &str) -> bool {
     let name = name.rsplit("::").next().unwrap_or(name);
     let owner = owner.replace('_', "-");
     let folders = [format!("crates/{owner}/"), format!("{owner}/")];
-    folders.iter().flat_map(|folder| tree.below(folder)).any(|file| {
-        file.is_rust() && modules_match(&file.path, test) && has_test(&file.text, name)
-    })
+    folders
+        .iter()
+        .flat_map(|folder| tree.below(folder))
+        .any(|file| file.is_rust() && modules_match(&file.path, test) && has_test(&file.text, name))
 }
 
 /// Returns true if a function of this name is a test, and is not ignored: its attributes stand directly above

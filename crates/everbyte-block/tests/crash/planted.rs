@@ -231,12 +231,7 @@ fn unlinked_leaf_known() {
     let leaf = 512 * 4096;
     let steps = vec![write(leaf, 9), Step::Discard { at: leaf, len: leaf, fua: false }];
     let case = Case::new("an unlinked leaf", steps).setup(|setup| setup.volume_blocks = 1024);
-    caught_case(
-        &broad(),
-        Bug::UnlinkedLeafKnown,
-        &case,
-        "without a crash: block 512 differs",
-    );
+    caught_case(&broad(), Bug::UnlinkedLeafKnown, &case, "without a crash: block 512 differs");
 }
 
 #[test]

@@ -203,7 +203,7 @@ impl Workload {
         starting_tree().into_iter().chain(self.before.iter().cloned()).chain([Op::Sync])
     }
 
-    /// What there is before the operations.
+    /// The tree that there is before the operations.
     fn model(&self) -> Model {
         let mut model = Model::new();
         for op in self.starting_ops() {

@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn a_file_that_was_changed_and_synced_is_there_after_a_crash() {
-        let holds = |path| (1..=8).all(|seed| catch_unwind(|| crash_after_sync_of(path, seed)).is_ok());
+        let holds =
+            |path| (1..=8).all(|seed| catch_unwind(|| crash_after_sync_of(path, seed)).is_ok());
         assert!(holds("changed") && holds("other"));
         let planted = plant(Bug::FileSyncSkipped);
         let found = (holds("changed"), holds("other"));
