@@ -81,6 +81,9 @@ pub enum Bug {
     GroupBlocksFreed,
     /// A flush of a volume in which damage was found does nothing.
     FlushSkippedOnDamage,
+    /// The record of a checkpoint is not flushed. (The opening of a pool stores one in the same places, so an `Omission`
+    /// shows before any checkpoint.)
+    CheckpointRecordUnflushed,
     /// A checkpoint that failed is forgotten: a flush after it finds nothing to do.
     FailedCheckpointForgotten,
     /// A pinned block is stored to in place.

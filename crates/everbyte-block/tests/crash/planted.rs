@@ -279,9 +279,8 @@ fn stale_plan() {
 /// The checkpoint that makes room is not durable when the write that made it is answered.
 #[test]
 fn checkpoint_that_makes_room_is_lost() {
-    let omission = Omission::flush("completed").in_workload();
-    let expected = r#"fua: false }]: volume a is none of ["block 4 differs"#;
-    caught_case(&crashing_once(), omission, &full_log(), expected);
+    let expected = r#"Touch(64), fua: false }]: volume a is none of ["block 4 differs"#;
+    caught_case(&crashing_once(), Bug::CheckpointRecordUnflushed, &full_log(), expected);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_plant::planted;
 
 use crate::checkpoint_record::write_completed;
+use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
 use crate::persist::InFlight;
 use crate::plant::Bug;
 use crate::sync::MutexGuard;
@@ -180,7 +181,13 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
         let sealed = self.sealed;
         let durable =
             InFlight::flush(medium, dirty_ranges(volume, &sealed), sealed.epoch).fence(medium)?;
-        write_completed(medium, volume.header_at, &durable)?;
+        if planted(Bug::CheckpointRecordUnflushed) {
+            for at in [COMPLETED_A_AT, COMPLETED_B_AT] {
+                medium.store_word(volume.header_at.plus(at), encode_word(sealed.epoch));
+            }
+        } else {
+            write_completed(medium, volume.header_at, &durable)?;
+        }
         for &block in sealed.dirty.iter().filter(|_| !planted(Bug::LoggedForever)) {
             volume.shared.states.get(block).forget(sealed.epoch);
         }
