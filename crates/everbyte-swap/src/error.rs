@@ -97,6 +97,10 @@ pub enum RegionError {
     /// region are lost.
     #[error("the store lost bytes that were written to it, so nothing is evicted any more")]
     StoreFailed,
+    /// The system takes no pages of the region away, as kernels before Linux 5.18 do where the program has locked
+    /// them. Nothing is evicted any more; no bytes are lost.
+    #[error("the system keeps pages of the region in DRAM, as if they were locked, so nothing is evicted any more")]
+    Locked,
     /// There is no free slot, though units should be evicted. No bytes are lost; DRAM beyond
     /// the limit is used instead.
     #[error("the store has no free slot, so the region takes DRAM beyond its limit")]

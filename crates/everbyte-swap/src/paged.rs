@@ -135,6 +135,7 @@ impl Backing for Paged {
         match self.shared.pager.trouble() {
             Some(Trouble::DescriptorLost) => return Err(RegionError::DescriptorLost),
             Some(Trouble::StoreFailed) => return Err(RegionError::StoreFailed),
+            Some(Trouble::Locked) => return Err(RegionError::Locked),
             None => {}
         }
         if let Some(offset) = self.shared.unreadable() {
@@ -169,6 +170,7 @@ fn place_error(error: PlaceError) -> RegionError {
             RegionError::LimitTooLow { limit: 0, least: units * UNIT_BYTES }
         }
         PlaceError::Zap(at, MemoryError::Again) => RegionError::NoMemory { offset: offset(at) },
+        PlaceError::Zap(_, MemoryError::Locked) => RegionError::Locked,
         PlaceError::Zap(..) => RegionError::DescriptorLost,
     }
 }

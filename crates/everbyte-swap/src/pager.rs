@@ -57,6 +57,8 @@ pub(crate) enum Trouble {
     DescriptorLost = 1,
     /// The store lost what was copied to it.
     StoreFailed = 2,
+    /// The system does not take pages away.
+    Locked = 3,
 }
 
 /// Settings of a pager.
@@ -93,6 +95,8 @@ pub(crate) struct Pager<M> {
     store_streams: Streams,
     pub(crate) counters: Counters,
     trouble: AtomicU8,
+    /// Pages may be missing of units that should have them: a zap has failed, and so has putting them back.
+    is_doubtful: AtomicBool,
     /// Nothing may be evicted, and everything may become resident.
     is_held: AtomicBool,
     full: AtomicBool,
@@ -124,6 +128,7 @@ impl<M: Memory> Pager<M> {
             store_streams: Streams::new(options.read_ahead.min(WINDOW)),
             counters: Counters::default(),
             trouble: AtomicU8::new(0),
+            is_doubtful: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
             full: AtomicBool::new(false),
             wanted: AtomicU32::new(0),
@@ -150,7 +155,8 @@ impl<M: Memory> Pager<M> {
         match self.trouble.load(SeqCst) {
             0 => None,
             1 => Some(Trouble::DescriptorLost),
-            _ => Some(Trouble::StoreFailed),
+            2 => Some(Trouble::StoreFailed),
+            _ => Some(Trouble::Locked),
         }
     }
 
@@ -159,13 +165,41 @@ impl<M: Memory> Pager<M> {
         self.full.load(SeqCst)
     }
 
+    /// Notes the first reason for which nothing is evicted any more.
     fn note_trouble(&self, error: MemoryError) {
         let trouble = match error {
             MemoryError::DescriptorLost => Trouble::DescriptorLost,
             MemoryError::StoreFailed => Trouble::StoreFailed,
+            MemoryError::Locked => Trouble::Locked,
             MemoryError::AlreadyThere | MemoryError::Unreadable | MemoryError::Again => return,
         };
-        self.trouble.store(trouble as u8, SeqCst);
+        let _first_wins = self.trouble.compare_exchange(0, trouble as u8, SeqCst, SeqCst);
+    }
+
+    /// Gives a unit of the caller's that should have a page one if it has none: with the bytes of its slot,
+    /// write-protected, or of zeroes.
+    fn restore(&self, at: UnitNo, unit: Unit) -> Result<(), MemoryError> {
+        let there = match unit.slot().filter(|_| !planted(Bug::RestoredAsZeroes)) {
+            Some(slot) => self.memory.copy_in(at, slot, 1, true),
+            None => self.memory.zero_in(at, 1, false),
+        };
+        match there {
+            Ok(_) | Err(MemoryError::AlreadyThere) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`restore`](Self::restore), after a zap that failed: it may have taken the page away. If that cannot be made good,
+    /// every page is doubted from now on.
+    fn restore_or_doubt(&self, at: UnitNo, unit: Unit) {
+        if !planted(Bug::GoneTakenForThere) && self.restore(at, unit).is_err() {
+            self.is_doubtful.store(true, SeqCst);
+        }
+    }
+
+    /// True if the page of a resident unit may be missing.
+    fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(SeqCst)
     }
 
     /// Takes a unit for dirty whose page is there. Only before anything else is done with it.

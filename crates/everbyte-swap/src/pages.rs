@@ -2,7 +2,7 @@
 //!
 //! Owns the address range, registered with a userfaultfd of its own. Invariant: a page appears by copy or zero-fill alone, and goes by zap
 //! alone, which first finds out that the descriptor still is ours: without one the kernel would give
-//! zeroes for what was taken away.
+//! zeroes for what was taken away. Locks of the program's (`mlock`) do not keep pages, where the kernel can take such away.
 
 #![allow(unsafe_code, reason = "mapping the region, moving its pages and reading them")]
 
@@ -45,6 +45,8 @@ pub(crate) struct Pages {
     space: Arc<SwapSpace>,
     /// The kernel takes a list of ranges.
     zaps_lists: AtomicBool,
+    /// The kernel takes pages away that the program has locked.
+    zaps_locked: AtomicBool,
 }
 
 // SAFETY: the range is memory without thread affinity, and the pointers never change. Which thread
@@ -63,8 +65,7 @@ impl Pages {
         let raw = unsafe { mmap_anonymous(ptr::null_mut(), raw_len, access, flags) }?;
         let skip = raw.addr().next_multiple_of(WINDOW_BYTES) - raw.addr();
         let base = raw.cast::<u8>().wrapping_add(skip);
-        let zaps_lists = AtomicBool::new(true);
-        Self { base, raw, raw_len, seam: 0, uffd, space, zaps_lists }.registered(len)
+        Self::of(base, raw, raw_len, 0, uffd, space).registered(len)
     }
 
     /// Takes memory that is there, whole pages from a multiple of a window on, as the first of `len` bytes, and
@@ -94,8 +95,19 @@ impl Pages {
             }
         }
         let (base, seam) = (raw.cast(), (existing.len() / UNIT) as u64);
-        let zaps_lists = AtomicBool::new(true);
-        Self { base, raw, raw_len: len, seam, uffd, space, zaps_lists }.registered(len)
+        Self::of(base, raw, len, seam, uffd, space).registered(len)
+    }
+
+    fn of(
+        base: *mut u8,
+        raw: *mut c_void,
+        raw_len: usize,
+        seam: u64,
+        uffd: Uffd,
+        space: Arc<SwapSpace>,
+    ) -> Self {
+        let (zaps_lists, zaps_locked) = (AtomicBool::new(true), AtomicBool::new(true));
+        Self { base, raw, raw_len, seam, uffd, space, zaps_lists, zaps_locked }
     }
 
     /// The units of the first `len` bytes that have pages.
@@ -183,11 +195,30 @@ impl Pages {
                 PIDFD_SELF_THREAD_GROUP,
                 list.as_ptr(),
                 runs.len(),
-                libc::MADV_DONTNEED,
+                libc::MADV_DONTNEED_LOCKED,
                 0,
             )
         };
         usize::try_from(done) == Ok(bytes)
+    }
+
+    /// Takes a run away, also where the program has locked it, if the kernel can (Linux 5.18).
+    fn zap_run(&self, run: UnitRun) -> io::Result<()> {
+        let (start, len) = (self.place(run.first), index(run.units) * UNIT);
+        if self.zaps_locked.load(Relaxed) {
+            // SAFETY: pages of our own range, whose units the caller owns: their bytes are elsewhere, or not
+            // wanted.
+            let done = unsafe { advise(start, len, libc::MADV_DONTNEED_LOCKED) };
+            if !is_refused(&done) {
+                return done;
+            }
+        }
+        // SAFETY: as above.
+        let done = unsafe { advise(start, len, libc::MADV_DONTNEED) };
+        if done.is_ok() {
+            self.zaps_locked.store(false, Relaxed);
+        }
+        done
     }
 }
 
@@ -246,11 +277,11 @@ impl Memory for Pages {
                 self.zaps_lists.store(false, Relaxed);
             }
             for run in some {
-                let (start, len) = (self.place(run.first).cast(), index(run.units) * UNIT);
-                // SAFETY: pages of our own range, whose units the caller owns: their bytes are
-                // elsewhere, or not wanted.
-                unsafe { madvise(start, len, Advice::LinuxDontNeed) }
-                    .map_err(|error| reason(&error.into()))?;
+                let done = self.zap_run(*run);
+                if is_refused(&done) {
+                    return Err(MemoryError::Locked);
+                }
+                done.map_err(|error| reason(&error))?;
             }
         }
         Ok(())
@@ -286,6 +317,23 @@ impl Drop for Pages {
         // and there would be nothing to do about it.
         let _cannot_fail = unsafe { munmap(self.raw, self.raw_len) };
     }
+}
+
+/// `madvise`, of which a program that replaces the C library's function has its own.
+///
+/// # Safety
+/// As `madvise(2)`.
+unsafe fn advise(start: *mut u8, len: usize, advice: libc::c_int) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    match unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// True if the kernel knows no such advice, or gives it up for such memory.
+fn is_refused(done: &io::Result<()>) -> bool {
+    done.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
 /// Waits a little for another thread, for the `tries`th time.

@@ -27,6 +27,10 @@ pub(crate) enum Bug {
     NeighbourProtected,
     /// A unit counts as stored before its page is gone.
     StoredBeforeZapped,
+    /// A page that a zap took away before it failed counts as there.
+    GoneTakenForThere,
+    /// A page that a zap took away before it failed comes back with zeroes.
+    RestoredAsZeroes,
     /// Two threads make an empty part.
     TwoMakers,
     /// A part that is moved is copied to its run before stores to it fault.

@@ -8,7 +8,8 @@
 //! 4. Units that are still `WritingBack` are claimed. A store to one of them since step 2 has
 //!    faulted, and made it `Dirty`: its new slot is given up, and it stays.
 //! 5. The pages of what was claimed are taken away, all of them at once, and only then
-//! 6. are the units `Stored` or `Empty`.
+//! 6. are the units `Stored` or `Empty`. If that fails, any of the pages may be gone: all of them are put
+//!    back, and the units are `Clean`, or `Dirty` if they held zeroes.
 //!
 //! Invariants:
 //! - One thread evicts at a time, so a unit that it left `WritingBack` and finds so again was not touched.
@@ -222,7 +223,8 @@ impl<M: Memory> Pager<M> {
     fn choose_dirty(&self, at: UnitNo, seen: Unit, batch: &mut Batch) -> Step {
         if batch.room > 0 {
             batch.room -= 1;
-        } else if !self.memory.is_zero(at) {
+        } else if self.is_doubtful() || !self.memory.is_zero(at) {
+            // A page that is missing cannot be looked at by who owns the unit.
             batch.is_short = true;
             self.settle(at, seen);
             return Step::Kept;
@@ -450,18 +452,19 @@ impl<M: Memory> Pager<M> {
         gone
     }
 
-    /// The pages are still there: what was copied is clean, what is all zeroes is dirty.
+    /// Ends a step 5 that failed, of which nobody knows how far it came: every page is there afterwards. What was
+    /// copied is clean, what is all zeroes is dirty.
     fn put_back(&self, batch: &mut Batch) {
         for leaving in &mut batch.leaving {
             let Step::Claimed(slot) = leaving.step else { continue };
             leaving.step = Step::Kept;
-            if let Some(slot) = slot {
-                self.settle(leaving.at, Unit::clean(slot));
-            } else {
+            let unit = slot.map_or(Unit::DIRTY, Unit::clean);
+            self.restore_or_doubt(leaving.at, unit);
+            if slot.is_none() {
                 // If it stays protected, the next store to it faults and tries again.
                 let _tried = self.memory.unprotect(UnitRun { first: leaving.at, units: 1 });
-                self.settle(leaving.at, Unit::DIRTY);
             }
+            self.settle(leaving.at, unit);
         }
     }
 }

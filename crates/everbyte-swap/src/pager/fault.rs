@@ -270,7 +270,9 @@ impl<M: Memory> Pager<M> {
             claimed.units += 1;
         }
         self.memory.step();
-        let done = self.memory.unprotect(UnitRun { first: at, units: claimed.units });
+        let there = if self.is_doubtful() { self.restore_claimed(&mut claimed) } else { Ok(()) };
+        let run = UnitRun { first: at, units: claimed.units };
+        let done = there.and_then(|()| self.memory.unprotect(run));
         for nth in 0..claimed.units {
             let (at, seen) = (UnitNo(at.0 + nth), claimed.seen[index(nth)]);
             match done {
@@ -281,6 +283,25 @@ impl<M: Memory> Pager<M> {
         done?;
         add(&self.counters.units_unprotected_ahead, claimed.units - 1);
         Ok(true)
+    }
+
+    /// Sees to it that claimed units have pages, before they lose their slots. Lets go of those from the first on that cannot
+    /// have one, but for the very first.
+    fn restore_claimed(&self, claimed: &mut Claimed) -> Result<(), MemoryError> {
+        let unit = |nth: u64| (UnitNo(claimed.first.0 + nth), claimed.seen[index(nth)]);
+        let failed = (0..claimed.units).find_map(|nth| {
+            let (at, seen) = unit(nth);
+            self.restore(at, seen).err().map(|error| (nth, error))
+        });
+        match failed {
+            None => Ok(()),
+            Some((0, error)) => Err(error),
+            Some((nth, _)) => {
+                (nth..claimed.units).map(unit).for_each(|(at, seen)| self.settle(at, seen));
+                claimed.units = nth;
+                Ok(())
+            }
+        }
     }
 
     /// Ends the claim to a unit whose page has become writable.
@@ -301,30 +322,21 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Looks into a fault on a missing page of a unit that should have one. As a rule another thread
-    /// has filled it since. If the program took the page away (`madvise`), it gets zeroes, as it
-    /// would without a pager. Not for a unit that is being written back, which the evictor must find
+    /// has filled it since. If it is gone, as after a zap that failed half way, it comes back with what the
+    /// unit's slot holds, which is never given up here; without a slot it held zeroes, or the program took it
+    /// away itself (`madvise`). Not for a unit that is being written back, which the evictor must find
     /// as it left it, or dirty.
     fn confirm(&self, at: UnitNo, seen: Unit) -> Result<bool, MemoryError> {
         if !self.units.claim(at, seen) {
             return Ok(false);
         }
         self.memory.step();
-        match self.memory.zero_in(at, 1, false) {
-            Err(MemoryError::AlreadyThere) => {
-                self.settle(at, seen);
-                Ok(true)
-            }
-            Err(error) => {
-                self.settle(at, seen);
-                Err(error)
-            }
-            Ok(_) => {
-                if let Some(slot) = seen.slot() {
-                    self.free_slot(slot);
-                }
-                self.settle(at, Unit::DIRTY.with_pins(seen.pins()));
-                Ok(true)
-            }
+        let restored = self.restore(at, seen);
+        self.settle(at, seen);
+        match restored {
+            // The page is there, and what its slot holds does not matter.
+            Err(MemoryError::Unreadable) if !self.is_doubtful() => Ok(true),
+            restored => restored.map(|()| true),
         }
     }
 

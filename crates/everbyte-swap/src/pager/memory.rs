@@ -23,6 +23,8 @@ pub(crate) enum MemoryError {
     DescriptorLost,
     /// The store has lost what was copied to it.
     StoreFailed,
+    /// The system does not take pages away, as if the program had locked them.
+    Locked,
 }
 
 /// Pages and slots, one step at a time. The caller owns the units that a step names.
@@ -46,7 +48,7 @@ pub(crate) trait Memory: Send + Sync {
     /// Makes pages writable.
     fn unprotect(&self, run: UnitRun) -> Result<(), MemoryError>;
 
-    /// Takes the pages of all runs away.
+    /// Takes the pages of all runs away. If it fails, each of them may be there or gone.
     fn zap(&self, runs: &[UnitRun]) -> Result<(), MemoryError>;
 
     /// True if a unit's page holds nothing but zeroes.

@@ -153,6 +153,9 @@ impl<M: Memory> Pager<M> {
         let zapped = if has_pages { self.memory.zap(&[run]) } else { Ok(()) };
         for (at, seen) in (from..to).map(UnitNo).zip(seen) {
             if zapped.is_err() {
+                if seen.is_resident() {
+                    self.restore_or_doubt(at, seen);
+                }
                 self.settle(at, seen);
                 continue;
             }

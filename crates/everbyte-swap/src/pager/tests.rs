@@ -45,12 +45,24 @@ struct Table {
     pages: Mutex<HashMap<u64, Page>>,
     slots: Mutex<[Words; index(SLOTS)]>,
     turns: Turns<THREADS>,
+    zaps: AtomicU64,
+    /// Each so-many-th zap takes its first run away and fails.
+    failing_zaps: Mutex<Option<(u64, MemoryError)>>,
+    /// No unit gets a page.
+    refuses_pages: AtomicBool,
 }
 
 impl Table {
     fn new() -> Self {
         let garbage = [[u64::MAX; THREADS]; index(SLOTS)];
-        Self { pages: Mutex::new(HashMap::new()), slots: Mutex::new(garbage), turns: Turns::new() }
+        Self {
+            pages: Mutex::new(HashMap::new()),
+            slots: Mutex::new(garbage),
+            turns: Turns::new(),
+            zaps: AtomicU64::new(0),
+            failing_zaps: Mutex::new(None),
+            refuses_pages: AtomicBool::new(false),
+        }
     }
 
     fn set_protected(&self, run: UnitRun, protected: bool) {
@@ -63,6 +75,9 @@ impl Table {
     }
 
     fn put(&self, at: u64, page: Page) -> Result<(), MemoryError> {
+        if self.refuses_pages.load(SeqCst) {
+            return Err(MemoryError::Again);
+        }
         let mut pages = self.pages.lock().unwrap();
         if pages.contains_key(&at) {
             return Err(MemoryError::AlreadyThere);
@@ -112,11 +127,17 @@ impl Memory for Table {
     }
 
     fn zap(&self, runs: &[UnitRun]) -> Result<(), MemoryError> {
+        let nth = self.zaps.fetch_add(1, SeqCst) + 1;
+        let failing = *self.failing_zaps.lock().unwrap();
+        let failing = failing.filter(|(each, _)| nth.is_multiple_of(*each));
         for run in runs {
             self.step();
             let mut pages = self.pages.lock().unwrap();
             for at in run.first.0..run.first.0 + run.units {
                 pages.remove(&at);
+            }
+            if let Some((_, error)) = failing {
+                return Err(error);
             }
         }
         Ok(())
@@ -211,8 +232,12 @@ impl Program<'_> {
     fn discard(&self) {
         let own = OWN[self.me];
         let run = UnitRun { first: UnitNo(own), units: 1 };
-        self.pager.discard(run).expect("nobody else uses it");
-        self.stored.lock().unwrap().remove(&own);
+        match self.pager.discard(run) {
+            Ok(()) => drop(self.stored.lock().unwrap().remove(&own)),
+            // It may hold what it held.
+            Err(PlaceError::Zap(..)) => self.store(own, 0),
+            Err(error) => panic!("nobody else uses it: {error:?}"),
+        }
     }
 
     fn run(&self, seed: u64) {
@@ -262,6 +287,9 @@ fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), Strin
     // In some runs there are too few, and every slot is soon another unit's.
     let slots = if seed.is_multiple_of(3) { SLOTS / 2 } else { SLOTS };
     let pager = sim(!seed.is_multiple_of(4), slots);
+    if seed % 5 == 1 {
+        *pager.memory.failing_zaps.lock().unwrap() = Some((2, MemoryError::Again));
+    }
     let programs: Vec<_> =
         (0..THREADS).map(|me| Program { pager: &pager, me, stored: Mutex::default() }).collect();
     let task = |program: &'_ Program<'_>| {
@@ -345,6 +373,8 @@ fn every_planted_bug_is_caught() {
         (Bug::WindowForgotten, "the evictor does not know of"),
         (Bug::NeighbourProtected, "is Dirty"),
         (Bug::StoredBeforeZapped, "nothing fails here: DescriptorLost"),
+        (Bug::GoneTakenForThere, "is Clean in slot"),
+        (Bug::RestoredAsZeroes, "unit 1 for thread"),
     ];
     bugs.into_iter().for_each(|(bug, words)| caught(bug, words));
 }
@@ -374,6 +404,35 @@ fn the_slots_that_a_region_needs_are_enough() {
                 "{units_resident} resident, {slots_free} free at step {step}"
             );
             assert_eq!(units_over_limit, 0, "{slots_free} free at step {step} of seed {seed}");
+        }
+    }
+}
+
+/// Whatever was taken away before the failure comes back, also if there is no page for it at that moment.
+#[test]
+fn a_zap_that_fails_half_way_loses_nothing() {
+    // Far from each other: each is a run of its own, and one holds zeroes.
+    let values = [(0, 1), (2, 2), (17, 3), (33, 0)];
+    for error in [MemoryError::Locked, MemoryError::Again] {
+        for (refuses_pages, pins) in [(false, false), (true, false), (true, true)] {
+            let pager = sim(true, SLOTS);
+            let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
+            values.iter().for_each(|&(at, value)| program.store(at, value));
+            *pager.memory.failing_zaps.lock().unwrap() = Some((1, error));
+            pager.memory.refuses_pages.store(refuses_pages, SeqCst);
+            assert!(matches!(pager.try_evict(), Progress::Evicted(0)));
+            pager.memory.refuses_pages.store(false, SeqCst);
+            let trouble = (error == MemoryError::Locked).then_some(Trouble::Locked);
+            assert_eq!((pager.trouble(), pager.is_doubtful()), (trouble, refuses_pages));
+            if pins {
+                values.iter().filter(|(_, value)| *value > 0).for_each(|&(at, _)| program.pin(at));
+            }
+            values.iter().for_each(|&(at, _)| program.load(at));
+            values.iter().for_each(|&(at, _)| program.store(at, at + 9));
+            *pager.memory.failing_zaps.lock().unwrap() = None;
+            drop(pager.try_evict());
+            values.iter().for_each(|&(at, _)| program.load(at));
+            check_settled(&pager, SLOTS);
         }
     }
 }

@@ -283,6 +283,33 @@ fn pinned_units_stay_where_they_are() {
     assert!(region.as_slice()[1..UNIT_LEN].iter().all(|byte| *byte == 7), "what was read is kept");
 }
 
+/// A program that locks a page (`mlock`), which nobody asks it to.
+#[test]
+fn a_page_that_the_program_locks_costs_no_bytes() {
+    const LONG: u64 = 8 * MIB;
+    for options in of_both_modes() {
+        let mut region =
+            Region::map(LONG, MIB, &space(LONG, SlotOrder::Order64), &options).unwrap();
+        fill(&mut region);
+        let middle = LONG / UNIT / 2;
+        let page = region.as_mut_ptr().wrapping_add(unit(middle)).cast();
+        // It must be there, and may be evicted again meanwhile.
+        // SAFETY: a page of the region.
+        while unsafe { libc::mlock(page, UNIT_LEN) } != 0 {
+            byte(&region, middle);
+        }
+        for round in 0..2 {
+            for number in 0..LONG / UNIT {
+                let expected = number % 251 + 1;
+                assert_eq!(u64::from(byte(&region, number)), expected, "unit {number}, {round}");
+            }
+        }
+        // Linux before 5.18 cannot take such a page away, and that is told.
+        let told = region.check();
+        assert!(matches!(told, Ok(()) | Err(RegionError::Locked)), "{told:?}");
+    }
+}
+
 #[test]
 fn a_change_of_what_was_loaded_is_not_taken_for_clean() {
     let mut region = region(&RegionOptions::new());
