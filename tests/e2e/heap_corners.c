@@ -258,9 +258,45 @@ static void locks(void) {
         munlock(at, 8 * MIB);
         munlock(at, 8 * MIB);
     }
+    for (int nth = 0; nth < 20; nth++) {
+        at = map(12 * MIB);
+        if (mlock2(at, 12 * MIB, nth % 2 ? MLOCK_ONFAULT : 0))
+            die("mlock2 of 12 MiB: %s", strerror(errno));
+        memset(at, 1, 12 * MIB);
+        munmap(at, 12 * MIB);
+    }
     lock(at = map(12 * MIB), 12 * MIB);
-    if (!mlock(map(2 * MIB), 2 * MIB))
+    if (!mlock(map(2 * MIB), 2 * MIB) || !mlock2(map(2 * MIB), 2 * MIB, MLOCK_ONFAULT))
         die("more is locked than can be");
+    if (!mlock2(at, 4096, 64) || errno != EINVAL)
+        die("mlock2 takes flags that there are not");
+}
+
+static long locked_kib(void) {
+    char line[256];
+    long kib = -1;
+    FILE *status = fopen("/proc/self/status", "r");
+    if (!status)
+        die("/proc/self/status: %s", strerror(errno));
+    while (fgets(line, sizeof line, status))
+        sscanf(line, "VmLck: %ld", &kib);
+    fclose(status);
+    return kib;
+}
+
+/* Small mappings are the kernel's. What begins within a page ends where it ends. */
+static void locks_elsewhere(void) {
+    char *at = map(2 * 4096);
+    long before = locked_kib();
+    lock(at + 100, 4096 - 100);
+    if (locked_kib() != before + 4)
+        die("mlock of a page locks %ld KiB", locked_kib() - before);
+    lock(at, 2 * 4096);
+    if (munlock(at + 100, 4096 - 100) || locked_kib() != before + 4)
+        die("munlock of one page of two leaves %ld KiB", locked_kib() - before);
+    munlock(at, 2 * 4096);
+    if (mlock2(at + 100, 4096 - 100, 0) || locked_kib() != before + 4)
+        die("mlock2 of a page locks %ld KiB", locked_kib() - before);
 }
 
 /* Pages amid others that may be read alone, and pages that were such before they were unmapped. */
@@ -291,6 +327,7 @@ static const struct {
     {"fork_handlers", fork_handlers},
     {"signals", signals},
     {"locks", locks},
+    {"locks_elsewhere", locks_elsewhere},
     {"protected", protected},
     {"large_aligned", large_aligned},
 };

@@ -56,7 +56,8 @@ pub(crate) fn map_private(len: usize) -> *mut u8 {
     if at == FAILED { ptr::null_mut() } else { at.cast() }
 }
 
-fn status(result: c_long) -> c_int {
+/// What a function of the C library returns for what a system call did.
+pub(crate) fn status(result: c_long) -> c_int {
     if result == 0 { 0 } else { -1 }
 }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 
-use libc::{c_int, c_void, off_t, size_t};
+use libc::{c_int, c_uint, c_void, off_t, size_t};
 
 use crate::heap::Heap;
 use crate::kernel::{PAGE, READ_WRITE};
@@ -232,28 +232,50 @@ pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_i
     unsafe { kernel::mprotect(at, len, prot) }
 }
 
+/// The heap of this process, and the part of a range that begins anywhere in a page.
+fn pinnable(at: *const c_void, len: size_t) -> Option<(&'static Heap, Range<usize>)> {
+    let before = at.addr() % PAGE;
+    let first = at.cast_mut().map_addr(|at| at - before);
+    in_heap(first, len.saturating_add(before)).filter(|(heap, _)| !heap.is_child())
+}
+
+fn pin(heap: &Heap, part: &Range<usize>) -> c_int {
+    if vfork::is_child() {
+        return refused(libc::ENOMEM);
+    }
+    match at_work(|| heap.pin(part)) {
+        Ok(()) => 0,
+        Err(error) => {
+            at_work(|| say_once(&format!("mlock fails: {error}"), &MLOCK_COMPLAINED));
+            refused(libc::ENOMEM)
+        }
+    }
+}
+
 /// As `mlock(2)`.
 ///
 /// # Safety
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
-    let first = at.cast_mut().map_addr(|at| at - at % PAGE);
-    let len = len.saturating_add(at.addr() % PAGE);
-    match in_heap(first, len).filter(|(heap, _)| !heap.is_child()) {
-        Some(_) if vfork::is_child() => refused(libc::ENOMEM),
-        Some((heap, part)) => match at_work(|| heap.pin(&part)) {
-            Ok(()) => 0,
-            Err(error) => {
-                at_work(|| say_once(&format!("mlock fails: {error}"), &MLOCK_COMPLAINED));
-                refused(libc::ENOMEM)
-            }
-        },
+    match pinnable(at, len) {
+        Some((heap, part)) => pin(heap, &part),
         // SAFETY: the caller's promise.
-        None => match unsafe { libc::syscall(libc::SYS_mlock, at, len) } {
-            0 => 0,
-            _ => -1,
-        },
+        None => kernel::status(unsafe { libc::syscall(libc::SYS_mlock, at, len) }),
+    }
+}
+
+/// As `mlock2(2)`. In the heap MLOCK_ONFAULT brings everything in at once, too.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mlock2(at: *const c_void, len: size_t, flags: c_uint) -> c_int {
+    match pinnable(at, len) {
+        Some(_) if flags & !libc::MLOCK_ONFAULT != 0 => refused(libc::EINVAL),
+        Some((heap, part)) => pin(heap, &part),
+        // SAFETY: the caller's promise.
+        None => kernel::status(unsafe { libc::syscall(libc::SYS_mlock2, at, len, flags) }),
     }
 }
 
@@ -263,9 +285,7 @@ pub(crate) unsafe extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int {
-    let first = at.cast_mut().map_addr(|at| at - at % PAGE);
-    let len = len.saturating_add(at.addr() % PAGE);
-    match in_heap(first, len).filter(|(heap, _)| !heap.is_child()) {
+    match pinnable(at, len) {
         // That some of it is not locked is no error.
         Some(_) if vfork::is_child() => 0,
         Some((heap, part)) => {
@@ -273,10 +293,7 @@ pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int
             0
         }
         // SAFETY: the caller's promise.
-        None => match unsafe { libc::syscall(libc::SYS_munlock, at, len) } {
-            0 => 0,
-            _ => -1,
-        },
+        None => kernel::status(unsafe { libc::syscall(libc::SYS_munlock, at, len) }),
     }
 }
 
@@ -293,8 +310,5 @@ pub(crate) extern "C" fn mlockall(flags: c_int) -> c_int {
         return refused(libc::ENOMEM);
     }
     // SAFETY: the call takes flags alone.
-    match unsafe { libc::syscall(libc::SYS_mlockall, flags) } {
-        0 => 0,
-        _ => -1,
-    }
+    kernel::status(unsafe { libc::syscall(libc::SYS_mlockall, flags) })
 }
