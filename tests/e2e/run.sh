@@ -125,6 +125,11 @@ for program in static static_no_pie; do
 done
 ok "a static array pages at half its footprint on request, with system calls and forks"
 nothing_is_lent || fail "runs are lent although every program has ended"
+gcc -Wall -O1 "$E2E/close_all.c" -o "$SCRATCH/close_all" || fail "close_all cannot be built"
+told=$("$EVERBYTE" run --dram 16M -- timeout 60 "$SCRATCH/close_all" "$SCRATCH/pattern" 2>"$SCRATCH/run.log") ||
+    fail "a program that closes all descriptors loses bytes: $(cat "$SCRATCH/run.log")"
+[[ $told == good ]] || fail "a program that closes all descriptors says $told"
+ok "a program that closes every descriptor has its heap grow in memory, and its files as they were"
 
 status=0
 "$EVERBYTE" run --dram 16M --pool "$POOL" -- sh -c 'exit 7' 2>/dev/null || status=$?

@@ -1,7 +1,8 @@
 //! The source of slots: leases of a swap volume, or memory without a name.
 //!
-//! Invariant: getting more calls nothing of the C library that allocates. A program with an allocator of
-//! its own may hold that one's locks while it asks for memory.
+//! Invariants: getting more calls nothing of the C library that allocates. A program with an allocator of
+//! its own may hold that one's locks while it asks for memory. No descriptor is kept from one call to the next: the
+//! program may close all that it does not know (`closefrom`), and the number is then a file of its own.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,21 +19,22 @@ const REST: Duration = Duration::from_millis(50);
 
 /// A source of slots.
 pub(crate) enum Source {
-    /// A file in memory, and its length.
-    Memory { file: File, bytes: u64 },
+    /// Files in memory, one for each time.
+    Memory,
     /// A swap volume, by the server of its pool, and whether that was gone when it was asked last.
     Volume { pool: PathBuf, socket: PathBuf, name: String, is_gone: bool },
 }
 
 impl Source {
-    /// # Errors
-    /// The reason, in words.
-    pub(crate) fn new(volume: Option<(PathBuf, String)>) -> Result<Self, String> {
-        if let Some((pool, name)) = volume {
-            let socket = socket_path(&pool);
-            return Ok(Self::Volume { pool, socket, name, is_gone: false });
+    /// The volume of this name in a pool; memory without one.
+    pub(crate) fn new(volume: Option<(PathBuf, String)>) -> Self {
+        match volume {
+            Some((pool, name)) => {
+                let socket = socket_path(&pool);
+                Self::Volume { pool, socket, name, is_gone: false }
+            }
+            None => Self::Memory,
         }
-        Ok(Self::Memory { file: memory_file(0)?, bytes: 0 })
     }
 
     /// Gets ranges of a file of at least a run, and of `bytes` bytes or more if there are. Waits for the
@@ -44,13 +46,7 @@ impl Source {
     pub(crate) fn more(&mut self, bytes: u64) -> Result<(File, Vec<Range<u64>>), String> {
         let bytes = bytes.next_multiple_of(RUN).max(RUN);
         match self {
-            Self::Memory { file, bytes: has } => {
-                let end = *has + bytes;
-                let failed = |error| format!("cannot lengthen the file in memory: {error}");
-                file.set_len(end).map_err(failed)?;
-                let range = std::mem::replace(has, end)..end;
-                Ok((file.try_clone().map_err(failed)?, vec![range]))
-            }
+            Self::Memory => Ok((memory_file(bytes)?, std::iter::once(0..bytes).collect())),
             Self::Volume { pool, socket, name, is_gone } => {
                 let patience = if *is_gone { Duration::ZERO } else { NEXT_SERVER_TIME_MAX };
                 let lease = borrow_from_any_server(pool, socket, name, bytes, patience);

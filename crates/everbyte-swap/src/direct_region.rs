@@ -8,6 +8,7 @@
     reason = "registering for the region's faults, and the contract of their resolver"
 )]
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -261,8 +262,8 @@ impl Sampler {
     fn start(shared: &Arc<DirectShared>, thread_start: fn()) -> Result<Self, RegionError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, until) = (Arc::clone(shared), Arc::clone(&stop));
-        let run = move || run_rounds(&shared.parts, &until);
-        let handle = spawn("sampler", Vec::new(), thread_start, run)?;
+        let run = move |_: &[BorrowedFd<'_>]| run_rounds(&shared.parts, &until);
+        let handle = spawn("sampler", &[], thread_start, run)?;
         Ok(Self { stop, handle: Some(handle) })
     }
 }

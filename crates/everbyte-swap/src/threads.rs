@@ -3,14 +3,15 @@
 //! Each has a table of descriptors of its own with nothing in it but what it uses. If somebody closes
 //! the region's userfaultfd, the kernel still knows of it: accesses to missing pages fault, where
 //! they would otherwise read zeroes. Threads that resolve faults by messages go on with that; a
-//! thread that would resolve its own cannot, and fails loudly.
+//! thread that would resolve its own cannot, and fails loudly. For the same reason only these threads have the descriptor by
+//! which handlers are told to end: in the program's table its number may be another file's by then.
 //!
 //! Invariant: the threads end before the region's pages do.
 
 #![allow(unsafe_code, reason = "a thread's own table of descriptors")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -37,7 +38,6 @@ const STOP_LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 pub(crate) struct Threads {
     shared: Arc<Shared>,
     stop: Arc<AtomicBool>,
-    stop_event: OwnedFd,
     handles: Vec<JoinHandle<()>>,
     thread_start: fn(),
 }
@@ -50,24 +50,29 @@ impl Threads {
         handlers: usize,
         thread_start: fn(),
     ) -> Result<Self, RegionError> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC);
-        let stop_event = event.map_err(|error| RegionError::io("make an eventfd")(error.into()))?;
+        // By it the evictor tells the handlers to end. This table's descriptor is closed again.
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event = event.map_err(|error| RegionError::io("make an eventfd")(error.into()))?;
         let mut threads = Self {
             shared: Arc::clone(shared),
             stop: Arc::new(AtomicBool::new(false)),
-            stop_event,
             handles: Vec::new(),
             thread_start,
         };
-        let uffd = shared.pager.memory.uffd.as_raw_fd();
+        let kept = [shared.pager.memory.uffd.as_raw_fd(), event.as_raw_fd()];
         let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
-        threads.spawn("evictor", vec![uffd], move || run_evictor(&pager, &stop))?;
+        threads.spawn("evictor", &kept, move |own| {
+            run_evictor(&pager, &stop);
+            if let Some(event) = own.get(1) {
+                // An eventfd that is not full takes a 1.
+                let _written = rustix::io::write(event, &1u64.to_ne_bytes());
+            }
+        })?;
         for _ in 0..handlers {
             let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
-            let event = threads.stop_event.try_clone();
-            let event = event.map_err(RegionError::io("duplicate a descriptor"))?;
-            let kept = vec![uffd, event.as_raw_fd()];
-            threads.spawn("fault handler", kept, move || run_handler(&pager, &stop, &event))?;
+            threads.spawn("fault handler", &kept, move |own| {
+                run_handler(&pager, &stop, own.get(1).copied());
+            })?;
         }
         Ok(threads)
     }
@@ -75,21 +80,23 @@ impl Threads {
     fn spawn(
         &mut self,
         name: &str,
-        kept: Vec<RawFd>,
-        run: impl FnOnce() + Send + 'static,
+        kept: &[RawFd],
+        run: impl FnOnce(&[BorrowedFd<'_>]) + Send + 'static,
     ) -> Result<(), RegionError> {
         self.handles.push(spawn(name, kept, self.thread_start, run)?);
         Ok(())
     }
 }
 
-/// Starts a thread of a region's, and waits until it has descriptors of its own: `kept`.
+/// Starts a thread of a region's, and waits until it has descriptors of its own: `kept`, which `run` is given; none where
+/// the kernel has no such tables, since their numbers are then the program's.
 pub(crate) fn spawn(
     name: &str,
-    kept: Vec<RawFd>,
+    kept: &[RawFd],
     thread_start: fn(),
-    run: impl FnOnce() + Send + 'static,
+    run: impl FnOnce(&[BorrowedFd<'_>]) + Send + 'static,
 ) -> Result<JoinHandle<()>, RegionError> {
+    let kept = kept.to_vec();
     let named = std::thread::Builder::new().name(format!("everbyte {name}"));
     let (ready, is_ready) = std::sync::mpsc::channel();
     let handle = named.spawn(move || {
@@ -98,10 +105,14 @@ pub(crate) fn spawn(
         everbyte_media::prepare_thread();
         // The program's signals are for the program's threads.
         std::mem::forget(BlockedSignals::new());
-        keep_only(kept);
+        let own: Vec<BorrowedFd<'_>> = match keep_only(&kept) {
+            // SAFETY: they were open when the table was copied, and this thread, which has it alone, leaves them open.
+            true => kept.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect(),
+            false => Vec::new(),
+        };
         // Whoever started this thread waits for that.
         let _told = ready.send(());
-        run();
+        run(&own);
     });
     let handle = handle.map_err(RegionError::io("start a thread"))?;
     let _kept = is_ready.recv();
@@ -115,8 +126,7 @@ impl Drop for Threads {
         pager.wanted.store(1, SeqCst);
         // That nobody sleeps there is no error.
         let _woken = futex::wake(&pager.wanted, futex::Flags::PRIVATE, 1);
-        // An eventfd that is not full takes a 1; if it was closed, handlers see that too.
-        let _written = rustix::io::write(&self.stop_event, &1u64.to_ne_bytes());
+        // The evictor tells the handlers, which else look once a second.
         for handle in self.handles.drain(..) {
             // A thread that panicked has nothing more to say here.
             let _ended = handle.join();
@@ -124,22 +134,27 @@ impl Drop for Threads {
     }
 }
 
-/// Gives this thread a table of descriptors with these alone, where the kernel can (Linux 5.9).
-fn keep_only(mut kept: Vec<RawFd>) {
+/// Gives this thread a table of descriptors with these alone, where the kernel can (Linux 5.9). False if it has none of its
+/// own afterwards.
+fn keep_only(kept: &[RawFd]) -> bool {
+    let mut kept: Vec<_> =
+        kept.iter().filter_map(|fd| libc::c_uint::try_from(*fd).ok()).collect();
     kept.sort_unstable();
     // From above, so that the first call, which copies the table, leaves most of it out.
-    let mut end = libc::c_uint::MAX;
-    let mut flags = CLOSE_RANGE_UNSHARE;
-    for fd in kept.into_iter().rev() {
-        let Ok(fd) = libc::c_uint::try_from(fd) else { return };
-        if fd < end && !close_range(fd + 1, end, flags) {
-            return;
-        }
-        flags = 0;
-        let Some(below) = fd.checked_sub(1) else { return };
-        end = below;
+    let mut above = kept.last().map_or(0, |fd| fd + 1);
+    if !close_range(above, libc::c_uint::MAX, CLOSE_RANGE_UNSHARE) {
+        return false;
     }
-    close_range(0, end, flags);
+    for fd in kept.into_iter().rev() {
+        if fd + 1 < above {
+            close_range(fd + 1, above - 1, 0);
+        }
+        above = fd;
+    }
+    if above > 0 {
+        close_range(0, above - 1, 0);
+    }
+    true
 }
 
 /// Closes descriptors; false if the kernel cannot.
@@ -180,7 +195,8 @@ fn evict_until_room(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
-fn run_handler(shared: &Shared, stop: &AtomicBool, event: &OwnedFd) {
+/// Resolves faults until there is an event and it should stop.
+fn run_handler(shared: &Shared, stop: &AtomicBool, event: Option<BorrowedFd<'_>>) {
     let uffd = &shared.pager.memory.uffd;
     while !stop.load(SeqCst) {
         match uffd.read_fault() {
@@ -199,9 +215,9 @@ fn run_handler(shared: &Shared, stop: &AtomicBool, event: &OwnedFd) {
     }
 }
 
-fn wait_for(uffd: std::os::fd::BorrowedFd<'_>, event: &OwnedFd) -> io::Result<()> {
-    let mut both = [PollFd::new(&uffd, PollFlags::IN), PollFd::new(event, PollFlags::IN)];
-    // An event can be missed only if somebody closed its descriptor.
+fn wait_for(uffd: BorrowedFd<'_>, event: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let event = event.unwrap_or(uffd);
+    let mut both = [PollFd::new(&uffd, PollFlags::IN), PollFd::new(&event, PollFlags::IN)];
     match poll(&mut both, Some(&STOP_LOOK)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

@@ -10,7 +10,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::mem::size_of;
+use std::mem::{ManuallyDrop, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, c_ulong};
@@ -128,7 +128,8 @@ pub(crate) enum OpenFailure {
 
 /// A userfaultfd.
 pub(crate) struct Uffd {
-    fd: OwnedFd,
+    /// Dropped only while it is one.
+    fd: ManuallyDrop<OwnedFd>,
 }
 
 impl Uffd {
@@ -142,7 +143,7 @@ impl Uffd {
             Delivery::Messages if error.raw_os_error() == Some(libc::EPERM) => from_device(error),
             _ => Err(refused(error)),
         })?;
-        let uffd = Self { fd };
+        let uffd = Self { fd: ManuallyDrop::new(fd) };
         let features = features | FEATURE_PAGEFAULT_FLAG_WP;
         let mut call = ApiCall { api: API, features, ioctls: 0 };
         // SAFETY: the request takes a pointer to an `ApiCall`.
@@ -245,6 +246,18 @@ impl Uffd {
         match unsafe { libc::ioctl(self.fd.as_raw_fd(), request, std::ptr::from_mut(argument)) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Uffd {
+    fn drop(&mut self) {
+        const PAGE: usize = 4096;
+        // If somebody has closed it, its number may be a file's by now, which is not to be closed.
+        let somewhere = std::ptr::from_ref(self).addr() / PAGE * PAGE;
+        if self.wake(somewhere, PAGE).is_ok() {
+            // SAFETY: here alone, and nobody uses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
         }
     }
 }

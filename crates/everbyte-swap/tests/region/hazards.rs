@@ -600,6 +600,54 @@ fn child_closes_the_descriptor_and_asks() {
 }
 
 #[test]
+#[ignore = "closes descriptors; run by the_end_of_a_region_leaves_other_files_alone"]
+fn child_ends_a_region_whose_descriptors_are_other_files() {
+    for options in of_both_modes() {
+        let store = FileStore::anonymous(LEN).unwrap();
+        let space = SwapSpace::new(store, SlotOrder::Order64);
+        let mut region = Region::map(LEN, LIMIT, &space, &options).unwrap();
+        fill(&mut region);
+        close_all();
+        // They get the lowest numbers, those of the region among them.
+        let files: Vec<File> = (0..32).map(|_| sevens(64)).collect();
+        drop(region);
+        for mut file in files {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).unwrap();
+            assert_eq!(bytes, [7; 64]);
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_region_leaves_other_files_alone() {
+    let status = run_child("child_ends_a_region_whose_descriptors_are_other_files");
+    assert!(status.success(), "{status:?}");
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+#[ignore = "counts descriptors; run by regions_leave_no_descriptor_behind"]
+fn child_counts_descriptors() {
+    for options in of_both_modes() {
+        let before = open_descriptors();
+        for _ in 0..10 {
+            fill(&mut region(&options));
+        }
+        assert_eq!(open_descriptors(), before);
+    }
+}
+
+#[test]
+fn regions_leave_no_descriptor_behind() {
+    let status = run_child("child_counts_descriptors");
+    assert!(status.success(), "{status:?}");
+}
+
+#[test]
 fn a_closed_descriptor_never_makes_zeroes() {
     let status = run_child("child_closes_the_descriptor_and_loads");
     assert_eq!(status.signal(), Some(libc::SIGBUS), "{status:?}");
