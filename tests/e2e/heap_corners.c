@@ -318,6 +318,53 @@ static void protected(void) {
     memset(map(48 * MIB), 1, 48 * MIB);
 }
 
+static char *map_at(char *at, size_t bytes, int flags) {
+    return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_FIXED | flags, -1, 0);
+}
+
+/* A place that was given up and is asked for again has one owner, whatever is mapped afterwards. */
+static void take_again(void) {
+    char *more[8], *at = map(4 * MIB);
+    memset(at, 1, 4 * MIB);
+    munmap(at, 4 * MIB);
+    /* Half of it is there already the second time. */
+    for (size_t bytes = 2 * MIB; bytes <= 4 * MIB; bytes += 2 * MIB) {
+        if (map_at(at, bytes, MAP_PRIVATE) != at)
+            die("mmap of %zu bytes at a free place: %s", bytes, strerror(errno));
+        for (size_t byte = 0; byte < bytes; byte++)
+            if (at[byte])
+                die("byte %zu of new memory is not zero", byte);
+        memset(at, 2, bytes);
+    }
+    for (int nth = 0; nth < 8; nth++) {
+        more[nth] = map(4 * MIB);
+        if (more[nth] < at + 4 * MIB && at < more[nth] + 4 * MIB)
+            die("two mappings overlap at %p and %p", (void *)at, (void *)more[nth]);
+        memset(more[nth], 3, 4 * MIB);
+    }
+    for (size_t byte = 0; byte < 4 * MIB; byte++)
+        if (at[byte] != 2)
+            die("byte %zu is not what it was", byte);
+    for (int nth = 0; nth < 8; nth++)
+        munmap(more[nth], 4 * MIB);
+    munmap(at, 4 * MIB);
+}
+
+static void fixed(void) {
+    char *at = map(4 * MIB);
+    memset(at, 1, 4 * MIB);
+    if (map_at(at + 100, 4096, MAP_PRIVATE) != MAP_FAILED || errno != EINVAL)
+        die("mmap at no page's address: %s", strerror(errno));
+    if (map_at(at, 4096, MAP_SHARED) != MAP_FAILED || errno != EINVAL)
+        die("a shared mapping in the heap: %s", strerror(errno));
+    if (at[0] != 1 || at[4096] != 1)
+        die("a mapping that is refused changes something");
+    munmap(at, 4 * MIB);
+    take_again();
+    in_child(take_again, "child");
+    take_again();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -329,6 +376,7 @@ static const struct {
     {"locks", locks},
     {"locks_elsewhere", locks_elsewhere},
     {"protected", protected},
+    {"fixed", fixed},
     {"large_aligned", large_aligned},
 };
 

@@ -202,6 +202,35 @@ impl Heap {
         true
     }
 
+    /// Makes `range`, whole pages, new memory of the program's, whatever of it was free. False if there is no memory for what
+    /// was, which stays free; what was used then holds zeroes, or what it held.
+    pub(crate) fn renew(&self, range: Range<usize>) -> bool {
+        let Some(taken) = self.take_free(&range) else { return false };
+        self.unpin(&range);
+        let is_writable = self.make_writable(&range);
+        self.discard(&range);
+        if !is_writable {
+            taken.into_iter().for_each(|part| self.give(part));
+        }
+        is_writable
+    }
+
+    /// Takes what of `range` is free.
+    fn take_free(&self, range: &Range<usize>) -> Option<Vec<Range<usize>>> {
+        let state = &mut *self.state.lock();
+        let free = state.free.within(range);
+        let len = free.iter().map(|part| part.end - part.start).sum();
+        if !self.has_slots(state, len) {
+            return None;
+        }
+        for part in &free {
+            state.free.take_at(part.clone());
+        }
+        state.used_bytes += len;
+        state.end = state.end.max(range.end);
+        Some(free)
+    }
+
     /// Sees to it that `more` bytes can be used in addition.
     fn has_slots(&self, state: &mut State, more: usize) -> bool {
         if self.is_child() {

@@ -71,17 +71,14 @@ pub(crate) unsafe extern "C" fn mmap(
         && let Some((heap, part)) = in_heap(at, len)
     {
         let is_inside = pages(at, len).is_some_and(|all| all == part);
+        let is_whole = is_inside && at.addr().is_multiple_of(PAGE);
         let is_free = flags & libc::MAP_FIXED_NOREPLACE != 0;
-        if !is_anonymous || !is_inside || is_free || vfork::is_child() {
+        // What children share with their parents cannot page, and would be two memories if it were private.
+        let is_private = is_anonymous && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
+        if !is_private || !is_whole || is_free || vfork::is_child() {
             return failed(libc::EINVAL);
         }
-        let is_done = at_work(|| {
-            heap.unpin(&part);
-            let is_writable = heap.make_writable(&part);
-            heap.discard(&part);
-            is_writable
-        });
-        return if is_done { at } else { failed(libc::ENOMEM) };
+        return if at_work(|| heap.renew(part)) { at } else { failed(libc::ENOMEM) };
     }
     let is_paged = is_anonymous && flags & NOT_PAGED == 0 && prot == READ_WRITE;
     if is_paged
