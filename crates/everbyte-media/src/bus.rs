@@ -311,6 +311,9 @@ const ERROR_CODE: usize = libc::REG_ERR as usize;
 const WRITE_FAULT: i64 = 2;
 /// The bit of the error code that says that the page was there.
 const PROTECTION_FAULT: i64 = 1;
+/// The bit of the error code that tells a fetch of an instruction from a load. No range is executable, whatever its owner
+/// does, so such an access would fault for ever.
+const FETCH_FAULT: i64 = 16;
 
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the C library's location of this thread's errno is always valid.
@@ -321,13 +324,16 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     let details = unsafe { &*info };
     let from_kernel = details.si_code > 0;
     let is_forbidden = signal == libc::SIGSEGV;
-    // Of a SIGBUS that a process sent, and of most kinds of SIGSEGV, the address means nothing.
-    let is_ours = if is_forbidden { details.si_code == SEGV_ACCERR } else { from_kernel };
     // SAFETY: the kernel fills in the address of such faults; otherwise it is not used.
     let address = unsafe { details.si_addr() }.addr();
     // SAFETY: the kernel passes a valid `ucontext_t` to an SA_SIGINFO handler.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let code = registers[ERROR_CODE];
+    // Of a SIGBUS that a process sent, and of most kinds of SIGSEGV, the address means nothing.
+    let is_ours = match is_forbidden {
+        true => details.si_code == SEGV_ACCERR && code & FETCH_FAULT == 0,
+        false => from_kernel,
+    };
     let is_store = code & WRITE_FAULT != 0;
     let is_present = code & PROTECTION_FAULT != 0;
     let fault = PageFault { address, is_store, is_present, is_forbidden };

@@ -9,7 +9,7 @@ use everbyte_swap::{
     DirectMode, FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, SwapSpace,
 };
 
-use crate::hazards::{fork, load_in_vforked};
+use crate::hazards::{fork, load_in_vforked, run_ignored};
 use crate::{MIB, UNIT, space};
 
 const PART: u64 = 2 * MIB;
@@ -183,6 +183,24 @@ fn an_access_that_is_nobodys_still_ends_the_process() {
     });
     assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}");
     drop(region);
+}
+
+#[test]
+#[ignore = "ends the process; run by an_instruction_in_a_region_ends_the_process"]
+fn child_calls_a_region() {
+    let mut region = region(PART, &space(LEN, SlotOrder::Order64));
+    region.as_mut_slice()[0] = 0xc3;
+    // SAFETY: ends the process if it has not ended by then.
+    unsafe { libc::alarm(20) };
+    // SAFETY: no function is there; that the process ends is what is tested.
+    let call: extern "C" fn() = unsafe { std::mem::transmute(region.as_mut_ptr()) };
+    call();
+}
+
+#[test]
+fn an_instruction_in_a_region_ends_the_process() {
+    let status = run_ignored("direct::child_calls_a_region");
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}");
 }
 
 #[test]

@@ -50,10 +50,15 @@ fn sevens(bytes: usize) -> File {
     file
 }
 
-/// Runs an ignored test of this binary in a process of its own.
+/// Runs an ignored test of this file in a process of its own.
 fn run_child(name: &str) -> ExitStatus {
+    run_ignored(&format!("hazards::{name}"))
+}
+
+/// Runs an ignored test of this binary in a process of its own.
+pub(crate) fn run_ignored(path: &str) -> ExitStatus {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", &format!("hazards::{name}"), "--ignored", "--test-threads=1"]);
+    child.args(["--exact", path, "--ignored", "--test-threads=1"]);
     child.output().unwrap().status
 }
 
