@@ -53,6 +53,10 @@ pub enum EverbyteStatus {
     NotDirect = 20,
     /// The store's memory cannot be mapped a second time, which direct mode needs.
     NotMappable = 21,
+    /// The system keeps pages of the region in DRAM, as if they were locked: nothing is evicted any more.
+    Locked = 22,
+    /// This process is a forked child, and the region is its parent's.
+    ForkedChild = 23,
 }
 
 thread_local! {
@@ -99,6 +103,8 @@ impl From<RegionError> for Failure {
             RegionError::TooMany => EverbyteStatus::TooMany,
             RegionError::NotDirect { .. } => EverbyteStatus::NotDirect,
             RegionError::NotMappable => EverbyteStatus::NotMappable,
+            RegionError::Locked => EverbyteStatus::Locked,
+            RegionError::ForkedChild => EverbyteStatus::ForkedChild,
             _ => EverbyteStatus::System,
         };
         Self::new(status, error.to_string())

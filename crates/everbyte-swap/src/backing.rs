@@ -9,6 +9,9 @@ pub(crate) trait Backing: Send + Sync {
     /// The first byte; valid as long as this is.
     fn base(&self) -> *mut u8;
 
+    /// False in a forked child, which has no such memory: a call would move its parent's by what the child knew of it.
+    fn is_here(&self) -> bool;
+
     /// Slots that a region of `units` units can need under a limit.
     fn slots_needed(&self, units: u64, limit: u64) -> u64;
 

@@ -165,6 +165,10 @@ impl Backing for Direct {
         self.shared.parts.memory.base()
     }
 
+    fn is_here(&self) -> bool {
+        self.shared.origin.is_here()
+    }
+
     /// One run more than the parts that have no room in DRAM: two parts change places by way of it.
     fn slots_needed(&self, units: u64, limit: u64) -> u64 {
         direct_slots_needed(units, limit)

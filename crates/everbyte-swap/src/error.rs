@@ -108,6 +108,9 @@ pub enum RegionError {
     /// Somebody closed the region's userfaultfd, by number or with every other descriptor.
     #[error("the region's userfaultfd was closed, so nothing can be moved any more")]
     DescriptorLost,
+    /// This process is a forked child, and the region is its parent's.
+    #[error("the region is of the process that this one was forked from")]
+    ForkedChild,
     /// A region in direct mode cannot do this.
     #[error("a region in direct mode cannot {what}")]
     NotDirect {

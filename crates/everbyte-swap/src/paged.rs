@@ -77,6 +77,10 @@ impl Backing for Paged {
         self.shared.pager.memory.base()
     }
 
+    fn is_here(&self) -> bool {
+        self.shared.is_here()
+    }
+
     fn slots_needed(&self, units: u64, limit: u64) -> u64 {
         slots_needed(units, limit.max(LIMIT_MIN))
     }

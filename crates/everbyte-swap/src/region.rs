@@ -146,7 +146,7 @@ impl RegionOptions {
 ///
 /// It reads as zeroes at first, and afterwards as any memory does. After a fork the child has no
 /// such memory: touching it there ends in SIGSEGV, never in zeroes, and dropping the region there
-/// does nothing; [`fork_begins`](Self::fork_begins) gives it to a child. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it,
+/// does nothing, and methods that would move its pages fail; [`fork_begins`](Self::fork_begins) gives it to a child. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it,
 /// but for `mprotect` that leaves read access.
 ///
 /// If the store is full or has failed, nothing is lost: DRAM beyond the limit is used, and
@@ -332,9 +332,9 @@ impl Region {
     /// the DRAM limit has room. Returns how many bytes of whole units are in.
     ///
     /// # Errors
-    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`.
+    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `ForkedChild`.
     pub fn prefetch(&self, range: Range<u64>) -> Result<u64, RegionError> {
-        let run = self.covering(&range)?;
+        let run = self.to_move(&range)?;
         let _no_signals = BlockedSignals::new();
         Ok(self.backing.prefetch(run)? * UNIT_BYTES)
     }
@@ -344,9 +344,9 @@ impl Region {
     ///
     /// # Errors
     /// `OutOfRange`; `TooMuchPinned` beyond three quarters of the DRAM limit; `BadPin`; `Unreadable`,
-    /// `NoMemory`, `DescriptorLost`. Nothing is pinned then that was not before.
+    /// `NoMemory`, `DescriptorLost`, `ForkedChild`. Nothing is pinned then that was not before.
     pub fn pin(&self, range: Range<u64>) -> Result<(), RegionError> {
-        let run = self.covering(&range)?;
+        let run = self.to_move(&range)?;
         let _no_signals = BlockedSignals::new();
         self.backing.pin(run)
     }
@@ -354,9 +354,9 @@ impl Region {
     /// Takes back one [`pin`](Self::pin) of the same range.
     ///
     /// # Errors
-    /// `OutOfRange`; `BadPin` if some of it is not pinned: everything is then as it was.
+    /// `OutOfRange`, `ForkedChild`; `BadPin` if some of it is not pinned: everything is then as it was.
     pub fn unpin(&self, range: Range<u64>) -> Result<(), RegionError> {
-        let run = self.covering(&range)?;
+        let run = self.to_move(&range)?;
         let _no_signals = BlockedSignals::new();
         self.backing.unpin(run)
     }
@@ -364,8 +364,8 @@ impl Region {
     /// Makes whole units hold zeroes, and gives up their DRAM and slots (dont-need).
     ///
     /// # Errors
-    /// `OutOfRange`, `Misaligned`, `Pinned`: nothing is changed. `DescriptorLost`, `Io`: units from
-    /// the offset on are as they were.
+    /// `OutOfRange`, `Misaligned`, `Pinned`, `ForkedChild`: nothing is changed. `DescriptorLost`, `Locked`, `Io`: some units
+    /// may be as they were.
     pub fn discard(&mut self, range: Range<u64>) -> Result<(), RegionError> {
         // SAFETY: the region is borrowed mutably, so nobody has references into it.
         unsafe { self.discard_shared(range) }
@@ -379,7 +379,7 @@ impl Region {
     /// # Safety
     /// Nobody has references into the range, or relies on what it holds.
     pub unsafe fn discard_shared(&self, range: Range<u64>) -> Result<(), RegionError> {
-        let run = self.covering(&range)?;
+        let run = self.to_move(&range)?;
         if !(range.start.is_multiple_of(UNIT_BYTES) && range.end.is_multiple_of(UNIT_BYTES)) {
             return Err(RegionError::Misaligned { start: range.start, end: range.end });
         }
@@ -391,8 +391,9 @@ impl Region {
     /// reached by and by; it reserves more slots, a higher one keeps what is reserved.
     ///
     /// # Errors
-    /// `LimitTooLow`, `SpaceTooSmall`: the limit is as it was.
+    /// `LimitTooLow`, `SpaceTooSmall`, `ForkedChild`: the limit is as it was.
     pub fn set_dram_limit(&mut self, bytes: u64) -> Result<(), RegionError> {
+        self.check_here()?;
         let limit = bytes / UNIT_BYTES;
         let needed = self.backing.slots_needed(self.bytes / UNIT_BYTES, limit);
         let more = self.reserve_slots(needed)?;
@@ -443,10 +444,10 @@ impl Region {
     /// region alone, also not drop it, and use its bytes only.
     ///
     /// # Errors
-    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `Io`, and `NotDirect` in direct mode: a child
+    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `Io`, `ForkedChild`, and `NotDirect` in direct mode: a child
     /// would not have the region, and everything is as it was.
     pub fn fork_begins(&self, range: Range<u64>) -> Result<(), RegionError> {
-        let run = self.covering(&range)?;
+        let run = self.to_move(&range)?;
         let _no_signals = BlockedSignals::new();
         self.backing.fork_begins(run)
     }
@@ -454,8 +455,9 @@ impl Region {
     /// Ends what [`fork_begins`](Self::fork_begins) began, in the process that has the region.
     ///
     /// # Errors
-    /// `Io`: children that are forked later would have the region, without what is in slots.
+    /// `Io`: children that are forked later would have the region, without what is in slots. `ForkedChild`.
     pub fn fork_ended(&self) -> Result<(), RegionError> {
+        self.check_here()?;
         self.backing.fork_ended()
     }
 
@@ -476,10 +478,20 @@ impl Region {
     /// Checks that the region pages as it should.
     ///
     /// # Errors
-    /// `DescriptorLost`, `StoreFailed`, `Unreadable` with the first offset that a fault could not
+    /// `DescriptorLost`, `StoreFailed`, `Locked`, `Unreadable` with the first offset that a fault could not
     /// read, or `StoreFull`, which may pass.
     pub fn check(&self) -> Result<(), RegionError> {
         self.backing.check()
+    }
+
+    fn check_here(&self) -> Result<(), RegionError> {
+        if self.backing.is_here() { Ok(()) } else { Err(RegionError::ForkedChild) }
+    }
+
+    /// The units that a range touches, in the process that has the region.
+    fn to_move(&self, range: &Range<u64>) -> Result<UnitRun, RegionError> {
+        self.check_here()?;
+        self.covering(range)
     }
 
     /// The units that a range touches.

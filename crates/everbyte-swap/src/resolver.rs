@@ -31,6 +31,11 @@ impl Shared {
         Self { pager, origin, unreadable: AtomicU64::new(0) }
     }
 
+    /// False in a forked child.
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
     /// The first offset whose bytes could not be read for a fault.
     pub(crate) fn unreadable(&self) -> Option<u64> {
         self.unreadable.load(SeqCst).checked_sub(1)
@@ -75,7 +80,7 @@ impl Shared {
 unsafe impl ResolveFaults for Shared {
     fn resolve(&self, fault: PageFault) -> bool {
         // A forked child has no such memory, whatever else it has mapped there; the descriptor is its parent's.
-        if !self.origin.is_here() {
+        if !self.is_here() {
             return false;
         }
         let access = Access { is_store: fault.is_store, is_present: fault.is_present };

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -150,6 +151,27 @@ static void use(EverbyteRegion *region, uint8_t *bytes)
     GOOD(everbyte_region_check(region));
 }
 
+/* A child of a fork changes nothing of its parent's region. */
+static void forked(EverbyteRegion *region, uint8_t *bytes)
+{
+    int status;
+    for (uint64_t at = 0; at < BYTES; at += UNIT)
+        bytes[at] = 1;
+    pid_t pid = fork();
+    EXPECT(pid >= 0);
+    if (pid == 0) {
+        FAILS(everbyte_region_prefetch(region, bytes, UNIT, NULL), FORKED_CHILD, "forked from");
+        FAILS(everbyte_region_pin(region, bytes, UNIT), FORKED_CHILD, "forked from");
+        FAILS(everbyte_region_unpin(region, bytes, UNIT), FORKED_CHILD, "forked from");
+        FAILS(everbyte_region_advise(region, bytes, UNIT, EVERBYTE_DONT_NEED), FORKED_CHILD,
+              "forked from");
+        _exit(0);
+    }
+    EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+    for (uint64_t at = 0; at < BYTES; at += UNIT)
+        EXPECT(bytes[at] == 1);
+}
+
 /* Every byte of the region is the store's own, in the same order, for nothing may be in DRAM. */
 static void is_the_store(const uint8_t *bytes, const char *path)
 {
@@ -253,6 +275,7 @@ int main(int count, char **words)
     EXPECT(bytes != NULL && (uintptr_t)bytes % 65536 == 0);
     refused_ranges(region, bytes);
     use(region, bytes);
+    forked(region, bytes);
     GOOD(everbyte_region_unmap(region));
 
     refused_direct(space);

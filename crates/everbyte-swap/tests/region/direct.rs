@@ -164,6 +164,11 @@ fn a_forked_child_has_nothing_of_it() {
         });
         assert_eq!(status.signal(), Some(libc::SIGSEGV), "part {part}: {status:?}");
     }
+    let status = fork(|| {
+        let done = region.prefetch(0..LEN).and_then(|_| region.discard(0..LEN));
+        i32::from(!matches!(done, Err(RegionError::ForkedChild)))
+    });
+    assert_eq!(status.code(), Some(0), "a call in a child moves parts of its parent's");
     assert!(matches!(region.fork_begins(0..LEN), Err(RegionError::NotDirect { .. })));
 }
 

@@ -120,8 +120,34 @@ fn a_fault_of_a_forked_child_is_not_the_regions() {
     assert!((0..LEN / UNIT).all(|number| u64::from(byte(&region, number)) == number % 251 + 1));
 }
 
-/// Loads the first byte of a region, and ends with it.
-extern "C" fn load_first(at: *mut libc::c_void) -> libc::c_int {
+/// A child has its parent's descriptor, and what it knew of the region's pages at the fork.
+#[test]
+fn calls_in_a_forked_child_move_nothing_of_its_parents() {
+    for options in of_both_modes() {
+        let mut region = region(&options);
+        fill(&mut region);
+        let status = fork(|| {
+            let is_refused = |done: Result<(), RegionError>| {
+                matches!(done, Err(RegionError::ForkedChild))
+            };
+            let all = [
+                is_refused(region.prefetch(0..LEN).map(|_| ())),
+                is_refused(region.pin(0..UNIT)),
+                is_refused(region.unpin(0..UNIT)),
+                is_refused(region.discard(0..LEN)),
+                is_refused(region.set_dram_limit(2 * LIMIT)),
+                is_refused(region.fork_begins(0..LEN)),
+                is_refused(region.fork_ended()),
+            ];
+            i32::from(all.contains(&false))
+        });
+        assert_eq!(status.code(), Some(0), "{status:?}");
+        region.discard(0..LEN).unwrap();
+        assert!((0..LEN / UNIT).all(|number| byte(&region, number) == 0));
+    }
+}
+
+/// Loads the first byte of a region, and ends with it.extern "C" fn load_first(at: *mut libc::c_void) -> libc::c_int {
     // SAFETY: in the region; that the load is made is what is tested.
     unsafe { at.cast::<u8>().read_volatile() }.into()
 }
