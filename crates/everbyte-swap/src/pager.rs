@@ -97,6 +97,8 @@ pub(crate) struct Pager<M> {
     trouble: AtomicU8,
     /// Pages may be missing of units that should have them: a zap has failed, and so has putting them back.
     is_doubtful: AtomicBool,
+    /// A unit was given a mark by which accesses to it end in SIGBUS, which stays until its place is zapped.
+    has_poisoned: AtomicBool,
     /// Nothing may be evicted, and everything may become resident.
     is_held: AtomicBool,
     full: AtomicBool,
@@ -129,6 +131,7 @@ impl<M: Memory> Pager<M> {
             counters: Counters::default(),
             trouble: AtomicU8::new(0),
             is_doubtful: AtomicBool::new(false),
+            has_poisoned: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
             full: AtomicBool::new(false),
             wanted: AtomicU32::new(0),

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code, reason = "the contract of a resolver of faults")]
 
+use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
@@ -67,10 +68,21 @@ impl Shared {
         let uffd = &self.pager.memory.uffd;
         let told = match done {
             Ok(()) => Ok(()),
-            Err(_) => uffd.poison(page, UNIT),
+            Err(_) => self.poison(page),
         };
         if told.and_then(|()| uffd.wake(page, UNIT)).is_err() {
             std::process::abort();
+        }
+    }
+
+    fn poison(&self, page: usize) -> io::Result<()> {
+        let Pager { memory, .. } = &self.pager;
+        let at = UnitNo(((page - memory.base().addr()) / UNIT) as u64);
+        match self.pager.poison(at, || memory.uffd.poison(page, UNIT)) {
+            // There is a page, or such a mark, already.
+            Some(Err(error)) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            Some(done) => done,
+            None => Ok(()),
         }
     }
 }

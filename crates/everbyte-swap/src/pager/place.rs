@@ -145,10 +145,12 @@ impl<M: Memory> Pager<M> {
         let _no_eviction = self.hold_evictor();
         let mut seen = [Unit::EMPTY; crate::unit::index(WINDOW)];
         let mut has_pages = false;
+        // Claimed first: a unit is poisoned by who owns it.
         for (at, seen) in (from..to).map(UnitNo).zip(&mut seen) {
             *seen = self.claim_in_any_phase(at);
             has_pages |= seen.is_resident();
         }
+        has_pages |= self.has_poisoned.load(SeqCst);
         let run = UnitRun { first: UnitNo(from), units: to - from };
         let zapped = if has_pages { self.memory.zap(&[run]) } else { Ok(()) };
         for (at, seen) in (from..to).map(UnitNo).zip(seen) {
@@ -171,6 +173,28 @@ impl<M: Memory> Pager<M> {
             self.note_trouble(error);
             PlaceError::Zap(UnitNo(from), error)
         })
+    }
+
+    /// Has `poison` let accesses to a unit that cannot be filled end in SIGBUS, until it is discarded. What it returns;
+    /// `None` if the unit has a page by now.
+    pub(crate) fn poison<T>(&self, at: UnitNo, poison: impl FnOnce() -> T) -> Option<T> {
+        let mut tries = 0;
+        loop {
+            self.memory.step();
+            let seen = self.units.load(at);
+            // A resident unit's page may be gone after a zap that failed.
+            if seen.is_resident() && !self.is_doubtful() {
+                return None;
+            }
+            if seen.phase() != Phase::Busy && self.units.claim(at, seen) {
+                self.has_poisoned.store(true, SeqCst);
+                let done = poison();
+                self.settle(at, seen);
+                return Some(done);
+            }
+            self.memory.pause(tries);
+            tries += 1;
+        }
     }
 
     fn claim_in_any_phase(&self, at: UnitNo) -> Unit {

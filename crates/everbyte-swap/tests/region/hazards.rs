@@ -549,7 +549,7 @@ fn touching_an_unreadable_unit_ends_in_sigbus() {
 #[test]
 fn a_system_call_on_an_unreadable_unit_of_a_transparent_region_fails() {
     let Some(options) = transparent(1) else { return };
-    let region = with_an_unreadable_unit(&options);
+    let mut region = with_an_unreadable_unit(&options);
     let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
     let results: Vec<_> = (0..LEN / UNIT)
         .filter_map(|number| file.write(&region.as_slice()[unit(number)..][..8]).err())
@@ -557,6 +557,13 @@ fn a_system_call_on_an_unreadable_unit_of_a_transparent_region_fails() {
         .collect();
     assert_eq!(results, [Some(libc::EFAULT)]);
     assert!(matches!(region.check(), Err(RegionError::Unreadable { .. })));
+    // What is given up is new memory afterwards, of that unit, too.
+    region.discard(0..LEN).unwrap();
+    for number in 0..LEN / UNIT {
+        file.write_all(&region.as_slice()[unit(number)..][..8]).unwrap();
+        assert_eq!(byte(&region, number), 0);
+        region.as_mut_slice()[unit(number)] = 1;
+    }
 }
 
 #[test]
