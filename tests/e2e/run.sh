@@ -129,6 +129,8 @@ gcc -Wall -O1 "$E2E/close_all.c" -o "$SCRATCH/close_all" || fail "close_all cann
 told=$("$EVERBYTE" run --dram 16M -- timeout 60 "$SCRATCH/close_all" "$SCRATCH/pattern" 2>"$SCRATCH/run.log") ||
     fail "a program that closes all descriptors loses bytes: $(cat "$SCRATCH/run.log")"
 [[ $told == good ]] || fail "a program that closes all descriptors says $told"
+[[ $(grep -c "paging has failed: the region's userfaultfd was closed" "$SCRATCH/run.log") -eq 1 ]] ||
+    fail "nobody says that paging has failed: $(cat "$SCRATCH/run.log")"
 ok "a program that closes every descriptor has its heap grow in memory, and its files as they were"
 
 status=0

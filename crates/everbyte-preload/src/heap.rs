@@ -18,7 +18,7 @@ use libmimalloc_sys as mi;
 
 use crate::kernel::{self, PAGE};
 use crate::lock::Lock;
-use crate::say::say;
+use crate::say::{say, say_apart};
 use crate::settings::Settings;
 use crate::source::{Source, memory_file};
 use crate::variables;
@@ -89,8 +89,11 @@ impl Heap {
         let bytes = settings.dram_bytes.saturating_add(settings.space_bytes);
         let bytes = bytes.next_multiple_of(ARENA as u64) + 2 * ARENA as u64;
         let mode = FaultMode::Transparent { handlers: HANDLERS };
-        let options =
-            RegionOptions::new().fault_mode(mode).reserves(false).thread_start(crate::stay_at_work);
+        let options = RegionOptions::new()
+            .fault_mode(mode)
+            .reserves(false)
+            .thread_start(crate::stay_at_work)
+            .trouble(|error| say_apart(&format!("paging has failed: {error}")));
         let variables = if settings.bss { variables::pages() } else { 0..0 };
         let region = if variables.is_empty() {
             Region::map(bytes, settings.dram_bytes, &space, &options)

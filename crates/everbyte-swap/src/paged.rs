@@ -11,12 +11,12 @@ use crate::error::RegionError;
 use crate::origin::Origin;
 use crate::pager::memory::{MemoryError, UnitRun};
 use crate::pager::stats::Statistics;
-use crate::pager::{FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, Trouble, slots_needed};
+use crate::pager::{FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, slots_needed};
 use crate::pages::Pages;
 use crate::resolver::Shared;
 use crate::slots::SlotMap;
 use crate::store::UNIT;
-use crate::threads::Threads;
+use crate::threads::{Threads, Workers};
 use crate::unit::{UnitNo, index};
 
 const UNIT_BYTES: u64 = UNIT as u64;
@@ -27,15 +27,6 @@ pub(crate) struct Paged {
     faults: Option<FaultRange>,
     threads: Option<Threads>,
     shared: Arc<Shared>,
-}
-
-/// Threads of a pager.
-#[derive(Clone, Copy)]
-pub(crate) struct Workers {
-    /// Threads that resolve faults; 0 if who faults does.
-    pub(crate) handlers: usize,
-    /// Each thread calls this first.
-    pub(crate) thread_start: fn(),
 }
 
 impl Paged {
@@ -53,9 +44,8 @@ impl Paged {
         let origin = Origin::here().map_err(RegionError::io("map a page that forks empty"))?;
         let shared = Arc::new(Shared::new(pager, origin));
         let mut paged = Self { faults: None, threads: None, shared };
-        let Workers { handlers, thread_start } = workers;
-        paged.threads = Some(Threads::start(&paged.shared, handlers, thread_start)?);
-        if handlers == 0 {
+        paged.threads = Some(Threads::start(&paged.shared, workers)?);
+        if workers.handlers == 0 {
             paged.faults = Some(paged.register()?);
         }
         Ok(paged)
@@ -136,16 +126,7 @@ impl Backing for Paged {
     }
 
     fn check(&self) -> Result<(), RegionError> {
-        match self.shared.pager.trouble() {
-            Some(Trouble::DescriptorLost) => return Err(RegionError::DescriptorLost),
-            Some(Trouble::StoreFailed) => return Err(RegionError::StoreFailed),
-            Some(Trouble::Locked) => return Err(RegionError::Locked),
-            None => {}
-        }
-        if let Some(offset) = self.shared.unreadable() {
-            return Err(RegionError::Unreadable { offset });
-        }
-        if self.shared.pager.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
+        self.shared.check()
     }
 }
 

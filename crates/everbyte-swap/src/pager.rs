@@ -176,7 +176,9 @@ impl<M: Memory> Pager<M> {
             MemoryError::Locked => Trouble::Locked,
             MemoryError::AlreadyThere | MemoryError::Unreadable | MemoryError::Again => return,
         };
-        let _first_wins = self.trouble.compare_exchange(0, trouble as u8, SeqCst, SeqCst);
+        if self.trouble.compare_exchange(0, trouble as u8, SeqCst, SeqCst).is_ok() {
+            self.wake_evictor();
+        }
     }
 
     /// Gives a unit of the caller's that should have a page one if it has none: with the bytes of its slot,

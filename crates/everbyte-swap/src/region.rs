@@ -11,13 +11,14 @@ use everbyte_media::BlockedSignals;
 use crate::backing::Backing;
 use crate::direct_region::{Direct, DirectMode, DirectOptions, direct_slots_needed};
 use crate::error::RegionError;
-use crate::paged::{Paged, Workers};
+use crate::paged::Paged;
 use crate::pager::memory::UnitRun;
 use crate::pager::stats::Statistics;
 use crate::pager::{LIMIT_MIN, PagerOptions, WINDOW, slots_needed};
 use crate::pages::Pages;
 use crate::slots::SlotNo;
 use crate::store::{SwapSpace, UNIT};
+use crate::threads::Workers;
 use crate::uffd::{Delivery, OpenFailure, Uffd};
 use crate::unit::{UnitNo, index};
 
@@ -54,6 +55,7 @@ pub struct RegionOptions {
     direct: Option<DirectMode>,
     mappings_max: Option<u64>,
     thread_start: fn(),
+    trouble: fn(&RegionError),
 }
 
 impl Default for RegionOptions {
@@ -66,6 +68,7 @@ impl Default for RegionOptions {
             direct: None,
             mappings_max: None,
             thread_start: || {},
+            trouble: |_| {},
         }
     }
 }
@@ -102,6 +105,14 @@ impl RegionOptions {
     /// lies in the region, which these threads must not use.
     pub fn thread_start(mut self, call: fn()) -> Self {
         self.thread_start = call;
+        self
+    }
+
+    /// Has a thread of the region's call this when there is a reason for [`Region::check`] to fail, once for each kind of them:
+    /// for programs that would not ask. The thread has no descriptors of the program's, not even standard error. In
+    /// direct mode nobody calls.
+    pub fn trouble(mut self, call: fn(&RegionError)) -> Self {
+        self.trouble = call;
         self
     }
 
@@ -256,7 +267,8 @@ impl Region {
     ) -> Result<Self, RegionError> {
         let (units, limit) = (bytes / UNIT_BYTES, dram_limit / UNIT_BYTES);
         let needed = if options.reserves { slots_needed(units, limit) } else { 0 };
-        let workers = Workers { handlers: options.handlers(), thread_start: options.thread_start };
+        let (thread_start, trouble) = (options.thread_start, options.trouble);
+        let workers = Workers { handlers: options.handlers(), thread_start, trouble };
         Self::start(bytes, needed, space, |slot_hint| {
             let pager_options = PagerOptions {
                 limit,

@@ -12,9 +12,10 @@ use std::time::Instant;
 
 use everbyte_media::{PageFault, ResolveFaults};
 
+use crate::error::RegionError;
 use crate::origin::Origin;
 use crate::pager::stats::add;
-use crate::pager::{Access, FaultError, Pager};
+use crate::pager::{Access, FaultError, Pager, Trouble};
 use crate::pages::Pages;
 use crate::store::UNIT;
 use crate::unit::UnitNo;
@@ -32,13 +33,27 @@ impl Shared {
         Self { pager, origin, unreadable: AtomicU64::new(0) }
     }
 
+    /// As [`Region::check`](crate::Region::check).
+    pub(crate) fn check(&self) -> Result<(), RegionError> {
+        match self.pager.trouble() {
+            Some(Trouble::DescriptorLost) => return Err(RegionError::DescriptorLost),
+            Some(Trouble::StoreFailed) => return Err(RegionError::StoreFailed),
+            Some(Trouble::Locked) => return Err(RegionError::Locked),
+            None => {}
+        }
+        if let Some(offset) = self.unreadable() {
+            return Err(RegionError::Unreadable { offset });
+        }
+        if self.pager.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
+    }
+
     /// False in a forked child.
     pub(crate) fn is_here(&self) -> bool {
         self.origin.is_here()
     }
 
     /// The first offset whose bytes could not be read for a fault.
-    pub(crate) fn unreadable(&self) -> Option<u64> {
+    fn unreadable(&self) -> Option<u64> {
         self.unreadable.load(SeqCst).checked_sub(1)
     }
 
@@ -54,7 +69,9 @@ impl Shared {
         add(&self.pager.counters.fault_ns, ns);
         if done == Err(FaultError::Unreadable) {
             let first = at.0 * UNIT as u64 + 1;
-            let _first_wins = self.unreadable.compare_exchange(0, first, SeqCst, SeqCst);
+            if self.unreadable.compare_exchange(0, first, SeqCst, SeqCst).is_ok() {
+                self.pager.wake_evictor();
+            }
         }
         done
     }
@@ -76,7 +93,7 @@ impl Shared {
     }
 
     fn poison(&self, page: usize) -> io::Result<()> {
-        let Pager { memory, .. } = &self.pager;
+        let memory = &self.pager.memory;
         let at = UnitNo(((page - memory.base().addr()) / UNIT) as u64);
         match self.pager.poison(at, || memory.uffd.poison(page, UNIT)) {
             // There is a page, or such a mark, already.

@@ -11,6 +11,7 @@
 #![allow(unsafe_code, reason = "a thread's own table of descriptors")]
 
 use std::io;
+use std::mem::{Discriminant, discriminant};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,6 +35,17 @@ const IDLE_SLEEP: Duration = Duration::from_millis(5);
 /// Time between two looks at whether a thread should stop.
 const STOP_LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
+/// The threads that a region is to have, and what they call of the program's.
+#[derive(Clone, Copy)]
+pub(crate) struct Workers {
+    /// Threads that resolve faults; 0 if who faults does.
+    pub(crate) handlers: usize,
+    /// Each thread calls this first.
+    pub(crate) thread_start: fn(),
+    /// The evictor calls this for each kind of trouble, once.
+    pub(crate) trouble: fn(&RegionError),
+}
+
 /// The threads of a region; they end when this is dropped.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
@@ -43,13 +55,9 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts the evictor and `handlers` threads that resolve faults by messages.
-    /// Each thread calls `thread_start` first.
-    pub(crate) fn start(
-        shared: &Arc<Shared>,
-        handlers: usize,
-        thread_start: fn(),
-    ) -> Result<Self, RegionError> {
+    /// Starts the evictor, and the threads that resolve faults by messages.
+    pub(crate) fn start(shared: &Arc<Shared>, workers: Workers) -> Result<Self, RegionError> {
+        let Workers { handlers, thread_start, trouble } = workers;
         // By it the evictor tells the handlers to end. This table's descriptor is closed again.
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(|error| RegionError::io("make an eventfd")(error.into()))?;
@@ -62,7 +70,7 @@ impl Threads {
         let kept = [shared.pager.memory.uffd.as_raw_fd(), event.as_raw_fd()];
         let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
         threads.spawn("evictor", &kept, move |own| {
-            run_evictor(&pager, &stop);
+            run_evictor(&pager, &stop, &mut Teller::new(trouble));
             if let Some(event) = own.get(1) {
                 // An eventfd that is not full takes a 1.
                 let _written = rustix::io::write(event, &1u64.to_ne_bytes());
@@ -164,14 +172,39 @@ fn close_range(first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint) -> 
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }
 
-fn run_evictor(shared: &Shared, stop: &AtomicBool) {
+/// Tells the program of each kind of trouble that its region has, the first time.
+struct Teller {
+    told: Vec<Discriminant<RegionError>>,
+    trouble: fn(&RegionError),
+}
+
+impl Teller {
+    fn new(trouble: fn(&RegionError)) -> Self {
+        Self { told: Vec::new(), trouble }
+    }
+
+    fn look(&mut self, shared: &Shared) {
+        let Err(error) = shared.check() else { return };
+        let kind = discriminant(&error);
+        if !self.told.contains(&kind) {
+            self.told.push(kind);
+            (self.trouble)(&error);
+        }
+    }
+}
+
+/// Makes room whenever some is wanted. Whoever notes a trouble wakes this thread, which tells the program: it may allocate.
+fn run_evictor(shared: &Shared, stop: &AtomicBool, teller: &mut Teller) {
     let pager = &shared.pager;
     while !stop.load(SeqCst) {
+        teller.look(shared);
         if pager.wants_eviction() {
-            evict_until_room(shared, stop);
+            evict_until_room(shared, stop, teller);
             continue;
         }
         pager.wanted.store(0, SeqCst);
+        // What was noted before that woke nobody.
+        teller.look(shared);
         if !pager.wants_eviction() && !stop.load(SeqCst) {
             // However it returns, the conditions are looked at again.
             let _woken = futex::wait(&pager.wanted, futex::Flags::PRIVATE, 0, None);
@@ -179,10 +212,11 @@ fn run_evictor(shared: &Shared, stop: &AtomicBool) {
     }
 }
 
-fn evict_until_room(shared: &Shared, stop: &AtomicBool) {
+fn evict_until_room(shared: &Shared, stop: &AtomicBool, teller: &mut Teller) {
     let pager = &shared.pager;
     let mut idle = 0;
     while !stop.load(SeqCst) && !pager.has_room() {
+        teller.look(shared);
         match pager.try_evict() {
             Progress::Evicted(0) => idle += 1,
             Progress::Evicted(_) => idle = 0,

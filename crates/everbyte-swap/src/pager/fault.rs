@@ -376,8 +376,8 @@ impl<M: Memory> Pager<M> {
         false
     }
 
-    /// Wakes the background evictor, if it sleeps.
-    pub(super) fn wake_evictor(&self) {
+    /// Wakes the background evictor, if it sleeps: to make room, or to tell of trouble.
+    pub(crate) fn wake_evictor(&self) {
         if self.wanted.swap(1, SeqCst) == 0 {
             let flags = rustix::thread::futex::Flags::PRIVATE;
             // That nobody sleeps there is no error.

@@ -182,8 +182,9 @@ impl<M: Memory> Pager<M> {
         loop {
             self.memory.step();
             let seen = self.units.load(at);
-            // A resident unit's page may be gone after a zap that failed.
-            if seen.is_resident() && !self.is_doubtful() {
+            // A clean or dirty unit's page may be gone after a zap that failed.
+            let has_page = seen.is_resident() && !self.is_doubtful();
+            if has_page || seen.phase() == Phase::WritingBack {
                 return None;
             }
             if seen.phase() != Phase::Busy && self.units.claim(at, seen) {

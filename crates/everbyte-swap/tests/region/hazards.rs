@@ -498,6 +498,47 @@ fn a_store_that_loses_bytes_costs_dram_and_no_contents() {
     }
 }
 
+/// Troubles that were told: stores that fail, bytes that cannot be read, others.
+static TOLD: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+fn note_told(trouble: &RegionError) {
+    let kind = match trouble {
+        RegionError::StoreFailed => 0,
+        RegionError::Unreadable { .. } => 1,
+        _ => 2,
+    };
+    TOLD[kind].fetch_add(1, Ordering::SeqCst);
+}
+
+fn told(kind: usize, times: u64) -> bool {
+    (0..10_000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        TOLD[kind].load(Ordering::SeqCst) == times
+    })
+}
+
+#[test]
+fn trouble_is_told_once_to_who_does_not_ask() {
+    for (nth, options) in (1..).zip(of_both_modes()) {
+        let (mut region, fails, _) = failing(&options.trouble(note_told));
+        fill(&mut region);
+        fails.store(true, Ordering::SeqCst);
+        fill(&mut region);
+        assert!(told(0, nth), "a store that fails: {TOLD:?}");
+        fill(&mut region);
+    }
+    if let Some(options) = transparent(1) {
+        let region = with_an_unreadable_unit(&options.trouble(note_told));
+        let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
+        let mut fails =
+            |number: &u64| file.write(&region.as_slice()[unit(*number)..][..8]).is_err();
+        assert_eq!((0..LEN / UNIT).filter(|number| fails(number)).count(), 1);
+        assert!(told(1, 1), "a slot that cannot be read: {TOLD:?}");
+    }
+    assert_eq!(TOLD[0].load(Ordering::SeqCst), of_both_modes().count() as u64);
+    assert_eq!(TOLD[2].load(Ordering::SeqCst), 0, "{TOLD:?}");
+}
+
 /// Makes the slot of a region's first unit unreadable.
 fn with_an_unreadable_unit(options: &RegionOptions) -> Region {
     let (mut region, _, unreadable) = failing(options);
