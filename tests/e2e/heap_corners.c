@@ -318,6 +318,52 @@ static void protected(void) {
     memset(map(48 * MIB), 1, 48 * MIB);
 }
 
+static __thread int is_inside;
+
+static void check_place(void *nothing) {
+    (void)nothing;
+    if (is_inside)
+        die("a thread is cancelled within a call about memory");
+}
+
+/* It is to be cancelled from the beginning, which acts where it says so: none of these calls is such a place. */
+static void *use_heap_to_the_end(void *nothing) {
+    pthread_cleanup_push(check_place, NULL);
+    is_inside = 1;
+    pthread_cancel(pthread_self());
+    for (int nth = 0; nth < 10; nth++) {
+        char *mapped = map(4 * MIB), *allocated = malloc(3 * MIB);
+        memset(mapped, 1, 4 * MIB);
+        memset(allocated, 1, 3 * MIB);
+        if (madvise(mapped, 2 * MIB, MADV_DONTNEED) || mlock(mapped, 4096))
+            die("madvise or mlock: %s", strerror(errno));
+        if (mremap(mapped, 4 * MIB, 2 * MIB, 0) != mapped)
+            die("mremap: %s", strerror(errno));
+        munmap(mapped, 2 * MIB);
+        free(allocated);
+    }
+    is_inside = 0;
+    pthread_testcancel();
+    die("a thread is not cancelled");
+    pthread_cleanup_pop(0);
+    return nothing;
+}
+
+static void cancellation(void) {
+    pthread_t threads[4];
+    void *result;
+    alarm(50);
+    for (int round = 0; round < 20; round++) {
+        for (int nth = 0; nth < 4; nth++)
+            if (pthread_create(&threads[nth], NULL, use_heap_to_the_end, NULL))
+                die("pthread_create failed");
+        for (int nth = 0; nth < 4; nth++)
+            if (pthread_join(threads[nth], &result) || result != PTHREAD_CANCELED)
+                die("a thread ended otherwise");
+    }
+    use_heap();
+}
+
 static char *map_at(char *at, size_t bytes, int flags) {
     return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_FIXED | flags, -1, 0);
 }
@@ -377,6 +423,7 @@ static const struct {
     {"locks_elsewhere", locks_elsewhere},
     {"protected", protected},
     {"fixed", fixed},
+    {"cancellation", cancellation},
     {"large_aligned", large_aligned},
 };
 

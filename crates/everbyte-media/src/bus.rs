@@ -16,7 +16,7 @@
 //! lock and allocates nothing, and owners of fault ranges promise as much. A slot's fields are stable while its generation is even and
 //! non-zero in `live`; a reader that sees the generation change ignores the slot. A slot is
 //! released before its address range is unmapped. While the handler runs, its thread takes no other signal but faults:
-//! the handler of one could wait for what its own thread is about to make accessible.
+//! the handler of one could wait for what its own thread is about to make accessible. Nor is the thread cancelled then.
 //!
 //! Limits: a thread that blocks the signal is killed by the kernel when it faults. Who installs a
 //! handler later must pass on what is not its own.
@@ -30,7 +30,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 
 use crate::poison::PoisonedPages;
 use crate::shards::in_handler;
-use crate::signals::all_but_faults;
+use crate::signals::{NoCancellation, all_but_faults};
 use crate::units::PoolOffset;
 
 /// Mappings a process can have at a time.
@@ -337,7 +337,11 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     let is_store = code & WRITE_FAULT != 0;
     let is_present = code & PROTECTION_FAULT != 0;
     let fault = PageFault { address, is_store, is_present, is_forbidden };
-    if !(is_ours && in_handler(|| repair(fault))) {
+    let is_resolved = is_ours && {
+        let _no_cancellation = NoCancellation::new();
+        in_handler(|| repair(fault))
+    };
+    if !is_resolved {
         pass_on(signal, info, context, from_kernel);
     }
     // SAFETY: as above.

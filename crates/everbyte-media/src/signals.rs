@@ -1,6 +1,7 @@
-//! Signals that a thread does not take for a while.
+//! Signals that a thread does not take for a while, and cancellation.
 //!
-//! A handler that runs while its own thread moves a page or a part, and touches that one, would wait for itself.
+//! A handler that runs while its own thread moves a page or a part, and touches that one, would wait for itself. A thread
+//! that is cancelled meanwhile (`pthread_cancel`) would leave what it moves, and locks, for ever.
 //!
 //! Invariant: the signals by which faults are told are never blocked here, since the kernel kills who blocks them and
 //! faults; nor is that of `abort`.
@@ -26,11 +27,46 @@ pub(crate) fn all_but_faults() -> sigset_t {
     set
 }
 
-/// Keeps this thread from taking signals other than faults until it is dropped; those that are sent meanwhile arrive
-/// then. One within another may be dropped in their reverse order alone.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+const CANCEL_DISABLE: c_int = 1;
+
+/// Keeps this thread from being cancelled until it is dropped.
+///
+/// May be used in a signal handler: POSIX.1-2024 lists the function, and in glibc and in musl it only changes a word of
+/// the thread's own.
+pub(crate) struct NoCancellation {
+    before: c_int,
+    /// The state is this thread's.
+    thread: PhantomData<*const ()>,
+}
+
+impl NoCancellation {
+    pub(crate) fn new() -> Self {
+        let mut before = CANCEL_DISABLE;
+        // SAFETY: a state that there is, and `before` may be written.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+        Self { before, thread: PhantomData }
+    }
+}
+
+impl Drop for NoCancellation {
+    fn drop(&mut self) {
+        let mut disabled = CANCEL_DISABLE;
+        // SAFETY: as above. Who may be cancelled at any moment can end here.
+        unsafe { pthread_setcancelstate(self.before, &raw mut disabled) };
+    }
+}
+
+/// Keeps this thread from taking signals other than faults, and from being cancelled, until it is dropped; those that are
+/// sent meanwhile arrive then. One within another may be dropped in their reverse order alone.
 #[must_use]
 pub struct BlockedSignals {
     before: sigset_t,
+    /// Dropped last, when signals may arrive again.
+    _no_cancellation: NoCancellation,
     /// The mask is this thread's.
     thread: PhantomData<*const ()>,
 }
@@ -38,12 +74,13 @@ pub struct BlockedSignals {
 impl BlockedSignals {
     /// Blocks them, by a system call. May be called in a signal handler.
     pub fn new() -> Self {
+        let no_cancellation = NoCancellation::new();
         let all = all_but_faults();
         // SAFETY: all-zero bytes are a valid set.
         let mut before: sigset_t = unsafe { mem::zeroed() };
         // SAFETY: both sets are valid, and `before` may be written.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) };
-        Self { before, thread: PhantomData }
+        Self { before, _no_cancellation: no_cancellation, thread: PhantomData }
     }
 }
 

@@ -6,11 +6,12 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+
+use rustix::thread::{Timespec, nanosleep};
 
 /// Tries after which a waiter sleeps instead of yielding.
 const YIELDS: u32 = 64;
-const REST: Duration = Duration::from_micros(50);
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 pub(crate) struct Lock<T> {
     is_held: AtomicBool,
@@ -32,7 +33,8 @@ impl<T> Lock<T> {
             if tries < YIELDS {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(REST);
+                // By the system call, since the C library's function is a cancellation point.
+                let _woken = nanosleep(&REST);
             }
             tries += 1;
         }

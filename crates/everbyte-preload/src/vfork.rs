@@ -65,19 +65,40 @@ pub(crate) fn is_child() -> bool {
     CHILDREN.load(Ordering::Relaxed) > 0 && role() == Role::VforkChild
 }
 
-/// The role of this thread, as a number.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Changes whether this thread can be cancelled, and returns what was before.
+fn set_cancel_state(state: c_int) -> c_int {
+    let mut before = state;
+    // SAFETY: a state that there is, and `before` may be written.
+    unsafe { pthread_setcancelstate(state, &raw mut before) };
+    before
+}
+
+/// Bits of a role, behind which is the state of cancellation.
+const ROLE_BITS: u32 = 8;
+/// The state in which a thread is not cancelled.
+const CANCEL_DISABLE: c_int = 1;
+
+/// The role of this thread and its state of cancellation, which a child may change, as a number.
 extern "C" fn before() -> c_int {
     CHILDREN.fetch_add(1, Ordering::Relaxed);
-    role() as c_int
+    let state = set_cancel_state(CANCEL_DISABLE);
+    set_cancel_state(state);
+    role() as c_int | state << ROLE_BITS
 }
 
 extern "C" fn child() {
     set_role(Role::VforkChild);
 }
 
-/// Gives this thread back the role that it had. Returns what `vfork` is to.
+/// Gives this thread back the role and the state that it had. Returns what `vfork` is to.
 extern "C" fn parent(before: c_int, result: c_long) -> pid_t {
     CHILDREN.fetch_sub(1, Ordering::Relaxed);
+    set_cancel_state(before >> ROLE_BITS);
+    let before = before & ((1 << ROLE_BITS) - 1);
     let roles = [Role::Program, Role::AtWork, Role::VforkChild];
     set_role(roles.into_iter().find(|role| *role as c_int == before).unwrap_or(Role::Program));
     match pid_t::try_from(result) {

@@ -13,9 +13,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use libc::c_void;
+use rustix::event::Timespec;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::pager::WINDOW;
@@ -28,6 +28,8 @@ use crate::unit::{UnitNo, index};
 const WINDOW_BYTES: usize = index(WINDOW) * UNIT;
 /// Names this process where a descriptor of one is asked for (Linux 6.15).
 const PIDFD_SELF_THREAD_GROUP: RawFd = -10_001;
+/// Time that a thread sleeps where it waits for another.
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 /// Runs that are taken away by one call.
 const RUNS_MAX: usize = 64;
 
@@ -341,7 +343,8 @@ pub(crate) fn pause(tries: u32) {
     match tries {
         0..8 => (0..32).for_each(|_| std::hint::spin_loop()),
         8..64 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(50)),
+        // By the system call, since the C library's function is a cancellation point.
+        _ => drop(rustix::thread::nanosleep(&REST)),
     }
 }
 

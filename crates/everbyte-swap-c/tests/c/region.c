@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,6 +173,34 @@ static void forked(EverbyteRegion *region, uint8_t *bytes)
         EXPECT(bytes[at] == 1);
 }
 
+static void *store_for_ever(void *bytes)
+{
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    for (;;) {
+        for (uint64_t at = 0; at < BYTES; at += UNIT)
+            ((volatile uint8_t *)bytes)[at] = 2;
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+/* A thread that is cancelled at any moment leaves no unit that others wait for. */
+static void cancelled(uint8_t *bytes)
+{
+    pthread_t thread;
+    void *result;
+    alarm(100);
+    for (int round = 0; round < 100; round++) {
+        EXPECT(pthread_create(&thread, NULL, store_for_ever, bytes) == 0);
+        usleep(500 + round * 10);
+        EXPECT(pthread_cancel(thread) == 0);
+        EXPECT(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    }
+    for (uint64_t at = 0; at < BYTES; at += UNIT)
+        EXPECT(bytes[at] == 1 || bytes[at] == 2);
+    alarm(0);
+}
+
 /* Every byte of the region is the store's own, in the same order, for nothing may be in DRAM. */
 static void is_the_store(const uint8_t *bytes, const char *path)
 {
@@ -276,6 +305,7 @@ int main(int count, char **words)
     refused_ranges(region, bytes);
     use(region, bytes);
     forked(region, bytes);
+    cancelled(bytes);
     GOOD(everbyte_region_unmap(region));
 
     refused_direct(space);
