@@ -265,6 +265,12 @@ static void locks(void) {
         memset(at, 1, 12 * MIB);
         munmap(at, 12 * MIB);
     }
+    for (int nth = 0; nth < 20; nth++) {
+        lock(map(4 * MIB), 4 * MIB);
+        lock(map(8 * MIB), 8 * MIB);
+        if (munlockall())
+            die("munlockall: %s", strerror(errno));
+    }
     lock(at = map(12 * MIB), 12 * MIB);
     if (!mlock(map(2 * MIB), 2 * MIB) || !mlock2(map(2 * MIB), 2 * MIB, MLOCK_ONFAULT))
         die("more is locked than can be");

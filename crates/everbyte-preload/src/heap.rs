@@ -344,6 +344,11 @@ impl Heap {
         }
     }
 
+    /// Ends [`pin`](Self::pin) for everything.
+    pub(crate) fn unpin_all(&self) {
+        self.unpin(&(self.base..self.base + self.len));
+    }
+
     fn offsets(&self, range: &Range<usize>) -> Range<u64> {
         (range.start - self.base) as u64..(range.end - self.base) as u64
     }

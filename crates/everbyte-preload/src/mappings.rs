@@ -309,3 +309,16 @@ pub(crate) extern "C" fn mlockall(flags: c_int) -> c_int {
     // SAFETY: the call takes flags alone.
     kernel::status(unsafe { libc::syscall(libc::SYS_mlockall, flags) })
 }
+
+/// As `munlockall(2)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn munlockall() -> c_int {
+    if let Some(heap) = any_heap().filter(|heap| !heap.is_child()) {
+        if vfork::is_child() {
+            return 0;
+        }
+        at_work(|| heap.unpin_all());
+    }
+    // SAFETY: the call takes nothing.
+    kernel::status(unsafe { libc::syscall(libc::SYS_munlockall) })
+}
