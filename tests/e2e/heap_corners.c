@@ -267,9 +267,10 @@ static void locks(void) {
     }
     for (int nth = 0; nth < 20; nth++) {
         lock(map(4 * MIB), 4 * MIB);
-        lock(map(8 * MIB), 8 * MIB);
+        lock(at = map(8 * MIB), 8 * MIB);
         if (munlockall())
             die("munlockall: %s", strerror(errno));
+        memset(at, 1, 8 * MIB);
     }
     lock(at = map(12 * MIB), 12 * MIB);
     if (!mlock(map(2 * MIB), 2 * MIB) || !mlock2(map(2 * MIB), 2 * MIB, MLOCK_ONFAULT))
@@ -370,6 +371,41 @@ static void cancellation(void) {
     use_heap();
 }
 
+/* What may be written may be read, and what is locked is not given up. */
+static void write_only(void) {
+    char *at = map(8 * MIB);
+    memset(at, 1, 8 * MIB);
+    if (mprotect(at, 8 * MIB, PROT_READ) || mprotect(at, 8 * MIB, PROT_WRITE))
+        die("mprotect: %s", strerror(errno));
+    for (size_t nth = 0; nth < 8 * MIB / 4096; nth++)
+        if (++at[nth * 4096] != 2 || at[nth * 4096 + 1] != 1)
+            die("page %zu is not what it was", nth);
+    munmap(at, 8 * MIB);
+}
+
+static void access_rights(void) {
+    char *at = map(8 * MIB);
+    memset(at, 1, 8 * MIB);
+    lock(at, MIB);
+    if (mprotect(at, 8 * MIB, PROT_READ))
+        die("mprotect: %s", strerror(errno));
+    for (int nth = 0; nth < 2; nth++)
+        if (!madvise(at, 2 * MIB, nth ? MADV_FREE : MADV_DONTNEED) || errno != EINVAL)
+            die("madvise of locked memory: %s", strerror(errno));
+    for (size_t byte = 0; byte < 8 * MIB; byte++)
+        if (at[byte] != 1)
+            die("byte %zu is not what it was", byte);
+    munlock(at, MIB);
+    if (madvise(at, 2 * MIB, MADV_DONTNEED))
+        die("madvise: %s", strerror(errno));
+    for (size_t byte = 0; byte < 8 * MIB; byte++)
+        if (at[byte] != (byte >= 2 * MIB))
+            die("byte %zu is not what it should be", byte);
+    munmap(at, 8 * MIB);
+    write_only();
+    in_child(write_only, "child");
+}
+
 static char *map_at(char *at, size_t bytes, int flags) {
     return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_FIXED | flags, -1, 0);
 }
@@ -428,6 +464,7 @@ static const struct {
     {"locks", locks},
     {"locks_elsewhere", locks_elsewhere},
     {"protected", protected},
+    {"access_rights", access_rights},
     {"fixed", fixed},
     {"cancellation", cancellation},
     {"large_aligned", large_aligned},

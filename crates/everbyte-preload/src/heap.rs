@@ -262,23 +262,42 @@ impl Heap {
         }
     }
 
-    /// Makes `range`, whole pages, hold zeroes, without DRAM or slots.
-    pub(crate) fn discard(&self, range: &Range<usize>) {
-        let (start, len) = (range.start, range.end - range.start);
-        let at = std::ptr::with_exposed_provenance_mut::<u8>(start);
-        let discarded = if self.is_child() {
-            // SAFETY: the program gives up what these pages hold.
-            unsafe { kernel::madvise(at.cast(), len, libc::MADV_DONTNEED) == 0 }
-        } else {
-            let offset = (start - self.base) as u64;
-            // SAFETY: as above.
-            unsafe { self.region.discard_shared(offset..offset + len as u64) }.is_ok()
-        };
-        if !discarded {
-            // Pinned, or the descriptor is gone: at least they are zeroes.
-            // SAFETY: as above; the range is mapped and writable.
-            unsafe { at.write_bytes(0, len) };
+    /// Makes `range`, whole pages that are writable, hold zeroes, without DRAM or slots if that is possible.
+    fn discard(&self, range: &Range<usize>) {
+        if !self.try_discard(range) {
+            // The descriptor is gone: at least they are zeroes.
+            let at = std::ptr::with_exposed_provenance_mut::<u8>(range.start);
+            // SAFETY: the program gives up what these pages hold; they are mapped and writable.
+            unsafe { at.write_bytes(0, range.end - range.start) };
         }
+    }
+
+    /// As [`discard`](Self::discard), of pages that may be read-only. False if it is not possible for those.
+    pub(crate) fn discard_writable(&self, range: &Range<usize>) -> bool {
+        let is_done = self.try_discard(range);
+        if !is_done && !self.has_protected.load(Ordering::SeqCst) {
+            self.discard(range);
+            return true;
+        }
+        is_done
+    }
+
+    /// Gives up what whole pages hold, and their DRAM and slots.
+    fn try_discard(&self, range: &Range<usize>) -> bool {
+        let (start, len) = (range.start, range.end - range.start);
+        if self.is_child() {
+            let at = std::ptr::with_exposed_provenance_mut(start);
+            // SAFETY: the program gives up what these pages hold.
+            return unsafe { kernel::madvise(at, len, libc::MADV_DONTNEED) == 0 };
+        }
+        let offset = (start - self.base) as u64;
+        // SAFETY: as above.
+        unsafe { self.region.discard_shared(offset..offset + len as u64) }.is_ok()
+    }
+
+    /// True if some of `range` is [pinned](Self::pin).
+    pub(crate) fn is_pinned(&self, range: &Range<usize>) -> bool {
+        !self.is_child() && !self.locked.lock().within(range).is_empty()
     }
 
     /// Takes `range`, whole pages, back. What of it is free already stays so, and so does what of it cannot be made

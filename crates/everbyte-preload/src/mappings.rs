@@ -197,12 +197,20 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
         return refused(libc::EINVAL);
     }
     match advice {
-        libc::MADV_DONTNEED if vfork::is_child() => {
+        libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED if vfork::is_child() => {
             // SAFETY: the caller's promise: these bytes may become zeroes.
             unsafe { at.cast::<u8>().write_bytes(0, part.end - part.start) };
         }
         libc::MADV_FREE if vfork::is_child() => {}
-        libc::MADV_DONTNEED | libc::MADV_FREE => at_work(|| heap.discard(&part)),
+        libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_FREE => {
+            // Locked memory is not given up, as elsewhere.
+            if at_work(|| heap.is_pinned(&part)) {
+                return refused(libc::EINVAL);
+            }
+            if !at_work(|| heap.discard_writable(&part)) {
+                return refused(libc::ENOMEM);
+            }
+        }
         // What these change is not the heap's to change, and a fork goes by its own rules.
         libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_REMOVE => {
             return refused(libc::EINVAL);
@@ -219,9 +227,14 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
+    let mut prot = prot;
     if let Some((heap, _)) = in_heap(at, len) {
-        if prot & libc::PROT_READ == 0 && !heap.is_child() {
+        // What can be written can be read, on this processor.
+        if prot & READ_WRITE == 0 && !heap.is_child() {
             return 0;
+        }
+        if prot & libc::PROT_WRITE != 0 {
+            prot |= libc::PROT_READ;
         }
         heap.note_protected();
     }

@@ -147,7 +147,8 @@ fn calls_in_a_forked_child_move_nothing_of_its_parents() {
     }
 }
 
-/// Loads the first byte of a region, and ends with it.extern "C" fn load_first(at: *mut libc::c_void) -> libc::c_int {
+/// Loads the first byte of a region, and ends with it.
+extern "C" fn load_first(at: *mut libc::c_void) -> libc::c_int {
     // SAFETY: in the region; that the load is made is what is tested.
     unsafe { at.cast::<u8>().read_volatile() }.into()
 }
