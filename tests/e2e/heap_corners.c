@@ -406,6 +406,19 @@ static void access_rights(void) {
     in_child(write_only, "child");
 }
 
+/* Enough is free, but nowhere in one piece. */
+static void fragmented(void) {
+    static char *parts[600];
+    for (int nth = 0; nth < 600; nth++)
+        parts[nth] = map(MIB);
+    for (int nth = 0; nth < 600; nth += 2)
+        munmap(parts[nth], MIB);
+    void *at = mmap(NULL, 250 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at != MAP_FAILED || errno != ENOMEM)
+        die("250 MiB are at %p", at);
+    map(MIB);
+}
+
 static char *map_at(char *at, size_t bytes, int flags) {
     return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_FIXED | flags, -1, 0);
 }
@@ -465,6 +478,7 @@ static const struct {
     {"locks_elsewhere", locks_elsewhere},
     {"protected", protected},
     {"access_rights", access_rights},
+    {"fragmented", fragmented},
     {"fixed", fixed},
     {"cancellation", cancellation},
     {"large_aligned", large_aligned},

@@ -106,6 +106,10 @@ for corner in small_aligned large_aligned forks fork_handlers signals locks lock
     [[ $(paged 16M timeout 60 "$SCRATCH/corners" "$corner") == good ]] || fail "$corner goes wrong"
 done
 ok "rare uses of the heap, of mappings and of forks go as they do without"
+[[ $(paged 16M timeout 60 "$SCRATCH/corners" fragmented) == good ]] || fail "a heap in pieces goes wrong"
+grep -q "no more memory for this program: its heap's addresses" "$SCRATCH/run.log" ||
+    fail "nobody says that the heap has no free place: $(cat "$SCRATCH/run.log")"
+ok "a program whose heap has room in pieces alone is told"
 gcc -Wall -O1 -shared -fPIC "$E2E/early_fork.c" -o "$SCRATCH/early.so" || fail "early_fork cannot be built"
 told=$(LD_PRELOAD="${EVERBYTE_PRELOAD:-$LIBRARY} $SCRATCH/early.so" "$SCRATCH/corners" forks 2>"$SCRATCH/run.log") ||
     fail "a program with the library and without settings cannot fork: $(cat "$SCRATCH/run.log")"

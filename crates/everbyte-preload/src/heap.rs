@@ -73,6 +73,24 @@ struct State {
     has_complained: bool,
 }
 
+impl State {
+    /// Says why there is no more memory, the first time.
+    fn complain(&mut self, reason: impl FnOnce() -> String) {
+        if !std::mem::replace(&mut self.has_complained, true) {
+            say(&format!("no more memory for this program: {}", reason()));
+        }
+    }
+}
+
+/// The reason for which there is no place although there are slots.
+fn no_place(len: usize, align: usize) -> String {
+    let (len, align) = (len.div_ceil(1 << 10), align >> 10);
+    format!(
+        "its heap's addresses, as many as its DRAM and the volume have bytes, have no free place of {len} KiB at a \
+         multiple of {align} KiB"
+    )
+}
+
 impl Heap {
     /// # Errors
     /// The reason, in words.
@@ -167,6 +185,15 @@ impl Heap {
     /// Takes `len` bytes of zeroes, whole pages, that begin at a multiple of `align`.
     pub(crate) fn take(&self, len: usize, align: usize) -> Option<usize> {
         let state = &mut *self.state.lock();
+        let found = self.try_take(state, len, align);
+        if found.is_none() {
+            state.complain(|| no_place(len, align));
+        }
+        found
+    }
+
+    /// As [`take`](Self::take), without a word where it is for want of addresses.
+    fn try_take(&self, state: &mut State, len: usize, align: usize) -> Option<usize> {
         if !self.has_slots(state, len) {
             return None;
         }
@@ -184,7 +211,10 @@ impl Heap {
         if !self.has_slots(state, used) {
             return None;
         }
-        let before = state.free.take(room, align)?;
+        let Some(before) = state.free.take(room, align) else {
+            state.complain(|| no_place(room, align));
+            return None;
+        };
         let at = before + align;
         state.free.give(before..at - PAGE);
         state.used_bytes += used;
@@ -252,10 +282,7 @@ impl Heap {
                 added.map_err(|error| format!("cannot map what was lent: {error}"))
             });
             if let Err(reason) = added {
-                if !state.has_complained {
-                    state.has_complained = true;
-                    say(&format!("no more memory for this program: {reason}"));
-                }
+                state.complain(|| reason);
                 return false;
             }
             self.space.grow();
@@ -397,7 +424,15 @@ impl Heap {
         // There may be only so many arenas, so they get larger with what is in use.
         let generous = needed.max((used / 8).next_multiple_of(ARENA));
         let sizes = if generous > needed { vec![generous, needed] } else { vec![needed] };
-        let found = sizes.into_iter().find_map(|len| Some((self.take(len, ARENA)?, len)));
+        let found = {
+            let state = &mut *self.state.lock();
+            let mut sizes = sizes.into_iter();
+            let found = sizes.find_map(|len| Some((self.try_take(state, len, ARENA)?, len)));
+            if found.is_none() {
+                state.complain(|| no_place(needed, ARENA));
+            }
+            found
+        };
         let Some((at, len)) = found else { return false };
         let start = std::ptr::with_exposed_provenance(at);
         // SAFETY: the range is the heap's, mapped, zeroed and nobody else's, for good.
@@ -417,6 +452,9 @@ impl Heap {
             self.arenas.fetch_add(1, Ordering::AcqRel);
         } else {
             self.give(at..at + len);
+            let most = self.arenas();
+            let reason = || format!("its allocator takes no more than {most} arenas");
+            self.state.lock().complain(reason);
         }
         added
     }
