@@ -40,6 +40,8 @@ impl Paged {
         workers: Workers,
     ) -> Result<Self, RegionError> {
         let pager = Pager::new(pages, units, Arc::clone(slots), options);
+        // If this fails, memory that was there before is as it was.
+        pager.hold();
         present.iter().for_each(|&at| pager.adopt(at));
         let origin = Origin::here().map_err(RegionError::io("map a page that forks empty"))?;
         let shared = Arc::new(Shared::new(pager, origin));
@@ -48,6 +50,9 @@ impl Paged {
         if workers.handlers == 0 {
             paged.faults = Some(paged.register()?);
         }
+        let pager = &paged.shared.pager;
+        pager.memory.keep();
+        pager.let_go();
         Ok(paged)
     }
 

@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use libc::c_void;
 use rustix::event::Timespec;
@@ -40,6 +40,9 @@ pub(crate) struct Pages {
     base: *mut u8,
     raw: *mut c_void,
     raw_len: usize,
+    /// Bytes at the beginning that were there before, and stay if these pages come to nothing: 0 once
+    /// [`keep`](Self::keep) was called.
+    lent: AtomicUsize,
     /// The first unit behind memory that was there before. The kernel has two mappings, and fills or
     /// protects no range that lies in both.
     seam: u64,
@@ -71,7 +74,8 @@ impl Pages {
     }
 
     /// Takes memory that is there, whole pages from a multiple of a window on, as the first of `len` bytes, and
-    /// maps the rest behind it. What it holds stays; [`present`](Self::present) says which units have pages.
+    /// maps the rest behind it. What it holds stays; [`present`](Self::present) says which units have pages. It is only lent
+    /// until [`keep`](Self::keep): if these pages are dropped before, and nothing was evicted, it is as it was.
     ///
     /// # Safety
     /// The range is private anonymous memory, and from now on nobody but these pages changes its mapping.
@@ -97,7 +101,14 @@ impl Pages {
             }
         }
         let (base, seam) = (raw.cast(), (existing.len() / UNIT) as u64);
-        Self::of(base, raw, len, seam, uffd, space).registered(len)
+        let pages = Self::of(base, raw, len, seam, uffd, space);
+        pages.lent.store(existing.len(), Relaxed);
+        pages.registered(len)
+    }
+
+    /// Takes over the memory that was there before.
+    pub(crate) fn keep(&self) {
+        self.lent.store(0, Relaxed);
     }
 
     fn of(
@@ -109,7 +120,8 @@ impl Pages {
         space: Arc<SwapSpace>,
     ) -> Self {
         let (zaps_lists, zaps_locked) = (AtomicBool::new(true), AtomicBool::new(true));
-        Self { base, raw, raw_len, seam, uffd, space, zaps_lists, zaps_locked }
+        let lent = AtomicUsize::new(0);
+        Self { base, raw, raw_len, lent, seam, uffd, space, zaps_lists, zaps_locked }
     }
 
     /// The units of the first `len` bytes that have pages.
@@ -315,9 +327,18 @@ impl Memory for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: our own range, which nobody touches any more. It cannot fail for such a range,
-        // and there would be nothing to do about it.
-        let _cannot_fail = unsafe { munmap(self.raw, self.raw_len) };
+        let lent = *self.lent.get_mut();
+        if lent > 0 {
+            // Its registration ends with the descriptor.
+            // SAFETY: the range is mapped, and the advice changes nothing in this process.
+            let _cannot_fail = unsafe { madvise(self.raw, lent, Advice::LinuxDoFork) };
+        }
+        if self.raw_len > lent {
+            // SAFETY: our own range, which nobody touches any more. It cannot fail for such a range,
+            // and there would be nothing to do about it.
+            let _cannot_fail =
+                unsafe { munmap(self.raw.wrapping_byte_add(lent), self.raw_len - lent) };
+        }
     }
 }
 

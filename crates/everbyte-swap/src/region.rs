@@ -197,7 +197,8 @@ impl Region {
 
     /// As [`map`](Self::map), with memory that is there as its first part, such as a program's variables:
     /// `existing` begins at a multiple of 64 KiB. It holds what it held. The rest is mapped behind it, where
-    /// nothing may be. Dropping the region unmaps all of it.
+    /// nothing may be. Dropping the region unmaps all of it. If this fails, `existing` is as it was, but that it may have no
+    /// large pages.
     ///
     /// # Errors
     /// As [`map`](Self::map); `Misaligned` unless `existing` is whole units from such an address on;

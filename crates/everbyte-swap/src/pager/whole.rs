@@ -18,6 +18,11 @@ impl<M: Memory> Pager<M> {
         units.filter(|&at| self.units.load(at).phase() == Phase::Stored).count() as u64
     }
 
+    /// Evicts nothing before [`let_go`](Self::let_go). Only before the pager is used.
+    pub(crate) fn hold(&self) {
+        self.is_held.store(true, SeqCst);
+    }
+
     /// Stops evicting, and brings every unit of `run` in that is in a slot, whatever the limit. One
     /// thread at a time, until [`let_go`](Self::let_go), also if it fails.
     pub(crate) fn hold_whole(&self, run: UnitRun) -> Result<(), FaultError> {

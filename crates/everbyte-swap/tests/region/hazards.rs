@@ -878,6 +878,22 @@ fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
         // SAFETY: refused before anything is done.
         let refused = unsafe { Region::map_over(wrong, 2 * LEN, LIMIT, &space, &options) };
         assert!(matches!(refused, Err(RegionError::Misaligned { .. })), "{refused:?}");
+        let small = crate::space(LEN, SlotOrder::Order64);
+        // SAFETY: as below, but that this is refused.
+        let refused = unsafe { Region::map_over(existing.clone(), 2 * LEN, LIMIT, &small, &options) };
+        assert!(matches!(refused, Err(RegionError::SpaceTooSmall { .. })), "{refused:?}");
+        // It is as it was: with what it holds, writable, where there was nothing, too, and for children.
+        let is_as_before = || {
+            (0..LEN / UNIT).all(|number| {
+                let expected = if number % 3 == 0 { number % 251 + 1 } else { 0 };
+                // SAFETY: mapped above.
+                u64::from(unsafe { place(number).read_volatile() }) == expected
+            })
+        };
+        // SAFETY: mapped above.
+        unsafe { place(0).write_volatile(1) };
+        assert!(is_as_before());
+        assert_eq!(fork(|| i32::from(!is_as_before())).code(), Some(0));
         // SAFETY: private anonymous memory that is used through the region from now on.
         let region = unsafe { Region::map_over(existing, 2 * LEN, LIMIT, &space, &options) };
         let region = region.unwrap();
