@@ -17,8 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "programs.h"
-
+#define die(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
 #define MIB ((size_t)1 << 20)
 #define DESCRIPTORS 16
 #define FILE_BYTES (4 * MIB)

@@ -166,6 +166,17 @@ if [[ $EUID -eq 0 ]]; then
         fi
         grep -q "vm.unprivileged_userfaultfd is 0" "$SCRATCH/run.log" ||
             fail "nobody says what forbids userfaultfd: $(cat "$SCRATCH/run.log")"
+        install -m 755 "$(type -P true)" "$SCRATCH/open/capable"
+        # CAP_NET_RAW, permitted and effective.
+        "$PYTHON" -c 'import os, struct, sys
+os.setxattr(sys.argv[1], "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0))' \
+            "$SCRATCH/open/capable" || fail "no file capabilities there"
+        if setpriv --reuid nobody --clear-groups env -u EVERBYTE_PRELOAD "$SCRATCH/open/${EVERBYTE##*/}" \
+            run --dram 16M -- "$SCRATCH/open/capable" >"$SCRATCH/run.log" 2>&1; then
+            fail "a program with file capabilities runs without paging"
+        fi
+        grep -q "has file capabilities" "$SCRATCH/run.log" ||
+            fail "nobody says that a program has file capabilities: $(cat "$SCRATCH/run.log")"
     fi
 fi
 start_bare_server "$POOL" --read-only

@@ -16,7 +16,8 @@
 //! lock and allocates nothing, and owners of fault ranges promise as much. A slot's fields are stable while its generation is even and
 //! non-zero in `live`; a reader that sees the generation change ignores the slot. A slot is
 //! released before its address range is unmapped. While the handler runs, its thread takes no other signal but faults:
-//! the handler of one could wait for what its own thread is about to make accessible. Nor is the thread cancelled then.
+//! the handler of one could wait for what its own thread is about to make accessible. Nor is the thread cancelled then: it
+//! calls no cancellation point, and the signal by which the C library cancels those that may be at any moment waits.
 //!
 //! Limits: a thread that blocks the signal is killed by the kernel when it faults. Who installs a
 //! handler later must pass on what is not its own.
@@ -30,7 +31,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 
 use crate::poison::PoisonedPages;
 use crate::shards::in_handler;
-use crate::signals::{NoCancellation, all_but_faults};
+use crate::signals::{add_cancellation, all_but_faults};
 use crate::units::PoolOffset;
 
 /// Mappings a process can have at a time.
@@ -198,8 +199,8 @@ pub struct PageFault {
 ///
 /// # Safety
 /// `resolve` runs in a signal handler, on whatever thread faulted: an implementor must not
-/// allocate, must take no lock that a thread could hold while it touches the range, must not
-/// panic, and must not touch the range itself.
+/// allocate, must call no cancellation point (`pthreads(7)`), must take no lock that a thread could
+/// hold while it touches the range, must not panic, and must not touch the range itself.
 pub unsafe trait ResolveFaults: Send + Sync {
     /// Makes the page at the address accessible, or finds that it is; the access is then made
     /// again. False passes the signal on, as if the range were not registered.
@@ -289,6 +290,7 @@ fn install(caught: &Caught) -> io::Result<()> {
     ours.sa_sigaction = handler as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     ours.sa_mask = all_but_faults();
+    add_cancellation(&mut ours.sa_mask);
     if caught.signal == libc::SIGBUS {
         // A resolver may store to a medium whose memory turns out not to be there: a fault within a fault.
         ours.sa_flags |= libc::SA_NODEFER;
@@ -337,11 +339,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     let is_store = code & WRITE_FAULT != 0;
     let is_present = code & PROTECTION_FAULT != 0;
     let fault = PageFault { address, is_store, is_present, is_forbidden };
-    let is_resolved = is_ours && {
-        let _no_cancellation = NoCancellation::new();
-        in_handler(|| repair(fault))
-    };
-    if !is_resolved {
+    if !(is_ours && in_handler(|| repair(fault))) {
         pass_on(signal, info, context, from_kernel);
     }
     // SAFETY: as above.

@@ -27,24 +27,39 @@ pub(crate) fn all_but_faults() -> sigset_t {
     set
 }
 
-unsafe extern "C" {
+// It ends a thread that was to be cancelled at any moment, by unwinding.
+unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
 const CANCEL_DISABLE: c_int = 1;
 
+/// The signal by which the C library cancels a thread that may be at any moment: it heeds no state that was set after
+/// it was sent.
+const SIGCANCEL: c_int = if cfg!(target_env = "musl") { 33 } else { 32 };
+
+/// Adds the signal by which threads are cancelled to those that a handler puts off. The C library's functions on sets leave
+/// it out.
+pub(crate) fn add_cancellation(set: &mut sigset_t) {
+    let word = ptr::from_mut(set).cast::<u64>();
+    // SAFETY: a set is a word for the kernel, with a bit for each signal from 1 on, and more for the C library.
+    let before = unsafe { word.read() };
+    // SAFETY: as above.
+    unsafe { word.write(before | 1 << (SIGCANCEL - 1)) };
+}
+
 /// Keeps this thread from being cancelled until it is dropped.
 ///
 /// May be used in a signal handler: POSIX.1-2024 lists the function, and in glibc and in musl it only changes a word of
 /// the thread's own.
-pub(crate) struct NoCancellation {
+struct NoCancellation {
     before: c_int,
     /// The state is this thread's.
     thread: PhantomData<*const ()>,
 }
 
 impl NoCancellation {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         let mut before = CANCEL_DISABLE;
         // SAFETY: a state that there is, and `before` may be written.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };

@@ -235,8 +235,8 @@ impl Heap {
         true
     }
 
-    /// Makes `range`, whole pages, new memory of the program's, whatever of it was free. False if there is no memory for what
-    /// was, which stays free; what was used then holds zeroes, or what it held.
+    /// Makes `range`, whole pages, new memory of the program's, whatever of it was free. False if there are no slots for what
+    /// was, or the kernel does not let it be written to.
     pub(crate) fn renew(&self, range: Range<usize>) -> bool {
         let Some(taken) = self.take_free(&range) else { return false };
         self.unpin(&range);

@@ -56,7 +56,7 @@ pub(crate) fn map_private(len: usize) -> *mut u8 {
     if at == FAILED { ptr::null_mut() } else { at.cast() }
 }
 
-/// What a function of the C library returns for what a system call did.
+/// The result of a function of the C library for that of a system call.
 pub(crate) fn status(result: c_long) -> c_int {
     if result == 0 { 0 } else { -1 }
 }

@@ -84,8 +84,8 @@ fn any_heap() -> Option<&'static Heap> {
 }
 
 /// Does `work`, whose allocations are not the heap's, and leaves `errno` as it was. Signals wait meanwhile: their
-/// handlers may map memory, or touch what `work` moves; so does the thread's cancellation. Not for what the allocator does by itself, because that takes
-/// two system calls.
+/// handlers may map memory, or touch what `work` moves; so does the thread's cancellation. Not for what the allocator
+/// does by itself, because that takes two system calls.
 fn at_work<T>(work: impl FnOnce() -> T) -> T {
     let _no_signals = BlockedSignals::new();
     let (before, errno) = (role(), kernel::errno());

@@ -69,6 +69,10 @@ typedef enum EverbyteStatus {
   EVERBYTE_STATUS_NOT_DIRECT = 20,
   // The store's memory cannot be mapped a second time, which direct mode needs.
   EVERBYTE_STATUS_NOT_MAPPABLE = 21,
+  // The system keeps pages of the region in DRAM, as if they were locked: nothing is evicted any more.
+  EVERBYTE_STATUS_LOCKED = 22,
+  // This process is a forked child, and the region is its parent's.
+  EVERBYTE_STATUS_FORKED_CHILD = 23,
 } EverbyteStatus;
 
 // Memory that pages to the slots of a space: at most its DRAM limit is in DRAM at a time.

@@ -99,7 +99,9 @@ pub enum RegionError {
     StoreFailed,
     /// The system takes no pages of the region away, as kernels before Linux 5.18 do where the program has locked
     /// them. Nothing is evicted any more; no bytes are lost.
-    #[error("the system keeps pages of the region in DRAM, as if they were locked, so nothing is evicted any more")]
+    #[error(
+        "the system keeps pages of the region in DRAM, as if they were locked, so nothing is evicted any more"
+    )]
     Locked,
     /// There is no free slot, though units should be evicted. No bytes are lost; DRAM beyond
     /// the limit is used instead.

@@ -33,8 +33,8 @@ pub(crate) const RUN_SLOTS: u64 = 512;
 /// - What `write` stored in a slot is what `address` points to from then on, for every thread that
 ///   is ordered after it, until the slot is written again; unless `check` or `is_readable` says
 ///   otherwise from then on.
-/// - Every method but `slots` runs in signal handlers too: none allocates, sleeps on a lock or
-///   panics, or touches a region's memory.
+/// - Every method but `slots` runs in signal handlers too: none allocates, sleeps on a lock,
+///   panics, calls a cancellation point (`pthreads(7)`) or touches a region's memory.
 ///
 /// # Safety
 /// An implementor upholds the contract: pages are filled from `address` unseen.

@@ -145,8 +145,7 @@ impl Drop for Threads {
 /// Gives this thread a table of descriptors with these alone, where the kernel can (Linux 5.9). False if it has none of its
 /// own afterwards.
 fn keep_only(kept: &[RawFd]) -> bool {
-    let mut kept: Vec<_> =
-        kept.iter().filter_map(|fd| libc::c_uint::try_from(*fd).ok()).collect();
+    let mut kept: Vec<_> = kept.iter().filter_map(|fd| libc::c_uint::try_from(*fd).ok()).collect();
     kept.sort_unstable();
     // From above, so that the first call, which copies the table, leaves most of it out.
     let mut above = kept.last().map_or(0, |fd| fd + 1);

@@ -431,7 +431,9 @@ fn a_zap_that_fails_half_way_loses_nothing() {
             values.iter().for_each(|&(at, _)| program.load(at));
             values.iter().for_each(|&(at, _)| program.store(at, at + 9));
             *pager.memory.failing_zaps.lock().unwrap() = None;
-            drop(pager.try_evict());
+            // The first time some count as used.
+            let evicted = (0..2).filter(|_| matches!(pager.try_evict(), Progress::Evicted(1..)));
+            assert_eq!(evicted.count() > 0, trouble.is_none());
             values.iter().for_each(|&(at, _)| program.load(at));
             check_settled(&pager, SLOTS);
         }

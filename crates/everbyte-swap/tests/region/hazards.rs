@@ -127,9 +127,8 @@ fn calls_in_a_forked_child_move_nothing_of_its_parents() {
         let mut region = region(&options);
         fill(&mut region);
         let status = fork(|| {
-            let is_refused = |done: Result<(), RegionError>| {
-                matches!(done, Err(RegionError::ForkedChild))
-            };
+            let is_refused =
+                |done: Result<(), RegionError>| matches!(done, Err(RegionError::ForkedChild));
             let all = [
                 is_refused(region.prefetch(0..LEN).map(|_| ())),
                 is_refused(region.pin(0..UNIT)),
@@ -322,13 +321,16 @@ fn a_page_that_the_program_locks_costs_no_bytes() {
     for options in of_both_modes() {
         let mut region =
             Region::map(LONG, MIB, &space(LONG, SlotOrder::Order64), &options).unwrap();
-        fill(&mut region);
-        let middle = LONG / UNIT / 2;
-        let page = region.as_mut_ptr().wrapping_add(unit(middle)).cast();
-        // It must be there, and may be evicted again meanwhile.
-        // SAFETY: a page of the region.
-        while unsafe { libc::mlock(page, UNIT_LEN) } != 0 {
-            byte(&region, middle);
+        let middle = LONG / UNIT / 2 + 5;
+        for number in 0..LONG / UNIT {
+            let at = unit(number);
+            region.as_mut_slice()[at] = u8::try_from(number % 251).unwrap() + 1;
+            // Among others that were used no longer ago, with which it is to leave.
+            let page = region.as_mut_ptr().wrapping_add(at).cast();
+            // SAFETY: a page of the region. It may be evicted again meanwhile.
+            while number == middle && unsafe { libc::mlock(page, UNIT_LEN) } != 0 {
+                region.as_mut_slice()[at] = u8::try_from(number % 251).unwrap() + 1;
+            }
         }
         for round in 0..2 {
             for number in 0..LONG / UNIT {
@@ -880,7 +882,8 @@ fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
         assert!(matches!(refused, Err(RegionError::Misaligned { .. })), "{refused:?}");
         let small = crate::space(LEN, SlotOrder::Order64);
         // SAFETY: as below, but that this is refused.
-        let refused = unsafe { Region::map_over(existing.clone(), 2 * LEN, LIMIT, &small, &options) };
+        let refused =
+            unsafe { Region::map_over(existing.clone(), 2 * LEN, LIMIT, &small, &options) };
         assert!(matches!(refused, Err(RegionError::SpaceTooSmall { .. })), "{refused:?}");
         // It is as it was: with what it holds, writable, where there was nothing, too, and for children.
         let is_as_before = || {

@@ -43,8 +43,8 @@ can then get nothing from brk and sbrk.
 
 Children are started the same way; each has --dram bytes of its own, and all share the volume. A child
 of fork has its parent's whole heap, in DRAM, and does not page until it executes a program; a fork for
-which there is not enough DRAM fails. Statically linked programs and such that run as another user
-cannot be preloaded, and are refused; as children they run without paging.
+which there is not enough DRAM fails. Statically linked programs and such that run as another user or
+have file capabilities cannot be preloaded, and are refused; as children they run without paging.
 
 If a server has the pool ('everbyte serve', or another 'everbyte run'), it lends, and the program takes
 this command's place. Otherwise this command is the server until the program has ended, and its exit

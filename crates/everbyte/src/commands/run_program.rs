@@ -15,6 +15,8 @@ const START_BYTES: u64 = 256;
 const HEADER_BYTES: usize = 56;
 /// The program header that names a loader.
 const LOADER: u32 = 3;
+/// The attribute of a file that gives programs rights.
+const CAPABILITIES: &str = "security.capability";
 /// The class and the machine of programs for this one: 64 bit, x86-64.
 const CLASS_64: u8 = 2;
 const X86_64: u16 = 62;
@@ -69,6 +71,9 @@ fn check_binary(program: &Path) -> anyhow::Result<()> {
     if changes_user || changes_group {
         bail!("{shown} runs as another user or group, so nothing can be preloaded into it");
     }
+    if uid != 0 && has_capabilities(&file) {
+        bail!("{shown} has file capabilities, so nothing can be preloaded into it");
+    }
     match is_dynamic(&file) {
         Some(true) => Ok(()),
         Some(false) => bail!(
@@ -77,6 +82,11 @@ fn check_binary(program: &Path) -> anyhow::Result<()> {
         ),
         None => bail!("{shown} is no program for 64-bit x86"),
     }
+}
+
+/// True if the program has rights of its own, which root's programs have anyway.
+fn has_capabilities(file: &File) -> bool {
+    rustix::fs::fgetxattr(file, CAPABILITIES, &mut [0; 64]).is_ok_and(|len| len > 0)
 }
 
 /// True if a loader loads the program; `None` if it is no program for this machine.
