@@ -14,6 +14,10 @@ EVERBYTE_CRASH_FILLED=40 cargo test --quiet -p everbyte-block --test crash promi
 echo "ok - every image"
 cargo test --quiet -p everbyte-block --test concurrent -- --nocapture
 echo "ok - random orders"
+cargo test --quiet -p everbyte-pool --test pool -- --nocapture
+cargo test --quiet -p everbyte-extent --test extent -- --nocapture
+cargo test --quiet -p everbyte-fs --test fs crash:: -- --nocapture
+echo "ok - every workload of a pool, of its extents and of a file system"
 EVERBYTE_CRASH_CASES=${EVERBYTE_CACHE_CASES:-200} \
     cargo test --quiet -p everbyte-cache --test cache crash -- --nocapture
 echo "ok - random workloads of a cache"
