@@ -2,6 +2,9 @@
 //!
 //! Each address tells where it belongs: to the allocator if it lies in the region, unless it is so aligned as only
 //! `aligned` does it, else to `own`.
+//!
+//! None of these functions may be inlined: where Rust's library frees what the C library allocated (`realpath`), both have to
+//! reach the same allocator, which is the program's own if it has one.
 
 use std::ptr;
 
@@ -71,12 +74,14 @@ fn heap_of(at: *mut c_void) -> Option<&'static Heap> {
 }
 
 /// As `malloc(3)`.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn malloc(bytes: size_t) -> *mut c_void {
     allocate(bytes, WORD, false)
 }
 
 /// As `calloc(3)`.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn calloc(count: size_t, each: size_t) -> *mut c_void {
     match count.checked_mul(each) {
@@ -89,6 +94,7 @@ pub(crate) extern "C" fn calloc(count: size_t, each: size_t) -> *mut c_void {
 ///
 /// # Safety
 /// As there.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
     if at.is_null() {
@@ -115,6 +121,7 @@ pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
 ///
 /// # Safety
 /// As there.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn realloc(at: *mut c_void, bytes: size_t) -> *mut c_void {
     if at.is_null() {
@@ -154,6 +161,7 @@ unsafe fn move_to_new(at: *mut c_void, bytes: usize) -> *mut c_void {
 ///
 /// # Safety
 /// As there.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn reallocarray(
     at: *mut c_void,
@@ -171,6 +179,7 @@ pub(crate) unsafe extern "C" fn reallocarray(
 ///
 /// # Safety
 /// As there.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
     if at.is_null() {
@@ -191,6 +200,7 @@ pub(crate) unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
 ///
 /// # Safety
 /// As there.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn posix_memalign(
     to: *mut *mut c_void,
@@ -212,6 +222,7 @@ pub(crate) unsafe extern "C" fn posix_memalign(
 }
 
 /// As `aligned_alloc(3)`.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn aligned_alloc(align: size_t, bytes: size_t) -> *mut c_void {
     if !align.is_power_of_two() {
@@ -222,6 +233,7 @@ pub(crate) extern "C" fn aligned_alloc(align: size_t, bytes: size_t) -> *mut c_v
 }
 
 /// As `memalign(3)`, which takes any alignment.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn memalign(align: size_t, bytes: size_t) -> *mut c_void {
     match align.max(1).checked_next_power_of_two() {
@@ -231,12 +243,14 @@ pub(crate) extern "C" fn memalign(align: size_t, bytes: size_t) -> *mut c_void {
 }
 
 /// As `valloc(3)`.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn valloc(bytes: size_t) -> *mut c_void {
     allocate(bytes, PAGE, false)
 }
 
 /// As `pvalloc(3)`.
+#[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pvalloc(bytes: size_t) -> *mut c_void {
     match bytes.checked_next_multiple_of(PAGE) {
