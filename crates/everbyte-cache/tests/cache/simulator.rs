@@ -72,11 +72,15 @@ impl Stream {
         requests.retain(|request| request.len > 0);
         let mut builder = PageTraceBuilder::new(PageLimits::default());
         requests.iter().for_each(|request| builder.push(request).unwrap());
-        let pages = builder.finish();
+        let mut pages = builder.finish();
         for request in &mut requests {
             let address = PageAddress { device: request.file, page: request.offset / PAGE };
             let number = pages.number_of(address).unwrap();
             request.offset = u64::from(number.0) * PAGE + request.offset % PAGE;
+        }
+        // On that device they follow each other.
+        for (page, address) in (0..).zip(&mut pages.addresses) {
+            *address = PageAddress { device: 0, page };
         }
         Self { requests, pages }
     }
