@@ -98,6 +98,10 @@ impl Stream {
             request.offset = u64::from(number.0) * page_bytes + request.offset % page_bytes;
             longest = longest.max(usize::try_from(request.len)?);
         }
+        // On that device they follow each other.
+        for (page, address) in (0..).zip(&mut all.addresses) {
+            *address = PageAddress { device: 0, page };
+        }
         let pages_of = |r: &Request| (r.offset + r.len).div_ceil(4096) - r.offset / 4096;
         let counted: u64 = requests.iter().filter(|r| moves_bytes(r)).map(pages_of).sum();
         all.accesses.truncate(usize::try_from(counted)?);
