@@ -117,13 +117,19 @@ impl Default for Costs {
     }
 }
 
+/// Returns true if a step at page `here` of a device needs no jump after one at its page `before`.
+#[inline]
+pub(crate) fn are_near(before: u32, here: u32) -> bool {
+    let gap = here.wrapping_sub(before).wrapping_sub(1);
+    u64::from(gap) < BackingCosts::GAP_PAGES
+}
+
 /// Returns true if a step at `here` needs no jump after one at `before`. Numbers are in the order
 /// of addresses, so pages whose numbers are far apart are, too, and need not be looked up.
 #[inline]
 pub(crate) fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
     before.is_some_and(|before| {
-        let gap = here.0.wrapping_sub(before.0).wrapping_sub(1);
-        u64::from(gap) < BackingCosts::GAP_PAGES && {
+        are_near(before.0, here.0) && {
             let (before, here) = (addresses[before.0 as usize], addresses[here.0 as usize]);
             here.device == before.device && here.page - before.page <= BackingCosts::GAP_PAGES
         }

@@ -23,7 +23,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::bitmap::Bitmap;
 use super::sparse_set::SparseSet;
 use crate::access::{PageAddress, PageNo};
-use crate::costs::{self, BackingCosts};
+use crate::costs;
 
 /// Pages of a region, as a power of two: 1 MiB.
 const REGION_BITS: u32 = 8;
@@ -77,8 +77,7 @@ pub trait Storage: Copy {
     /// Returns true if the backing device does not jump from `before` to `page`.
     #[inline]
     fn follows(self, before: Option<u32>, page: u32) -> bool {
-        let gap = |before| page.wrapping_sub(before).wrapping_sub(1);
-        before.is_some_and(|before| u64::from(gap(before)) < BackingCosts::GAP_PAGES)
+        before.is_some_and(|before| costs::are_near(before, page))
     }
 
     /// Returns the jumps of the backing device from `before` to `page`, 0 or 1.

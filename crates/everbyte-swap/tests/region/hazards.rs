@@ -55,11 +55,15 @@ fn run_child(name: &str) -> ExitStatus {
     run_ignored(&format!("hazards::{name}"))
 }
 
-/// Runs an ignored test of this binary in a process of its own.
+/// Runs an ignored test of this binary in a process of its own. That there is one is looked at, for none at all would
+/// end well.
 pub(crate) fn run_ignored(path: &str) -> ExitStatus {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", path, "--ignored", "--test-threads=1"]);
-    child.output().unwrap().status
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("running 1 test\n"), "{path}: {said}");
+    output.status
 }
 
 /// Runs `child` in a forked process, which ends with what it returns.
