@@ -27,6 +27,24 @@ pub(super) struct Made<T> {
     pub(super) note: Option<&'static str>,
 }
 
+impl Case<'_> {
+    fn files(&self) -> u64 {
+        self.set.entries.len() as u64
+    }
+}
+
+impl Made<Library> {
+    fn library(target: Library) -> Self {
+        let note = match target.bytes() {
+            Bytes::Stored => None,
+            Bytes::Reserved => Some(
+                "data exceed memory: blocks are reserved and not stored, and reading one fills 4 KiB with zeroes",
+            ),
+        };
+        Self { target, note }
+    }
+}
+
 /// Outcomes with their threads, and notes.
 pub(super) type Outcomes = Vec<(usize, Option<&'static str>, Result<Outcome>)>;
 
@@ -71,15 +89,16 @@ pub(super) fn measure_and<T: Target>(
     measured.collect()
 }
 
-/// Our file system for a case.
-pub(super) fn make_library(setting: &Setting, case: &Case<'_>) -> Result<Made<Library>> {
-    let files = case.set.entries.len() as u64;
-    let library = place::library(setting, case.personality, files)?;
-    let note = match library.bytes() {
-        Bytes::Stored => None,
-        Bytes::Reserved => Some(
-            "data exceed memory: blocks are reserved and not stored, and reading one fills 4 KiB with zeroes",
-        ),
-    };
-    Ok(Made { target: library, note })
+/// Our file system for a case, in the memory that all such are made in.
+pub(super) fn make_library(
+    settings: &Settings<'_>,
+    setting: &Setting,
+    case: &Case<'_>,
+) -> Result<Made<Library>> {
+    place::library(&settings.memory, setting, case.personality, case.files()).map(Made::library)
+}
+
+/// The same, in memory that nobody has touched.
+pub(super) fn make_new_library(setting: &Setting, case: &Case<'_>) -> Result<Made<Library>> {
+    place::new_library(setting, case.personality, case.files()).map(Made::library)
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use everbyte_fs::IndexKind;
 
 use super::directory::Place;
+use super::memory::Memory;
 use super::personality::Personality;
 use super::{Part, Settings, report, run};
 use crate::environment::Environment;
@@ -155,6 +156,7 @@ pub(crate) fn index(args: &IndexArgs) -> Result<()> {
         slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
         operations: args.operations,
         quick: args.quick,
+        memory: Memory::default(),
         stop: &stop,
         progress: &progress,
     };

@@ -7,7 +7,7 @@
 use anyhow::{Result, ensure};
 use everbyte_fs::IndexKind;
 
-use super::cases::{Case, Made, make_library, measure};
+use super::cases::{Case, Made, make_new_library, measure};
 use super::collected::Collected;
 use super::directory::{Access, Directory, Place};
 use super::file_set::FileSet;
@@ -45,7 +45,8 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
             let set = FileSet::new(personality, files);
             let threads = settings.threads_of(personality);
             let case = Case { personality, set: &set, threads };
-            let make = || make_library(&Setting::of(IndexKind::default()), &case);
+            // A directory's file system finds its memory while it is measured, so ours does.
+            let make = || make_new_library(&Setting::of(IndexKind::default()), &case);
             settings.progress.set_message(IN_PROCESS);
             for (threads, note, outcome) in measure(settings, &case, make) {
                 collected.push(IN_PROCESS, &title(personality, files, threads), note, outcome);

@@ -3,6 +3,8 @@
 //! Invariants: every path is walked from the root, as a program that has only a path must; reserved
 //! bytes stand for written ones where the data would not fit into memory.
 
+use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
@@ -30,11 +32,19 @@ pub(crate) struct Library {
     is_recording: AtomicBool,
     /// The inodes that were walked over while that was recorded.
     walked: Mutex<Vec<InodeNo>>,
+    /// Memory that no other pool may get meanwhile.
+    _held: Option<Arc<File>>,
 }
 
 impl Library {
     pub(crate) fn new(fs: FileSystem<Mapped>, bytes: Bytes) -> Self {
-        Self { fs, bytes, is_recording: AtomicBool::new(false), walked: Mutex::default() }
+        let is_recording = AtomicBool::new(false);
+        Self { fs, bytes, is_recording, walked: Mutex::default(), _held: None }
+    }
+
+    /// The same, in memory that is kept for other pools.
+    pub(super) fn holding(self, memory: Arc<File>) -> Self {
+        Self { _held: Some(memory), ..self }
     }
 
     /// The fate of bytes.

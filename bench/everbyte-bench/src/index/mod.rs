@@ -17,6 +17,7 @@ pub(crate) mod drive;
 pub(crate) mod file_set;
 pub(crate) mod library;
 mod maps;
+pub(crate) mod memory;
 pub(crate) mod misses;
 mod names;
 pub(crate) mod personality;
@@ -39,6 +40,7 @@ use indicatif::ProgressBar;
 use crate::rows::Row;
 use directory::Place;
 use drive::{Bound, Run};
+use memory::Memory;
 use personality::Personality;
 use place::Need;
 
@@ -91,6 +93,8 @@ pub(crate) struct Settings<'a> {
     /// Operations of a run, instead of a slice of time.
     operations: Option<u64>,
     quick: bool,
+    /// Memory that the file systems lie in which are compared, one after the other.
+    memory: Memory,
     stop: &'a AtomicBool,
     progress: &'a ProgressBar,
 }

@@ -326,7 +326,7 @@ pub(super) fn workloads_by_shape(
             for (subject, setting) in shapes {
                 settings.progress.set_message(subject.clone());
                 let workload = title_of(&title(personality, files, 1));
-                let make = || make_library(setting, &case);
+                let make = || make_library(settings, setting, &case);
                 for (_, note, outcome) in measure_case(settings, &case, make) {
                     collected.push(subject, &workload, note, outcome);
                 }

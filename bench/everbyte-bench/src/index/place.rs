@@ -1,19 +1,18 @@
-//! Pools that only a benchmark makes: files without a name, as large as a workload asks and with memory
-//! for what is touched; and the check that there is enough memory.
+//! Pools that only a benchmark makes: as large as a workload asks, in memory; and the check that there is
+//! enough of it.
 //!
 //! Invariants: what a workload may come to take is known before it begins, and a pool is no larger; a
 //! block that is only reserved takes no memory.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use everbyte_fs::{BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind, kinds};
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, check_room};
 use everbyte_pool::{OpenOptions, Pool};
-use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::library::{Bytes, Library};
+use super::memory::{Memory, sparse_file};
 use super::personality::Personality;
 
 /// Bytes of a large table, and of a large page.
@@ -104,7 +103,11 @@ impl Setting {
     /// # Errors
     /// The library's; there is no address space.
     pub(crate) fn file_system(&self, inodes: u64, bytes: u64) -> Result<FileSystem<Mapped>> {
-        self.file_system_on(self.medium(bytes)?, inodes)
+        let medium = match self.pages {
+            Pages::Large => Mapped::anonymous(bytes, &media_options())?,
+            Pages::Small => Mapped::from_file(&sparse_file(bytes)?, &media_options())?,
+        };
+        self.file_system_on(medium, inodes)
     }
 
     /// The same on a medium.
@@ -131,15 +134,11 @@ impl Setting {
         fs.set_dentries_max(0);
         Ok(fs)
     }
+}
 
-    fn medium(&self, bytes: u64) -> Result<Mapped> {
-        // Flushes run as on persistent memory.
-        let options = MediaOptions::new().force_flush(true);
-        Ok(match self.pages {
-            Pages::Large => Mapped::anonymous(bytes, &options)?,
-            Pages::Small => Mapped::from_file(&sparse_file(bytes)?, &options)?,
-        })
-    }
+/// Flushes run as on persistent memory.
+fn media_options() -> MediaOptions {
+    MediaOptions::new().force_flush(true)
 }
 
 /// Opens a pool.
@@ -149,16 +148,6 @@ impl Setting {
 pub(crate) fn open_pool(medium: Mapped) -> Result<Arc<Pool<Mapped>>> {
     let capacity_blocks = everbyte_media::Medium::len(&medium) / BLOCK_U64;
     Ok(Arc::new(Pool::open(Arc::new(medium), kinds(), &OpenOptions { capacity_blocks })?))
-}
-
-/// A file in memory without a name, which takes no memory but for what is touched.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn sparse_file(bytes: u64) -> Result<File> {
-    let file = File::from(memfd_create("everbyte-bench", MemfdFlags::CLOEXEC)?);
-    file.set_len(bytes)?;
-    Ok(file)
 }
 
 impl Need {
@@ -201,22 +190,48 @@ pub(crate) fn inodes_for(files: u64) -> u64 {
     files * 5 / 4 + 100_000
 }
 
-/// An empty file system of ours for a workload.
+/// An empty file system of ours for a workload, on pages that are there.
 ///
 /// # Errors
 /// There is no memory for it, or the library's.
-pub(crate) fn library(setting: &Setting, personality: Personality, files: u64) -> Result<Library> {
+pub(super) fn library(
+    memory: &Memory,
+    setting: &Setting,
+    personality: Personality,
+    files: u64,
+) -> Result<Library> {
+    let (need, inodes) = (Need::of(personality, files), inodes_for(files));
+    if setting.pages == Pages::Large {
+        ensure!(
+            need.bytes()? == Bytes::Stored,
+            "the data do not fit into memory, and reserved blocks would take some in pages of 2 MiB"
+        );
+        let medium = Mapped::anonymous(need.pool_bytes(), &media_options().populate(true))?;
+        return Ok(Library::new(setting.file_system_on(medium, inodes)?, Bytes::Stored));
+    }
+    let (file, bytes) = memory.file(need.pool_bytes(), || need.bytes())?;
+    let options = media_options().populate(bytes == Bytes::Stored);
+    let medium = Mapped::from_file(&file, &options)?;
+    Ok(Library::new(setting.file_system_on(medium, inodes)?, bytes).holding(file))
+}
+
+/// The same in memory that nobody has touched.
+///
+/// # Errors
+/// There is no memory for it, or the library's.
+pub(super) fn new_library(
+    setting: &Setting,
+    personality: Personality,
+    files: u64,
+) -> Result<Library> {
     let need = Need::of(personality, files);
     let bytes = need.bytes()?;
-    ensure!(
-        setting.pages == Pages::Small || bytes == Bytes::Stored,
-        "the data do not fit into memory, and reserved blocks would take some in pages of 2 MiB"
-    );
     Ok(Library::new(setting.file_system(inodes_for(files), need.pool_bytes())?, bytes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
@@ -266,6 +281,26 @@ mod tests {
         library.sync().unwrap();
         let more = taken(&file) - before;
         assert!(more < 16 << 20, "200 MiB of reserved bytes took {more} bytes");
+    }
+
+    #[test]
+    fn pools_one_after_the_other_run_on_pages_that_are_there_already() {
+        const FILES: u64 = 500;
+        let (memory, personality) = (Memory::default(), Personality::Webproxy);
+        let bytes = Need::of(personality, FILES).pool_bytes();
+        let taken = || {
+            let kept = memory.file(bytes, || anyhow::bail!("nothing is kept")).unwrap().0;
+            let file = kept.metadata().unwrap();
+            (file.ino(), file.blocks() * 512)
+        };
+        let mut before = None;
+        for index in IndexKind::ALL {
+            let made = library(&memory, &Setting::of(index), personality, FILES).unwrap();
+            drive::tests::check_run(&made, personality, 2);
+            drop(made);
+            assert_eq!(taken().1, bytes, "pages are missing");
+            assert_eq!(*before.get_or_insert(taken()), taken(), "other memory");
+        }
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn one_index(
     let outcomes = measure_and(
         settings,
         case,
-        || make_library(&setting, case),
+        || make_library(settings, &setting, case),
         |filled| {
             let wanted = with_share && !on_new;
             share = wanted.then(|| share::measure(settings, personality, &setting, filled));

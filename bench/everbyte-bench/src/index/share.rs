@@ -119,7 +119,7 @@ pub(super) fn measure_on_new(
     case: &Case<'_>,
     setting: &Setting,
 ) -> Result<Share> {
-    let made = make_library(setting, case)?;
+    let made = make_library(settings, setting, case)?;
     let filled = Filled::new(&made.target, case.set, case.personality, settings.stop)?;
     measure(settings, case.personality, setting, &filled)
 }

@@ -51,7 +51,8 @@ pub(super) fn nodes(settings: &Settings<'_>) -> Result<Vec<Row>> {
                 let setting = Setting { node_bytes: Some(node_bytes), ..Setting::of(index) };
                 settings.progress.set_message(setting.name());
                 let workload = nodes_title(files, threads, node_bytes);
-                for (_, note, outcome) in measure(settings, &case, || make_library(&setting, &case))
+                for (_, note, outcome) in
+                    measure(settings, &case, || make_library(settings, &setting, &case))
                 {
                     collected.push(index.name(), &workload, note, outcome);
                 }
@@ -86,7 +87,7 @@ pub(super) fn sizes(settings: &Settings<'_>) -> Result<Vec<Row>> {
                     let workload = title(personality, files, threads);
                     let workload = sizes_title(&workload, large_tables, pages);
                     for (_, note, outcome) in
-                        measure(settings, &case, || make_library(&setting, &case))
+                        measure(settings, &case, || make_library(settings, &setting, &case))
                     {
                         collected.push(index.name(), &workload, note, outcome);
                     }

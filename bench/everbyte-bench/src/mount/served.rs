@@ -16,7 +16,8 @@ use fuser::{BackgroundSession, Filesystem, Session};
 use super::null::Null;
 use super::plain::Plain;
 use super::terms::{Caching, Terms, config};
-use crate::index::place::{Setting, sparse_file};
+use crate::index::memory::sparse_file;
+use crate::index::place::Setting;
 
 /// Inodes of our file system.
 const INODES: u64 = 1 << 20;
