@@ -1,7 +1,7 @@
 //! Files in memory that pools are made in, and the one that is kept from pool to pool.
 //!
 //! A device has its pages. A file in memory gets each at the first touch, zeroed, and that takes longer than to make a
-//! file of 16 KiB: in new memory every index is about as fast as the system is. Invariants: a pool that gets memory which was
+//! file of 16 KiB. In new memory a workload would be of the system more than of an index. Invariants: a pool that gets memory which was
 //! kept finds what the pool before left in it, as on a device; no two pools lie in the same memory.
 
 use std::cell::RefCell;
@@ -33,8 +33,8 @@ pub(crate) fn sparse_file(bytes: u64) -> Result<File> {
 }
 
 impl Memory {
-    /// A file for a pool of so many bytes, and the fate of what is written. It is the last pool's if that was as large and is
-    /// gone, as far as nobody holds its file; else `fate` is asked once that file's memory is free.
+    /// A file for a pool of so many bytes, and the fate of what is written. It is the last pool's if that was as large and
+    /// nobody holds its file any more; else that file is let go before `fate` is asked, which looks for free memory.
     ///
     /// # Errors
     /// Those of `fate`; the system's.
