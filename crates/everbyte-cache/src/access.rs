@@ -94,8 +94,7 @@ impl Cache {
             let mut state = self.lock_free(&(part.page..part.page + 1));
             if state.frames.contains(part.page) {
                 let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
-                state.serve(part, wanted)?;
-                done += 1;
+                done += usize::from(state.serve_or_forget(part, wanted)?);
                 continue;
             }
             let Some(state) = self.with_room(state)? else { continue };
@@ -109,10 +108,10 @@ impl Cache {
                 let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
                 if absent.iter().any(|pages| pages.contains(&part.page)) {
                     state.admit(*part, bytes, wanted);
-                } else if state.frames.contains(part.page) {
-                    state.serve(*part, wanted)?;
-                } else {
-                    // It was evicted meanwhile, and the bytes that were read may be stale.
+                } else if !state.frames.contains(part.page)
+                    || !state.serve_or_forget(*part, wanted)?
+                {
+                    // It has left the cache, and the bytes that were read may be stale.
                     break;
                 }
                 done += 1;
@@ -166,11 +165,20 @@ impl Cache {
         Ok(None)
     }
 
-    /// Repeats the demotions that failed. Evicts the clean pages among those that fail again.
+    /// Repeats the demotions that failed. If they are too many, clean pages of SCM give them their space, as they do for
+    /// a flush. Evicts the clean pages among those that fail again.
     fn retry_demotions(&self) -> Result<(), DeviceError> {
+        let pages: Vec<Page> = self.state.lock().demotion_failed.iter().collect();
+        let persisted = match pages.len() {
+            DEMOTION_FAILED_PAGES_MAX.. => self.persist_copies_with_room(&pages),
+            _ => Ok(()),
+        };
         let mut state = self.state.lock();
-        let pages: Vec<Page> = state.demotion_failed.iter().collect();
         for page in pages {
+            // The policy may want it in DRAM by now.
+            if !state.demotion_failed.contains(page) {
+                continue;
+            }
             state.demote(page);
             let is_clean = state.frames.look(page, |frame| !frame.is_dirty()) == Some(true);
             if is_clean && state.demotion_failed.contains(page) {
@@ -180,7 +188,7 @@ impl Cache {
         if state.demotion_failed.len() < DEMOTION_FAILED_PAGES_MAX {
             return Ok(());
         }
-        Err(state.last_error.clone().unwrap_or(DeviceError::Gone))
+        persisted.and(Err(state.last_error.clone().unwrap_or(DeviceError::Gone)))
     }
 
     /// Returns the parts that one read of the backing device fetches, and which of their pages are
@@ -298,8 +306,7 @@ impl Cache {
         let bytes = &data[part.at..part.at + part.len];
         let mut state = self.lock_free(&(part.page..part.page + 1));
         if state.frames.contains(part.page) {
-            state.serve(part, Wanted::Write(bytes))?;
-            return Ok(1);
+            return state.serve_or_forget(part, Wanted::Write(bytes)).map(usize::from);
         }
         if self.settings.mode == Mode::WriteAround {
             return self.write_bypassing(state, parts, data);

@@ -60,6 +60,26 @@ impl State {
         }
     }
 
+    /// As [`State::serve`], but invalidates a clean page whose bytes SCM cannot read, which the backing device has as
+    /// well. Returns false then: nothing was served, and the page is absent.
+    pub(crate) fn serve_or_forget(
+        &mut self,
+        part: Part,
+        wanted: Wanted<'_>,
+    ) -> Result<bool, DeviceError> {
+        match self.serve(part, wanted) {
+            Err(error @ DeviceError::Media { .. }) => {
+                if self.frames.look(part.page, Frame::is_dirty) != Some(false) {
+                    return Err(error);
+                }
+                self.note(part.page, error);
+                self.invalidate(part.page)?;
+                Ok(false)
+            }
+            served => served.map(|()| true),
+        }
+    }
+
     /// Serves a part of a page that has no frame and whose bytes are `bytes`. A write of the whole
     /// page may pass any bytes.
     pub(crate) fn admit(&mut self, part: Part, mut bytes: Bytes, wanted: Wanted<'_>) {

@@ -28,7 +28,15 @@ impl Cache {
             self.scm.read(part.page, part.start, out)?;
             shard = self.frames.read(part.page);
         } else {
-            shard.read(&self.scm, part.page, part.start, out)?;
+            match shard.read(&self.scm, part.page, part.start, out) {
+                // The backing device has the same bytes.
+                Err(DeviceError::Media { .. })
+                    if shard.get(part.page).is_some_and(|frame| !frame.is_dirty()) =>
+                {
+                    return Ok(false);
+                }
+                read => read?,
+            }
         }
         drop(shard);
         self.note_hit(access_of(part, Op::Read), found);

@@ -23,6 +23,8 @@ pub enum Bug {
     UnflushedFetched,
     /// A trim forgets a page that a flush made durable after the trim had begun.
     TrimForgetsFlushed,
+    /// A trim goes ahead although SCM still has a page durably as clean, from before its last write.
+    TrimOverCleanCopy,
     /// A flush of the backing device that fails is forgotten: what it may have lost counts as not
     /// flushed yet.
     FlushErrorUntold,

@@ -70,7 +70,7 @@ impl Cache {
         state.begin_busy(pages.clone());
         let failures = state.bypassed.failures();
         drop(state);
-        let mut zeroed = self.zero_backing(first, len, op);
+        let mut zeroed = self.zero_backing(first, len, op, was_persisted);
         let mut state = self.state.lock();
         let must_flush = if planted(Bug::TrimForgetsFlushed) {
             was_persisted
@@ -98,8 +98,21 @@ impl Cache {
         state.drop_all(&pages).map_err(|error| in_part(1, first, len, error))
     }
 
-    fn zero_backing(&self, offset: u64, len: u64, op: ZeroOp) -> Result<(), DeviceError> {
-        self.persist_invalidations()?;
+    /// Zeroes a range of the backing device, of which SCM has dirty pages or none.
+    fn zero_backing(
+        &self,
+        offset: u64,
+        len: u64,
+        op: ZeroOp,
+        is_dirty_in_scm: bool,
+    ) -> Result<(), DeviceError> {
+        if is_dirty_in_scm && !planted(Bug::TrimOverCleanCopy) {
+            // From before its last write such a page may still be clean durably, and no crash may bring that
+            // back over the zeroes.
+            self.checkpoint()?;
+        } else {
+            self.persist_invalidations()?;
+        }
         let done = match op {
             ZeroOp::Discard => self.backing.discard(offset, len, Fua::No),
             ZeroOp::Zero { hole, fast } => {

@@ -65,13 +65,15 @@ impl FileIdentity {
 
     fn compare(&self, other: &Self) -> Likeness {
         let is_same_id = self.file_system != 0 && self.file_system == other.file_system;
-        if self.inode != other.inode || !(is_same_id || self.device == other.device) {
-            return Likeness::Different;
-        }
+        let is_same_system = is_same_id || self.device == other.device;
         match (self.born_ns, other.born_ns) {
-            (Some(born), Some(other)) if born == other => Likeness::Same,
-            (Some(_), Some(_)) => Likeness::Different,
-            _ => Likeness::Plausible,
+            _ if self.inode != other.inode => Likeness::Different,
+            (Some(born), Some(other)) if born != other => Likeness::Different,
+            (Some(_), Some(_)) if is_same_system => Likeness::Same,
+            // Some file systems, XFS for one, make their identifier of the device's number.
+            (Some(_), Some(_)) => Likeness::Plausible,
+            _ if is_same_system => Likeness::Plausible,
+            _ => Likeness::Different,
         }
     }
 }
@@ -267,8 +269,11 @@ mod tests {
         assert_eq!(old.compare(&file(1, 7, None)), Likeness::Plausible);
         // The file system has another number after a restart.
         assert_eq!(old.compare(&file(2, 7, Some(100))), Likeness::Same);
-        let elsewhere = FileIdentity { file_system: 6, ..file(2, 7, Some(100)) };
-        assert_eq!(old.compare(&elsewhere), Likeness::Different);
+        // XFS then has another identifier as well.
+        let elsewhere = |born_ns| FileIdentity { file_system: 6, ..file(2, 7, born_ns) };
+        assert_eq!(old.compare(&elsewhere(Some(100))), Likeness::Plausible);
+        assert_eq!(old.compare(&elsewhere(Some(101))), Likeness::Different);
+        assert_eq!(old.compare(&elsewhere(None)), Likeness::Different);
     }
 
     /// A folder as `/sys` has it, gone when dropped.

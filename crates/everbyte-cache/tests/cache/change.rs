@@ -261,6 +261,12 @@ fn a_file_made_anew_with_the_old_inode_is_refused() {
     assert!(opened(&medium, &backing, &moved).is_ok(), "another name of the same file");
     let unknown = opened(&medium, &backing, &here(None)).unwrap();
     assert_eq!(unknown.stats().unproven_pages, 1);
+    drop(unknown);
+    // As XFS has it, whose identifier is made of the device's number.
+    let renumbered = FileIdentity { device: 2, file_system: 2, inode: 7, born_ns: Some(1) };
+    let renumbered = Identity { backing: Some(BackingIdentity::File(renumbered)), ..identity() };
+    let cache = opened(&medium, &backing, &renumbered).unwrap();
+    assert_eq!(cache.stats().unproven_pages, 1);
 }
 
 #[test]

@@ -847,6 +847,14 @@ fn trim_forgets_flushed() {
     caught(Bug::TrimForgetsFlushed, small(two_clients()), "page 1: [e1, e1, e1, e1], not");
 }
 
+/// SCM has a page durably as clean, from before the write that the trim finds.
+#[test]
+fn trim_over_clean_copy() {
+    let mut steps: Vec<Step> = (0..3).map(|page| Step::Read { page }).collect();
+    steps.extend([Step::Flush, write(0, 9, 1), Step::Discard { at: 0, len: PAGE }]);
+    caught(Bug::TrimOverCleanCopy, small(steps), "was changed without it");
+}
+
 #[test]
 fn flush_error_untold() {
     for mode in [Mode::WriteBack, Mode::WriteAround] {

@@ -11,12 +11,14 @@ use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_cache::plant::Bug;
 use everbyte_cache::{Cache, CacheError, Settings};
 use everbyte_device::{BlockDevice, Compound, DeviceError, FaultDevice, Faults, Fua, MemoryDevice};
-use everbyte_media::Mapped;
+use everbyte_crash::SimMedium;
+use everbyte_media::{Mapped, Medium, PoolOffset};
 use everbyte_plant::plant;
 use everbyte_policy::sim::Kind;
+use everbyte_pool::Pool;
 use everbyte_pool::format::VolumeKind;
 
-use crate::{Dice, PAGE, identity, medium, open, open_pool, settings};
+use crate::{Dice, PAGE, format, identity, medium, open, open_pool, settings};
 
 const PAGES: u64 = 40;
 
@@ -398,15 +400,21 @@ impl InFullPool {
         if is_clean {
             cache.drain().unwrap();
         }
-        let options = BlockOptions { log_bytes: Some(65536), lanes: 1, ..BlockOptions::default() };
-        let filler = BlockVolume::create(&pool, "filler", 4096 * PAGE, &options).unwrap();
-        let mut filled = 0;
-        while filler.write(filled * PAGE, &[1; 4096], Fua::No).is_ok() {
-            filled += 1;
-        }
-        assert!(filled > 10);
+        let filler = fill(&pool);
         Self { cache, backing, filler, medium }
     }
+}
+
+/// A volume that has taken all space that was left in a pool.
+fn fill(pool: &Arc<Pool<Mapped>>) -> BlockVolume<Mapped> {
+    let options = BlockOptions { log_bytes: Some(65536), lanes: 1, ..BlockOptions::default() };
+    let filler = BlockVolume::create(pool, "filler", 4096 * PAGE, &options).unwrap();
+    let mut filled = 0;
+    while filler.write(filled * PAGE, &[1; 4096], Fua::No).is_ok() {
+        filled += 1;
+    }
+    assert!(filled > 10);
+    filler
 }
 
 #[test]
@@ -452,6 +460,90 @@ fn a_full_pool_delays_only_pages_that_need_space() {
             assert_eq!(found, [1; 4096], "page {page}");
         }
     }
+}
+
+/// Nobody flushes, and the backing device has nothing to take: clean pages give their space to those that leave
+/// DRAM.
+#[test]
+fn a_full_pool_takes_new_pages_as_long_as_clean_ones_can_go() {
+    const OLD: u64 = 300;
+    let settings = settings(800 * PAGE, 4, 790);
+    let medium = medium(1024, &settings);
+    let pool = open_pool(&medium).unwrap();
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
+    let backing = Arc::new(MemoryDevice::new(800 * PAGE));
+    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&backing) as _, &identity());
+    let cache = cache.unwrap();
+    let mut found = [9; 4096];
+    for page in 0..OLD {
+        cache.read(page * PAGE, &mut found).unwrap();
+    }
+    cache.flush().unwrap();
+    let _filler = fill(&pool);
+    for page in OLD..2 * OLD {
+        let written = cache.write(page * PAGE, &[1; 4096], Fua::No);
+        written.unwrap_or_else(|error| panic!("page {page}: {error}"));
+    }
+    cache.read(700 * PAGE, &mut found).unwrap();
+    assert_eq!(found, [0; 4096]);
+    cache.drain().unwrap();
+    for page in OLD..2 * OLD {
+        backing.read(page * PAGE, &mut found).unwrap();
+        assert_eq!(found, [1; 4096], "page {page}");
+    }
+}
+
+/// A cache on memory of which the line in the midst of what SCM has of page 0 is bad, and that page's bytes. The
+/// page was written meanwhile, if it is to be dirty.
+fn with_bad_line(is_dirty: bool) -> (Cache, [u8; 4096]) {
+    let settings = settings(PAGES * PAGE, 2, 6);
+    let medium = Arc::new(SimMedium::new(512 * PAGE));
+    format(&medium, &settings, 2 * 65536);
+    let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let mut bytes = [0xa5; 4096];
+    backing.write(0, &bytes, Fua::No).unwrap();
+    let cache = open(&medium, backing).unwrap();
+    for page in 0..4 {
+        cache.read(page * PAGE, &mut [0; 10]).unwrap();
+    }
+    if is_dirty {
+        bytes[10] = 1;
+        cache.write(10, &[1], Fua::No).unwrap();
+    }
+    cache.flush().unwrap();
+    let has_it = |block: &u64| {
+        let word = |at| medium.load_word(PoolOffset(block * PAGE + at)).to_le_bytes();
+        word(0) == [0xa5; 8] && word(2048) == [0xa5; 8] && word(4088) == [0xa5; 8]
+    };
+    let block = (0..512).find(has_it).expect("the page is not in SCM");
+    medium.inject_poison(PoolOffset(block * PAGE + 2048), 1);
+    (cache, bytes)
+}
+
+/// The backing device has the bytes of a clean page as well, and those of a dirty one it has not.
+#[test]
+fn a_clean_page_that_cannot_be_read_in_scm_is_fetched_again() {
+    for is_written in [false, true] {
+        let (cache, mut bytes) = with_bad_line(false);
+        let fetches = cache.stats().fetches;
+        if is_written {
+            bytes[2050..2060].fill(3);
+            cache.write(2050, &[3; 10], Fua::No).unwrap();
+        }
+        let mut found = [0; 4096];
+        cache.read(0, &mut found).unwrap();
+        assert_eq!(found, bytes);
+        assert_eq!(cache.stats().fetches, fetches + 1);
+        cache.drain().unwrap();
+        cache.read(0, &mut found).unwrap();
+        assert_eq!(found, bytes);
+    }
+    let (cache, bytes) = with_bad_line(true);
+    let error = cache.read(0, &mut [0; 4096]).unwrap_err();
+    assert!(matches!(error, DeviceError::Media { .. }), "{error}");
+    let mut found = [0; 2048];
+    cache.read(0, &mut found).unwrap();
+    assert_eq!(found, bytes[..2048]);
 }
 
 /// The policy has it in SCM by then, and hears of a hit of it only when it goes.
