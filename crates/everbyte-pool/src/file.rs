@@ -24,7 +24,7 @@ use rustix::fs::OFlags;
 
 use crate::format::{SUPERBLOCK_COPIES, Superblock};
 use crate::kind::Kinds;
-use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT};
+use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT, check_len};
 use crate::range_locks::is_range_locked;
 
 /// Bytes at the start of a device that must be zero for it to count as blank.
@@ -237,8 +237,11 @@ fn invalid(path: &Path, what: String) -> FileError {
     FileError::pool(path)(PoolError::Invalid(what))
 }
 
+/// The size of a pool in a file, which is enough for its volumes: known before anything is emptied.
 fn needed_len(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
-    options.len_bytes.ok_or_else(|| FileError::NoSize { path: path.to_owned() })
+    let len = options.len_bytes.ok_or_else(|| FileError::NoSize { path: path.to_owned() })?;
+    check_len(len, options.volumes_max).map_err(FileError::pool(path))?;
+    Ok(len)
 }
 
 /// Returns true if there is a file or device at `path`.

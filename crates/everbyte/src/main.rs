@@ -99,16 +99,13 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(args, Cli::command()),
     };
     done.unwrap_or_else(|error| {
-        #[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
-        {
-            if error.is::<UsageError>() {
-                eprintln!("error: {error}\n\nFor more information, try '--help'.");
-                return ExitCode::from(BAD_USAGE_STATUS);
-            }
-            eprintln!("everbyte: {}", describe(&error));
-            if let Some(advice) = advice(&error) {
-                eprintln!("hint: {advice}");
-            }
+        if error.is::<UsageError>() {
+            output::complain(format!("error: {error}\n\nFor more information, try '--help'."));
+            return ExitCode::from(BAD_USAGE_STATUS);
+        }
+        output::complain(format!("everbyte: {}", describe(&error)));
+        if let Some(advice) = advice(&error) {
+            output::complain(format!("hint: {advice}"));
         }
         ExitCode::FAILURE
     })
@@ -136,6 +133,8 @@ fn start_logging(verbose: u8, is_server: bool) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
+        // It would say by eprintln! that a line could not be written, and that panics then.
+        .log_internal_errors(false)
         .init();
 }
 

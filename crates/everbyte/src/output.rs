@@ -1,7 +1,7 @@
-//! Standard output: lines for people, JSON for programs.
+//! Standard output, lines for people and JSON for programs, and complaints on standard error.
 //!
-//! Invariant: a reader that goes away (`| head`) ends the program quietly, with the status that a
-//! closed pipe gives every other tool.
+//! Invariants: a reader that goes away (`| head`) ends the program quietly, with the status that a
+//! closed pipe gives every other tool; standard error that cannot be written changes nothing.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -30,6 +30,11 @@ pub(crate) fn try_line(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
     out.flush()
+}
+
+/// Writes `text` and a line's end to standard error. If that fails, nobody is left who could be told.
+pub(crate) fn complain(text: impl AsRef<str>) {
+    let _unwritten = writeln!(io::stderr().lock(), "{}", text.as_ref());
 }
 
 /// Writes `value` as indented JSON.

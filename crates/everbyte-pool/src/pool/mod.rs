@@ -182,22 +182,29 @@ pub struct VolumeInfo {
     pub read_only: Option<String>,
 }
 
+/// Checks that `len_bytes` are enough for a pool with room for `volumes_max` volumes.
+///
+/// # Errors
+/// `Invalid`, if they are not.
+pub(crate) fn check_len(len_bytes: u64, volumes_max: u64) -> Result<(), PoolError> {
+    let needed = 2 + volumes_max + 1;
+    if volumes_max == 0 || len_bytes / BLOCK_U64 < needed {
+        return Err(PoolError::Invalid(format!(
+            "a pool for {volumes_max} volumes needs at least {} bytes; this has {len_bytes}",
+            needed * BLOCK_U64
+        )));
+    }
+    Ok(())
+}
+
 impl<M: Medium> Pool<M> {
     /// Makes `medium` an empty pool with room for `volumes_max` volumes. Whatever it held is lost.
     ///
     /// # Errors
     /// The medium is too small or fails.
     pub fn format(medium: &M, volumes_max: u64, pool_uid: [u8; 16]) -> Result<(), PoolError> {
-        let size_blocks = medium.len() / BLOCK_U64;
-        let needed = 2 + volumes_max + 1;
-        if volumes_max == 0 || size_blocks < needed {
-            return Err(PoolError::Invalid(format!(
-                "a pool for {volumes_max} volumes needs at least {} bytes; this has {}",
-                needed * BLOCK_U64,
-                medium.len()
-            )));
-        }
-        let sb = Superblock::new(size_blocks, volumes_max, pool_uid);
+        check_len(medium.len(), volumes_max)?;
+        let sb = Superblock::new(medium.len() / BLOCK_U64, volumes_max, pool_uid);
         let zeroes = vec![0; everbyte_media::BLOCK];
         for block in 1..sb.data_start {
             medium.stream(BlockNo(block).offset(), &zeroes);

@@ -43,8 +43,12 @@ pub(super) fn leave_terminal() -> anyhow::Result<()> {
 }
 
 /// Says that files can be used. In the background nobody hears more from this process.
+///
+/// # Errors
+/// Standard output's: nobody knows of the mount, which the caller takes away.
 pub(super) fn say_ready(dir: &Path, detached: bool) -> anyhow::Result<()> {
-    output::line(format!("ready: {}", dir.display()));
+    output::try_line(&format!("ready: {}", dir.display()))
+        .context("cannot say on standard output that files can be used")?;
     if detached {
         let null = File::options().read(true).write(true).open("/dev/null");
         let null = null.context("cannot open /dev/null")?;

@@ -17,6 +17,7 @@ use super::run_program::{check_program, find_program};
 use super::run_served::serve;
 use super::server::{report_recovery, split_target};
 use super::unexpected;
+use crate::output;
 use crate::size::{parse_size, show_size};
 
 /// The library that programs are started with.
@@ -179,15 +180,13 @@ fn replace_by(command: &mut Command, program: &Path) -> anyhow::Error {
 
 fn announce(program: &Path, args: &Args, place: &str) {
     let variables = if args.bss { "initialised variables" } else { "variables" };
-    #[expect(clippy::print_stderr, reason = "standard output is the program's")]
-    {
-        eprintln!(
-            "everbyte run: the heap of {} has {} of DRAM, the rest is in {place}; stacks, {variables}, \
-             raw system calls and children that are static or run as others do not page",
-            program.display(),
-            show_size(args.dram)
-        );
-    }
+    // Standard output is the program's.
+    output::complain(format!(
+        "everbyte run: the heap of {} has {} of DRAM, the rest is in {place}; stacks, {variables}, \
+         raw system calls and children that are static or run as others do not page",
+        program.display(),
+        show_size(args.dram)
+    ));
 }
 
 fn volumes(answer: Response) -> anyhow::Result<Vec<VolumeStatus>> {

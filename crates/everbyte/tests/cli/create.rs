@@ -78,6 +78,15 @@ fn a_link_that_leads_nowhere_is_refused_and_stays() {
     }
 }
 
+#[test]
+fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there_alone_even_by_force() {
+    let place = Place::with_disk();
+    let before = place.bytes();
+    let create = "pool create POOL --size 16M --volumes-max 65536 --force";
+    place.run(create).failed(1, &["65536 volumes", "needs at least"]);
+    assert!(place.bytes() == before);
+}
+
 /// Of several that make the same pool at once, one does, and nobody removes what it made.
 #[test]
 fn a_race_for_a_path_has_one_winner_whose_pool_stays() {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod caches;
+mod complaints;
 mod create;
 mod demo;
 mod faults;
@@ -50,7 +51,19 @@ struct Outcome {
 impl Outcome {
     #[track_caller]
     fn of(command: &mut Command) -> Self {
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::with_stdout(command, Stdio::piped())
+    }
+
+    /// Of a command whose standard output is full.
+    #[track_caller]
+    fn unheard(command: &mut Command) -> Self {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        Self::with_stdout(command, full.into())
+    }
+
+    #[track_caller]
+    fn with_stdout(command: &mut Command, stdout: Stdio) -> Self {
+        let child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
         let watchdog = Watchdog::over(&child);
         let output = child.wait_with_output().unwrap();
         watchdog.call_off(command);

@@ -87,6 +87,15 @@ fn files_are_there_after_the_end_of_a_mount_and_the_pool_is_clean() {
 }
 
 #[test]
+fn a_mount_that_cannot_say_that_it_is_ready_is_taken_away() {
+    let files = Files::new();
+    let line = files.place.arguments("mount POOL/files FOLDER/mnt");
+    Outcome::unheard(everbyte().args(line)).failed(1, &["standard output"]);
+    assert!(!files.is_mounted());
+    assert_eq!(files.place.info()["clean"], true);
+}
+
+#[test]
 fn a_mount_that_was_killed_is_replaced_and_has_what_was_synced() {
     let files = Files::new();
     let mount = files.mount();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::mount::{check_source, source_of};
-use super::{Place, Running, everbyte};
+use super::{Outcome, Place, Running, everbyte};
 
 /// A pool with two file systems, and two directories.
 struct Two {
@@ -96,6 +96,19 @@ fn a_server_serves_mounts_of_several_file_systems_each_once() {
     assert!(!is_mounted(other));
     assert_eq!(place.info()["clean"], true);
     assert_eq!(place.run("fs cat POOL/two:f").good(), "in two");
+}
+
+#[test]
+fn a_mount_of_a_server_that_cannot_say_that_it_is_ready_is_taken_away() {
+    let two = Two::new();
+    let (place, [one, _]) = (&two.place, &two.dirs);
+    let server = place.serve("POOL", "");
+    let line = place.arguments("mount POOL/one FOLDER/mnt-one");
+    Outcome::unheard(everbyte().args(line)).failed(1, &["standard output"]);
+    assert!(!is_mounted(one));
+    wait_until("the volume is free", || place.run("volume delete POOL one").status == 0);
+    server.stop();
+    assert_eq!(place.info()["clean"], true);
 }
 
 #[test]
@@ -185,7 +198,7 @@ fn a_mount_in_the_background_outlives_its_command() {
     place.run("mount --background POOL/none FOLDER/mnt-one").status_is(1);
 }
 
-impl super::Outcome {
+impl Outcome {
     fn status_is(&self, status: i32) {
         assert_eq!(self.status, status, "{self:?}");
     }

@@ -1,0 +1,40 @@
+//! Standard error that cannot be written: it is lost what would have been said there, and nothing else.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use everbyte_device::Fua;
+use rustix::process::Signal;
+
+use crate::{Place, Running, everbyte};
+
+/// For a server whose terminal was closed it is the same.
+#[test]
+fn a_hangup_ends_a_server_cleanly_whose_standard_error_has_gone() {
+    let place = Place::with_disk();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let serve = "serve POOL --nbd unix:FOLDER/nbd.sock --checkpoint-interval 10m";
+    let mut server = Running::start_with(everbyte().args(place.arguments(serve)), writer.into());
+    place.client("disk").write(0, &[9; 4096], Fua::No).unwrap();
+    assert!(server.signal(Signal::HUP).success());
+    assert_eq!(place.info()["clean"], true);
+    let server = place.serve("POOL", "");
+    assert_eq!(place.client("disk").read(0, 4096).unwrap(), [9; 4096]);
+    server.stop();
+}
+
+#[test]
+fn a_full_standard_error_changes_no_exit_status() {
+    let place = Place::with_disk();
+    for (line, status) in [
+        ("pool info FOLDER/none", 1),
+        ("pool info", 2),
+        ("volume create POOL more --size 2M --wipe", 2),
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = everbyte();
+        command.args(place.arguments(line)).stdout(Stdio::null()).stderr(full);
+        assert_eq!(command.status().unwrap().code(), Some(status), "{line}");
+    }
+}
