@@ -25,6 +25,9 @@ pub enum Request {
     Scrub {
         /// The volume whose bytes are to be read; `None` for superblocks, headers and logs.
         volume: Option<String>,
+        /// Identity of that volume: refused if another has its name now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u64>,
         /// The byte to begin at.
         from: u64,
     },

@@ -257,11 +257,20 @@ impl OpenPool {
     }
 
     /// Holds no lock while it reads, so that it delays nobody.
-    pub(crate) fn scrub(&self, volume: Option<&str>, from: u64) -> Result<Response, Refused> {
+    pub(crate) fn scrub(
+        &self,
+        volume: Option<&str>,
+        uid: Option<u64>,
+        from: u64,
+    ) -> Result<Response, Refused> {
         let Some(name) = volume else {
             return Ok(Response::Scrub(status::scrub(self.pool().scrub(), None)));
         };
         let volume = self.volumes.get(name)?;
+        if uid.is_some_and(|uid| volume.volume.descriptor().uid != uid) {
+            let reason = format!("another volume has the name {name} now");
+            return Err(Refused::new(reason).because(Cause::NoSuchVolume));
+        }
         let (report, next) = volume.handle.scrub(from)?;
         Ok(Response::Scrub(status::scrub(report, next)))
     }

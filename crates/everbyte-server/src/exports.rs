@@ -41,8 +41,8 @@ impl OpenPool {
     /// until `is_enough` returns true: then what is not ready is no error.
     ///
     /// # Errors
-    /// The only volume that is to be exported is not ready, and why; a volume that is to be exported
-    /// read-only is not exported.
+    /// The only volume that is to be exported is not ready, and why, unless it is lent; a volume that
+    /// is to be exported read-only is not exported.
     pub fn open_exported(
         &self,
         deadline: Instant,
@@ -74,6 +74,10 @@ impl OpenPool {
         match &self.only {
             Some(only) if !ready.contains(only) && !is_enough() => {
                 let volume = self.volumes.get(only)?;
+                if volume.handle.is_lent() {
+                    // The programs that have it need a server, and clients can have it after them.
+                    return Ok(ready);
+                }
                 Err(volume
                     .handle
                     .open()

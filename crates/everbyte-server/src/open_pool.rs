@@ -183,7 +183,7 @@ impl Handler for OpenPool {
         match request {
             Request::Info => Ok(Response::Pool(Box::new(self.pool_status()))),
             Request::Check => self.check(),
-            Request::Scrub { volume, from } => self.scrub(volume.as_deref(), from),
+            Request::Scrub { volume, uid, from } => self.scrub(volume.as_deref(), uid, from),
             Request::Grow { size_bytes } => self.grow(size_bytes),
             Request::VolumeCreate(new) => self.create(&new),
             Request::VolumeList => Ok(Response::Volumes(self.volume_statuses())),

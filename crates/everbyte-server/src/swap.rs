@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use everbyte_control::{KindStatus, NewVolume, Refused, SwapStatus, VolumeStatus};
+use everbyte_control::{Cause, KindStatus, NewVolume, Refused, SwapStatus, VolumeStatus};
 use everbyte_device::{BlockDevice, Compound, Decorator};
 use everbyte_pool::ScrubReport;
 use everbyte_swap_volume::{
@@ -19,6 +19,8 @@ use crate::refusal::refused;
 /// A swap volume's handle.
 pub(crate) struct SwapHandle {
     lender: Lender,
+    /// True if the pool is a private copy, in which nothing can be lent.
+    unchanging: bool,
     /// The device that clients of the export share, as long as there are any.
     exported: Mutex<Weak<Exported>>,
 }
@@ -52,19 +54,23 @@ impl SwapHandle {
             return Err(Refused::new("only file systems have an index".to_owned()));
         }
         let options = SwapOptions { wipes: new.wipe };
-        Self::opened(SwapVolume::create(&context.pool, &new.name, new.size_bytes, options))
+        let made = SwapVolume::create(&context.pool, &new.name, new.size_bytes, options);
+        Self::opened(context, made)
     }
 
     pub(crate) fn open_volume(context: &Context, name: &str) -> Result<Opened, Refused> {
-        Self::opened(SwapVolume::open(&context.pool, name))
+        Self::opened(context, SwapVolume::open(&context.pool, name))
     }
 
     fn opened(
+        context: &Context,
         volume: Result<SwapVolume<everbyte_media::Mapped>, SwapError>,
     ) -> Result<Opened, Refused> {
         let lender = volume.and_then(Lender::new).map_err(refused)?;
         let volume = Arc::clone(lender.volume().volume());
-        Ok(Opened { volume, handle: Box::new(Self { lender, exported: Mutex::default() }) })
+        let unchanging = context.unchanging;
+        let handle = Self { lender, unchanging, exported: Mutex::default() };
+        Ok(Opened { volume, handle: Box::new(handle) })
     }
 }
 
@@ -95,6 +101,12 @@ impl SwapHandle {
 
 impl Handle for SwapHandle {
     fn open(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
+        if self.unchanging {
+            let name = self.lender.volume().volume().name();
+            let reason = format!("volume {name} is swap, which cannot be served read-only");
+            let cause = Some(Cause::ServedReadOnly);
+            return Err(Unavailable { state: "read-only", reason, cause });
+        }
         let exported = &mut *self.exported.lock();
         let device = match exported.upgrade() {
             Some(device) => device,
@@ -110,6 +122,15 @@ impl Handle for SwapHandle {
 
     fn is_durable(&self) -> bool {
         false
+    }
+
+    /// Clients get all runs at once, and share them.
+    fn is_ready(&self) -> bool {
+        if self.unchanging {
+            return false;
+        }
+        let is_exported = self.exported.lock().strong_count() > 0;
+        is_exported || !self.is_lent()
     }
 
     fn lend(&self, bytes: u64, pid: u32) -> Result<Lease, Refused> {

@@ -157,7 +157,7 @@ fn read_all(
     for volume in volumes {
         let mut next = Some(0);
         while let Some(from) = next {
-            match part(session, Some(&volume.name), from) {
+            match part(session, Some(&volume), from) {
                 Ok(part) => {
                     lost.extend(part.problems);
                     next = part.next;

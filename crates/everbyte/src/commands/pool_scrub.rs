@@ -35,7 +35,8 @@ Exit status: 0 if nothing is wrong, 1 if there are problems or the scrub could n
 ///
 /// On a pool that nobody serves the scrub works on a private, recovered copy and changes nothing. On
 /// one that is served, the server reads, at most 1 MiB at a time under shared locks, while clients
-/// go on reading and writing. Volumes that are deleted meanwhile are left out. Ctrl-C ends it.
+/// go on reading and writing. Volumes that are renamed meanwhile are read all the same, and those that
+/// are deleted are left out. Ctrl-C ends it.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -49,7 +50,10 @@ pub(crate) struct Args {
 #[derive(Serialize, Default)]
 struct Scrubbed {
     clean: bool,
+    /// Those that were read as a whole.
     volumes: u64,
+    /// Those that were deleted before they were.
+    deleted_volumes: u64,
     read_bytes: u64,
     verified_blocks: u64,
     problems: Vec<ScrubProblem>,
@@ -71,8 +75,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         for problem in &scrubbed.problems {
             output::line(format!("problem: {}", describe(problem)));
         }
+        let deleted = match scrubbed.deleted_volumes {
+            0 => String::new(),
+            deleted => format!(", {deleted} volumes deleted meanwhile"),
+        };
         output::line(format!(
-            "{}: {} volumes, {} read, {} blocks verified by checksum",
+            "{}: {} volumes, {} read, {} blocks verified by checksum{deleted}",
             if scrubbed.clean { "clean" } else { "NOT CLEAN" },
             scrubbed.volumes,
             show_size(scrubbed.read_bytes),
@@ -118,51 +126,78 @@ fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
 }
 
 fn scrub_all(session: &mut Session, scrubbed: &mut Scrubbed) -> anyhow::Result<()> {
-    let volumes = match session.ask(Request::VolumeList)? {
-        Response::Volumes(volumes) => volumes,
-        other => return Err(unexpected(&other)),
-    };
+    let volumes = volumes(session)?;
     let bar = progress(&volumes);
     scrubbed.add(part(session, None, 0)?);
     for volume in volumes {
-        let mut next = Some(0);
-        let mut done = 0;
-        while let Some(from) = next {
-            let part = match part(session, Some(&volume.name), from) {
-                Err(_) if is_gone(session, &volume.name)? => break,
-                part => part?,
-            };
-            next = part.next;
-            done += part.read_bytes;
-            bar.inc(part.read_bytes);
-            scrubbed.add(part);
-        }
-        // What was counted as used and turned out not to be there.
-        bar.inc(volume.used_bytes.unwrap_or(0).saturating_sub(done));
-        scrubbed.volumes += 1;
+        scrub_volume(session, volume, scrubbed, &bar)?;
     }
     bar.finish_and_clear();
+    Ok(())
+}
+
+/// Reads all of a volume, whatever it is renamed to meanwhile, unless it is deleted.
+fn scrub_volume(
+    session: &mut Session,
+    mut volume: VolumeStatus,
+    scrubbed: &mut Scrubbed,
+    bar: &ProgressBar,
+) -> anyhow::Result<()> {
+    let used_bytes = volume.used_bytes.unwrap_or(0);
+    let mut next = Some(0);
+    let mut done = 0;
+    let mut is_deleted = false;
+    while let Some(from) = next {
+        match part(session, Some(&volume), from) {
+            Ok(part) => {
+                next = part.next;
+                done += part.read_bytes;
+                bar.inc(part.read_bytes);
+                scrubbed.add(part);
+            }
+            Err(error) => match volumes(session)?.into_iter().find(|now| now.uid == volume.uid) {
+                Some(now) if now.name == volume.name => return Err(error),
+                Some(now) => volume = now,
+                None => {
+                    is_deleted = true;
+                    next = None;
+                }
+            },
+        }
+    }
+    // What was counted as used and turned out not to be there.
+    bar.inc(used_bytes.saturating_sub(done));
+    if is_deleted {
+        scrubbed.deleted_volumes += 1;
+    } else {
+        scrubbed.volumes += 1;
+    }
     Ok(())
 }
 
 /// One part of the scrub of `volume`, or of what is no volume's.
 ///
 /// # Errors
-/// The request is refused, or the server has ended.
+/// The request is refused, also because another volume has its name now, or the server has ended.
 pub(super) fn part(
     session: &mut Session,
-    volume: Option<&str>,
+    volume: Option<&VolumeStatus>,
     from: u64,
 ) -> anyhow::Result<ScrubPart> {
-    match session.ask(Request::Scrub { volume: volume.map(str::to_owned), from })? {
+    let request = Request::Scrub {
+        volume: volume.map(|volume| volume.name.clone()),
+        uid: volume.map(|volume| volume.uid),
+        from,
+    };
+    match session.ask(request)? {
         Response::Scrub(part) => Ok(part),
         other => Err(unexpected(&other)),
     }
 }
 
-fn is_gone(session: &mut Session, name: &str) -> anyhow::Result<bool> {
+fn volumes(session: &mut Session) -> anyhow::Result<Vec<VolumeStatus>> {
     match session.ask(Request::VolumeList)? {
-        Response::Volumes(volumes) => Ok(volumes.iter().all(|volume| volume.name != name)),
+        Response::Volumes(volumes) => Ok(volumes),
         other => Err(unexpected(&other)),
     }
 }

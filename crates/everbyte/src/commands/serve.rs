@@ -46,7 +46,8 @@ For each export a line 'ready: URI' is printed once clients can have it, or one 
 own URI if there is none; without --nbd the line is 'ready'. Other NBD programs take the URI as it is, for example
   nbdinfo 'nbd+unix:///disk?socket=/tmp/everbyte.sock'
 A cache whose backing device is missing or silent is not ready: 'everbyte volume list' has its state,
-and clients that connect are told why, until it is there.
+and clients that connect are told why, until it is there. Nor is a swap volume as long as programs have
+a part of it ('everbyte run'), or if the pool is served read-only.
 
 SIGTERM, SIGINT (Ctrl-C) and SIGHUP end the server cleanly: requests are finished, everything is made
 durable and the pool is marked clean. The server waits a few seconds for backing devices that hang; if

@@ -17,6 +17,7 @@ mod media;
 mod mount;
 mod mounts_served;
 mod repair;
+mod scrubs;
 mod served;
 mod simulate;
 mod swap;

@@ -1,6 +1,8 @@
 //! Swap volumes: made, resized, exported and deleted; nothing of them is promised to last.
 
+use everbyte_control::ControlClient;
 use everbyte_device::{Fua, Hole};
+use everbyte_nbd::{Address, Client};
 
 use crate::Place;
 
@@ -42,6 +44,35 @@ fn a_swap_volume_is_made_exported_and_keeps_nothing() {
     place.run("volume resize POOL more --size 2M").good();
     place.run("volume delete POOL more").good();
     assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
+}
+
+#[test]
+fn a_swap_volume_that_no_client_can_have_is_not_said_to_be_ready() {
+    let place = Place::empty();
+    place.run("pool create POOL --size 32M").good();
+    place.run("volume create POOL more --kind swap --size 4M").good();
+    let address = Address::Unix(place.socket());
+    let [itself, export] = ["", "more"].map(|name| format!("ready: {}", address.uri(name)));
+    let server = place.serve("POOL", "--read-only");
+    assert_eq!(server.ready, itself);
+    let refused = Client::connect(&address, "more").err().unwrap().to_string();
+    assert!(refused.contains("read-only"), "{refused}");
+    server.stop();
+    let alone = "serve POOL/more --read-only --nbd unix:FOLDER/nbd.sock";
+    place.run(alone).failed(1, &["volume more", "read-only"]);
+
+    let server = place.serve("POOL", "");
+    assert_eq!(server.ready, export);
+    let lease = ControlClient::connect(&place.pool).unwrap().borrow_runs("more", 2 << 20).unwrap();
+    server.kill();
+    for target in ["POOL", "POOL/more"] {
+        let server = place.serve(target, "");
+        assert_eq!(server.ready, itself, "{target}: a program has a part of it");
+        let refused = Client::connect(&address, "more").err().unwrap().to_string();
+        assert!(refused.contains("lent"), "{refused}");
+        server.stop();
+    }
+    drop(lease);
 }
 
 /// Bits of a process's effective capabilities.
