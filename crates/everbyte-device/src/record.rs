@@ -93,6 +93,15 @@ pub enum RecordError {
     },
 }
 
+/// Outcome of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordSummary {
+    /// Requests that were written to the log.
+    pub requests: u64,
+    /// False if the recording ended before it was told to, so that requests answered later are missing.
+    pub is_complete: bool,
+}
+
 /// A note: the device's number and the request.
 type Note = (usize, RecordedRequest);
 
@@ -121,7 +130,7 @@ struct Waiting {
 /// and nothing else. Dropping the recorder ends the recording as [`Recorder::finish`] does.
 pub struct Recorder {
     shared: Arc<Shared>,
-    writer: Option<JoinHandle<u64>>,
+    writer: Option<JoinHandle<RecordSummary>>,
 }
 
 impl fmt::Debug for Recorder {
@@ -172,19 +181,20 @@ impl Recorder {
     }
 
     /// Writes all requests that were answered so far, ends the log, and returns how many requests
-    /// are in it. Requests that are answered later are not recorded.
+    /// are in it and whether all are. Requests that are answered later are not recorded.
     #[must_use]
-    pub fn finish(mut self) -> u64 {
+    pub fn finish(mut self) -> RecordSummary {
         self.end()
     }
 
-    fn end(&mut self) -> u64 {
+    fn end(&mut self) -> RecordSummary {
+        // A log that panicked has written nothing that could be counted.
+        let nothing = RecordSummary { requests: 0, is_complete: false };
         self.shared.is_on.store(false, Ordering::Relaxed);
         self.shared.waiting.lock().is_finished = true;
-        let Some(writer) = self.writer.take() else { return 0 };
+        let Some(writer) = self.writer.take() else { return nothing };
         writer.thread().unpark();
-        // A log that panicked has written nothing that could be counted.
-        writer.join().unwrap_or(0)
+        writer.join().unwrap_or(nothing)
     }
 }
 
@@ -203,13 +213,15 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, on_error: impl FnOnce(RecordError)) -> u64 {
-        if let Err(error) = self.write_all() {
+    fn run(mut self, on_error: impl FnOnce(RecordError)) -> RecordSummary {
+        let written = self.write_all();
+        let is_complete = written.is_ok();
+        if let Err(error) = written {
             self.shared.is_on.store(false, Ordering::Relaxed);
             self.shared.waiting.lock().notes = Vec::new();
             on_error(error);
         }
-        self.written
+        RecordSummary { requests: self.written, is_complete }
     }
 
     fn write_all(&mut self) -> Result<(), RecordError> {
@@ -393,7 +405,7 @@ mod tests {
     fn a_recorded_device_keeps_the_contract() {
         let recorder = Recorder::start(Box::new(Kept::default()), no_error).unwrap();
         conformance(&|size| recorder.record("disk", Arc::new(MemoryDevice::new(size))));
-        assert!(recorder.finish() > 100);
+        assert!(recorder.finish().requests > 100);
     }
 
     #[test]
@@ -414,7 +426,7 @@ mod tests {
         second.discard(0, 4096, Fua::No).unwrap();
         second.write_zeroes(1, 2, Hole::Allowed, false, Fua::No).unwrap();
         second.status(0, 4096, 1).unwrap();
-        assert_eq!(recorder.finish(), 7);
+        assert_eq!(recorder.finish(), RecordSummary { requests: 7, is_complete: true });
         first.flush().unwrap();
         let lines = kept.lines.lock();
         let found: Vec<_> =
@@ -448,7 +460,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(recorder.finish(), 20_000);
+        assert_eq!(recorder.finish(), RecordSummary { requests: 20_000, is_complete: true });
         let lines = kept.lines.lock();
         assert!(lines.iter().map(|(_, request)| request.time_ns).is_sorted());
         let mut offsets: Vec<_> = lines.iter().map(|(_, request)| request.offset).collect();
@@ -473,7 +485,7 @@ mod tests {
         let error = hear.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(error.contains("the disk is full"), "{error}");
         device.write(0, &[1], Fua::No).unwrap();
-        assert_eq!(recorder.finish(), 3);
+        assert_eq!(recorder.finish(), RecordSummary { requests: 3, is_complete: false });
         assert_eq!(kept.lines.lock().len(), 3);
     }
 
@@ -492,8 +504,8 @@ mod tests {
         drop(gate);
         let error = hear.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(error.contains("as fast as requests come"), "{error}");
-        let written = recorder.finish();
-        assert!((50..200).contains(&written), "{written}");
+        let RecordSummary { requests: written, is_complete } = recorder.finish();
+        assert!((50..200).contains(&written) && !is_complete, "{written}");
         let lines = kept.lines.lock();
         assert!(lines.iter().map(|(_, request)| request.offset).eq(0..written));
         assert!(kept.is_finished.load(Ordering::SeqCst));

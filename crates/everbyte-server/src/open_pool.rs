@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use everbyte_control::{Attached, Cause, ControlServer, Handler, Refused, Request, Response};
-use everbyte_device::record::Recorder;
+use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{Description, Mapped};
 use everbyte_nbd::{Durability, Server};
 use everbyte_pool::{CheckpointTimer, Pool, RecoverySummary};
@@ -131,8 +131,8 @@ impl OpenPool {
         *self.recorder.lock() = Some(recorder);
     }
 
-    /// Ends the recording, if there is one, and says how many requests are in it.
-    pub fn end_recording(&self) -> Option<u64> {
+    /// Ends the recording, if there is one, and says how many requests are in it and whether all are.
+    pub fn end_recording(&self) -> Option<RecordSummary> {
         self.recorder.lock().take().map(Recorder::finish)
     }
 

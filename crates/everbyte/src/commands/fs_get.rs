@@ -1,6 +1,6 @@
 //! `everbyte fs get`.
 //!
-//! Invariant: a regular file that is there already is replaced as a whole or not at all.
+//! Invariant: a regular file that is there already is replaced as a whole or not at all, even if the system crashes.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Seek, SeekFrom, Write};
@@ -42,7 +42,8 @@ pub(crate) struct Args {
     /// Copy directories with all that is in them.
     #[arg(short, long)]
     recursive: bool,
-    /// Keep permissions and times, and as root the owner and group.
+    /// Keep permissions and times, and as root the owner and group. Otherwise the copy belongs to you, and
+    /// whoever runs it gets no rights from it: it is neither set-user-ID nor set-group-ID.
     #[arg(short, long)]
     preserve: bool,
 }
@@ -200,8 +201,12 @@ impl Copy {
         let mode =
             if self.preserve { file.permissions } else { file.permissions & 0o777 & !umask() };
         out.as_file().set_permissions(Permissions::from_mode(mode & 0o777)).with_context(failed)?;
-        let out = out.into_temp_path();
+        let (copy, out) = out.into_parts();
         self.preserve(file, &out)?;
+        if fs::symlink_metadata(to).is_ok() {
+            // A crash could leave the old name with none of the new bytes.
+            copy.sync_all().with_context(failed)?;
+        }
         out.persist(to).with_context(failed)?;
         bar.finish_and_clear();
         Ok(())
@@ -228,12 +233,13 @@ impl Copy {
             return Ok(());
         }
         let failed = || format!("cannot keep the attributes of {}", to.display());
-        if rustix::process::geteuid().is_root() {
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
             lchown(to, Some(file.uid), Some(file.gid)).with_context(failed)?;
         }
         if file.kind != FileKind::Symlink {
-            fs::set_permissions(to, Permissions::from_mode(file.permissions))
-                .with_context(failed)?;
+            let mode = kept_permissions(file.permissions, is_root);
+            fs::set_permissions(to, Permissions::from_mode(mode)).with_context(failed)?;
         }
         let time = |ns: u64| Timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
@@ -247,9 +253,30 @@ impl Copy {
     }
 }
 
+/// The permissions that a copy keeps. One that does not keep its owner and group gives nobody the rights of
+/// those that it has instead.
+fn kept_permissions(permissions: u32, keeps_owner: bool) -> u32 {
+    if keeps_owner { permissions } else { permissions & 0o1777 }
+}
+
 /// Permissions that new files do not get.
 pub(super) fn umask() -> u32 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
     mask.bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_of_an_owner_are_kept_with_the_owner_alone() {
+        for (permissions, without_owner) in
+            [(0o4755, 0o755), (0o2770, 0o770), (0o6711, 0o711), (0o1777, 0o1777), (0o640, 0o640)]
+        {
+            assert_eq!(kept_permissions(permissions, true), permissions);
+            assert_eq!(kept_permissions(permissions, false), without_owner, "{permissions:o}");
+        }
+    }
 }

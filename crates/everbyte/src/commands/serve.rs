@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_backing as backing;
-use everbyte_device::record::Recorder;
+use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Durability, Server, Settings, SocketFile};
 use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
@@ -268,8 +268,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pool = Arc::new(args.open(&path, only).map_err(SessionError::from)?);
     report_recovery(&pool, started.elapsed());
     let served = serve(args, &pool, &mut stop);
-    if let Some(requests) = pool.end_recording() {
-        tracing::info!(requests, "the record is complete");
+    match pool.end_recording() {
+        Some(RecordSummary { requests, is_complete: true }) => {
+            tracing::info!(requests, "the record is complete");
+        }
+        Some(_) => tracing::warn!("the record is not complete: it ended before the server"),
+        None => {}
     }
     // Whether it was served or not: it is in order now, and is to be found so.
     let closed = pool.close();

@@ -396,6 +396,8 @@ fn a_record_that_cannot_be_written_stops_no_server() {
     let said = fs::read_to_string(said).unwrap();
     let told = said.matches("/dev/full: recording has ended; serving goes on").count();
     assert!(told == 1 && said.contains("No space left on device"), "{said}");
+    let ended = ["the record is not complete", "the record is complete"];
+    assert_eq!(ended.map(|words| said.contains(words)), [true, false], "{said}");
 }
 
 #[test]
