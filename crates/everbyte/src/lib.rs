@@ -14,15 +14,19 @@
 //! serves volumes over NBD. One process has a pool open at a time.
 //!
 //! # What it promises
-//! 1. After a crash no block of 4096 bytes is torn, and no write of up to 32 MiB is half there.
+//! 1. After a crash no block of 4096 bytes is torn. On a block volume no write of up to 32 MiB is half
+//!    there, unless the pool is nearly full or the log was made small; trims and zeroing are whole in
+//!    parts of 2 MiB, writes of files in parts of up to 2 MiB, and a cache's writes page by page.
 //! 2. What was written before a [`flush`](BlockDevice::flush) began is there once that returned; with
 //!    [`Fua::Yes`], once the write returned.
 //! 3. A crash undoes unflushed writes together, to the last checkpoint, which is at most 5 s old. It
-//!    never undoes a write to a block and keeps a later one to the same block.
+//!    never undoes a write to a block and keeps a later one to the same block. In a cache it undoes
+//!    them page by page.
 //! 4. A success means that it was done: damage and media errors are errors of the requests that meet
 //!    them, and never of others.
 //! 5. A crash is what the [persistence domain](media::PersistenceDomain) covers: the loss of power for
-//!    persistent memory and disks, the end of the process for `/dev/shm`.
+//!    files on DAX file systems, DAX devices on an NVDIMM bus, ordinary files and disks; the end of the
+//!    process alone for other DAX devices (CXL memory, DRAM that was set aside) and `/dev/shm`.
 //!
 //! # What it costs
 //! - Space: a log for each volume, by default 1/32 of its size from 2.5 to 128 MiB; 8 bytes of map for
