@@ -1,4 +1,5 @@
-//! Benchmarks: the block volume beside the memory below it and its rivals.
+//! Benchmarks: volumes, files, mounts, caches and paged memory beside the memory below them and their
+//! rivals.
 //!
 //! Owns the command line. A program of its own, so that rivals stay out of the everyday build.
 //! `unsafe` is confined to five modules, which opt in: raw memory, the C library, the allocator that

@@ -1,4 +1,5 @@
-//! Byte-addressable media: the one place that touches persistent memory.
+//! Byte-addressable media: the one place that touches persistent memory, but for what is lent from
+//! it: runs of swap volumes, and pages that SQLite maps.
 //!
 //! Owns the [`Medium`] contract, its mapped implementation [`Mapped`], and the suite
 //! [`testkit`] that every medium must pass. Knows nothing of pools, volumes, logs or blocks

@@ -1,5 +1,5 @@
-//! More memory than DRAM: regions that page to slots of storage-class memory, faster than kernel
-//! swap.
+//! More memory than DRAM: regions that page to slots of storage-class memory, in the process itself.
+//! `docs/benchmarks.md` has them beside kernel swap, with what they miss.
 //!
 //! A [`Region`] is memory of which a part is in DRAM and the rest in a [`SwapSpace`]: a
 //! [`SlotStore`], such as a file on tmpfs, DAX or a disk, and its free slots, found by a slot tree.
