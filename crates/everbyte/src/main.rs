@@ -231,7 +231,8 @@ mod tests {
         let docs = std::fs::read_dir(root.join("docs")).unwrap();
         let mut paths: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-        paths.extend(["README.md", "docs/examples/everbyte.service"].map(|path| root.join(path)));
+        let units = ["docs/examples/everbyte.service", "docs/examples/everbyte-mount.service"];
+        paths.extend(units.iter().chain(&["README.md"]).map(|path| root.join(path)));
         let mut shown = std::collections::BTreeMap::new();
         for path in paths {
             let commands = commands(&code(&path));
@@ -241,6 +242,7 @@ mod tests {
         for (name, at_least) in [
             ("README.md", 8),
             ("everbyte.service", 1),
+            ("everbyte-mount.service", 1),
             ("operations.md", 12),
             ("policies.md", 2),
             ("simulation.md", 4),
