@@ -122,12 +122,19 @@ impl<M: Medium> Volume<M> {
     /// [`Volume::lock_checkpoint`], to finish the checkpoint.
     ///
     /// # Errors
-    /// The volume is read-only.
+    /// The volume is read-only, or was deleted.
     pub fn begin_checkpoint<'v, 'g>(
         &'v self,
         guard: &'g MutexGuard<'v, ()>,
     ) -> Result<PendingCheckpoint<'v, 'g, M>, WriteError> {
         self.seal(guard, true)
+    }
+
+    /// Waits for a checkpoint that is under way, and refuses others from now on: the volume was deleted, and its
+    /// header may become another one's.
+    pub(crate) fn retire(&self) {
+        let _checkpointing = self.checkpointing.lock();
+        self.retired.store(true, Ordering::Release);
     }
 
     /// Keeps other checkpoints away.
@@ -141,6 +148,9 @@ impl<M: Medium> Volume<M> {
         guard: &'g MutexGuard<'v, ()>,
         return_free: bool,
     ) -> Result<PendingCheckpoint<'v, 'g, M>, WriteError> {
+        if self.retired.load(Ordering::Acquire) {
+            return Err(WriteError::Gone);
+        }
         if let Some(reason) = self.opened_read_only() {
             return Err(WriteError::ReadOnly { reason: reason.to_owned() });
         }

@@ -406,6 +406,8 @@ impl<M: Medium> Pool<M> {
             store_state(medium, volume.header_at, VolumeState::Deleting)?;
         }
         self.volumes.write().remove(name);
+        // Not before: a volume that is still the pool's is closed with a checkpoint.
+        volume.retire();
         owned.free_runs().for_each(|run| self.return_run(run));
         if !planted(Bug::DeleteWithoutState) {
             store_state(medium, volume.header_at, VolumeState::Free)?;

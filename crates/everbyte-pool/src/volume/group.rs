@@ -49,10 +49,14 @@ impl<M: Medium> Volume<M> {
     /// A thread that holds a group must not call `begin_op`, `flush` or `checkpoint`.
     ///
     /// # Errors
-    /// The checkpoint's.
+    /// The volume is gone; the checkpoint's.
     pub fn begin_group(&self) -> Result<Group<'_, M>, WriteError> {
         let quiesce_locks = self.quiesce();
         let checkpointing = self.checkpointing.lock();
+        // Who deletes or closes the volume says so first, and then waits for the quiesce lock.
+        if self.is_gone() {
+            return Err(WriteError::Gone);
+        }
         if self.is_touched() {
             self.seal(&checkpointing, true)?.finish()?;
         }

@@ -145,6 +145,8 @@ pub struct Volume<M: Medium> {
     /// Blocks that readers use where they lie.
     pub(crate) pins: Pins,
     pub(crate) gone: AtomicBool,
+    /// True once the volume was deleted, and its header may be another one's. Set under the checkpoint lock.
+    pub(crate) retired: AtomicBool,
     /// Held by who changes the shape of a tree that all of the volume shares.
     structure: Mutex<()>,
     /// True if its one handle is taken.
@@ -217,6 +219,7 @@ impl<M: Medium> Volume<M> {
             usage: CachePadded::new(Usage::unknown()),
             pins: Pins::default(),
             gone: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             structure: Mutex::new(()),
             taken: AtomicBool::new(false),
             users: Mutex::new(None),

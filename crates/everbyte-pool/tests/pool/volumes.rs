@@ -7,8 +7,8 @@ use std::thread;
 use everbyte_crash::{Closures, Crash, Explorer, Log, Omission, SimMedium};
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{
-    CHECKPOINT_LINES_AT, DESCRIPTOR_AT, Descriptor, Entry, STATE_AT, VolumeKind, decode_word,
-    encode_word,
+    CHECKPOINT_LINES_AT, COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, Entry, STATE_AT,
+    VolumeKind, decode_word, encode_word,
 };
 use everbyte_pool::{NewRoot, Pool, PoolError, Users, VolumeSpec, WriteError};
 use zerocopy::FromBytes;
@@ -16,6 +16,7 @@ use zerocopy::FromBytes;
 use crate::cells::few;
 use crate::shelf::{SHELF, Shelf, open_pool};
 use crate::superblock::superblock;
+use crate::{TABLE_BLOCKS, TOY, pool_with_volume, set};
 
 const BLOCKS: u64 = 96;
 
@@ -192,6 +193,34 @@ fn a_volume_has_one_handle_at_a_time_and_only_for_its_kind() {
     let _new = pool.open_volume("s", SHELF).unwrap();
     assert!(matches!(handle.join(), Err(WriteError::Gone)));
     assert!(handle.is_gone());
+}
+
+#[test]
+fn a_deleted_volume_makes_no_checkpoint_where_another_one_has_its_header_now() {
+    let (pool, old, table) = pool_with_volume(1);
+    for value in 1..=3 {
+        set(&old, table, value);
+        old.flush().unwrap();
+    }
+    pool.delete_volume("v").unwrap();
+    let mut spec = VolumeSpec::new("w", TOY, 4096);
+    (spec.lanes, spec.log_bytes) = (1, Some(64 * 1024));
+    let new = pool.create_volume(&spec, NewRoot::Zeroes { blocks: TABLE_BLOCKS }).unwrap();
+    assert_eq!(new.root_at(), old.root_at());
+    let medium = pool.medium();
+    let root = Entry::decode(medium.load_word(new.root_at())).unwrap().unwrap();
+    set(&new, root.block.offset(), 1);
+    new.flush().unwrap();
+    assert!(new.completed_epoch() < old.completed_epoch(), "one can be told from the other");
+    assert!(matches!(old.begin_group().map(drop), Err(WriteError::Gone)));
+    let guard = old.lock_checkpoint();
+    assert!(matches!(old.begin_checkpoint(&guard).map(drop), Err(WriteError::Gone)));
+    drop(guard);
+    old.flush().unwrap();
+    for at in [COMPLETED_A_AT, COMPLETED_B_AT] {
+        let stored = decode_word(medium.load_word(PoolOffset(2 * BLOCK_U64 + at)));
+        assert_eq!(stored, Some(new.completed_epoch()));
+    }
 }
 
 /// Users of which one is inside until it is let go.
