@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use everbyte_crash::SimMedium;
 use everbyte_extent::{BlockReadError, DeviceOffset, ExtentError, MapKind, View, ViewError};
@@ -109,6 +110,17 @@ fn limits_of_pins_are_limits_of_views() {
     assert!(matches!(refused(view(0, 1)), PinError::TooMany { max: 2 }));
     drop((held, second));
     assert!(matches!(view(33_333 * 3, 1).map(drop), Err(ExtentError::OutOfRange { .. })));
+}
+
+#[test]
+fn a_time_that_no_clock_gets_to_the_end_of_is_no_limit_of_views() {
+    let pair = mixed(MapKind::Direct);
+    let limits = PinLimits { time_max: Duration::MAX, ..PinLimits::default() };
+    pair.volume().set_pin_limits(limits);
+    let view = pair.extents[0].view(DeviceOffset(0), 100).unwrap();
+    assert_eq!(seen(&view, 0, 100), pair.read(0, 0, 100).unwrap());
+    pair.volume().flush().unwrap();
+    assert!(!view.has_ended());
 }
 
 #[test]

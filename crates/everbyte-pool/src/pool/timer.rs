@@ -15,6 +15,9 @@ use crate::kick::StopFlag;
 /// Time until the next look at a volume that wants a checkpoint while another one, or a group, is under way.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
+/// The time in the place of an interval that no clock gets to the end of: 30 years.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
 /// The running background thread; stops when dropped.
 pub struct CheckpointTimer {
     stop: Box<dyn Fn() + Send + Sync>,
@@ -34,7 +37,7 @@ impl Drop for CheckpointTimer {
 
 impl<M: Medium> Pool<M> {
     /// Starts checkpointing every volume that changed, every `interval` and whenever half of a lane
-    /// of a log's half is used.
+    /// of a log's half is used. An interval that no clock gets to the end of, as `Duration::MAX`, leaves the latter.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -51,13 +54,19 @@ impl<M: Medium> Pool<M> {
     }
 }
 
+/// The end of an interval that begins now.
+fn after(interval: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(interval).unwrap_or_else(|| now + FAR)
+}
+
 fn run<M: Medium>(pool: &Pool<M>, interval: Duration, stop: &StopFlag) {
-    let mut due = Instant::now() + interval;
+    let mut due = after(interval);
     let mut wake = due;
     while pool.shared.kick.wait_until(wake, stop) {
         let timer_ran_out = Instant::now() >= due;
         if timer_ran_out {
-            due = Instant::now() + interval;
+            due = after(interval);
         }
         wake = due;
         for volume in pool.volumes() {

@@ -33,7 +33,7 @@ pub struct PinLimits {
     pub pins_max: usize,
     /// Most bytes that all of them pin at a time.
     pub bytes_max: u64,
-    /// Time for which each may be held.
+    /// Time for which each may be held; no limit if no clock gets to its end, as with `Duration::MAX`.
     pub time_max: Duration,
 }
 
@@ -70,7 +70,8 @@ pub enum PinError {
 /// One who has pinned blocks.
 struct Holder {
     runs: Vec<BlockRun>,
-    deadline: Instant,
+    /// When its time is over; `None` if no clock gets that far.
+    deadline: Option<Instant>,
     ended: AtomicBool,
     /// Held shared while bytes are used that cannot be taken back afterwards.
     in_use: RwLock<()>,
@@ -82,7 +83,8 @@ impl Holder {
     }
 
     fn is_alive(&self) -> bool {
-        !self.ended.load(Ordering::Acquire) && Instant::now() < self.deadline
+        let is_in_time = || self.deadline.is_none_or(|deadline| Instant::now() < deadline);
+        !self.ended.load(Ordering::Acquire) && is_in_time()
     }
 }
 
@@ -232,13 +234,14 @@ impl<M: Medium> Volume<M> {
         if self.is_gone() {
             return Err(PinError::Gone);
         }
+        let deadline = Instant::now().checked_add(table.limits.time_max);
         for block in runs.iter().flat_map(|run| run.blocks()) {
             self.pins.shard(block).entry(block).or_default().pins += 1;
         }
         self.pins.count.fetch_add(blocks, Ordering::Release);
         let holder = Arc::new(Holder {
             runs,
-            deadline: Instant::now() + table.limits.time_max,
+            deadline,
             ended: AtomicBool::new(false),
             in_use: RwLock::new(()),
         });

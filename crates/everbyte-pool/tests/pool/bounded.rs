@@ -41,9 +41,19 @@ fn a_count_of_dirty_lines_asks_for_a_checkpoint() {
 
 #[test]
 fn a_checkpoint_in_the_background_begins_at_the_count() {
+    checkpoint_at_the_count(Duration::from_secs(3600));
+}
+
+#[test]
+fn an_interval_that_never_ends_keeps_no_checkpoint_from_beginning_at_the_count() {
+    checkpoint_at_the_count(Duration::MAX);
+}
+
+/// Has a timer of this interval make a checkpoint that the count asks for.
+fn checkpoint_at_the_count(interval: Duration) {
     let (pool, volume, table) = pool_with(&spec(LINES));
     let pool = Arc::new(pool);
-    let timer = pool.start_timer(Duration::from_secs(3600)).unwrap();
+    let timer = pool.start_timer(interval).unwrap();
     for line in 0..u64::from(LINES) + 10 {
         set(&volume, table.plus(line * 64), 1);
     }
