@@ -474,6 +474,13 @@ impl Mapped {
         }
     }
 
+    /// Loads a byte of each block that the range touches, so that pages which are missing since they were stored to
+    /// are known to be: with a file that was truncated what lay in its pages is gone, and neither a sync of them
+    /// nor anything else says so.
+    fn touch_stored(&self, at: PoolOffset, len: u64) {
+        self.touch(at, len, BLOCK);
+    }
+
     /// Fails the medium if a store to the range cannot have reached it.
     #[inline]
     fn note_lost(&self, at: PoolOffset, len: u64) {
@@ -622,6 +629,10 @@ impl Medium for Mapped {
         if self.flushes {
             // SAFETY: `place` has that many mapped bytes.
             unsafe { self.cpu.flush(place, to_usize(len)) }
+        } else if matches!(self.kind, MediaKind::Dax | MediaKind::Tmpfs | MediaKind::Hugetlbfs) {
+            // One load for each block, mostly of a line that was just stored to. A flush instruction would have
+            // met a missing page, and of a file the fence looks at what it syncs.
+            self.touch_stored(at, len);
         }
         self.note_lost(at, len);
         let lines = lines_touched(at, len);
@@ -641,8 +652,11 @@ impl Medium for Mapped {
         self.check()?;
         if let Some(write_back) = &self.write_back {
             let lost = |range: &Range<u64>| {
-                // Syncing the zeroes in the place of a page would succeed.
-                self.note_lost(PoolOffset(range.start), range.end - range.start);
+                // Syncing the zeroes in the place of a page would succeed, and so would syncing a page that is
+                // missing. Beside a sync the loads cost nothing.
+                let (at, len) = (PoolOffset(range.start), range.end - range.start);
+                self.touch_stored(at, len);
+                self.note_lost(at, len);
             };
             write_back.fence(self.map.base(), lost)?;
         }

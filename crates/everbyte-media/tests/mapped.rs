@@ -364,6 +364,32 @@ fn what_was_flushed_before_its_page_was_poisoned_is_not_synced_as_zeroes() {
 }
 
 #[test]
+fn what_was_truncated_between_store_and_fence_is_no_fence_that_succeeds() {
+    let lost = |result| matches!(result, Err(MediaError::StoreLost { .. }));
+    for file in [disk_file(2 * BLOCK_U64), tmpfs_file(2 * BLOCK_U64)] {
+        let medium = Mapped::from_file(&file, &plain()).unwrap();
+        let at = PoolOffset(BLOCK_U64 + 64);
+        medium.store(at, &[7; 64]);
+        file.set_len(BLOCK_U64).unwrap();
+        medium.flush(at, 64);
+        assert!(lost(medium.fence()), "{medium:?}");
+    }
+    // What a file medium streamed, or flushed before the file was cut, is synced by the fence.
+    let changes: [&dyn Fn(&Mapped); 2] =
+        [&|medium| medium.stream(PoolOffset(BLOCK_U64), &[7; BLOCK]), &|medium| {
+            medium.store_word(PoolOffset(BLOCK_U64), 7);
+            medium.flush(PoolOffset(BLOCK_U64), 8);
+        }];
+    for change in changes {
+        let file = disk_file(2 * BLOCK_U64);
+        let medium = Mapped::from_file(&file, &plain()).unwrap();
+        change(&medium);
+        file.set_len(BLOCK_U64).unwrap();
+        assert!(lost(medium.fence()) || medium.describe().kind != MediaKind::File);
+    }
+}
+
+#[test]
 fn any_number_of_poisoned_pages_is_known_page_by_page() {
     let len = 3000 * BLOCK_U64;
     let file = tmpfs_file(len);
