@@ -85,8 +85,23 @@ impl<M: Medium> BlockVolume<M> {
         circumstances: Circumstances,
         requests: &[WriteRequest<'d>],
     ) -> Result<(), AsOneError> {
+        let empty = batch.savepoint();
         let mut planner = Planner::new(self.extent(), batch, circumstances);
         planner.prefetch(requests.iter().map(|r| (DeviceOffset(r.offset), r.data)));
+        let planned = self.plan_each_of(&mut planner, requests);
+        if circumstances.pool_was_full && planned.as_ref().is_err_and(ChangeError::is_no_space) {
+            planner.begin_again_in_place(empty);
+            return self.plan_each_of(&mut planner, requests);
+        }
+        planned
+    }
+
+    /// Plans one request after the other, until one cannot be made.
+    fn plan_each_of<'d>(
+        &self,
+        planner: &mut Planner<'_, '_, 'd, M>,
+        requests: &[WriteRequest<'d>],
+    ) -> Result<(), AsOneError> {
         for request in requests {
             self.check_write(named(request)).map_err(AsOneError::Refused)?;
             let planned = planner.write(DeviceOffset(request.offset), request.data);

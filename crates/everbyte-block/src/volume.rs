@@ -69,7 +69,7 @@ impl BlockOptions {
 /// Beside the contract of [`BlockDevice`](everbyte_device::BlockDevice) it promises that a write is
 /// there as a whole or not at all after a crash, as long as its undo records fit in half a lane of
 /// the log: with the default log every write of up to 32 MiB. Larger ones are written in parts of
-/// at least a block, each atomic, and so are those in a pool without a free block; unmapping is
+/// at least a block, each atomic, and so are those in a pool without enough free blocks; unmapping is
 /// atomic per 2 MiB.
 ///
 /// Its block locks are what keeps concurrent requests whole, so a volume has one `BlockVolume` at a

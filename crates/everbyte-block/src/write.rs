@@ -219,40 +219,63 @@ impl<M: Medium> BlockVolume<M> {
         circumstances: Circumstances,
         writes: &mut [PendingWrite<'_, 'd>],
     ) -> Result<(), ExtentError> {
+        let empty = batch.savepoint();
         let mut planner = Planner::new(self.extent(), batch, circumstances);
         let places = writes.iter().map(|w| (DeviceOffset(w.request.offset), w.request.data));
         planner.prefetch(places);
+        if self.plan_each(&mut planner, circumstances, writes)? {
+            planner.begin_again_in_place(empty);
+            self.plan_each(&mut planner, circumstances, writes)?;
+        }
+        Ok(())
+    }
+
+    /// The same in order. Returns true if one found no space after others had been planned, which may have
+    /// taken blocks that they can do without.
+    fn plan_each<'d>(
+        &self,
+        planner: &mut Planner<'_, '_, 'd, M>,
+        circumstances: Circumstances,
+        writes: &mut [PendingWrite<'_, 'd>],
+    ) -> Result<bool, ExtentError> {
+        let (mut any_planned, mut lacks_space) = (false, false);
         for PendingWrite { request, outcome } in writes {
             **outcome = self.check_write(named(request));
             if outcome.is_err() {
                 continue;
             }
             match planner.write(DeviceOffset(request.offset), request.data) {
-                Ok(()) => {}
+                Ok(()) => any_planned = true,
                 Err(ExtentError::NoSpace) if !circumstances.pool_was_full => {
                     return Err(ExtentError::NoSpace);
                 }
                 Err(ExtentError::Write(error)) => return Err(error.into()),
-                Err(error) => **outcome = Err(named(request).failed(self.volume(), error)),
+                Err(error) => {
+                    lacks_space |= any_planned && matches!(error, ExtentError::NoSpace);
+                    **outcome = Err(named(request).failed(self.volume(), error));
+                }
             }
         }
-        Ok(())
+        Ok(lacks_space)
     }
 
     /// Writes what does not fit in the log at once in parts: requests one by one, and a single
-    /// request block by block. The caller holds the quiesce lock and block locks.
+    /// request block by block: an error of that other than a media error and `Gone` says that nothing of it was
+    /// written. The caller holds the quiesce lock and block locks.
     fn write_parts(&self, writes: &mut [PendingWrite<'_, '_>]) -> u64 {
         if let [PendingWrite { request, outcome }] = writes {
             if range_of(request).count <= 1 {
                 **outcome = Err(named(request).failed(self.volume(), ExtentError::TooLarge));
                 return 0;
             }
+            let whole = named(request);
             let mut epoch = 0;
             for piece in pieces(DeviceOffset(request.offset), request.data) {
                 let offset = piece.block.offset().plus(piece.start as u64).0;
                 let request = WriteRequest { offset, data: piece.data, fua: request.fua };
                 epoch = self.write_locked(&mut [PendingWrite { request, outcome }]);
-                if outcome.is_err() {
+                if let Err(error) = &**outcome {
+                    **outcome = Err(whole.after_part(offset - whole.offset, error.clone()));
                     break;
                 }
             }

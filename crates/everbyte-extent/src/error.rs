@@ -31,6 +31,22 @@ pub enum ExtentError {
     /// The blocks cannot be pinned for a view.
     #[error(transparent)]
     Pin(#[from] PinError),
+    /// A part of what was asked for was done before this.
+    #[error("done in part: {0}")]
+    InPart(Box<Self>),
+}
+
+impl ExtentError {
+    /// The error of a request of which a part was done before this one: those that say that nothing was become
+    /// `InPart`.
+    pub(crate) fn after_part(self) -> Self {
+        match self {
+            Self::NoSpace | Self::TooLarge | Self::Write(WriteError::ReadOnly { .. }) => {
+                Self::InPart(Box::new(self))
+            }
+            error => error,
+        }
+    }
 }
 
 impl ChangeError for ExtentError {
@@ -75,5 +91,23 @@ impl std::fmt::Display for Expected {
             Some(crc) => write!(f, "{crc:#010x}"),
             None => f.write_str("one, but none is stored"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_part_no_error_says_that_nothing_was_done() {
+        let read_only = || WriteError::ReadOnly { reason: "damage".into() };
+        for error in [ExtentError::NoSpace, ExtentError::TooLarge, read_only().into()] {
+            let said = error.to_string();
+            let after = error.after_part();
+            assert!(matches!(after, ExtentError::InPart(_)), "{after}");
+            assert_eq!(after.to_string(), format!("done in part: {said}"));
+        }
+        let gone = ExtentError::from(WriteError::Gone).after_part();
+        assert!(matches!(gone, ExtentError::Write(WriteError::Gone)));
     }
 }

@@ -20,7 +20,8 @@ impl<M: Medium> Extent<M> {
     ///
     /// # Errors
     /// The pool is full, the map corrupt, or the volume cannot be written. A part that the log has
-    /// no room for is cut, and its first half may have been zeroed then.
+    /// no room for is cut: if its first half was zeroed and no space or no right to write was left for the
+    /// second, the error is `InPart`.
     pub fn zero(&self, part: LeafPart, reserve: bool) -> Result<u64, ExtentError> {
         let unlinks = part.is_whole_leaf() && !reserve && self.map_kind() == MapKind::Radix;
         let zeroed = self.volume().change(|batch, circumstances| {
@@ -34,7 +35,7 @@ impl<M: Medium> Extent<M> {
         match (zeroed, part.halves()) {
             (Err(ExtentError::TooLarge), Some((first, second))) => {
                 self.zero(first, reserve)?;
-                self.zero(second, reserve)
+                self.zero(second, reserve).map_err(ExtentError::after_part)
             }
             (zeroed, _) => zeroed,
         }

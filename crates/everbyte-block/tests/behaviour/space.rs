@@ -1,7 +1,7 @@
 //! Space: thin provisioning, a full pool, quarantine, ownership.
 
 use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
-use everbyte_device::{BlockDevice, DeviceError, Fua, Hole};
+use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Fua, Hole, WriteRequest};
 
 use crate::{new_pool, new_volume, pattern};
 
@@ -49,6 +49,48 @@ fn a_full_pool_refuses_new_blocks_and_still_overwrites_old_ones() {
         volume.discard(0, 40 * 4096, Fua::No).unwrap();
         volume.write(written * 4096, &pattern(9, 4096), Fua::No).unwrap();
         assert_partition(&pool);
+    }
+}
+
+#[test]
+fn a_hole_gets_the_last_free_block_and_what_is_overwritten_beside_it_none() {
+    for map in [MapKind::Radix, MapKind::Direct] {
+        let pool = new_pool(200);
+        let volume = new_volume(&pool, "v", 4 << 20, &BlockOptions { map, ..small() });
+        let mut end = 0;
+        while volume.write(end, &pattern(end, 4096), Fua::No).is_ok() {
+            end += 4096;
+        }
+        // One block is free, and each request goes over the last block that has data and the hole behind it.
+        let free_one = |block: u64| {
+            volume.discard(block * 4096, 4096, Fua::Yes).unwrap();
+            assert_eq!(pool.allocator().free_blocks(), 1);
+        };
+        let read_back = |offset| {
+            let mut back = vec![0; 8192];
+            volume.read(offset, &mut back).unwrap();
+            back
+        };
+        free_one(0);
+        let bytes = pattern(9, 8192);
+        volume.write(end - 4096, &bytes, Fua::No).unwrap();
+        assert!(read_back(end - 4096) == bytes);
+        let both = |offset| {
+            let (first, second) = bytes.split_at(4096);
+            let request = |offset, data| WriteRequest { offset, data, fua: Fua::No };
+            [request(offset, first), request(offset + 4096, second)]
+        };
+        free_one(1);
+        for outcome in volume.write_batch(&both(end)) {
+            outcome.unwrap();
+        }
+        assert!(read_back(end) == bytes);
+        free_one(2);
+        volume.write_atomic(&both(end + 4096)).unwrap();
+        assert!(read_back(end + 4096) == bytes);
+        assert_partition(&pool);
+        let beyond = volume.write(end + 8192, &bytes, Fua::No);
+        assert!(matches!(beyond, Err(DeviceError::NoSpace { .. })), "{beyond:?}");
     }
 }
 

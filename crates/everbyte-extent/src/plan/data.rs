@@ -57,7 +57,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
             self.fill(block, Some(block), piece)?;
             return Ok(true);
         }
-        let Some(to) = self.take_data(piece.block)? else { return Ok(false) };
+        let Some(to) = self.take_other(piece.block)? else { return Ok(false) };
         self.send_whole(to, piece)?;
         self.name_instead(target, to);
         Ok(true)
@@ -76,9 +76,12 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         let meaningless = self.batch.writer().is_fresh(block) || !self.may_come_back(target.place);
         // It held data a moment ago, perhaps, which a reader still uses.
         let is_pinned = extent.volume().is_pinned(block);
-        let to = match meaningless && !is_pinned && !extent.is_poisoned(block) {
-            true => Some(block),
-            false => self.take_data(piece.block)?,
+        let to = if is_pinned || extent.is_poisoned(block) {
+            self.take_data(piece.block)?
+        } else if meaningless {
+            Some(block)
+        } else {
+            self.take_other(piece.block)?
         };
         if let Some(to) = to {
             self.fill(to, None, piece)?;
@@ -117,11 +120,15 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         let seen = self.look(piece, target, compares);
         match classify(&seen) {
-            Change::Replace { must } => match self.take_data(piece.block)? {
-                Some(to) => self.replace(piece, target, to, seen.is_poisoned),
-                None if must || self.is_worth_a_checkpoint() => Err(ExtentError::NoSpace),
-                None => self.change_in_place(piece, target, in_place(&seen)),
-            },
+            Change::Replace { must } => {
+                let to =
+                    if must { self.take_data(piece.block) } else { self.take_other(piece.block) };
+                match to? {
+                    Some(to) => self.replace(piece, target, to, seen.is_poisoned),
+                    None if must || self.is_worth_a_checkpoint() => Err(ExtentError::NoSpace),
+                    None => self.change_in_place(piece, target, in_place(&seen)),
+                }
+            }
             change => self.change_in_place(piece, target, change),
         }
     }

@@ -42,7 +42,7 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
     passed: usize,
     /// Blocks whose places change in a map of runs, which is planned when the rest is.
     renamed: Vec<Renamed>,
-    /// True if what is mapped is to stay where it is.
+    /// True if what is mapped is to stay where it is unless it must go: blocks are for those that have none.
     stays: bool,
 }
 
@@ -108,14 +108,26 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     ) -> Result<(), ExtentError> {
         let savepoint = self.batch.savepoint();
         let mut planned = plan(self).and_then(|()| self.name_runs());
-        if matches!(planned, Err(ExtentError::NoSpace)) && self.extent.map_kind() == MapKind::Runs {
-            // Perhaps there was space for data, and then none for a node that says where.
+        // Elsewhere a checkpoint comes first. A map of runs may lack space for a node alone, which says where
+        // data went.
+        let may_stay = self.circumstances.pool_was_full || self.extent.map_kind() == MapKind::Runs;
+        if matches!(planned, Err(ExtentError::NoSpace)) && may_stay && !self.stays {
+            // Perhaps a block that could have stayed took what one without space, or a node, needed.
             self.give_up(savepoint);
             self.stays = true;
             planned = plan(self).and_then(|()| self.name_runs());
             self.stays = false;
         }
         planned.inspect_err(|_| self.give_up(savepoint))
+    }
+
+    /// Drops all that was planned since `savepoint`, and from now on leaves what is mapped where it is unless it
+    /// must go. For plans of several writes in a pool that was full: one of them may have taken a block that it
+    /// can do without and a later one cannot.
+    pub fn begin_again_in_place(&mut self, savepoint: Savepoint) {
+        self.give_up(savepoint);
+        self.passed = 0;
+        self.stays = true;
     }
 
     /// Drops all that was planned since `savepoint`.
@@ -149,6 +161,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let is_sent = !compares && piece.data.len() == BLOCK && extent.threshold().replaces_whole();
         if is_sent
             && !self.is_prefetched
+            && !self.stays
             && let Some(to) = self.take_data(piece.block)?
         {
             return self.replace_unseen(piece, to);
@@ -177,9 +190,6 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         if let Some(to) = self.run.and_then(|run| run.block_of(block)) {
             return Ok(Some(to));
         }
-        if self.stays {
-            return Ok(None);
-        }
         let Some(root_at) = self.extent.checksum_root_at() else { return Ok(self.batch.take()) };
         let savepoint = self.batch.savepoint();
         let Some(to) = self.batch.take() else { return Ok(None) };
@@ -191,6 +201,12 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The same for a block that has data and can be changed where it is. `None` too if it is to stay there.
+    #[inline(always)]
+    fn take_other(&mut self, block: LogicalBlock) -> Result<Option<BlockNo>, ExtentError> {
+        if self.stays { Ok(None) } else { self.take_data(block) }
     }
 
     /// Plans to fill a block that undo does not rely on with `piece`, and what `around` holds.

@@ -33,7 +33,8 @@ impl LeafRun {
 impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Takes a run for the leaf that begins with `block`, if one does, all of it is holes, and the blocks
     /// up to `end` are given space by this plan. Blocks with checksums lie anywhere: each of them needs a
-    /// slot, which may be missing.
+    /// slot, which may be missing. So do those of a pool that was full: a run that a plan gives back is free
+    /// after a checkpoint only, and a second plan without it would find no block.
     ///
     /// # Errors
     /// The map cannot be right.
@@ -42,8 +43,9 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         block: LogicalBlock,
         end: u64,
     ) -> Result<(), ExtentError> {
+        let is_full = self.stays || self.circumstances.pool_was_full;
         let is_leaf =
-            !self.stays && block.0.is_multiple_of(LEAF_BLOCKS) && block.0 + LEAF_BLOCKS <= end;
+            !is_full && block.0.is_multiple_of(LEAF_BLOCKS) && block.0 + LEAF_BLOCKS <= end;
         if !is_leaf || self.extent.checksum_root_at().is_some() || !self.is_hole(block)? {
             return Ok(());
         }
