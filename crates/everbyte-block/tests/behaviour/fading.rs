@@ -1,13 +1,13 @@
-//! Memory that goes bad in the midst of a request, after it was looked at.
+//! Memory that goes bad, or space that goes, in the midst of a request, after it was looked at.
 //!
 //! Owns a medium that does so at a given moment. What can be lost then is what a crash leaves, so
-//! each test ends with one.
+//! tests of that end with one.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::{CrashState, Plan, SimMedium};
@@ -32,6 +32,8 @@ struct Fading {
     line: AtomicU64,
     /// The same of the line that fails before it is sent.
     sent_line: AtomicU64,
+    /// Called after each store of a whole block in place.
+    on_whole_store: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Medium for Fading {
@@ -63,6 +65,11 @@ impl Medium for Fading {
     }
     fn store(&self, at: PoolOffset, bytes: &[u8]) {
         self.inner.store(at, bytes);
+        if bytes.len() == 4096
+            && let Some(call) = &*self.on_whole_store.lock().unwrap()
+        {
+            call();
+        }
     }
     fn stream(&self, at: PoolOffset, bytes: &[u8]) {
         self.inner.stream(at, bytes);
@@ -111,8 +118,12 @@ fn open<M: Medium>(medium: &Arc<M>) -> Arc<Pool<M>> {
 
 /// A pool with the volume `v` of 8 blocks, all flushed, whose log has one lane.
 fn medium() -> Arc<Fading> {
-    let inner = SimMedium::new(POOL_BLOCKS * 4096);
-    let medium = Arc::new(Fading { inner, line: AtomicU64::new(0), sent_line: AtomicU64::new(0) });
+    let medium = Arc::new(Fading {
+        inner: SimMedium::new(POOL_BLOCKS * 4096),
+        line: AtomicU64::new(0),
+        sent_line: AtomicU64::new(0),
+        on_whole_store: Mutex::new(None),
+    });
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let options = BlockOptions {
         map: MapKind::Radix,
@@ -192,6 +203,60 @@ fn a_write_that_fails_in_its_record_hides_no_later_one() {
         assert!(found[LATER] == expected[LATER], "a write that was not flushed was not undone");
         assert!(found == expected, "something else has changed");
     }
+}
+
+#[test]
+fn a_line_that_was_logged_and_never_stored_to_fails_no_checkpoint() {
+    let medium = medium();
+    let pool = open(&medium);
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    medium.line.store(place_of(&medium, 3).plus(5 * 64).0, Ordering::Relaxed);
+    let start = 3 * 4096 - 64;
+    let error = volume.write(start as u64, &vec![7; FAILED.end - start], Fua::No);
+    assert!(matches!(error, Err(DeviceError::Media { .. })), "{error:?}");
+    // The line before, which has a record by now.
+    let logged = place_of(&medium, 2).plus(63 * 64);
+    medium.inner.inject_poison(logged, 1);
+    medium.probe(logged, 1);
+    volume.flush().unwrap();
+    volume.write(LATER.start as u64, &[9; 64], Fua::No).unwrap();
+    volume.flush().unwrap();
+    medium.check().unwrap();
+}
+
+#[test]
+fn a_write_in_parts_that_runs_out_of_space_says_that_a_part_of_it_was_done() {
+    let medium = medium();
+    let pool = open(&medium);
+    // A log with room for the lines of three blocks, none of which is replaced without need.
+    let options = BlockOptions {
+        map: MapKind::Direct,
+        delta: Delta::Off,
+        threshold_percent: 101,
+        log_bytes: Some(2 * 16384),
+        lanes: 1,
+        ..BlockOptions::default()
+    };
+    let volume = BlockVolume::create(&pool, "w", 8 * 4096, &options).unwrap();
+    volume.write(0, &pattern(2, 4 * 4096), Fua::Yes).unwrap();
+    let others = BlockVolume::create(&pool, "others", 1 << 20, &options).unwrap();
+    let mut at = 0;
+    while others.write(at, &pattern(at, 4096), Fua::No).is_ok() {
+        at += 4096;
+    }
+    others.discard(0, 4096, Fua::Yes).unwrap();
+    assert_eq!(pool.allocator().free_blocks(), 1, "for the hole at the end of the request");
+    let taker = Arc::clone(&pool);
+    *medium.on_whole_store.lock().unwrap() =
+        Some(Box::new(move || while taker.allocator().alloc().is_some() {}));
+    let error = volume.write(0, &pattern(3, 5 * 4096), Fua::No).unwrap_err();
+    *medium.on_whole_store.lock().unwrap() = None;
+    assert!(matches!(error, DeviceError::Media { offset: 0, len: 20_480, .. }), "{error}");
+    assert!(error.to_string().contains("done in part: no space"), "{error}");
+    let mut back = vec![0; 5 * 4096];
+    volume.read(0, &mut back).unwrap();
+    assert!(back[..4 * 4096] == pattern(3, 5 * 4096)[..4 * 4096]);
+    assert!(back[4 * 4096..] == [0; 4096]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::{Batch, BatchOutcome, Fill, Step};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::plant::Bug;
-use crate::volume::{Committed, WriteError};
+use crate::volume::WriteError;
 
 /// The sum of a batch's steps: how many there are of each sort, so that none is looked for in vain.
 #[derive(Default)]
@@ -149,7 +149,7 @@ impl<M: Medium> Batch<'_, '_, M> {
     /// comes next.
     fn abandon(&mut self) {
         if !planted(Bug::AbandonNotFenced) {
-            let _: Result<Committed<'_, '_, M>, _> = self.writer.commit();
+            let _: Result<(), MediaError> = self.writer.commit_abandoned();
         }
         self.untake(0);
     }

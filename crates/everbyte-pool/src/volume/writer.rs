@@ -8,8 +8,9 @@
 //!
 //! Invariants: a line or word gets one record per epoch; a block that is fresh in the epoch gets
 //! none; whatever is stored with ordinary stores is on the lane's dirty list; whatever is logged
-//! is too. The caller holds the locks of the blocks and words it names from before `join` until
-//! the writer is dropped.
+//! is too, so that the checkpoint forgets its marks, but is dirty only if its writer goes on to store.
+//! The caller holds the locks of the blocks and words it names from before `join` until the writer is
+//! dropped.
 
 use std::sync::atomic::Ordering;
 
@@ -434,6 +435,25 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// # Errors
     /// The medium's; nothing has been stored in place then, and nothing can be any more.
     pub fn commit(&mut self) -> Result<Committed<'_, 'v, M>, MediaError> {
+        self.fence_records()?;
+        self.note_logged(true);
+        Ok(Committed(self))
+    }
+
+    /// The same for what was given up: nothing of it is going to be stored to, so the checkpoint has none of its
+    /// lines to flush. A flush of one that failed meanwhile would fail the medium, though no store is lost.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn commit_abandoned(&mut self) -> Result<(), MediaError> {
+        self.fence_records()?;
+        self.note_logged(false);
+        Ok(())
+    }
+
+    /// Fences what was appended and filled, if there is anything.
+    #[inline]
+    fn fence_records(&mut self) -> Result<(), MediaError> {
         if let Some(in_flight) = &self.in_flight {
             if planted(Bug::LaneShared) {
                 MutexGuard::unlocked(&mut self.lane, || self.volume.shared.medium.fence())?;
@@ -442,13 +462,14 @@ impl<'v, M: Medium> Writer<'v, M> {
         }
         self.in_flight = None;
         self.lane.log.committed();
-        self.note_logged();
-        Ok(Committed(self))
+        Ok(())
     }
 
-    /// Marks what was logged since the last commit. Only now may others rely on the records; and
-    /// before the fence the marks, being locked operations, would wait for what was streamed.
-    fn note_logged(&mut self) {
+    /// Marks what was logged since the last commit, and as dirty if it `is_stored` to next. Only now may others
+    /// rely on the records; and before the fence the marks, being locked operations, would wait for what was
+    /// streamed.
+    #[inline]
+    fn note_logged(&mut self, is_stored: bool) {
         let epoch = self.epoch();
         let lane = &mut *self.lane;
         let states = &self.volume.shared.states;
@@ -456,13 +477,21 @@ impl<'v, M: Medium> Writer<'v, M> {
         while let Some(words) = GroupedWords::take(&mut rest) {
             let state = states.get(words.block());
             state.set_words_logged(epoch, &words);
-            lane.dirty.note(state, epoch, words.block(), words.lines());
+            if is_stored {
+                lane.dirty.note(state, epoch, words.block(), words.lines());
+            } else {
+                lane.dirty.note_marked(words.block());
+            }
         }
         lane.words_to_note.clear();
         for (block, lines) in lane.lines_to_note.drain(..) {
             let state = states.get(block);
             state.add_logged(epoch, lines);
-            lane.dirty.note(state, epoch, block, lines);
+            if is_stored {
+                lane.dirty.note(state, epoch, block, lines);
+            } else {
+                lane.dirty.note_marked(block);
+            }
         }
     }
 
