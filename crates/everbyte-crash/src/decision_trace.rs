@@ -4,7 +4,7 @@
 //! Invariants: a decision depends only on the plan and on the decisions asked for before, so the
 //! same plan and the same recovery give the same image. Knows nothing of the persistence rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;
 
@@ -153,6 +153,8 @@ pub(crate) struct Learned {
 pub(crate) struct DecisionTrace {
     plan: Plan,
     made: Vec<Choice>,
+    /// Of a seeded plan: for each line its first random number, and how many it has had.
+    drawn: HashMap<u64, (u64, u64)>,
     learned: Vec<Learned>,
     diverged: bool,
     thinned: bool,
@@ -166,7 +168,8 @@ impl Default for DecisionTrace {
 
 impl DecisionTrace {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { plan, made: Vec::new(), learned: Vec::new(), diverged: false, thinned: false }
+        let (made, drawn, learned) = (Vec::new(), HashMap::new(), Vec::new());
+        Self { plan, made, drawn, learned, diverged: false, thinned: false }
     }
 
     /// Everything decided so far.
@@ -214,7 +217,14 @@ impl DecisionTrace {
                     answers.get(asked).map_or(opposite, |&answer| answer as usize)
                 }
             },
-            Plan::Seeded(seed) => seeded(*seed, line, of, all),
+            Plan::Seeded(seed) => {
+                let first = || (mix(&[*seed, line, of as u64]), 0);
+                let (first, asked) = self.drawn.entry(line).or_insert_with(first);
+                // Another number for each question, or a line read in parts would never be torn between them.
+                let random = if *asked == 0 { *first } else { mix(&[*first, *asked]) };
+                *asked += 1;
+                seeded(*first, random, of, all)
+            }
         };
         self.diverged |= wanted >= of;
         self.thinned |= thinned;
@@ -224,10 +234,9 @@ impl DecisionTrace {
     }
 }
 
-/// A quarter nothing, a quarter everything, otherwise any content.
-fn seeded(seed: u64, line: u64, of: usize, all: usize) -> usize {
-    let random = mix(&[seed, line, of as u64]);
-    match random % 4 {
+/// For a quarter of the lines nothing, for a quarter everything, otherwise any content. `first` says which line it is.
+fn seeded(first: u64, random: u64, of: usize, all: usize) -> usize {
+    match first % 4 {
         0 => 0,
         1 => all,
         _ => usize::try_from((random >> 2) % of as u64).unwrap_or(0),
@@ -301,8 +310,18 @@ mod tests {
     fn seeds_reach_every_content() {
         let mut seen = [false; 5];
         for seed in 0..100 {
-            seen[seeded(seed, 3, 5, 4)] = true;
+            seen[DecisionTrace::new(Plan::Seeded(seed)).choose(3, 5, 4, false)] = true;
         }
         assert_eq!(seen, [true; 5]);
+    }
+
+    #[test]
+    fn seeds_answer_each_question_about_a_line_by_itself() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let mut decisions = DecisionTrace::new(Plan::Seeded(seed));
+            seen.insert([0; 3].map(|line| decisions.choose(line, 2, 1, false)));
+        }
+        assert_eq!(seen.len(), 8, "{seen:?}");
     }
 }

@@ -62,6 +62,9 @@ pub struct Explorer {
     pub nested_points_max: usize,
     /// Like `runs_max`, for crashes of recoveries.
     pub nested_runs_max: usize,
+    /// Calls of the medium that recovery and check of one image make at most. With more they count as running in circles,
+    /// which is a failure. What loops without the medium is not noticed.
+    pub calls_max: u64,
     /// Images tried to make a failure smaller: with fewer lines lost or kept, without crashes of
     /// recoveries, at an earlier operation. 0 reports it as it was found.
     pub shrink_runs_max: usize,
@@ -86,6 +89,7 @@ impl Default for Explorer {
             nested_images_max: 8,
             nested_points_max: 256,
             nested_runs_max: 64,
+            calls_max: 100_000_000,
             shrink_runs_max: 1000,
             cuts_max: 100,
             recent_max: 12,
@@ -105,7 +109,7 @@ impl Explorer {
     /// # Panics
     /// If the scenario panics while preparing or running.
     pub fn explore<S: Scenario>(&self, scenario: &S) -> Result<Summary, Box<Failure>> {
-        let recorded = Recorded::new(scenario);
+        let recorded = Recorded::new(scenario, self.calls_max);
         self.search(scenario, &recorded)
             .map_err(|found| Box::new(self.shrunk(scenario, &recorded, *found, None)))
     }
@@ -118,15 +122,13 @@ impl Explorer {
     ) -> Result<Summary, Box<Found>> {
         let mut summary = Summary::default();
         let mut wanted = self.points(recorded).into_iter().peekable();
-        let mut happened = None;
         let mut walk = Walk::new(recorded, self.rules());
         while let Some(point) = walk.point() {
-            let crash = recorded.crash(point, 0);
             if wanted.next_if_eq(&point).is_none() {
                 summary.points_left_out += 1;
-            } else if walk.changed() || happened != Some(crash.events.len()) {
-                happened = Some(crash.events.len());
+            } else if walk.is_new(scenario, recorded) {
                 let state = walk.crash_state();
+                let crash = recorded.crash(point, 0);
                 let mut search = Search::new(self, scenario, recorded, crash, &mut summary);
                 if let Err(found) = search.crash_state(&state, self.nested_depth) {
                     let complete = summary.is_exhaustive();
@@ -156,7 +158,7 @@ impl Explorer {
     }
 
     /// Runs the one image that `replay`, from a [`Failure`], stands for. Of the settings, only
-    /// `recent_max` matters.
+    /// `recent_max` and `calls_max` matter.
     ///
     /// # Errors
     /// The failure, if it is still there; or that the string does not fit the scenario.
@@ -187,7 +189,7 @@ impl Explorer {
             subsets_max: rules.subsets_max,
             ..self.clone()
         };
-        let recorded = Recorded::new(scenario);
+        let recorded = Recorded::new(scenario, self.calls_max);
         if recorded.points() != points {
             let found = recorded.points();
             let text = format!("the workload made {found} operations, not {points}");
@@ -307,7 +309,7 @@ impl<'a, S: Scenario> Search<'a, S> {
             0 => self.explorer.runs_max,
             _ => self.explorer.nested_runs_max,
         };
-        let ran = self.images(state, runs_max)?;
+        let ran = self.images(state, runs_max, depth > 0)?;
         if depth > 0 {
             let kept = spread(ran.len(), self.explorer.nested_images_max);
             self.summary.left_out += (ran.len() - kept.len()) as u64;
@@ -319,9 +321,19 @@ impl<'a, S: Scenario> Search<'a, S> {
         Ok(())
     }
 
-    /// Tries the images of `state`. Returns their plans and how many operations recovery took.
-    fn images(&mut self, state: &CrashState, runs_max: usize) -> Result<Vec<(Plan, u64)>, Found> {
-        let mut ran = Vec::new();
+    /// Tries the images of `state`. Returns their plans and how many operations recovery took, if they are kept.
+    fn images(
+        &mut self,
+        state: &CrashState,
+        runs_max: usize,
+        are_kept: bool,
+    ) -> Result<Vec<(Plan, u64)>, Found> {
+        let (mut ran, mut tried) = (Vec::new(), 0);
+        let mut keep = |plan, ops| {
+            if are_kept {
+                ran.push((plan, ops));
+            }
+        };
         let mut lines = BTreeSet::new();
         let mut script: Vec<u32> = Vec::new();
         let mut previous: Vec<Choice> = Vec::new();
@@ -333,9 +345,10 @@ impl<'a, S: Scenario> Search<'a, S> {
                 return Err(self.not_deterministic(plan));
             }
             lines.extend(run.choices.iter().map(|choice| choice.at.0));
-            ran.push((plan, run.ops));
+            keep(plan, run.ops);
+            tried += 1;
             let Some(next) = next_script(&run.choices) else { return Ok(ran) };
-            if ran.len() >= runs_max {
+            if tried >= runs_max {
                 break;
             }
             script = next;
@@ -344,10 +357,10 @@ impl<'a, S: Scenario> Search<'a, S> {
         self.summary.sampled += 1;
         let everything = self.image(state, Plan::everything())?;
         lines.extend(everything.choices.iter().map(|choice| choice.at.0));
-        ran.push((Plan::everything(), everything.ops));
+        keep(Plan::everything(), everything.ops);
         for plan in self.samples(&lines, runs_max) {
             let run = self.image(state, plan.clone())?;
-            ran.push((plan, run.ops));
+            keep(plan, run.ops);
         }
         Ok(ran)
     }
@@ -367,7 +380,11 @@ impl<'a, S: Scenario> Search<'a, S> {
 
     /// Picks samples of the state being explored.
     fn seed(&self) -> u64 {
-        mix(&[self.explorer.seed, self.crash.point, self.trail.len() as u64])
+        let workload = mix(&[self.explorer.seed, self.crash.point, self.trail.len() as u64]);
+        self.trail.iter().fold(workload, |seed, step| {
+            let plan: Vec<u64> = step.plan.to_string().bytes().map(u64::from).collect();
+            mix(&[seed, step.at, mix(&plan)])
+        })
     }
 
     /// Recovers and checks one image.

@@ -121,17 +121,20 @@
 //! # Cost
 //! The workload runs once. Each image costs one recovery and one check, each image whose recovery
 //! is crashed one recovery more. An exploration copies the medium once or twice; all else depends
-//! on the lines touched, not on its size. So keep workloads small, and have many of them.
+//! on the lines touched, and on a thousandth of its size. So keep workloads small, and have many of them.
 //!
 //! # Threads
 //! Threads are told apart; a workload that starts some does so through [`schedule`], and each
 //! schedule is a workload of its own to the explorer.
 //!
 //! # Limits
+//! - Of recovery and check only calls of the medium are counted ([`Explorer::calls_max`]): what loops without one hangs.
 //! - Code under test must be deterministic (see [`Scenario`]), and reach the medium through
 //!   [`Medium`] alone.
 //! - Memory is sequentially consistent: no load sees an old value because of a weak order, and
 //!   threads switch only at calls of the medium and at locks that take part.
+//! - What is stored of an aligned word by [`store`](Medium::store) or [`stream`](Medium::stream) in one call is there as a whole or
+//!   not at all. A real medium may tear it; [`store_word`](Medium::store_word) is what it promises never to.
 //! - The medium does not fail but by losing power, unless it is made to [fail](SimMedium::fail).
 //! - Poison does not outlive a crash: what a workload [poisons](SimMedium::inject_poison) is sound again after it, so no
 //!   recovery meets a media error.

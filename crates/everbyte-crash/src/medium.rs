@@ -111,6 +111,9 @@ struct State {
     decisions: DecisionTrace,
     counters: Counters,
     ops: u64,
+    /// Calls that load or do something, and how many there may be.
+    calls: u64,
+    calls_max: u64,
     /// Process-wide keys of the threads seen; the position is the thread's number.
     threads: Vec<u64>,
     trace: Option<Vec<Op>>,
@@ -160,6 +163,8 @@ impl SimMedium {
             decisions,
             counters: Counters::default(),
             ops: 0,
+            calls: 0,
+            calls_max: u64::MAX,
             threads: Vec::new(),
             trace: None,
             capture: Capture::default(),
@@ -238,6 +243,7 @@ impl SimMedium {
 
     /// Loads as the hardware does.
     fn load(&self, state: &mut State, at: PoolOffset, out: &mut [u8]) {
+        state.count_call();
         state.memory.read(at.0, out, &mut state.decisions);
         let lines = lines_of(at.0, out.len() as u64);
         for (&line, found) in state.poisoned_lines.range_mut(lines) {
@@ -272,6 +278,11 @@ impl SimMedium {
     /// Returns true if a decision was about a line whose contents were not all enumerated.
     pub(crate) fn thinned(&self) -> bool {
         self.state.lock().decisions.thinned()
+    }
+
+    /// Has calls panic from the one after so many on.
+    pub(crate) fn limit_calls(&self, calls_max: u64) {
+        self.state.lock().calls_max = calls_max;
     }
 
     /// Records every operation from now on.
@@ -361,6 +372,18 @@ impl State {
         }
     }
 
+    /// Counts a call. Panics if there are too many, unless that is why the caller is being unwound.
+    fn count_call(&mut self) {
+        self.calls = self.calls.saturating_add(1);
+        if self.calls > self.calls_max && !std::thread::panicking() {
+            panic!(
+                "recovery and check have made {} calls of the medium: they run in circles, or Explorer::calls_max is \
+                 too small",
+                self.calls_max
+            );
+        }
+    }
+
     /// Captures the crash state of this operation number, if it is wanted.
     fn pass(&mut self) {
         if self.capture.at.get(self.capture.next) == Some(&self.ops) {
@@ -373,6 +396,7 @@ impl State {
 
     /// Numbers an operation, records it if wanted, and makes it.
     fn begin(&mut self, kind: OpKind, at: PoolOffset, len: u64, bytes: &[u8]) {
+        self.count_call();
         self.pass();
         self.ops += 1;
         let thread = self.thread();

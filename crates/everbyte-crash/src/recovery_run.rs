@@ -18,10 +18,12 @@ pub(crate) struct Recorded<E> {
     pub(crate) ops: Vec<Op>,
     pub(crate) events: Vec<Stamped<E>>,
     omitted: Option<Arc<LabelledOmission>>,
+    /// Calls that a recovery and its check may make.
+    calls_max: u64,
 }
 
 impl<E> Recorded<E> {
-    pub(crate) fn new<S: Scenario<Event = E>>(scenario: &S) -> Self {
+    pub(crate) fn new<S: Scenario<Event = E>>(scenario: &S, calls_max: u64) -> Self {
         let image = scenario.image();
         let medium = Arc::new(SimMedium::from_image(image.clone()));
         let placed = |omission| Arc::new(LabelledOmission { omission, labels: scenario.labels() });
@@ -30,13 +32,14 @@ impl<E> Recorded<E> {
         medium.start_trace();
         let log = Log::new(Arc::clone(&medium));
         scenario.run(&medium, &log);
-        Self { image, ops: medium.take_trace(), events: log.take(), omitted }
+        Self { image, ops: medium.take_trace(), events: log.take(), omitted, calls_max }
     }
 
     /// A medium for recovery, with the image of `state` that `plan` picks.
     pub(crate) fn boot(&self, state: &CrashState, plan: Plan) -> Arc<SimMedium> {
         let medium = state.boot(plan);
         medium.omit_placed(made_by(Part::Recovery, &self.omitted));
+        medium.limit_calls(self.calls_max);
         Arc::new(medium)
     }
 

@@ -61,6 +61,14 @@ pub trait Scenario {
         crash: &Crash<'_, Self::Event>,
     ) -> Result<(), String>;
 
+    /// A number that changes from one point to another if `check` allows something else there for another reason than
+    /// the events: by what a second device of its own got until then, say. Points between which neither the image,
+    /// nor the events, nor this changed are not tried again, but for the end of the workload.
+    fn beside(&self, point: u64) -> u64 {
+        let _ = point;
+        0
+    }
+
     /// Names for ranges of the medium, for reports.
     fn labels(&self) -> Labels {
         Labels::default()
@@ -128,7 +136,8 @@ impl<E> Log<E> {
 /// The crash that a recovery came after, as the oracle sees it.
 #[derive(Debug)]
 pub struct Crash<'a, E> {
-    /// The workload's operation just before which the power failed: `0..=points`.
+    /// The workload's operation just before which the power failed: `0..=points`. Not all are tried: see
+    /// [`Scenario::beside`].
     pub point: u64,
     /// Operations of the whole workload.
     pub points: u64,

@@ -16,13 +16,22 @@ use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::decision_trace::mix;
 
-/// Points after which threads are taken to run in circles.
-const POINTS_MAX: u64 = 1_000_000;
+/// Limits of a run.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Turns after which threads are taken to run in circles.
+    turns_max: u64,
+    /// Time after which a thread that comes to no point is taken to wait for something that does not take part.
+    stuck_after: Duration,
+}
+
+const LIMITS: Limits = Limits { turns_max: 1_000_000, stuck_after: Duration::from_secs(60) };
 
 /// Rule that says which thread goes on at each point.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -55,7 +64,8 @@ pub struct Run {
     pub points: u64,
     /// Times that another thread than the running one went on there.
     pub switches: u64,
-    /// A deadlock, or a thread's panic.
+    /// A deadlock, a thread's panic, or one that came to no point for a minute: it waits for a lock that does not take
+    /// part.
     pub trouble: Option<String>,
 }
 
@@ -73,6 +83,8 @@ struct State {
     running: usize,
     status: Vec<Status>,
     run: Run,
+    /// Times that a thread was told to go on.
+    turns: u64,
     /// Everything is to end, because it cannot go on.
     aborted: bool,
 }
@@ -81,6 +93,7 @@ struct Turns {
     schedule: Schedule,
     state: Mutex<State>,
     wake: Vec<Condvar>,
+    limits: Limits,
 }
 
 /// Panic payload that unwinds threads that cannot go on.
@@ -126,6 +139,10 @@ pub fn thread_index() -> Option<usize> {
 /// Runs the tasks, each as a thread, as `schedule` says, until all have ended.
 #[must_use]
 pub fn run(schedule: &Schedule, tasks: Vec<Task<'_>>) -> Run {
+    run_within(LIMITS, schedule, tasks)
+}
+
+fn run_within(limits: Limits, schedule: &Schedule, tasks: Vec<Task<'_>>) -> Run {
     let count = tasks.len();
     let first = match schedule {
         Schedule::Delays { first, .. } => *first,
@@ -135,12 +152,14 @@ pub fn run(schedule: &Schedule, tasks: Vec<Task<'_>>) -> Run {
         running: first % count.max(1),
         status: vec![Status::Ready; count],
         run: Run { points: 0, switches: 0, trouble: None },
+        turns: 0,
         aborted: false,
     };
     let turns = Arc::new(Turns {
         schedule: schedule.clone(),
         state: Mutex::new(state),
         wake: (0..count).map(|_| Condvar::new()).collect(),
+        limits,
     });
     std::thread::scope(|scope| {
         for (me, task) in tasks.into_iter().enumerate() {
@@ -196,7 +215,15 @@ impl Turns {
 
     fn await_turn(&self, mut state: MutexGuard<'_, State>, me: usize) {
         while state.running != me && !state.aborted {
-            self.wake[me].wait(&mut state);
+            let before = state.turns;
+            let waited = self.wake[me].wait_for(&mut state, self.limits.stuck_after);
+            if waited.timed_out() && state.turns == before && !state.aborted {
+                let text = format!(
+                    "thread {} came to no point for {:?}: does it wait for a lock that does not take part?",
+                    state.running, self.limits.stuck_after
+                );
+                self.abort(&mut state, text);
+            }
         }
         let aborted = state.aborted && !std::thread::panicking();
         drop(state);
@@ -219,7 +246,8 @@ impl Turns {
             }
             return;
         }
-        if state.run.points >= POINTS_MAX {
+        state.turns += 1;
+        if state.turns > self.limits.turns_max {
             return self.abort(state, "the threads run in circles".to_owned());
         }
         let next = self.choose(state.run.points, goes_on, &ready).unwrap_or(me);
@@ -331,6 +359,36 @@ mod tests {
         let found = troubles([1, 0]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("deadlock"), "{found:?}");
+    }
+
+    #[test]
+    fn a_lock_that_does_not_take_part_is_trouble() {
+        let lock = std::sync::Mutex::new(());
+        let task = || -> Task<'_> {
+            Box::new(|| {
+                let _held = lock.lock();
+                point();
+            })
+        };
+        let limits = Limits { stuck_after: Duration::from_millis(50), ..LIMITS };
+        let run = run_within(limits, &delays(0, &[0]), vec![task(), task()]);
+        let trouble = run.trouble.unwrap();
+        assert!(trouble.starts_with("thread 1 came to no point"), "{trouble}");
+    }
+
+    #[test]
+    fn waits_that_wake_each_other_for_ever_are_circles() {
+        let task = || -> Task<'_> {
+            Box::new(|| {
+                released(7);
+                while wait(7) {
+                    released(7);
+                }
+            })
+        };
+        let limits = Limits { turns_max: 1000, ..LIMITS };
+        let run = run_within(limits, &delays(0, &[]), vec![task(), task()]);
+        assert!(run.trouble.as_deref() == Some("the threads run in circles"), "{run:?}");
     }
 
     #[test]

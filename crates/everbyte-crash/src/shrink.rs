@@ -44,7 +44,7 @@ impl Explorer {
     /// # Panics
     /// If the whole scenario panics while preparing or running.
     pub fn explore_steps<S: Steps>(&self, scenario: &S) -> Result<Summary, Box<Failure>> {
-        let mut smallest = (None, Recorded::new(scenario));
+        let mut smallest = (None, Recorded::new(scenario, self.calls_max));
         let mut found = match self.search(scenario, &smallest.1) {
             Ok(summary) => return Ok(summary),
             Err(found) => found,
@@ -56,7 +56,8 @@ impl Explorer {
             }
             cuts_left -= 1;
             let cut = scenario.only(kept);
-            let Ok(recorded) = quietly(|| Ok(Recorded::new(&cut))) else { return false };
+            let recorded = quietly(|| Ok(Recorded::new(&cut, self.calls_max)));
+            let Ok(recorded) = recorded else { return false };
             let Err(again) = self.search(&cut, &recorded) else { return false };
             (smallest, found) = ((Some(cut), recorded), again);
             true
@@ -186,11 +187,9 @@ impl<'a, S: Scenario> Shrink<'a, S> {
     /// Looks for the failure at other crashes of the workload, in order: those of `points`.
     fn fails_at(&mut self, points: std::ops::Range<u64>, steps: &[Step], plans: &[Plan]) -> bool {
         let mut walk = Walk::new(self.recorded, self.explorer.rules());
-        let (mut happened, mut done) = (None, false);
+        let mut done = false;
         while let Some(point) = walk.point().filter(|&point| point < points.end && !done) {
-            let events = Some(self.recorded.crash(point, 0).events.len());
-            if point >= points.start && (walk.changed() || events != happened) {
-                happened = events;
+            if point >= points.start && walk.is_new(self.scenario, self.recorded) {
                 let state = walk.crash_state();
                 let mut plans = plans.iter();
                 done = plans.any(|plan| self.fails(&state, point, steps.to_vec(), plan.clone()));

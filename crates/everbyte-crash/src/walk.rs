@@ -3,6 +3,7 @@
 use crate::medium::{Op, OpKind};
 use crate::memory::{CrashState, Memory, Rules};
 use crate::recovery_run::Recorded;
+use crate::scenario::Scenario;
 
 /// Stands before an operation of the workload, or at its end.
 pub(crate) struct Walk<'a> {
@@ -10,12 +11,14 @@ pub(crate) struct Walk<'a> {
     memory: Memory,
     done: usize,
     changed: bool,
+    /// What else an oracle was told at the last point that was new to it.
+    told: Option<(usize, u64)>,
 }
 
 impl<'a> Walk<'a> {
     pub(crate) fn new<E>(recorded: &'a Recorded<E>, rules: Rules) -> Self {
         let memory = Memory::new(recorded.image.clone(), rules);
-        Self { ops: &recorded.ops, memory, done: 0, changed: true }
+        Self { ops: &recorded.ops, memory, done: 0, changed: true, told: None }
     }
 
     /// The number of the operation to come. `None` once the walk is beyond the end.
@@ -23,9 +26,20 @@ impl<'a> Walk<'a> {
         (self.done <= self.ops.len()).then_some(self.done as u64)
     }
 
-    /// Returns true if a crash here could leave an image that the last state taken could not.
-    pub(crate) fn changed(&self) -> bool {
-        self.changed
+    /// Returns true if a crash here is another one to the oracle of `scenario` than the last that was: it could leave an
+    /// image that the last state taken could not, or something else happened. The end of the workload always is.
+    pub(crate) fn is_new<S: Scenario>(
+        &mut self,
+        scenario: &S,
+        recorded: &Recorded<S::Event>,
+    ) -> bool {
+        let point = self.done as u64;
+        let told = Some((recorded.crash(point, 0).events.len(), scenario.beside(point)));
+        let is_new = self.changed || told != self.told || point == recorded.points();
+        if is_new {
+            self.told = told;
+        }
+        is_new
     }
 
     /// Returns the state after a crash here.

@@ -370,6 +370,15 @@ impl Scenario for Case {
         }
     }
 
+    /// The backing device has another content after each of its requests.
+    fn beside(&self, point: u64) -> u64 {
+        let entries = self.journal.entries.lock().unwrap();
+        let until = |is_in: fn(u64, u64) -> bool| {
+            entries.iter().filter(|entry| is_in(entry.op, point)).count() as u64
+        };
+        until(|op, point| op < point) + until(|op, point| op <= point)
+    }
+
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Arc<SimMedium>, String> {
         let pool = open_pool(&medium)?;
         pool.read_only_reason().map_or(Ok(medium), |reason| Err(reason.to_owned()))

@@ -1,10 +1,12 @@
 //! Too many images, and findings that are not wrong answers.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
-use everbyte_crash::{Explorer, ReplayError};
+use everbyte_crash::{Explorer, Medium, PoolOffset, ReplayError};
 
-use crate::toy::{Toy, get, persist, put};
+use crate::toy::{Toy, fence, flush, get, persist, put};
 
 const LINES: u64 = 40;
 
@@ -66,6 +68,101 @@ fn sampling_finds_what_depth_first_does_not_reach() {
     }
 }
 
+/// Two halves of one line, which are read one by one before all other lines.
+#[test]
+fn samples_tear_lines_that_are_read_in_parts() {
+    let toy = Toy::new(
+        |m, _| {
+            m.stream(PoolOffset(0), &[1; 16]);
+            (0..LINES).for_each(|line| put(m, 1024 + line * 64, 1));
+        },
+        |m| {
+            let halves = [get(m, 0), get(m, 8)];
+            (0..LINES).for_each(|line| drop(get(m, 1024 + line * 64)));
+            Ok(halves)
+        },
+        |[first, second], _| match (first == 0) == (second == 0) {
+            true => Ok(()),
+            false => Err("torn".to_owned()),
+        },
+    );
+    // Right after the stream depth first would find it.
+    let explorer = Explorer { runs_max: 2, samples: 100, points_max: 1, ..Explorer::default() };
+    assert_eq!(explorer.explore(&toy).expect_err("half of all samples tear it").message, "torn");
+}
+
+/// An oracle that goes by the end of the workload instead of an event.
+#[test]
+fn the_end_is_a_point_of_its_own() {
+    let toy = |is_flushed: bool| {
+        Toy::new(
+            move |m, _| {
+                put(m, 0, 1);
+                if is_flushed {
+                    flush(m, 0);
+                }
+                fence(m);
+            },
+            |m| Ok(get(m, 0)),
+            |value, crash| match value == 1 || crash.point < crash.points {
+                true => Ok(()),
+                false => Err("lost".to_owned()),
+            },
+        )
+    };
+    Explorer::default().explore(&toy(true)).unwrap();
+    let failure = Explorer::default().explore(&toy(false)).expect_err("the flush is missing");
+    assert_eq!(failure.message, "lost");
+}
+
+#[test]
+fn a_recovery_that_never_ends_is_a_finding() {
+    let toy = Toy::new(
+        |m, _| put(m, 0, 1),
+        |m| {
+            while get(m, 0) == 1 {}
+            Ok(())
+        },
+        |(), _| Ok(()),
+    );
+    let explorer = Explorer { calls_max: 1000, ..Explorer::default() };
+    let failure = explorer.explore(&toy).expect_err("it runs in circles");
+    assert!(failure.message.contains("have made 1000 calls"), "{failure}");
+    assert!(failure.message.contains("circles"), "{failure}");
+}
+
+/// Crashes of different recoveries of one point of the workload get samples of their own.
+#[test]
+fn crashes_of_recoveries_have_their_own_samples() {
+    let seen = Rc::new(RefCell::new(BTreeSet::new()));
+    let noted = Rc::clone(&seen);
+    let toy = Toy::new(
+        |m, _| (0..LINES).for_each(|line| put(m, line * 64, 1)),
+        |m| {
+            (0..20).for_each(|step| put(m, 8192 + step * 64, 1));
+            Ok((0..LINES).map(|line| get(m, line * 64)).collect::<Vec<_>>())
+        },
+        move |there, crash| {
+            let count = there.iter().sum::<u64>();
+            if crash.nested > 0 && (5..LINES - 5).contains(&count) {
+                noted.borrow_mut().insert(there);
+            }
+            Ok(())
+        },
+    );
+    let explorer = Explorer {
+        points_max: 1,
+        runs_max: 1,
+        nested_runs_max: 1,
+        samples: 4,
+        nested_points_max: 20,
+        ..Explorer::default()
+    };
+    explorer.explore(&toy).unwrap();
+    let seen = seen.borrow().len();
+    assert!(seen > 2 * 4, "{seen} random images after 20 crashes");
+}
+
 #[test]
 fn explorations_repeat() {
     let bug = || scattered(|there| there.len() > 15 && there.len() < 25);
@@ -122,8 +219,8 @@ fn replays_of_other_code_are_told() {
 #[test]
 fn few_points_are_spread_and_the_end_is_kept() {
     let seen = |points_max: usize, seed: u64| {
-        let points = std::rc::Rc::new(std::cell::RefCell::new(std::collections::BTreeSet::new()));
-        let noted = std::rc::Rc::clone(&points);
+        let points = Rc::new(RefCell::new(BTreeSet::new()));
+        let noted = Rc::clone(&points);
         let toy = Toy::new(
             |m, log| {
                 put(m, 0, 1);
