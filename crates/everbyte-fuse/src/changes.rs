@@ -4,6 +4,8 @@ use everbyte_fs::{Attr, FileSystem, FsError, InodeNo, SetAttr};
 use everbyte_media::Medium;
 use fuser::OpenFlags;
 
+use crate::space::Space;
+
 /// Sets the size first, and then the other attributes.
 ///
 /// # Errors
@@ -43,5 +45,78 @@ pub(crate) fn write_as<M: Medium>(
         fs.write_durably(inode, offset, data)
     } else {
         fs.write(inode, offset, data)
+    }
+}
+
+/// Writes all of `data`, which the kernel had in its cache: it looks at the error alone, never at how much was written,
+/// and what has none is clean then.
+///
+/// # Errors
+/// The file system's, with which the first part that was not written has failed. Those before it are written.
+pub(crate) fn write_all<M: Medium>(
+    (fs, space): (&FileSystem<M>, &Space),
+    inode: InodeNo,
+    (offset, data): (u64, &[u8]),
+    flags: OpenFlags,
+) -> Result<usize, FsError> {
+    let mut done = 0;
+    while done < data.len() {
+        let rest = (offset + done as u64, &data[done..]);
+        // Fewer than asked for were written only if the next part fails, which says why.
+        done += space.find(fs, || write_as(fs, inode, rest, flags))?;
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use everbyte_fs::{FileType, FsOptions, Name, NewInode, kinds};
+    use everbyte_media::{Mapped, MediaOptions};
+    use everbyte_pool::{OpenOptions, Pool};
+
+    use super::*;
+
+    #[test]
+    fn bytes_of_the_kernels_cache_are_written_as_a_whole_or_are_an_error() {
+        const HALF: u64 = 512 << 10;
+        let bytes = 32 << 20;
+        let medium = Arc::new(Mapped::anonymous(bytes, &MediaOptions::default()).unwrap());
+        Pool::format(&*medium, 2, [1; 16]).unwrap();
+        let options = OpenOptions { capacity_blocks: bytes / 4096 };
+        let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
+        let options = FsOptions { log_bytes: Some(4 << 20), ..FsOptions::default() };
+        let fs = FileSystem::create(&pool, "files", 16 << 20, &options).unwrap();
+        let new = NewInode {
+            kind: FileType::Regular,
+            permissions: 0o600,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            target: &[],
+        };
+        let [filler, file] = ["filler", "file"].map(|name| {
+            let name = Name::new(name.as_bytes()).unwrap();
+            fs.create_inode(fs.root(), name, &new).unwrap().inode
+        });
+        let mut filled = 0;
+        while fs.write(filler, filled, &[3; 4096]).is_ok() {
+            filled += 4096;
+        }
+        // Space for the first of two parts.
+        fs.truncate(filler, filled - (600 << 10)).unwrap();
+        fs.sync().unwrap();
+        let (space, flags, data) = (Space::new(2), OpenFlags(0), vec![7; 1 << 20]);
+        let write = || write_all((&fs, &space), file, (HALF, &data), flags);
+        assert!(matches!(write(), Err(FsError::NoSpace)));
+        assert_eq!(write_as(&fs, file, (HALF, &data), flags).unwrap() as u64, HALF);
+        fs.truncate(filler, filled / 2).unwrap();
+        fs.sync().unwrap();
+        assert_eq!(write().unwrap(), data.len());
+        let mut found = vec![0; data.len()];
+        assert_eq!(fs.read(file, HALF, &mut found).unwrap(), data.len());
+        assert!(found == data);
     }
 }

@@ -27,7 +27,7 @@ use fuser::{
 use crate::attribute::{attribute_name, name_list, way_to_set};
 use crate::caches::OwnCaches;
 use crate::caller::{is_administrator, is_in_group};
-use crate::changes::{set_all, write_as};
+use crate::changes::{set_all, write_all, write_as};
 use crate::convert::{
     attributes, errno, inode, kind, new_inode, no_attributes, number, refused_attributes,
     rename_mode, set_time,
@@ -445,13 +445,17 @@ impl<M: Medium> Filesystem for Operations<M> {
         _handle: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let inode = self.inode(number);
-        let written = self.with_space(|| write_as(&self.fs, inode, (offset, data), flags));
+        let written = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            write_all((&self.fs, &self.space), inode, (offset, data), flags)
+        } else {
+            self.with_space(|| write_as(&self.fs, inode, (offset, data), flags))
+        };
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(&error)),
