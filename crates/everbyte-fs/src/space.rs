@@ -1,12 +1,13 @@
 //! Space of regular files: blocks that are reserved, unmapped, or found.
 
-use everbyte_extent::{DeviceOffset, Planner, Stored, leaf_parts};
+use everbyte_extent::{DeviceOffset, LEAF_BYTES, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::Corrupt;
 
 use crate::data::note_changed;
 use crate::edits::Edits;
 use crate::error::FsError;
+use crate::files::FileState;
 use crate::format::FILE_BYTES_MAX;
 use crate::format::Field;
 use crate::fs::FileSystem;
@@ -34,7 +35,7 @@ pub enum Seek {
 
 impl<M: Medium> FileSystem<M> {
     /// Reserves, zeroes or unmaps `len` bytes of a regular file from `offset` on, at least one, in parts
-    /// of 2 MiB, each of which is atomic. With the last the file becomes larger if the range ends beyond it, unless
+    /// of 2 MiB, each of which is atomic; unmapping makes none where there is nothing. With the last the file becomes larger if the range ends beyond it, unless
     /// `keep_size` says that it shall not.
     ///
     /// # Errors
@@ -62,7 +63,18 @@ impl<M: Medium> FileSystem<M> {
             return Ok(());
         }
         let size = if keep_size { size } else { size.max(end) };
-        for part in leaf_parts(DeviceOffset(offset), end - offset) {
+        // Made always, because it changes the times.
+        let last = (end - 1) / LEAF_BYTES * LEAF_BYTES;
+        let mut at = offset;
+        while at < end {
+            if what == Allocation::Punch && at < last {
+                let filled = self.after_hole(&file, at)?.min(last);
+                if filled > at {
+                    at = filled;
+                    continue;
+                }
+            }
+            let part = leaf_parts(DeviceOffset(at), end - at).next().expect("some bytes are left");
             self.volume().change(|batch, circumstances| {
                 let mut edits = Edits::new(&self.tables);
                 let edit = edits.get(self.reader(), inode)?;
@@ -81,8 +93,18 @@ impl<M: Medium> FileSystem<M> {
                 edits.plan(batch);
                 Ok::<(), FsError>(())
             })?;
+            at = part.end().0;
         }
         Ok(())
+    }
+
+    /// The end of the hole of a file that has byte `at`, or of its part that the map tells at once; `at` unless that is
+    /// beyond the leaf of the map.
+    fn after_hole(&self, file: &FileState<M>, at: u64) -> Result<u64, FsError> {
+        let (stored, next) = file.extent.stored_run(DeviceOffset(at))?;
+        let end = next.0.saturating_mul(BLOCK_U64);
+        let leaf_end = (at / LEAF_BYTES + 1) * LEAF_BYTES;
+        Ok(if stored == Stored::Hole && end >= leaf_end { end } else { at })
     }
 
     /// The first byte from `offset` on that is data, or a hole. Reserved bytes are a hole until they are

@@ -9,7 +9,7 @@ use std::time::Duration;
 use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::damage::reseal;
 use everbyte_fs::{
-    BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo,
+    Allocation, BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo,
     RenameMode, Seek,
 };
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
@@ -209,6 +209,44 @@ fn a_damaged_word_behind_a_large_hole_is_found_at_once() {
     let fs = Arc::clone(&real.fs);
     let cut = said(ends("a cut", move || fs.truncate(inode, 5)));
     assert!(cut.contains(&damaged.to_string()), "{cut}");
+}
+
+/// A batch for each 2 MiB would be 2^23 of them.
+#[test]
+fn a_sparse_file_is_punched_at_the_cost_of_what_it_has() {
+    const SIZE: u64 = 1 << 44;
+    const LEN: usize = 9000;
+    for block_map in BlockMapKind::ALL {
+        let medium = Arc::new(SimMedium::new(POOL_BYTES));
+        let real = Real::make(&medium, &FsOptions { block_map, ..options() });
+        let fs = &real.fs;
+        let inode = create(fs, fs.root(), "sparse");
+        fs.truncate(inode, SIZE).unwrap();
+        // The second begins where a hole ends in the midst of 2 MiB.
+        let places = [0, 3 << 20, SIZE - LEN as u64];
+        for at in places {
+            assert_eq!(fs.write(inode, at, &[7; LEN]).unwrap(), LEN);
+        }
+        let before = (fs.attr(inode).unwrap(), medium.counters().fences);
+        let punching = Arc::clone(fs);
+        let punch = move || punching.allocate(inode, (0, SIZE), Allocation::Punch, true);
+        ends("a punch", punch).unwrap();
+        let fences = medium.counters().fences - before.1;
+        assert!(fences < 100, "{block_map:?}: {fences} fences");
+        let after = fs.attr(inode).unwrap();
+        assert_eq!(after.size, SIZE, "{block_map:?}");
+        assert!(after.blocks + 9 <= before.0.blocks, "{block_map:?}: {} blocks", after.blocks);
+        assert!(after.modified_ns > before.0.modified_ns, "{block_map:?}");
+        for at in places {
+            let mut bytes = [7; LEN];
+            assert_eq!(fs.read(inode, at, &mut bytes).unwrap(), LEN);
+            assert!(bytes == [0; LEN], "{block_map:?}: {at}");
+        }
+        let sought = fs.seek(inode, 0, Seek::Data);
+        assert!(matches!(sought, Err(FsError::NoData)), "{block_map:?}: {sought:?}");
+        fs.sync().unwrap();
+        assert!(fs.pool().check().unwrap().is_clean(), "{block_map:?}");
+    }
 }
 
 #[test]
