@@ -154,6 +154,14 @@ impl ControlClient {
             .map_err(|source| ControlError::Unreachable { path: self.path.clone(), source })
     }
 
+    /// The user of the process that listened when this was connected.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn server_uid(&self) -> io::Result<u32> {
+        Ok(peer_of(self.stream.get_ref())?.uid)
+    }
+
     /// Sends a request and waits for the answer.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use rustix::process::geteuid;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Peer {
     pub(crate) pid: i32,
-    uid: u32,
+    pub(crate) uid: u32,
 }
 
 /// The users who may speak for a pool.

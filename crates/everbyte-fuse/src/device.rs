@@ -88,7 +88,10 @@ fn mount_as_root(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     if options.allow_other {
         data.push_str(",allow_other");
     }
-    let flags = if options.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID, !options.privileges.suid);
+    flags.set(MountFlags::NODEV, !options.privileges.dev);
     let data = CString::new(data)?;
     mount(&options.source, dir, "fuse.everbyte", flags, &*data)?;
     Ok(device.into())
@@ -222,6 +225,7 @@ mod tests {
             threads: 1,
             access_times: everbyte_fs::AccessTimes::Never,
             caching: crate::directory::KernelCaching::Full,
+            privileges: crate::directory::Privileges::default(),
         };
         let descriptor = mount_by_helper(dir.path(), &options).unwrap();
         check_device(&descriptor).unwrap();

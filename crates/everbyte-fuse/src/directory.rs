@@ -22,6 +22,18 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// The part that the kernel may keep.
     pub caching: KernelCaching,
+    /// The files that have more power than their reader. Only root can give them any.
+    pub privileges: Privileges,
+}
+
+/// The files of a mount that have more power than whoever uses them. By default none: whoever can write to a pool can
+/// make any file in it, of any user.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Privileges {
+    /// Programs run with their set-user-ID and set-group-ID bits and their capabilities.
+    pub suid: bool,
+    /// Device files are devices.
+    pub dev: bool,
 }
 
 /// The source of a mount of the file system `volume` in `pool`: `everbyte:POOL/VOLUME`. Without the prefix it

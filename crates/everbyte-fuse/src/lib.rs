@@ -20,5 +20,5 @@ mod space;
 
 pub use caches::KernelCaches;
 pub use device::DirMount;
-pub use directory::{KernelCaching, MountError, MountOptions, source_of};
+pub use directory::{KernelCaching, MountError, MountOptions, Privileges, source_of};
 pub use mount::{Mount, Unmounted};

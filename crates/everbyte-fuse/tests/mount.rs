@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, FileType, FsOptions, Name, NewInode, kinds};
-use everbyte_fuse::{KernelCaching, Mount, MountOptions, Unmounted};
+use everbyte_fuse::{KernelCaching, Mount, MountOptions, Privileges, Unmounted};
 use everbyte_media::{BlockNo, Mapped, MediaOptions, Medium};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
 use everbyte_testkit::is_root;
@@ -78,6 +78,7 @@ impl Mounted {
             threads: 2,
             access_times: self.access_times,
             caching: KernelCaching::Full,
+            privileges: Privileges::default(),
         };
         self.mount = Some(Mount::new(fs, self.dir.path(), &options).unwrap());
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
-use everbyte_fuse::{KernelCaching, Mount, MountOptions};
+use everbyte_fuse::{KernelCaching, Mount, MountOptions, Privileges};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{OpenOptions, Pool};
 
@@ -77,6 +77,7 @@ fn mounted(dir: &Path) -> Mount {
         threads: 2,
         access_times: AccessTimes::Relative,
         caching: KernelCaching::Full,
+        privileges: Privileges::default(),
     };
     Mount::new(fs, dir, &options).unwrap()
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_fs::{AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind};
-use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions, Unmounted};
+use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions, Privileges, Unmounted};
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 use parking_lot::Mutex;
@@ -149,6 +149,7 @@ impl Handle for FsHandle {
             threads: request.threads,
             access_times: request.access_times,
             caching: KernelCaching::Full,
+            privileges: request.privileges,
         };
         let dir = request.dir.display().to_string();
         self.mount_by(dir, |fs| Mount::new(fs, &request.dir, &options)).map(drop)
@@ -160,12 +161,13 @@ impl Handle for FsHandle {
             .ok_or_else(|| Refused::new(format!("{atime:?} is no choice of access times")))?;
         let options = MountOptions {
             source: request.source.clone(),
-            // Whoever mounted has told the kernel.
+            // Whoever mounted has told the kernel, this and which privileges there are.
             allow_other: true,
             read_only: request.read_only,
             threads: usize::from(request.threads.clamp(1, THREADS_MAX)),
             access_times,
             caching: KernelCaching::Full,
+            privileges: Privileges::default(),
         };
         self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options))
     }

@@ -13,6 +13,7 @@ use everbyte_cache::{Change, Identity};
 use everbyte_control::{Cause, FileRequest, MountServed, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_fs::AccessTimes;
+use everbyte_fuse::Privileges;
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 use everbyte_swap_volume::Lease;
@@ -85,6 +86,8 @@ pub struct MountRequest {
     pub threads: usize,
     /// Which accesses change the time of the last one.
     pub access_times: AccessTimes,
+    /// The files that have more power than their reader.
+    pub privileges: Privileges,
 }
 
 /// A volume of some kind, opened by the one process that has its pool.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use everbyte_fs::{AccessTimes, IndexKind};
-use everbyte_fuse::{Mount, MountOptions};
+use everbyte_fuse::{Mount, MountOptions, Privileges};
 use everbyte_media::{Mapped, MediaOptions};
 use fuser::{BackgroundSession, Filesystem, Session};
 
@@ -109,6 +109,7 @@ fn ours(args: &ServeMountArgs) -> Result<Mount> {
         threads: args.threads,
         access_times: AccessTimes::default(),
         caching: args.caching.ours(),
+        privileges: Privileges::default(),
     };
     Ok(Mount::new(Arc::new(fs), &args.dir, &options)?)
 }

@@ -1,5 +1,7 @@
 //! `everbyte mount`.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,8 +15,8 @@ use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, open_locked};
 use everbyte_server::{
-    KernelCaching, MountOptions, MountRequest, OpenPool, Options, SessionError, kinds, source_of,
-    wait_for,
+    KernelCaching, MountOptions, MountRequest, OpenPool, Options, Privileges, SessionError, kinds,
+    source_of, wait_for,
 };
 
 use super::mount_served::ServedMount;
@@ -39,6 +41,10 @@ is the server, for other commands as well through the control socket POOL.sock, 
 system of the pool is unmounted; then the pool is marked clean. If a server was killed, the next
 'everbyte mount' on the directory replaces the dead mount.
 
+Whoever can write to a pool can put programs of root and device files into it. Root's mounts have no
+power by these (nosuid, nodev) unless the pool is root's, no other user can write to it, and root serves
+it; --suid and --dev give it to other pools that you trust. Mounts of other users never have it.
+
 What fsync was asked for survives a crash at any moment, and with it everything that was done before
 the file's last change: after a crash the file system is as it was at a checkpoint, and needs no
 repair. Programs that have files open when the command ends get errors from then on.";
@@ -62,6 +68,13 @@ pub(crate) struct Args {
     /// /etc/fuse.conf must have user_allow_other.
     #[arg(long)]
     allow_other: bool,
+    /// Let programs have the power of their set-user-ID bits and capabilities, whoever can change the
+    /// pool. For root.
+    #[arg(long)]
+    suid: bool,
+    /// Let device files be devices, whoever can change the pool. For root.
+    #[arg(long)]
+    dev: bool,
     /// The reads that change the time of the last access. The kernel answers many from its cache, which
     /// never do.
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
@@ -114,21 +127,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, Some(name)) = split_target(&args.target)? else {
         bail!("{} names a pool: add the volume, as in POOL/VOLUME", args.target.display());
     };
+    if (args.suid || args.dev) && !rustix::process::geteuid().is_root() {
+        bail!("only root can mount with --suid or --dev");
+    }
     let stop = Stop::new().context("cannot catch signals")?;
     let started = Instant::now();
     let media = MediaOptions::new();
     let open = || open_locked(&path, &media, kinds(), &OpenOptions::default());
     let pool = match wait_for(open) {
         Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
-            Ok(client) => return mount_served::run(args.served(&path, name), client, &stop),
+            Ok(client) => {
+                let is_roots = client.server_uid().is_ok_and(|uid| uid == 0);
+                let file = std::fs::metadata(&path).ok().filter(|_| is_roots);
+                let wanted = args.served(&path, name, args.privileges(file.as_ref()));
+                return mount_served::run(wanted, client, &stop);
+            }
             Err(_) => return Err(SessionError::from(FileError::InUse(holder)).into()),
         },
         opened => opened.map_err(SessionError::from)?,
     };
+    // The path may lead to another file by now.
+    let file = pool.medium().reopen().ok().flatten().and_then(|file| file.metadata().ok());
+    let privileges = args.privileges(file.as_ref());
     let medium = pool.medium().describe();
     let pool = Arc::new(OpenPool::new(pool, &path, medium, Options::default()));
     report_recovery(&pool, started.elapsed());
-    let served = serve(args, &name, &pool, &stop);
+    let served = serve((args, privileges), &name, &pool, &stop);
     let closed = pool.close();
     served?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
@@ -142,8 +166,15 @@ impl Args {
         !self.background && !self.detached
     }
 
+    /// The files that have more power than their reader: those that were asked for, and all of a pool that has the
+    /// file `roots` and that root serves, if nobody else can write to that.
+    fn privileges(&self, roots: Option<&Metadata>) -> Privileges {
+        let is_roots = roots.is_some_and(is_roots_alone);
+        Privileges { suid: self.suid || is_roots, dev: self.dev || is_roots }
+    }
+
     /// The mount as a server that has the pool is asked for it.
-    fn served(&self, path: &Path, volume: String) -> ServedMount<'_> {
+    fn served(&self, path: &Path, volume: String, privileges: Privileges) -> ServedMount<'_> {
         let options = MountOptions {
             source: source_of(path, &volume),
             allow_other: self.allow_other,
@@ -151,6 +182,7 @@ impl Args {
             threads: usize::from(self.threads),
             access_times: self.atime.into(),
             caching: KernelCaching::Full,
+            privileges,
         };
         let atime = self.atime.to_possible_value();
         ServedMount {
@@ -164,8 +196,20 @@ impl Args {
     }
 }
 
+/// Returns true if nobody but root can write to a pool in this file. The group of a device is the system's choice, and has
+/// other disks as well.
+fn is_roots_alone(file: &Metadata) -> bool {
+    let others = if file.is_file() { 0o022 } else { 0o002 };
+    file.uid() == 0 && file.mode() & others == 0
+}
+
 /// Serves until the last mount ends or a signal comes.
-fn serve(args: &Args, name: &str, pool: &Arc<OpenPool>, stop: &Stop) -> anyhow::Result<()> {
+fn serve(
+    (args, privileges): (&Args, Privileges),
+    name: &str,
+    pool: &Arc<OpenPool>,
+    stop: &Stop,
+) -> anyhow::Result<()> {
     let timer = pool.start_timer(args.checkpoint_interval);
     let _timer = timer.context("cannot start the checkpoint thread")?;
     pool.set_servers(&[]);
@@ -176,6 +220,7 @@ fn serve(args: &Args, name: &str, pool: &Arc<OpenPool>, stop: &Stop) -> anyhow::
         read_only: args.read_only,
         threads: usize::from(args.threads),
         access_times: args.atime.into(),
+        privileges,
     };
     pool.mount(name, &request)?;
     mount_background::say_ready(&args.dir, args.detached)?;

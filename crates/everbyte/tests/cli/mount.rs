@@ -281,6 +281,47 @@ fn file_systems_of_every_index_are_made_and_mounted() {
     place.run("volume create POOL disk --size 16M --inodes 5").failed(2, &["--kind fs"]);
 }
 
+/// Which of these options the mount on `dir` has.
+fn has_options(dir: &Path, options: [&str; 2]) -> [bool; 2] {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(dir.to_str().unwrap())).unwrap();
+    let found = mount.split(' ').nth(3).unwrap();
+    options.map(|option| found.split(',').any(|found| found == option))
+}
+
+#[test]
+fn programs_of_root_and_devices_have_no_power_in_a_mount_whose_pool_others_control() {
+    if !everbyte_testkit::is_root("give a pool to another user") {
+        return;
+    }
+    let files = Files::new();
+    let refused = |options: &str| {
+        let mount = files.mount_with(options);
+        let refused = has_options(&files.dir, ["nosuid", "nodev"]);
+        mount.stop();
+        refused
+    };
+    let give = |uid| std::os::unix::fs::chown(&files.place.pool, Some(uid), Some(uid)).unwrap();
+    let allow = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(&files.place.pool, permissions).unwrap();
+    };
+    assert_eq!(refused(""), [false, false], "it is root's own");
+    allow(0o620);
+    assert_eq!(refused(""), [true, true], "a group can write to it");
+    allow(0o600);
+    give(65_534);
+    assert_eq!(refused(""), [true, true]);
+    assert_eq!(refused("--suid"), [false, true]);
+    assert_eq!(refused("--dev"), [true, false]);
+    let server = files.place.serve("POOL", "");
+    assert_eq!(refused(""), [true, true]);
+    assert_eq!(refused("--suid --dev"), [false, false]);
+    give(0);
+    assert_eq!(refused(""), [false, false], "it is root's own and root's server has it");
+    server.stop();
+}
+
 #[test]
 fn the_time_of_the_last_access_changes_as_the_mount_is_told() {
     let files = Files::new();
