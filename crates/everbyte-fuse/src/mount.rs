@@ -15,6 +15,7 @@ use crate::caches::{KernelCaches, OwnCaches};
 use crate::device::{DirMount, can_open_devices, check_device, mounted_on};
 use crate::directory::{MountError, MountOptions, detach};
 use crate::known::KnownFiles;
+use crate::lost::LostStores;
 use crate::operations::Operations;
 
 /// A file system that is mounted. Dropping it takes the mount from its directory if it was made here.
@@ -26,6 +27,7 @@ pub struct Mount {
     place: Place,
     root: InodeNo,
     known: Arc<KnownFiles>,
+    lost: LostStores,
 }
 
 /// The place of a mount.
@@ -100,11 +102,13 @@ impl Mount {
         let device = descriptor.try_clone().map_err(failed)?;
         let root = fs.root();
         let (known, caches) = (Arc::<KnownFiles>::default(), OwnCaches::default());
-        let operations = Operations::new(fs, options, Arc::clone(&known), caches.clone());
+        let lost = LostStores::default();
+        let operations =
+            Operations::new(fs, options, Arc::clone(&known), caches.clone(), lost.clone());
         let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
         let session = session.and_then(Session::spawn).map_err(failed)?;
         let place = Place::Elsewhere(options.source.clone());
-        let mount = Self { session, device, place, root, known };
+        let mount = Self { session, device, place, root, known, lost };
         caches.set(mount.caches());
         Ok(mount)
     }
@@ -113,6 +117,12 @@ impl Mount {
     #[must_use]
     pub fn caches(&self) -> KernelCaches {
         KernelCaches { notifier: self.session.notifier(), root: self.root }
+    }
+
+    /// What programs stored through mappings and could not be written, until the mount has ended.
+    #[must_use]
+    pub fn lost_stores(&self) -> LostStores {
+        self.lost.clone()
     }
 
     /// Returns true once the mount has ended, by [`Mount::unmount`] or from outside, or has failed.

@@ -34,6 +34,7 @@ use crate::convert::{
 };
 use crate::directory::{KernelCaching, MountOptions};
 use crate::known::KnownFiles;
+use crate::lost::LostStores;
 use crate::replies::{reply_bytes, reply_empty};
 use crate::space::Space;
 
@@ -64,6 +65,7 @@ pub(crate) struct Operations<M: Medium> {
     access_times: AccessTimes,
     known: Arc<KnownFiles>,
     caches: OwnCaches,
+    lost: LostStores,
     space: Space,
     /// How long the kernel may believe names and attributes.
     lifetime: Duration,
@@ -82,6 +84,7 @@ impl<M: Medium> Operations<M> {
         options: &MountOptions,
         known: Arc<KnownFiles>,
         caches: OwnCaches,
+        lost: LostStores,
     ) -> Self {
         let root = fs.root();
         let access_times =
@@ -97,6 +100,7 @@ impl<M: Medium> Operations<M> {
             access_times,
             known,
             caches,
+            lost,
             space: Space::new(options.threads),
             lifetime,
             open_flags,
@@ -451,14 +455,20 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply: ReplyWrite,
     ) {
         let inode = self.inode(number);
-        let written = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let written = if is_cached {
             write_all((&self.fs, &self.space), inode, (offset, data), flags)
         } else {
             self.with_space(|| write_as(&self.fs, inode, (offset, data), flags))
         };
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(errno(&error)),
+            Err(error) => {
+                if is_cached {
+                    self.lost.note(inode, &error);
+                }
+                reply.error(errno(&error));
+            }
         }
     }
 

@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
-use everbyte_fs::{AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind};
-use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions, Privileges, Unmounted};
+use everbyte_fs::{
+    AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind, InodeNo,
+};
+use everbyte_fuse::{
+    KernelCaching, LostStores, Mount, MountError, MountOptions, Privileges, Unmounted,
+};
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 use parking_lot::Mutex;
@@ -36,6 +40,8 @@ pub(crate) struct FsHandle {
     mounts: AtomicU64,
     /// Programs had files open when the last mount was ended.
     is_used: Arc<AtomicBool>,
+    /// What the last mount, and those before it that have lost something, have lost, by the mount's number.
+    lost: Mutex<Vec<(u64, LostStores)>>,
 }
 
 /// A mount of a file system.
@@ -101,6 +107,7 @@ impl FsHandle {
                 mount: Mutex::default(),
                 mounts: AtomicU64::new(0),
                 is_used: Arc::default(),
+                lost: Mutex::default(),
             }),
         }
     }
@@ -124,6 +131,10 @@ impl FsHandle {
         }
         let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
         let mount = make(Arc::clone(&self.fs)).map_err(refused)?;
+        let mut lost = self.lost.lock();
+        lost.retain(|(_, lost)| lost.first().is_some());
+        lost.push((id, mount.lost_stores()));
+        drop(lost);
         *mounted = Some(Mounted { mount, id, dir });
         Ok(id)
     }
@@ -184,6 +195,12 @@ impl Handle for FsHandle {
 
     fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Acquire)
+    }
+
+    fn lost_stores(&self, id: Option<u64>) -> Option<InodeNo> {
+        let lost = self.lost.lock();
+        let mut wanted = lost.iter().filter(|(of, _)| id.is_none_or(|id| id == *of));
+        wanted.find_map(|(_, lost)| lost.first())
     }
 
     fn is_mounted(&self) -> bool {

@@ -12,7 +12,7 @@ use everbyte_block::BlockVolume;
 use everbyte_cache::{Change, Identity};
 use everbyte_control::{Cause, FileRequest, MountServed, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
-use everbyte_fs::AccessTimes;
+use everbyte_fs::{AccessTimes, InodeNo};
 use everbyte_fuse::Privileges;
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
@@ -136,6 +136,12 @@ pub(crate) trait Handle: Send + Sync {
     /// Returns true if programs had files of its mount open when that was ended.
     fn is_used(&self) -> bool {
         false
+    }
+
+    /// The first file of which something is lost that programs stored through mappings of its mount of this number, or
+    /// of any mount.
+    fn lost_stores(&self, _id: Option<u64>) -> Option<InodeNo> {
+        None
     }
 
     /// Returns true as long as it is mounted.

@@ -9,6 +9,7 @@ use everbyte_fuse::source_of;
 use crate::handle::MountRequest;
 use crate::open_pool::OpenPool;
 use crate::refusal::refused;
+use crate::volumes::OpenVolume;
 
 /// Time between two looks at a mount by whoever waits for its end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -27,6 +28,15 @@ impl OpenPool {
     #[must_use]
     pub fn has_mounts(&self) -> bool {
         self.volumes.all_opened().iter().any(|volume| volume.handle.is_mounted())
+    }
+
+    /// Checks that everything was written which programs stored through mappings of the file system `name` while it was
+    /// mounted. What they store until its mounts have ended counts.
+    ///
+    /// # Errors
+    /// Something was not, as in a full volume; names the first such file.
+    pub fn check_stores(&self, name: &str) -> Result<(), Refused> {
+        self.volumes.opened(name).map_or(Ok(()), |volume| check_stores(&volume, None))
     }
 
     /// Serves a mount that somebody else has made, whose descriptor came with the request.
@@ -71,13 +81,17 @@ impl OpenPool {
         if volume.handle.has_failed_mount(id) {
             return Err(Refused::new("the threads that served the mount have ended"));
         }
+        check_stores(&volume, Some(id))?;
         tracing::info!(volume = volume.name(), "unmounted");
         Ok(Response::MountEnded { is_to_end: false })
     }
 
     /// Waits until the pool is closed, after the mount of `volume` was taken from its directory.
-    pub(crate) fn wait_for_close(&self, volume: &str) -> Result<Response, Refused> {
+    pub(crate) fn wait_for_close(&self, volume: &str, id: u64) -> Result<Response, Refused> {
         self.ending.wait().map_err(Refused::new)?;
+        if let Some(volume) = self.volumes.opened(volume) {
+            check_stores(&volume, Some(id))?;
+        }
         let is_used = self.volumes.opened(volume).is_some_and(|volume| volume.handle.is_used());
         if is_used {
             return Err(Refused::new(format!(
@@ -105,4 +119,14 @@ impl OpenPool {
         let _lease = lease.map_err(|occupied| volume.refuse(occupied, None))?;
         volume.handle.files(request, &attached.bytes)
     }
+}
+
+/// Checks that mount `id` of a volume, or each, has lost nothing that programs stored through mappings.
+fn check_stores(volume: &OpenVolume, id: Option<u64>) -> Result<(), Refused> {
+    let Some(inode) = volume.handle.lost_stores(id) else { return Ok(()) };
+    Err(Refused::new(format!(
+        "some bytes that programs stored through mappings of files of volume {} could not be written, of \
+         {inode} first",
+        volume.name()
+    )))
 }

@@ -201,7 +201,7 @@ impl Handler for OpenPool {
             }
             Request::CacheAttach { name, backing, force } => self.attach(&name, &backing, force),
             Request::MountWait { volume, id, is_taken: false } => self.wait_for_mount(&volume, id),
-            Request::MountWait { volume, is_taken: true, .. } => self.wait_for_close(&volume),
+            Request::MountWait { volume, id, is_taken: true } => self.wait_for_close(&volume, id),
             Request::ClientList => self.clients(),
             Request::ClientDisconnect { id } => self.disconnect(id),
             Request::Stats => Ok(Response::Stats(self.stats())),

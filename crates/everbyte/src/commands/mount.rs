@@ -32,7 +32,9 @@ Examples:
 
 A line 'ready: DIR' is printed once files can be used. The command stays until the file system is
 unmounted or gets SIGTERM, SIGINT (Ctrl-C) or SIGHUP; then it unmounts. Exit status 0 says that
-everything that was done through the mount is durable. With --background the command ends once files
+everything that was done through the mount is durable. It is 1 if bytes that programs stored through
+mappings (mmap) could not be written, as in a full volume, also where msync, fsync or close has told the
+program: which of them did is not known. With --background the command ends once files
 can be used, and leaves a process behind that does the rest.
 
 If a server has the pool ('everbyte serve', or another 'everbyte mount'), it serves this mount too: the
@@ -157,6 +159,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     served?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
     tracing::info!("the pool is closed");
+    pool.check_stores(&name)?;
     Ok(ExitCode::SUCCESS)
 }
 

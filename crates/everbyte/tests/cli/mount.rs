@@ -147,6 +147,31 @@ fn what_a_program_has_mapped_and_changed_is_there_when_a_mount_has_ended() {
     mount.stop();
 }
 
+/// The program stays, and syncs nothing, so that nobody else can hear of it.
+#[test]
+fn a_mount_that_has_lost_what_a_program_stored_through_a_mapping_does_not_end_well() {
+    const PAGES: u64 = 256;
+    let files = Files::new();
+    let said = files.place.folder.path().join("said");
+    let line = files.place.arguments("mount POOL/files FOLDER/mnt");
+    let stderr = fs::File::create(&said).unwrap();
+    let mut mount = Running::start_with(everbyte().args(line), stderr.into());
+    let path = files.dir.join("f");
+    fs::File::create(&path).unwrap().set_len(4096 * PAGES).unwrap();
+    let number = std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+    fill(&files.dir.join("full"));
+    let mapped = Mapped::open(&path, &MediaOptions::new()).unwrap();
+    (0..PAGES).for_each(|page| mapped.store_word(PoolOffset(page * 4096), page + 1));
+    assert_eq!(mount.signal(Signal::TERM).code(), Some(1));
+    drop(mapped);
+    assert!(!files.is_mounted());
+    let said = fs::read_to_string(said).unwrap();
+    assert!(said.contains("could not be written"), "{said}");
+    assert!(said.contains(&format!("inode {number}")), "{said}");
+    assert_eq!(files.place.info()["clean"], true);
+    files.mount().stop();
+}
+
 /// A mount namespace of its own, whose mounts end with it, has a device that every user may open.
 const AS_ANOTHER_USER: &str = "
     mkdir dev && mount -t tmpfs none dev && mknod -m 666 dev/fuse c 10 229 &&
