@@ -2,6 +2,7 @@
 //! must forget when somebody else than the kernel changes them.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -25,6 +26,16 @@ impl KernelCaches {
     pub fn forget_inode(&self, inode: InodeNo) {
         if let Err(error) = self.notifier.inval_inode(number(self.root, inode), 0, 0) {
             tracing::debug!(%inode, %error, "the kernel has not forgotten a file");
+        }
+    }
+
+    /// Makes the kernel write what it has of bytes `range` of `inode`, of which there is one at least, and forget them.
+    pub(crate) fn forget_range(&self, inode: InodeNo, range: &Range<u64>) {
+        let start = i64::try_from(range.start).unwrap_or(i64::MAX);
+        // No length is one to the end of the file.
+        let len = i64::try_from(range.end - range.start).unwrap_or(0);
+        if let Err(error) = self.notifier.inval_inode(number(self.root, inode), start, len) {
+            tracing::debug!(%inode, %error, "the kernel has not forgotten bytes of a file");
         }
     }
 
@@ -67,6 +78,17 @@ impl OwnCaches {
         if let Err(error) = thread::Builder::new().name("forget".to_owned()).spawn(forget) {
             // The answer is an I/O error, which whoever drops it gives.
             tracing::error!(%inode, %error, "the kernel has not forgotten a file that was changed");
+        }
+    }
+
+    /// Calls `answer`, which makes the kernel write and forget bytes of a file and answers a request, in a thread of its
+    /// own: that waits for requests which the caller's thread may have to answer. Without caches yet nothing is in them.
+    pub(crate) fn answer_apart(&self, answer: impl FnOnce(Option<&KernelCaches>) + Send + 'static) {
+        let Some(caches) = self.0.get().cloned() else { return answer(None) };
+        let apart = move || answer(Some(&caches));
+        if let Err(error) = thread::Builder::new().name("write back".to_owned()).spawn(apart) {
+            // The answer is an I/O error, which whoever drops it gives.
+            tracing::error!(%error, "a question about a file is not answered");
         }
     }
 

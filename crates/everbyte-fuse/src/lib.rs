@@ -17,6 +17,7 @@ mod lost;
 mod mount;
 mod operations;
 mod replies;
+mod seek;
 mod space;
 
 pub use caches::KernelCaches;

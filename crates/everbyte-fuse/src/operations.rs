@@ -35,7 +35,8 @@ use crate::convert::{
 use crate::directory::{KernelCaching, MountOptions};
 use crate::known::KnownFiles;
 use crate::lost::LostStores;
-use crate::replies::{reply_bytes, reply_empty};
+use crate::replies::{reply_bytes, reply_empty, reply_lseek};
+use crate::seek::{hole, seek_written};
 use crate::space::Space;
 
 /// How long the kernel may believe names and attributes, if it may at all.
@@ -777,9 +778,15 @@ impl<M: Medium> Filesystem for Operations<M> {
             _ => return reply.error(Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        match self.fs.seek(self.inode(number), offset, what) {
-            Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
-            Err(error) => reply.error(errno(&error)),
-        }
+        let inode = self.inode(number);
+        let found = self.fs.seek(inode, offset, what);
+        let has_caches = !self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO);
+        let hole = has_caches.then(|| hole(&self.fs, inode, (offset, what), &found)).flatten();
+        let Some(hole) = hole else { return reply_lseek(found, reply) };
+        let fs = Arc::clone(&self.fs);
+        self.caches.answer_apart(move |caches| {
+            let written = |caches| seek_written((&fs, caches), inode, (offset, what), &hole);
+            reply_lseek(caches.map_or(found, written), reply);
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Answers to the kernel that more than one request has.
 
 use everbyte_fs::FsError;
-use fuser::{Errno, ReplyEmpty, ReplyXattr};
+use fuser::{Errno, ReplyEmpty, ReplyLseek, ReplyXattr};
 
 use crate::convert::errno;
 
@@ -23,5 +23,13 @@ pub(crate) fn reply_bytes(bytes: Result<Vec<u8>, FsError>, size: u32, reply: Rep
         Ok(len) if size == 0 => reply.size(len),
         Ok(len) if len <= size => reply.data(&bytes),
         _ => reply.error(Errno::ERANGE),
+    }
+}
+
+/// Answers with a place in a file.
+pub(crate) fn reply_lseek(found: Result<u64, FsError>, reply: ReplyLseek) {
+    match found {
+        Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+        Err(error) => reply.error(errno(&error)),
     }
 }

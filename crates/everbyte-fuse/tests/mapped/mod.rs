@@ -2,8 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 use super::Mounted;
 
@@ -56,4 +59,43 @@ fn stores_that_find_no_space_in_part_are_an_error_for_who_syncs_them() {
         let at = usize::try_from(page * PAGE).unwrap();
         assert_eq!(read[at..at + 8], page.to_le_bytes(), "page {page}");
     }
+}
+
+#[test]
+fn bytes_that_were_stored_through_a_mapping_are_data_and_no_hole() {
+    const MIDDLE: u64 = 4 << 20;
+    const END: u64 = 8 << 20;
+    let mounted = Mounted::new();
+    let file = sparse(&mounted, "f", END);
+    let mapped = map(&file);
+    let store = |at| mapped.store_word(PoolOffset(at), 1);
+    let data = |from| seek(&file, SeekFrom::Data(from));
+    let hole = |from| seek(&file, SeekFrom::Hole(from));
+    assert_eq!((data(0), hole(0)), (Err(Errno::NXIO), Ok(0)));
+    store(MIDDLE);
+    assert_eq!(data(0), Ok(MIDDLE));
+    assert_eq!((hole(0), hole(MIDDLE)), (Ok(0), Ok(MIDDLE + PAGE)));
+    store(MIDDLE + PAGE);
+    assert_eq!(hole(MIDDLE), Ok(MIDDLE + 2 * PAGE));
+    store(0);
+    assert_eq!((hole(0), data(PAGE)), (Ok(PAGE), Ok(MIDDLE)));
+    assert_eq!(data(MIDDLE + 2 * PAGE), Err(Errno::NXIO));
+    store(END - PAGE);
+    assert_eq!(data(MIDDLE + 2 * PAGE), Ok(END - PAGE));
+    assert_eq!(hole(END - PAGE), Ok(END), "the end is one");
+}
+
+/// What comes behind a hole that a program has filled is written as well before it is called a hole.
+#[test]
+fn a_hole_behind_one_that_was_filled_through_a_mapping_is_found() {
+    let mounted = Mounted::new();
+    let file = sparse(&mounted, "f", 8 * PAGE);
+    for page in [0, 2] {
+        file.write_all_at(&[7; 4096], page * PAGE).unwrap();
+    }
+    let mapped = map(&file);
+    for page in [1, 3, 4] {
+        mapped.store_word(PoolOffset(page * PAGE), 1);
+    }
+    assert_eq!(seek(&file, SeekFrom::Hole(0)), Ok(5 * PAGE));
 }
