@@ -125,10 +125,19 @@ impl FsHandle {
         make: impl FnOnce(Arc<FileSystem<Mapped>>) -> Result<Mount, MountError>,
     ) -> Result<u64, Refused> {
         let mounted = &mut *self.mount.lock();
-        if let Some(mounted) = mounted.as_ref().filter(|mounted| !mounted.mount.is_ended()) {
+        if let Some(mounted) = mounted.as_ref() {
             let (name, dir) = (self.fs.volume().name(), &mounted.dir);
-            return Err(Refused::new(format!("volume {name} is mounted already, on {dir}")));
+            if !mounted.mount.is_ended() {
+                return Err(Refused::new(format!("volume {name} is mounted already, on {dir}")));
+            }
+            // Some of its threads may go on.
+            if mounted.mount.has_failed() {
+                let what = "but not served as it should be, and the kernel still has it";
+                return Err(Refused::new(format!("volume {name} is mounted on {dir}, {what}")));
+            }
         }
+        // It holds the device of what has ended.
+        *mounted = None;
         let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
         let mount = make(Arc::clone(&self.fs)).map_err(refused)?;
         let mut lost = self.lost.lock();
