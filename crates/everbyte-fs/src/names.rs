@@ -347,6 +347,14 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `IsDirectory`, or the volume's.
     pub fn unlink(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
+        self.unlink_file(parent, name).map(drop)
+    }
+
+    /// Does the same, and returns the file, for who has something of it: another may have the name before, or after.
+    ///
+    /// # Errors
+    /// As [`FileSystem::unlink`].
+    pub fn unlink_file(&self, parent: InodeNo, name: Name<'_>) -> Result<InodeNo, FsError> {
         self.remove(parent, name, Removal::File)
     }
 
@@ -355,10 +363,10 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `NotEmpty`, or the volume's.
     pub fn remove_directory(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
-        self.remove(parent, name, Removal::Directory)
+        self.remove(parent, name, Removal::Directory).map(drop)
     }
 
-    fn remove(&self, parent: InodeNo, name: Name<'_>, what: Removal) -> Result<(), FsError> {
+    fn remove(&self, parent: InodeNo, name: Name<'_>, what: Removal) -> Result<InodeNo, FsError> {
         loop {
             let target = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
             let _op = self.volume().begin_op();
@@ -371,7 +379,7 @@ impl<M: Medium> FileSystem<M> {
             })?;
             if let Some(unnamed) = outcome {
                 self.dentries.note(parent, name, None);
-                return self.unnamed(unnamed, epoch);
+                return self.unnamed(unnamed, epoch).map(|()| target);
             }
         }
     }

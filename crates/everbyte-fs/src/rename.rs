@@ -83,24 +83,39 @@ impl<M: Medium> FileSystem<M> {
     /// `TooManyLinks`, `NoInodes`, `NoSpace`, or the volume's.
     pub fn rename(
         &self,
+        from: (InodeNo, Name<'_>),
+        to: (InodeNo, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        self.rename_files(from, to, mode).map(drop)
+    }
+
+    /// Does the same, and returns the file and the one that had the new name, for who has something of them: others may
+    /// have the names before, or after.
+    ///
+    /// # Errors
+    /// As [`FileSystem::rename`].
+    pub fn rename_files(
+        &self,
         (parent, name): (InodeNo, Name<'_>),
         (new_parent, new_name): (InodeNo, Name<'_>),
         mode: RenameMode,
-    ) -> Result<(), FsError> {
+    ) -> Result<(InodeNo, Option<InodeNo>), FsError> {
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
         if planted(Bug::RenameInTwo) {
             self.link(self.lookup(parent, name)?.inode, new_parent, new_name)?;
             // The checkpoint that comes between, sooner or later.
             self.sync()?;
-            return self.unlink(parent, name);
+            return Ok((self.unlink_file(parent, name)?, None));
         }
         if planted(Bug::WhiteoutInTwo)
             && let Some(new) = mode.whiteout()
         {
-            self.rename((parent, name), (new_parent, new_name), RenameMode::Replace)?;
+            let to = (new_parent, new_name);
+            let files = self.rename_files((parent, name), to, RenameMode::Replace)?;
             // The checkpoint that comes between, sooner or later.
             self.sync()?;
-            return self.create_inode(parent, name, &new).map(drop);
+            return self.create_inode(parent, name, &new).map(|_| files);
         }
         let _renames = (parent != new_parent).then(|| self.renames.lock());
         let mut source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
@@ -134,14 +149,14 @@ impl<M: Medium> FileSystem<M> {
             })?;
             match outcome {
                 Outcome::Others(found) => (source, target) = found,
-                Outcome::SameFile => return Ok(()),
+                Outcome::SameFile => return Ok((source, target)),
                 Outcome::Renamed(moved, unnamed) => {
                     if !mode.keeps_old_name() {
                         self.dentries.note(parent, name, None);
                     }
                     self.dentries.note(new_parent, new_name, Some(moved));
                     whiteout.into_iter().for_each(|(taken, _)| taken.keep());
-                    return self.unnamed(unnamed, epoch);
+                    return self.unnamed(unnamed, epoch).map(|()| (source, target));
                 }
             }
         }

@@ -187,16 +187,12 @@ impl Files<'_> {
         let (name, new_name) = (Name::new(&from.name.0)?, Name::new(&to.name.0)?);
         self.with(from.directory, |parent| {
             self.with(to.directory, |new_parent| {
-                let source = self.fs.lookup(parent.inode, name)?;
-                let replaced = self.fs.lookup(new_parent.inode, new_name).ok();
                 let (from, to) = ((parent.inode, name), (new_parent.inode, new_name));
-                self.fs.rename(from, to, RenameMode::Replace)?;
+                let (file, replaced) = self.fs.rename_files(from, to, RenameMode::Replace)?;
                 self.forget_name(parent.inode, name);
                 self.forget_name(new_parent.inode, new_name);
-                self.forget(&[source.inode]);
-                self.forget(
-                    &replaced.map(|replaced| replaced.inode).into_iter().collect::<Vec<_>>(),
-                );
+                self.forget(&[file]);
+                self.forget(replaced.as_slice());
                 Ok(Response::FileDone)
             })
         })
@@ -205,10 +201,9 @@ impl Files<'_> {
     fn remove(&self, at: &FilePlace) -> Result<Response, FsError> {
         let name = Name::new(&at.name.0)?;
         self.with(at.directory, |directory| {
-            let file = self.fs.lookup(directory.inode, name)?;
-            self.fs.unlink(directory.inode, name)?;
+            let file = self.fs.unlink_file(directory.inode, name)?;
             self.forget_name(directory.inode, name);
-            self.forget(&[file.inode]);
+            self.forget(&[file]);
             Ok(Response::FileDone)
         })
     }

@@ -39,6 +39,20 @@ fn bytes(fs: &Fs, inode: InodeNo) -> Vec<u8> {
     bytes
 }
 
+/// Whoever has something of the files, as a kernel has attributes, cannot look the names up before: others change them.
+#[test]
+fn who_renames_or_unlinks_is_told_which_files_it_was() {
+    let fs = new();
+    let root = fs.root();
+    let [first, second, third] = ["a", "b", "c"].map(|text| create(&fs, root, text));
+    let rename = |from, to, mode| fs.rename_files((root, name(from)), (root, name(to)), mode);
+    assert_eq!(rename("a", "b", RenameMode::Replace).unwrap(), (first, Some(second)));
+    assert_eq!(rename("b", "d", RenameMode::Replace).unwrap(), (first, None));
+    assert_eq!(rename("d", "c", RenameMode::Exchange).unwrap(), (first, Some(third)));
+    assert_eq!(fs.unlink_file(root, name("d")).unwrap(), third);
+    assert_eq!(fs.unlink_file(root, name("c")).unwrap(), first);
+}
+
 #[test]
 fn a_whiteout_is_a_device_without_permissions_where_the_name_was() {
     let fs = new();
