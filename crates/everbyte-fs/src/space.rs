@@ -35,8 +35,8 @@ pub enum Seek {
 
 impl<M: Medium> FileSystem<M> {
     /// Reserves, zeroes or unmaps `len` bytes of a regular file from `offset` on, at least one, in parts
-    /// of 2 MiB, each of which is atomic; unmapping makes none where there is nothing. With the last the file becomes larger if the range ends beyond it, unless
-    /// `keep_size` says that it shall not.
+    /// of 2 MiB, each of which is atomic; unmapping makes none but the last where there is nothing. With the last the
+    /// file becomes larger if the range ends beyond it, unless `keep_size` says that it shall not.
     ///
     /// # Errors
     /// It is no regular file; `Invalid` for an empty range; `TooLarge`; the pool is full or the

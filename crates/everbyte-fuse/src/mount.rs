@@ -139,10 +139,9 @@ impl Mount {
 
     /// Ends the mount, and waits a few seconds for the requests under way, and for programs that have files open. If
     /// they still have then, the mount is taken from its directory all the same; what they have mapped and changed is
-    /// there, and what they ask for from then on is answered as long as this process lives, and fails once the pool is
-    /// closed. One that somebody else has made is
-    /// taken from its directory if this process can; it is dead otherwise once this process has ended. What else
-    /// is mounted there by now stays.
+    /// there, but for what [`Mount::lost_stores`] tells, and what they ask for from then on is answered as long as this
+    /// process lives, and fails once the pool is closed. One that somebody else has made is taken from its directory if
+    /// this process can; it is dead otherwise once this process has ended. What else is mounted there by now stays.
     ///
     /// # Errors
     /// `Unmount`: the system refuses. It stays mounted then. `Serve`: its threads have ended before.

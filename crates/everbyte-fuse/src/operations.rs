@@ -785,8 +785,11 @@ impl<M: Medium> Filesystem for Operations<M> {
         let Some(hole) = hole else { return reply_lseek(found, reply) };
         let fs = Arc::clone(&self.fs);
         self.caches.answer_apart(move |caches| {
-            let written = |caches| seek_written((&fs, caches), inode, (offset, what), &hole);
-            reply_lseek(caches.map_or(found, written), reply);
+            let found = match caches {
+                Some(caches) => seek_written((&fs, caches), inode, (offset, what), &hole),
+                None => found,
+            };
+            reply_lseek(found, reply);
         });
     }
 }

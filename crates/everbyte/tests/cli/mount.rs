@@ -328,7 +328,7 @@ fn programs_of_root_and_devices_have_no_power_in_a_mount_whose_pool_others_contr
     };
     let give = |uid| std::os::unix::fs::chown(&files.place.pool, Some(uid), Some(uid)).unwrap();
     let allow = |mode| {
-        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        let permissions = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(mode);
         fs::set_permissions(&files.place.pool, permissions).unwrap();
     };
     assert_eq!(refused(""), [false, false], "it is root's own");
