@@ -71,6 +71,12 @@ pub enum FsError {
     /// A file would be larger than it can be.
     #[error("the file would be too large")]
     TooLarge,
+    /// There is no memory for the bytes of a file.
+    #[error("there is no memory for {bytes} bytes")]
+    NoMemory {
+        /// Bytes that were asked for.
+        bytes: u64,
+    },
     /// A path leads through more symbolic links than are followed.
     #[error("too many levels of symbolic links")]
     TooManySymlinks,
@@ -112,6 +118,7 @@ impl FsError {
             Self::NoDefaultAcl => 13,
             Self::Corrupt(_) | Self::Extent(_) | Self::NoLog => 5,
             Self::Pin(_) => 11,
+            Self::NoMemory { .. } => 12,
             Self::Exists => 17,
             Self::NotDirectory => 20,
             Self::IsDirectory => 21,

@@ -18,6 +18,9 @@ use crate::shared::{Engine, Shared};
 /// the handle has.
 pub type EngineFs = everbyte_fs::FileSystem<Mapped>;
 
+/// Contents of at most so many bytes are written in one change, unless the log has no room for it.
+const WHOLE_BYTES_MAX: usize = 1 << 20;
+
 /// An open file system in the pool.
 ///
 /// A handle is `Send`, `Sync` and cheap to clone; all clones are one open file system, and every method
@@ -25,9 +28,9 @@ pub type EngineFs = everbyte_fs::FileSystem<Mapped>;
 /// handle keeps its pool open.
 ///
 /// Paths begin at the root, with or without a slash; `..` and symbolic links are followed. Permissions are
-/// kept and not checked. Every operation is there as a whole or not at all after a crash, in the order in
-/// which operations returned; reading and writing of more than 1 MiB are atomic in parts. What was
-/// done before a [`sync`](FileSystem::sync) began is durable once that returned, everything else after
+/// kept and not checked. Every operation but [`write`](FileSystem::write), which says what is made in
+/// several changes, is there as a whole or not at all after a crash, and all are in the order in which they
+/// returned. What was done before a [`sync`](FileSystem::sync) began is durable once that returned, everything else after
 /// at most the pool's [checkpoint interval](crate::PoolBuilder::checkpoint_interval).
 #[derive(Clone)]
 pub struct FileSystem(Arc<Inner>);
@@ -97,24 +100,31 @@ impl FileSystem {
         self.existing(path).map_err(self.failed(path))
     }
 
-    /// The bytes of the regular file at `path`.
+    /// The bytes of the regular file at `path`, of one moment, up to the size that it had when it was opened
+    /// for that.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none, or it cannot be read.
+    /// [`Error::File`] if there is none, it cannot be read, or there is no memory for its bytes.
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
         let path = path.as_ref();
-        let read = || {
-            let attr = self.existing(path)?;
-            let mut bytes = vec![0; usize::try_from(attr.size).map_err(|_| FsError::TooLarge)?];
-            let len = self.0.fs.read(attr.inode, 0, &mut bytes)?;
+        let read = self.with(path, |file| {
+            let mut bytes = zeroes(file.size)?;
+            let len = self.0.fs.read(file.inode, 0, &mut bytes)?;
             bytes.truncate(len);
             Ok(bytes)
-        };
-        read().map_err(self.failed(path))
+        });
+        read.map_err(self.failed(path))
     }
 
     /// Makes `bytes` the contents of the regular file at `path`, which is made if there is none, with
     /// permissions 0644.
+    ///
+    /// Up to 1 MiB that are at least as many as the file had take their place as a whole: after a crash, and for
+    /// who reads beside, either the old or the new ones are there. (In parts only where no block is free and
+    /// the log has no room for the old ones.) Fewer than the file had, or more than 1 MiB, come in
+    /// several changes: the file is emptied first, and is empty, or has a first part of `bytes`, in between and
+    /// after a crash there. So is a new file, which is made before it is written. To replace any contents as a
+    /// whole, write a file of another name, and [`rename`](FileSystem::rename) it.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: the directory is missing, there is no room. Some of the bytes
@@ -122,16 +132,10 @@ impl FileSystem {
     pub fn write(&self, path: impl AsRef<[u8]>, bytes: &[u8]) -> Result<(), Error> {
         let path = path.as_ref();
         self.change(path, || {
-            let inode = match self.locate(path)? {
-                Located { file: Some(file), .. } => file.inode,
-                located => self.make(located, FileType::Regular, 0o644)?.inode,
-            };
-            self.0.fs.truncate(inode, 0)?;
-            let mut done = 0;
-            while done < bytes.len() {
-                done += self.0.fs.write(inode, done as u64, &bytes[done..])?;
-            }
-            Ok(())
+            let file = self.open_or_make(path)?;
+            let done = self.replace(&file, bytes);
+            self.0.fs.close_inode(file.inode)?;
+            done
         })
     }
 
@@ -142,11 +146,10 @@ impl FileSystem {
     pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
         self.change(path, || {
-            let located = self.locate(path)?;
-            if located.file.is_some() {
+            if self.locate(path)?.file.is_some() {
                 return Err(FsError::Exists);
             }
-            self.make(located, FileType::Directory, 0o755).map(drop)
+            self.make(path, FileType::Directory, 0o755).map(drop)
         })
     }
 
@@ -156,18 +159,18 @@ impl FileSystem {
     /// [`Error::File`] if there is none.
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<DirEntry>, Error> {
         let path = path.as_ref();
-        let list = || {
-            let (directory, mut all) = (self.existing(path)?.inode, Vec::new());
+        let listed = self.with(path, |directory| {
+            let mut all = Vec::new();
             loop {
                 let place = all.last().map_or(0, |last: &DirEntry| last.next);
-                let entries = self.0.fs.list(directory, place)?;
+                let entries = self.0.fs.list(directory.inode, place)?;
                 if entries.is_empty() {
                     return Ok(all);
                 }
                 all.extend(entries);
             }
-        };
-        list().map_err(self.failed(path))
+        });
+        listed.map_err(self.failed(path))
     }
 
     /// Gives the file at `from` the name `to` instead, at once. What has that name loses it.
@@ -177,10 +180,12 @@ impl FileSystem {
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<(), Error> {
         let (from, to) = (from.as_ref(), to.as_ref());
         self.change(from, || {
-            let (parent, name) = self.place(from)?;
-            let (new_parent, new_name) = self.place(to)?;
-            let (name, new_name) = (Name::new(&name)?, Name::new(&new_name)?);
-            self.0.fs.rename((parent, name), (new_parent, new_name), RenameMode::Replace)
+            self.at_place(from, false, |parent, name| {
+                self.at_place(to, false, |new_parent, new_name| {
+                    let (old, new) = ((parent, name), (new_parent, new_name));
+                    self.0.fs.rename(old, new, RenameMode::Replace)
+                })
+            })
         })
     }
 
@@ -191,8 +196,7 @@ impl FileSystem {
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
         self.change(path, || {
-            let (parent, name) = self.place(path)?;
-            self.0.fs.unlink(parent, Name::new(&name)?)
+            self.at_place(path, false, |parent, name| self.0.fs.unlink(parent, name))
         })
     }
 
@@ -203,8 +207,11 @@ impl FileSystem {
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
         self.change(path, || {
-            let (parent, name) = self.place(path)?;
-            self.0.fs.remove_directory(parent, Name::new(&name)?)
+            // A slash may follow its name, as where it is made.
+            let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+            self.at_place(&path[..end], false, |parent, name| {
+                self.0.fs.remove_directory(parent, name)
+            })
         })
     }
 
@@ -235,19 +242,115 @@ impl FileSystem {
         self.locate(path)?.file.ok_or(FsError::NotFound)
     }
 
-    /// The name at the end of `path`, whatever it names, and its directory.
-    fn place(&self, path: &[u8]) -> Result<(InodeNo, Vec<u8>), FsError> {
-        let located = self.0.fs.locate(self.0.fs.root(), path, false)?;
+    /// Does `what` with the file at `path`, which is held meanwhile: even if it is removed, no other one gets
+    /// its number.
+    fn with<T>(
+        &self,
+        path: &[u8],
+        what: impl FnOnce(&Attr) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let fs = &self.0.fs;
+        let file = fs.open_at(fs.root(), path)?;
+        let done = what(&file);
+        fs.close_inode(file.inode)?;
+        done
+    }
+
+    /// Does `what` with the directory and the name that `path` ends in, whatever that names; with `follow`,
+    /// where a link there leads. The directory is held meanwhile, as a file is by [`Self::with`].
+    fn at_place<T>(
+        &self,
+        path: &[u8],
+        follow: bool,
+        what: impl FnOnce(InodeNo, Name<'_>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let (parent, name) = self.hold_place(path, follow)?;
+        let done = Name::new(&name).and_then(|name| what(parent, name));
+        self.0.fs.close_inode(parent)?;
+        done
+    }
+
+    /// Finds the directory and the name that `path` ends in, and opens the directory.
+    fn hold_place(&self, path: &[u8], follow: bool) -> Result<(InodeNo, Vec<u8>), FsError> {
+        loop {
+            let (found, _) = self.place(path, follow)?;
+            match self.0.fs.open_inode(found) {
+                Err(FsError::Stale(_)) => continue,
+                opened => opened?,
+            };
+            // Before it was held, another one could have got its number.
+            match self.place(path, follow) {
+                Ok((held, name)) if held == found => return Ok((held, name)),
+                Ok(_) => self.0.fs.close_inode(found)?,
+                Err(error) => {
+                    self.0.fs.close_inode(found)?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn place(&self, path: &[u8], follow: bool) -> Result<(InodeNo, Vec<u8>), FsError> {
+        let located = self.0.fs.locate(self.0.fs.root(), path, follow)?;
         located.place.ok_or(FsError::InvalidName)
     }
 
-    fn make(&self, at: Located, kind: FileType, permissions: u32) -> Result<Attr, FsError> {
-        let (parent, name) = at.place.ok_or(FsError::InvalidName)?;
-        // A program that embeds this may act for anybody: what is new belongs to whoever has the directory.
-        let Attr { uid, gid, .. } = self.0.fs.attr(parent)?;
-        let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target: &[] };
-        self.0.fs.create_inode(parent, Name::new(&name)?, &new)
+    /// Opens the file at `path`, and makes a regular one if there is none.
+    fn open_or_make(&self, path: &[u8]) -> Result<Attr, FsError> {
+        let fs = &self.0.fs;
+        loop {
+            match fs.open_at(fs.root(), path) {
+                Err(FsError::NotFound) => {}
+                opened => return opened,
+            }
+            let made = match self.make(path, FileType::Regular, 0o644) {
+                // Somebody else has made it a moment ago.
+                Err(FsError::Exists) => continue,
+                made => made?,
+            };
+            match fs.open_inode(made.inode) {
+                Ok(opened) if opened.generation == made.generation => return Ok(opened),
+                // It was removed a moment ago.
+                Ok(other) => fs.close_inode(other.inode)?,
+                Err(FsError::Stale(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
+
+    /// Makes `bytes` the contents of a file that is held.
+    fn replace(&self, file: &Attr, bytes: &[u8]) -> Result<(), FsError> {
+        // What does not replace all that is there in one change comes after the old bytes have gone: no first
+        // part of it is followed by a rest of them.
+        let is_whole = !bytes.is_empty() && bytes.len() <= WHOLE_BYTES_MAX;
+        if !is_whole || file.size > bytes.len() as u64 {
+            self.0.fs.truncate(file.inode, 0)?;
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.0.fs.write(file.inode, done as u64, &bytes[done..])?;
+        }
+        Ok(())
+    }
+
+    fn make(&self, path: &[u8], kind: FileType, permissions: u32) -> Result<Attr, FsError> {
+        self.at_place(path, true, |parent, name| {
+            // A program that embeds this may act for anybody: what is new belongs to whoever has the directory.
+            let Attr { uid, gid, .. } = self.0.fs.attr(parent)?;
+            let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target: &[] };
+            self.0.fs.create_inode(parent, name, &new)
+        })
+    }
+}
+
+/// So many zeroes, if there is memory for them.
+fn zeroes(bytes: u64) -> Result<Vec<u8>, FsError> {
+    let failed = || FsError::NoMemory { bytes };
+    let len = usize::try_from(bytes).map_err(|_| failed())?;
+    let mut zeroes = Vec::new();
+    zeroes.try_reserve_exact(len).map_err(|_| failed())?;
+    zeroes.resize(len, 0);
+    Ok(zeroes)
 }
 
 /// Opens the file system of this name.

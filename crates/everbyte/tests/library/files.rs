@@ -1,7 +1,9 @@
 //! File systems.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use everbyte::files::{FileType, Name, NewInode};
 use everbyte::{Error, Pool};
 
 use super::{POOL_BYTES, Place};
@@ -85,3 +87,78 @@ fn a_pool_that_was_opened_read_only_shows_its_files_and_changes_none() {
     assert!(matches!(files.write("f", b""), Err(Error::ReadOnly { .. })));
     assert!(matches!(pool.create_fs("more", FS_BYTES), Err(Error::ReadOnly { .. })));
 }
+
+#[test]
+fn a_sparse_file_that_no_memory_can_hold_is_not_read() {
+    let (_place, pool) = Place::with_pool();
+    let files = pool.create_fs("files", FS_BYTES).unwrap();
+    files.write("f", b"bytes").unwrap();
+    let inode = files.metadata("f").unwrap().inode;
+    files.engine().truncate(inode, 1 << 52).unwrap();
+    let error = files.read("f").unwrap_err().to_string();
+    assert!(error.contains("there is no memory for 4503599627370496 bytes"), "{error}");
+    files.write("f", b"again").unwrap();
+    assert_eq!(files.read("f").unwrap(), b"again");
+}
+
+#[test]
+fn contents_that_take_the_place_of_as_many_bytes_are_seen_whole_by_a_reader_beside() {
+    const LEN: usize = 8192;
+    let (_place, pool) = Place::with_pool();
+    let files = pool.create_fs("files", FS_BYTES).unwrap();
+    files.write("f", &[0; LEN]).unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let found = files.read("f").unwrap();
+                assert_eq!(found.len(), LEN);
+                assert!(found.iter().all(|byte| *byte == found[0]), "old and new bytes");
+            }
+        });
+        for byte in (0..=255).cycle().take(2000) {
+            files.write("f", &[byte; LEN]).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    // More bytes and fewer, too, are all that is there then.
+    for len in [LEN + 5, 7, 0, (1 << 20) + 1, 1 << 20, 3] {
+        files.write("f", &vec![9; len]).unwrap();
+        assert_eq!(files.read("f").unwrap(), vec![9; len]);
+    }
+    files.create_dir("d").unwrap();
+    assert!(files.write("d", b"").unwrap_err().to_string().contains("is a directory"));
+}
+
+/// What holds a file while it is used lets go of it.
+#[test]
+fn no_operation_keeps_what_is_removed_later() {
+    let (_place, pool) = Place::with_pool();
+    let files = pool.create_fs("files", FS_BYTES).unwrap();
+    let free = files.status().free_inodes;
+    files.create_dir("d/").unwrap();
+    files.engine().create_inode(files.engine().root(), Name::new(b"link").unwrap(), &LINK).unwrap();
+    files.write("link", b"where it leads").unwrap();
+    files.write("link", b"short").unwrap();
+    assert_eq!(files.read("d/f").unwrap(), b"short");
+    assert!(files.write("none/f", b"").is_err() && files.read("d").is_err());
+    assert!(files.create_dir("d").is_err() && files.create_dir("/").is_err());
+    files.rename("d/f", "d/g").unwrap();
+    assert_eq!(files.read_dir("d").unwrap().len(), 1);
+    files.remove_file("d/g").unwrap();
+    files.remove_file("link").unwrap();
+    files.remove_dir("d/").unwrap();
+    files.sync().unwrap();
+    assert_eq!(files.status().free_inodes, free);
+}
+
+/// A link to a file that is not there yet.
+const LINK: NewInode<'_> = NewInode {
+    kind: FileType::Symlink,
+    permissions: 0o777,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+    device: 0,
+    target: b"d/f",
+};
