@@ -2,8 +2,9 @@
 //!
 //! Invariants: once it is closed, everything that was answered is durable in the pool, or `close`
 //! returns an error, to later callers as well; later requests are refused. Closing does not wait for
-//! ever for a backing device that is silent. A request holds one door open, its thread's, so that
-//! requests of several threads store to no common line; who closes shuts all doors, in their order.
+//! ever for a backing device that is silent, but for one that answers as long as that takes. A request
+//! holds one door open, its thread's, so that requests of several threads store to no common line; who
+//! closes shuts all doors, in their order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 /// Doors of a cache.
 const DOORS: usize = 16;
+
+/// Longest time to wait for a lock before the next look at whether the backing device is silent.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Longest silence of a backing device while it is closed, once nothing can be lost any more.
 const END_SILENCE_MAX: Duration = Duration::from_secs(1);
@@ -78,16 +82,18 @@ impl OpenCache {
     }
 
     /// Makes the dirty pages of DRAM durable in the pool, ends the write-back thread, and closes the
-    /// backing device. Later calls return the first one's result.
+    /// backing device. Waits for requests as long as the backing device answers. Later calls return the first
+    /// one's result.
     ///
     /// # Errors
     /// Unflushed writes may be lost. If that is because requests wait for a backing device that is
     /// silent, the cache is still open.
     pub(crate) fn close(&self) -> Result<(), DeviceError> {
-        let deadline = Instant::now() + self.silence_max;
+        let begun = Instant::now();
         let shut = || -> Option<_> {
-            let state = self.state.try_lock_until(deadline)?;
-            let doors = self.doors.iter().map(|door| door.try_write_until(deadline));
+            let state = self.patiently(begun, || self.state.try_lock_for(LOOK))?;
+            let doors =
+                self.doors.iter().map(|door| self.patiently(begun, || door.try_write_for(LOOK)));
             Some((state, doors.collect::<Option<Vec<_>>>()?))
         };
         let Some((mut state, mut doors)) = shut() else {
@@ -115,6 +121,17 @@ impl OpenCache {
             tracing::warn!(volume, %error, "the cache is closed without its answer");
         }
         closed
+    }
+
+    /// Takes a lock that requests, or another call that closes, hold. `None` if the backing device has been silent
+    /// for too long, and the caller, who `begun` then, has waited as long.
+    fn patiently<T>(&self, begun: Instant, try_lock: impl Fn() -> Option<T>) -> Option<T> {
+        loop {
+            let taken = try_lock();
+            if taken.is_some() || self.watch.silence().min(begun.elapsed()) >= self.silence_max {
+                return taken;
+            }
+        }
     }
 
     fn silent(&self, silence: Duration) -> DeviceError {

@@ -1,5 +1,7 @@
 //! Caches.
 
+use std::time::Duration;
+
 use everbyte::cache::{CacheOptions, Mode};
 use everbyte::device::DeviceError;
 use everbyte::{BlockDevice, CacheVolume, Error, Fua, Pool};
@@ -120,6 +122,23 @@ fn a_cache_that_was_closed_refuses_the_requests_of_all_threads() {
         let refused = std::thread::scope(|scope| scope.spawn(|| late.flush()).join().unwrap());
         assert!(matches!(refused, Err(DeviceError::Gone)));
     }
+}
+
+#[test]
+fn a_cache_whose_backing_device_may_be_silent_for_ever_is_closed_and_opened_again() {
+    let place = Place::new();
+    let slow = place.file("slow", SLOW_BYTES);
+    let builder = Pool::builder().size(super::POOL_BYTES).backing_timeout(Duration::MAX);
+    let pool = builder.create(&place.path).unwrap();
+    let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
+    cache.write(0, b"new", Fua::No).unwrap();
+    cache.close().unwrap();
+    let cache = pool.cache("cache").unwrap();
+    assert_eq!(start(&cache), b"new");
+    drop(cache);
+    // Closing the pool closes this one.
+    let _left = pool.cache("cache").unwrap();
+    pool.close().unwrap();
 }
 
 #[test]

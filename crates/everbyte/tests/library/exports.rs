@@ -3,10 +3,10 @@
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use everbyte::{BlockDevice, Error, Pool};
-use everbyte_device::{FaultDevice, Faults, MemoryDevice};
+use everbyte::{BlockDevice, Error, Fua, Pool};
+use everbyte_device::{DelayDevice, DiskCosts, FaultDevice, Faults, MemoryDevice, StepCosts};
 use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
 
 use super::{POOL_BYTES, Place};
@@ -14,21 +14,21 @@ use super::{POOL_BYTES, Place};
 const SCM_BYTES: u64 = 1 << 20;
 
 /// Exports one device by any name.
-struct Disk(Arc<FaultDevice>);
+struct Disk<D>(Arc<D>);
 
-impl Disk {
+impl Disk<FaultDevice> {
     fn new() -> Self {
         Self(Arc::new(FaultDevice::new(Arc::new(MemoryDevice::new(4 << 20)))))
     }
 }
 
-impl Exports for Disk {
+impl<D: BlockDevice + 'static> Exports for Disk<D> {
     fn list(&self) -> Vec<ExportInfo> {
         Vec::new()
     }
 
     fn open(&self, _: &str) -> Result<Export, OpenError> {
-        Ok(Export::new("disk", Arc::<FaultDevice>::clone(&self.0)))
+        Ok(Export::new("disk", Arc::<D>::clone(&self.0)))
     }
 }
 
@@ -118,5 +118,38 @@ fn a_pool_is_closed_although_a_request_waits_for_a_silent_backing_device_and_say
     faults.hang(Faults::NONE);
     // It is answered, or told that the pool is closed.
     let _answer = reading.join().unwrap();
+    server.shutdown();
+}
+
+#[test]
+fn closing_a_pool_waits_for_a_drain_to_a_backing_device_that_answers_however_long_that_takes() {
+    let silence_max = Duration::from_millis(400);
+    let place = Place::new();
+    let socket = place.folder.path().join("socket");
+    let (none, jump) = (Duration::ZERO, Duration::from_millis(50));
+    let step = |jump| StepCosts { jump_min: jump, jump_max: jump, bytes_per_s: u64::MAX };
+    let costs = DiskCosts { read: step(none), write: step(jump) };
+    let slow = Arc::new(DelayDevice::new(Arc::new(MemoryDevice::new(4 << 20)), costs));
+    let disk = Arc::new(Disk(Arc::clone(&slow)));
+    let server = Server::bind(&Address::Unix(socket.clone()), disk).unwrap();
+    let builder = Pool::builder().size(POOL_BYTES).backing_timeout(silence_max);
+    let pool = builder.create(&place.path).unwrap();
+    let cache = pool.create_cache("cache", uri(&socket), SCM_BYTES).unwrap();
+    // Pages that are no neighbours are as many writes.
+    for page in 0..30 {
+        cache.write(page * (64 << 10), &[7; 4096], Fua::No).unwrap();
+    }
+    assert_eq!(cache.stats().unwrap().dirty_pages, 30);
+    let drained = cache.clone();
+    let (begun, before) = (Instant::now(), slow.spent());
+    let draining = std::thread::spawn(move || drained.drain());
+    while slow.spent() - before < jump {
+        std::thread::yield_now();
+    }
+    pool.close().unwrap();
+    assert!(begun.elapsed() > silence_max, "it had nothing to wait for");
+    draining.join().unwrap().unwrap();
+    drop(cache);
+    assert!(place.reopened().volumes().len() == 1);
     server.shutdown();
 }
