@@ -5,7 +5,8 @@
 use std::os::fd::BorrowedFd;
 
 use crate::device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest, read_and_send,
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest, check_range,
+    read_and_send,
 };
 use crate::lend::Lends;
 
@@ -63,7 +64,10 @@ pub trait Decorator: Send + Sync {
     ) -> Result<(), SendError> {
         match Self::COMPOUND {
             Compound::Forwarded => self.inner().send(offset, len, prefix, socket),
-            Compound::Split => read_and_send(|out| self.read(offset, out), len, prefix, socket),
+            Compound::Split => {
+                check_range(offset, len as u64, Decorator::geometry(self).size_bytes)?;
+                read_and_send(|out| self.read(offset, out), len, prefix, socket)
+            }
         }
     }
 

@@ -157,6 +157,7 @@ pub trait BlockDevice: Send + Sync {
         prefix: &[u8],
         socket: BorrowedFd<'_>,
     ) -> Result<(), SendError> {
+        check_range(offset, len as u64, self.geometry().size_bytes)?;
         read_and_send(|out| self.read(offset, out), len, prefix, socket)
     }
 
@@ -220,7 +221,22 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
-/// A [`BlockDevice::send`] of what `read` fills in, by a copy.
+/// Checks that `len` bytes at `offset` lie in a device of `size_bytes` bytes. Zero bytes at the
+/// very end do; zero bytes beyond it do not. The one check that devices share, so that they agree on
+/// the corners.
+///
+/// # Errors
+/// `OutOfRange`.
+#[inline]
+pub fn check_range(offset: u64, len: u64, size_bytes: u64) -> Result<(), DeviceError> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size_bytes => Ok(()),
+        _ => Err(DeviceError::OutOfRange { offset, len, size_bytes }),
+    }
+}
+
+/// A [`BlockDevice::send`] of what `read` fills in, by a copy. The caller has checked the range, so
+/// that nobody asks for more memory than a device has bytes.
 pub(crate) fn read_and_send(
     read: impl FnOnce(&mut [u8]) -> Result<(), DeviceError>,
     len: usize,
@@ -232,4 +248,21 @@ pub(crate) fn read_and_send(
     read(&mut message[prefix.len()..])?;
     crate::socket::send_all(socket, &message)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corners() {
+        for (offset, len) in [(0, 0), (0, 10), (9, 1), (10, 0), (3, 4)] {
+            assert!(check_range(offset, len, 10).is_ok(), "{offset}+{len}");
+        }
+        for (offset, len) in
+            [(0, 11), (10, 1), (11, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)]
+        {
+            assert!(check_range(offset, len, 10).is_err(), "{offset}+{len}");
+        }
+    }
 }

@@ -20,10 +20,9 @@ use parking_lot::RwLock;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom as SeekTo, fallocate};
 use rustix::io::Errno;
 
-use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
+use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
 use crate::direct::{ALIGN, Direct};
 use crate::identity::{BackingIdentity, stable_path};
-use crate::range::check_range;
 
 /// Zeroes are written in pieces of so many bytes where the system cannot zero.
 const ZEROES_LEN: usize = 1 << 20;
@@ -266,8 +265,12 @@ impl FileDevice {
         let mut at = offset;
         while at < end && extents.len() < extents_max.max(1) {
             let (next, hole) = match self.seek(SeekTo::Data(at)) {
-                // There is nothing but a hole up to the end.
-                Err(Errno::NXIO) => (end, true),
+                // There is nothing but a hole up to the end of the file. What lies beyond, in one that
+                // became shorter, is lost, and reading it is an error.
+                Err(Errno::NXIO) => match self.seek(SeekTo::End(0)) {
+                    Ok(file_end) if file_end > at => (file_end.min(end), true),
+                    _ => (end, false),
+                },
                 Ok(data) if data > at => (data.min(end), true),
                 Ok(_) => (self.seek(SeekTo::Hole(at)).unwrap_or(end).min(end), false),
                 // The file system does not tell.
@@ -538,6 +541,23 @@ mod tests {
         device.discard(5 << 20, 2 << 20, Fua::Yes).unwrap();
         assert_eq!(told(&device)[2], (2 << 20, true), "{:?}", told(&device));
         assert!(blocks() + (2 << 20) / 512 <= before, "the space is not given back");
+    }
+
+    #[test]
+    fn the_lost_end_of_a_file_that_became_shorter_is_no_hole() {
+        let folder = Folder::new("shorter");
+        let path = folder.file("a", 8192);
+        let device = FileDevice::open(&path).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        assert!(device.read(4096, &mut [0]).is_err());
+        for from in [0, 4096, 5000] {
+            let mut at = from;
+            for extent in device.status(from, 8192 - from, 9).unwrap() {
+                at += extent.len;
+                assert!(at <= 4096 || !(extent.hole || extent.zero), "{extent:?} up to {at}");
+            }
+            assert_eq!(at, 8192);
+        }
     }
 
     #[test]

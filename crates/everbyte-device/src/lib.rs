@@ -34,7 +34,6 @@ mod file;
 mod identity;
 mod lend;
 mod memory;
-mod range;
 mod read_only;
 pub mod record;
 mod socket;
@@ -44,12 +43,13 @@ pub use atomic::{AtomicWriteError, AtomicWrites};
 pub use conformance::conformance;
 pub use decorator::{Compound, Decorator};
 pub use delay::{DelayDevice, DiskCosts, StepCosts};
-pub use device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest};
+pub use device::{
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest, check_range,
+};
 pub use fault::{FaultDevice, Faults};
 pub use file::{FileDevice, FileDeviceError, FileOptions};
 pub use identity::{BackingIdentity, FileIdentity, Likeness, stable_path};
 pub use lend::{Lends, Lent};
 pub use memory::MemoryDevice;
-pub use range::check_range;
 pub use read_only::ReadOnlyDevice;
 pub use socket::send_all;

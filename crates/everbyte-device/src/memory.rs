@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
-use crate::range::check_range;
+use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
 
 const BLOCK: usize = 4096;
 const BLOCK_U64: u64 = BLOCK as u64;

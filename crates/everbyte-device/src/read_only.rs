@@ -20,7 +20,7 @@ impl ReadOnlyDevice {
     }
 
     fn refuse(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        crate::range::check_range(offset, len, self.device.geometry().size_bytes)?;
+        crate::device::check_range(offset, len, self.device.geometry().size_bytes)?;
         Err(DeviceError::ReadOnly { reason: self.reason.clone() })
     }
 }

@@ -73,6 +73,8 @@ fn outside(device: &dyn BlockDevice, offset: u64, len: u64) {
     refused("write_zeroes without hole", offset, len, zeroes(Hole::Forbidden));
     refused("status", offset, len, device.status(offset, len, 4).map(drop));
     refused("cache", offset, len, device.cache(offset, len));
+    // Nobody has memory for the longest ones.
+    send_refused(device, offset, usize::try_from(len).unwrap_or(usize::MAX));
 
     // Lengths that no buffer has are tried with one that lies outside as well.
     let len = if offset == 0 { len } else { len.min(OUTSIDE_BYTES as u64) };
@@ -91,7 +93,11 @@ fn outside(device: &dyn BlockDevice, offset: u64, len: u64) {
     assert!(first.is_ok() && third.is_ok(), "conformance, ranges: {first:?}, {third:?}");
     refused("write_batch", offset, len, second);
     refused("read", offset, len, device.read(offset, &mut buffer));
-    let sent = send(device, offset, buffer.len(), b"prefix");
+    send_refused(device, offset, buffer.len());
+}
+
+fn send_refused(device: &dyn BlockDevice, offset: u64, len: usize) {
+    let sent = send(device, offset, len, b"prefix");
     assert!(
         sent.as_ref().is_err_and(|error| !error.contains("were sent")),
         "conformance, ranges: send of {len} bytes at {offset} gave {sent:?}"
