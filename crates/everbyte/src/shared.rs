@@ -130,6 +130,10 @@ impl Shared {
         }
         drop(self.timer.lock().take());
         if self.read_only {
+            // Nothing is to be made durable: it has a private copy.
+            for volume in self.engine.volumes() {
+                volume.mark_gone();
+            }
             return Ok(());
         }
         let mut closed = Ok(());

@@ -187,11 +187,11 @@ pub struct VolumeInfo {
 /// # Errors
 /// `Invalid`, if they are not.
 pub(crate) fn check_len(len_bytes: u64, volumes_max: u64) -> Result<(), PoolError> {
-    let needed = 2 + volumes_max + 1;
+    let needed = volumes_max.saturating_add(2 + 1);
     if volumes_max == 0 || len_bytes / BLOCK_U64 < needed {
         return Err(PoolError::Invalid(format!(
             "a pool for {volumes_max} volumes needs at least {} bytes; this has {len_bytes}",
-            needed * BLOCK_U64
+            needed.saturating_mul(BLOCK_U64)
         )));
     }
     Ok(())

@@ -15,6 +15,9 @@ use crate::kick::StopFlag;
 /// Time until the next look at a volume that wants a checkpoint while another one, or a group, is under way.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
+/// The shortest interval: the thread sleeps for as long at least.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
 /// The time in the place of an interval that no clock gets to the end of: 30 years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
@@ -38,6 +41,7 @@ impl Drop for CheckpointTimer {
 impl<M: Medium> Pool<M> {
     /// Starts checkpointing every volume that changed, every `interval` and whenever half of a lane
     /// of a log's half is used. An interval that no clock gets to the end of, as `Duration::MAX`, leaves the latter.
+    /// One of less than 1 ms is taken for 1 ms.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -57,7 +61,7 @@ impl<M: Medium> Pool<M> {
 /// The end of an interval that begins now.
 fn after(interval: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(interval).unwrap_or_else(|| now + FAR)
+    now.checked_add(interval.max(INTERVAL_MIN)).unwrap_or_else(|| now + FAR)
 }
 
 fn run<M: Medium>(pool: &Pool<M>, interval: Duration, stop: &StopFlag) {
@@ -85,5 +89,18 @@ fn run<M: Medium>(pool: &Pool<M>, interval: Duration, stop: &StopFlag) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_interval_ends_and_none_at_once() {
+        let now = Instant::now();
+        assert!(after(Duration::ZERO) >= now + INTERVAL_MIN);
+        assert!(after(Duration::from_secs(5)) >= now + Duration::from_secs(5));
+        assert!(after(Duration::MAX) >= now + FAR);
     }
 }

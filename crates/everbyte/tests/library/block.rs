@@ -102,7 +102,9 @@ fn looking_at_a_pool_changes_nothing() {
         assert!(matches!(pool.create_block("new", 512), Err(Error::ReadOnly { .. })));
         assert!(matches!(pool.cache("disk"), Err(Error::ReadOnly { .. })));
         assert!(matches!(Pool::open(&place.path), Err(Error::InUse { .. })));
+        let late = pool.block("disk").unwrap();
         pool.close().unwrap();
+        assert!(matches!(late.read(0, &mut [0]), Err(DeviceError::Gone)));
     }
     assert!(std::fs::read(&place.path).unwrap() == before, "the file has changed");
 }

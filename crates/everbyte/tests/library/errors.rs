@@ -58,3 +58,28 @@ fn errors_say_what_and_where_and_name_no_command() {
     check_words(&pool.cache("disk").unwrap_err(), &["volume disk is a block volume"]);
     check_words(&disk.resize(1).unwrap_err(), &["volume disk", "512"]);
 }
+
+#[test]
+fn a_pool_that_cannot_be_opened_once_it_was_made_leaves_no_file_behind() {
+    let place = Place::new();
+    // Address space that no process has.
+    let builder = Pool::builder().size(super::POOL_BYTES).reserve(1 << 62);
+    let error = builder.create(&place.path).unwrap_err();
+    assert!(matches!(error, Error::Medium { .. }), "{error}");
+    assert!(!place.path.exists());
+    Pool::create(&place.path, super::POOL_BYTES).unwrap().close().unwrap();
+    builder.overwrite(true).create(&place.path).unwrap_err();
+    assert!(place.path.exists(), "it was there before");
+    Pool::open(&place.path).unwrap();
+}
+
+#[test]
+fn a_pool_for_more_volumes_than_can_be_counted_is_refused() {
+    let place = Place::new();
+    for volumes in [u64::MAX, u64::MAX - 2, u64::MAX / 4096] {
+        let builder = Pool::builder().size(super::POOL_BYTES).volumes_max(volumes);
+        let error = builder.create(&place.path).unwrap_err();
+        assert!(error.to_string().contains("needs at least"), "{error}");
+        assert!(!place.path.exists());
+    }
+}
