@@ -100,18 +100,25 @@ impl FileSystem {
         self.existing(path).map_err(self.failed(path))
     }
 
-    /// The bytes of the regular file at `path`, of one moment, up to the size that it had when it was opened
-    /// for that.
+    /// The bytes of the regular file at `path`, of one moment.
     ///
     /// # Errors
     /// [`Error::File`] if there is none, it cannot be read, or there is no memory for its bytes.
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
         let path = path.as_ref();
         let read = self.with(path, |file| {
-            let mut bytes = zeroes(file.size)?;
-            let len = self.0.fs.read(file.inode, 0, &mut bytes)?;
-            bytes.truncate(len);
-            Ok(bytes)
+            // Room for one more byte shows that all of them were read at once.
+            let mut room = file.size.saturating_add(1);
+            loop {
+                let mut bytes = zeroes(room)?;
+                let len = self.0.fs.read(file.inode, 0, &mut bytes)?;
+                if (len as u64) < room {
+                    bytes.truncate(len);
+                    return Ok(bytes);
+                }
+                // It has grown a moment ago.
+                room = room.saturating_mul(2);
+            }
         });
         read.map_err(self.failed(path))
     }

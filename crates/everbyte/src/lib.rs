@@ -17,6 +17,7 @@
 //! 1. After a crash no block of 4096 bytes is torn. On a block volume no write of up to 32 MiB is half
 //!    there, unless the pool is nearly full or the log was made small; trims and zeroing are whole in
 //!    parts of 2 MiB, writes of files in parts of up to 2 MiB, and a cache's writes page by page.
+//!    [`FileSystem::write`] replaces a file's contents in one change or, as it says, in several.
 //! 2. What was written before a [`flush`](BlockDevice::flush) began is there once that returned; with
 //!    [`Fua::Yes`], once the write returned.
 //! 3. A crash undoes unflushed writes together, to the last checkpoint, which is at most 5 s old. It

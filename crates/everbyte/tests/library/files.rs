@@ -86,6 +86,8 @@ fn a_pool_that_was_opened_read_only_shows_its_files_and_changes_none() {
     assert_eq!(files.read("f").unwrap(), b"bytes");
     assert!(matches!(files.write("f", b""), Err(Error::ReadOnly { .. })));
     assert!(matches!(pool.create_fs("more", FS_BYTES), Err(Error::ReadOnly { .. })));
+    pool.close().unwrap();
+    assert!(files.read("f").is_err());
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn a_sparse_file_that_no_memory_can_hold_is_not_read() {
     let inode = files.metadata("f").unwrap().inode;
     files.engine().truncate(inode, 1 << 52).unwrap();
     let error = files.read("f").unwrap_err().to_string();
-    assert!(error.contains("there is no memory for 4503599627370496 bytes"), "{error}");
+    assert!(error.contains("there is no memory for"), "{error}");
     files.write("f", b"again").unwrap();
     assert_eq!(files.read("f").unwrap(), b"again");
 }
