@@ -129,9 +129,10 @@ impl FileSystem {
     /// Up to 1 MiB that are at least as many as the file had take their place as a whole: after a crash, and for
     /// who reads beside, either the old or the new ones are there. (In parts only where no block is free and
     /// the log has no room for the old ones.) Fewer than the file had, or more than 1 MiB, come in
-    /// several changes: the file is emptied first, and is empty, or has a first part of `bytes`, in between and
-    /// after a crash there. So is a new file, which is made before it is written. To replace any contents as a
-    /// whole, write a file of another name, and [`rename`](FileSystem::rename) it.
+    /// several changes: the file is emptied first (what lies beyond 2 MiB in parts of 2 MiB, which are zeroes until
+    /// all have gone), and is empty, or has a first part of `bytes`, in between and after a crash there. So is a new
+    /// file, which is made before it is written. To replace any contents as a whole, write a file of another
+    /// name, and [`rename`](FileSystem::rename) it.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: the directory is missing, there is no room. Some of the bytes
