@@ -9,8 +9,8 @@ use std::time::Duration;
 use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::damage::reseal;
 use everbyte_fs::{
-    Allocation, BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo,
-    RenameMode, Seek,
+    Allocation, BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind,
+    InodeNo, RenameMode, Seek,
 };
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags, decode_word, encode_word};

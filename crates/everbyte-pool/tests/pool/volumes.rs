@@ -7,8 +7,8 @@ use std::thread;
 use everbyte_crash::{Closures, Crash, Explorer, Log, Omission, SimMedium};
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{
-    CHECKPOINT_LINES_AT, COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, Entry, STATE_AT,
-    VolumeKind, decode_word, encode_word,
+    CHECKPOINT_LINES_AT, COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, Entry,
+    STATE_AT, VolumeKind, decode_word, encode_word,
 };
 use everbyte_pool::{NewRoot, Pool, PoolError, Users, VolumeSpec, WriteError};
 use zerocopy::FromBytes;
