@@ -11,7 +11,7 @@ pub(crate) struct Walk<'a> {
     memory: Memory,
     done: usize,
     changed: bool,
-    /// What else an oracle was told at the last point that was new to it.
+    /// The rest that an oracle was told at the last point that was new to it.
     told: Option<(usize, u64)>,
 }
 

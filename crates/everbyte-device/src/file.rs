@@ -569,7 +569,13 @@ mod tests {
         let serial = device.serial().to_owned();
         device.write(8191, &[7], Fua::Yes).unwrap();
         drop(device);
-        let again = FileDevice::open(&path).unwrap();
+        let again = loop {
+            match FileDevice::open(&path) {
+                // A child that another test is starting has the descriptor, and so the lock, until it runs its program.
+                Err(FileDeviceError::Locked { .. }) => std::thread::yield_now(),
+                opened => break opened.unwrap(),
+            }
+        };
         let mut found = [0];
         again.read(8191, &mut found).unwrap();
         assert_eq!((again.serial(), found), (serial.as_str(), [7]));

@@ -119,7 +119,7 @@ impl Mount {
         KernelCaches { notifier: self.session.notifier(), root: self.root }
     }
 
-    /// What programs stored through mappings and could not be written, until the mount has ended.
+    /// The stores of programs through mappings that could not be written, until the mount has ended.
     #[must_use]
     pub fn lost_stores(&self) -> LostStores {
         self.lost.clone()

@@ -40,7 +40,7 @@ pub(crate) struct FsHandle {
     mounts: AtomicU64,
     /// Programs had files open when the last mount was ended.
     is_used: Arc<AtomicBool>,
-    /// What the last mount, and those before it that have lost something, have lost, by the mount's number.
+    /// The lost stores of the last mount, and of those before it that have lost some, by the mount's number.
     lost: Mutex<Vec<(u64, LostStores)>>,
 }
 

@@ -255,7 +255,7 @@ pub(crate) const SUITES: [Suite; 18] = [
         command: "-p everbyte-bench -- index --skip alone,nodes,sizes,misses,names,maps,directories \
                   --files 640000 --create-files 2560000 --threads 1,16 --seconds 1 --output OUT",
         form: Form::Bench,
-        minutes: 55,
+        minutes: 60,
         needs_idle: true,
         traces: &[],
         kept: &["rate", "durable_rate", "rate_to_pmfs_radix", "lookups", "index_share", "skipped"],

@@ -131,6 +131,8 @@ fn a_decorator_that_splits_sees_every_read_and_write() {
     let split = [
         "geometry",
         "read",
+        // Of `send`, which checks its range first.
+        "geometry",
         "read",
         "write",
         "write",

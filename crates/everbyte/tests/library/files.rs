@@ -132,7 +132,7 @@ fn contents_that_take_the_place_of_as_many_bytes_are_seen_whole_by_a_reader_besi
     assert!(files.write("d", b"").unwrap_err().to_string().contains("is a directory"));
 }
 
-/// What holds a file while it is used lets go of it.
+/// Whatever holds a file while it is used lets go of it.
 #[test]
 fn no_operation_keeps_what_is_removed_later() {
     let (_place, pool) = Place::with_pool();

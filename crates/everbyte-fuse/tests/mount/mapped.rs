@@ -1,4 +1,4 @@
-//! What programs store to files that they have mapped, which the kernel writes when it likes to, or is told to.
+//! Stores of programs to files that they have mapped, which the kernel writes when it likes to, or is told to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -85,7 +85,7 @@ fn bytes_that_were_stored_through_a_mapping_are_data_and_no_hole() {
     assert_eq!(hole(END - PAGE), Ok(END), "the end is one");
 }
 
-/// What comes behind a hole that a program has filled is written as well before it is called a hole.
+/// Bytes behind a hole that a program has filled are written as well before it is called a hole.
 #[test]
 fn a_hole_behind_one_that_was_filled_through_a_mapping_is_found() {
     let mounted = Mounted::new();
