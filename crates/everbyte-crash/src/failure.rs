@@ -19,8 +19,8 @@ use crate::trace::{Mark, Missing, Traced};
 pub struct Summary {
     /// Moments at which the workload was crashed: its operations and one.
     pub points: u64,
-    /// Of those, the ones that could leave nothing else than the one before, with no event
-    /// between; they were not tried again.
+    /// Of those, the ones that could leave nothing else than the one before, with no event and no change
+    /// [beside](crate::Scenario::beside) between; they were not tried again.
     pub points_alike: u64,
     /// Of those, the ones that were left out because there were too many.
     pub points_left_out: u64,

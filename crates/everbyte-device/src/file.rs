@@ -569,13 +569,15 @@ mod tests {
         let serial = device.serial().to_owned();
         device.write(8191, &[7], Fua::Yes).unwrap();
         drop(device);
-        let again = loop {
-            match FileDevice::open(&path) {
-                // A child that another test is starting has the descriptor, and so the lock, until it runs its program.
-                Err(FileDeviceError::Locked { .. }) => std::thread::yield_now(),
-                opened => break opened.unwrap(),
+        // A child that another test is starting has the descriptor, and so the lock, until it runs its program.
+        let opened = std::iter::repeat_with(|| FileDevice::open(&path)).take(1000).find(|opened| {
+            let is_locked = matches!(opened, Err(FileDeviceError::Locked { .. }));
+            if is_locked {
+                std::thread::sleep(std::time::Duration::from_millis(10));
             }
-        };
+            !is_locked
+        });
+        let again = opened.expect("a device that was dropped keeps its lock").unwrap();
         let mut found = [0];
         again.read(8191, &mut found).unwrap();
         assert_eq!((again.serial(), found), (serial.as_str(), [7]));

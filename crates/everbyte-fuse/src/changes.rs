@@ -70,37 +70,14 @@ pub(crate) fn write_all<M: Medium>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use everbyte_fs::{FileType, FsOptions, Name, NewInode, kinds};
-    use everbyte_media::{Mapped, MediaOptions};
-    use everbyte_pool::{OpenOptions, Pool};
-
     use super::*;
+    use crate::space::tests::with_nameless;
 
     #[test]
     fn bytes_of_the_kernels_cache_are_written_as_a_whole_or_are_an_error() {
         const HALF: u64 = 512 << 10;
-        let bytes = 32 << 20;
-        let medium = Arc::new(Mapped::anonymous(bytes, &MediaOptions::default()).unwrap());
-        Pool::format(&*medium, 2, [1; 16]).unwrap();
-        let options = OpenOptions { capacity_blocks: bytes / 4096 };
-        let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
-        let options = FsOptions { log_bytes: Some(4 << 20), ..FsOptions::default() };
-        let fs = FileSystem::create(&pool, "files", 16 << 20, &options).unwrap();
-        let new = NewInode {
-            kind: FileType::Regular,
-            permissions: 0o600,
-            umask: 0,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            target: &[],
-        };
-        let [filler, file] = ["filler", "file"].map(|name| {
-            let name = Name::new(name.as_bytes()).unwrap();
-            fs.create_inode(fs.root(), name, &new).unwrap().inode
-        });
+        let (fs, files) = with_nameless(2);
+        let [filler, file] = files[..] else { panic!("{files:?}") };
         let mut filled = 0;
         while fs.write(filler, filled, &[3; 4096]).is_ok() {
             filled += 4096;

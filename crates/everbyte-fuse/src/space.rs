@@ -102,7 +102,7 @@ fn grows<M: Medium>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     /// A file system with so many open files without a name.
-    fn with_nameless(count: usize) -> (FileSystem<Mapped>, Vec<InodeNo>) {
+    pub(crate) fn with_nameless(count: usize) -> (FileSystem<Mapped>, Vec<InodeNo>) {
         let bytes = 32 << 20;
         let medium = Arc::new(Mapped::anonymous(bytes, &MediaOptions::default()).unwrap());
         Pool::format(&*medium, 2, [1; 16]).unwrap();

@@ -33,8 +33,8 @@ impl LeafRun {
 impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Takes a run for the leaf that begins with `block`, if one does, all of it is holes, and the blocks
     /// up to `end` are given space by this plan. Blocks with checksums lie anywhere: each of them needs a
-    /// slot, which may be missing. So do those of a pool that was full: a run that a plan gives back is free
-    /// after a checkpoint only, and a second plan without it would find no block.
+    /// slot, which may be missing. So do those of a pool that was full, and of a group, which makes no checkpoint either: a
+    /// run that a plan gives back is free after one only, and a second plan without it would find no block.
     ///
     /// # Errors
     /// The map cannot be right.
