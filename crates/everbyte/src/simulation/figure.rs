@@ -4,8 +4,9 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (760, 360);
-/// Colours that stay apart for most people with weak colour vision.
-const COLOURS: [RGBColor; 8] = [
+/// Colours that stay apart for most people with weak colour vision: half as many as there are policies, as each comes
+/// twice.
+const COLOURS: [RGBColor; 9] = [
     RGBColor(31, 78, 121),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -14,6 +15,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(120, 120, 120),
     RGBColor(160, 140, 20),
+    RGBColor(0, 0, 0),
 ];
 
 /// A policy's line.
@@ -102,5 +104,24 @@ impl Figure {
             }
         }
         area.present().map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_policy::sim::Kind;
+
+    use super::*;
+
+    #[test]
+    fn no_two_policies_look_alike() {
+        let mut looks = Vec::new();
+        for (look, kind) in Kind::ALL.into_iter().enumerate() {
+            let line = Line { name: String::new(), look, points: Vec::new() };
+            let RGBColor(red, green, blue) = line.colour();
+            let seen = (red, green, blue, line.has_points());
+            assert!(!looks.contains(&seen), "{kind} looks like another policy");
+            looks.push(seen);
+        }
     }
 }
