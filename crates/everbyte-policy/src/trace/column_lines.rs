@@ -31,7 +31,7 @@ impl ColumnLines {
         Self { columns: columns.named().collect(), separator: None }
     }
 
-    /// Returns true if `line` has a word in each column of numbers.
+    /// Returns true if `line` has all columns, and a word in each column of numbers.
     fn has_names(&self, line: &str, separator: Separator) -> bool {
         let fields: Vec<&str> = match separator {
             Separator::Comma => Commas::of(line).collect(),
@@ -42,7 +42,7 @@ impl ColumnLines {
             Column::Time(_) | Column::Offset(_) | Column::Len(_) => is_word(field),
             Column::Nothing | Column::Op | Column::File => true,
         };
-        self.columns.iter().zip(fields).all(is_name)
+        fields.len() >= self.columns.len() && self.columns.iter().zip(fields).all(is_name)
     }
 
     fn request<'a>(
@@ -103,11 +103,11 @@ impl LineFormat for ColumnLines {
     }
 }
 
-/// Returns true if `text` does not begin as numbers do, right or wrong.
+/// Returns true if there is more in `text` than a sign, and it does not begin as numbers do, right or wrong.
 fn is_word(text: &str) -> bool {
     let text = trimmed(text);
     let digits = text.strip_prefix(['-', '+', '.']).unwrap_or(text);
-    !digits.starts_with(|first: char| first.is_ascii_digit())
+    digits.starts_with(|first: char| !first.is_ascii_digit())
 }
 
 fn operation(text: &str) -> Result<RequestOp, Problem> {

@@ -384,6 +384,9 @@ fn wrong_columns_are_explained() {
     refuse(format("time_s,offset"), "0.5,lba\n0.5,0\n", &["line 1", "offset is \"lba\""]);
     refuse(format("time_s,offset"), "soon, 8 \n0.5,0\n", &["line 1", "time is \"soon\""]);
     refuse(format("op,offset,len"), "R;0;+x\nR;0;1\n", &["line 1", "length is \"+x\""]);
+    refuse(format("op,offset"), "R,\nR,0\n", &["line 1", "offset is \"\""]);
+    refuse(format("op,offset"), "R,-\nR,0\n", &["line 1", "offset is \"-\""]);
+    refuse(format("op,offset,len"), "op,lba\nR,0,1\n", &["line 1", "operation is \"op\""]);
     let options = ReadOptions { format: Some(format("offset")), ..ReadOptions::default() };
     let error = reader(b"0\n", &options).err().unwrap();
     assert!(matches!(error, TraceError::NoOperations { .. }), "{error}");
