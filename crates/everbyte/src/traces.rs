@@ -19,7 +19,7 @@ pub(crate) enum Output<W: Write> {
     Zstd(Encoder<'static, W>),
 }
 
-/// Checks that a file which is to be replaced is none of the traces `inputs`, and no pool.
+/// Checks that a file which is to be replaced is none of `inputs`, traces or plans, and no pool.
 ///
 /// # Errors
 /// It is one.
@@ -27,7 +27,7 @@ pub(crate) fn check_replaceable(path: &Path, inputs: &[PathBuf]) -> anyhow::Resu
     check_no_pool(path)?;
     let Ok(place) = path.canonicalize() else { return Ok(()) };
     if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == place)) {
-        anyhow::bail!("{} is the trace itself: write elsewhere", path.display());
+        anyhow::bail!("{} is what is read: write elsewhere", path.display());
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    args.outputs.check(&[])?;
+    args.outputs.check(args.plan.as_slice())?;
     let results = match &args.plan {
         Some(plan) => planned(&args.results, &read_plan(plan)?)?,
         None => TaskResult::all(&args.results)?,

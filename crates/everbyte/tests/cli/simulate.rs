@@ -20,7 +20,7 @@ fn results_replace_neither_a_pool_nor_the_trace() {
     let before = place.bytes();
     place.run("sim generate web --requests 100 --out POOL").failed(1, &["is a pool"]);
     for (option, words) in
-        [("--csv POOL", "is a pool"), ("--report FOLDER/web.csv.zst", "trace itself")]
+        [("--csv POOL", "is a pool"), ("--report FOLDER/web.csv.zst", "what is read")]
     {
         let line = format!("sim FOLDER/web.csv.zst {SIM_ARGS} {option}");
         place.run(&line).failed(1, &[words]);
@@ -34,7 +34,7 @@ fn a_plan_replaces_neither_a_pool_nor_the_trace() {
     let trace = generated(&place);
     let before = (place.bytes(), fs::read(&trace).unwrap());
     for force in ["", "--force"] {
-        for (out, words) in [("POOL", "is a pool"), ("FOLDER/web.csv.zst", "trace itself")] {
+        for (out, words) in [("POOL", "is a pool"), ("FOLDER/web.csv.zst", "what is read")] {
             let line = format!("sim plan FOLDER/web.csv.zst {SIM_ARGS} --out {out} {force}");
             place.run(&line).failed(1, &[words]);
         }
@@ -275,6 +275,7 @@ fn a_sweep_in_parts_is_the_same_sweep() {
     assert_eq!(run("--task-index 4").good(), "simulations: 1 made, 0 were there\n");
     assert_eq!(run("--shard 1/2").good(), "simulations: 4 made, 1 were there\n");
     let merge = "sim merge FOLDER/r --plan FOLDER/plan --json";
+    place.run(&format!("{merge} --csv FOLDER/plan")).failed(1, &["plan is what is read"]);
     place.run(merge).failed(1, &["4 of 9 results are missing", "task 1"]);
     assert_eq!(run("--shard 2/2").good(), "simulations: 4 made, 0 were there\n");
     assert_eq!(run("").good(), "simulations: 0 made, 9 were there\n");
