@@ -41,7 +41,7 @@ pub(crate) struct Input {
 impl Input {
     /// Opens the trace at `path`; `-` is standard input.
     pub(crate) fn open(path: &Path) -> Result<Self, TraceError> {
-        if path.as_os_str() == "-" {
+        if is_standard_input(path) {
             return Self::new("standard input", io::stdin());
         }
         let name = path.display().to_string();
@@ -170,6 +170,11 @@ impl Input {
     pub(crate) fn wrong_at(&self, number: u64, problem: Problem) -> TraceError {
         TraceError::Wrong { place: Place { number, ..self.place.clone() }, problem }
     }
+}
+
+/// Returns true if a trace of this path is standard input, whatever files there are.
+pub(crate) fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// Returns the line without white space at its end, which mostly is one newline.

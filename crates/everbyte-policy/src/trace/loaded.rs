@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::beside::{Touch, decode_beside};
 use super::error::{Problem, TraceError};
+use super::input::is_standard_input;
 use super::page_numbers::PageNumbers;
 use super::pages::{PageLimits, PageTraceBuilder, cut};
 use super::reader::{ReadOptions, TraceReader};
@@ -74,7 +75,8 @@ impl LoadedTrace {
         kept_max: u64,
     ) -> Result<Self, TraceError> {
         let mut reader = TraceReader::open(path, options)?;
-        let kept_max = if path.is_file() { kept_max } else { u64::MAX };
+        let is_there_again = path.is_file() && !is_standard_input(path);
+        let kept_max = if is_there_again { kept_max } else { u64::MAX };
         let mut builder = PageTraceBuilder::keeping(limits, kept_max);
         decode_beside(&mut reader, |touch| builder.touch(touch))?;
         let (pages, accesses, numbers) = builder.finish_with_numbers();

@@ -181,8 +181,11 @@ fn traces_come_from_standard_input() {
     let place = Place::empty();
     let trace = generated(&place);
     let direct = place.run(&format!("sim FOLDER/web.csv.zst {SIM_ARGS} --json")).json();
+    // It cannot be read again, whatever is called so in the folder.
+    fs::write(place.folder.path().join("-"), "").unwrap();
     let mut piped = everbyte();
-    piped.args(["sim", "-", "--json"]).args(SIM_ARGS.split(' '));
+    piped.current_dir(place.folder.path());
+    piped.args(["sim", "-", "--json", "--keep", "0"]).args(SIM_ARGS.split(' '));
     piped.stdin(fs::File::open(trace).unwrap());
     let piped = Outcome::of(&mut piped).json();
     for (direct, piped) in
