@@ -2,7 +2,8 @@
 //!
 //! `op` is one letter: R read, W write, F flush, T trim, Z zero. `file` is any text without commas
 //! and control characters; offset and length are bytes, and say nothing in a flush. A first line
-//! with the names of the fields may be there. The writer escapes names as URIs do, with `%`.
+//! with the names of the fields may be there. The writer escapes commas, `%`, white space and control
+//! characters of names as URIs do, with `%`.
 
 use std::io::{self, Write};
 
@@ -49,6 +50,11 @@ fn operation(text: &str) -> Result<RequestOp, Problem> {
     })
 }
 
+/// Returns true if a name has the bytes of `letter` in another form. Readers cut white space off, of whatever script.
+fn is_escaped(letter: char) -> bool {
+    matches!(letter, ',' | '%') || letter.is_whitespace() || letter.is_control()
+}
+
 /// Writes requests in the project's own format.
 #[derive(Debug)]
 pub struct CsvWriter<W: Write> {
@@ -80,10 +86,13 @@ impl<W: Write> CsvWriter<W> {
         };
         self.line.clear();
         write!(self.line, "{},{letter},", request.time_ns)?;
-        for byte in name.bytes() {
-            match byte {
-                b',' | b'%' | 0..=b' ' | 0x7F => write!(self.line, "%{byte:02X}")?,
-                plain => self.line.push(plain),
+        for letter in name.chars() {
+            let mut bytes = [0; 4];
+            for byte in letter.encode_utf8(&mut bytes).bytes() {
+                match is_escaped(letter) {
+                    true => write!(self.line, "%{byte:02X}")?,
+                    false => self.line.push(byte),
+                }
             }
         }
         writeln!(self.line, ",{},{}", request.offset, request.len)?;

@@ -110,8 +110,10 @@ fn what_is_written_can_be_read() {
     let mut writer = CsvWriter::new(Vec::new()).unwrap();
     let request = Request { time_ns: 7, op: Zero, file: 9, offset: 1, len: 2 };
     writer.write(&request, "a,b\nc%").unwrap();
+    writer.write(&request, "\u{3000}é\u{A0}").unwrap();
     let text = writer.finish().unwrap();
-    expect(Format::Csv, &text, &[(7, Zero, "a%2Cb%0Ac%25", 1, 2)]);
+    let rows = ["a%2Cb%0Ac%25", "%E3%80%80é%C2%A0"].map(|name| (7, Zero, name, 1, 2));
+    expect(Format::Csv, &text, &rows);
 }
 
 #[test]
