@@ -1,6 +1,6 @@
 //! `everbyte sim run`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 
 use crate::output::{self, progress};
 use crate::simulation::load;
-use crate::simulation::task::{Fingerprint, Numbered, Resources, Task, read_plan, simulate};
+use crate::simulation::task::{Fingerprint, Numbered, Resources, read_plan, simulate};
 use crate::simulation::task_result::TaskResult;
 
 const EXAMPLES: &str = "\
@@ -99,11 +99,13 @@ fn choose(args: &Args, plan: Vec<Numbered>) -> anyhow::Result<Vec<Numbered>> {
         (None, Some(shard)) => number % shard.count == shard.number - 1,
         (None, None) => true,
     };
-    // A task that several lines name has one result.
-    let mut ids = HashSet::new();
-    let mut is_new = |task: &Task| ids.insert(task.id.clone());
-    let is_wanted = |(number, task): &Numbered| is_chosen(*number) && is_new(task);
-    Ok(plan.into_iter().filter(is_wanted).collect())
+    // A task that several lines name has one result, with the number of the first of them whatever part is run.
+    let (mut firsts, mut ids) = (HashMap::new(), HashSet::new());
+    let wanted = plan.into_iter().filter_map(|(number, task)| {
+        let first = *firsts.entry(task.id.clone()).or_insert(number);
+        (is_chosen(number) && ids.insert(task.id.clone())).then_some((first, task))
+    });
+    Ok(wanted.collect())
 }
 
 fn run_together(args: &Args, tasks: &[Numbered], done: impl Fn() + Sync) -> anyhow::Result<()> {

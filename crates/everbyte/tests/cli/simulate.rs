@@ -1,5 +1,6 @@
 //! `everbyte sim`: traces from generator to report, and sweeps in parts.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -326,6 +327,21 @@ fn a_task_that_is_planned_twice_is_run_once() {
         let merged = place.run(&format!("sim merge FOLDER/{folder} --json")).good();
         assert_eq!(merged, place.run(&format!("sim {question} --json")).good());
     }
+    fs::write(&path, &twice).unwrap();
+    let parts = ["1/2", "2/2"].map(|shard| {
+        let name = shard.replace('/', "of");
+        let run = format!("sim run --plan FOLDER/plan --out FOLDER/{name} --shard {shard}");
+        place.run(&run).good();
+        let mut results = BTreeMap::new();
+        for entry in fs::read_dir(place.folder.path().join(name)).unwrap() {
+            let entry = entry.unwrap();
+            results.insert(entry.file_name(), fs::read_to_string(entry.path()).unwrap());
+        }
+        results
+    });
+    assert_eq!(parts[0].len(), 16);
+    assert_eq!(parts[0], parts[1], "the same bytes, whatever part made them");
+    fs::write(&path, plan.repeat(2)).unwrap();
     let merged = place.run("sim merge FOLDER/all --plan FOLDER/plan --json").good();
     let both = format!("FOLDER/web.csv.zst {question}");
     assert_eq!(merged, place.run(&format!("sim {both} --json")).good(), "a row for each line");
