@@ -8,13 +8,18 @@ use super::files::FileNames;
 pub(crate) enum Item {
     /// A request.
     Request(Request),
-    /// Requests; none if they follow at the end.
+    /// Requests.
     Requests(Vec<Request>),
+    /// An item whose request follows at the end.
+    Kept,
     /// An item without a request, such as a header.
     Nothing,
     /// The end of the trace.
     End,
 }
+
+/// A request, and the number of its line.
+pub(crate) type Numbered = (u64, Request);
 
 /// A format made of lines.
 pub(crate) trait LineFormat {
@@ -26,8 +31,16 @@ pub(crate) trait LineFormat {
         false
     }
 
-    /// Returns the requests that had to wait for the last line.
-    fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Request>, Problem> {
+    /// Tells the number of the line that was [`Item::Kept`] just now.
+    fn kept_line(&mut self, number: u64) {
+        let _ = number;
+    }
+
+    /// Returns the requests that had to wait for the last line, each with the number of its own.
+    ///
+    /// # Errors
+    /// What is wrong, and the number of the line where it is.
+    fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Numbered>, (u64, Problem)> {
         let _ = files;
         Ok(Vec::new())
     }

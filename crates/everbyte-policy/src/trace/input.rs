@@ -139,6 +139,11 @@ impl Input {
         Ok(Some(&self.buffer[start..start + len]))
     }
 
+    /// Makes a line or record the current one again, once all were handed out.
+    pub(crate) fn return_to(&mut self, number: u64) {
+        self.place.number = number;
+    }
+
     /// Reads more behind the rest, which is less than the buffer. Returns false at the end.
     fn fill(&mut self) -> Result<bool, TraceError> {
         if self.ended {

@@ -14,7 +14,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::decode::{Item, LineFormat};
+use super::decode::{Item, LineFormat, Numbered};
 use super::error::Problem;
 use super::fields::{next, number, scaled};
 use super::files::FileNames;
@@ -33,6 +33,7 @@ enum Action {
 }
 
 struct Call {
+    line: u64,
     time_ns: u64,
     descriptor: u32,
     action: Action,
@@ -66,7 +67,7 @@ impl LineFormat for Mobibench {
             "open" => {
                 let descriptor = fields.last().ok_or(Problem::Missing { field: "descriptor" })?;
                 if let Ok(descriptor) = descriptor.parse() {
-                    self.keep(Call { time_ns, descriptor, action: Action::Open })?;
+                    self.keep(Call { line: 0, time_ns, descriptor, action: Action::Open })?;
                 }
                 return Ok(Item::Nothing);
             }
@@ -93,20 +94,26 @@ impl LineFormat for Mobibench {
                 Action::Transfer(op, place, number(len, "length")?)
             }
         };
-        self.keep(Call { time_ns, descriptor, action })?;
-        Ok(Item::Requests(Vec::new()))
+        self.keep(Call { line: 0, time_ns, descriptor, action })?;
+        Ok(Item::Kept)
     }
 
-    fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Request>, Problem> {
+    fn kept_line(&mut self, number: u64) {
+        if let Some(call) = self.calls.last_mut() {
+            call.line = number;
+        }
+    }
+
+    fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Numbered>, (u64, Problem)> {
         let mut calls = std::mem::take(&mut self.calls);
         calls.sort_by_key(|call| call.time_ns);
         let mut positions = FxHashMap::default();
         let mut requests = Vec::new();
-        for Call { time_ns, descriptor, action } in calls {
+        for Call { line, time_ns, descriptor, action } in calls {
             if !self.places.contains(&descriptor) {
                 continue;
             }
-            let file = files.number(&descriptor.to_string())?;
+            let file = files.number(&descriptor.to_string()).map_err(|problem| (line, problem))?;
             let position: &mut u64 = positions.entry(descriptor).or_default();
             let (op, offset, len) = match action {
                 Action::Open => {
@@ -118,11 +125,11 @@ impl LineFormat for Mobibench {
                 Action::Transfer(op, None, len) => {
                     let offset = *position;
                     let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX);
-                    *position = end.ok_or(Problem::BeyondEnd { offset, len })?;
+                    *position = end.ok_or((line, Problem::BeyondEnd { offset, len }))?;
                     (op, offset, len)
                 }
             };
-            requests.push(Request { time_ns, op, file, offset, len });
+            requests.push((line, Request { time_ns, op, file, offset, len }));
         }
         Ok(requests)
     }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::column_lines::ColumnLines;
-use super::decode::{Item, LineFormat, RecordFormat};
+use super::decode::{Item, LineFormat, Numbered, RecordFormat};
 use super::error::{Problem, TraceError, shortened};
 use super::files::FileNames;
 use super::format::Format;
@@ -71,6 +71,8 @@ pub struct TraceReader {
     decoder: Decoder,
     /// Requests that were read and not handed out yet.
     waiting: std::vec::IntoIter<Request>,
+    /// Requests that waited for the last line.
+    rest: std::vec::IntoIter<Numbered>,
     files: FileNames,
     format: Format,
     request_bytes_max: u64,
@@ -123,6 +125,7 @@ impl TraceReader {
             decoder,
             input,
             waiting: Vec::new().into_iter(),
+            rest: Vec::new().into_iter(),
             files: FileNames::default(),
             format,
             request_bytes_max: options.request_bytes_max,
@@ -158,7 +161,11 @@ impl TraceReader {
                 return checked.map(Some).map_err(|problem| self.input.wrong(problem));
             }
             let item = match &mut self.decoder {
-                Decoder::Ended => return Ok(None),
+                Decoder::Ended => {
+                    let Some((number, request)) = self.rest.next() else { return Ok(None) };
+                    self.input.return_to(number);
+                    Ok(Item::Request(request))
+                }
                 Decoder::Records(format, bytes) => match self.input.record(*bytes)? {
                     Some(record) => format.item(record, &mut self.files),
                     None => return Ok(None),
@@ -175,17 +182,25 @@ impl TraceReader {
                     return checked.map(Some).map_err(|problem| self.input.wrong(problem));
                 }
                 Item::Requests(requests) => self.waiting = requests.into_iter(),
+                Item::Kept => self.keep_line(),
                 Item::Nothing => self.skipped += 1,
                 Item::End => self.read_rest()?,
             }
         }
     }
 
+    fn keep_line(&mut self) {
+        let number = self.at();
+        if let Decoder::Lines(format) = &mut self.decoder {
+            format.kept_line(number);
+        }
+    }
+
     fn read_rest(&mut self) -> Result<(), TraceError> {
         if let Decoder::Lines(format) = &mut self.decoder {
             let rest = format.rest(&mut self.files);
-            let rest = rest.map_err(|problem| self.input.wrong(problem))?;
-            self.waiting = rest.into_iter();
+            let wrong = |(number, problem)| self.input.wrong_at(number, problem);
+            self.rest = rest.map_err(wrong)?.into_iter();
         }
         self.decoder = Decoder::Ended;
         Ok(())

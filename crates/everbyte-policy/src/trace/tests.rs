@@ -337,7 +337,9 @@ fn mobibench_calls_are_sorted_and_followed() {
     refuse(Format::Mobibench, "0 1 pwrite 3 0", &["length is missing"]);
     refuse(Format::Mobibench, "0 1 7 3 0", &["call is \"7\""]);
     let far = "0 1 pwrite 3 0 1\n0 2 write 3 9223372036854775807\n0 3 write 3 1\n";
-    refuse(Format::Mobibench, far, &["beyond the largest offset"]);
+    refuse(Format::Mobibench, far, &["line 3", "beyond the largest offset"]);
+    let large = "0 1 pread 3 0 1\n\n0 2 pread 3 0 4294967295\n0 1 pread 3 0 1\n";
+    refuse(Format::Mobibench, large, &["line 3", "limit of"]);
 }
 
 /// Expects that `text`, read by these columns, says `rows`.
