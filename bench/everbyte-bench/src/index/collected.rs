@@ -1,7 +1,7 @@
 //! Outcomes of all rounds, and the rows that they make.
 //!
 //! Invariants: what was measured in a round is pushed in the order of rounds, so outcomes of one round
-//! have one place; a measurement that failed leaves a row with the reason, and no figures.
+//! have one place; a measurement that failed leaves a row with the reason, no figures, and no ratios to it.
 
 use anyhow::Result;
 
@@ -61,6 +61,23 @@ impl Collected {
         self.0.iter().flat_map(|cell| self.rows_of(cell, reference)).collect()
     }
 
+    /// Ratios of a subject's rates at a workload to those of `reference` in the same rounds; `None` unless both were
+    /// measured and neither ever failed: after a failure, outcomes of one round have no longer one place.
+    pub(crate) fn ratios(
+        &self,
+        subject: &str,
+        workload: &str,
+        reference: &str,
+    ) -> Option<Vec<f64>> {
+        let whole = |name: &str| {
+            let is_it = |cell: &&Cell| cell.subject == name && cell.workload == workload;
+            self.0.iter().find(is_it).filter(|cell| cell.failed.is_none())
+        };
+        let (own, reference) = (whole(subject)?, whole(reference)?);
+        let pairs = own.outcomes.iter().zip(&reference.outcomes);
+        Some(pairs.map(|(own, other)| own.rate() / other.rate()).collect())
+    }
+
     fn rows_of(&self, cell: &Cell, reference: &str) -> Vec<Row> {
         if let Some(why) = &cell.failed {
             return vec![Row::skipped(&cell.subject, &cell.workload, why.clone())];
@@ -70,15 +87,8 @@ impl Collected {
             |metric, unit, figures: Vec<f64>| rows.extend(cell.row(metric, unit, &figures));
         let all = |of: &dyn Fn(&Outcome) -> f64| cell.outcomes.iter().map(of).collect::<Vec<_>>();
         push(metric::RATE, "1/s", all(&Outcome::rate));
-        let is_reference =
-            |other: &&Cell| other.subject == reference && other.workload == cell.workload;
-        if let Some(reference) = self.0.iter().find(is_reference) {
-            let pairs = cell.outcomes.iter().zip(&reference.outcomes);
-            push(
-                TO_REFERENCE,
-                "ratio",
-                pairs.map(|(own, other)| own.rate() / other.rate()).collect(),
-            );
+        if let Some(ratios) = self.ratios(&cell.subject, &cell.workload, reference) {
+            push(TO_REFERENCE, "ratio", ratios);
         }
         push("durable_rate", "1/s", all(&Outcome::durable_rate));
         push("sync_time", "ms", all(&|outcome| outcome.sync.as_secs_f64() * 1e3));
@@ -108,5 +118,47 @@ impl Cell {
             spread: Some(spread),
             note: self.note.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use anyhow::anyhow;
+
+    use super::*;
+
+    fn outcome(operations: u64) -> Outcome {
+        let mut outcome = Outcome::default();
+        outcome.operations = operations;
+        outcome.elapsed = Duration::from_secs(1);
+        outcome
+    }
+
+    /// Three rounds of a subject, and of a reference that fails where it has no rate.
+    fn collected(reference: [Option<u64>; 3]) -> Collected {
+        let mut collected = Collected::default();
+        for (own, other) in [10, 20, 60].into_iter().zip(reference) {
+            let other = other.map(outcome).ok_or_else(|| anyhow!("no memory"));
+            collected.push("reference", "w", None, other);
+            collected.push("own", "w", None, Ok(outcome(own)));
+        }
+        collected
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_rounds_or_there_are_none() {
+        let has_ratio = |collected: &Collected| {
+            let rows = collected.rows("reference");
+            rows.iter().any(|row| row.subject == "own" && row.metric == TO_REFERENCE)
+        };
+        let whole = collected([Some(10), Some(10), Some(20)]);
+        assert_eq!(whole.ratios("own", "w", "reference"), Some(vec![1.0, 2.0, 3.0]));
+        assert!(has_ratio(&whole));
+        let failed = collected([Some(10), None, Some(20)]);
+        assert_eq!(failed.ratios("own", "w", "reference"), None);
+        assert!(!has_ratio(&failed));
+        assert_eq!(whole.ratios("own", "w", "other"), None);
     }
 }
