@@ -1,18 +1,18 @@
 //! The choice for the whole file system that follows from the rows.
 //!
-//! Every index has the geometric mean of its rates at all workloads, with the most files and threads,
-//! as multiples of the reference's. The best one's nodes, and the tables and pages, are those with the
-//! highest rates in their sweeps.
+//! Every index has, for each round, the geometric mean of its rates at all workloads, with the most files and
+//! threads, as multiples of the reference's; its figure is the median of the rounds. The best one's nodes, and
+//! the tables and pages, are those with the highest rates in their sweeps.
 
 use everbyte_fs::IndexKind;
 
-use super::collected::TO_REFERENCE;
+use super::collected::{Collected, TO_REFERENCE};
 use super::personality::Personality;
 use super::place::{Pages, Setting};
 use super::sweeps::{nodes_title, sizes_of_tables_and_pages, sizes_title};
-use super::{Settings, title};
+use super::{REFERENCE, Settings, title};
 use crate::rows::{Row, metric};
-use crate::stats::as_f64;
+use crate::stats::{Spread, as_f64, summarise};
 
 pub(super) const WORKLOAD: &str = "all workloads, most files and threads";
 const CHOICE: &str = "choice";
@@ -36,32 +36,41 @@ fn best<T>(candidates: impl Iterator<Item = (T, Option<f64>)>) -> Option<(T, f64
     known.max_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
-fn row(subject: &str, value: f64, note: Option<String>) -> Row {
+/// The geometric mean of each round, of workloads with their figures by round; `None` without workloads.
+fn means_of_rounds(workloads: &[Vec<f64>]) -> Option<Vec<f64>> {
+    let rounds = workloads.iter().map(Vec::len).min()?;
+    (0..rounds).map(|round| mean(workloads.iter().map(|figures| Some(figures[round])))).collect()
+}
+
+fn row(subject: &str, (value, spread): (f64, Spread), note: Option<String>) -> Row {
     Row {
         subject: subject.to_owned(),
         workload: WORKLOAD.to_owned(),
         metric: TO_REFERENCE,
         value: Some(value),
         unit: "ratio",
-        spread: None,
+        spread: Some(spread),
         note,
     }
 }
 
-/// The mean of every index, and the choice; nothing of what was not measured.
-pub(super) fn rows(settings: &Settings<'_>, rows: &[Row]) -> Vec<Row> {
-    let at = |personality: Personality| {
-        title(personality, settings.files_max(), settings.most_threads(personality))
+/// The mean of every index at `workloads`, and the choice; nothing of what was not measured.
+pub(super) fn rows(settings: &Settings<'_>, workloads: &Collected, rows: &[Row]) -> Vec<Row> {
+    let of_index = |&index: &IndexKind| {
+        let ratios = |&own: &Personality| {
+            let workload = title(own, settings.files_max(), settings.most_threads(own));
+            workloads.ratios(index.name(), &workload, REFERENCE.name())
+        };
+        let ratios = settings.personalities.iter().map(ratios).collect::<Option<Vec<_>>>()?;
+        Some((index, summarise(&means_of_rounds(&ratios)?)?))
     };
-    let means = settings.indexes.iter().map(|index| {
-        let ratio = |&own: &Personality| value(rows, index.name(), &at(own), TO_REFERENCE);
-        (*index, mean(settings.personalities.iter().map(ratio)))
-    });
-    let means: Vec<(IndexKind, Option<f64>)> = means.collect();
-    let Some((index, most)) = best(means.iter().copied()) else { return Vec::new() };
+    let means: Vec<(IndexKind, (f64, Spread))> =
+        settings.indexes.iter().filter_map(of_index).collect();
+    let candidates = means.iter().map(|&(index, (mean, spread))| ((index, spread), Some(mean)));
+    let Some(((index, spread), most)) = best(candidates) else { return Vec::new() };
     let setting = chosen(settings, rows, index);
-    let known = means.into_iter().filter_map(|(index, mean)| Some(row(index.name(), mean?, None)));
-    known.chain([row(CHOICE, most, Some(setting.name()))]).collect()
+    let means = means.into_iter().map(|(index, mean)| row(index.name(), mean, None));
+    means.chain([row(CHOICE, (most, spread), Some(setting.name()))]).collect()
 }
 
 /// The index with the nodes, tables and pages that suit it.
@@ -98,5 +107,16 @@ mod tests {
         let (name, _) =
             best([("a", Some(1.0)), ("b", None), ("c", Some(3.0))].into_iter()).unwrap();
         assert_eq!(name, "c");
+    }
+
+    #[test]
+    fn rounds_have_means_of_their_own_and_figures_their_spread() {
+        let means = means_of_rounds(&[vec![2.0, 1.0, 4.0], vec![8.0, 1.0, 1.0]]).unwrap();
+        let figure = row("direct", summarise(&means).unwrap(), None);
+        let spread = figure.spread.unwrap();
+        let told = [spread.min, figure.value.unwrap(), spread.max];
+        assert!(told.iter().zip([1.0, 2.0, 4.0]).all(|(one, other)| (one - other).abs() < 1e-12));
+        assert_eq!(spread.rounds, 3);
+        assert_eq!(means_of_rounds(&[]), None);
     }
 }

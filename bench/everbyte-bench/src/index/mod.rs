@@ -38,6 +38,7 @@ use everbyte_fs::IndexKind;
 use indicatif::ProgressBar;
 
 use crate::rows::Row;
+use collected::Collected;
 use directory::Place;
 use drive::{Bound, Run};
 use memory::Memory;
@@ -182,12 +183,14 @@ pub(crate) fn title(personality: Personality, files: u32, threads: usize) -> Str
 /// What is measured does not fit, or it is to stop.
 fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>> {
     settings.check(&wants)?;
-    let mut rows = Vec::new();
+    let (mut rows, mut workloads) = (Vec::new(), Collected::default());
     if wants(Part::Alone) {
         rows.extend(alone::run(settings)?);
     }
     if wants(Part::Workloads) {
-        rows.extend(series::run(settings)?);
+        let (outcomes, of_workloads) = series::run(settings)?;
+        workloads = outcomes;
+        rows.extend(of_workloads);
     }
     if wants(Part::Nodes) {
         rows.extend(sweeps::nodes(settings)?);
@@ -209,7 +212,7 @@ fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>
     if wants(Part::Directories) && !settings.places.is_empty() {
         rows.extend(directories::run(settings)?);
     }
-    rows.extend(choice::rows(settings, &rows));
+    rows.extend(choice::rows(settings, &workloads, &rows));
     rows.extend(report::published(settings));
     Ok(rows)
 }

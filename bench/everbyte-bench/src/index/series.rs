@@ -42,11 +42,11 @@ fn table_row(
     }
 }
 
-/// Measures every workload with every index.
+/// Measures every workload with every index; returns the outcomes of all rounds besides their rows.
 ///
 /// # Errors
 /// It is to stop.
-pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+pub(super) fn run(settings: &Settings<'_>) -> Result<(Collected, Vec<Row>)> {
     let (mut collected, mut shares, mut table) =
         (Collected::default(), Shares::default(), Vec::new());
     let sizes: usize = settings.personalities.iter().map(|&p| settings.files_of(p).len()).sum();
@@ -79,7 +79,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     let mut rows = collected.rows(REFERENCE.name());
     rows.extend(shares.rows());
     rows.extend(table);
-    Ok(rows)
+    Ok((collected, rows))
 }
 
 /// The outcomes of an index, and its share of an operation's time if that is wanted.
