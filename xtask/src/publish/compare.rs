@@ -5,6 +5,8 @@
 //! of times are means over as many requests as a slice had time for, so they may differ by what the pages do not print;
 //! those of simulations are equal or wrong.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 
 use super::results::{Results, RowNo};
@@ -13,8 +15,11 @@ use super::suites;
 /// Rows that must agree, of a hundred.
 const SHARE: usize = 95;
 
-/// Says which rows do not agree: the spreads of two have nothing in common, or exact figures
-/// differ.
+/// Metric of a row, empty where rows have none, and how the runs differ in it, if they do.
+type Verdict<'a> = (&'a str, Option<String>);
+
+/// Says which rows do not agree: the spreads of two have nothing in common, exact figures differ, or one run
+/// alone has the row. Then how many agree, by metric and in all.
 ///
 /// # Errors
 /// The suites differ; fewer than 95 of 100 rows agree.
@@ -22,11 +27,16 @@ pub(super) fn tell(first: &Results, second: &Results) -> Result<()> {
     if first.suite != second.suite || first.columns != second.columns {
         bail!("runs of {} and {}", first.suite, second.suite);
     }
-    let (agree, differ) = judge(first, second);
+    let verdicts = verdicts(first, second);
+    let differ: Vec<_> = verdicts.iter().filter_map(|(_, differs)| differs.as_ref()).collect();
     for line in &differ {
         println!("{line}");
     }
-    let all = agree + differ.len();
+    for line in by_metric(&verdicts) {
+        println!("{line}");
+    }
+    let all = verdicts.len();
+    let agree = all - differ.len();
     println!("{agree} of {all} rows agree");
     if all == 0 || agree * 100 < all * SHARE {
         bail!("fewer than {SHARE} of 100 rows agree");
@@ -34,24 +44,45 @@ pub(super) fn tell(first: &Results, second: &Results) -> Result<()> {
     Ok(())
 }
 
-/// Rows that agree, and those that do not or are in the first alone.
-fn judge(first: &Results, second: &Results) -> (usize, Vec<String>) {
-    let (mut agree, mut differ) = (0, Vec::new());
-    for row in 0..first.rows.len() {
-        let Some(other) = second.row(&first.key(row)) else {
-            differ.push(format!("{}: in one run alone", first.key(row)));
-            continue;
+/// A verdict on every row of either run, those that the second alone has last.
+fn verdicts<'a>(first: &'a Results, second: &'a Results) -> Vec<Verdict<'a>> {
+    let alone =
+        |results: &Results, row: RowNo| Some(format!("{}: in one run alone", results.key(row)));
+    let of_first = (0..first.rows.len()).map(|row| {
+        let differs = match second.row(&first.key(row)) {
+            Some(other) => differs(first, row, second, other),
+            None => alone(first, row),
         };
-        let (a, b) = (spread(first, row), spread(second, other));
-        let ranges = a.or_else(|| point(first, row)).zip(b.or_else(|| point(second, other)));
-        let meet = ranges.is_some_and(|(a, b)| a[0] <= b[1] && b[0] <= a[1]);
-        if meet || is_exact(a) && is_exact(b) && counts_agree(first, row, second, other) {
-            agree += 1;
-        } else {
-            differ.push(format!("{}: {a:?} and {b:?}", first.key(row)));
-        }
+        (first.word(row, "metric"), differs)
+    });
+    let of_second = (0..second.rows.len())
+        .filter(|&row| first.row(&second.key(row)).is_none())
+        .map(|row| (second.word(row, "metric"), alone(second, row)));
+    of_first.chain(of_second).collect()
+}
+
+/// How two runs differ in a row, if they do.
+fn differs(first: &Results, row: RowNo, second: &Results, other: RowNo) -> Option<String> {
+    let (a, b) = (spread(first, row), spread(second, other));
+    let ranges = a.or_else(|| point(first, row)).zip(b.or_else(|| point(second, other)));
+    let meet = ranges.is_some_and(|(a, b)| a[0] <= b[1] && b[0] <= a[1]);
+    let agree = meet || is_exact(a) && is_exact(b) && counts_agree(first, row, second, other);
+    (!agree).then(|| format!("{}: {a:?} and {b:?}", first.key(row)))
+}
+
+/// A line for each metric: rows that agree, of all.
+fn by_metric(verdicts: &[Verdict<'_>]) -> Vec<String> {
+    let mut sums: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
+    for (metric, differs) in verdicts.iter().filter(|(metric, _)| !metric.is_empty()) {
+        let [agree, all] = sums.entry(*metric).or_default();
+        *agree += usize::from(differs.is_none());
+        *all += 1;
     }
-    (agree, differ)
+    let width = sums.keys().map(|metric| metric.len()).max().unwrap_or_default();
+    let line = |(metric, [agree, all]): (&&str, &[usize; 2])| {
+        format!("{metric:<width$}  {agree} of {all}")
+    };
+    sums.iter().map(line).collect()
 }
 
 /// True for a row without a spread, or with one over nothing.
@@ -103,6 +134,33 @@ mod tests {
         let text = format!(r#"{{"environment":{{}},"rows":[{rows}]}}"#);
         let (columns, rows, _) = of_bench(&text, &[], &[]).unwrap();
         Results::new("block", ["c", "w", "m", "r"].map(str::to_owned), columns, rows).unwrap()
+    }
+
+    /// How many rows agree, and what is said of the others.
+    fn judge(first: &Results, second: &Results) -> (usize, Vec<String>) {
+        let verdicts = verdicts(first, second);
+        let all = verdicts.len();
+        let differ: Vec<String> = verdicts.into_iter().filter_map(|(_, differs)| differs).collect();
+        (all - differ.len(), differ)
+    }
+
+    #[test]
+    fn rows_that_agree_are_counted_by_metric() {
+        let (first, second) = (run(1.0, 2.0, 3.0), run(2.5, 4.0, 3.0));
+        let lines = by_metric(&verdicts(&first, &second));
+        assert_eq!(lines, ["fences  1 of 1", "time    0 of 1"]);
+        assert_eq!(by_metric(&[("", None)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_row_of_one_run_alone_does_not_agree_whichever_run_has_it() {
+        let whole = run(1.0, 2.0, 3.0);
+        let about = ["c", "w", "m", "r"].map(str::to_owned);
+        let rows = whole.rows[..1].to_vec();
+        let part = Results::new("block", about, whole.columns.clone(), rows).unwrap();
+        let alone = vec!["ours|w|fences: in one run alone".to_owned()];
+        assert_eq!(judge(&whole, &part), (1, alone.clone()));
+        assert_eq!(judge(&part, &whole), (1, alone));
     }
 
     #[test]

@@ -46,7 +46,8 @@ usage: cargo xtask publish [--suite NAME]... [--traces FOLDER] [--busy]
        cargo xtask publish --check             tells where pages differ from that
        cargo xtask publish --list              suites, their commands and how long they take
        cargo xtask publish --where NUMBER      rows, commit and command of a number of the pages
-       cargo xtask publish --compare FILE FILE tells whether two runs agree within their spread";
+       cargo xtask publish --compare FILE FILE tells whether two runs agree within their spread, and
+           how many rows of each metric do";
 
 /// Does what the arguments say.
 ///
