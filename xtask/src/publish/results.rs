@@ -13,6 +13,8 @@ use serde_json::Value;
 const HEAD_LINES: usize = 8;
 /// Columns of results of `everbyte-bench`: a spread is least and most.
 const BENCH: [&str; 7] = ["subject", "workload", "metric", "value", "unit", "least", "most"];
+/// Metric of rows that say why there is no figure.
+const SKIPPED: &str = "skipped";
 /// Columns that can be part of a key.
 const KEYS: [&str; 7] = ["subject", "workload", "metric", "trace", "policy", "size", "backing"];
 
@@ -150,7 +152,7 @@ fn join(row: &[Value], keys: &[usize]) -> String {
 }
 
 /// Columns and rows of a document of `everbyte-bench`, without those that `kept` and `workloads`
-/// leave out, and the machine that it names.
+/// leave out, and the machine that it names. Rows that say why there is no figure are never left out.
 ///
 /// # Errors
 /// It is no such document, or of a build with debug assertions.
@@ -167,9 +169,10 @@ pub(crate) fn of_bench(
     let mut rows = Vec::new();
     for row in all["rows"].as_array().context("no rows")? {
         let word = |name: &str| row[name].as_str().unwrap_or("").to_owned();
-        let wanted = kept.is_empty() || kept.contains(&word("metric").as_str());
-        let place = word("workload");
-        if wanted && (workloads.is_empty() || workloads.iter().any(|some| place.contains(some))) {
+        let (metric, place) = (word("metric"), word("workload"));
+        let is_kept = kept.is_empty() || kept.contains(&metric.as_str());
+        let is_there = workloads.is_empty() || workloads.iter().any(|some| place.contains(some));
+        if is_kept && is_there || metric == SKIPPED {
             let spread = &row["spread"];
             let mut cells: Vec<Value> = BENCH[..5].iter().map(|name| short(&row[*name])).collect();
             cells.extend([short(&spread["min"]), short(&spread["max"])]);
@@ -256,6 +259,22 @@ mod tests {
         assert_eq!(again.number(row, "hits"), Some(8.0));
         let line = written.lines().nth(Results::line(row) - 1).unwrap();
         assert_eq!(line, r#"["web","lru","20%","sd",8]"#);
+    }
+
+    #[test]
+    fn rows_of_what_could_not_be_measured_are_kept_whatever_else_is_left_out() {
+        let row = |workload: &str, metric: &str| {
+            format!(r#"{{"subject":"ext4","workload":"{workload}","metric":"{metric}"}}"#)
+        };
+        let rows = [("all of them", "skipped"), ("all of them", "time"), ("reads", "time")];
+        let rows = rows.map(|(workload, metric)| row(workload, metric)).join(",");
+        let text = format!(r#"{{"environment":{{}},"rows":[{rows}]}}"#);
+        let (columns, rows, _) = of_bench(&text, &["time"], &["reads"]).unwrap();
+        let run = ["c", "cargo", "m", "r"].map(str::to_owned);
+        let results = Results::new("consistency", run, columns, rows).unwrap();
+        assert_eq!(results.row("ext4|all of them|skipped"), Some(0));
+        assert_eq!(results.row("ext4|reads|time"), Some(1));
+        assert_eq!(results.rows.len(), 2);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) struct Suite {
     pub(crate) needs_idle: bool,
     /// Traces by the beginnings of their names; empty for all, or where there are none.
     pub(crate) traces: &'static [&'static str],
-    /// Metrics, or columns, that are kept; empty for all.
+    /// Metrics, or columns, that are kept, besides rows that say why there is no figure; empty for all.
     pub(crate) kept: &'static [&'static str],
     /// Words of which a kept workload has one; empty for all.
     pub(crate) workloads: &'static [&'static str],
@@ -99,7 +99,6 @@ pub(crate) const SUITES: [Suite; 18] = [
             "media_bytes_to_whole_blocks",
             "fences",
             "log_bytes",
-            "skipped",
         ],
         workloads: &[],
     },
@@ -125,7 +124,6 @@ pub(crate) const SUITES: [Suite; 18] = [
             "speed_least",
             "speed_most",
             "speed_mean",
-            "skipped",
         ],
         workloads: SCHEMES,
     },
@@ -136,7 +134,7 @@ pub(crate) const SUITES: [Suite; 18] = [
         minutes: 23,
         needs_idle: true,
         traces: &[],
-        kept: &["tpmc", "tpmc_to_none", "tpmc_to_rollback_published", "skipped"],
+        kept: &["tpmc", "tpmc_to_none", "tpmc_to_rollback_published"],
         workloads: &[],
     },
     Suite {
@@ -172,7 +170,6 @@ pub(crate) const SUITES: [Suite; 18] = [
             "hits",
             "hits_simulated",
             "scm_bytes",
-            "skipped",
         ],
         workloads: &[],
     },
@@ -183,7 +180,7 @@ pub(crate) const SUITES: [Suite; 18] = [
         minutes: 8,
         needs_idle: true,
         traces: &[],
-        kept: &["rate", "rate_to_backing", "rate_to_one_thread", "timed_hits", "skipped"],
+        kept: &["rate", "rate_to_backing", "rate_to_one_thread", "timed_hits"],
         workloads: &[],
     },
     Suite {
@@ -227,7 +224,6 @@ pub(crate) const SUITES: [Suite; 18] = [
             "log_bytes",
             "bytes_stored",
             "allocations",
-            "skipped",
         ],
         workloads: &[],
     },
@@ -246,7 +242,6 @@ pub(crate) const SUITES: [Suite; 18] = [
             "rate",
             "rate_to_plain",
             "rate_to_passthrough",
-            "skipped",
         ],
         workloads: &[],
     },
@@ -258,7 +253,7 @@ pub(crate) const SUITES: [Suite; 18] = [
         minutes: 60,
         needs_idle: true,
         traces: &[],
-        kept: &["rate", "durable_rate", "rate_to_pmfs_radix", "lookups", "index_share", "skipped"],
+        kept: &["rate", "durable_rate", "rate_to_pmfs_radix", "lookups", "index_share"],
         workloads: &[],
     },
     Suite {
