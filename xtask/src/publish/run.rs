@@ -60,6 +60,10 @@ impl Options {
         {
             bail!("--from needs one --suite, --commit and --command");
         }
+        let about = [&options.commit, &options.command, &options.remarks];
+        if options.from.is_none() && about.into_iter().any(Option::is_some) {
+            bail!("--commit, --command and --remarks need --from");
+        }
         if options.suites.is_empty() {
             options.suites = SUITES.iter().collect();
         }
@@ -80,14 +84,9 @@ pub(super) fn suites(root: &Path, options: &Options) -> Result<()> {
         let remarks = options.remarks.clone().unwrap_or_else(|| "no remarks".to_owned());
         return keep(root, options.suites[0], &text, [commit.clone(), command.clone(), remarks]);
     }
-    let changed = told(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
-    let is_ours = |line: &&str| !line.contains("docs/");
-    if let Some(line) = changed.lines().find(is_ours) {
-        bail!("a commit names no run with changes: {}", line.trim());
-    }
-    let commit =
-        told(Command::new("git").current_dir(root).args(["rev-parse", "--short", "HEAD"]))?;
     for suite in &options.suites {
+        // Anew for each: those before took their time, and what runs next is built now.
+        let commit = commit(root)?;
         let text = run(root, suite, options)?;
         let date = told(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
         let state = match (suite.needs_idle, options.busy) {
@@ -96,9 +95,25 @@ pub(super) fn suites(root: &Path, options: &Options) -> Result<()> {
             (false, _) => ", exact counts that a load does not change",
         };
         let remarks = format!("{}{state}", date.trim());
-        keep(root, suite, &text, [commit.trim().to_owned(), suite.command.to_owned(), remarks])?;
+        keep(root, suite, &text, [commit, suite.command.to_owned(), remarks])?;
     }
     Ok(())
+}
+
+/// The commit that a run can name: nothing but documents differs from it.
+fn commit(root: &Path) -> Result<String> {
+    let changed = told(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
+    if let Some(line) = changed.lines().find(|line| !is_document(line)) {
+        bail!("a commit names no run with changes: {}", line.trim());
+    }
+    let head = told(Command::new("git").current_dir(root).args(["rev-parse", "--short", "HEAD"]))?;
+    Ok(head.trim().to_owned())
+}
+
+/// True for a line of `git status --porcelain`, two letters, a space, and a path or two, of documents alone.
+fn is_document(line: &str) -> bool {
+    let paths = line.get(3..).unwrap_or("");
+    paths.split(" -> ").all(|path| path.trim_start_matches('"').starts_with("docs/"))
 }
 
 /// Standard output of a command that must succeed.
@@ -191,10 +206,23 @@ fn processor_time() -> Result<[u64; 2]> {
     Ok([ticks.iter().take(8).sum(), idle + waiting])
 }
 
+/// Refuses a document that another command of `everbyte-bench` wrote.
+fn refuse_others(suite: &Suite, text: &str) -> Result<()> {
+    let all: serde_json::Value = serde_json::from_str(text)?;
+    let wrote = all["suite"].as_str().unwrap_or("");
+    let (_, arguments) = suite.command.split_once("-- ").unwrap_or_default();
+    let wanted = arguments.split(' ').next().unwrap_or("");
+    if wrote != wanted {
+        bail!("the document is of '{wrote}' and not of '{wanted}'");
+    }
+    Ok(())
+}
+
 fn keep(root: &Path, suite: &Suite, text: &str, about: [String; 3]) -> Result<()> {
     let [commit, command, remarks] = about;
     let (columns, rows, machine) = match suite.form {
-        Form::Bench => of_bench(text, suite.kept, suite.workloads),
+        Form::Bench => refuse_others(suite, text)
+            .and_then(|()| of_bench(text, suite.kept, suite.workloads)),
         Form::Csv => of_csv(text, suite.kept).map(|(columns, rows)| {
             (columns, rows, "any machine: counts, and costs of a model".into())
         }),
@@ -214,6 +242,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_document_of_another_command_is_refused() {
+        let tpcc = suites::find("tpcc").unwrap();
+        assert!(refuse_others(tpcc, r#"{"suite":"consistency"}"#).is_ok());
+        let error = refuse_others(tpcc, r#"{"suite":"block"}"#).unwrap_err();
+        assert_eq!(error.to_string(), "the document is of 'block' and not of 'consistency'");
+    }
+
+    #[test]
+    fn only_documents_may_differ_from_the_commit() {
+        for line in [" M docs/benchmarks.md", "?? docs/results/new.json", "R  docs/a -> docs/b"] {
+            assert!(is_document(line), "{line}");
+        }
+        for line in [" M xtask/src/main.rs", "?? crates/a/docs/lib.rs", "R  docs/a -> crates/a"] {
+            assert!(!is_document(line), "{line}");
+        }
+    }
+
+    #[test]
     fn options_that_are_none_or_lack_a_part_are_refused() {
         let error = |words: &[&str]| Options::parse(words).unwrap_err().to_string();
         assert!(error(&["--sweet"]).starts_with("unknown option --sweet"));
@@ -221,6 +267,8 @@ mod tests {
         assert_eq!(error(&["--suite"]), "--suite needs a value");
         let text = "--from needs one --suite, --commit and --command";
         assert_eq!(error(&["--from", "x", "--commit", "c"]), text);
+        let text = "--commit, --command and --remarks need --from";
+        assert_eq!(error(&["--suite", "block", "--commit", "c"]), text);
         assert_eq!(Options::parse(&[]).unwrap().suites.len(), SUITES.len());
     }
 }
