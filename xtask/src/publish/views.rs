@@ -76,8 +76,8 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
 /// Commit, command and machine of the run.
 fn about(suite: &Suite, results: &Results) -> Vec<Line> {
     let text = format!(
-        "*One run at commit {} of `cargo run --release {}` ({}); {}. Every row stands in \
-         [{}.json](results/{}.json).*",
+        "*One run at commit {} of `cargo run --release {}` ({}); {}. The rows behind its \
+         figures stand in [{}.json](results/{}.json).*",
         results.commit, results.command, results.machine, results.remarks, suite.name, suite.name
     );
     vec![Line::prose(vec![Cell::plain(text)])]
