@@ -48,9 +48,30 @@ fn rows(cell: &Cell, results: &Results) -> String {
     told
 }
 
-/// Numbers in a cell, with their signs.
+/// Numbers in a cell, with their signs. Of a range, which has two dots or a minus between its ends, both.
 pub(super) fn numbers(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|letter: char| !letter.is_ascii_digit() && !".+".contains(letter))
+    let is_part = |letter: char| letter.is_ascii_digit() || ".+-".contains(letter);
+    text.split("..")
+        .flat_map(move |part| part.split(move |letter: char| !is_part(letter)))
+        .flat_map(|word| match word.rfind('-') {
+            Some(at) if at > 0 => [&word[..at], &word[at + 1..]],
+            _ => [word, ""],
+        })
         .map(|word| word.trim_matches('.'))
         .filter(|word| word.contains(|letter: char| letter.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_their_signs_and_ranges_both_ends() {
+        let found = |text| numbers(text).collect::<Vec<_>>();
+        assert_eq!(found("578 (431-622), 1.51x"), ["578", "431", "622", "1.51"]);
+        assert_eq!(found("-57.7 / +34.9"), ["-57.7", "+34.9"]);
+        assert_eq!(found("-0.85..+0.01"), ["-0.85", "+0.01"]);
+        assert_eq!(found("3.2 to 4."), ["3.2", "4"]);
+        assert_eq!(found("- and -"), [""; 0]);
+    }
 }
