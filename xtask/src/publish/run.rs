@@ -221,8 +221,9 @@ fn refuse_others(suite: &Suite, text: &str) -> Result<()> {
 fn keep(root: &Path, suite: &Suite, text: &str, about: [String; 3]) -> Result<()> {
     let [commit, command, remarks] = about;
     let (columns, rows, machine) = match suite.form {
-        Form::Bench => refuse_others(suite, text)
-            .and_then(|()| of_bench(text, suite.kept, suite.workloads)),
+        Form::Bench => {
+            refuse_others(suite, text).and_then(|()| of_bench(text, suite.kept, suite.workloads))
+        }
         Form::Csv => of_csv(text, suite.kept).map(|(columns, rows)| {
             (columns, rows, "any machine: counts, and costs of a model".into())
         }),
