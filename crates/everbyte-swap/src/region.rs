@@ -377,8 +377,8 @@ impl Region {
     /// Makes whole units hold zeroes, and gives up their DRAM and slots (dont-need).
     ///
     /// # Errors
-    /// `OutOfRange`, `Misaligned`, `Pinned`, `ForkedChild`: nothing is changed. `DescriptorLost`, `Locked`, `Io`: some units
-    /// may be as they were.
+    /// `OutOfRange`, `Misaligned`, `ForkedChild`: nothing is changed; nor by `Pinned`, unless another thread pins meanwhile.
+    /// `DescriptorLost`, `Locked`, `Io`: some units may be as they were.
     pub fn discard(&mut self, range: Range<u64>) -> Result<(), RegionError> {
         // SAFETY: the region is borrowed mutably, so nobody has references into it.
         unsafe { self.discard_shared(range) }

@@ -150,6 +150,12 @@ impl<M: Memory> Pager<M> {
             *seen = self.claim_in_any_phase(at);
             has_pages |= seen.is_resident();
         }
+        // Others may have pinned some since that was looked at.
+        let is_pinned = |(_, seen): &(UnitNo, Unit)| seen.pins() > 0;
+        if let Some((at, _)) = (from..to).map(UnitNo).zip(seen).find(is_pinned) {
+            (from..to).map(UnitNo).zip(seen).for_each(|(at, seen)| self.settle(at, seen));
+            return Err(PlaceError::Pinned(at));
+        }
         has_pages |= self.has_poisoned.load(SeqCst);
         let run = UnitRun { first: UnitNo(from), units: to - from };
         let zapped = if has_pages { self.memory.zap(&[run]) } else { Ok(()) };

@@ -380,6 +380,25 @@ fn every_planted_bug_is_caught() {
     bugs.into_iter().for_each(|(bug, words)| caught(bug, words));
 }
 
+/// A unit that one thread pins while another gives it up stays, or was given up before.
+#[test]
+fn what_is_pinned_meanwhile_is_not_given_up() {
+    for seed in 0..200 {
+        let pager = sim(true, SLOTS);
+        let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
+        program.store(0, 1);
+        let give_up = || match pager.discard(UnitRun { first: UnitNo(0), units: 1 }) {
+            Ok(()) | Err(PlaceError::Pinned(UnitNo(0))) => {}
+            Err(error) => panic!("nothing else is in the way: {error:?}"),
+        };
+        let tasks: Vec<Task<'_>> = vec![Box::new(|| program.pin(0)), Box::new(give_up)];
+        let run = schedule::run(&Schedule::Seeded(seed), tasks);
+        assert_eq!(run.trouble, None, "seed {seed}");
+        assert_eq!(pager.statistics().units_pinned, 0, "seed {seed}");
+        check_settled(&pager, SLOTS);
+    }
+}
+
 /// A region is never told that its store is full when it has the slots that it needs, however loads and
 /// stores follow each other: clean units hold slots, too, and leave instead.
 #[test]
