@@ -22,6 +22,8 @@
 #define die(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), abort())
 
 #define MIB ((size_t)1 << 20)
+/* Advice of Linux 6.13, which headers may not have. */
+#define GUARD_INSTALL 102
 
 static char *map(size_t bytes) {
     char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -458,6 +460,14 @@ static void fixed(void) {
         die("mmap at no page's address: %s", strerror(errno));
     if (map_at(at, 4096, MAP_SHARED) != MAP_FAILED || errno != EINVAL)
         die("a shared mapping in the heap: %s", strerror(errno));
+    if (mmap(at, 4096, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_FIXED_NOREPLACE, -1, 0) != MAP_FAILED ||
+        errno != EEXIST)
+        die("a mapping that is to replace nothing: %s", strerror(errno));
+    /* A length that reaches beyond the heap names what is not this mapping's. */
+    if (mremap(at, MIB << 20, 4096, 0) != MAP_FAILED || errno != EFAULT)
+        die("mremap of what is not there: %s", strerror(errno));
+    if (!madvise(at, 4096, GUARD_INSTALL) || errno != EINVAL)
+        die("a guard that does not guard is installed");
     if (at[0] != 1 || at[4096] != 1)
         die("a mapping that is refused changes something");
     munmap(at, 4 * MIB);

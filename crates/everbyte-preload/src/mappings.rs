@@ -28,6 +28,9 @@ const NOT_PAGED: c_int = libc::MAP_SHARED
     | libc::MAP_LOCKED
     | libc::MAP_32BIT;
 
+/// Advice that makes guard pages (Linux 6.13).
+const MADV_GUARD_INSTALL: c_int = 102;
+
 /// It was said that memory cannot be locked.
 static MLOCK_COMPLAINED: AtomicBool = AtomicBool::new(false);
 
@@ -67,15 +70,15 @@ pub(crate) unsafe extern "C" fn mmap(
     offset: off_t,
 ) -> *mut c_void {
     let is_anonymous = flags & libc::MAP_ANONYMOUS != 0;
-    if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0
+    // All of the heap is mapped, so the kernel itself refuses to map what must replace nothing there.
+    if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED
         && let Some((heap, part)) = in_heap(at, len)
     {
         let is_inside = pages(at, len).is_some_and(|all| all == part);
         let is_whole = is_inside && at.addr().is_multiple_of(PAGE);
-        let is_free = flags & libc::MAP_FIXED_NOREPLACE != 0;
         // What children share with their parents cannot page, and would be two memories if it were private.
         let is_private = is_anonymous && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
-        if !is_private || !is_whole || is_free || vfork::is_child() {
+        if !is_private || !is_whole || vfork::is_child() {
             return failed(libc::EINVAL);
         }
         return if at_work(|| heap.renew(part)) { at } else { failed(libc::ENOMEM) };
@@ -147,7 +150,7 @@ pub(crate) unsafe extern "C" fn mremap(
     new_at: *mut c_void,
 ) -> *mut c_void {
     let target = in_heap(new_at, new_len).filter(|_| flags & libc::MREMAP_FIXED != 0);
-    let Some((heap, _)) = in_heap(at, old_len.max(1)) else {
+    let Some((heap, part)) = in_heap(at, old_len.max(1)) else {
         if target.is_some() {
             return failed(libc::EINVAL);
         }
@@ -160,6 +163,9 @@ pub(crate) unsafe extern "C" fn mremap(
     let is_plain = flags & !libc::MREMAP_MAYMOVE == 0;
     if !is_plain || old_len == 0 || new_len == 0 || !old.start.is_multiple_of(PAGE) {
         return failed(libc::EINVAL);
+    }
+    if part != old {
+        return failed(libc::EFAULT);
     }
     if vfork::is_child() {
         return failed(libc::ENOMEM);
@@ -212,7 +218,7 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
             }
         }
         // What these change is not the heap's to change, and a fork goes by its own rules.
-        libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_REMOVE => {
+        libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_REMOVE | MADV_GUARD_INSTALL => {
             return refused(libc::EINVAL);
         }
         // The rest are hints.
