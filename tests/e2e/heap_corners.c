@@ -476,6 +476,20 @@ static void fixed(void) {
     take_again();
 }
 
+/* More than there will ever be is refused, or left to the kernel; what is less goes on. */
+static void beyond(void) {
+    size_t bytes = (size_t)1 << 40;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS, access = PROT_READ | PROT_WRITE;
+    void *volatile at = malloc(bytes);
+    if (at || mmap(NULL, bytes, access, flags, -1, 0) != MAP_FAILED || errno != ENOMEM)
+        die("a heap of %zu bytes: %s", bytes, strerror(errno));
+    if (!posix_memalign((void **)&at, 64 * MIB, bytes))
+        die("an aligned heap of %zu bytes", bytes);
+    if (mmap(NULL, -(size_t)4096, access, flags | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+        die("all addresses are mapped");
+    use_heap();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -492,6 +506,7 @@ static const struct {
     {"fixed", fixed},
     {"cancellation", cancellation},
     {"large_aligned", large_aligned},
+    {"beyond", beyond},
 };
 
 int main(int count, char **arguments) {

@@ -110,6 +110,12 @@ ok "rare uses of the heap, of mappings and of forks go as they do without"
 grep -q "no more memory for this program: its heap's addresses" "$SCRATCH/run.log" ||
     fail "nobody says that the heap has no free place: $(cat "$SCRATCH/run.log")"
 ok "a program whose heap has room in pieces alone is told"
+told=$("$EVERBYTE" run --dram 16M --stats --pool "$POOL/more" -- timeout 60 "$SCRATCH/corners" beyond 2>"$SCRATCH/run.log") ||
+    fail "a program that asks for more than there is fails: $(cat "$SCRATCH/run.log")"
+borrowed=$(sed -n 's/.* slots [0-9]* of \([0-9]*\) MiB, .*/\1/p' "$SCRATCH/run.log" | sort -n | tail -n 1)
+[[ $told == good && -n $borrowed && $borrowed -lt 128 ]] ||
+    fail "a program that is refused memory keeps ${borrowed:-no} MiB of the volume: $(cat "$SCRATCH/run.log")"
+ok "a program that asks for more than there will ever be takes nothing from others"
 gcc -Wall -O1 -shared -fPIC "$E2E/early_fork.c" -o "$SCRATCH/early.so" || fail "early_fork cannot be built"
 told=$(LD_PRELOAD="${EVERBYTE_PRELOAD:-$LIBRARY} $SCRATCH/early.so" "$SCRATCH/corners" forks 2>"$SCRATCH/run.log") ||
     fail "a program with the library and without settings cannot fork: $(cat "$SCRATCH/run.log")"

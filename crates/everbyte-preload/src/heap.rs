@@ -208,10 +208,8 @@ impl Heap {
     pub(crate) fn take_behind_page(&self, len: usize, align: usize) -> Option<usize> {
         let state = &mut *self.state.lock();
         let (used, room) = (len.checked_add(PAGE)?, len.checked_add(align)?);
-        if !self.has_slots(state, used) {
-            return None;
-        }
-        let Some(before) = state.free.take(room, align) else {
+        let has_slots = self.has_slots(state, used);
+        let Some(before) = has_slots.then(|| state.free.take(room, align)).flatten() else {
             state.complain(|| no_place(room, align));
             return None;
         };
@@ -264,12 +262,17 @@ impl Heap {
         Some(free)
     }
 
-    /// Sees to it that `more` bytes can be used in addition.
+    /// Sees to it that `more` bytes can be used in addition. False without a word if the heap has not as many addresses.
     fn has_slots(&self, state: &mut State, more: usize) -> bool {
         if self.is_child() {
             return true;
         }
-        let wanted = (state.used_bytes.saturating_add(more)) as u64;
+        let wanted = state.used_bytes.saturating_add(more);
+        // There is no place for that, so others may have the slots.
+        if wanted > self.len {
+            return false;
+        }
+        let wanted = wanted as u64;
         loop {
             let missing = match self.region.reserve(wanted) {
                 Ok(()) => return true,
