@@ -246,9 +246,13 @@ impl Memory for Pages {
     ) -> Result<u64, MemoryError> {
         let store = self.space.store();
         // Behind the end of a group of slots the next one is elsewhere.
-        let units = self.together(at, units.min(512 - slot.0 % 512));
+        let mut units = self.together(at, units.min(512 - slot.0 % 512));
         if !store.is_readable(slot, units) {
-            return Err(MemoryError::Unreadable);
+            if units == 1 || !store.is_readable(slot, 1) {
+                return Err(MemoryError::Unreadable);
+            }
+            // Who asked for the first one gets it: the others were to be read ahead.
+            units = 1;
         }
         let (to, from) = (self.place(at).addr(), store.address(slot));
         fill(units, |len| {

@@ -543,12 +543,12 @@ fn trouble_is_told_once_to_who_does_not_ask() {
     assert_eq!(TOLD[2].load(Ordering::SeqCst), 0, "{TOLD:?}");
 }
 
-/// Makes the slot of a region's first unit unreadable.
+/// Makes the slot of a unit unreadable that is read ahead with those before it.
 fn with_an_unreadable_unit(options: &RegionOptions) -> Region {
     let (mut region, _, unreadable) = failing(options);
     fill(&mut region);
-    // Slots are given out in order, and the hand comes to the first unit first.
-    unreadable.store(1, Ordering::SeqCst);
+    // Slots are given out in order, and the hand comes to the units in order.
+    unreadable.store(1 + 40, Ordering::SeqCst);
     region
 }
 
