@@ -102,10 +102,7 @@ impl Backing for Paged {
 
     fn fork_begins(&self, run: UnitRun) -> Result<(), RegionError> {
         let pager = &self.shared.pager;
-        let whole = pager.hold_whole(run).map_err(|error| {
-            let at = run.first;
-            place_error(PlaceError::Fault { at, error })
-        });
+        let whole = pager.hold_whole(run).map_err(place_error);
         let shared = whole.and_then(|()| {
             pager.memory.share_with_children(true).map_err(RegionError::io("share the region"))
         });

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::Pager;
 use super::fault::{Access, FaultError};
 use super::memory::{Memory, UnitRun};
+use super::{Pager, PlaceError};
 use crate::unit::{Phase, UnitNo};
 
 impl<M: Memory> Pager<M> {
@@ -25,12 +25,13 @@ impl<M: Memory> Pager<M> {
 
     /// Stops evicting, and brings every unit of `run` in that is in a slot, whatever the limit. One
     /// thread at a time, until [`let_go`](Self::let_go), also if it fails.
-    pub(crate) fn hold_whole(&self, run: UnitRun) -> Result<(), FaultError> {
+    pub(crate) fn hold_whole(&self, run: UnitRun) -> Result<(), PlaceError> {
         self.is_held.store(true, SeqCst);
         // Who is evicting finishes its batch; who comes later sees the flag.
         drop(self.hold_evictor());
         for at in (run.first.0..run.first.0 + run.units).map(UnitNo) {
-            self.bring_in_stored(at)?;
+            let brought = self.bring_in_stored(at);
+            brought.map_err(|error| PlaceError::Fault { at, error })?;
         }
         Ok(())
     }

@@ -565,6 +565,9 @@ fn a_slot_that_cannot_be_read_is_told_and_others_go_on() {
     assert_eq!(lost.len(), 1, "{lost:?}");
     let others = (0..LEN / UNIT).filter(|number| *number != lost[0]);
     assert!(others.into_iter().all(|number| u64::from(byte(&region, number)) == number % 251 + 1));
+    let (forked, at) = (region.fork_begins(0..LEN), lost[0] * UNIT);
+    let is_named = matches!(forked, Err(RegionError::Unreadable { offset }) if offset == at);
+    assert!(is_named, "{forked:?}, and offset {at} is lost");
 }
 
 #[test]
