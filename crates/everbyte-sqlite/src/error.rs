@@ -130,6 +130,10 @@ impl DatabaseError {
     }
 
     /// Returns SQLite's code for it; `otherwise` is the code of the failed kind of input or output.
+    ///
+    /// What fails in the midst of a transaction has a code of the IOERR family, or `SQLITE_FULL`: with any
+    /// other one SQLite goes on to believe the pages that it has in its cache, although it can neither
+    /// write them nor roll them back.
     pub(crate) fn code(&self, otherwise: c_int) -> c_int {
         match self {
             Self::Pool { .. }
@@ -143,7 +147,11 @@ impl DatabaseError {
             Self::Full { .. } | Self::Device { source: DeviceError::NoSpace { .. }, .. } => {
                 ffi::SQLITE_FULL
             }
-            Self::Device { source: DeviceError::ReadOnly { .. }, .. } => ffi::SQLITE_READONLY,
+            Self::Device { source: DeviceError::ReadOnly { .. }, .. }
+                if otherwise == ffi::SQLITE_CANTOPEN =>
+            {
+                ffi::SQLITE_READONLY
+            }
             Self::NoFile { .. } if otherwise == ffi::SQLITE_IOERR_DELETE => {
                 ffi::SQLITE_IOERR_DELETE_NOENT
             }

@@ -9,8 +9,9 @@ use everbyte_device::{
     WriteRequest,
 };
 use everbyte_sqlite::{Store, volume_bytes};
+use rusqlite::ffi;
 
-use crate::{Bench, NAME, new_pool, number, pragma};
+use crate::{Bench, NAME, failure, new_pool, number, pragma};
 
 /// A [`Scripted`] device's answer to atomic writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +116,77 @@ fn a_medium_that_fails_in_a_batch_ends_all_work() {
         db.execute_batch("INSERT INTO t VALUES (1)").unwrap_err();
     }
     assert_eq!(device.atomic_writes.load(Ordering::Relaxed), 1, "it was not asked again");
+}
+
+/// A device in memory that becomes read-only after some more writes to the database itself.
+struct Freezing {
+    below: MemoryDevice,
+    writes_left: AtomicUsize,
+}
+
+impl Freezing {
+    fn check_not_frozen(&self) -> Result<(), DeviceError> {
+        match self.writes_left.load(Ordering::Relaxed) {
+            0 => Err(DeviceError::ReadOnly { reason: "it is frozen".to_owned() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl everbyte_device::Decorator for Freezing {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.below
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.check_not_frozen()?;
+        // The journal and the WAL come first, with seven parts of twenty each.
+        if offset >= self.below.geometry().size_bytes / 20 * 14 {
+            self.writes_left.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.below.write(offset, data, fua)
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.check_not_frozen()?;
+        self.below.discard(offset, len, fua)
+    }
+}
+
+impl AtomicWrites for Freezing {
+    fn write_atomic(&self, _requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        Err(AtomicWriteError::TooLarge { what: "the test" })
+    }
+}
+
+#[test]
+fn a_device_that_becomes_read_only_in_a_commit_shows_nothing_of_it() {
+    let below = MemoryDevice::new(volume_bytes(4 << 20));
+    let device = Arc::new(Freezing { below, writes_left: AtomicUsize::new(usize::MAX) });
+    let store = Store::of_devices();
+    store.attach(NAME, Arc::clone(&device) as Arc<dyn AtomicWrites>).unwrap();
+    let bench = Bench::new(store, false);
+    let db = bench.connect();
+    // So that the connection keeps its pages, and looks for no hot journal.
+    pragma(&db, "locking_mode = EXCLUSIVE");
+    db.execute_batch(
+        "CREATE TABLE t (n, filler);
+         WITH RECURSIVE row (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM row WHERE id < 100)
+         INSERT INTO t SELECT 0, zeroblob(300) FROM row;",
+    )
+    .unwrap();
+    device.writes_left.store(2, Ordering::Relaxed);
+    let updated = db.execute_batch("UPDATE t SET n = 1");
+    assert_eq!(failure(updated) & 0xff, ffi::SQLITE_IOERR);
+    let sum = db.query_row("SELECT sum(n) FROM t", [], |row| row.get::<_, i64>(0));
+    assert!(sum.is_err(), "it shows {sum:?}, which cannot be rolled back yet");
+
+    device.writes_left.store(usize::MAX, Ordering::Relaxed);
+    assert_eq!(number(&db, "SELECT sum(n) FROM t"), 0);
+    assert_eq!(pragma(&db, "integrity_check"), "ok");
 }
 
 #[test]
