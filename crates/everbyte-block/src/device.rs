@@ -88,7 +88,7 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
     }
 
     fn lender(&self) -> Option<&dyn Lends> {
-        Some(self)
+        if self.volume().is_gone() { None } else { Some(self) }
     }
 }
 

@@ -215,7 +215,8 @@ pub trait BlockDevice: Send + Sync {
     /// `OutOfRange`, `Gone`.
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 
-    /// Returns the device as one whose bytes can be used where they lie, if it is one.
+    /// Returns the device as one whose bytes can be used where they lie, if it is one. One that is gone
+    /// has no bytes any more.
     fn lender(&self) -> Option<&dyn Lends> {
         None
     }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use everbyte_device::{AtomicWriteError, AtomicWrites, DeviceError, Fua, Lent, WriteRequest};
+use everbyte_device::{AtomicWriteError, AtomicWrites, DeviceError, Fua, Lends, Lent, WriteRequest};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::batch::Batch;
@@ -171,14 +171,16 @@ impl Database {
     /// Tells where whole blocks of the database lie, all of which it has; `None` if they are to be read. They stay
     /// there until the database is written, for which the caller has SQLite's lock.
     pub(crate) fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
-        let lent = self.places.find(offset, len).or_else(|| self.look_up(offset, len))?;
+        // The places of a volume that was deleted are those of others' bytes.
+        let lender = self.device.lender()?;
+        let lent = self.places.find(offset, len).or_else(|| self.look_up(lender, offset, len))?;
         count(&self.counters.pages_lent);
         Some(lent)
     }
 
     /// Asks the device for what is to be lent, and keeps the answer.
     #[cold]
-    fn look_up(&self, offset: u64, len: usize) -> Option<Lent> {
+    fn look_up(&self, lender: &dyn Lends, offset: u64, len: usize) -> Option<Lent> {
         let files = self.files.read();
         if files.broken.is_some() || files.batch.is_some() {
             return None;
@@ -187,7 +189,6 @@ impl Database {
         if end > files.header.length(FileKind::Main)? {
             return None;
         }
-        let lender = self.device.lender()?;
         let lent = lender.lend(files.header.start(FileKind::Main) + offset, len)?;
         // Under the files' lock, so that a database that breaks meanwhile forgets it.
         let capacity = files.header.capacity(FileKind::Main, self.device_bytes);

@@ -163,6 +163,19 @@ fn a_pool_with_emulated_costs_lends_nothing() {
     assert_eq!(activity(&bench).pages_lent, 0);
 }
 
+#[test]
+fn a_transaction_that_maps_reads_nothing_more_of_a_database_that_was_deleted() {
+    let pool = new_pool(64);
+    let bench = bench_in(Arc::clone(&pool), 4 << 20, true);
+    fill(&bench.connect());
+    let db = map(&bench);
+    db.execute_batch("BEGIN").unwrap();
+    assert_eq!(number(&db, SUM), 499_500);
+    assert!(activity(&bench).pages_lent > 70);
+    pool.delete_volume(NAME).unwrap();
+    db.query_row(SUM, [], |row| row.get::<_, i64>(0)).unwrap_err();
+}
+
 /// A volume whose memory fails when told to.
 struct Failing {
     volume: BlockVolume<Mapped>,
