@@ -82,16 +82,7 @@ impl CacheHandle {
 
     fn opened(context: &Context, device: Device) -> Opened {
         let volume = Arc::clone(device.volume());
-        let handle = Box::new(Self(Arc::new(Shared {
-            volume: Arc::new(device),
-            options: context.backing,
-            unchanging: context.unchanging,
-            watch: Arc::default(),
-            cancel: Cancel::new().ok(),
-            state: Mutex::new(State::Closed(None)),
-            changed: Condvar::new(),
-        })));
-        Opened { volume, handle }
+        Opened { volume, handle: Box::new(Self(Shared::new(context, device))) }
     }
 
     /// Runs `work` on another thread, and waits for it as long as the backing device answers. If
@@ -287,7 +278,48 @@ impl Drop for Apart {
     }
 }
 
+/// The opening of a cache. Nothing may come of it: the system may have no thread for it, or that may panic.
+struct Opening {
+    shared: Arc<Shared>,
+    is_settled: bool,
+}
+
+impl Opening {
+    fn carry_out(mut self) {
+        let opened = self.shared.open_cache();
+        if let Err(why) = &opened {
+            tracing::warn!(volume = self.shared.name(), "the cache cannot be opened: {why}");
+        }
+        self.is_settled = true;
+        self.shared.settle(match opened {
+            Ok(open) => State::Open(open),
+            Err(why) => State::Closed(Some(why)),
+        });
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let reason = format!("no thread opens cache {}: try again", self.shared.name());
+            self.shared.settle(State::Closed(Some(Unavailable::new("no thread", reason))));
+        }
+    }
+}
+
 impl Shared {
+    fn new(context: &Context, device: Device) -> Arc<Self> {
+        Arc::new(Self {
+            volume: Arc::new(device),
+            options: context.backing,
+            unchanging: context.unchanging,
+            watch: Arc::default(),
+            cancel: Cancel::new().ok(),
+            state: Mutex::new(State::Closed(None)),
+            changed: Condvar::new(),
+        })
+    }
+
     fn name(&self) -> &str {
         self.volume.volume().name()
     }
@@ -354,18 +386,11 @@ impl Shared {
             return;
         }
         *state = State::Opening;
-        let shared = Arc::clone(self);
+        // Without a thread `opening` is dropped here, and sets the state.
+        drop(state);
+        let opening = Opening { shared: Arc::clone(self), is_settled: false };
         // The result is the state.
-        drop(Work::begin("cache-open", &self.watch, move || {
-            let opened = shared.open_cache();
-            if let Err(why) = &opened {
-                tracing::warn!(volume = shared.name(), "the cache cannot be opened: {why}");
-            }
-            shared.settle(match opened {
-                Ok(open) => State::Open(open),
-                Err(why) => State::Closed(Some(why)),
-            });
-        }));
+        drop(Work::begin("cache-open", &self.watch, move || opening.carry_out()));
     }
 
     fn open_cache(&self) -> Result<OpenCache, Unavailable> {
@@ -523,5 +548,35 @@ impl Shared {
             })?;
         }
         Ok(cache.dirty_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_block::BlockOptions;
+    use everbyte_media::{Mapped, MediaOptions};
+    use everbyte_pool::{OpenOptions, Pool};
+
+    use super::*;
+
+    #[test]
+    fn a_cache_whose_opening_comes_to_nothing_can_be_opened_again() {
+        let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
+        Pool::format(&medium, 8, [1; 16]).unwrap();
+        let options = OpenOptions { capacity_blocks: 8192 };
+        let pool = Arc::new(Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap());
+        let context = Context { pool, unchanging: false, backing: backing::Options::default() };
+        let (kind, options) = (VolumeKind::CACHE, BlockOptions::default());
+        let device = Device::create_as(&context.pool, "c", kind, 1 << 20, &options).unwrap();
+        let shared = Shared::new(&context, device);
+
+        *shared.state.lock() = State::Opening;
+        drop(Opening { shared: Arc::clone(&shared), is_settled: false });
+        let why = shared.await_open(Instant::now()).err().unwrap();
+        assert_eq!(why.state, "no thread");
+
+        shared.begin_to_open();
+        let why = shared.await_open(Instant::now() + Duration::from_secs(60)).err().unwrap();
+        assert_eq!(why.state, "damaged", "it was opened again, and holds no cache");
     }
 }
