@@ -9,7 +9,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use everbyte_device::{AtomicWriteError, AtomicWrites, DeviceError, Fua, Lends, Lent, WriteRequest};
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, DeviceError, Fua, Lends, Lent, WriteRequest,
+};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::batch::Batch;
