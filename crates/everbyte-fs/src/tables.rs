@@ -387,10 +387,8 @@ impl<M: Medium> InodeTables<M> {
         self.note_change(inode, batch.writer().epoch(), Difference::More);
         let table_at = self.hold_table(batch, inode)?;
         plan_bit(batch, self.geometry.used(table_at, inode), true)?;
-        if is_orphan {
-            plan_bit(batch, self.geometry.orphan(table_at, inode), true)?;
-        }
-        Ok(())
+        // Of an inode that was free this one means nothing, and a bit that has flipped there was no damage.
+        plan_bit(batch, self.geometry.orphan(table_at, inode), is_orphan)
     }
 
     /// Plans that `inode` is, or is not any more, in use without a name.

@@ -6,6 +6,7 @@ use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::operations::{Op, Subject};
 use everbyte_fs::testkit::real::{Real, open_pool};
 use everbyte_fs::{FileType, FsError, InodeNo, Name, RenameMode};
+use everbyte_media::Medium;
 
 use crate::random::options;
 
@@ -220,4 +221,30 @@ fn a_name_of_another_type_than_its_file_is_neither_removed_nor_renamed() {
             fs.lookup(root, name(other)).unwrap();
         }
     }
+}
+
+/// Of a free inode the bit that says that it has no name means nothing, so no check finds one that has flipped.
+#[test]
+fn a_new_file_has_a_name_whatever_the_bits_of_its_inode_said_while_that_was_free() {
+    const NAMELESS_AT: u64 = 128;
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let mut real = Real::make(&medium, &options());
+    let word_at = real.fs.inode_table_at(0).unwrap().plus(NAMELESS_AT);
+    // The first slot is the table's head, the second the root directory; the others are free.
+    medium.store_word(word_at, 0xfffc);
+    for op in [
+        Op::Create(vec!["f"], 0o644),
+        Op::Mkdir(vec!["d"], 0o755),
+        Op::Unnamed(vec!["d"], 0o644, 0),
+        Op::Close(0),
+        Op::Sync,
+    ] {
+        real.make(&op).unwrap();
+    }
+    let problems = real.fs.pool().check().unwrap().problems;
+    assert!(problems.is_empty(), "{problems:#?}");
+    let crashed = Arc::new(SimMedium::from_image(medium.image()));
+    let mut again = Real::open(&crashed).unwrap();
+    assert_eq!(again.tree(), real.tree());
+    again.make(&Op::Create(vec!["g"], 0o644)).unwrap();
 }
