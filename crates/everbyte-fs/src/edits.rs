@@ -90,23 +90,26 @@ impl<'t, M: Medium> Edits<'t, M> {
         Ok(&mut self.edits[place])
     }
 
-    /// Checks that what a name in the directory `parent` leads to is of the type that the name says.
+    /// Checks that what a name in the directory `parent` leads to is of the type that the name says, and has names.
     ///
     /// # Errors
-    /// As [`Edits::get`]; it is not.
+    /// As [`Edits::get`]; it is not, or has none.
     pub(crate) fn check_named(
         &mut self,
         reader: Reader<'_, M>,
         parent: InodeNo,
         named: Dentry,
     ) -> Result<(), FsError> {
-        let edit = self.get(reader, named.inode)?;
+        let Dentry { inode, kind: named_kind } = named;
+        let edit = self.get(reader, inode)?;
         let kind = edit.words.file_type();
-        if kind == named.kind {
+        let what = if kind != named_kind {
+            format!("a name of a {named_kind:?} leads to {inode}, which is a {kind:?}")
+        } else if edit.words.links() == 0 {
+            format!("a name leads to {inode}, which says that it has none")
+        } else {
             return Ok(());
-        }
-        let what =
-            format!("a name of a {:?} leads to {}, which is a {kind:?}", named.kind, named.inode);
+        };
         Err(Corrupt::new(format!("directory of {parent}"), edit.at, what).into())
     }
 

@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 
 use crate::block_map_kind::BlockMapKind;
 use crate::error::FsError;
-use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT};
+use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
 use crate::locks::stripe_of;
 use crate::number::InodeNo;
 
@@ -151,15 +151,19 @@ impl<M: Medium> Files<M> {
         shard.files.get(&inode).filter(|file| file.is_verified_at(noted)).map(Arc::clone)
     }
 
-    /// Counts one more who has `inode` open. The caller holds its lock.
+    /// Counts one more who has `inode` open, which has these words. The caller holds its lock.
     pub(crate) fn open(
         &self,
         inode: InodeNo,
         at: PoolOffset,
-        size_bytes: u64,
+        words: &InodeWords,
     ) -> Arc<FileState<M>> {
-        let file = self.get(inode, at, size_bytes);
-        file.opens.fetch_add(1, Ordering::AcqRel);
+        let file = self.get(inode, at, words.get(Field::Size));
+        let is_first = file.opens.fetch_add(1, Ordering::AcqRel) == 0;
+        // It was left without a name because it cannot be freed, and the last who closes it counts it off.
+        if is_first && words.links() == 0 {
+            self.note_nameless();
+        }
         file
     }
 

@@ -431,7 +431,7 @@ impl<M: Medium> FileSystem<M> {
     pub(crate) fn open_found(&self, found: Found) -> Result<Attr, FsError> {
         let _lock = self.locks.read(found.inode);
         let (at, words) = self.load_found(found)?;
-        self.files.open(found.inode, at, words.get(Field::Size));
+        self.files.open(found.inode, at, &words);
         Ok(Attr::of(&words))
     }
 

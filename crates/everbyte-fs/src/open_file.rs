@@ -16,7 +16,6 @@ use everbyte_plant::planted;
 use crate::data::check_regular;
 use crate::error::FsError;
 use crate::files::FileState;
-use crate::format::Field;
 use crate::found::Found;
 use crate::fs::FileSystem;
 use crate::number::{FileType, InodeNo};
@@ -72,7 +71,7 @@ impl<M: Medium> FileSystem<M> {
         let _lock = self.locks.read(inode);
         let (at, words) = self.load_found(found)?;
         check_regular(&words)?;
-        let state = self.files.open(inode, at, words.get(Field::Size));
+        let state = self.files.open(inode, at, &words);
         state.note_verified(self.locks.note(inode));
         Ok(OpenFile { inode, state })
     }

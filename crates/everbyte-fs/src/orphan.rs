@@ -121,8 +121,9 @@ impl<M: Medium> FileSystem<M> {
 
     fn reclaim_locked(&self, number: InodeNo) -> Result<(), FsError> {
         let (at, words) = self.load_inode(number)?;
-        // A bit that has flipped says of a file with names that it has none.
+        // Of a file with names a bit that has flipped may say that it has none, and so may a crafted inode.
         SlotState::Orphan.check_names(number, at, &words)?;
+        self.tables.state_of(self.reader(), number)?.check_names(number, at, &words)?;
         let is_large = words.get(Field::Blocks) > BLOCKS_AT_ONCE;
         if is_large && words.file_type() == FileType::Regular {
             let size = words.get(Field::Size);

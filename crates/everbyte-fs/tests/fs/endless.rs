@@ -441,6 +441,11 @@ fn a_large_file_whose_map_is_damaged_loses_its_name_and_stays() {
         let named = fs.lookup(fs.root(), name("a"));
         assert!(named.map_or(true, |attr| attr.inode != inode), "way {way}");
         assert_eq!(used(fs), before, "way {way}: it is an orphan");
+        // Who has it open all the same is counted until it is closed.
+        fs.open_inode(inode).unwrap();
+        assert_eq!(fs.nameless_files(), 1, "way {way}");
+        fs.close_inode(inode).unwrap();
+        assert_eq!(fs.nameless_files(), 0, "way {way}");
         create(fs, fs.root(), "new");
         fs.sync().unwrap();
         let problems = fs.pool().check().unwrap().problems.join("; ");

@@ -248,3 +248,34 @@ fn a_new_file_has_a_name_whatever_the_bits_of_its_inode_said_while_that_was_free
     assert_eq!(again.tree(), real.tree());
     again.make(&Op::Create(vec!["g"], 0o644)).unwrap();
 }
+
+/// An inode that has a name and says that it has none, although it is listed as one with names: its name would lead to
+/// nothing, or to another file, were it freed.
+#[test]
+fn a_file_that_says_falsely_that_it_has_no_name_is_neither_freed_nor_removed_nor_renamed() {
+    let mut image = Image::new();
+    image.set(image.f, MODE_LINKS, |old| old % LINK);
+    let (root, d, f) = (InodeNo(image.root), InodeNo(image.d), InodeNo(image.f));
+    let medium = Arc::new(SimMedium::from_image(image.bytes.clone()));
+    let problems = image.problems().join("; ");
+    assert!(problems.contains("only an orphan has no name"), "{problems}");
+    let fs = Real::open(&medium).unwrap().fs;
+    let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+    fs.open_inode(f).unwrap();
+    assert_eq!(fs.nameless_files(), 1);
+    fs.close_inode(f).unwrap();
+    assert_eq!(fs.nameless_files(), 0);
+    assert_eq!(fs.lookup(d, name("f")).unwrap().inode, f);
+    let refused = [
+        fs.unlink(d, name("f")),
+        fs.rename((d, name("f")), (root, name("new")), RenameMode::Replace),
+        fs.rename((root, name("a")), (d, name("f")), RenameMode::Replace),
+        fs.rename((root, name("a")), (d, name("f")), RenameMode::Exchange),
+    ];
+    for (way, refused) in refused.into_iter().enumerate() {
+        let error = refused.expect_err("it was believed");
+        assert!(matches!(error, FsError::Corrupt(_)), "way {way}: {error}");
+        assert!(error.to_string().contains("says that it has none"), "way {way}: {error}");
+    }
+    assert!(matches!(fs.link(f, root, name("another")), Err(FsError::NotFound)));
+}
