@@ -94,9 +94,18 @@ impl<M: Medium> FileSystem<M> {
     /// Ends what [`FileSystem::open_file`] began, as [`FileSystem::close_inode`] does.
     ///
     /// # Errors
-    /// As [`FileSystem::close_inode`].
+    /// As [`FileSystem::close_inode`]; `Invalid` if it is of another file system, in which it stays open.
     pub fn close_file(&self, file: OpenFile<M>) -> Result<(), FsError> {
+        self.check_own(&file)?;
         self.close_inode(file.inode)
+    }
+
+    /// Checks that a file is open in this file system: another one has another file of the number.
+    fn check_own(&self, file: &OpenFile<M>) -> Result<(), FsError> {
+        if Arc::ptr_eq(file.state.extent.volume(), self.volume()) {
+            return Ok(());
+        }
+        Err(FsError::Invalid { what: "the file is open in another file system" })
     }
 
     /// Reads as [`FileSystem::read`] does. While nobody changes the file this takes no lock, and does not look at the
@@ -146,9 +155,7 @@ impl<M: Medium> FileSystem<M> {
         offset: u64,
         out: &mut [u8],
     ) -> Result<usize, FsError> {
-        if !Arc::ptr_eq(file.state.extent.volume(), self.volume()) {
-            return Err(FsError::Invalid { what: "the file is open in another file system" });
-        }
+        self.check_own(file)?;
         let _lock = self.locks.read(file.inode);
         let read = self.file_to_read(file.inode).and_then(|state| {
             // Else it was closed, and the number is another file's.

@@ -86,6 +86,22 @@ fn a_file_that_was_closed_and_removed_is_not_taken_for_the_next_of_its_number() 
     assert!(matches!(read(&new()), Err(FsError::Invalid { .. })), "another file system");
 }
 
+/// Its number is that of another file here, which somebody has open and nobody has a name for.
+#[test]
+fn a_file_of_another_file_system_is_not_closed_here() {
+    let both = [new(), new()];
+    let inodes = both.each_ref().map(|fs| create(fs, fs.root(), "f"));
+    assert_eq!(inodes[0], inodes[1]);
+    let [file, of_other] = both.each_ref().map(|fs| fs.open_file(inodes[0]).unwrap());
+    let fs = &both[0];
+    fs.write(inodes[0], 0, &[1; 5000]).unwrap();
+    fs.unlink(fs.root(), name("f")).unwrap();
+    assert!(matches!(fs.close_file(of_other), Err(FsError::Invalid { .. })));
+    assert_eq!(bytes(fs, &file), [1; 5000]);
+    fs.close_file(file).unwrap();
+    assert!(matches!(fs.attr(inodes[0]), Err(FsError::Stale(_))));
+}
+
 /// An inode that was found right is not looked at again, and its damage since is found by who looks.
 #[test]
 fn an_inode_that_is_damaged_under_an_open_file_is_found_when_it_is_opened_changed_or_scrubbed() {
