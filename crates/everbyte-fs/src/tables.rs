@@ -114,10 +114,13 @@ impl<M: Medium> InodeTables<M> {
     ) -> Result<Self, Corrupt> {
         let tables_at = at.plus(TABLES_AT);
         let word = FsSuperblock::tables_word(reader, at)?;
-        let tables = decode_word(word).filter(|&tables| tables <= superblock.tables_max);
+        // Whoever judges them looks for each, so there are no more than fit.
+        let (blocks, geometry) = (reader.data.blocks(), superblock.geometry());
+        let max = superblock.tables_max.min((blocks.end - blocks.start) / geometry.blocks());
+        let tables = decode_word(word).filter(|&tables| tables <= max);
         let wrong = || Corrupt::new("number of inode tables", tables_at, "there cannot be so many");
         Ok(Self {
-            geometry: superblock.geometry(),
+            geometry,
             tables_max: superblock.tables_max,
             index: index::open(superblock, at, reader)?,
             tables_at,

@@ -340,7 +340,7 @@ fn directories_of_an_unknown_shape_are_an_error_that_says_so() {
 }
 
 /// The block of `medium` with the superblock of a file system.
-fn superblock(medium: &SimMedium) -> BlockNo {
+pub(crate) fn superblock(medium: &SimMedium) -> BlockNo {
     let is_it =
         |block: &BlockNo| medium.load_word(block.offset()) == u64::from_le_bytes(*b"EVERBFS1");
     (0..medium.len() / BLOCK_U64).map(BlockNo).find(is_it).expect("there is a file system")

@@ -15,7 +15,9 @@ use everbyte_fs::{
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags, decode_word, encode_word};
 
-use crate::damage::{POOL_BYTES, change_inode, directory_with, node_of_runs, word_of_file};
+use crate::damage::{
+    POOL_BYTES, change_inode, directory_with, node_of_runs, superblock, word_of_file,
+};
 use crate::posix::{create, name, new_inode};
 use crate::random::options;
 use crate::real::Real;
@@ -490,6 +492,31 @@ fn a_circle_of_parents_is_an_error_for_who_moves_a_directory_there() {
     }
     assert_eq!(rename("other", one).unwrap_err().errno(), 22, "that leads into itself");
     assert_eq!(fs.attr(moved).unwrap().links, 2);
+}
+
+/// An index could find four billion tables: who judges the tree would look for each, and keep an error for it.
+#[test]
+fn more_inode_tables_than_fit_in_the_pool_are_an_error_before_any_is_looked_for() {
+    const INODES_MAX: u64 = 1 << 34;
+    const TABLES_AT: u64 = 128;
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let index = IndexKind::PmfsRadix;
+    let real = Real::make(&medium, &FsOptions { index, inodes_max: Some(INODES_MAX), ..options() });
+    create(&real.fs, real.fs.root(), "f");
+    real.fs.sync().unwrap();
+    let sound = closed(real, &medium);
+    let word_at = superblock(&sound).offset().plus(TABLES_AT);
+    assert_eq!(sound.load_word(word_at), encode_word(1));
+    for tables in [POOL_BYTES / BLOCK_U64, INODES_MAX / 15] {
+        let medium = Arc::new(SimMedium::from_image(sound.image()));
+        medium.store_word(word_at, encode_word(tables));
+        let pool = crate::real::open_pool(&medium).unwrap();
+        let checked = ends("a check of the tables", move || pool.check().unwrap());
+        let problems = checked.problems.join("; ");
+        assert!(problems.contains("there cannot be so many"), "{tables}: {problems}");
+        let opened = ends("an opening of them", move || Real::open(&medium).is_err());
+        assert!(opened, "{tables}: they were believed");
+    }
 }
 
 /// A scrub looks for the path of a damaged file in a tree in which a directory has itself.
