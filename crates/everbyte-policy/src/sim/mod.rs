@@ -35,6 +35,6 @@ pub use crate::costs::{BackingCosts, Costs, MemoryCosts};
 pub use drain::Drain;
 pub use kind::{Kind, UnknownPolicy};
 pub use outcome::{BackingSteps, Hits, Outcome, ScmWrites, Wear};
-pub use run::{replay, run, run_policy, sweep};
+pub use run::{replay, run, run_policy};
 pub use spec::{Spec, SpecError};
 pub use version::SIMULATOR_VERSION;

@@ -1,7 +1,4 @@
-//! Runs policies over traces, one after the other or side by side.
-
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! Runs policies over traces.
 
 use super::drain::Drain;
 use super::kind::Kind;
@@ -100,42 +97,4 @@ impl Drive<'_> {
         let drain = Drain::of(policy.directory(), addresses);
         Ok(recorder.finish(self.name, self.spec, self.trace.requests(), &drain))
     }
-}
-
-/// Runs every policy with every spec, on up to `threads` threads, each of which holds the tables
-/// of one run. Calls `progress(done, all)` after each run, from any thread. The outcomes are in
-/// the order of `kinds`, and within a kind of `specs`, whatever the threads did.
-///
-/// # Panics
-/// As [`run`].
-pub fn sweep(
-    kinds: &[Kind],
-    specs: &[Spec],
-    trace: &PageTrace,
-    threads: usize,
-    progress: &(dyn Fn(usize, usize) + Sync),
-) -> Vec<Outcome> {
-    let all = kinds.len() * specs.len();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let outcomes = Mutex::new(Vec::with_capacity(all));
-    let work = || {
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= all {
-                return;
-            }
-            let outcome = run(kinds[task / specs.len()], &specs[task % specs.len()], trace);
-            outcomes.lock().expect("a run that panicked ends the sweep").push((task, outcome));
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.clamp(1, all.max(1)) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let mut outcomes = outcomes.into_inner().expect("a run that panicked ended the sweep");
-    outcomes.sort_by_key(|(task, _)| *task);
-    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
