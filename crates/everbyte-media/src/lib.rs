@@ -71,8 +71,6 @@ pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_creat
 pub use room::check_room;
 pub use shards::prepare_thread;
 pub use signals::BlockedSignals;
-pub use units::{
-    BLOCK, BLOCK_U32, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset,
-};
+pub use units::{BLOCK, BLOCK_U32, BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, PoolOffset};
 pub use wear::Wear;
 pub use window::{WINDOW_REGION_BYTES, Window};

@@ -8,8 +8,6 @@
 pub const BLOCK: usize = 4096;
 /// Bytes in a cache line, the unit of flushing.
 pub const LINE: usize = 64;
-/// Lines in a block.
-pub const LINES_PER_BLOCK: usize = BLOCK / LINE;
 
 /// `BLOCK` as a `u64`, for address arithmetic.
 pub const BLOCK_U64: u64 = BLOCK as u64;

@@ -48,12 +48,6 @@ impl<'a> VolumeView<'a> {
             data_end: data.end,
         }
     }
-
-    /// Returns true if a map may name `block`.
-    #[must_use]
-    pub fn may_name(&self, block: BlockNo) -> bool {
-        (self.data_start..self.data_end).contains(&block.0)
-    }
 }
 
 /// Use of a block.
