@@ -7,7 +7,7 @@ use everbyte_device::BlockDevice;
 use everbyte_pool::ScrubReport;
 use everbyte_pool::format::VolumeKind;
 
-use crate::context::{Context, Unshared};
+use crate::context::{Context, Unshared, check_no_backing, check_no_index};
 use crate::device::{block_options, open_device};
 use crate::handle::{Device, Handle, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
@@ -22,12 +22,8 @@ impl BlockHandle {
         new: &NewVolume,
         _: Unshared<'_>,
     ) -> Result<Opened, Refused> {
-        if new.cache.is_some() {
-            return Err(Refused::new("only caches have a backing device".to_owned()));
-        }
-        if new.fs.is_some() {
-            return Err(Refused::new("only file systems have an index".to_owned()));
-        }
+        check_no_backing(new)?;
+        check_no_index(new)?;
         let options = block_options(new)?;
         let made = Device::create(&context.pool, &new.name, new.size_bytes, &options);
         Ok(Self::opened(made.map_err(refused)?))

@@ -16,7 +16,7 @@ use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 use parking_lot::Mutex;
 
-use crate::context::{Context, Unshared};
+use crate::context::{Context, Unshared, check_no_backing};
 use crate::files::Files;
 use crate::handle::{Closing, Handle, MountRequest, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
@@ -58,9 +58,7 @@ impl FsHandle {
         new: &NewVolume,
         _: Unshared<'_>,
     ) -> Result<Opened, Refused> {
-        if new.cache.is_some() {
-            return Err(Refused::new("only caches have a backing device".to_owned()));
-        }
+        check_no_backing(new)?;
         let wanted = new.fs.as_deref();
         let index = wanted.map_or(Ok(IndexKind::default()), |wanted| {
             IndexKind::from_name(&wanted.index)

@@ -10,7 +10,7 @@ use everbyte_swap_volume::{
 };
 use parking_lot::Mutex;
 
-use crate::context::{Context, Unshared};
+use crate::context::{Context, Unshared, check_no_backing, check_no_index};
 use crate::handle::{Handle, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
 use crate::reclaim::{OwnMemory, flush_io_from_here};
@@ -47,12 +47,8 @@ impl SwapHandle {
         new: &NewVolume,
         _: Unshared<'_>,
     ) -> Result<Opened, Refused> {
-        if new.cache.is_some() {
-            return Err(Refused::new("only caches have a backing device".to_owned()));
-        }
-        if new.fs.is_some() {
-            return Err(Refused::new("only file systems have an index".to_owned()));
-        }
+        check_no_backing(new)?;
+        check_no_index(new)?;
         let options = SwapOptions { wipes: new.wipe };
         let made = SwapVolume::create(&context.pool, &new.name, new.size_bytes, options);
         Self::opened(context, made)
