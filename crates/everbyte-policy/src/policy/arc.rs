@@ -122,10 +122,7 @@ impl<S: Storage> Policy for Arc<S> {
         if state.has(State::DRAM) {
             self.take(page);
             self.put(T2, page);
-            if access.op == Op::Write {
-                let state = self.pages.mark_dirty(page, state);
-                self.pages.set_state(page, state);
-            }
+            self.pages.touch(page, state, state, access.op);
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             return;
         }

@@ -10,7 +10,7 @@ use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::storage::{Storage, Table};
-use crate::access::{Access, Op, PageNo};
+use crate::access::{Access, PageNo};
 
 /// No further use.
 const NEVER: u32 = u32::MAX;
@@ -117,10 +117,7 @@ impl<S: Storage> Policy for Belady<S> {
         let page = access.page.0;
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
-            if access.op == Op::Write {
-                let state = self.pages.mark_dirty(page, state);
-                self.pages.set_state(page, state);
-            }
+            self.pages.touch(page, state, state, access.op);
             self.note_use(page);
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             return;
@@ -128,11 +125,8 @@ impl<S: Storage> Policy for Belady<S> {
         if self.pages.is_full(Tier::Dram) {
             self.reclaim(Tier::Dram, actions);
         }
-        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.insert(page, Tier::Dram, bits);
+        self.pages.fill(access, Tier::Dram, actions);
         self.note_use(page);
-        let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {
@@ -162,6 +156,7 @@ fn is_due<S: Storage>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Op;
     use crate::policy::Dense;
 
     /// Pages of the test's cache.

@@ -13,7 +13,7 @@ use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::lists::NONE;
 use super::storage::{Storage, Table};
-use crate::access::{Access, Op, PageNo};
+use crate::access::{Access, PageNo};
 
 /// CLOCK, also called second chance.
 pub struct Clock<S: Storage> {
@@ -113,11 +113,8 @@ impl<S: Storage> Policy for Clock<S> {
         if self.pages.is_full(Tier::Dram) {
             self.reclaim(Tier::Dram, actions);
         }
-        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.insert(page, Tier::Dram, bits);
+        self.pages.fill(access, Tier::Dram, actions);
         self.put(page);
-        let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {
@@ -146,6 +143,7 @@ impl<S: Storage> Policy for Clock<S> {
 mod tests {
     use super::super::storage::Dense;
     use super::*;
+    use crate::access::Op;
 
     #[test]
     #[should_panic(expected = "only where there is one")]

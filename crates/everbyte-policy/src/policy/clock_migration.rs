@@ -12,7 +12,7 @@ use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::ring::{Ring, sweep};
 use super::storage::Storage;
-use crate::access::{Access, Op, PageNo};
+use crate::access::{Access, PageNo};
 
 /// Two CLOCKs in a row.
 pub struct ClockMigration<S: Storage> {
@@ -72,22 +72,15 @@ impl<S: Storage> Policy for ClockMigration<S> {
         let page = access.page.0;
         let state = self.pages.state(page);
         if let Some(tier) = state.tier() {
-            let mut bits = state.with(State::REFERENCED);
-            if access.op == Op::Write {
-                bits = self.pages.mark_dirty(page, bits);
-            }
-            self.pages.set_state(page, bits);
+            self.pages.touch(page, state, state.with(State::REFERENCED), access.op);
             actions.act(Action::Hit { found: tier, served: tier });
             return;
         }
         if self.pages.is_full(Tier::Dram) {
             self.demote(actions);
         }
-        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.insert(page, Tier::Dram, bits);
+        self.pages.fill(access, Tier::Dram, actions);
         self.dram.insert(page);
-        let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {

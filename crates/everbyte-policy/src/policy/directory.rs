@@ -174,6 +174,7 @@ impl<S: Storage> Directory<S> {
 
     /// Brings the page of a miss into a tier, with [`Action::Fill`]; dirty if it is written to. The
     /// page must not be in the cache, and the tier must have a free frame.
+    #[inline]
     pub fn fill(&mut self, access: Access, tier: Tier, actions: &mut impl Actions) {
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
         self.insert(access.page.0, tier, bits);

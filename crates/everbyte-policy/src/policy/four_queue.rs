@@ -146,11 +146,9 @@ impl<S: Storage> Policy for FourQueue<S> {
         let written = access.op == Op::Write;
         let Some(found) = state.tier() else {
             let tier = self.tier_for(access.op, actions);
-            self.pages.insert(page, tier, State::default().with_if(written, State::DIRTY));
+            self.pages.fill(access, tier, actions);
             self.all.push_front(0, page);
             self.watch(page, tier, if written { SHARE_MAX } else { 0 });
-            let why = Reason::of_miss(access.op);
-            actions.act(Action::Fill { page: access.page, tier, why });
             return;
         };
         self.all.touch(0, page);

@@ -8,7 +8,7 @@ use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::recency::Recency;
 use super::storage::Storage;
-use crate::access::{Access, Op, PageNo};
+use crate::access::{Access, PageNo};
 
 /// Least recently used.
 pub struct Lru<S: Storage> {
@@ -49,11 +49,8 @@ impl<S: Storage> Policy for Lru<S> {
         if self.pages.is_full(Tier::Dram) {
             self.reclaim(Tier::Dram, actions);
         }
-        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.insert(page, Tier::Dram, bits);
+        self.pages.fill(access, Tier::Dram, actions);
         self.order.touch(page);
-        let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {

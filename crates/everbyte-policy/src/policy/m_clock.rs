@@ -124,14 +124,11 @@ impl<S: Storage> Policy for MClock<S> {
                 Tier::Scm => self.evict(actions),
             }
         }
-        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.insert(page, tier, bits);
+        self.pages.fill(access, tier, actions);
         match tier {
             Tier::Dram => self.dram.insert(page),
             Tier::Scm => self.scm.insert(page),
         }
-        let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier, why });
     }
 
     fn remove(&mut self, page: PageNo) {

@@ -108,13 +108,11 @@ impl<S: Storage> Policy for Pdram<S> {
         let written = access.op == Op::Write;
         let Some(found) = state.tier() else {
             let tier = self.free_tier(actions);
-            self.pages.insert(page, tier, State::default().with_if(written, State::DIRTY));
+            self.pages.fill(access, tier, actions);
             self.all.push_front(0, page);
             if tier == Tier::Dram {
                 self.in_dram.push_front(0, page);
             }
-            let why = Reason::of_miss(access.op);
-            actions.act(Action::Fill { page: access.page, tier, why });
             return;
         };
         self.all.touch(0, page);

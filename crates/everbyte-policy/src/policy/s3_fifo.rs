@@ -121,10 +121,7 @@ impl<S: Storage> Policy for S3Fifo<S> {
             if uses.count < USES_MAX {
                 self.uses.set(page, Uses { count: uses.count + 1, ..uses });
             }
-            if access.op == Op::Write {
-                let state = self.pages.mark_dirty(page, state);
-                self.pages.set_state(page, state);
-            }
+            self.pages.touch(page, state, state, access.op);
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             return;
         }

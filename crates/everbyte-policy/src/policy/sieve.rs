@@ -10,7 +10,7 @@ use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
 use super::storage::Storage;
-use crate::access::{Access, Op, PageNo};
+use crate::access::{Access, PageNo};
 
 /// SIEVE.
 pub struct Sieve<S: Storage> {
@@ -51,22 +51,15 @@ impl<S: Storage> Policy for Sieve<S> {
         let page = access.page.0;
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
-            let mut bits = state.with(State::REFERENCED);
-            if access.op == Op::Write {
-                bits = self.pages.mark_dirty(page, bits);
-            }
-            self.pages.set_state(page, bits);
+            self.pages.touch(page, state, state.with(State::REFERENCED), access.op);
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             return;
         }
         if self.pages.is_full(Tier::Dram) {
             self.reclaim(Tier::Dram, actions);
         }
-        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.insert(page, Tier::Dram, bits);
+        self.pages.fill(access, Tier::Dram, actions);
         self.queue.push_front(0, page);
-        let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {

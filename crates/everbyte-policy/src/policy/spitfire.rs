@@ -213,15 +213,11 @@ impl<S: Storage> Spitfire<S> {
         if self.pages.is_full(tier) {
             self.reclaim(tier, actions);
         }
-        let page = access.page.0;
-        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.insert(page, tier, bits);
+        self.pages.fill(access, tier, actions);
         match tier {
-            Tier::Dram => self.dram.insert(page),
-            Tier::Scm => self.scm.insert(page),
+            Tier::Dram => self.dram.insert(access.page.0),
+            Tier::Scm => self.scm.insert(access.page.0),
         }
-        let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier, why });
     }
 }
 

@@ -19,7 +19,7 @@ use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
 use super::storage::Storage;
 use super::{Policy, resize};
-use crate::access::{Access, Op, PageNo};
+use crate::access::{Access, PageNo};
 
 const WINDOW: usize = 0;
 const PROBATION: usize = 1;
@@ -121,10 +121,7 @@ impl<S: Storage> Policy for WTinyLfu<S> {
         self.sketch.note(page);
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
-            if access.op == Op::Write {
-                let state = self.pages.mark_dirty(page, state);
-                self.pages.set_state(page, state);
-            }
+            self.pages.touch(page, state, state, access.op);
             self.touch(page, list_of(state));
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             return;
@@ -133,11 +130,8 @@ impl<S: Storage> Policy for WTinyLfu<S> {
             self.reclaim(Tier::Dram, actions);
         }
         self.pass_on();
-        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.insert(page, Tier::Dram, bits);
+        self.pages.fill(access, Tier::Dram, actions);
         self.lists.push_front(WINDOW, page);
-        let why = Reason::of_miss(access.op);
-        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {
