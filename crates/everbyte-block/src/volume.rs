@@ -1,7 +1,8 @@
 //! The block volume: a block device over a volume of the pool.
 //!
 //! Owns its creation and opening, and what its parts share. Reading is in `read`, writing in
-//! `write`, resizing in `resize`, groups in `group`, the device in `device`.
+//! `write`, several writes as one in `atomic`, groups in `group`, resizing in `resize`, the device
+//! in `device`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,7 @@
 //! The [`BlockDevice`] trait, its contract, and what is needed to hold devices to it: a reference
-//! device in DRAM, the conformance suite, a recorder of requests, and files and block devices of
-//! the system.
+//! device in DRAM and the conformance suite. Besides, devices that several crates need: files and
+//! block devices of the system, and such in front of others that record requests, fail, are slow,
+//! or cannot be written.
 //!
 //! Knows nothing of pools or protocols.
 //!

@@ -1,9 +1,9 @@
 //! An extent: bytes below a root word, with all that is needed to read and to write them.
 //!
 //! Owns what its parts share: the map's shape, the locks, the settings. Looking words up is in
-//! `map`, writing in `plan`, `write` and `fua`, reading in `read`, unmapping in `unmap`, scrubbing
-//! in `scrub`. Locks are taken in this order: the volume's quiesce lock, block locks, a lane, the
-//! structure lock.
+//! `map`, writing in `plan`, `short` and `fua`, reading in `read`, `unlocked` and `view`, unmapping
+//! in `unmap`, resizing in `resize`, scrubbing in `scrub`. Locks are taken in this order: the
+//! volume's quiesce lock, block locks, a lane, the structure lock.
 //!
 //! Does not know what the extent is: a device, a file, a table; nor who may use it.
 
