@@ -81,6 +81,6 @@ pub use everbyte_policy::policy::ActionCount;
 pub use everbyte_policy::sim::Kind as Policy;
 pub use layout::volume_bytes;
 pub use scm::{InspectError, Inspection, inspect};
-pub use settings::{Identity, Mode, Settings, SettingsError};
+pub use settings::{Identity, Mode, Settings, SettingsError, usable_policies};
 pub use stats::CacheStats;
 pub use writeback_thread::WritebackThread;

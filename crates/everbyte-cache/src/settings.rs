@@ -264,10 +264,14 @@ pub(crate) fn refusal(kind: Kind) -> Option<&'static str> {
     }
 }
 
+/// Returns the policies that can run a cache.
+pub fn usable_policies() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().filter(|kind| refusal(*kind).is_none())
+}
+
 /// Returns the names of the policies that can run a cache, for messages.
 pub(crate) fn usable() -> String {
-    let usable = Kind::ALL.into_iter().filter(|kind| refusal(*kind).is_none());
-    usable.map(Kind::name).collect::<Vec<_>>().join(", ")
+    usable_policies().map(Kind::name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

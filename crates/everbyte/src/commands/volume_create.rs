@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use clap::builder::PossibleValuesParser;
 use everbyte_backing::{self as backing, BackingError};
 use everbyte_block::{BLOCK_NAME, CACHE_NAME};
+use everbyte_cache::{Mode, Policy, usable_policies};
 use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};
 use everbyte_fs::{BlockMapKind, DirectoryKind, FS_NAME, IndexKind};
 use everbyte_pool::LANES_DEFAULT;
@@ -199,13 +201,12 @@ struct CacheArgs {
     dram: Option<u64>,
     /// Write mode: the backing device gets what is written later, in the order of its sectors; at
     /// once, as well as the cache; or at once instead of the cache, for pages that are not cached.
-    #[arg(long, default_value = MODE_DEFAULT,
-          value_parser = ["write-back", "write-through", "write-around"])]
+    #[arg(long, default_value = MODE_DEFAULT, value_parser = Mode::ALL.map(Mode::name))]
     mode: String,
     /// Replacement policy, by a name that 'everbyte sim' knows. Other policies of 'everbyte sim' are
     /// for comparison: they know one tier only, or keep pages in both at once (spitfire).
     #[arg(long, default_value = POLICY_DEFAULT,
-          value_parser = ["everbyte", "hybrid", "hybrid-drop", "hybrid-drop-unused", "clock-migration", "clock-dwf", "m-clock", "four-queue", "pdram"])]
+          value_parser = PossibleValuesParser::new(usable_policies().map(Policy::name)))]
     policy: String,
     /// Writes of at most this many bytes are small, and best made in SCM.
     #[arg(long, default_value_t = SMALL_WRITE_DEFAULT, value_name = "BYTES",
