@@ -246,12 +246,21 @@ impl State {
             return Ok(0);
         }
         let changed = (frame.mark != Some(mark)).then_some(mark);
-        self.scm.store(page, span.range().start, &copy.bytes[span.range()], changed)?;
+        let store = |span: Span| {
+            self.scm.store(page, span.range().start, &copy.bytes[span.range()], changed)
+        };
+        let stored = match store(span) {
+            // SCM cannot read the rest of the page. DRAM has it.
+            Err(DeviceError::Media { .. }) if span != Span::WHOLE => {
+                store(Span::WHOLE).map(|()| Span::WHOLE)
+            }
+            stored => stored.map(|()| span),
+        }?;
         frame.mark = Some(mark);
         // From now on a write of it waits for the lock of the state.
         copy.newer = Span::default();
         self.dram_dirty.remove(page);
-        Ok(span.range().len() as u64)
+        Ok(stored.range().len() as u64)
     }
 
     /// Demotes a page that is in DRAM to SCM, and frees its DRAM. The page stays if SCM refuses it.

@@ -511,13 +511,18 @@ fn with_bad_line(is_dirty: bool) -> (Cache, [u8; 4096]) {
         cache.write(10, &[1], Fua::No).unwrap();
     }
     cache.flush().unwrap();
+    spoil(&medium);
+    (cache, bytes)
+}
+
+/// Makes the line in the midst of what SCM has of a page of 0xa5 bad.
+fn spoil(medium: &SimMedium) {
     let has_it = |block: &u64| {
         let word = |at| medium.load_word(PoolOffset(block * PAGE + at)).to_le_bytes();
         word(0) == [0xa5; 8] && word(2048) == [0xa5; 8] && word(4088) == [0xa5; 8]
     };
     let block = (0..512).find(has_it).expect("the page is not in SCM");
     medium.inject_poison(PoolOffset(block * PAGE + 2048), 1);
-    (cache, bytes)
 }
 
 /// The backing device has the bytes of a clean page as well, and those of a dirty one it has not.
@@ -544,6 +549,32 @@ fn a_clean_page_that_cannot_be_read_in_scm_is_fetched_again() {
     let mut found = [0; 2048];
     cache.read(0, &mut found).unwrap();
     assert_eq!(found, bytes[..2048]);
+}
+
+/// A flush has put the page's bytes to SCM, and the next one has to change one of them there.
+#[test]
+fn a_page_in_dram_becomes_durable_although_its_copy_in_scm_cannot_be_read() {
+    let medium = Arc::new(SimMedium::new(512 * PAGE));
+    format(&medium, &settings(PAGES * PAGE, 2, 6), 2 * 65536);
+    let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let mut bytes = [0xa5; 4096];
+    backing.write(0, &bytes, Fua::No).unwrap();
+    let cache = open(&medium, Arc::<MemoryDevice>::clone(&backing)).unwrap();
+    (bytes[20], bytes[2050]) = (1, 2);
+    cache.write(20, &[1], Fua::No).unwrap();
+    cache.flush().unwrap();
+    spoil(&medium);
+    cache.write(2050, &[2], Fua::No).unwrap();
+    cache.flush().unwrap();
+    drop(cache);
+    let medium = Arc::new(SimMedium::from_image(medium.image()));
+    let cache = open(&medium, Arc::<MemoryDevice>::clone(&backing)).unwrap();
+    let mut found = [0; 4096];
+    cache.read(0, &mut found).unwrap();
+    assert_eq!(found, bytes);
+    cache.drain().unwrap();
+    backing.read(0, &mut found).unwrap();
+    assert_eq!(found, bytes);
 }
 
 /// The policy has it in SCM by then, and hears of a hit of it only when it goes.
