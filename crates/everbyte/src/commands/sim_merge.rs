@@ -32,6 +32,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.outputs.check(args.plan.as_slice())?;
+    let is_result = |path: &&PathBuf| TaskResult::is_place(&args.results, path);
+    if let Some(path) = args.outputs.files().find(is_result) {
+        bail!("{} would be one of the results that are read: write elsewhere", path.display());
+    }
     let results = match &args.plan {
         Some(plan) => planned(&args.results, &read_plan(plan)?)?,
         None => TaskResult::all(&args.results)?,

@@ -42,8 +42,12 @@ impl Outputs {
     /// # Errors
     /// One of them is.
     pub(crate) fn check(&self, inputs: &[PathBuf]) -> anyhow::Result<()> {
-        let mut outputs = self.csv.iter().chain(&self.report);
-        outputs.try_for_each(|path| check_replaceable(path, inputs))
+        self.files().try_for_each(|path| check_replaceable(path, inputs))
+    }
+
+    /// The files that will be written.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.csv.iter().chain(&self.report)
     }
 
     /// Puts `rows` where they are wanted.

@@ -87,12 +87,25 @@ impl TaskResult {
         let mut all = Vec::new();
         for entry in fs::read_dir(folder).with_context(context)? {
             let path = entry.with_context(context)?.path();
-            if path.extension().is_some_and(|ending| ending == "json") {
+            if has_ending(&path) {
                 all.push(Self::read(&path).with_context(|| path.display().to_string())?);
             }
         }
         all.sort_by(|a, b| (a.number, &a.task.id).cmp(&(b.number, &b.task.id)));
         Ok(all)
+    }
+
+    /// Returns true if a file at `path`, whether it is there or not, is one of those that [`TaskResult::all`] reads in the
+    /// folder.
+    pub(crate) fn is_place(folder: &Path, path: &Path) -> bool {
+        let is_in_folder = |path: PathBuf| {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new(".")).canonicalize();
+            has_ending(&path)
+                && parent.is_ok_and(|parent| folder.canonicalize().is_ok_and(|own| own == parent))
+        };
+        // By its name, and by that of what it leads to.
+        is_in_folder(path.to_owned()) || path.canonicalize().is_ok_and(is_in_folder)
     }
 
     fn read(path: &Path) -> anyhow::Result<Self> {
@@ -106,6 +119,11 @@ impl TaskResult {
         }
         Ok(result)
     }
+}
+
+/// Returns true if a file of this name is read as a result.
+fn has_ending(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "json")
 }
 
 fn is_missing(error: &anyhow::Error) -> bool {

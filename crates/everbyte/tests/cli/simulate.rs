@@ -415,6 +415,32 @@ fn results_of_another_version_of_the_simulator_are_refused() {
     run("old").failed(1, &["old, line 1", "version is 1, not 2"]);
 }
 
+/// Neither a result that is there nor one that a later merge would read.
+#[test]
+fn what_is_merged_goes_to_no_file_among_the_results() {
+    let place = Place::empty();
+    generated(&place);
+    let question = "FOLDER/web.csv.zst --policy lru --size 10%";
+    let direct = place.run(&format!("sim {question} --json")).good();
+    place.run(&format!("sim plan {question} --out FOLDER/plan")).good();
+    place.run("sim run --plan FOLDER/plan --out FOLDER/r").good();
+    let folder = place.folder.path();
+    let result = fs::read_dir(folder.join("r")).unwrap().next().unwrap().unwrap().path();
+    let before = fs::read(&result).unwrap();
+    std::os::unix::fs::symlink(&result, folder.join("link")).unwrap();
+    for option in [
+        format!("--csv {}", result.display()),
+        "--report FOLDER/r/new.json".to_owned(),
+        "--csv FOLDER/link".to_owned(),
+    ] {
+        let merge = place.run(&format!("sim merge FOLDER/r {option}"));
+        merge.failed(1, &["would be one of the results that are read"]);
+    }
+    assert_eq!(fs::read(&result).unwrap(), before);
+    assert_eq!(place.run("sim merge FOLDER/r --json --csv FOLDER/r/all.csv").good(), direct);
+    assert_eq!(place.run("sim merge FOLDER/r --json").good(), direct);
+}
+
 #[test]
 fn a_plan_is_overwritten_on_demand_only() {
     let place = Place::empty();
