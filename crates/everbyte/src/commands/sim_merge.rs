@@ -1,5 +1,6 @@
 //! `everbyte sim merge`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -7,7 +8,7 @@ use anyhow::bail;
 
 use crate::simulation::outputs::Outputs;
 use crate::simulation::results::Row;
-use crate::simulation::task::{Numbered, read_plan};
+use crate::simulation::task::{Numbered, Task, read_plan};
 use crate::simulation::task_result::TaskResult;
 
 const EXAMPLES: &str = "\
@@ -43,9 +44,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if results.is_empty() {
         bail!("{}: there are no results", args.results.display());
     }
+    check_traces(&results)?;
     let rows: Vec<Row> = results.into_iter().map(|result| result.row).collect();
     args.outputs.put(&rows)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses results over different traces of one name: rows are compared with others of the same name.
+fn check_traces(results: &[TaskResult]) -> anyhow::Result<()> {
+    let mut traces = HashMap::new();
+    for TaskResult { task, row, .. } in results {
+        let first: &mut &Task = traces.entry(&row.trace).or_insert(task);
+        if !first.reads_as(task) {
+            bail!(
+                "{}: there are results over different traces of this name, or over one that was read \
+                 in different ways, such as those of tasks {} and {}: pass --plan with a plan of one \
+                 of them",
+                row.trace,
+                first.id,
+                task.id
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The results of a plan's lines, in their order, whatever plans they were made for.

@@ -382,6 +382,22 @@ fn results_of_an_earlier_plan_have_the_order_of_the_later_one() {
 }
 
 #[test]
+fn results_over_different_traces_of_one_name_are_not_compared() {
+    let place = Place::empty();
+    let question = "FOLDER/web.csv --policy lru,everbyte --size 10%";
+    for seed in [1, 2] {
+        let make = format!("sim generate web --requests 3000 --seed {seed} --out FOLDER/web.csv");
+        place.run(&make).good();
+        place.run(&format!("sim plan {question} --out FOLDER/{seed}")).good();
+        place.run(&format!("sim run --plan FOLDER/{seed} --out FOLDER/r")).good();
+    }
+    let merge = place.run("sim merge FOLDER/r");
+    merge.failed(1, &["web.csv: there are results over different traces of this name"]);
+    let merged = place.run("sim merge FOLDER/r --plan FOLDER/2 --json").good();
+    assert_eq!(merged, place.run(&format!("sim {question} --json")).good());
+}
+
+#[test]
 fn results_of_another_version_of_the_simulator_are_refused() {
     let (place, _) = planned();
     let folder = place.folder.path();
