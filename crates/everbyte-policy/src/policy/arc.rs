@@ -6,11 +6,11 @@
 //! lists, rounded down, and at least 1. One tier. Not for many threads: every hit moves a page
 //! between lists.
 
-use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
 use super::storage::{Storage, Table};
+use super::{Policy, resize};
 use crate::access::{Access, Op, PageNo};
 
 const T1: usize = 0;
@@ -83,7 +83,10 @@ impl<S: Storage> Arc<S> {
         if once + ghosts_once >= size {
             if once < size {
                 self.drop_ghost(B1);
-                self.replace(false, actions);
+                // Pages may have been removed.
+                if self.pages.is_full(Tier::Dram) {
+                    self.replace(false, actions);
+                }
             } else if let Some(page) = self.lists.back(T1) {
                 self.take(page);
                 self.pages.evict(page, Reason::NoEvidence, actions);
@@ -101,6 +104,19 @@ impl<S: Storage> Arc<S> {
     fn drop_ghost(&mut self, list: usize) {
         if let Some(page) = self.lists.back(list) {
             self.take(page);
+        }
+    }
+
+    /// Forgets the ghosts that a cache of this size would not have: it knows as many pages used once as it
+    /// has frames, and twice as many pages in all.
+    fn drop_surplus_ghosts(&mut self) {
+        let size = self.pages.capacity.dram;
+        while self.lists.len(T1) + self.lists.len(B1) > size && self.lists.len(B1) > 0 {
+            self.drop_ghost(B1);
+        }
+        let all: u64 = (T1..=B2).map(|list| u64::from(self.lists.len(list))).sum();
+        for _ in u64::from(size) * 2..all {
+            self.drop_ghost(B2);
         }
     }
 }
@@ -151,10 +167,67 @@ impl<S: Storage> Policy for Arc<S> {
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
         self.target = self.target.min(self.pages.capacity.dram);
         self.replace(false, actions);
-        while self.lists.len(T1) + self.lists.len(B1) > self.pages.capacity.dram
-            && self.lists.len(B1) > 0
-        {
-            self.drop_ghost(B1);
+        self.drop_surplus_ghosts();
+    }
+
+    fn resize(&mut self, capacity: Capacity, actions: &mut impl Actions) {
+        resize(self, capacity, actions);
+        // No page may have had to go.
+        self.target = self.target.min(self.pages.capacity.dram);
+        self.drop_surplus_ghosts();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Dense;
+
+    fn cache(dram: u32) -> Arc<Dense> {
+        Arc::new(Dense { pages: 100 }, Capacity { dram, scm: 0 })
+    }
+
+    fn read(policy: &mut Arc<Dense>, page: u32) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let access = Access { page: PageNo(page), start: 0, len: 1, op: Op::Read };
+        policy.access(access, &mut actions);
+        actions
+    }
+
+    fn known(policy: &Arc<Dense>) -> u32 {
+        (T1..=B2).map(|list| policy.lists.len(list)).sum()
+    }
+
+    #[test]
+    fn a_cache_that_shrinks_remembers_what_one_of_its_size_would() {
+        for is_emptied in [false, true] {
+            let mut policy = cache(16);
+            for page in 0..40 {
+                (0..=page % 2).for_each(|_| drop(read(&mut policy, page)));
+            }
+            for page in (0..40).map(PageNo) {
+                if is_emptied && policy.pages.tier(page).is_some() {
+                    policy.remove(page);
+                }
+            }
+            assert!(known(&policy) > 8);
+            policy.resize(Capacity { dram: 4, scm: 0 }, &mut Vec::new());
+            assert!(policy.lists.len(T1) + policy.lists.len(B1) <= 4);
+            assert!(known(&policy) <= 8, "{}", known(&policy));
+            assert!(policy.target <= 4);
         }
+    }
+
+    #[test]
+    fn nothing_goes_while_there_is_a_free_frame() {
+        let mut policy = cache(4);
+        for page in [0, 0, 1, 1, 2, 3, 4, 5] {
+            read(&mut policy, page);
+        }
+        assert_eq!(policy.lists.len(T1) + policy.lists.len(B1), 4);
+        policy.remove(PageNo(0));
+        let why = Reason::of_miss(Op::Read);
+        let fill = Action::Fill { page: PageNo(6), tier: Tier::Dram, why };
+        assert_eq!(read(&mut policy, 6), [fill]);
     }
 }
