@@ -120,7 +120,9 @@ fn what_is_written_can_be_read() {
 fn vscsi_of_both_versions() {
     let rows = [(9000, Read, "disk", 1024, 4096), (10_000, Put, "disk", 1536, 512)];
     let record = |make: fn(u8, u32, u64, u64) -> Vec<u8>| {
-        [make(0x28, 4096, 2, 9), make(0x12, 36, 0, 9), make(0x8A, 512, 3, 10)].concat()
+        let others = [make(0x93, 512, 9, 11), make(0x41, 512, 9, 11), make(0x42, 24, 0, 12)];
+        let first = [make(0x28, 4096, 2, 9), make(0x12, 36, 0, 9), make(0x8A, 512, 3, 10)];
+        [first, others].concat().concat()
     };
     expect(Format::VscsiV1, &record(vscsi_v1), &rows);
     expect(Format::VscsiV2, &record(vscsi_v2), &rows);

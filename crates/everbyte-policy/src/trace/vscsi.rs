@@ -7,7 +7,8 @@
 //! byte is 1 or 2. Sources: libCacheSim, `traceReader/customizedReader/vscsi.h`; the commands are
 //! those of the SCSI Block Commands (SBC-4, table of operation codes). Commands that neither move,
 //! drop nor harden data are passed over. UNMAP is, too: its ranges are in data that is not
-//! recorded.
+//! recorded. So is WRITE SAME: the length that is recorded is that of its data, one block, and not of
+//! what it fills.
 
 use super::decode::{Item, RecordFormat};
 use super::error::Problem;
