@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 65_536, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pages: u32,
-    /// The exponent of zipf.
+    /// The exponent of zipf, at least 0.
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     skew: f64,
     /// The file, compressed if its name ends in .zst; without one, standard output.
@@ -59,6 +59,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         pages: args.pages,
         skew: args.skew,
     };
+    // Before the file is replaced.
+    options.check()?;
     match &args.out {
         Some(path) => {
             let output = Output::create(path)?;

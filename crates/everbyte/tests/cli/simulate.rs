@@ -63,6 +63,18 @@ fn results_go_into_pipes() {
     assert!(reader.join().unwrap() == fs::read(trace).unwrap());
 }
 
+#[test]
+fn a_skew_that_is_none_replaces_no_trace() {
+    let place = Place::empty();
+    let trace = generated(&place);
+    let before = fs::read(&trace).unwrap();
+    for skew in ["nan", "inf", "-1e300"] {
+        let line = format!("sim generate zipf --skew={skew} --out FOLDER/web.csv.zst");
+        place.run(&line).failed(1, &["a skew that is a number of at least 0"]);
+    }
+    assert_eq!(fs::read(&trace).unwrap(), before);
+}
+
 fn generated(place: &Place) -> PathBuf {
     let path = place.folder.path().join("web.csv.zst");
     place.run("sim generate web --requests 5000 --seed 3 --out FOLDER/web.csv.zst").good();

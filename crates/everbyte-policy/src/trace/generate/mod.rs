@@ -105,7 +105,7 @@ pub struct GenerateOptions {
     /// Pages of `zipf` and `loop`, at least 1. `scan` has one for each request, and the paper's
     /// workloads have their own number.
     pub pages: u32,
-    /// The exponent of Zipf's law.
+    /// The exponent of Zipf's law, at least 0.
     pub skew: f64,
 }
 
@@ -115,18 +115,30 @@ impl Default for GenerateOptions {
     }
 }
 
+impl GenerateOptions {
+    /// Checks that there are pages and that the skew is one.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for no pages or a skew that is no number of at least 0: below that, the
+    /// weights of many pages have no finite sum.
+    pub fn check(&self) -> io::Result<()> {
+        if self.pages > 0 && self.skew.is_finite() && self.skew >= 0.0 {
+            return Ok(());
+        }
+        let what = "at least one page and a skew that is a number of at least 0 are needed";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+    }
+}
+
 /// Receives the requests of a generator, each with the name of its file.
 pub type Sink<'a> = &'a mut dyn FnMut(&Request, &str) -> io::Result<()>;
 
 /// Makes the requests of a workload, in the order of their times.
 ///
 /// # Errors
-/// Those of `sink`; [`io::ErrorKind::InvalidInput`] for no pages or a skew that is no number.
+/// Those of `sink` and of [`GenerateOptions::check`].
 pub fn generate(workload: Workload, options: &GenerateOptions, sink: Sink<'_>) -> io::Result<()> {
-    if options.pages == 0 || !options.skew.is_finite() {
-        let what = "at least one page and a skew that is a number are needed";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    }
+    options.check()?;
     let requests = options.requests.unwrap_or_else(|| workload.requests());
     match workload {
         Workload::Web => mobile::web(options.seed, requests, sink),

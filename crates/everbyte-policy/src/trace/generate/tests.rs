@@ -95,11 +95,11 @@ fn patterns_are_what_they_are_called() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    for options in [
-        GenerateOptions { pages: 0, ..GenerateOptions::default() },
-        GenerateOptions { skew: f64::NAN, ..GenerateOptions::default() },
-    ] {
-        assert!(generate(Workload::Zipf, &options, &mut |_, _| Ok(())).is_err());
+    let default = GenerateOptions::default();
+    let skewed = [f64::NAN, f64::INFINITY, -1e300, -100.0, -0.5];
+    let skewed = skewed.map(|skew| GenerateOptions { skew, ..default });
+    for options in [GenerateOptions { pages: 0, ..default }].iter().chain(&skewed) {
+        assert!(generate(Workload::Zipf, options, &mut |_, _| Ok(())).is_err(), "{options:?}");
     }
     let full = |_: &Request, _: &str| Err(io::Error::other("full"));
     assert!(generate(Workload::Web, &GenerateOptions::default(), &mut { full }).is_err());
