@@ -118,6 +118,9 @@ impl Accesses for LoadedTrace {
                 block.push(Access { page, ..access });
                 Ok(())
             })?;
+            if played + block.len() as u64 > self.accesses {
+                return Err(Problem::Changed);
+            }
             if block.len() >= BLOCK_ACCESSES {
                 played += block.len() as u64;
                 each(&block);
@@ -210,5 +213,18 @@ mod tests {
         }
         let error = is_changed(&[one], &[one, one]).unwrap_err();
         assert!(error.contains("changed"), "{error}");
+    }
+
+    /// A policy that knows the future has room for as many accesses as there were.
+    #[test]
+    fn no_more_is_played_than_there_was() {
+        let one = (0, false, 0, 8192);
+        let (file, grown) = (written(&[one; 3000]), written(&[one; 9000]));
+        let trace = load(&file, 0);
+        std::fs::copy(grown.path(), file.path()).unwrap();
+        let mut played = 0;
+        let error = trace.play(&mut |accesses| played += accesses.len()).unwrap_err();
+        assert!(error.to_string().contains("line 3002: the trace changed"), "{error}");
+        assert!(played <= 6000, "{played}");
     }
 }
