@@ -8,6 +8,7 @@ use std::ops::Range;
 use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, Hole};
 use everbyte_plant::planted;
+use parking_lot::MutexGuard;
 
 use crate::access::in_part;
 use crate::cache::Cache;
@@ -16,6 +17,9 @@ use crate::layout::{PAGE, PAGE_U64, Page, pages_of};
 use crate::plant::Bug;
 use crate::scm::Mark;
 use crate::state::State;
+
+/// Pages that are invalidated before others get the lock.
+const PIECE_PAGES: usize = 64;
 
 /// The request that makes a range read as zeroes.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +68,9 @@ impl Cache {
             self.flush_bypassed()?;
         }
         let _exclusive = self.writeback.lock();
+        self.invalidate_all(&pages, |frame| !frame.is_dirty())?;
         let mut state = self.lock_free(&pages);
+        // Those that came meanwhile.
         state.drop_clean(&pages)?;
         let was_persisted = state.is_persisted(&pages);
         state.begin_busy(pages.clone());
@@ -82,10 +88,18 @@ impl Cache {
             zeroed = self.flush_since(failures);
             state = self.state.lock();
         }
+        if zeroed.is_ok() && must_flush {
+            state.bypassed.superseded(first, len);
+            state.counts.stats.bypass_zero_bytes += len;
+            drop(state);
+            // The zeroes are durable: what a flush makes durable of the pages meanwhile may go.
+            let dropped = self.invalidate_all(&pages, |_| true);
+            drop(self.end_busy(std::slice::from_ref(&pages)));
+            return dropped.map_err(|error| in_part(1, first, len, error));
+        }
         state.end_busy(&pages);
         self.freed.notify_all();
         match zeroed {
-            Ok(()) if must_flush => state.bypassed.superseded(first, len),
             Ok(()) => state.bypassed.changed(first, Content::Zeroes(len, op.hole()), failures),
             // Nothing was done.
             Err(DeviceError::NotFast) => return Err(DeviceError::NotFast),
@@ -95,7 +109,30 @@ impl Cache {
             }
         }
         state.counts.stats.bypass_zero_bytes += len;
+        // SCM has none of them, and no flush may come before they are gone.
         state.drop_all(&pages).map_err(|error| in_part(1, first, len, error))
+    }
+
+    /// Invalidates those of `pages` that are `chosen`, in pieces, so that other requests are served in between.
+    fn invalidate_all(
+        &self,
+        pages: &Range<Page>,
+        chosen: impl Fn(&Frame) -> bool,
+    ) -> Result<(), DeviceError> {
+        let mut from = pages.start;
+        while from < pages.end {
+            let mut state = self.state.lock();
+            let piece = state.pages.range(from..pages.end).take(PIECE_PAGES);
+            let piece: Vec<Page> = piece.collect();
+            from = piece.last().map_or(pages.end, |&last| last + 1);
+            for page in piece {
+                if state.frames.look(page, &chosen) == Some(true) {
+                    state.invalidate(page)?;
+                }
+            }
+            MutexGuard::unlock_fair(state);
+        }
+        Ok(())
     }
 
     /// Zeroes a range of the backing device, of which SCM has dirty pages or none.

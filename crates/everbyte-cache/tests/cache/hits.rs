@@ -2,6 +2,7 @@
 //! by an SCM that lets them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use everbyte_cache::plant::Bug;
@@ -141,6 +142,40 @@ fn hits_go_on_while_another_thread_decides() {
     assert_eq!((stats.hits(), stats.misses), (HITS, 5), "{stats:?}");
     assert_eq!(stats.hits_untold, HITS - 256, "a lane has room for 256");
     assert!(stats.hits_dram == HITS, "{stats:?}");
+}
+
+/// The lock of the state is not held until the last page of a large trim has left SCM, clean or dirty.
+#[test]
+fn others_are_served_in_the_midst_of_a_large_trim() {
+    const TRIMMED: u64 = 150;
+    for is_dirty in [false, true] {
+        let settings = settings(2 * TRIMMED * PAGE, 2, TRIMMED);
+        let backing = Arc::new(MemoryDevice::new(2 * TRIMMED * PAGE));
+        let (cache, scm) = open(&medium(1024, &settings), Arc::<MemoryDevice>::clone(&backing));
+        for page in 0..TRIMMED {
+            cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+        }
+        cache.flush().unwrap();
+        if !is_dirty {
+            cache.drain().unwrap();
+        }
+        assert_eq!(cache.stats().pages, TRIMMED);
+        let (other, seen) = (Arc::new(Other::default()), Arc::new(AtomicU64::new(0)));
+        let (client, thread, found) = (Arc::clone(&cache), Arc::clone(&other), Arc::clone(&seen));
+        scm.at(Moment::BeforeDiscard, move || {
+            // It waits for the lock, and is the next to have it.
+            thread.acts(IN_VAIN, move || found.store(client.stats().pages, Ordering::SeqCst));
+        });
+        cache.discard(0, TRIMMED * PAGE, Fua::No).unwrap();
+        other.join();
+        let seen = seen.load(Ordering::SeqCst);
+        assert!((1..TRIMMED).contains(&seen), "{seen} pages, dirty: {is_dirty}");
+        assert_eq!(cache.stats().pages, 0);
+        assert_eq!(read(&cache, TRIMMED - 1), [0; 4096]);
+        let mut found = [1; 4096];
+        backing.read(0, &mut found).unwrap();
+        assert_eq!(found, [0; 4096]);
+    }
 }
 
 /// Each thread has pages of its own; every one meets the others in locks and in the policy's decisions.

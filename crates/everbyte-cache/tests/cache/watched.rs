@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use everbyte_block::BlockVolume;
 use everbyte_cache::Cache;
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, WriteRequest,
+    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, Fua, WriteRequest,
 };
 use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
@@ -21,6 +21,8 @@ pub(crate) enum Moment {
     AfterRead,
     /// Before several writes are made as one.
     BeforeStore,
+    /// Before a page gives its space back.
+    BeforeDiscard,
 }
 
 type Act = Box<dyn FnOnce() + Send>;
@@ -60,6 +62,11 @@ impl everbyte_device::Decorator for Watched {
         let read = self.volume.read(offset, out);
         self.comes(Moment::AfterRead);
         read
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.comes(Moment::BeforeDiscard);
+        self.volume.discard(offset, len, fua)
     }
 }
 
