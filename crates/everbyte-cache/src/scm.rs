@@ -83,25 +83,37 @@ fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, Devi
             continue;
         }
         volume.read(at, &mut block)?;
-        for (page, &byte) in (first..).zip(&block) {
-            let mark = match byte {
-                0 => continue,
-                1 => Mark::Clean,
-                2 => Mark::Dirty,
-                other => {
-                    let reason = format!("corrupt mark of page {page} of the cache: {other}");
-                    return Err(DeviceError::Media { offset: mark_at(page), len: 1, reason });
-                }
-            };
-            if u64::from(page) >= pages {
-                let reason =
-                    format!("corrupt mark: page {page} lies beyond the backing device's end");
-                return Err(DeviceError::Media { offset: mark_at(page), len: 1, reason });
-            }
-            found.push((page, mark));
-        }
+        marks_of_group(first, &block, pages, &mut found)?;
     }
     Ok(found)
+}
+
+/// Adds the pages that have a mark in the block of marks of the group that begins at `first`.
+fn marks_of_group(
+    first: Page,
+    block: &[u8],
+    pages: u64,
+    found: &mut Vec<(Page, Mark)>,
+) -> Result<(), DeviceError> {
+    // The last group of the largest device has a mark for a number that is no page.
+    for (place, &byte) in (0..).zip(block) {
+        let page = u64::from(first) + place;
+        let corrupt =
+            |reason| Err(DeviceError::Media { offset: mark_at(first) + place, len: 1, reason });
+        let mark = match byte {
+            0 => continue,
+            1 => Mark::Clean,
+            2 => Mark::Dirty,
+            other => return corrupt(format!("corrupt mark of page {page} of the cache: {other}")),
+        };
+        if page >= pages {
+            return corrupt(format!(
+                "corrupt mark: page {page} lies beyond the backing device's end"
+            ));
+        }
+        found.push((page_no(page), mark));
+    }
+    Ok(())
 }
 
 /// Returns the error of a mark without bytes: the page would read as zeroes.
@@ -225,5 +237,24 @@ impl ScmVolume {
             }
         }
         Ok(used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_the_last_group_of_the_largest_device_are_read() {
+        let (pages, first) = (u64::from(u32::MAX), u32::MAX - 4095);
+        let (mut block, mut found) = (vec![0_u8; PAGE], Vec::new());
+        (block[0], block[4094]) = (1, 2);
+        marks_of_group(first, &block, pages, &mut found).unwrap();
+        assert_eq!(found, [(first, Mark::Clean), (u32::MAX - 1, Mark::Dirty)]);
+        for (mark, words) in [(1, "page 4294967295 lies beyond"), (3, "of the cache: 3")] {
+            block[4095] = mark;
+            let error = marks_of_group(first, &block, pages, &mut found).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
     }
 }
