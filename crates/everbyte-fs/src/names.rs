@@ -164,7 +164,14 @@ impl<M: Medium> FileSystem<M> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent]);
         let is_absent = self.dentries.forget(parent, name);
-        let taken = self.tables.take(self.volume())?;
+        let taken = match self.tables.take(self.volume()) {
+            // A name that exists is no matter of space.
+            Err(error @ (FsError::NoSpace | FsError::NoInodes { .. })) => {
+                self.check_absent(parent, name)?;
+                return Err(error);
+            }
+            taken => taken?,
+        };
         let mut attr = None;
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
@@ -180,6 +187,15 @@ impl<M: Medium> FileSystem<M> {
         self.dentries.note(parent, name, Some(Dentry { inode: taken.number, kind: new.kind }));
         taken.keep();
         Ok(attr.expect("a change that was made was planned"))
+    }
+
+    /// Checks that the directory `parent`, whose lock the caller holds, has no such name.
+    fn check_absent(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
+        let (at, words) = self.load_inode(parent)?;
+        match self.dir(parent, at, &words)?.find(name)? {
+            Some(_) => Err(FsError::Exists),
+            None => Ok(()),
+        }
     }
 
     /// Plans a new file named `name`, which nothing has, in the directory `parent`.

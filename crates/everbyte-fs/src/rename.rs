@@ -126,13 +126,10 @@ impl<M: Medium> FileSystem<M> {
             let _locks = self.locks.write(&[parent, new_parent, source, target.unwrap_or(source)]);
             self.dentries.forget(parent, name);
             let is_absent = self.dentries.forget(new_parent, new_name);
-            let whiteout = match mode.whiteout() {
-                Some(new) => Some((self.tables.take(self.volume())?, new)),
-                None => None,
-            };
+            let whiteout = mode.whiteout().map(|new| (self.tables.take(self.volume()), new));
             let mut outcome = Outcome::SameFile;
             let epoch = self.volume().change(|batch, _| {
-                if let (Some(replaced), Some((taken, _))) = (target, &whiteout)
+                if let (Some(replaced), Some((Ok(taken), _))) = (target, &whiteout)
                     && !planted(Bug::TablesHeldAsTheyCome)
                 {
                     self.tables.hold_tables(batch, [replaced, taken.number]);
@@ -141,6 +138,8 @@ impl<M: Medium> FileSystem<M> {
                 let named = (target, is_absent);
                 outcome = self.plan_rename(batch, &mut edits, (from, source), (to, named), mode)?;
                 if let (Outcome::Renamed(..), Some((taken, new))) = (outcome, &whiteout) {
+                    // Only now: what else is wrong is no matter of space.
+                    let taken = taken.as_ref().map_err(FsError::clone)?;
                     let edit = edits.get(self.reader(), parent)?;
                     self.plan_file(batch, edit, name, (taken, new))?;
                 }
@@ -155,7 +154,9 @@ impl<M: Medium> FileSystem<M> {
                         self.dentries.note(parent, name, None);
                     }
                     self.dentries.note(new_parent, new_name, Some(moved));
-                    whiteout.into_iter().for_each(|(taken, _)| taken.keep());
+                    if let Some((Ok(taken), _)) = whiteout {
+                        taken.keep();
+                    }
                     return self.unnamed(unnamed, epoch).map(|()| (source, target));
                 }
             }

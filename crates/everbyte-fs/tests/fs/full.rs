@@ -5,6 +5,7 @@ use std::sync::Arc;
 use everbyte_crash::SimMedium;
 use everbyte_fs::{
     BlockMapKind, FilePlace, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo,
+    RenameMode,
 };
 
 use crate::posix::{create, name, new_inode};
@@ -87,4 +88,28 @@ fn an_inode_that_was_freed_is_taken_where_there_is_no_space_for_a_table() {
         fs.sync().unwrap();
         assert!(fs.pool().check().unwrap().is_clean(), "{index:?}");
     }
+}
+
+/// What is wrong with a name stays so when there is room again, so it is said first.
+#[test]
+fn a_name_that_exists_is_said_to_where_no_inode_is_left() {
+    let medium = Arc::new(SimMedium::new(16 << 20));
+    let real = Real::make(&medium, &FsOptions { inodes_max: Some(1), ..options() });
+    let (fs, root) = (&real.fs, real.fs.root());
+    let make = |text: &str| fs.create_inode(root, name(text), &new_inode(FileType::Fifo, 0o600));
+    let error = (0..1000).find_map(|number| make(&format!("fifo {number}")).err());
+    assert!(matches!(error, Some(FsError::NoInodes { .. })), "{error:?}");
+    assert!(matches!(make("fifo 0"), Err(FsError::Exists)));
+    let rename = |to, replaces| {
+        let whiteout = RenameMode::Whiteout { uid: 0, gid: 0, replaces };
+        fs.rename((root, name("fifo 0")), (root, name(to)), whiteout)
+    };
+    assert!(matches!(rename("fifo 1", false), Err(FsError::Exists)));
+    for (to, replaces) in [("new", false), ("fifo 1", true)] {
+        let refused = rename(to, replaces);
+        assert!(matches!(refused, Err(FsError::NoInodes { .. })), "{to}: {refused:?}");
+    }
+    rename("fifo 0", true).unwrap();
+    fs.lookup(root, name("fifo 1")).unwrap();
+    assert!(fs.pool().check().unwrap().is_clean());
 }
