@@ -318,8 +318,8 @@ impl<M: Medium> FileSystem<M> {
     /// Gives `inode`, which is no directory, another name; one of [`FileSystem::create_unnamed`] its first.
     ///
     /// # Errors
-    /// `Exists`; `NotPermitted` for a directory; `NotFound` if the file has lost its last name or the
-    /// directory was removed; `TooManyLinks`; `NoSpace`; or the volume's.
+    /// The first that holds of `NotDirectory`, and `NotFound` if the directory was removed; `Exists`; `NotPermitted` for a
+    /// directory; `NotFound` if the file has lost its last name; `TooManyLinks`; `NoSpace`; or the volume's.
     pub fn link(&self, inode: InodeNo, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent, inode]);
@@ -327,6 +327,10 @@ impl<M: Medium> FileSystem<M> {
         let mut attr = None;
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
+            let dir = self.dir_of(edits.get(self.reader(), parent)?)?;
+            if self.find_unless(is_absent, &dir, name)?.is_some() {
+                return Err(FsError::Exists);
+            }
             let words = &mut edits.get(self.reader(), inode)?.words;
             let kind = words.file_type();
             match (kind, words.links()) {
@@ -340,14 +344,10 @@ impl<M: Medium> FileSystem<M> {
             let now = now();
             words.set(Field::Changed, now);
             attr = Some(Attr::of(words));
-            let edit = edits.get(self.reader(), parent)?;
-            let dir = self.dir_of(edit)?;
-            if self.find_unless(is_absent, &dir, name)?.is_some() {
-                return Err(FsError::Exists);
-            }
             let before = batch.savepoint();
             dir.plan_insert(batch, name, inode, kind)?;
-            note_entries(edit, 1, batch.taken_since(before), now);
+            let blocks = batch.taken_since(before);
+            note_entries(edits.get(self.reader(), parent)?, 1, blocks, now);
             edits.plan(batch);
             Ok(())
         })?;

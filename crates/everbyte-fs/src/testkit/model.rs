@@ -405,17 +405,16 @@ impl Model {
     }
 
     fn link_node(&mut self, node: usize, parent: usize, name: String) -> Result<(), i32> {
+        if self.dir(parent)?.contains_key(&name) {
+            return Err(EEXIST);
+        }
         if self.is_dir(node) {
             return Err(EPERM);
         }
         if self.0[node].links == 0 && !self.0[node].is_unnamed {
             return Err(ENOENT);
         }
-        let names = self.dir(parent)?;
-        if names.contains_key(&name) {
-            return Err(EEXIST);
-        }
-        names.insert(name, node);
+        self.dir(parent)?.insert(name, node);
         self.0[node].is_unnamed = false;
         self.0[node].links += 1;
         Ok(())

@@ -92,6 +92,7 @@ fn a_file_has_no_more_names_than_it_can_have() {
         link(number).unwrap();
     }
     assert_eq!(errno(link(LINKS_MAX)), 31);
+    assert_eq!(errno(link(1)), 17, "that the name exists is said first");
     assert_eq!(fs.attr(made.inode).unwrap().links, LINKS_MAX);
     fs.unlink(root, name("f")).unwrap();
     link(LINKS_MAX).unwrap();

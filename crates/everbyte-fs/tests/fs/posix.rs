@@ -99,6 +99,26 @@ fn a_file_without_a_name_gets_one_or_is_gone() {
     assert!(fs.pool().check().unwrap().is_clean());
 }
 
+/// As Linux has it, which looks at the new name before it looks at the file.
+#[test]
+fn a_new_name_that_exists_is_said_before_what_is_wrong_with_the_file() {
+    let fs = new();
+    let root = fs.root();
+    let file = create(&fs, root, "f");
+    let directory = fs.create_inode(root, name("d"), &new_inode(FileType::Directory, 0o755));
+    let directory = directory.unwrap().inode;
+    let gone = create(&fs, root, "gone");
+    fs.open_inode(gone).unwrap();
+    fs.unlink(root, name("gone")).unwrap();
+    for inode in [file, directory, gone] {
+        assert!(matches!(fs.link(inode, root, name("f")), Err(FsError::Exists)), "{inode}");
+        assert!(matches!(fs.link(inode, file, name("n")), Err(FsError::NotDirectory)), "{inode}");
+    }
+    assert!(matches!(fs.link(directory, root, name("n")), Err(FsError::NotPermitted)));
+    assert!(matches!(fs.link(gone, root, name("n")), Err(FsError::NotFound)));
+    fs.close_inode(gone).unwrap();
+}
+
 #[test]
 fn a_copy_has_holes_where_the_original_has_them() {
     let fs = new();
