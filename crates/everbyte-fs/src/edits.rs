@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::dentries::Dentry;
 use crate::error::FsError;
 use crate::format::{Difference, Field, InodeWords};
-use crate::number::InodeNo;
+use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
 use crate::reader::Reader;
 use crate::tables::InodeTables;
@@ -90,7 +90,9 @@ impl<'t, M: Medium> Edits<'t, M> {
         Ok(&mut self.edits[place])
     }
 
-    /// Checks that what a name in the directory `parent` leads to is of the type that the name says, and has names.
+    /// Checks that what a name in the directory `parent` leads to is of the type that the name says, and has names; of a
+    /// directory that `parent` is the one that has it. It has one name, and is free without that: one more would lead to
+    /// nothing, or to another file.
     ///
     /// # Errors
     /// As [`Edits::get`]; it is not, or has none.
@@ -107,6 +109,11 @@ impl<'t, M: Medium> Edits<'t, M> {
             format!("a name of a {named_kind:?} leads to {inode}, which is a {kind:?}")
         } else if edit.words.links() == 0 {
             format!("a name leads to {inode}, which says that it has none")
+        } else if kind == FileType::Directory && inode == parent {
+            format!("a name leads to {inode}, which is this directory itself")
+        } else if kind == FileType::Directory && edit.words.get(Field::Special) != parent.0 {
+            let has_it = InodeNo(edit.words.get(Field::Special));
+            format!("a name leads to {inode}, whose parent is {has_it}")
         } else {
             return Ok(());
         };

@@ -490,7 +490,8 @@ fn a_circle_of_parents_is_an_error_for_who_moves_a_directory_there() {
         let said = said(rename("moved", parent));
         assert!(said.contains("its own ancestor") && said.contains("inode"), "{said}");
     }
-    assert_eq!(rename("other", one).unwrap_err().errno(), 22, "that leads into itself");
+    let said = said(rename("other", one));
+    assert!(said.contains("whose parent is"), "{said}");
     assert_eq!(fs.attr(moved).unwrap().links, 2);
 }
 

@@ -223,6 +223,41 @@ fn a_name_of_another_type_than_its_file_is_neither_removed_nor_renamed() {
     }
 }
 
+/// Removed by one of its names a directory would be free, and the other name would lead to nothing, or to another file.
+#[test]
+fn a_second_name_of_a_directory_is_neither_removed_nor_renamed() {
+    let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+    let new = Image::new();
+    let (root, d, e) = (InodeNo(new.root), InodeNo(new.d), InodeNo(new.e));
+    // Of another directory's, of the one that it is in, of the root in the root and below it, and of an ancestor.
+    let cases = [
+        (root, "a", e, "whose parent is"),
+        (d, "f", d, "this directory itself"),
+        (root, "a", root, "this directory itself"),
+        (d, "f", root, "whose parent is"),
+        (d, "e", root, "whose parent is"),
+    ];
+    for (parent, text, directory, expected) in cases {
+        let mut image = Image::new();
+        image.lead(text, directory.0, FileType::Directory);
+        let fs = Real::open(&Arc::new(SimMedium::from_image(image.bytes))).unwrap().fs;
+        let other = if parent == root { "d" } else { "a" };
+        let (second, free) = ((parent, name(text)), (root, name("new")));
+        let refused = [
+            fs.remove_directory(parent, name(text)),
+            fs.rename(second, free, RenameMode::Replace),
+            fs.rename((root, name(other)), second, RenameMode::Exchange),
+        ];
+        for (way, refused) in refused.into_iter().enumerate() {
+            let error = refused.expect_err("it was believed");
+            assert!(matches!(error, FsError::Corrupt(_)), "{text}, way {way}: {error}");
+            assert!(error.to_string().contains(expected), "{text}, way {way}: {error}");
+        }
+        fs.attr(directory).unwrap();
+        fs.lookup(root, name("d")).unwrap();
+    }
+}
+
 /// Of a free inode the bit that says that it has no name means nothing, so no check finds one that has flipped.
 #[test]
 fn a_new_file_has_a_name_whatever_the_bits_of_its_inode_said_while_that_was_free() {
