@@ -34,6 +34,8 @@ pub(crate) struct FileState<M: Medium> {
     verified: AtomicU64,
     /// It was made without a name, and may still get one.
     may_be_named: AtomicBool,
+    /// It is counted among those without a name that somebody has open.
+    is_nameless: AtomicBool,
 }
 
 /// A sequence that no reader notes.
@@ -137,9 +139,10 @@ impl<M: Medium> Files<M> {
         let locks = self.block_locks.shared(inode.0.wrapping_mul(FIRST_ENTRIES));
         let volume = Arc::clone(&self.volume);
         let extent = Extent::with_locks(volume, &settings, locks, Some(first));
-        let may_be_named = AtomicBool::new(false);
+        let (may_be_named, is_nameless) = (AtomicBool::new(false), AtomicBool::new(false));
         let (opens, verified) = (AtomicU64::new(0), AtomicU64::new(NEVER));
-        let file = Arc::new(FileState { extent, opens, verified, may_be_named });
+        let file = FileState { extent, opens, verified, may_be_named, is_nameless };
+        let file = Arc::new(file);
         shard.files.insert(inode, Arc::clone(&file));
         file
     }
@@ -162,7 +165,7 @@ impl<M: Medium> Files<M> {
         let is_first = file.opens.fetch_add(1, Ordering::AcqRel) == 0;
         // It was left without a name because it cannot be freed, and the last who closes it counts it off.
         if is_first && words.links() == 0 {
-            self.note_nameless();
+            self.count_nameless(&file);
         }
         file
     }
@@ -172,17 +175,34 @@ impl<M: Medium> Files<M> {
         let file = self.get(inode, at, 0);
         file.may_be_named.store(true, Ordering::Release);
         file.opens.fetch_add(1, Ordering::AcqRel);
-        self.note_nameless();
+        self.count_nameless(&file);
     }
 
-    /// Counts one more without a name that somebody has open.
-    pub(crate) fn note_nameless(&self) {
-        self.nameless.fetch_add(1, Ordering::AcqRel);
+    fn count_nameless(&self, file: &FileState<M>) {
+        if !file.is_nameless.swap(true, Ordering::AcqRel) {
+            self.nameless.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
-    /// Counts one less, which has a name now or is gone.
-    pub(crate) fn note_not_nameless(&self) {
-        self.nameless.fetch_sub(1, Ordering::AcqRel);
+    /// Counts `file` off, if it was counted: it has a name now, or nobody has it open any more.
+    pub(crate) fn count_off(&self, file: &FileState<M>) {
+        if file.is_nameless.swap(false, Ordering::AcqRel) {
+            self.nameless.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Counts `inode`, which somebody has open and which has lost its last name. The caller holds its lock for writing.
+    pub(crate) fn note_nameless(&self, inode: InodeNo) {
+        if let Some(file) = self.shard(inode).lock().files.get(&inode) {
+            self.count_nameless(file);
+        }
+    }
+
+    /// Counts `inode` off, if it was counted. The caller holds its lock for writing.
+    pub(crate) fn note_not_nameless(&self, inode: InodeNo) {
+        if let Some(file) = self.shard(inode).lock().files.get(&inode) {
+            self.count_off(file);
+        }
     }
 
     /// Files without a name that somebody has open.
@@ -199,14 +219,10 @@ impl<M: Medium> Files<M> {
 
     /// Notes that `inode` has a name. The caller holds its lock for writing.
     pub(crate) fn note_named(&self, inode: InodeNo) {
-        let had_none = self
-            .shard(inode)
-            .lock()
-            .files
-            .get(&inode)
-            .is_some_and(|file| file.may_be_named.swap(false, Ordering::AcqRel));
-        if had_none {
-            self.note_not_nameless();
+        if let Some(file) = self.shard(inode).lock().files.get(&inode)
+            && file.may_be_named.swap(false, Ordering::AcqRel)
+        {
+            self.count_off(file);
         }
     }
 
@@ -225,8 +241,8 @@ impl<M: Medium> Files<M> {
         self.shard(inode).lock().files.get(&inode).is_some_and(|file| file.is_open())
     }
 
-    /// Forgets `inode`, which is free. The caller holds its lock for writing.
-    pub(crate) fn forget(&self, inode: InodeNo) {
-        self.shard(inode).lock().files.remove(&inode);
+    /// Forgets `inode`, which is free, and returns what was known of it. The caller holds its lock for writing.
+    pub(crate) fn forget(&self, inode: InodeNo) -> Option<Arc<FileState<M>>> {
+        self.shard(inode).lock().files.remove(&inode)
     }
 }

@@ -461,12 +461,12 @@ impl<M: Medium> FileSystem<M> {
         if !self.files.close(inode) {
             return Ok(());
         }
-        let (_, words) = self.load_inode(inode)?;
-        if words.links() > 0 {
-            return Ok(());
-        }
-        let freed = self.unnamed(Unnamed::Large(inode), 0);
-        self.files.note_not_nameless();
+        let freed = self.load_inode(inode).and_then(|(_, words)| match words.links() {
+            0 => self.unnamed(Unnamed::Large(inode), 0),
+            _ => Ok(()),
+        });
+        // Freed or not: nobody waits for its space any more.
+        self.files.note_not_nameless(inode);
         freed
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Unnamed {
     /// It is free.
     Freed(InodeNo),
     /// It is an orphan, because somebody has it open.
-    Open,
+    Open(InodeNo),
     /// It is an orphan, because it is large.
     Large(InodeNo),
 }
@@ -53,10 +53,10 @@ impl<M: Medium> FileSystem<M> {
         let number = edit.number;
         if self.files.is_open(number) && !planted(Bug::OpenFileFreed) {
             if planted(Bug::OrphanNotListed) {
-                return Ok(Unnamed::Open);
+                return Ok(Unnamed::Open(number));
             }
             self.tables.plan_orphan(batch, number, true)?;
-            return Ok(Unnamed::Open);
+            return Ok(Unnamed::Open(number));
         }
         if edit.words.get(Field::Blocks) > BLOCKS_AT_ONCE {
             self.tables.plan_orphan(batch, number, true)?;
@@ -76,13 +76,15 @@ impl<M: Medium> FileSystem<M> {
     pub(crate) fn unnamed(&self, unnamed: Unnamed, epoch: u64) -> Result<(), FsError> {
         match unnamed {
             Unnamed::Linked => Ok(()),
-            Unnamed::Open => {
-                self.files.note_nameless();
+            Unnamed::Open(number) => {
+                self.files.note_nameless(number);
                 Ok(())
             }
             Unnamed::Freed(number) => {
-                self.files.forget(number);
+                let forgotten = self.files.forget(number);
                 self.tables.freed(number, epoch);
+                // Only now: who waits for its space, or its inode, looks for it then.
+                forgotten.into_iter().for_each(|file| self.files.count_off(&file));
                 Ok(())
             }
             Unnamed::Large(number) => self.or_leave(number, self.reclaim_locked(number)),

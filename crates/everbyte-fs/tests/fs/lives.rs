@@ -84,6 +84,24 @@ fn an_open_file_is_read_after_its_last_name_has_gone() {
     drop(planted);
 }
 
+/// Whoever finds no space waits for files without a name to be closed: in vain for one that was closed and is still counted.
+#[test]
+fn a_file_without_a_name_whose_inode_is_damaged_is_counted_until_it_is_closed() {
+    let (medium, real) = new();
+    let (fs, root) = (&real.fs, real.fs.root());
+    let inode = fs.create_inode(root, name("f"), &file(FileType::Regular, 0o644)).unwrap().inode;
+    fs.write(inode, 0, &[7; 5000]).unwrap();
+    fs.open_inode(inode).unwrap();
+    fs.unlink(root, name("f")).unwrap();
+    assert_eq!(fs.nameless_files(), 1);
+    fs.sync().unwrap();
+    let size_at = fs.inode_table_at(0).unwrap().plus(256 * inode.0 + 40);
+    assert_eq!(medium.load_word(size_at), 5000);
+    medium.store_word(size_at, 5001);
+    assert!(matches!(fs.close_inode(inode), Err(FsError::Corrupt(_))));
+    assert_eq!(fs.nameless_files(), 0);
+}
+
 /// The number and generation of a file, and of the one that has its number after a crash.
 fn before_and_after_a_crash() -> [(u64, u64); 2] {
     let (medium, real) = new();
