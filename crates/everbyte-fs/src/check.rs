@@ -7,12 +7,15 @@
 use std::fmt::Write as _;
 
 use everbyte_media::{Medium, PoolOffset};
-use everbyte_pool::Corrupt;
+use everbyte_pool::{Corrupt, Part};
 use hashbrown::HashMap;
 
 use crate::attribute_block::Attributes;
+use crate::block_map_kind::BlockMapKind;
+use crate::blocks::{Shown, visit_blocks};
 use crate::dir::Dir;
-use crate::format::{Field, FsSuperblock, InodeWords, RawEntry};
+use crate::edits::Edit;
+use crate::format::{DirSettings, Field, FsSuperblock, InodeWords, RawEntry};
 use crate::number::{FileType, InodeNo};
 use crate::reader::Reader;
 use crate::tables::{InodeTables, SlotState};
@@ -29,6 +32,10 @@ struct Node {
     links: u32,
     /// Of a directory the number of entries that its inode says.
     entries: u64,
+    /// Blocks that it has, as its inode says.
+    blocks: u64,
+    /// Blocks that were found; `None` if one of the structures that name them cannot be right.
+    blocks_found: Option<u64>,
     /// Of a directory the one that has it, as its inode says.
     parent: InodeNo,
     is_orphan: bool,
@@ -42,6 +49,7 @@ struct Node {
 struct Tree<'t, M: Medium> {
     reader: Reader<'t, M>,
     superblock: &'t FsSuperblock,
+    map: BlockMapKind,
     nodes: HashMap<InodeNo, Node>,
     problems: Vec<String>,
     /// Problems that are not listed.
@@ -51,11 +59,11 @@ struct Tree<'t, M: Medium> {
 /// Judges the tree, and returns what is wrong with it.
 pub(crate) fn judge<M: Medium>(
     reader: Reader<'_, M>,
-    superblock: &FsSuperblock,
+    (superblock, map): (&FsSuperblock, BlockMapKind),
     tables: &InodeTables<M>,
 ) -> Vec<String> {
     let nodes = HashMap::new();
-    let mut tree = Tree { reader, superblock, nodes, problems: Vec::new(), more: 0 };
+    let mut tree = Tree { reader, superblock, map, nodes, problems: Vec::new(), more: 0 };
     let mut broken = tree.gather(tables);
     broken.extend(tree.follow_names());
     for (inode, corrupt) in broken {
@@ -90,6 +98,7 @@ impl<M: Medium> Tree<'_, M> {
     /// Reads every inode in use, and returns those that cannot be right, and tables, which are no inode's.
     fn gather(&mut self, tables: &InodeTables<M>) -> Vec<(Option<InodeNo>, Corrupt)> {
         let (reader, nodes) = (self.reader, &mut self.nodes);
+        let shapes = (self.superblock.directories(), self.map);
         let mut broken = Vec::new();
         for table in 0..tables.tables() {
             let judged = tables.each_slot_of(reader, table, &mut |inode, at, state| {
@@ -100,7 +109,10 @@ impl<M: Medium> Tree<'_, M> {
                     Ok(words) => {
                         let attributes = Attributes::load(reader, at, words.get(Field::Attributes));
                         broken.extend(attributes.err().map(|corrupt| (Some(inode), corrupt)));
-                        nodes.insert(inode, node(at, &words, state == SlotState::Orphan));
+                        // Who asks for what the volume owns is told what is wrong there.
+                        let blocks_found = count_blocks(reader, (inode, at, &words), shapes).ok();
+                        let is_orphan = state == SlotState::Orphan;
+                        nodes.insert(inode, node(at, &words, is_orphan, blocks_found));
                     }
                     Err(corrupt) => broken.push((Some(inode), corrupt)),
                 }
@@ -192,11 +204,15 @@ impl<M: Medium> Tree<'_, M> {
         None
     }
 
-    /// Compares the links that inodes have with the names that lead to them.
+    /// Compares the links that inodes have with the names that lead to them, and their blocks with those that were found.
     fn compare(&mut self) {
         let root = self.root();
         let mut wrong = Vec::new();
         for (&inode, node) in &self.nodes {
+            if let Some(found) = node.blocks_found.filter(|&found| found != node.blocks) {
+                let said = node.blocks;
+                wrong.push((inode, format!("it has {found} blocks, its inode says {said}")));
+            }
             if node.is_orphan {
                 continue;
             }
@@ -304,12 +320,34 @@ impl<M: Medium> Tree<'_, M> {
     }
 }
 
-fn node(at: PoolOffset, words: &InodeWords, is_orphan: bool) -> Node {
+/// Counts the blocks of the inode at `at`, in a file system with these shapes.
+///
+/// # Errors
+/// A structure that cannot be right.
+fn count_blocks<M: Medium>(
+    reader: Reader<'_, M>,
+    (inode, at, words): (InodeNo, PoolOffset, &InodeWords),
+    shapes: (DirSettings, BlockMapKind),
+) -> Result<u64, Corrupt> {
+    let (mut shown, mut blocks) = (Shown::new(reader, &inode), 0);
+    visit_blocks(reader, &Edit::new(inode, at, *words), shapes, &mut |used| {
+        shown.note(&used)?;
+        if let Part::Blocks(run) = used.part {
+            blocks += run.len;
+        }
+        Ok(())
+    })?;
+    Ok(blocks)
+}
+
+fn node(at: PoolOffset, words: &InodeWords, is_orphan: bool, blocks_found: Option<u64>) -> Node {
     Node {
         at,
         kind: words.file_type(),
         links: words.links(),
         entries: words.get(Field::Size),
+        blocks: words.get(Field::Blocks),
+        blocks_found,
         parent: InodeNo(words.get(Field::Special)),
         is_orphan,
         names: 0,

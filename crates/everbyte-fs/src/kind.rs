@@ -76,8 +76,9 @@ impl<M: Medium> Kind<M> for FsKind {
         if FsSuperblock::tables_word(reader, at)? == 0 {
             return Ok(Vec::new());
         }
+        let map = BlockMapKind::from_code(view.descriptor.map, view.root_at)?;
         let tables = InodeTables::open(&superblock, at, reader)?;
-        Ok(check::judge(reader, &superblock, &tables))
+        Ok(check::judge(reader, (&superblock, map), &tables))
     }
 }
 

@@ -16,6 +16,7 @@ const INODE_BYTES: usize = 256;
 const NUMBER: usize = 1;
 const MODE_LINKS: usize = 3;
 const SIZE: usize = 5;
+const BLOCKS: usize = 6;
 const PARENT: usize = 7;
 const ROOT: usize = 14;
 const WORDS: usize = 16;
@@ -119,7 +120,7 @@ fn a_sound_tree_has_no_problems() {
 #[test]
 fn trees_that_cannot_be_are_named_by_path_and_inode() {
     type Damage = fn(&mut Image);
-    let cases: [(Damage, &[&str]); 9] = [
+    let cases: [(Damage, &[&str]); 10] = [
         (
             |image| image.set(image.f, MODE_LINKS, |old| old + LINK),
             &["/d/f, inode", "1 names", "says 2"],
@@ -144,6 +145,10 @@ fn trees_that_cannot_be_are_named_by_path_and_inode() {
             &["/d, inode", "its name e leads to", "whose parent is"],
         ),
         (|image| image.set(image.d, SIZE, |old| old + 1), &["/d, inode", "2 entries", "says 3"]),
+        (
+            |image| image.set(image.f, BLOCKS, |old| old + 1),
+            &["/d/f, inode", "has 0 blocks", "says 1"],
+        ),
         (
             |image| image.set(image.d, MODE_LINKS, |old| old + LINK),
             &["/d, inode", "1 subdirectories", "4 links instead of 3"],
