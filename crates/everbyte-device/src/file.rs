@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
 use crate::direct::{ALIGN, Direct};
 use crate::identity::{BackingIdentity, stable_path};
+use crate::syncs::Syncs;
 
 /// Zeroes are written in pieces of so many bytes where the system cannot zero.
 const ZEROES_LEN: usize = 1 << 20;
@@ -87,6 +88,7 @@ pub struct FileDevice {
     why_buffered: Option<String>,
     /// Held shared by readers, exclusively by writers.
     order: RwLock<()>,
+    syncs: Syncs,
 }
 
 impl FileDevice {
@@ -127,6 +129,7 @@ impl FileDevice {
             direct: None,
             why_buffered: None,
             order: RwLock::new(()),
+            syncs: Syncs::default(),
         };
         if options.direct {
             match Direct::open(&device.file, size_bytes) {
@@ -178,8 +181,9 @@ impl FileDevice {
         DeviceError::Media { offset, len, reason: format!("{path}: {error}") }
     }
 
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    /// Makes durable what was written since so many flushes had failed.
+    fn sync(&self, failures: u64) -> io::Result<()> {
+        self.syncs.make(failures, || self.file.sync_data())
     }
 
     /// End of the bytes whose requests bypass the page cache.
@@ -347,11 +351,13 @@ impl BlockDevice for FileDevice {
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
         let len = data.len() as u64;
         check_range(offset, len, self.size_bytes)?;
+        let failures = self.syncs.failures();
         let written = {
             let _alone = self.order.write();
             self.write_bytes(offset, data)
         };
-        let done = written.and_then(|()| if fua == Fua::Yes { self.sync() } else { Ok(()) });
+        let done =
+            written.and_then(|()| if fua == Fua::Yes { self.sync(failures) } else { Ok(()) });
         // Some of it may be there.
         done.map_err(|error| DeviceError::Media {
             offset,
@@ -361,7 +367,8 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.sync().map_err(|error| self.failed(0, self.size_bytes, &error))
+        let synced = self.sync(self.syncs.failures());
+        synced.map_err(|error| self.failed(0, self.size_bytes, &error))
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
@@ -380,6 +387,7 @@ impl BlockDevice for FileDevice {
         if len == 0 {
             return Ok(());
         }
+        let failures = self.syncs.failures();
         let zeroed = {
             let _alone = self.order.write();
             self.zero(offset, len, hole, fast)
@@ -387,7 +395,7 @@ impl BlockDevice for FileDevice {
         if fast && zeroed.as_ref().is_err_and(is_unsupported) {
             return Err(DeviceError::NotFast);
         }
-        let done = zeroed.and_then(|()| if fua == Fua::Yes { self.sync() } else { Ok(()) });
+        let done = zeroed.and_then(|()| if fua == Fua::Yes { self.sync(failures) } else { Ok(()) });
         done.map_err(|error| DeviceError::Media {
             offset,
             len,

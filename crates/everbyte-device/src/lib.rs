@@ -38,6 +38,7 @@ mod memory;
 mod read_only;
 pub mod record;
 mod socket;
+mod syncs;
 pub mod unflushed;
 
 pub use atomic::{AtomicWriteError, AtomicWrites};

@@ -1,0 +1,79 @@
+//! Flushes of a file, of which the system reports a failure to one only.
+//!
+//! Linux keeps for each open file how far its user was told of errors of writing back (`errseq_t`), and pages that could not be
+//! written count as clean afterwards: of two `fdatasync` at once, one fails and the other succeeds, whosever bytes are lost.
+//! Invariant: one at a time, and its outcome is noted before the next one begins.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// The flushes of a file.
+#[derive(Default)]
+pub(crate) struct Syncs {
+    one_at_a_time: Mutex<()>,
+    failures: AtomicU64,
+}
+
+impl Syncs {
+    /// The number of those that have failed, to be taken before anything is written that [`Syncs::make`] is to make durable.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// Makes durable by `sync` what was written since `failures` was taken.
+    ///
+    /// # Errors
+    /// Those of `sync`; or another one has failed meanwhile, which may have lost what was written.
+    pub(crate) fn make(
+        &self,
+        failures: u64,
+        sync: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let _alone = self.one_at_a_time.lock();
+        if let Err(error) = sync() {
+            self.failures.fetch_add(1, Ordering::AcqRel);
+            return Err(error);
+        }
+        if self.failures() == failures {
+            return Ok(());
+        }
+        Err(io::Error::other("another flush failed meanwhile, which may have lost what was written"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_flushes_while_another_flush_fails_is_told_and_who_begins_later_is_not() {
+        let syncs = Syncs::default();
+        // Both have written.
+        let (first, second) = (syncs.failures(), syncs.failures());
+        let failed = syncs.make(first, || Err(io::Error::other("the disk")));
+        assert_eq!(failed.unwrap_err().to_string(), "the disk");
+        let told = syncs.make(second, || Ok(())).unwrap_err();
+        assert!(told.to_string().contains("another flush failed"), "{told}");
+        // What is written again after a failure can become durable.
+        syncs.make(syncs.failures(), || Ok(())).unwrap();
+    }
+
+    #[test]
+    fn no_flush_begins_before_the_outcome_of_another_is_noted() {
+        let syncs = Syncs::default();
+        let failures = syncs.failures();
+        let make = &|| syncs.make(failures, || Ok(()));
+        let other = std::thread::scope(|scope| {
+            let mut other = None;
+            let failed = syncs.make(failures, || {
+                other = Some(scope.spawn(make));
+                Err(io::Error::other("the disk"))
+            });
+            failed.unwrap_err();
+            other.map(|other| other.join().unwrap())
+        });
+        other.unwrap().unwrap_err();
+    }
+}
