@@ -7,14 +7,23 @@
 
 use std::collections::HashMap;
 
-use everbyte_fs::{FileSystem, FsError, InodeNo};
+use everbyte_fs::{Attr, FileSystem, FsError, InodeNo, Name};
 use everbyte_media::Medium;
 use parking_lot::Mutex;
 
 const SHARDS: usize = 64;
 
-/// How often the kernel was told of each file of a shard.
-type Shard = Mutex<HashMap<InodeNo, u64>>;
+/// A file that the kernel knows.
+#[derive(Debug)]
+struct Known {
+    /// How often the kernel was told of it, and has not forgotten it.
+    times: u64,
+    /// Tells it from files that had its number before.
+    generation: u64,
+}
+
+/// The files of a shard.
+type Shard = Mutex<HashMap<InodeNo, Known>>;
 
 /// The files, without the root.
 #[derive(Debug)]
@@ -33,22 +42,54 @@ impl KnownFiles {
         &self.shards[usize::try_from(inode.0 % SHARDS as u64).unwrap_or(0)]
     }
 
-    /// Counts that the kernel is being told of `inode`.
+    /// The file that `name` names in `parent`, of which the kernel is being told.
     ///
     /// # Errors
-    /// `Stale`: it was removed meanwhile, so the kernel must not be told of it.
+    /// As [`FileSystem::lookup`].
+    pub(crate) fn look_up<M: Medium>(
+        &self,
+        fs: &FileSystem<M>,
+        parent: InodeNo,
+        name: Name<'_>,
+    ) -> Result<Attr, FsError> {
+        loop {
+            let attr = fs.lookup(parent, name)?;
+            match self.tell(fs, attr.inode, Some(attr.generation)) {
+                // Somebody else than the kernel has removed it in between: perhaps another file has the name.
+                Err(FsError::Stale(_)) => {}
+                told => return told.map(|()| attr),
+            }
+        }
+    }
+
+    /// Counts that the kernel is being told of `inode`, of which it gets attributes with this generation, if it gets any.
+    ///
+    /// # Errors
+    /// `Stale`: it was removed meanwhile, and perhaps its number is another file's, so the kernel must not be told of it.
     pub(crate) fn tell<M: Medium>(
         &self,
         fs: &FileSystem<M>,
         inode: InodeNo,
+        generation: Option<u64>,
     ) -> Result<(), FsError> {
-        let mut lookups = self.shard(inode).lock();
-        if let Some(count) = lookups.get_mut(&inode) {
-            *count += 1;
+        if inode == fs.root() {
             return Ok(());
         }
-        fs.open_inode(inode)?;
-        lookups.insert(inode, 1);
+        let is_other = |own: u64| generation.is_some_and(|told| told != own);
+        let mut files = self.shard(inode).lock();
+        if let Some(known) = files.get_mut(&inode) {
+            if is_other(known.generation) {
+                return Err(FsError::Stale(inode));
+            }
+            known.times += 1;
+            return Ok(());
+        }
+        let generation = fs.open_inode(inode)?.generation;
+        if is_other(generation) {
+            fs.close_inode(inode)?;
+            return Err(FsError::Stale(inode));
+        }
+        files.insert(inode, Known { times: 1, generation });
         Ok(())
     }
 
@@ -63,13 +104,13 @@ impl KnownFiles {
         inode: InodeNo,
         times: u64,
     ) -> Result<(), FsError> {
-        let mut lookups = self.shard(inode).lock();
-        let Some(count) = lookups.get_mut(&inode) else { return Ok(()) };
-        *count = count.saturating_sub(times);
-        if *count > 0 {
+        let mut files = self.shard(inode).lock();
+        let Some(known) = files.get_mut(&inode) else { return Ok(()) };
+        known.times = known.times.saturating_sub(times);
+        if known.times > 0 {
             return Ok(());
         }
-        lookups.remove(&inode);
+        files.remove(&inode);
         // Still under the lock: who is told of the file now opens it after it was closed.
         fs.close_inode(inode)
     }
@@ -95,5 +136,73 @@ impl KnownFiles {
             }
         }
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use everbyte_fs::{FileType, NewInode, RenameMode};
+    use everbyte_media::Mapped;
+
+    use super::*;
+    use crate::space::tests::with_nameless;
+
+    fn name(text: &str) -> Name<'_> {
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    fn make(fs: &FileSystem<Mapped>, text: &str) -> Attr {
+        let new = NewInode {
+            kind: FileType::Regular,
+            permissions: 0o600,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            target: &[],
+        };
+        fs.create_inode(fs.root(), name(text), &new).unwrap()
+    }
+
+    #[test]
+    fn the_kernel_is_not_told_of_a_file_whose_number_is_another_ones() {
+        let (fs, _) = with_nameless(0);
+        let known = KnownFiles::default();
+        let old = make(&fs, "old");
+        fs.unlink(fs.root(), name("old")).unwrap();
+        fs.sync().unwrap();
+        let mut made = (0..1000).map(|number| make(&fs, &format!("new {number}")));
+        let new = made.find(|attr| attr.inode == old.inode).unwrap();
+        let tell = |attr: &Attr| known.tell(&fs, attr.inode, Some(attr.generation));
+        assert!(matches!(tell(&old), Err(FsError::Stale(_))));
+        tell(&new).unwrap();
+        assert!(matches!(tell(&old), Err(FsError::Stale(_))), "it is known");
+        known.tell(&fs, new.inode, None).unwrap();
+        known.forget(&fs, new.inode, 2).unwrap();
+        assert!(known.all().is_empty());
+    }
+
+    /// As a file is that `everbyte fs put` replaces beside a mount.
+    #[test]
+    fn a_name_that_is_replaced_all_the_time_is_always_there() {
+        let (fs, _) = with_nameless(0);
+        let (known, root, is_done) = (KnownFiles::default(), fs.root(), AtomicBool::new(false));
+        make(&fs, "f");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (from, to) = ((root, name("new")), (root, name("f")));
+                for _ in 0..5000 {
+                    make(&fs, "new");
+                    fs.rename(from, to, RenameMode::Replace).unwrap();
+                }
+                is_done.store(true, Ordering::Relaxed);
+            });
+            while !is_done.load(Ordering::Relaxed) {
+                let attr = known.look_up(&fs, root, name("f")).unwrap();
+                known.forget(&fs, attr.inode, 1).unwrap();
+            }
+        });
     }
 }

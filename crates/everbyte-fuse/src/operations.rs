@@ -129,10 +129,11 @@ impl<M: Medium> Operations<M> {
 
     /// Answers with the file that was found or made.
     fn reply_entry(&self, found: Result<Attr, FsError>, reply: ReplyEntry) {
-        let told = found.and_then(|attr| {
-            self.tell(attr.inode)?;
-            Ok(attr)
-        });
+        self.reply_told(found.and_then(|attr| self.tell(attr)), reply);
+    }
+
+    /// Answers with a file that the kernel counts as told of.
+    fn reply_told(&self, told: Result<Attr, FsError>, reply: ReplyEntry) {
         match told {
             Ok(attr) => {
                 let generation = Generation(attr.generation);
@@ -142,16 +143,13 @@ impl<M: Medium> Operations<M> {
         }
     }
 
-    /// Counts that the kernel is being told of a file.
-    fn tell(&self, inode: InodeNo) -> Result<(), FsError> {
-        if inode == self.root {
-            return Ok(());
+    /// Counts that the kernel is being told of a file that was made or got a name, and returns it.
+    fn tell(&self, attr: Attr) -> Result<Attr, FsError> {
+        match self.known.tell(&self.fs, attr.inode, Some(attr.generation)) {
+            // It has lost its name again.
+            Err(FsError::Stale(_)) => Err(FsError::NotFound),
+            told => told.map(|()| attr),
         }
-        // Its name has gone since it was looked up.
-        self.known.tell(&self.fs, inode).map_err(|error| match error {
-            FsError::Stale(_) => FsError::NotFound,
-            error => error,
-        })
     }
 
     /// Counts that the kernel has forgotten a file so many times.
@@ -253,10 +251,10 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = Name::new(name.as_bytes());
-        match name.and_then(|name| self.fs.lookup(self.inode(parent), name)) {
+        match name.and_then(|name| self.known.look_up(&self.fs, self.inode(parent), name)) {
             // The kernel is to remember that there is none.
             Err(FsError::NotFound) => reply.entry(&self.lifetime, &no_attributes(), Generation(0)),
-            found => self.reply_entry(found, reply),
+            told => self.reply_told(told, reply),
         }
     }
 
@@ -552,12 +550,12 @@ impl<M: Medium> Filesystem for Operations<M> {
         let mut is_any = false;
         let mut add = |next, inode, file, name: &OsStr| {
             let is_fixed = [".", ".."].contains(&name.to_str().unwrap_or_default());
-            let told = if is_fixed { Ok(()) } else { self.tell(inode) };
+            let told = if is_fixed { Ok(()) } else { self.known.tell(&self.fs, inode, None) };
             let (kernel, generation) = match self.fs.attr(inode) {
                 Ok(attr) if told.is_ok() => (attributes(self.root, &attr), attr.generation),
                 // It was removed a moment ago.
                 Err(FsError::Stale(_)) => return false,
-                _ if matches!(told, Err(FsError::NotFound)) => return false,
+                _ if matches!(told, Err(FsError::Stale(_))) => return false,
                 // One that cannot be read hides no other.
                 _ => (refused_attributes(number(self.root, inode), file), 0),
             };
@@ -672,7 +670,7 @@ impl<M: Medium> Filesystem for Operations<M> {
     ) {
         let new = new_inode(request, FileType::Regular, (mode, umask));
         let created = self.create_inode(parent, name, &new);
-        match created.and_then(|attr| self.tell(attr.inode).map(|()| attr)) {
+        match created.and_then(|attr| self.tell(attr)) {
             Ok(attr) => {
                 let (kernel, generation) =
                     (attributes(self.root, &attr), Generation(attr.generation));
