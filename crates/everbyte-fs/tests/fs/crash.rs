@@ -609,7 +609,7 @@ fn planted_bugs_of_lists_and_trees_are_caught() {
     for work in slots {
         caught_in(&work, Bug::EntryReusedEarly, &["can be so", "not one of", "is gone"]);
     }
-    let words = ["directory", "not one of", "bucket", "no block", "names"];
+    let words = ["directory", "not one of", "bucket", "no block", "names", "its inode says"];
     for work in &*GROWTHS_OF_DIRECTORIES {
         let bug = match (work.directories, work.name) {
             (DirectoryKind::Linear, _) => Bug::ListUnlogged,
@@ -690,7 +690,7 @@ fn planted_bugs_are_caught() {
         (Bug::LinksUnlogged, "chmod", &["checksum is wrong"]),
         (Bug::SizeBeforeData, "append", &["not one of"]),
         (Bug::OrphanNotListed, "orphan", &["orphan"]),
-        (Bug::SplitUnlogged, "many names", &["directory", "not one of"]),
+        (Bug::SplitUnlogged, "many names", &["directory", "not one of", "its inode says"]),
         (Bug::TableUnlogged, "many files", &["table"]),
         (Bug::AttributesInPlace, "attributes", &["can be so", "not one of"]),
         (Bug::FileSyncSkipped, "fsync", &["not one of"]),

@@ -94,7 +94,8 @@ fn no_crash_while_a_map_of_runs_changes_leaves_anything_but_a_checkpoint() {
 
 #[test]
 fn planted_bugs_of_maps_of_runs_are_caught() {
-    let words = ["node of runs", "not one of", "map entry", "owner", "else already"];
+    let words =
+        ["node of runs", "not one of", "map entry", "owner", "else already", "its inode says"];
     for (bug, name) in [
         (Bug::RunsUnlogged, "punched run"),
         (Bug::RunsUnlogged, "run in parts"),
