@@ -92,7 +92,7 @@ impl<M: Medium> FileSystem<M> {
         let data_max = parts.bytes(to.offset, WRITE_PART) as u64;
         let run = run_at(&source.extent, from.offset, (len, to_boundary.min(data_max)))?;
         if !run.is_data {
-            return self.copy_hole(to, run.len);
+            return self.copy_hole(to, run.len, parts);
         }
         let mut data = vec![0; usize::try_from(run.len).expect("at most 1 MiB")];
         source.extent.read(DeviceOffset(from.offset), &mut data)?;
@@ -102,7 +102,12 @@ impl<M: Medium> FileSystem<M> {
     }
 
     /// Makes up to `len` bytes at `to` a hole, and returns how many. The caller holds the inode's lock.
-    fn copy_hole(&self, to: FilePlace, len: u64) -> Result<u64, FsError> {
+    fn copy_hole(
+        &self,
+        to: FilePlace,
+        len: u64,
+        parts: &mut PartBlocks,
+    ) -> Result<u64, FsError> {
         let (target, words) = self.file(to.inode)?;
         let leaf_end = (to.offset / LEAF_BYTES + 1) * LEAF_BYTES;
         // Where the target has no leaf of its map, or has ended, there is nothing to unmap.
@@ -115,14 +120,32 @@ impl<M: Medium> FileSystem<M> {
             }
         };
         let is_hole = hole_end > leaf_end;
-        let len = len.min(if is_hole { hole_end } else { leaf_end } - to.offset);
-        let end = to.offset + len;
+        if is_hole {
+            let end = to.offset + len.min(hole_end - to.offset);
+            return self.make_hole((to, end), None);
+        }
+        let left = usize::try_from(len.min(leaf_end - to.offset)).expect("at most 2 MiB");
+        loop {
+            let len = parts.bytes(to.offset, left);
+            match self.make_hole((to, to.offset + len as u64), Some(&target.extent)) {
+                Err(FsError::NoLog) if parts.halve(to.offset, len) => {}
+                made => return made,
+            }
+        }
+    }
+
+    /// Makes the bytes from `to` to `end` of a file, of which `extent` may have some, a hole in one batch. Returns how many.
+    fn make_hole(
+        &self,
+        (to, end): (FilePlace, u64),
+        extent: Option<&Extent<M>>,
+    ) -> Result<u64, FsError> {
         self.volume().change(|batch, circumstances| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), to.inode)?;
             let before = batch.savepoint();
-            if !is_hole {
-                let mut planner = Planner::new(&target.extent, batch, circumstances);
+            if let Some(extent) = extent {
+                let mut planner = Planner::new(extent, batch, circumstances);
                 planner.zero(DeviceOffset(to.offset), DeviceOffset(end), false)?;
             }
             let size = edit.words.get(Field::Size).max(end);
@@ -130,7 +153,7 @@ impl<M: Medium> FileSystem<M> {
             edits.plan(batch);
             Ok::<(), FsError>(())
         })?;
-        Ok(len)
+        Ok(end - to.offset)
     }
 }
 

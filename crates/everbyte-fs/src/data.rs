@@ -41,8 +41,8 @@ fn part_len(at: u64, left: usize) -> usize {
     usize::try_from(whole).map_or(left, |whole| whole.min(left))
 }
 
-/// Most blocks of a part that is written in one batch: fewer once one needed more log than there is. So it may where
-/// no block is free, so that old bytes are logged instead of being replaced.
+/// Most blocks of a part that is written, or zeroed, in one batch: fewer once one needed more log than there is. So it
+/// may where no block is free, so that old bytes are logged instead of being replaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartBlocks(u64);
 
@@ -59,7 +59,7 @@ impl PartBlocks {
     }
 
     /// Halves them, because `len` bytes at `at` need more log than there is. False if that is one block.
-    fn halve(&mut self, at: u64, len: usize) -> bool {
+    pub(crate) fn halve(&mut self, at: u64, len: usize) -> bool {
         let blocks = (at + len as u64).div_ceil(BLOCK_U64) - at / BLOCK_U64;
         self.0 = (blocks / 2).max(1);
         blocks > 1

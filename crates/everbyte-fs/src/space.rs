@@ -4,7 +4,7 @@ use everbyte_extent::{DeviceOffset, LEAF_BYTES, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::Corrupt;
 
-use crate::data::note_changed;
+use crate::data::{PartBlocks, note_changed};
 use crate::edits::Edits;
 use crate::error::FsError;
 use crate::files::FileState;
@@ -35,8 +35,9 @@ pub enum Seek {
 
 impl<M: Medium> FileSystem<M> {
     /// Reserves, zeroes or unmaps `len` bytes of a regular file from `offset` on, at least one, in parts
-    /// of 2 MiB, each of which is atomic; unmapping makes none but the last where there is nothing. With the last the
-    /// file becomes larger if the range ends beyond it, unless `keep_size` says that it shall not.
+    /// of 2 MiB, each of which is atomic, or smaller ones where [`FileSystem::write`] makes such; unmapping makes none
+    /// but the last where there is nothing. With the last the file becomes larger if the range ends beyond it, unless
+    /// `keep_size` says that it shall not.
     ///
     /// # Errors
     /// It is no regular file; `Invalid` for an empty range; `TooLarge`; the pool is full or the
@@ -65,7 +66,7 @@ impl<M: Medium> FileSystem<M> {
         let size = if keep_size { size } else { size.max(end) };
         // Made always, because it changes the times.
         let last = (end - 1) / LEAF_BYTES * LEAF_BYTES;
-        let mut at = offset;
+        let (mut at, mut parts) = (offset, PartBlocks::all());
         while at < end {
             if what == Allocation::Punch && at < last {
                 let filled = self.after_hole(&file, at)?.min(last);
@@ -74,8 +75,10 @@ impl<M: Medium> FileSystem<M> {
                     continue;
                 }
             }
-            let part = leaf_parts(DeviceOffset(at), end - at).next().expect("some bytes are left");
-            self.volume().change(|batch, circumstances| {
+            let len = parts.bytes(at, usize::try_from(end - at).unwrap_or(usize::MAX));
+            let part = leaf_parts(DeviceOffset(at), len as u64).next();
+            let part = part.expect("some bytes are left");
+            let changed = self.volume().change(|batch, circumstances| {
                 let mut edits = Edits::new(&self.tables);
                 let edit = edits.get(self.reader(), inode)?;
                 let before = batch.savepoint();
@@ -92,8 +95,12 @@ impl<M: Medium> FileSystem<M> {
                 note_changed(edit, batch.taken_since(before), size);
                 edits.plan(batch);
                 Ok::<(), FsError>(())
-            })?;
-            at = part.end().0;
+            });
+            match changed {
+                Ok(_) => at = part.end().0,
+                Err(FsError::NoLog) if parts.halve(at, len) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

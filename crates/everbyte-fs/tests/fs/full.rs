@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
 use everbyte_fs::{
-    BlockMapKind, FilePlace, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo,
-    RenameMode,
+    Allocation, BlockMapKind, FilePlace, FileSystem, FileType, FsError, FsOptions, IndexKind,
+    InodeNo, RenameMode,
 };
 
 use crate::posix::{create, name, new_inode};
@@ -64,6 +64,41 @@ fn bytes_that_are_mapped_are_written_and_copied_over_in_a_full_pool_with_a_small
         assert!(read(fs, file) == expected, "{block_map:?}");
         fs.sync().unwrap();
         assert!(fs.pool().check().unwrap().is_clean(), "{block_map:?}");
+    }
+}
+
+/// The first and the last block must be logged, and the words of all others: more than the smallest log has room for.
+#[test]
+fn holes_are_made_in_a_full_pool_with_the_smallest_log() {
+    const BYTES: usize = 2 << 20;
+    const HOLE: u64 = BYTES as u64 - 2;
+    const RANGE: (u64, u64) = (1, HOLE);
+    type Change = fn(&FileSystem<SimMedium>, InodeNo, InodeNo);
+    let punch: Change = |fs, file, _| fs.allocate(file, RANGE, Allocation::Punch, true).unwrap();
+    let zero: Change = |fs, file, _| fs.allocate(file, RANGE, Allocation::Zero, true).unwrap();
+    let copy: Change = |fs, file, hole| {
+        let [from, to] = [hole, file].map(|inode| FilePlace { inode, offset: 1 });
+        assert_eq!(fs.copy(from, to, HOLE).unwrap(), HOLE);
+    };
+    let changes = [punch, zero, copy].into_iter().enumerate();
+    for ((way, change), block_map) in
+        changes.flat_map(|change| BlockMapKind::ALL.map(|block_map| (change, block_map)))
+    {
+        let medium = Arc::new(SimMedium::new(8 << 20));
+        let small = FsOptions { block_map, lanes: 1, log_bytes: Some(32 << 10), ..options() };
+        let real = Real::make(&medium, &small);
+        let fs = &real.fs;
+        let [file, hole] = ["file", "hole"].map(|text| create(fs, fs.root(), text));
+        assert_eq!(fs.write(file, 0, &vec![1; BYTES]).unwrap(), BYTES);
+        fs.truncate(hole, BYTES as u64).unwrap();
+        fill(fs);
+        change(fs, file, hole);
+        let mut bytes = vec![7; BYTES];
+        assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), BYTES);
+        assert_eq!((bytes[0], bytes[BYTES - 1]), (1, 1), "way {way}, {block_map:?}");
+        assert!(bytes[1..BYTES - 1].iter().all(|&byte| byte == 0), "way {way}, {block_map:?}");
+        fs.sync().unwrap();
+        assert!(fs.pool().check().unwrap().is_clean(), "way {way}, {block_map:?}");
     }
 }
 
