@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "registering for the region's faults")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use everbyte_media::FaultRange;
 
@@ -27,6 +27,8 @@ pub(crate) struct Paged {
     faults: Option<FaultRange>,
     threads: Option<Threads>,
     shared: Arc<Shared>,
+    /// Forks that have begun and not ended.
+    forks: Mutex<u64>,
 }
 
 impl Paged {
@@ -45,7 +47,7 @@ impl Paged {
         present.iter().for_each(|&at| pager.adopt(at));
         let origin = Origin::here().map_err(RegionError::io("map a page that forks empty"))?;
         let shared = Arc::new(Shared::new(pager, origin));
-        let mut paged = Self { faults: None, threads: None, shared };
+        let mut paged = Self { faults: None, threads: None, shared, forks: Mutex::new(0) };
         paged.threads = Some(Threads::start(&paged.shared, workers)?);
         if workers.handlers == 0 {
             paged.faults = Some(paged.register()?);
@@ -102,11 +104,15 @@ impl Backing for Paged {
 
     fn fork_begins(&self, run: UnitRun) -> Result<(), RegionError> {
         let pager = &self.shared.pager;
+        let forks = &mut *self.forks.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = pager.hold_whole(run).map_err(place_error);
         let shared = whole.and_then(|()| {
-            pager.memory.share_with_children(true).map_err(RegionError::io("share the region"))
+            let shared = if *forks == 0 { pager.memory.share_with_children(true) } else { Ok(()) };
+            shared.map_err(RegionError::io("share the region"))
         });
-        if shared.is_err() {
+        if shared.is_ok() {
+            *forks += 1;
+        } else if *forks == 0 {
             pager.let_go();
         }
         shared
@@ -114,6 +120,11 @@ impl Backing for Paged {
 
     fn fork_ended(&self) -> Result<(), RegionError> {
         let pager = &self.shared.pager;
+        let forks = &mut *self.forks.lock().unwrap_or_else(PoisonError::into_inner);
+        *forks = forks.saturating_sub(1);
+        if *forks > 0 {
+            return Ok(());
+        }
         let unshared = pager.memory.share_with_children(false);
         pager.let_go();
         unshared.map_err(RegionError::io("keep the region from children"))

@@ -454,7 +454,8 @@ impl Region {
     /// slots outside `range` would be zeroes to the child.
     ///
     /// To be followed by [`fork_ended`](Self::fork_ended) in this process; the child must leave the
-    /// region alone, also not drop it, and use its bytes only.
+    /// region alone, also not drop it, and use its bytes only. Threads may do so at the same time: children have the
+    /// region until the last fork has ended.
     ///
     /// # Errors
     /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `Io`, `ForkedChild`, and `NotDirect` in direct mode: a child
@@ -465,7 +466,7 @@ impl Region {
         self.backing.fork_begins(run)
     }
 
-    /// Ends what [`fork_begins`](Self::fork_begins) began, in the process that has the region.
+    /// Ends what one [`fork_begins`](Self::fork_begins) began, in the process that has the region.
     ///
     /// # Errors
     /// `Io`: children that are forked later would have the region, without what is in slots. `ForkedChild`.

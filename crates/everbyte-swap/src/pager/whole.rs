@@ -24,7 +24,7 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Stops evicting, and brings every unit of `run` in that is in a slot, whatever the limit. One
-    /// thread at a time, until [`let_go`](Self::let_go), also if it fails.
+    /// thread at a time. What is held stays so until [`let_go`](Self::let_go), also if it fails.
     pub(crate) fn hold_whole(&self, run: UnitRun) -> Result<(), PlaceError> {
         self.is_held.store(true, SeqCst);
         // Who is evicting finishes its batch; who comes later sees the flag.

@@ -245,6 +245,39 @@ fn a_fork_that_is_announced_takes_the_whole_region_along() {
 }
 
 #[test]
+fn forks_that_overlap_each_take_the_whole_region_along() {
+    for options in of_both_modes() {
+        let mut region = region(&options);
+        fill(&mut region);
+        region.fork_begins(0..LEN).unwrap();
+        region.fork_begins(0..LEN).unwrap();
+        region.fork_ended().unwrap();
+        let is_whole =
+            || (0..LEN / UNIT).all(|number| u64::from(byte(&region, number)) == number % 251 + 1);
+        assert_eq!(fork(|| i32::from(!is_whole())).code(), Some(0), "another has not forked yet");
+        region.fork_ended().unwrap();
+        let later = fork(|| {
+            // SAFETY: restores the default action.
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+            i32::from(byte(&region, 0))
+        });
+        assert_eq!(later.signal(), Some(libc::SIGSEGV), "{later:?}");
+    }
+}
+
+#[test]
+fn a_fork_that_is_refused_takes_nothing_from_one_that_has_begun() {
+    let region = with_an_unreadable_unit(&RegionOptions::new());
+    let is_lost = |number: &u64| region.prefetch(number * UNIT..(number + 1) * UNIT).is_err();
+    let lost = (0..LEN / UNIT).find(is_lost).unwrap();
+    region.fork_begins(0..lost * UNIT).unwrap();
+    region.fork_begins(0..LEN).unwrap_err();
+    assert!((lost + 1..LEN / UNIT).all(|number| byte(&region, number) != 0));
+    assert_eq!(region.bytes_stored(0..lost * UNIT).unwrap(), 0, "of {lost} units");
+    region.fork_ended().unwrap();
+}
+
+#[test]
 fn slots_can_be_reserved_as_a_region_is_used() {
     let store = FileStore::anonymous(1 << 20).unwrap();
     let space = SwapSpace::new(store, SlotOrder::Order64);
