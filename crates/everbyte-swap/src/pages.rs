@@ -153,12 +153,21 @@ impl Pages {
         self.base
     }
 
-    /// Lets children of a fork have the pages that are there, or nothing of the region.
+    /// Lets children of a fork have the pages that are there, or nothing of the region. Nothing, too, if the former fails.
     pub(crate) fn share_with_children(&self, share: bool) -> io::Result<()> {
-        let advice = if share { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
-        // SAFETY: the range is ours, and the advice changes nothing in this process.
-        unsafe { madvise(self.raw, self.raw_len, advice) }?;
-        Ok(())
+        let advise = |advice| {
+            // SAFETY: the range is ours, and the advice changes nothing in this process.
+            unsafe { madvise(self.raw, self.raw_len, advice) }
+        };
+        if !share {
+            return Ok(advise(Advice::LinuxDontFork)?);
+        }
+        let shared = advise(Advice::LinuxDoFork);
+        if shared.is_err() {
+            // Of several mappings some may be shared by now. It is the error before that is told.
+            let _as_before = advise(Advice::LinuxDontFork);
+        }
+        Ok(shared?)
     }
 
     /// The part of a run that lies in one mapping, and the rest.

@@ -244,6 +244,36 @@ fn a_fork_that_is_announced_takes_the_whole_region_along() {
     }
 }
 
+/// Without its last page, of which nothing is used, the region cannot be shared as a whole.
+#[test]
+#[ignore = "takes a page of a region away; run by a_region_that_is_shared_in_part_is_not_shared"]
+fn child_shares_a_part_of_a_region() {
+    let mut region = region(&RegionOptions::new().read_ahead(1));
+    let last = LEN / UNIT - 1;
+    let fill = |region: &mut Region| {
+        (0..last).for_each(|number| region.as_mut_slice()[unit(number)] = 1);
+    };
+    fill(&mut region);
+    let page = region.as_mut_ptr().wrapping_add(unit(last)).cast();
+    // SAFETY: nobody touches this page, nor maps anything in its place.
+    assert_eq!(unsafe { libc::munmap(page, UNIT_LEN) }, 0);
+    let refused = region.fork_begins(0..LEN).unwrap_err();
+    assert!(matches!(refused, RegionError::Io { .. }), "{refused}");
+    fill(&mut region);
+    let status = fork(|| {
+        // SAFETY: restores the default action.
+        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+        i32::from(byte(&region, 0))
+    });
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}");
+}
+
+#[test]
+fn a_region_that_is_shared_in_part_is_not_shared() {
+    let status = run_child("child_shares_a_part_of_a_region");
+    assert!(status.success(), "{status:?}");
+}
+
 #[test]
 fn forks_that_overlap_each_take_the_whole_region_along() {
     for options in of_both_modes() {
