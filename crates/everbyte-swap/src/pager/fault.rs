@@ -16,7 +16,7 @@ use crate::unit::{Phase, Unit, UnitNo, index};
 /// Passes over all windows without anything evicted, after which a fault goes above the limit.
 const PASSES_MAX: u32 = 3;
 /// Times that the system refuses a page before a fault fails.
-const FAILURES_MAX: u32 = 10_000;
+pub(super) const FAILURES_MAX: u32 = 10_000;
 
 /// An access that faulted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +94,8 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    fn failed(&self, error: MemoryError) -> FaultError {
+    /// The failure that a step which failed means for who asked.
+    pub(super) fn failed(&self, error: MemoryError) -> FaultError {
         self.note_trouble(error);
         match error {
             MemoryError::Unreadable => FaultError::Unreadable,

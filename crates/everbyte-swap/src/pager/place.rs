@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::fault::{Access, FaultError};
+use super::fault::{Access, FAILURES_MAX, FaultError};
 use super::memory::{Memory, MemoryError, UnitRun};
 use super::{LIMIT_MIN, Pager, WINDOW, reserve};
 use crate::unit::{PINS_MAX, Phase, Unit, UnitNo};
@@ -65,15 +65,20 @@ impl<M: Memory> Pager<M> {
     }
 
     fn pin_unit(&self, at: UnitNo) -> Result<(), PlaceError> {
-        let mut tries = 0;
+        let (mut tries, mut failures) = (0, 0);
         loop {
             self.memory.step();
             let seen = self.units.load(at);
             let done = match seen.phase() {
                 Phase::Empty | Phase::Stored => self.bring_in(at, Access::STORE, false),
                 Phase::Clean | Phase::WritingBack => match self.make_dirty(at, seen, 0) {
-                    Ok(_) | Err(MemoryError::Again) => Ok(()),
-                    Err(_) => Err(FaultError::DescriptorLost),
+                    Ok(_) => Ok(()),
+                    Err(MemoryError::Again) if failures < FAILURES_MAX => {
+                        self.memory.pause(failures);
+                        failures += 1;
+                        Ok(())
+                    }
+                    Err(error) => Err(self.failed(error)),
                 },
                 Phase::Dirty if seen.pins() == PINS_MAX => return Err(PlaceError::BadPin(at)),
                 Phase::Dirty => {

@@ -48,8 +48,8 @@ struct Table {
     zaps: AtomicU64,
     /// Each so-many-th zap takes its first run away and fails.
     failing_zaps: Mutex<Option<(u64, MemoryError)>>,
-    /// No unit gets a page.
-    refuses_pages: AtomicBool,
+    /// No unit gets a page, for this reason.
+    refuses_pages: Mutex<Option<MemoryError>>,
 }
 
 impl Table {
@@ -61,7 +61,7 @@ impl Table {
             turns: Turns::new(),
             zaps: AtomicU64::new(0),
             failing_zaps: Mutex::new(None),
-            refuses_pages: AtomicBool::new(false),
+            refuses_pages: Mutex::new(None),
         }
     }
 
@@ -75,8 +75,8 @@ impl Table {
     }
 
     fn put(&self, at: u64, page: Page) -> Result<(), MemoryError> {
-        if self.refuses_pages.load(SeqCst) {
-            return Err(MemoryError::Again);
+        if let Some(reason) = *self.refuses_pages.lock().unwrap() {
+            return Err(reason);
         }
         let mut pages = self.pages.lock().unwrap();
         if pages.contains_key(&at) {
@@ -439,9 +439,10 @@ fn a_zap_that_fails_half_way_loses_nothing() {
             let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
             values.iter().for_each(|&(at, value)| program.store(at, value));
             *pager.memory.failing_zaps.lock().unwrap() = Some((1, error));
-            pager.memory.refuses_pages.store(refuses_pages, SeqCst);
+            let refused = refuses_pages.then_some(MemoryError::Again);
+            *pager.memory.refuses_pages.lock().unwrap() = refused;
             assert!(matches!(pager.try_evict(), Progress::Evicted(0)));
-            pager.memory.refuses_pages.store(false, SeqCst);
+            *pager.memory.refuses_pages.lock().unwrap() = None;
             let trouble = (error == MemoryError::Locked).then_some(Trouble::Locked);
             assert_eq!((pager.trouble(), pager.is_doubtful()), (trouble, refuses_pages));
             if pins {
@@ -457,6 +458,24 @@ fn a_zap_that_fails_half_way_loses_nothing() {
             check_settled(&pager, SLOTS);
         }
     }
+}
+
+/// The reason for which a unit cannot be pinned whose page is gone is the reason for which that cannot come back.
+#[test]
+fn what_cannot_be_read_is_told_as_such_when_it_is_pinned() {
+    let pager = sim(true, SLOTS);
+    let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
+    program.store(0, 1);
+    *pager.memory.failing_zaps.lock().unwrap() = Some((1, MemoryError::Again));
+    *pager.memory.refuses_pages.lock().unwrap() = Some(MemoryError::Unreadable);
+    assert!(matches!(pager.try_evict(), Progress::Evicted(0)));
+    let pinned = pager.pin(UnitRun { first: UnitNo(0), units: 1 });
+    let expected = PlaceError::Fault { at: UnitNo(0), error: FaultError::Unreadable };
+    assert_eq!(pinned, Err(expected));
+    assert_eq!((pager.trouble(), pager.statistics().units_pinned), (None, 0));
+    *pager.memory.refuses_pages.lock().unwrap() = None;
+    program.pin(0);
+    program.load(0);
 }
 
 #[test]
