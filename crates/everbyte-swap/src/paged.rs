@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "registering for the region's faults")]
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use everbyte_media::FaultRange;
@@ -42,6 +43,9 @@ impl Paged {
         workers: Workers,
     ) -> Result<Self, RegionError> {
         let pager = Pager::new(pages, units, Arc::clone(slots), options);
+        let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let pager = pager.ok_or_else(no_memory);
+        let pager = pager.map_err(RegionError::io("keep the state of the region's units"))?;
         // If this fails, memory that was there before is as it was.
         pager.hold();
         present.iter().for_each(|&at| pager.adopt(at));

@@ -107,16 +107,16 @@ pub(crate) struct Pager<M> {
 }
 
 impl<M: Memory> Pager<M> {
-    /// A pager of `units` units, all empty.
+    /// A pager of `units` units, all empty; `None` if there is no memory for their words.
     pub(crate) fn new(
         memory: M,
         units: u64,
         slots: std::sync::Arc<SlotMap>,
         options: &PagerOptions,
-    ) -> Self {
-        Self {
+    ) -> Option<Self> {
+        Some(Self {
             memory,
-            units: UnitTable::new(index(units)),
+            units: UnitTable::new(index(units))?,
             windows: SlotTree::new(units.div_ceil(WINDOW)),
             slots,
             resident: AtomicU64::new(0),
@@ -135,7 +135,7 @@ impl<M: Memory> Pager<M> {
             is_held: AtomicBool::new(false),
             full: AtomicBool::new(false),
             wanted: AtomicU32::new(0),
-        }
+        })
     }
 
     /// Units of the region.

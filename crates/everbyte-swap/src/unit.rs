@@ -165,9 +165,10 @@ pub(crate) struct UnitTable {
 }
 
 impl UnitTable {
-    /// `units` units, all empty. Words take memory when they are first touched.
-    pub(crate) fn new(units: usize) -> Self {
-        Self { words: bytemuck::zeroed_slice_box(units) }
+    /// `units` units, all empty. Words take memory when they are first touched. `None` if the system does not promise
+    /// that.
+    pub(crate) fn new(units: usize) -> Option<Self> {
+        Some(Self { words: bytemuck::try_zeroed_slice_box(units).ok()? })
     }
 
     pub(crate) fn len(&self) -> u64 {

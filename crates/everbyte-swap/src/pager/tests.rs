@@ -176,7 +176,7 @@ fn sim(tracks_stores: bool, free_slots: u64) -> Sim {
     let slots = SlotMap::new(SlotOrder::Order64, SLOTS);
     slots.free_run(SlotNo(0), free_slots);
     let options = PagerOptions { limit: LIMIT, slot_hint: SlotNo(0), read_ahead: 4, tracks_stores };
-    Pager::new(Table::new(), UNITS, Arc::new(slots), &options)
+    Pager::new(Table::new(), UNITS, Arc::new(slots), &options).expect("there is memory")
 }
 
 /// Makes an access as the processor does: again after each fault.

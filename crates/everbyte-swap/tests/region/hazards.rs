@@ -504,6 +504,29 @@ fn bad_requests_are_refused_by_name() {
     assert!(matches!(low, RegionError::LimitTooLow { limit: 0, .. }), "{low}");
 }
 
+#[test]
+#[ignore = "limits its memory; run by a_region_whose_units_find_no_memory_is_refused"]
+fn child_has_no_memory_for_the_state_of_units() {
+    const LONG: u64 = 16 << 30;
+    let space = space(LEN, SlotOrder::Order64);
+    let usage = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = usage.split(' ').next().unwrap().parse().unwrap();
+    // Enough for the region's addresses, and for half of the words of its units.
+    let most = pages * UNIT + LONG + LONG / UNIT * 4;
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: `limit` is valid.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let options = RegionOptions::new().reserves(false);
+    let refused = Region::map(LONG, LONG, &space, &options).unwrap_err();
+    assert!(matches!(refused, RegionError::Io { .. }), "{refused}");
+}
+
+#[test]
+fn a_region_whose_units_find_no_memory_is_refused() {
+    let status = run_child("child_has_no_memory_for_the_state_of_units");
+    assert!(status.success(), "{status:?}");
+}
+
 /// A store that can be told to fail.
 struct Failing {
     inner: FileStore,
