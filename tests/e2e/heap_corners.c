@@ -463,6 +463,8 @@ static void fixed(void) {
     if (mmap(at, 4096, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_FIXED_NOREPLACE, -1, 0) != MAP_FAILED ||
         errno != EEXIST)
         die("a mapping that is to replace nothing: %s", strerror(errno));
+    if (mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_ANONYMOUS, -1, 0) != MAP_FAILED || errno != EINVAL)
+        die("a mapping that is neither private nor shared: %s", strerror(errno));
     /* A length that reaches beyond the heap names what is not this mapping's. */
     if (mremap(at, MIB << 20, 4096, 0) != MAP_FAILED || errno != EFAULT)
         die("mremap of what is not there: %s", strerror(errno));

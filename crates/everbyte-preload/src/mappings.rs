@@ -18,9 +18,8 @@ use crate::{any_heap, at_work, heap, kernel, vfork};
 
 /// Mappings from this size on are paged.
 const PAGED_MIN: usize = 1 << 20;
-/// Flags with which a mapping is left to the kernel.
-const NOT_PAGED: c_int = libc::MAP_SHARED
-    | libc::MAP_FIXED
+/// Flags with which a private mapping is left to the kernel.
+const NOT_PAGED: c_int = libc::MAP_FIXED
     | libc::MAP_FIXED_NOREPLACE
     | libc::MAP_GROWSDOWN
     | libc::MAP_STACK
@@ -69,7 +68,9 @@ pub(crate) unsafe extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    let is_anonymous = flags & libc::MAP_ANONYMOUS != 0;
+    // Neither what is shared, nor what is neither, which the kernel refuses.
+    let is_private_anonymous =
+        flags & libc::MAP_ANONYMOUS != 0 && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
     // All of the heap is mapped, so the kernel itself refuses to map what must replace nothing there.
     if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED
         && let Some((heap, part)) = in_heap(at, len)
@@ -77,13 +78,12 @@ pub(crate) unsafe extern "C" fn mmap(
         let is_inside = pages(at, len).is_some_and(|all| all == part);
         let is_whole = is_inside && at.addr().is_multiple_of(PAGE);
         // What children share with their parents cannot page, and would be two memories if it were private.
-        let is_private = is_anonymous && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
-        if !is_private || !is_whole || vfork::is_child() {
+        if !is_private_anonymous || !is_whole || vfork::is_child() {
             return failed(libc::EINVAL);
         }
         return if at_work(|| heap.renew(part)) { at } else { failed(libc::ENOMEM) };
     }
-    let is_paged = is_anonymous && flags & NOT_PAGED == 0 && prot == READ_WRITE;
+    let is_paged = is_private_anonymous && flags & NOT_PAGED == 0 && prot == READ_WRITE;
     if is_paged
         && len >= PAGED_MIN
         && let Some(heap) = heap()
