@@ -78,14 +78,15 @@ impl Shared {
 
     /// Resolves a fault that was reported by a message, and wakes who waits for it. A page that
     /// cannot be had ends in SIGBUS there; where the kernel cannot do that, the process ends, since
-    /// going on would be with zeroes or not at all.
+    /// going on would be with zeroes or not at all. Who wants one for which the system has no memory at the moment
+    /// faults again, until it has, as in memory of the kernel's.
     pub(crate) fn resolve_message(&self, address: usize, access: Access) {
         let page = address / UNIT * UNIT;
         let done = self.fault(address, access);
         let uffd = &self.pager.memory.uffd;
         let told = match done {
-            Ok(()) => Ok(()),
-            Err(_) => self.poison(page),
+            Err(error) if error.is_final() => self.poison(page),
+            _ => Ok(()),
         };
         if told.and_then(|()| uffd.wake(page, UNIT)).is_err() {
             std::process::abort();

@@ -42,6 +42,13 @@ pub(crate) enum FaultError {
     NoMemory,
 }
 
+impl FaultError {
+    /// False if the unit is sound, and may be had later.
+    pub(crate) fn is_final(self) -> bool {
+        self != Self::NoMemory
+    }
+}
+
 /// Units in a row that the caller has claimed, to be filled.
 struct Claimed {
     first: UnitNo,

@@ -460,6 +460,32 @@ fn a_zap_that_fails_half_way_loses_nothing() {
     }
 }
 
+/// Who faults while the system has no memory may do so again: nothing of the unit is lost.
+#[test]
+fn a_unit_that_finds_no_memory_is_had_later() {
+    let pager = sim(true, SLOTS);
+    let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
+    program.store(0, 1);
+    assert!(matches!(pager.try_evict(), Progress::Evicted(1)));
+    *pager.memory.refuses_pages.lock().unwrap() = Some(MemoryError::Again);
+    let is_over = AtomicBool::new(false);
+    let fault = || {
+        let error = pager.fault(UnitNo(0), Access::LOAD).unwrap_err();
+        assert!(error == FaultError::NoMemory && !error.is_final());
+        is_over.store(true, SeqCst);
+    };
+    // Who waits needs somebody who comes in between.
+    let step = || (0..).take_while(|_| !is_over.load(SeqCst)).for_each(|_| pager.memory.step());
+    let tasks: Vec<Task<'_>> = vec![Box::new(fault), Box::new(step)];
+    assert_eq!(schedule::run(&Schedule::Seeded(1), tasks).trouble, None);
+    *pager.memory.refuses_pages.lock().unwrap() = Some(MemoryError::Unreadable);
+    let error = pager.fault(UnitNo(0), Access::LOAD).unwrap_err();
+    assert!(error == FaultError::Unreadable && error.is_final());
+    *pager.memory.refuses_pages.lock().unwrap() = None;
+    program.load(0);
+    check_settled(&pager, SLOTS);
+}
+
 /// The reason for which a unit cannot be pinned whose page is gone is the reason for which that cannot come back.
 #[test]
 fn what_cannot_be_read_is_told_as_such_when_it_is_pinned() {
