@@ -281,6 +281,33 @@ static void locks(void) {
         die("mlock2 takes flags that there are not");
 }
 
+static void is_locked(char *at, size_t bytes) {
+    if (!madvise(at, 4096, MADV_DONTNEED) || !madvise(at + bytes - 4096, 4096, MADV_DONTNEED))
+        die("%zu bytes are not locked", bytes);
+}
+
+/* What is made longer stays locked, with what is added, there or elsewhere. */
+static void locks_of_longer(void) {
+    char *at = map(12 * MIB);
+    munmap(at + 4 * MIB, 4 * MIB);
+    memset(at, 1, 4 * MIB);
+    lock(at, 4 * MIB);
+    if (mremap(at, 4 * MIB, 8 * MIB, 0) != at)
+        die("mremap: %s", strerror(errno));
+    is_locked(at, 8 * MIB);
+    at = mremap(at, 8 * MIB, 9 * MIB, MREMAP_MAYMOVE);
+    if (at == MAP_FAILED)
+        die("mremap elsewhere: %s", strerror(errno));
+    is_locked(at, 9 * MIB);
+    if (mremap(at, 9 * MIB, 13 * MIB, MREMAP_MAYMOVE) != MAP_FAILED || errno != EAGAIN)
+        die("more is locked than can be: %s", strerror(errno));
+    is_locked(at, 9 * MIB);
+    if (at[0] != 1 || at[4 * MIB - 1] != 1 || at[9 * MIB - 1])
+        die("a byte is not what it was");
+    munmap(at, 9 * MIB);
+    lock(map(12 * MIB), 12 * MIB);
+}
+
 static long locked_kib(void) {
     char line[256];
     long kib = -1;
@@ -502,6 +529,7 @@ static const struct {
     {"signals", signals},
     {"locks", locks},
     {"locks_elsewhere", locks_elsewhere},
+    {"locks_of_longer", locks_of_longer},
     {"protected", protected},
     {"access_rights", access_rights},
     {"fragmented", fragmented},

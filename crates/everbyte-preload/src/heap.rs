@@ -393,6 +393,20 @@ impl Heap {
         }
     }
 
+    /// Pins `to` instead of what of `from` is pinned, at no time both. False if that is refused: then `from` is as it was,
+    /// unless others have pinned too much meanwhile.
+    pub(crate) fn move_pins(&self, from: &Range<usize>, to: &Range<usize>) -> bool {
+        let before = self.locked.lock().within(from);
+        self.unpin(from);
+        let is_moved = self.pin(to).is_ok();
+        if !is_moved {
+            for part in &before {
+                let _again = self.pin(part);
+            }
+        }
+        is_moved
+    }
+
     /// Ends [`pin`](Self::pin) for everything.
     pub(crate) fn unpin_all(&self) {
         self.unpin(&(self.base..self.base + self.len));

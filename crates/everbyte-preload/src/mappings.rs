@@ -173,19 +173,43 @@ pub(crate) unsafe extern "C" fn mremap(
     if new.end < old.end {
         at_work(|| heap.give(new.end..old.end));
     }
-    if new.end <= old.end || at_work(|| heap.take_at(old.end..new.end)) {
+    if new.end <= old.end {
         return at;
     }
-    if flags & libc::MREMAP_MAYMOVE == 0 {
+    // SAFETY: the caller's promise; the range is the heap's.
+    unsafe { lengthen(heap, &old, new.end - new.start, flags & libc::MREMAP_MAYMOVE != 0) }
+}
+
+/// Makes a part of the heap `len` bytes long, where it is or elsewhere. What is locked stays so, with what is added.
+///
+/// # Safety
+/// The part is the caller's, and nobody uses it where it was if it moves.
+unsafe fn lengthen(heap: &Heap, old: &Range<usize>, len: usize, may_move: bool) -> *mut c_void {
+    let at: *mut c_void = ptr::with_exposed_provenance_mut(old.start);
+    let is_locked = at_work(|| heap.is_pinned(old));
+    let more = old.end..old.start + len;
+    if at_work(|| heap.take_at(more.clone())) {
+        if !is_locked || at_work(|| heap.pin(&more)).is_ok() {
+            return at;
+        }
+        at_work(|| heap.give(more));
+        return failed(libc::EAGAIN);
+    }
+    if !may_move {
         return failed(libc::ENOMEM);
     }
-    let Some(found) = at_work(|| heap.take(new.end - new.start, PAGE)) else {
+    let Some(found) = at_work(|| heap.take(len, PAGE)) else {
         return failed(libc::ENOMEM);
     };
+    let new = found..found + len;
+    if is_locked && !at_work(|| heap.move_pins(old, &new)) {
+        at_work(|| heap.give(new));
+        return failed(libc::EAGAIN);
+    }
     let to: *mut c_void = ptr::with_exposed_provenance_mut(found);
     // SAFETY: the old range is the caller's, the new one is larger and nobody's yet.
     unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), to.cast(), old.end - old.start) };
-    at_work(|| heap.give(old));
+    at_work(|| heap.give(old.clone()));
     to
 }
 
