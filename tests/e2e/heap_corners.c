@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pty.h>
 #include <pthread.h>
@@ -519,6 +520,31 @@ static void beyond(void) {
     use_heap();
 }
 
+/* It is told that there is no place for so much. */
+static void hear(void) {
+    int nowhere = open("/dev/null", O_WRONLY);
+    if (dup2(nowhere, 2) < 0)
+        die("dup2: %s", strerror(errno));
+    if (mmap(NULL, MIB << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+        die("all addresses are mapped");
+}
+
+/* A child hears what it is told although another thread was telling something when it was forked: that of `--stats`,
+ * which waits for room in a pipe. */
+static void told_meanwhile(void) {
+    static const char bytes[4096];
+    int ends[2], before = dup(2);
+    if (before < 0 || pipe(ends) || dup2(ends[1], 2) < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK))
+        die("a pipe: %s", strerror(errno));
+    while (write(ends[1], bytes, sizeof bytes) > 0) {
+    }
+    fcntl(ends[1], F_SETFL, 0);
+    usleep(2500000);
+    in_child(hear, "a child that is told something");
+    dup2(before, 2);
+    close(ends[0]);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -537,6 +563,7 @@ static const struct {
     {"cancellation", cancellation},
     {"large_aligned", large_aligned},
     {"beyond", beyond},
+    {"told_meanwhile", told_meanwhile},
 };
 
 int main(int count, char **arguments) {

@@ -1,10 +1,14 @@
 //! Messages to whoever started the program, on standard error.
+//!
+//! Written without the standard library's lock: a child that was forked while another thread had that would wait for it for
+//! ever.
 
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 fn line(what: &str) -> String {
@@ -13,8 +17,16 @@ fn line(what: &str) -> String {
 
 /// Says something.
 pub(crate) fn say(what: &str) {
-    // If nobody hears it, there is nobody to tell.
-    let _written = std::io::stderr().write_all(line(what).as_bytes());
+    let line = line(what);
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        match rustix::io::write(std::io::stderr(), rest) {
+            Err(Errno::INTR) => {}
+            // If nobody hears it, there is nobody to tell.
+            Ok(0) | Err(_) => return,
+            Ok(written) => rest = &rest[written..],
+        }
+    }
 }
 
 /// Says something in a thread that has none of the program's descriptors.
