@@ -336,6 +336,43 @@ static void locks_elsewhere(void) {
         die("mlock2 of a page locks %ld KiB", locked_kib() - before);
 }
 
+static char variables[4 * MIB];
+
+/* Where the mapping begins in which an address lies. */
+static char *mapping_of(const char *at) {
+    char line[512];
+    uintptr_t found = 0;
+    unsigned long start, end;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    if (!maps)
+        die("/proc/self/maps: %s", strerror(errno));
+    while (fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && start <= (uintptr_t)at && (uintptr_t)at < end)
+            found = start;
+    fclose(maps);
+    return (char *)found;
+}
+
+/* With `--bss` the pages of a variable before a multiple of 64 KiB are the kernel's, and those behind it the heap's. As a
+ * rule there are some of both. */
+static void variable_in_part(void) {
+    char *at = mapping_of(variables + 2 * MIB) - 4096;
+    memset(variables, 1, sizeof variables);
+    if (at < variables)
+        return;
+    long before = locked_kib();
+    lock(at, 2 * 4096);
+    if (locked_kib() != before + 4)
+        die("mlock of a page on each side locks %ld KiB of the kernel's", locked_kib() - before);
+    if (munlock(at, 2 * 4096) || locked_kib() != before)
+        die("munlock of a page on each side leaves %ld KiB", locked_kib() - before);
+    if (madvise(at, 2 * 4096, MADV_DONTNEED))
+        die("madvise of a page on each side: %s", strerror(errno));
+    for (size_t byte = 0; byte < 2 * 4096; byte++)
+        if (at[byte])
+            die("byte %zu was given up and is not zero", byte);
+}
+
 /* Pages amid others that may be read alone, and pages that were such before they were unmapped. */
 static void protected(void) {
     char *at = map(48 * MIB);
@@ -557,6 +594,7 @@ static const struct {
     {"locks_elsewhere", locks_elsewhere},
     {"locks_of_longer", locks_of_longer},
     {"protected", protected},
+    {"variable_in_part", variable_in_part},
     {"access_rights", access_rights},
     {"fragmented", fragmented},
     {"fixed", fixed},

@@ -105,6 +105,11 @@ gcc -Wall -O1 -pthread "$E2E/heap_corners.c" -o "$SCRATCH/corners" || fail "heap
 for corner in small_aligned large_aligned forks fork_handlers signals locks locks_elsewhere locks_of_longer protected access_rights fixed cancellation; do
     [[ $(paged 16M timeout 60 "$SCRATCH/corners" "$corner") == good ]] || fail "$corner goes wrong"
 done
+# Where the variables are differs from run to run.
+for nth in 1 2 3 4; do
+    [[ $(paged 16M --bss timeout 60 "$SCRATCH/corners" variable_in_part) == good ]] ||
+        fail "a variable that is in the heap in part goes wrong in run $nth"
+done
 ok "rare uses of the heap, of mappings and of forks go as they do without"
 [[ $(paged 16M timeout 60 "$SCRATCH/corners" fragmented) == good ]] || fail "a heap in pieces goes wrong"
 grep -q "no more memory for this program: its heap's addresses" "$SCRATCH/run.log" ||

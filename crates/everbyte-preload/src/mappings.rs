@@ -3,7 +3,8 @@
 //! Private anonymous mappings of a size that matters become part of the heap; everything else goes to the
 //! kernel. In the heap, `madvise` and `mremap` mean what they mean elsewhere. Taking away all access
 //! does not: a page that cannot be read cannot be paged, so it stays accessible. To a child by `vfork` the
-//! heap is its parent's memory: nothing of it is mapped, unmapped or pinned for the child.
+//! heap is its parent's memory: nothing of it is mapped, unmapped or pinned for the child. Of a range that lies in the heap
+//! in part, as a variable can, the rest goes to the kernel.
 
 use std::ops::Range;
 use std::ptr;
@@ -53,6 +54,25 @@ fn in_heap(at: *mut c_void, len: usize) -> Option<(&'static Heap, Range<usize>)>
     let heap = any_heap()?;
     let part = heap.overlap(&pages(at, len)?);
     (!part.is_empty()).then_some((heap, part))
+}
+
+/// Does what `call` does to the parts of a range before and behind `part`, which is the heap's. The first result but 0.
+fn around(
+    at: *mut c_void,
+    len: usize,
+    part: &Range<usize>,
+    call: impl Fn(*mut c_void, usize) -> c_int,
+) -> c_int {
+    let all = pages(at, len).unwrap_or_else(|| part.clone());
+    for rest in [all.start..part.start, part.end..all.end] {
+        if !rest.is_empty() {
+            let result = call(ptr::with_exposed_provenance_mut(rest.start), rest.len());
+            if result != 0 {
+                return result;
+            }
+        }
+    }
+    0
 }
 
 /// As `mmap(2)`.
@@ -128,13 +148,15 @@ pub(crate) unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
         // SAFETY: the caller's promise.
         return unsafe { kernel::munmap(at, len) };
     };
-    if !at.addr().is_multiple_of(PAGE) || pages(at, len) != Some(part.clone()) {
+    if !at.addr().is_multiple_of(PAGE) {
         return refused(libc::EINVAL);
     }
-    if !vfork::is_child() {
+    // SAFETY: the caller's promise.
+    let result = around(at, len, &part, |at, len| unsafe { kernel::munmap(at, len) });
+    if result == 0 && !vfork::is_child() {
         at_work(|| heap.give(part));
     }
-    0
+    result
 }
 
 /// As `mremap(2)`.
@@ -223,13 +245,18 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
         // SAFETY: the caller's promise.
         return unsafe { kernel::madvise(at, len, advice) };
     };
-    if !part.start.is_multiple_of(PAGE) {
+    if !at.addr().is_multiple_of(PAGE) {
         return refused(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    if around(at, len, &part, |at, len| unsafe { kernel::madvise(at, len, advice) }) != 0 {
+        return -1;
     }
     match advice {
         libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED if vfork::is_child() => {
+            let at = ptr::with_exposed_provenance_mut::<u8>(part.start);
             // SAFETY: the caller's promise: these bytes may become zeroes.
-            unsafe { at.cast::<u8>().write_bytes(0, part.end - part.start) };
+            unsafe { at.write_bytes(0, part.end - part.start) };
         }
         libc::MADV_FREE if vfork::is_child() => {}
         libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_FREE => {
@@ -258,10 +285,14 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
     let mut prot = prot;
-    if let Some((heap, _)) = in_heap(at, len) {
+    if let Some((heap, part)) = in_heap(at, len) {
         // What can be written can be read, on this processor.
         if prot & READ_WRITE == 0 && !heap.is_child() {
-            return 0;
+            if !at.addr().is_multiple_of(PAGE) {
+                return refused(libc::EINVAL);
+            }
+            // SAFETY: the caller's promise.
+            return around(at, len, &part, |at, len| unsafe { kernel::mprotect(at, len, prot) });
         }
         if prot & libc::PROT_WRITE != 0 {
             prot |= libc::PROT_READ;
@@ -272,11 +303,15 @@ pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_i
     unsafe { kernel::mprotect(at, len, prot) }
 }
 
-/// The heap of this process, and the part of a range that begins anywhere in a page.
-fn pinnable(at: *const c_void, len: size_t) -> Option<(&'static Heap, Range<usize>)> {
+/// A range that begins where the first page begins that it touches, in place of one that begins anywhere.
+fn from_page(at: *const c_void, len: usize) -> (*mut c_void, usize) {
     let before = at.addr() % PAGE;
-    let first = at.cast_mut().map_addr(|at| at - before);
-    in_heap(first, len.saturating_add(before)).filter(|(heap, _)| !heap.is_child())
+    (at.cast_mut().map_addr(|at| at - before), len.saturating_add(before))
+}
+
+/// The heap of this process, and the part of a range.
+fn pinnable(at: *mut c_void, len: usize) -> Option<(&'static Heap, Range<usize>)> {
+    in_heap(at, len).filter(|(heap, _)| !heap.is_child())
 }
 
 fn pin(heap: &Heap, part: &Range<usize>) -> c_int {
@@ -292,17 +327,28 @@ fn pin(heap: &Heap, part: &Range<usize>) -> c_int {
     }
 }
 
+/// Locks a range: what of it lies in the heap by pins, all else by `lock`.
+fn lock_range(at: *const c_void, len: usize, lock: impl Fn(*mut c_void, usize) -> c_int) -> c_int {
+    let (first, bytes) = from_page(at, len);
+    let Some((heap, part)) = pinnable(first, bytes) else {
+        return lock(at.cast_mut(), len);
+    };
+    match around(first, bytes, &part, lock) {
+        0 => pin(heap, &part),
+        failed => failed,
+    }
+}
+
 /// As `mlock(2)`.
 ///
 /// # Safety
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
-    match pinnable(at, len) {
-        Some((heap, part)) => pin(heap, &part),
+    lock_range(at, len, |at, len| {
         // SAFETY: the caller's promise.
-        None => kernel::status(unsafe { libc::syscall(libc::SYS_mlock, at, len) }),
-    }
+        kernel::status(unsafe { libc::syscall(libc::SYS_mlock, at, len) })
+    })
 }
 
 /// As `mlock2(2)`. In the heap MLOCK_ONFAULT brings everything in at once, too.
@@ -311,12 +357,13 @@ pub(crate) unsafe extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mlock2(at: *const c_void, len: size_t, flags: c_uint) -> c_int {
-    match pinnable(at, len) {
-        Some(_) if flags & !libc::MLOCK_ONFAULT != 0 => refused(libc::EINVAL),
-        Some((heap, part)) => pin(heap, &part),
-        // SAFETY: the caller's promise.
-        None => kernel::status(unsafe { libc::syscall(libc::SYS_mlock2, at, len, flags) }),
+    if flags & !libc::MLOCK_ONFAULT != 0 {
+        return refused(libc::EINVAL);
     }
+    lock_range(at, len, |at, len| {
+        // SAFETY: the caller's promise.
+        kernel::status(unsafe { libc::syscall(libc::SYS_mlock2, at, len, flags) })
+    })
 }
 
 /// As `munlock(2)`.
@@ -325,16 +372,19 @@ pub(crate) unsafe extern "C" fn mlock2(at: *const c_void, len: size_t, flags: c_
 /// As there.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int {
-    match pinnable(at, len) {
-        // That some of it is not locked is no error.
-        Some(_) if vfork::is_child() => 0,
-        Some((heap, part)) => {
-            at_work(|| heap.unpin(&part));
-            0
-        }
+    let unlock = |at: *mut c_void, len: usize| {
         // SAFETY: the caller's promise.
-        None => kernel::status(unsafe { libc::syscall(libc::SYS_munlock, at, len) }),
+        kernel::status(unsafe { libc::syscall(libc::SYS_munlock, at, len) })
+    };
+    let (first, bytes) = from_page(at, len);
+    let Some((heap, part)) = pinnable(first, bytes) else {
+        return unlock(at.cast_mut(), len);
+    };
+    // That some of it is not locked is no error.
+    if !vfork::is_child() {
+        at_work(|| heap.unpin(&part));
     }
+    around(first, bytes, &part, unlock)
 }
 
 /// As `mlockall(2)`, which fails: it would keep the whole heap in DRAM.
