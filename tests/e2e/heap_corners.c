@@ -309,6 +309,25 @@ static void locks_of_longer(void) {
     lock(map(12 * MIB), 12 * MIB);
 }
 
+/* What is freed while it is locked cannot be given up later, of which `free` says nothing. */
+static void free_of_locked(void) {
+    char *parts[8];
+    for (int nth = 0; nth < 8; nth++)
+        if (!(parts[nth] = malloc(MIB)))
+            die("malloc: %s", strerror(errno));
+    for (int nth = 0; nth < 8; nth += 2) {
+        lock(parts[nth], MIB);
+        free(parts[nth]);
+    }
+    usleep(500000);
+    for (int nth = 1; nth < 8; nth += 2) {
+        errno = EDOM;
+        free(parts[nth]);
+        if (errno != EDOM)
+            die("free changes errno: %s", strerror(errno));
+    }
+}
+
 static long locked_kib(void) {
     char line[256];
     long kib = -1;
@@ -593,6 +612,7 @@ static const struct {
     {"locks", locks},
     {"locks_elsewhere", locks_elsewhere},
     {"locks_of_longer", locks_of_longer},
+    {"free_of_locked", free_of_locked},
     {"protected", protected},
     {"variable_in_part", variable_in_part},
     {"access_rights", access_rights},

@@ -102,7 +102,7 @@ gcc -Wall -O1 -pthread "$E2E/vfork_killed.c" -o "$SCRATCH/vfork" || fail "vfork_
 [[ $(paged 24M timeout 120 "$SCRATCH/vfork" 60 60) == good ]] || fail "a killed child of vfork left its parent's memory changed"
 ok "a child of vfork that is killed while it allocates leaves no lock and no mark behind"
 gcc -Wall -O1 -pthread "$E2E/heap_corners.c" -o "$SCRATCH/corners" || fail "heap_corners cannot be built"
-for corner in small_aligned large_aligned forks fork_handlers signals locks locks_elsewhere locks_of_longer protected access_rights fixed cancellation; do
+for corner in small_aligned large_aligned forks fork_handlers signals locks locks_elsewhere locks_of_longer free_of_locked protected access_rights fixed cancellation; do
     [[ $(paged 16M timeout 60 "$SCRATCH/corners" "$corner") == good ]] || fail "$corner goes wrong"
 done
 # Where the variables are differs from run to run.

@@ -112,8 +112,11 @@ pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
         // SAFETY: the caller's promise; nothing else of the heap's is so aligned.
         unsafe { aligned::free(heap, at) };
     } else {
+        // The allocator may give up memory that was freed before, and be refused: it may be locked.
+        let errno = kernel::errno();
         // SAFETY: the caller's promise; it lies in the allocator's arenas.
         unsafe { mi::mi_free(at) };
+        kernel::set_errno(errno);
     }
 }
 
