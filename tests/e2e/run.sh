@@ -166,6 +166,7 @@ not_run() {
 not_run "of the kind block" --dram 16M --pool "$POOL/disk" -- true
 not_run "there is no volume" --dram 16M --pool "$POOL/none" -- true
 not_run "too low" --dram 16K --pool "$POOL" -- true
+not_run "a region cannot have" --dram 18446744073709551615 --pool "$POOL" -- true
 not_run "there is no program" --dram 16M --pool "$POOL" -- no-such-program
 gcc -Wall -static -x c - -o "$SCRATCH/linked" <<<'int main(void) { return 0; }' || fail "nothing can be linked statically"
 not_run "statically linked" --dram 16M --pool "$POOL" -- "$SCRATCH/linked"

@@ -105,7 +105,9 @@ impl Heap {
             space.count_writes();
         }
         let bytes = settings.dram_bytes.saturating_add(settings.space_bytes);
-        let bytes = bytes.next_multiple_of(ARENA as u64) + 2 * ARENA as u64;
+        let whole = bytes.checked_next_multiple_of(ARENA as u64);
+        // No region can have more bytes than there are, and says so.
+        let bytes = whole.map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ARENA as u64));
         let mode = FaultMode::Transparent { handlers: HANDLERS };
         let options = RegionOptions::new()
             .fault_mode(mode)
