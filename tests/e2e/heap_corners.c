@@ -537,6 +537,24 @@ static void take_again(void) {
     munmap(at, 4 * MIB);
 }
 
+/* A mapping in the place of another has the access that is asked for. */
+static void fixed_access(void) {
+    int ends[2];
+    char *at = map(4 * MIB);
+    memset(at, 1, 4 * MIB);
+    if (pipe(ends) || write(ends[1], "x", 1) != 1)
+        die("a pipe: %s", strerror(errno));
+    if (mmap(at, 4096, PROT_READ, MAP_ANONYMOUS | MAP_PRIVATE | MAP_FIXED, -1, 0) != at || at[0])
+        die("a mapping that may be read: %s", strerror(errno));
+    if (read(ends[0], at, 1) >= 0 || errno != EFAULT)
+        die("a mapping that may be read can be stored to");
+    if (map_at(at, 4096, MAP_PRIVATE) != at || read(ends[0], at, 1) != 1 || at[0] != 'x' || at[4096] != 1)
+        die("a mapping in its place cannot be stored to: %s", strerror(errno));
+    close(ends[0]);
+    close(ends[1]);
+    munmap(at, 4 * MIB);
+}
+
 static void fixed(void) {
     char *at = map(4 * MIB);
     memset(at, 1, 4 * MIB);
@@ -560,6 +578,8 @@ static void fixed(void) {
     take_again();
     in_child(take_again, "child");
     take_again();
+    fixed_access();
+    in_child(fixed_access, "child");
 }
 
 /* More than there will ever be is refused, or left to the kernel; what is less goes on. */

@@ -101,7 +101,12 @@ pub(crate) unsafe extern "C" fn mmap(
         if !is_private_anonymous || !is_whole || vfork::is_child() {
             return failed(libc::EINVAL);
         }
-        return if at_work(|| heap.renew(part)) { at } else { failed(libc::ENOMEM) };
+        if !at_work(|| heap.renew(part)) {
+            return failed(libc::ENOMEM);
+        }
+        // SAFETY: the caller's promise.
+        let is_done = prot == READ_WRITE || unsafe { mprotect(at, len, prot) } == 0;
+        return if is_done { at } else { kernel::FAILED };
     }
     let is_paged = is_private_anonymous && flags & NOT_PAGED == 0 && prot == READ_WRITE;
     if is_paged
