@@ -572,6 +572,8 @@ static void fixed(void) {
         die("mremap of what is not there: %s", strerror(errno));
     if (!madvise(at, 4096, GUARD_INSTALL) || errno != EINVAL)
         die("a guard that does not guard is installed");
+    if (!madvise(at, 4096, 9999) || errno != EINVAL || madvise(at, 4096, MADV_WILLNEED))
+        die("advice that there is not, or that there is: %s", strerror(errno));
     if (at[0] != 1 || at[4096] != 1)
         die("a mapping that is refused changes something");
     munmap(at, 4 * MIB);

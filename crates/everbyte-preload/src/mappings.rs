@@ -277,8 +277,9 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
         libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_REMOVE | MADV_GUARD_INSTALL => {
             return refused(libc::EINVAL);
         }
-        // The rest are hints.
-        _ => {}
+        // The rest are hints, or nothing that the kernel knows: of no bytes it tells that alone.
+        // SAFETY: of no bytes the advice does nothing.
+        _ => return unsafe { kernel::madvise(at, 0, advice) },
     }
     0
 }
