@@ -623,6 +623,15 @@ static void told_meanwhile(void) {
     close(ends[0]);
 }
 
+/* That nobody reads what is told, also at the end, ends nothing. */
+static void unheard(void) {
+    int ends[2];
+    if (pipe(ends) || dup2(ends[1], 2) < 0 || close(ends[0]))
+        die("a pipe: %s", strerror(errno));
+    if (mmap(NULL, MIB << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+        die("all addresses are mapped");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -644,6 +653,7 @@ static const struct {
     {"large_aligned", large_aligned},
     {"beyond", beyond},
     {"told_meanwhile", told_meanwhile},
+    {"unheard", unheard},
 };
 
 int main(int count, char **arguments) {

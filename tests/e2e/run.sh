@@ -121,9 +121,11 @@ borrowed=$(sed -n 's/.* slots [0-9]* of \([0-9]*\) MiB, .*/\1/p' "$SCRATCH/run.l
 [[ $told == good && -n $borrowed && $borrowed -lt 128 ]] ||
     fail "a program that is refused memory keeps ${borrowed:-no} MiB of the volume: $(cat "$SCRATCH/run.log")"
 ok "a program that asks for more than there will ever be takes nothing from others"
-told=$("$EVERBYTE" run --dram 16M --stats --pool "$POOL/more" -- timeout 60 "$SCRATCH/corners" told_meanwhile 2>"$SCRATCH/run.log") &&
-    [[ $told == good ]] || fail "a child that is told something while a thread of its parent's is hangs: $(cat "$SCRATCH/run.log")"
-ok "a child is told what it is to know, whatever another thread was telling when it was forked"
+for corner in told_meanwhile unheard; do
+    told=$("$EVERBYTE" run --dram 16M --stats --pool "$POOL/more" -- timeout 60 "$SCRATCH/corners" "$corner" 2>"$SCRATCH/run.log") &&
+        [[ $told == good ]] || fail "$corner goes wrong: $(cat "$SCRATCH/run.log")"
+done
+ok "what is told, or cannot be, holds up no child that was forked meanwhile, and ends no program"
 gcc -Wall -O1 -shared -fPIC "$E2E/early_fork.c" -o "$SCRATCH/early.so" || fail "early_fork cannot be built"
 told=$(LD_PRELOAD="${EVERBYTE_PRELOAD:-$LIBRARY} $SCRATCH/early.so" "$SCRATCH/corners" forks 2>"$SCRATCH/run.log") ||
     fail "a program with the library and without settings cannot fork: $(cat "$SCRATCH/run.log")"

@@ -1,10 +1,11 @@
 //! Messages to whoever started the program, on standard error.
 //!
 //! Written without the standard library's lock: a child that was forked while another thread had that would wait for it for
-//! ever.
+//! ever. The program hears nothing of it, not even by a SIGPIPE.
 
 use std::fs::File;
 use std::io::Write;
+use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,14 +20,40 @@ fn line(what: &str) -> String {
 pub(crate) fn say(what: &str) {
     let line = line(what);
     let mut rest = line.as_bytes();
+    let is_signalled = has_sigpipe();
     while !rest.is_empty() {
         match rustix::io::write(std::io::stderr(), rest) {
             Err(Errno::INTR) => {}
+            Err(Errno::PIPE) if !is_signalled => return take_sigpipe(),
             // If nobody hears it, there is nobody to tell.
             Ok(0) | Err(_) => return,
             Ok(written) => rest = &rest[written..],
         }
     }
+}
+
+fn no_signals() -> libc::sigset_t {
+    // SAFETY: all-zero bytes are a valid set, of none.
+    unsafe { std::mem::zeroed() }
+}
+
+/// True if this thread is to get a SIGPIPE once it does not block that any more.
+fn has_sigpipe() -> bool {
+    let mut pending = no_signals();
+    // SAFETY: `pending` may be written.
+    unsafe { libc::sigpending(&raw mut pending) };
+    // SAFETY: `pending` is a set.
+    unsafe { libc::sigismember(&raw const pending, libc::SIGPIPE) == 1 }
+}
+
+/// Takes the SIGPIPE away that this thread, which blocks it, has got for a message that nobody reads. It would end the
+/// program.
+fn take_sigpipe() {
+    let (mut set, now) = (no_signals(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: `set` is a set and may be written.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGPIPE) };
+    // SAFETY: a set and a time; nothing is to be written.
+    unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const now) };
 }
 
 /// Says something in a thread that has none of the program's descriptors.
