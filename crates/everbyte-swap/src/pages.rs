@@ -6,9 +6,11 @@
 
 #![allow(unsafe_code, reason = "mapping the region, moving its pages and reading them")]
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,6 +32,8 @@ const WINDOW_BYTES: usize = index(WINDOW) * UNIT;
 const PIDFD_SELF_THREAD_GROUP: RawFd = -10_001;
 /// Time that a thread sleeps where it waits for another.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+/// Bytes for each page in the kernel's map of them.
+const PAGEMAP_ENTRY: usize = 8;
 /// Runs that are taken away by one call.
 const RUNS_MAX: usize = 64;
 
@@ -126,13 +130,29 @@ impl Pages {
 
     /// The units of the first `len` bytes that have pages.
     pub(crate) fn present(&self, len: usize) -> io::Result<Vec<UnitNo>> {
+        let found = self.in_dram_or_swap(len).or_else(|_untold| self.in_dram(len))?;
+        let units = (0..).map(UnitNo).zip(found);
+        Ok(units.filter_map(|(at, is_there)| is_there.then_some(at)).collect())
+    }
+
+    /// Which pages of the first `len` bytes there are, those that the system has swapped out among them.
+    fn in_dram_or_swap(&self, len: usize) -> io::Result<Vec<bool>> {
+        let mut entries = vec![0u8; len / UNIT * PAGEMAP_ENTRY];
+        let at = self.base.addr() / UNIT * PAGEMAP_ENTRY;
+        File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, at as u64)?;
+        // The highest two bits say that a page is in DRAM, and in swap.
+        let highest = entries.chunks_exact(PAGEMAP_ENTRY).map(|entry| entry[PAGEMAP_ENTRY - 1]);
+        Ok(highest.map(|byte| byte >> 6 != 0).collect())
+    }
+
+    /// Which pages of the first `len` bytes are in DRAM.
+    fn in_dram(&self, len: usize) -> io::Result<Vec<bool>> {
         let mut found = vec![0u8; len / UNIT];
         // SAFETY: the vector has a byte for each page of the range, which is mapped.
         if unsafe { libc::mincore(self.base.cast(), len, found.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let units = (0..).map(UnitNo).zip(found);
-        Ok(units.filter_map(|(at, found)| (found & 1 == 1).then_some(at)).collect())
+        Ok(found.into_iter().map(|found| found & 1 == 1).collect())
     }
 
     /// Has accesses to what has no page told, and keeps forked children away.

@@ -1005,3 +1005,32 @@ fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
         region.check().unwrap();
     }
 }
+
+/// On a machine that swaps, the system has the pages elsewhere when the region is made.
+#[test]
+fn memory_that_is_swapped_out_becomes_part_of_a_region_too() {
+    for options in of_both_modes() {
+        let len = usize::try_from(LEN).unwrap();
+        let (room_len, flags) = (len + 16 * UNIT_LEN, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: the kernel chooses a free place.
+        let room = unsafe { libc::mmap(std::ptr::null_mut(), room_len, 3, flags, -1, 0) };
+        assert_ne!(room, libc::MAP_FAILED);
+        let start = room.expose_provenance().next_multiple_of(16 * UNIT_LEN);
+        let place = room.with_addr(start);
+        // SAFETY: mapped above.
+        unsafe { place.cast::<u8>().write_bytes(7, len) };
+        // Where nothing swaps, nothing happens.
+        // SAFETY: as above; the advice changes no byte.
+        unsafe { libc::madvise(place, len, libc::MADV_PAGEOUT) };
+        let space = space(LEN, SlotOrder::Order64);
+        let existing = start..start + len;
+        // SAFETY: private anonymous memory that is used through the region from now on.
+        let region = unsafe { Region::map_over(existing, LEN, LIMIT, &space, &options) };
+        let mut region = region.unwrap();
+        region.pin(0..LIMIT / 2).unwrap();
+        region.unpin(0..LIMIT / 2).unwrap();
+        assert!((0..LEN / UNIT).all(|number| byte(&region, number) == 7));
+        region.discard(0..LEN).unwrap();
+        assert!((0..LEN / UNIT).all(|number| byte(&region, number) == 0));
+    }
+}
