@@ -2,7 +2,8 @@
 //!
 //! Linux keeps for each open file how far its user was told of errors of writing back (`errseq_t`), and pages that could not be
 //! written count as clean afterwards: of two `fdatasync` at once, one fails and the other succeeds, whosever bytes are lost.
-//! Invariant: one at a time, and its outcome is noted before the next one begins.
+//! Invariant: one at a time, and its outcome is noted before the next one begins. That serves all who asked before it began,
+//! as a group commit does.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,10 @@ use parking_lot::Mutex;
 /// The flushes of a file.
 #[derive(Default)]
 pub(crate) struct Syncs {
-    one_at_a_time: Mutex<()>,
+    /// Those that were asked for.
+    asked: AtomicU64,
+    /// So many of them, the first ones, have all that they are to make durable behind them. Held while one is made.
+    served: Mutex<u64>,
     failures: AtomicU64,
 }
 
@@ -22,7 +26,7 @@ impl Syncs {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Makes durable by `sync` what was written since `failures` was taken.
+    /// Makes durable by `sync` what was written since `failures` was taken, unless one that began since then has done it.
     ///
     /// # Errors
     /// Those of `sync`; or another one has failed meanwhile, which may have lost what was written.
@@ -31,15 +35,25 @@ impl Syncs {
         failures: u64,
         sync: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let _alone = self.one_at_a_time.lock();
-        if let Err(error) = sync() {
-            self.failures.fetch_add(1, Ordering::AcqRel);
-            return Err(error);
+        let place = self.asked.fetch_add(1, Ordering::AcqRel);
+        let mut served = self.served.lock();
+        if self.failures() != failures {
+            return Err(io::Error::other(
+                "another flush failed meanwhile, which may have lost what was written",
+            ));
         }
-        if self.failures() == failures {
+        if place < *served {
             return Ok(());
         }
-        Err(io::Error::other("another flush failed meanwhile, which may have lost what was written"))
+        let asked = self.asked.load(Ordering::Acquire);
+        match sync() {
+            Ok(()) => *served = asked,
+            Err(error) => {
+                self.failures.fetch_add(1, Ordering::AcqRel);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -75,5 +89,29 @@ mod tests {
             other.map(|other| other.join().unwrap())
         });
         other.unwrap().unwrap_err();
+    }
+
+    #[test]
+    fn one_flush_serves_all_who_asked_before_it_began() {
+        let (syncs, made) = (Syncs::default(), AtomicU64::new(0));
+        let make = &|| {
+            syncs.make(0, || {
+                made.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            })
+        };
+        std::thread::scope(|scope| {
+            let first = syncs.make(0, || {
+                for _ in 0..3 {
+                    scope.spawn(move || make().unwrap());
+                }
+                while syncs.asked.load(Ordering::SeqCst) < 4 {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            });
+            first.unwrap();
+        });
+        assert_eq!(made.load(Ordering::SeqCst), 1);
     }
 }
