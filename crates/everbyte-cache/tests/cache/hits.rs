@@ -1,8 +1,8 @@
 //! Hits beside whatever else goes on: other threads act in the midst of a hit, a promotion or a decision,
 //! by an SCM that lets them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use everbyte_cache::plant::Bug;
@@ -162,9 +162,15 @@ fn others_are_served_in_the_midst_of_a_large_trim() {
         assert_eq!(cache.stats().pages, TRIMMED);
         let (other, seen) = (Arc::new(Other::default()), Arc::new(AtomicU64::new(0)));
         let (client, thread, found) = (Arc::clone(&cache), Arc::clone(&other), Arc::clone(&seen));
+        let (begins, has_begun) = mpsc::channel();
         scm.at(Moment::BeforeDiscard, move || {
-            // It waits for the lock, and is the next to have it.
-            thread.acts(IN_VAIN, move || found.store(client.stats().pages, Ordering::SeqCst));
+            thread.acts(Duration::ZERO, move || {
+                begins.send(()).unwrap();
+                found.store(client.stats().pages, Ordering::SeqCst);
+            });
+            // However late it begins, it then waits for the lock, and is the next to have it.
+            has_begun.recv().unwrap();
+            std::thread::sleep(IN_VAIN);
         });
         cache.discard(0, TRIMMED * PAGE, Fua::No).unwrap();
         other.join();
