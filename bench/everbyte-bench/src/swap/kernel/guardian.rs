@@ -148,7 +148,20 @@ fn shield() -> Result<Arc<AtomicBool>> {
 struct Equipment {
     cgroup: Option<Cgroup>,
     device: SwapDevice,
-    page_cluster: Option<String>,
+    page_cluster: Option<Changed>,
+}
+
+/// A setting of the whole machine that was changed.
+struct Changed {
+    path: PathBuf,
+    before: String,
+}
+
+impl Changed {
+    /// Remembers a setting that is about to be changed.
+    fn remember(path: &Path) -> Self {
+        Self { path: path.to_owned(), before: read(path) }
+    }
 }
 
 impl Equipment {
@@ -158,7 +171,7 @@ impl Equipment {
         cgroup.bound(order.load.bytes() + PROGRAM, settings.swappiness)?;
         let limit_bytes = order.dram_bytes + order.load.bytes() / BESIDE_SHARE + BESIDE;
         let swapped = Swapped { cgroup: cgroup.at.clone(), limit_bytes };
-        self.page_cluster = Some(read(Path::new(PAGE_CLUSTER)));
+        self.page_cluster = Some(Changed::remember(Path::new(PAGE_CLUSTER)));
         set(Path::new(PAGE_CLUSTER), &settings.page_cluster.to_string())?;
         self.device.begin(&settings, order.device_bytes())?;
         let described = self.describe(order, &swapped);
@@ -207,19 +220,18 @@ impl Equipment {
         )
     }
 
-    /// Takes everything down, in the order that is safe.
+    /// Takes everything down, in the order that is safe. The machine's setting comes first: no device that stays
+    /// must keep it.
     fn take_down(&mut self) -> Result<()> {
+        let restored = self.page_cluster.take().map_or(Ok(()), |it| set(&it.path, &it.before));
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill_members()?;
         }
         self.device.end()?;
-        if let Some(value) = self.page_cluster.take() {
-            set(Path::new(PAGE_CLUSTER), &value)?;
-        }
         if let Some(cgroup) = self.cgroup.take() {
             cgroup.remove()?;
         }
-        Ok(())
+        restored
     }
 }
 
@@ -227,5 +239,25 @@ impl Drop for Equipment {
     fn drop(&mut self) {
         // Only for a panic: as a rule nothing is left, and what failed was told.
         let _left = self.take_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_setting_is_put_back_though_something_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page-cluster");
+        std::fs::write(&path, "3\n").unwrap();
+        let mut equipment = Equipment {
+            cgroup: Some(Cgroup { at: folder.path().join("no-such-group") }),
+            device: SwapDevice::default(),
+            page_cluster: Some(Changed::remember(&path)),
+        };
+        set(&path, "0").unwrap();
+        assert!(equipment.take_down().is_err());
+        assert_eq!(read(&path), "3");
     }
 }
