@@ -1,11 +1,9 @@
 //! IOzone-like writes, appends and metadata on every scheme and on ext4, and the ratios of their
 //! times to rollback recovery's.
 
-use std::fs::{self, File, OpenOptions};
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use everbyte_media::Technology;
 
 use super::library::{LibraryTarget, MountHere};
@@ -16,16 +14,16 @@ use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, wo
 use crate::baselines::Kind;
 use crate::rows::{Row, exact, metric, timed};
 use crate::stats::{as_f64, summarise};
-use crate::subjects::ext4::call;
+use crate::subjects::ext4;
 
 /// Bytes of every scheme's log.
 const LOG_BYTES: u64 = 32 << 20;
 /// Bytes of the image that ext4 lies in.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// The real thing beside our models of it.
-const EXT4: [(&str, &str); 2] =
-    [("ext4-journal", "data=journal"), ("ext4-ordered", "data=ordered")];
+/// The real thing beside our models of it: names, and options of mounts.
+pub(super) const EXT4: [(&str, &str); 2] =
+    [("ext4-journal", "noatime,data=journal"), ("ext4-ordered", "noatime,data=ordered")];
 
 /// Their names in the results.
 pub(super) const EXT4_NAMES: [&str; 2] = [EXT4[0].0, EXT4[1].0];
@@ -278,8 +276,8 @@ fn kernel_files(settings: &Settings<'_>) -> (Option<MountHere>, Vec<FileTarget>,
 /// A file in each of the ext4s, and rows that say why one is absent.
 fn ext4_files(folder: &Path) -> (Vec<FileTarget>, Vec<Row>) {
     let (mut files, mut absent) = (Vec::new(), Vec::new());
-    for (name, option) in EXT4 {
-        match ext4_file(folder, name, option) {
+    for (name, options) in EXT4 {
+        match ext4::mount_file(folder, (name, options), IMAGE_BYTES) {
             Ok(file) => files.push(FileTarget::new(name, file)),
             Err(error) => {
                 absent.push(Row::skipped(name, "all of them", format!("{error:#}")));
@@ -287,49 +285,6 @@ fn ext4_files(folder: &Path) -> (Vec<FileTarget>, Vec<Row>) {
         }
     }
     (files, absent)
-}
-
-/// A file on a new ext4, on a loop device over a file in `folder`. Only the open file keeps it.
-fn ext4_file(folder: &Path, name: &str, option: &str) -> Result<File> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("needs root, to mount a loop device");
-    }
-    let at = mount_ext4(folder, name, option, IMAGE_BYTES)?;
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(at.join("file"));
-    unmount(&at)?;
-    file.context("cannot make a file on ext4")
-}
-
-/// Mounts a new ext4 of `bytes` below `folder`; its image has no name any more.
-///
-/// # Errors
-/// Tools are missing, or one of them fails.
-pub(super) fn mount_ext4(
-    folder: &Path,
-    name: &str,
-    option: &str,
-    bytes: u64,
-) -> Result<std::path::PathBuf> {
-    let image = folder.join(format!("{name}.img"));
-    File::create_new(&image).context("cannot make the image")?.set_len(bytes)?;
-    let at = folder.join(name);
-    let mounted = call(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image))
-        .and_then(|()| Ok(fs::create_dir(&at)?))
-        .and_then(|()| {
-            let options = format!("loop,noatime,{option}");
-            call(Command::new("mount").args(["-o", &options]).arg(&image).arg(&at))
-        });
-    fs::remove_file(&image)?;
-    mounted.map(|()| at)
-}
-
-/// Takes a mount away; open files keep the file system until they are closed.
-///
-/// # Errors
-/// The tool's.
-pub(super) fn unmount(at: &Path) -> Result<()> {
-    call(Command::new("umount").arg("-l").arg(at))?;
-    Ok(fs::remove_dir(at)?)
 }
 
 #[cfg(test)]

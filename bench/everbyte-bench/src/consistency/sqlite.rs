@@ -17,13 +17,15 @@ use everbyte_sqlite::{Durability, volume_bytes};
 use rusqlite::Connection;
 
 use super::library::MountHere;
-use super::matrix::{mount_ext4, unmount};
+use super::matrix::EXT4;
 use super::target::{SchemeTarget, Sums, Target};
 use super::{MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings};
 use crate::baselines::Kind;
 use crate::measure::thread_cpu;
 use crate::rows::{Row, exact, timed};
 use crate::stats::as_f64;
+use crate::subjects::apart::move_apart;
+use crate::subjects::ext4::{mount_image, unmount};
 use crate::tpcc::place::{JournalMode, Place, Setting, database_bytes, new_source};
 use crate::tpcc::{self, Outcome, Scale, Until};
 
@@ -40,7 +42,7 @@ const BASES: [(&str, &str, &str); 3] = [
     (OURS_PUBLISHED, "tpmc_to_rollback_published", ""),
 ];
 /// Subjects with a file system.
-const FILES: [&str; 4] = ["tmpfs", "ext4-ordered", "ext4-journal", MOUNT];
+const FILES: [&str; 4] = ["tmpfs", EXT4[0].0, EXT4[1].0, MOUNT];
 /// Divisor of the database's size in a smoke test.
 const QUICK_SHRINK: u32 = 100;
 
@@ -225,8 +227,11 @@ fn files(
     fs::create_dir(&on_tmpfs)?;
     let mut folders = vec![("tmpfs", on_tmpfs)];
     let mut mounted = Vec::new();
-    for (name, option) in [("ext4-ordered", "data=ordered"), ("ext4-journal", "data=journal")] {
-        match mount_ext4(settings.folder, name, option, 2 * bytes + (256 << 20)) {
+    for (name, options) in EXT4 {
+        let made = move_apart().and_then(|()| {
+            mount_image(settings.folder, (name, options), 2 * bytes + (256 << 20))
+        });
+        match made {
             Ok(at) => {
                 mounted.push(at.clone());
                 folders.push((name, at));

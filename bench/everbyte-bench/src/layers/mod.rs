@@ -26,7 +26,7 @@ use rand::{RngExt, SeedableRng};
 use crate::baselines::Kind;
 use crate::rows::{Row, exact, metric, timed};
 use crate::stats::as_f64;
-use crate::subjects::mounted::apart;
+use crate::subjects::apart::apart;
 use crate::subjects::nbd::ServerKind;
 use crate::workload::{Action, Pattern, Payload, Workload as Requests};
 use place::{Device, Ext4Place, Place, SchemePlace};

@@ -8,10 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use nix::sched::{CloneFlags, unshare};
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
-};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::subjects::apart::move_apart;
 
 /// A directory that every system has, for others to mount on.
 pub(crate) const FOR_MOUNTS: &str = "/mnt";
@@ -27,15 +26,10 @@ impl Room {
     /// # Errors
     /// Not root; there is no FUSE; the system's.
     pub(crate) fn new(covered: &Path) -> Result<Self> {
-        if !rustix::process::geteuid().is_root() {
-            bail!("needs root, to mount in a namespace of its own");
-        }
+        move_apart()?;
         if !Path::new("/dev/fuse").exists() {
             bail!("needs FUSE: there is no /dev/fuse");
         }
-        unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
-        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        mount_change("/", private).context("cannot keep mounts to this process")?;
         mount("everbyte-bench", covered, "tmpfs", MountFlags::NODEV, None)
             .context("cannot mount a tmpfs")?;
         Ok(Self(covered.to_owned()))

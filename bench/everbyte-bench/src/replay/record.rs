@@ -13,7 +13,8 @@ use everbyte_nbd::{Address, Server};
 use parking_lot::Mutex;
 
 use super::traffic;
-use crate::subjects::mounted::{Below, Mounted, apart};
+use crate::subjects::apart::apart;
+use crate::subjects::mounted::{Below, Mounted};
 use crate::subjects::served::OneExport;
 
 /// A request of ext4.

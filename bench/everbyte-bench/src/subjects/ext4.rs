@@ -1,20 +1,24 @@
 //! ext4 on a loop device over a file on tmpfs: the ramdisk of the paper's experiments.
 //!
-//! Invariants: the mount and the image's name are gone before anything is measured. What remains
-//! is held by the open files alone, so the kernel takes everything apart when they are closed,
-//! however the process ends.
+//! Invariants: a mount is seen by nobody else ([`apart`]). Those of files that are opened here are gone, as
+//! are images' names, before anything is measured. What remains is held by the open files alone, so the kernel takes
+//! everything apart when they are closed, however the process ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::OFlags;
 
+use super::apart::apart;
 use super::file::{FileKind, FileSubject};
 use crate::index::directory::open_directory;
+
+/// Name of a file system that has no other one beside it, and options of its mount.
+const ALONE: (&str, &str) = ("ext4", "noatime");
 
 /// The two ways to use the one file system.
 pub(crate) struct Ext4Files {
@@ -27,7 +31,7 @@ pub(crate) struct Ext4Files {
 /// # Errors
 /// Not root, tools are missing, or one of them fails.
 pub(crate) fn mount(folder: &Path, size_bytes: u64) -> Result<Ext4Files> {
-    let (direct, buffered) = mounted(folder, 2 * size_bytes, |at| {
+    let (direct, buffered) = opened(folder, ALONE, with_room(2 * size_bytes), |at| {
         let direct = open(at, "direct", OFlags::DIRECT)?;
         Ok((direct, open(at, "buffered", OFlags::empty())?))
     })?;
@@ -42,38 +46,67 @@ pub(crate) fn mount(folder: &Path, size_bytes: u64) -> Result<Ext4Files> {
 /// # Errors
 /// Not root, tools are missing, or one of them fails.
 pub(crate) fn mount_directory(folder: &Path, size_bytes: u64) -> Result<OwnedFd> {
-    mounted(folder, size_bytes, open_directory)
+    opened(folder, ALONE, with_room(size_bytes), open_directory)
 }
 
-/// Makes a file system with room for so many bytes of files, and what `open` opens in it.
-fn mounted<R>(folder: &Path, size_bytes: u64, open: impl FnOnce(&Path) -> Result<R>) -> Result<R> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("needs root, to mount a loop device");
-    }
-    let image = folder.join("ext4.img");
-    let opened = mounted_on(&image, folder, size_bytes, open);
-    let _absent_if_failed = fs::remove_file(&image);
-    opened
+/// Makes a file on a file system of `bytes`, whose name and options of the mount are given; `folder` lies on tmpfs.
+///
+/// # Errors
+/// Not root, tools are missing, or one of them fails.
+pub(crate) fn mount_file(folder: &Path, named: (&str, &str), bytes: u64) -> Result<File> {
+    opened(folder, named, bytes, |at| open(at, "file", OFlags::empty()))
 }
 
-fn mounted_on<R>(
-    image: &Path,
+/// Bytes of an image that has room for so many bytes of files.
+fn with_room(file_bytes: u64) -> u64 {
+    file_bytes + file_bytes / 16 + (64 << 20)
+}
+
+/// Mounts a new file system as [`mount_image`] does, and returns what `open` opens there, which alone keeps it.
+fn opened<R: Send>(
     folder: &Path,
-    size_bytes: u64,
-    open: impl FnOnce(&Path) -> Result<R>,
+    named: (&str, &str),
+    bytes: u64,
+    open: impl FnOnce(&Path) -> Result<R> + Send,
 ) -> Result<R> {
-    let file = File::create_new(image).context("cannot make the image")?;
-    file.set_len(size_bytes + size_bytes / 16 + (64 << 20))?;
-    drop(file);
-    call(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(image))?;
-    let at = folder.join("ext4");
-    fs::create_dir(&at)?;
-    call(Command::new("mount").args(["-o", "loop,noatime"]).arg(image).arg(&at))?;
-    let opened = open(&at);
-    // Lazily: the open files keep the file system alive, and nothing else does.
-    call(Command::new("umount").arg("-l").arg(&at))?;
-    fs::remove_dir(&at)?;
-    opened
+    apart(|| {
+        let at = mount_image(folder, named, bytes)?;
+        let opened = open(&at);
+        unmount(&at)?;
+        opened
+    })
+}
+
+/// Mounts a new file system of `bytes` with `options` in a new directory `name` of `folder`; its image has no name
+/// any more. Only for who [moved apart](super::apart::move_apart).
+///
+/// # Errors
+/// Tools are missing, or one of them fails.
+pub(crate) fn mount_image(
+    folder: &Path,
+    (name, options): (&str, &str),
+    bytes: u64,
+) -> Result<PathBuf> {
+    let image = folder.join(format!("{name}.img"));
+    File::create_new(&image).context("cannot make the image")?.set_len(bytes)?;
+    let at = folder.join(name);
+    let mounted = call(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image))
+        .and_then(|()| Ok(fs::create_dir(&at)?))
+        .and_then(|()| {
+            let options = format!("loop,{options}");
+            call(Command::new("mount").args(["-o", &options]).arg(&image).arg(&at))
+        });
+    fs::remove_file(&image)?;
+    mounted.map(|()| at)
+}
+
+/// Takes a mount away; open files keep the file system until they are closed.
+///
+/// # Errors
+/// The tool's.
+pub(crate) fn unmount(at: &Path) -> Result<()> {
+    call(Command::new("umount").arg("-l").arg(at))?;
+    Ok(fs::remove_dir(at)?)
 }
 
 fn open(at: &Path, name: &str, flags: OFlags) -> Result<File> {
@@ -84,7 +117,7 @@ fn open(at: &Path, name: &str, flags: OFlags) -> Result<File> {
         .create_new(true)
         .custom_flags(flags)
         .open(at.join(name));
-    open.with_context(|| format!("cannot open the file for {name} I/O"))
+    open.with_context(|| format!("cannot make the file {name} on ext4"))
 }
 
 /// Runs a tool to its end.
@@ -98,4 +131,27 @@ pub(crate) fn call(command: &mut Command) -> Result<()> {
         bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_seen_by_nobody_else() {
+        if !everbyte_testkit::is_root("mount ext4") {
+            return;
+        }
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let seen = opened(folder.path(), ALONE, 64 << 20, |at| {
+            let is_in = |mounts: &str| -> Result<bool> {
+                Ok(fs::read_to_string(mounts)?.contains(&at.display().to_string()))
+            };
+            Ok([is_in("/proc/self/mounts")?, is_in("/proc/thread-self/mounts")?])
+        });
+        match seen {
+            Ok(seen) => assert_eq!(seen, [false, true]),
+            Err(error) => everbyte_testkit::not_run(&format!("there is no ext4: {error:#}")),
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The subjects: one file for each kind.
 
+pub(crate) mod apart;
 pub(crate) mod ext4;
 pub(crate) mod file;
 pub(crate) mod floor;

@@ -1,17 +1,15 @@
 //! ext4 on an image in memory or on an export over NBD, mounted where nobody else sees it.
 //!
-//! An export is a file that `nbdfuse` shows, below a loop device. Invariants: mounts are made in a mount
-//! namespace that only the thread of [`apart`] and its children are in, and those children end with that
-//! thread, so nothing stays mounted however the process ends; a loop device is taken apart by its last
-//! user.
+//! An export is a file that `nbdfuse` shows, below a loop device. Invariants: mounts are made in the mount
+//! namespace of a thread that [`apart`](super::apart::apart) started, and that thread's children end with it, so
+//! nothing stays mounted however the process ends; a loop device is taken apart by its last user.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
-use nix::sched::{CloneFlags, unshare};
+use anyhow::{Context, Result, bail};
 use rustix::fs::syncfs;
 
 use super::ext4::call;
@@ -20,25 +18,6 @@ use super::ext4::call;
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// Time between looks whether they are done.
 const POLL: Duration = Duration::from_millis(20);
-
-/// Does `work` in a thread of its own, which leaves the mount namespace of the others for good.
-///
-/// # Errors
-/// Not root; the work's.
-pub(crate) fn apart<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("needs root, to mount a loop device");
-    }
-    let begin = move || {
-        unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
-        call(Command::new("mount").args(["--make-rprivate", "/"]))?;
-        work()
-    };
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(begin);
-        thread.join().map_err(|_| anyhow!("the thread of mounts panicked")).flatten()
-    })
-}
 
 /// Device below a file system.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +39,7 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     /// Makes ext4 with `options` of `mke2fs`, and mounts it with `mount_options` in `folder`, which has
-    /// nothing else. Only in [`apart`].
+    /// nothing else. Only in [`apart`](super::apart::apart).
     ///
     /// # Errors
     /// Tools are missing, or one of them fails.
