@@ -15,6 +15,7 @@ use everbyte_pool::{OpenOptions, Pool};
 
 use crate::baselines::{self, Kind, Scheme};
 use crate::subject::Counts;
+use crate::subjects::file::write_durably;
 use crate::subjects::floor::medium_counts;
 
 /// Bytes that are cleared in one request.
@@ -234,8 +235,10 @@ impl Target for FileTarget {
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
-        self.file.write_all_at(data, offset)?;
-        if fua == Fua::Yes { self.sync() } else { Ok(()) }
+        match fua {
+            Fua::Yes => write_durably(&self.file, offset, data),
+            Fua::No => Ok(self.file.write_all_at(data, offset)?),
+        }
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,12 +1,14 @@
 //! Files read and written by system calls: on tmpfs, or on any other file system.
 
 use std::fs::File;
+use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use everbyte_device::Fua;
 use rustix::fs::fdatasync;
+use rustix::io::{ReadWriteFlags, pwritev2};
 
 use super::floor::nameless_file;
 use crate::subject::{Session, Subject};
@@ -20,9 +22,9 @@ const DIRECT_BYTES_MIN: usize = 512;
 pub(crate) enum FileKind {
     /// Never, nor need they for a process: tmpfs.
     Volatile,
-    /// By `fdatasync`, with direct I/O that bypasses the page cache.
+    /// By `RWF_DSYNC` or `fdatasync`, with direct I/O that bypasses the page cache.
     Direct,
-    /// By `fdatasync`, through the page cache.
+    /// By the same, through the page cache.
     Buffered,
 }
 
@@ -62,6 +64,16 @@ impl FileSubject {
     }
 }
 
+/// Writes, and makes only that durable: one system call, and no look at what else the file has.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn write_durably(file: &File, offset: u64, data: &[u8]) -> Result<()> {
+    let written = pwritev2(file, &[IoSlice::new(data)], offset, ReadWriteFlags::DSYNC)?;
+    ensure!(written == data.len(), "{written} of {} bytes were written", data.len());
+    Ok(())
+}
+
 impl Subject for FileSubject {
     fn name(&self) -> &str {
         self.name
@@ -97,11 +109,12 @@ impl Session for &FileSubject {
     }
 
     fn write(&mut self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
-        self.file.write_all_at(data, offset)?;
-        if fua == Fua::Yes {
-            self.flush()?;
+        match (fua, self.kind) {
+            (Fua::Yes, FileKind::Direct | FileKind::Buffered) => {
+                write_durably(&self.file, offset, data)
+            }
+            _ => Ok(self.file.write_all_at(data, offset)?),
         }
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -109,5 +122,21 @@ impl Session for &FileSubject {
             fdatasync(&self.file)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_durable_write_goes_to_its_place_and_nowhere_else() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[1; 3000], 0).unwrap();
+        write_durably(&file, 1000, &[2; 1000]).unwrap();
+        let mut bytes = [0; 3000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..1000].iter().chain(&bytes[2000..]).all(|byte| *byte == 1));
+        assert!(bytes[1000..2000].iter().all(|byte| *byte == 2));
     }
 }
