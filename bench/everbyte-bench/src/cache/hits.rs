@@ -1,8 +1,8 @@
 //! Hits alone: requests for pages that are all cached, by threads at once, beside a block volume of as
 //! many pages.
 //!
-//! Invariants: no request goes to the backing device; in a round every number of threads has its
-//! slice, one right after the other, and ratios are of the same round.
+//! Invariants: no request goes to the backing device; in a round every number of threads has a slice on
+//! each target, one target right after the other, and ratios are of the same round.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,8 +19,8 @@ use everbyte_pool::{OpenOptions, Pool};
 use super::backing::Backing;
 use super::subject::{Front, Subject};
 use super::{Settings, Speed};
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, metric, timed};
+use crate::stats::as_f64;
 
 const PAGE: u64 = 4096;
 /// Pages asked for: more than the processor's caches hold, and few of a smoke test.
@@ -89,18 +89,17 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     let pages = if settings.requests.is_some() { PAGES_QUICK } else { PAGES };
     let fronts = [Kind::Everbyte, Kind::Hybrid].map(|kind| Front::Cache(kind, Mode::WriteBack));
     let is_wanted = |name: &str| Load::ALL.iter().any(|load| settings.wants(name, load.name()));
-    let mut rows = Vec::new();
+    let mut targets = Vec::new();
     for front in fronts {
         if is_wanted(&front.name()) {
-            let device = cache(front, pages, settings)?;
-            rows.extend(measure(&Target { name: front.name(), device }, pages, settings)?);
+            targets.push(Target { name: front.name(), device: cache(front, pages, settings)? });
         }
     }
     if is_wanted(VOLUME) {
-        let device = volume(pages)?;
-        rows.extend(measure(&Target { name: VOLUME.into(), device }, pages, settings)?);
+        targets.push(Target { name: VOLUME.into(), device: volume(pages)? });
     }
-    Ok(rows)
+    let rows = Load::ALL.into_iter().map(|load| measure(&targets, load, pages, settings));
+    Ok(rows.collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// Makes a cache that has `pages` pages and all of them.
@@ -141,32 +140,42 @@ fn fill(
     Ok(device.flush()?)
 }
 
-fn measure(target: &Target, pages: u32, settings: &Settings<'_>) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for load in Load::ALL.into_iter().filter(|load| settings.wants(&target.name, load.name())) {
-        settings.progress.inc_length(settings.rounds as u64);
-        settings.progress.set_message(format!("{}: {}", target.name, load.name()));
-        let mut rates = THREADS.map(|_| Vec::new());
-        for _ in 0..settings.rounds {
-            for (rates, threads) in rates.iter_mut().zip(THREADS) {
-                rates.push(slice(&*target.device, load, u64::from(pages), threads, settings)?);
-            }
-            settings.progress.inc(1);
-        }
-        for (figures, threads) in rates.iter().zip(THREADS) {
-            let ratios: Vec<f64> =
-                figures.iter().zip(&rates[0]).map(|(many, one)| many / one).collect();
-            let kinds = [(metric::RATE, "1/s", figures), (metric::SCALING, "ratio", &ratios)];
-            for (metric, unit, figures) in kinds {
-                let Some((median, spread)) = summarise(figures) else { continue };
-                let workload = workload(load, threads);
-                let subject = target.name.clone();
-                let (value, spread, note) = (Some(median), Some(spread), None);
-                rows.push(Row { subject, workload, metric, value, unit, spread, note });
+/// Rates of all rounds, by the number of threads.
+type Rates = [Vec<f64>; THREADS.len()];
+
+/// Measures one load on those of `targets` that are wanted.
+fn measure(
+    targets: &[Target],
+    load: Load,
+    pages: u32,
+    settings: &Settings<'_>,
+) -> Result<Vec<Row>> {
+    let wanted = targets.iter().filter(|target| settings.wants(&target.name, load.name()));
+    let mut all: Vec<(&Target, Rates)> = wanted.map(|it| (it, Rates::default())).collect();
+    settings.progress.inc_length((settings.rounds * all.len()) as u64);
+    for _ in 0..settings.rounds {
+        for (at, threads) in THREADS.into_iter().enumerate() {
+            for (target, rates) in &mut all {
+                settings.progress.set_message(format!("{}: {}", target.name, load.name()));
+                let rate = slice(&*target.device, load, u64::from(pages), threads, settings)?;
+                rates[at].push(rate);
             }
         }
+        settings.progress.inc(all.len() as u64);
     }
-    Ok(rows)
+    Ok(all.iter().flat_map(|(target, rates)| rows_of(&target.name, load, rates)).collect())
+}
+
+fn rows_of(name: &str, load: Load, rates: &Rates) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (figures, threads) in rates.iter().zip(THREADS) {
+        let workload = workload(load, threads);
+        let ratios: Vec<f64> =
+            figures.iter().zip(&rates[0]).map(|(many, one)| many / one).collect();
+        rows.extend(timed(name, &workload, metric::RATE, "1/s", figures));
+        rows.extend(timed(name, &workload, metric::SCALING, "ratio", &ratios));
+    }
+    rows
 }
 
 fn workload(load: Load, threads: u64) -> String {
@@ -187,7 +196,8 @@ fn slice(
         let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(number + 1) | 1;
         let mut buffer = vec![1; usize::try_from(PAGE)?];
         let mut own = 0;
-        while !is_over.load(Ordering::Relaxed) {
+        // Whoever comes late asks as well.
+        while own == 0 || !is_over.load(Ordering::Relaxed) {
             for _ in 0..BURST {
                 // Marsaglia's xorshift.
                 random ^= random << 13;
@@ -218,4 +228,68 @@ fn slice(
         bail!("stopped");
     }
     Ok(as_f64(asked.load(Ordering::Relaxed)) / start.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use everbyte_device::{Compound, DeviceError, MemoryDevice};
+    use indicatif::ProgressBar;
+
+    use super::*;
+
+    /// Notes its name when another one was asked before it.
+    struct Noting {
+        name: &'static str,
+        memory: MemoryDevice,
+        turns: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl everbyte_device::Decorator for Noting {
+        type Inner = MemoryDevice;
+        const COMPOUND: Compound = Compound::Split;
+
+        fn inner(&self) -> &MemoryDevice {
+            &self.memory
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+            let mut turns = self.turns.lock().unwrap();
+            if turns.last() != Some(&self.name) {
+                turns.push(self.name);
+            }
+            self.memory.read(offset, out)
+        }
+    }
+
+    #[test]
+    fn targets_take_turns_within_a_round() {
+        const PAGES_HERE: u32 = 8;
+        let turns = Arc::new(Mutex::new(Vec::new()));
+        let target = |name: &'static str| {
+            let memory = MemoryDevice::new(u64::from(PAGES_HERE) * PAGE);
+            let device = Arc::new(Noting { name, memory, turns: Arc::clone(&turns) });
+            Target { name: name.to_owned(), device }
+        };
+        let settings = Settings {
+            folder: std::path::PathBuf::new(),
+            speeds: Vec::new(),
+            scm: Technology::Dram,
+            scm_price_percent: 50,
+            requests: None,
+            percents: Vec::new(),
+            clients: Vec::new(),
+            rounds: 2,
+            slice: Duration::from_millis(1),
+            filter: crate::filter::Filter::default(),
+            stop: &AtomicBool::new(false),
+            progress: &ProgressBar::hidden(),
+        };
+        let targets = [target("one"), target("other")];
+        let rows = measure(&targets, Load::Read, PAGES_HERE, &settings).unwrap();
+        assert_eq!(*turns.lock().unwrap(), ["one", "other"].repeat(2 * THREADS.len()));
+        assert_eq!(rows.len(), 2 * 2 * THREADS.len());
+        assert!(rows.iter().all(|row| row.spread.is_some_and(|spread| spread.rounds == 2)));
+    }
 }

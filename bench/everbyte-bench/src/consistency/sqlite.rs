@@ -228,9 +228,8 @@ fn files(
     let mut folders = vec![("tmpfs", on_tmpfs)];
     let mut mounted = Vec::new();
     for (name, options) in EXT4 {
-        let made = move_apart().and_then(|()| {
-            mount_image(settings.folder, (name, options), 2 * bytes + (256 << 20))
-        });
+        let made = move_apart()
+            .and_then(|()| mount_image(settings.folder, (name, options), 2 * bytes + (256 << 20)));
         match made {
             Ok(at) => {
                 mounted.push(at.clone());
