@@ -26,6 +26,8 @@ pub(crate) struct Environment {
     pub(crate) slice_s: f64,
     /// True if debug assertions were compiled in, which makes every figure meaningless.
     pub(crate) debug_build: bool,
+    /// True for a smoke test, whose figures mean nothing.
+    pub(crate) quick: bool,
 }
 
 impl Environment {
@@ -47,6 +49,8 @@ impl Environment {
             rounds,
             slice_s,
             debug_build: cfg!(debug_assertions),
+            // The option of every suite that has smoke tests: none can forget to tell.
+            quick: std::env::args_os().any(|word| word == "--quick"),
         }
     }
 }

@@ -40,6 +40,7 @@ fn a_quick_run_has_rows_that_make_sense() {
         results(&["--report", page.to_str().unwrap(), "--output", copy.to_str().unwrap()]);
     assert_eq!(results["suite"], "block");
     assert!(results["environment"]["cores"].as_u64().unwrap() > 0);
+    assert_eq!(results["environment"]["quick"], true, "nobody may publish this");
     assert!(results["environment"]["medium"].as_str().unwrap().contains("survives"));
     for row in results["rows"].as_array().unwrap() {
         let keys = ["subject", "workload", "metric", "unit"];

@@ -155,7 +155,7 @@ fn join(row: &[Value], keys: &[usize]) -> String {
 /// leave out, and the machine that it names. Rows that say why there is no figure are never left out.
 ///
 /// # Errors
-/// It is no such document, or of a build with debug assertions.
+/// It is no such document, or of a build with debug assertions, or of a smoke test.
 pub(crate) fn of_bench(
     text: &str,
     kept: &[&str],
@@ -165,6 +165,9 @@ pub(crate) fn of_bench(
     let about = &all["environment"];
     if about["debug_build"] == Value::Bool(true) {
         bail!("a build with debug assertions");
+    }
+    if about["quick"] == Value::Bool(true) {
+        bail!("a smoke test, made with --quick");
     }
     let mut rows = Vec::new();
     for row in all["rows"].as_array().context("no rows")? {
@@ -275,6 +278,18 @@ mod tests {
         assert_eq!(results.row("ext4|all of them|skipped"), Some(0));
         assert_eq!(results.row("ext4|reads|time"), Some(1));
         assert_eq!(results.rows.len(), 2);
+    }
+
+    #[test]
+    fn documents_whose_figures_mean_nothing_are_refused() {
+        let refused = |about: &str| {
+            let text = format!(r#"{{"environment":{{{about}}},"rows":[]}}"#);
+            of_bench(&text, &[], &[]).err().map(|error| error.to_string())
+        };
+        let why = |why: &str| Some(why.to_owned());
+        assert_eq!(refused(r#""quick":true"#), why("a smoke test, made with --quick"));
+        assert_eq!(refused(r#""debug_build":true"#), why("a build with debug assertions"));
+        assert_eq!(refused(r#""quick":false,"debug_build":false"#), None);
     }
 
     #[test]
