@@ -14,8 +14,8 @@ use indicatif::ProgressBar;
 
 use crate::filter::Filter;
 use crate::measure::{Sample, measure};
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, exact, metric, timed};
+use crate::stats::as_f64;
 use crate::subject::Subject;
 use crate::subjects::ext4::{self, Ext4Files};
 use crate::subjects::file::FileSubject;
@@ -215,11 +215,7 @@ impl Rows<'_> {
         figures: impl Iterator<Item = f64>,
     ) {
         let figures: Vec<f64> = figures.collect();
-        if let Some((median, spread)) = summarise(&figures) {
-            let (subject, workload) = (self.subject.to_owned(), self.workload.clone());
-            let (value, spread, note) = (Some(median), Some(spread), None);
-            self.all.push(Row { subject, workload, metric, value, unit, spread, note });
-        }
+        self.all.extend(timed(self.subject, &self.workload, metric, unit, &figures));
     }
 
     /// Means over all rounds of what was counted.
@@ -247,13 +243,8 @@ impl Rows<'_> {
         let modelled = counts.iter().any(|c| c.modelled);
         for (metric, unit, value) in figures {
             self.all.push(Row {
-                subject: self.subject.to_owned(),
-                workload: self.workload.clone(),
-                metric,
-                value: Some(value),
-                unit,
-                spread: None,
                 note: modelled.then(|| "follows from the format; not counted".to_owned()),
+                ..exact(self.subject, &self.workload, metric, unit, value)
             });
         }
     }

@@ -18,8 +18,8 @@ use super::backing::Backing;
 use super::stream::Stream;
 use super::subject::{BACKING, Counted, Front, Subject};
 use super::{Part, Settings, Speed};
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{self, Row, metric};
+use crate::stats::as_f64;
 
 /// Figures of a subject over all requests, one after the other.
 struct Whole {
@@ -296,18 +296,11 @@ impl Rows<'_> {
         unit: &'static str,
         figures: &[f64],
     ) {
-        let (value, spread) = match figures {
-            [one] => (Some(*one).filter(|one| one.is_finite()), None),
-            many => match summarise(many) {
-                Some((median, spread)) => (Some(median), Some(spread)),
-                None => return,
-            },
-        };
-        if value.is_none() {
-            return;
-        }
-        let (subject, workload) = (self.cell.front.name(), workload.to_owned());
-        self.all.push(Row { subject, workload, metric, value, unit, spread, note: None });
+        let subject = self.cell.front.name();
+        let row = rows::timed(&subject, workload, metric, unit, figures);
+        // One figure alone has none.
+        let spread = row.as_ref().and_then(|row| row.spread).filter(|_| figures.len() > 1);
+        self.all.extend(row.map(|row| Row { spread, ..row }));
     }
 }
 

@@ -5,8 +5,8 @@ use super::load::LoadSample;
 use super::names::{EXT4, FLOOR, LIBRARY, TMPFS, VOLUME};
 use super::operation::Operation;
 use super::places::Sample;
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, exact, metric, timed};
+use crate::stats::as_f64;
 
 /// Names of metrics.
 pub(super) const DURABLE_TIME: &str = "durable_time";
@@ -94,11 +94,7 @@ impl Rows<'_> {
         figures: impl Iterator<Item = f64>,
     ) {
         let figures: Vec<f64> = figures.collect();
-        if let Some((median, spread)) = summarise(&figures) {
-            let (subject, workload) = (self.subject.to_owned(), self.workload.clone());
-            let (value, spread, note) = (Some(median), Some(spread), None);
-            self.all.push(Row { subject, workload, metric, value, unit, spread, note });
-        }
+        self.all.extend(timed(self.subject, &self.workload, metric, unit, &figures));
     }
 
     fn times(&mut self, samples: &[Sample], operation: Operation) {
@@ -133,9 +129,8 @@ impl Rows<'_> {
     fn counted(&mut self, samples: &[Sample], operation: Operation) {
         let operations: u64 = samples.iter().map(|sample| sample.operations).sum();
         let mut push = |metric, unit, sum: u64| {
-            let (subject, workload) = (self.subject.to_owned(), self.workload.clone());
-            let value = Some(as_f64(sum) / as_f64(operations));
-            self.all.push(Row { subject, workload, metric, value, unit, spread: None, note: None });
+            let mean = as_f64(sum) / as_f64(operations);
+            self.all.push(exact(self.subject, &self.workload, metric, unit, mean));
         };
         push("allocations", "1/request", samples.iter().map(|sample| sample.allocations).sum());
         let counts: Vec<_> = samples.iter().filter_map(|sample| sample.counts).collect();

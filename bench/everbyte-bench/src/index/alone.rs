@@ -18,8 +18,8 @@ use rand::{RngExt, SeedableRng};
 use super::Settings;
 use super::place::{Pages, Setting};
 use super::sweeps::{sizes_of_tables_and_pages, sizes_title};
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, exact, metric, timed};
+use crate::stats::as_f64;
 
 /// Inodes of a table of 4 KiB.
 const TABLE_INODES: u64 = 15;
@@ -174,23 +174,15 @@ fn look_up(
 /// The rows of one subject, beside the floor's samples of the same rounds.
 fn rows_of(subject: &Subject, samples: &[Sample], floor: &[Sample], tables: u64) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut push = |workload: &str, metric, unit, (value, spread)| {
-        let (subject, workload) = (subject.name(), subject.title(workload));
-        rows.push(Row { subject, workload, metric, value: Some(value), unit, spread, note: None });
+    let name = subject.name();
+    let mut add = |workload: &str, metric, unit, figures: Vec<f64>| {
+        rows.extend(timed(&name, &subject.title(workload), metric, unit, &figures));
     };
-    let timed =
-        |figures: Vec<f64>| summarise(&figures).map(|(median, spread)| (median, Some(spread)));
-    if let Some(adds) = timed(samples.iter().filter_map(|s| Some(s.add?.0)).collect()) {
-        push("add", metric::TIME, "ns", adds);
-    }
+    add("add", metric::TIME, "ns", samples.iter().filter_map(|s| Some(s.add?.0)).collect());
     let mut lookups = |workload, ns: fn(&Sample) -> f64| {
-        if let Some(figure) = timed(samples.iter().map(ns).collect()) {
-            push(workload, metric::TIME, "ns", figure);
-        }
+        add(workload, metric::TIME, "ns", samples.iter().map(ns).collect());
         let ratios = samples.iter().zip(floor).map(|(own, floor)| ns(own) / ns(floor));
-        if let Some(figure) = timed(ratios.collect()) {
-            push(workload, metric::TO_FLOOR, "ratio", figure);
-        }
+        add(workload, metric::TO_FLOOR, "ratio", ratios.collect());
     };
     lookups("find", |sample| sample.find_ns);
     lookups("chain", |sample| sample.chain_ns);
@@ -199,7 +191,7 @@ fn rows_of(subject: &Subject, samples: &[Sample], floor: &[Sample], tables: u64)
     let mut count = |metric, unit, of: fn(&Counters, u64) -> u64| {
         let sum: u64 = counts.iter().map(|(_, counters, log)| of(counters, *log)).sum();
         if !counts.is_empty() {
-            push("add", metric, unit, (as_f64(sum) / requests, None));
+            rows.push(exact(&name, &subject.title("add"), metric, unit, as_f64(sum) / requests));
         }
     };
     count("bytes_stored", "B/request", |counters, _| counters.bytes_stored);

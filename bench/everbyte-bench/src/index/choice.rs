@@ -11,7 +11,7 @@ use super::personality::Personality;
 use super::place::{Pages, Setting};
 use super::sweeps::{nodes_title, sizes_of_tables_and_pages, sizes_title};
 use super::{REFERENCE, Settings, title};
-use crate::rows::{Row, metric};
+use crate::rows::{Row, exact, metric};
 use crate::stats::{Spread, as_f64, summarise};
 
 pub(super) const WORKLOAD: &str = "all workloads, most files and threads";
@@ -43,15 +43,8 @@ fn means_of_rounds(workloads: &[Vec<f64>]) -> Option<Vec<f64>> {
 }
 
 fn row(subject: &str, (value, spread): (f64, Spread), note: Option<String>) -> Row {
-    Row {
-        subject: subject.to_owned(),
-        workload: WORKLOAD.to_owned(),
-        metric: TO_REFERENCE,
-        value: Some(value),
-        unit: "ratio",
-        spread: Some(spread),
-        note,
-    }
+    let row = exact(subject, WORKLOAD, TO_REFERENCE, "ratio", value);
+    Row { spread: Some(spread), note, ..row }
 }
 
 /// The mean of every index at `workloads`, and the choice; nothing of what was not measured.

@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::drive::Outcome;
 use super::personality::Operation;
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, metric, timed};
+use crate::stats::as_f64;
 
 /// Name of the metric that compares with the paper's file system.
 pub(crate) const TO_REFERENCE: &str = "rate_to_pmfs_radix";
@@ -108,16 +108,8 @@ impl Collected {
 
 impl Cell {
     fn row(&self, metric: &'static str, unit: &'static str, figures: &[f64]) -> Option<Row> {
-        let (median, spread) = summarise(figures)?;
-        Some(Row {
-            subject: self.subject.clone(),
-            workload: self.workload.clone(),
-            metric,
-            value: Some(median),
-            unit,
-            spread: Some(spread),
-            note: self.note.clone(),
-        })
+        let row = timed(&self.subject, &self.workload, metric, unit, figures)?;
+        Some(Row { note: self.note.clone(), ..row })
     }
 }
 

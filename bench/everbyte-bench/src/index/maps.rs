@@ -13,8 +13,8 @@ use super::Settings;
 use super::cost::Cost;
 use super::names::{FILE, workloads_by_shape};
 use super::place::Setting;
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, exact, metric, timed};
+use crate::stats::as_f64;
 
 /// Blocks of all files of a size together, at least.
 const BLOCKS: u32 = 32_768;
@@ -238,11 +238,7 @@ impl Subject {
     fn rows(&self, reference: &Self) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for (place, operation) in Operation::ALL.into_iter().enumerate() {
-            let mut push = |metric, unit, value, spread| {
-                let (subject, workload) = (subject(self.kind), files_title(operation, self.blocks));
-                let value = Some(value);
-                rows.push(Row { subject, workload, metric, value, unit, spread, note: None });
-            };
+            let (subject, workload) = (subject(self.kind), files_title(operation, self.blocks));
             let times = self.rounds.iter().map(|round| round[place].ns()).collect::<Vec<_>>();
             let others = reference.rounds.iter().map(|round| round[place].ns());
             let ratios = times.iter().zip(others).map(|(own, other)| own / other);
@@ -250,18 +246,21 @@ impl Subject {
             for (metric, unit, figures) in
                 [(metric::TIME, "ns", &times), (TO_REFERENCE, "ratio", &ratios)]
             {
-                let (median, spread) = summarise(figures).context("no round was measured")?;
-                push(metric, unit, median, Some(spread));
+                let row = timed(&subject, &workload, metric, unit, figures);
+                rows.push(row.context("no round was measured")?);
             }
+            let mut push = |metric, unit, value| {
+                rows.push(exact(&subject, &workload, metric, unit, value));
+            };
             match operation {
-                Operation::Append => push("map_bytes", "B/block", self.map_bytes[0], None),
-                Operation::Overwrite => push("map_bytes", "B/block", self.map_bytes[1], None),
+                Operation::Append => push("map_bytes", "B/block", self.map_bytes[0]),
+                Operation::Overwrite => push("map_bytes", "B/block", self.map_bytes[1]),
                 _ => {}
             }
             let mut sum = Cost::default();
             self.rounds.iter().for_each(|round| sum += round[place]);
             for (metric, unit, count) in sum.counts() {
-                push(metric, unit, count, None);
+                push(metric, unit, count);
             }
         }
         Ok(rows)

@@ -23,7 +23,7 @@ use super::memory::sparse_file;
 use super::personality::Personality;
 use super::place::{NAME, Need, Setting, inodes_for, open_pool};
 use super::{Settings, title};
-use crate::rows::Row;
+use crate::rows::{Row, exact};
 use crate::stats::as_f64;
 
 /// Bytes, ways and bytes of a line of each cache: those of the paper's processor.
@@ -211,13 +211,8 @@ fn rows_of(index: IndexKind, workload: &str, misses: Result<Misses>) -> Vec<Row>
         Err(error) => return vec![Row::skipped(index.name(), workload, format!("{error:#}"))],
     };
     let row = |metric, unit, value| Row {
-        subject: index.name().to_owned(),
-        workload: workload.to_owned(),
-        metric,
-        value: Some(value),
-        unit,
-        spread: None,
         note: Some("under cachegrind: 15 MiB, 15 ways; blocks are reserved".to_owned()),
+        ..exact(index.name(), workload, metric, unit, value)
     };
     let Counted { instructions, asked, missed } = counted;
     let [instructions, asked, missed, operations] =

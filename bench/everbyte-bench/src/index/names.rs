@@ -18,8 +18,8 @@ use super::cost::Cost;
 use super::file_set::FileSet;
 use super::place::Setting;
 use super::{Settings, title};
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, exact, metric, timed};
+use crate::stats::as_f64;
 
 /// Operations of each sort in a round.
 const OPERATIONS: u32 = 1000;
@@ -198,11 +198,7 @@ impl Subject {
     fn rows(&self, reference: &Self) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for (place, operation) in Operation::ALL.into_iter().enumerate() {
-            let mut push = |metric, unit, value, spread| {
-                let (subject, workload) = (subject(self.kind), names_title(operation, self.names));
-                let value = Some(value);
-                rows.push(Row { subject, workload, metric, value, unit, spread, note: None });
-            };
+            let (subject, workload) = (subject(self.kind), names_title(operation, self.names));
             let times = self.rounds.iter().map(|round| round[place].ns()).collect::<Vec<_>>();
             let others = reference.rounds.iter().map(|round| round[place].ns());
             let ratios = times.iter().zip(others).map(|(own, other)| own / other);
@@ -210,16 +206,19 @@ impl Subject {
             for (metric, unit, figures) in
                 [(metric::TIME, "ns", &times), (TO_REFERENCE, "ratio", &ratios)]
             {
-                let (median, spread) = summarise(figures).context("no round was measured")?;
-                push(metric, unit, median, Some(spread));
+                let row = timed(&subject, &workload, metric, unit, figures);
+                rows.push(row.context("no round was measured")?);
             }
+            let mut push = |metric, unit, value| {
+                rows.push(exact(&subject, &workload, metric, unit, value));
+            };
             let mut sum = Cost::default();
             self.rounds.iter().for_each(|round| sum += round[place]);
             if operation == Operation::List {
-                push("directory_bytes", "B/name", self.bytes_of_name()?, None);
+                push("directory_bytes", "B/name", self.bytes_of_name()?);
             }
             for (metric, unit, count) in sum.counts() {
-                push(metric, unit, count, None);
+                push(metric, unit, count);
             }
         }
         Ok(rows)
@@ -239,15 +238,8 @@ fn best(rows: &[Row], names: u32) -> Vec<Row> {
         let times = DirectoryKind::ALL.into_iter();
         let times = times.filter_map(|kind| Some((kind, time(kind, operation)?)));
         let (kind, least) = times.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
-        Some(Row {
-            subject: BEST.to_owned(),
-            workload: names_title(operation, names),
-            metric: metric::TIME,
-            value: Some(least),
-            unit: "ns",
-            spread: None,
-            note: Some(kind.name().to_owned()),
-        })
+        let row = exact(BEST, &names_title(operation, names), metric::TIME, "ns", least);
+        Some(Row { note: Some(kind.name().to_owned()), ..row })
     });
     best.collect()
 }

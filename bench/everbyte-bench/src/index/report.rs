@@ -15,29 +15,21 @@ use super::place::Pages;
 use super::sweeps::{nodes_title, sizes_of_tables_and_pages, sizes_title};
 use super::{Settings, choice, maps, title};
 use crate::report::figure::{Figure, Shape};
-use crate::rows::{Row, metric};
+use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
 
 /// Subject of numbers that the paper gives.
 const PAPER: &str = "paper";
 
 fn published_row(
-    workload: String,
+    workload: &str,
     metric: &'static str,
     unit: &'static str,
     value: f64,
     note: &str,
 ) -> Row {
     let note = Some(note.to_owned()).filter(|note| !note.is_empty());
-    Row {
-        subject: PAPER.to_owned(),
-        workload,
-        metric,
-        value: Some(value),
-        unit,
-        spread: None,
-        note,
-    }
+    Row { note, ..exact(PAPER, workload, metric, unit, value) }
 }
 
 /// The paper's numbers, of the workloads that are measured.
@@ -46,7 +38,7 @@ pub(super) fn published(settings: &Settings<'_>) -> Vec<Row> {
     for &personality in &settings.personalities {
         let Some(line) = personality.published() else { continue };
         let mut push = |metric, unit, value| {
-            rows.push(published_row(personality.name().to_owned(), metric, unit, value, ""));
+            rows.push(published_row(personality.name(), metric, unit, value, ""));
         };
         push("file_size", "KiB", as_f64(line.file_kib));
         push("threads", "", as_f64(line.threads as u64));
@@ -59,7 +51,7 @@ pub(super) fn published(settings: &Settings<'_>) -> Vec<Row> {
     ] {
         if settings.files_of(personality).contains(&files) {
             let workload = title(personality, files, personality.threads());
-            rows.push(published_row(workload, TO_REFERENCE, "ratio", value, note));
+            rows.push(published_row(&workload, TO_REFERENCE, "ratio", value, note));
         }
     }
     for (personality, value, note) in [
@@ -68,7 +60,7 @@ pub(super) fn published(settings: &Settings<'_>) -> Vec<Row> {
     ] {
         if settings.files_max() == 640_000 {
             let workload = misses_title(personality, 640_000, personality.threads());
-            rows.push(published_row(workload, MISS_RATE, "%", value, note));
+            rows.push(published_row(&workload, MISS_RATE, "%", value, note));
         }
     }
     rows

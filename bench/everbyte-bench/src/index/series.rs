@@ -14,7 +14,7 @@ use super::personality::{Operation, Personality};
 use super::place::Setting;
 use super::share::{self, Share, Shares};
 use super::{REFERENCE, Settings};
-use crate::rows::Row;
+use crate::rows::{Row, exact};
 use crate::stats::as_f64;
 
 /// Percent of reads among reads, writes and appends of whole files and parts.
@@ -22,24 +22,6 @@ fn reads_percent(outcome: &Outcome) -> f64 {
     let reads = as_f64(outcome.count(Operation::Read));
     let writes = outcome.count(Operation::Write) + outcome.count(Operation::Append);
     100.0 * reads / (reads + as_f64(writes)).max(1.0)
-}
-
-/// The lines of Table 1 as they came out.
-fn table_row(
-    personality: Personality,
-    metric: &'static str,
-    unit: &'static str,
-    value: f64,
-) -> Row {
-    Row {
-        subject: "everbyte".to_owned(),
-        workload: personality.name().to_owned(),
-        metric,
-        value: Some(value),
-        unit,
-        spread: None,
-        note: None,
-    }
 }
 
 /// Measures every workload with every index; returns the outcomes of all rounds besides their rows.
@@ -110,8 +92,9 @@ fn one_index(
     Ok((outcomes, share))
 }
 
+/// The lines of Table 1 as they came out.
 fn table_rows(case: &Case<'_>, outcome: &Outcome) -> [Row; 3] {
-    let row = |metric, unit, value| table_row(case.personality, metric, unit, value);
+    let row = |metric, unit, value| exact("everbyte", case.personality.name(), metric, unit, value);
     let threads = case.threads.last().copied().unwrap_or_default();
     [
         row("file_size", "KiB", case.set.mean_bytes() / 1024.0),

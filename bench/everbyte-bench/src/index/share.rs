@@ -17,8 +17,8 @@ use super::library::Library;
 use super::personality::Personality;
 use super::place::Setting;
 use super::{Settings, title};
-use crate::rows::Row;
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, timed};
+use crate::stats::as_f64;
 
 /// Operations that are recorded.
 const OPERATIONS: u64 = 100_000;
@@ -61,15 +61,8 @@ impl Shares {
         for (subject, workload, shares) in &self.0 {
             let mut push = |metric, unit, of: fn(&Share) -> f64| {
                 let figures: Vec<f64> = shares.iter().map(of).collect();
-                rows.extend(summarise(&figures).map(|(median, spread)| Row {
-                    subject: subject.clone(),
-                    workload: workload.clone(),
-                    metric,
-                    value: Some(median),
-                    unit,
-                    spread: Some(spread),
-                    note: Some(NOTE.to_owned()),
-                }));
+                let row = timed(subject, workload, metric, unit, &figures);
+                rows.extend(row.map(|row| Row { note: Some(NOTE.to_owned()), ..row }));
             };
             push("lookups", "1/operation", |share| share.lookups_per_operation);
             push("lookup_time", "ns", |share| share.lookup_ns);

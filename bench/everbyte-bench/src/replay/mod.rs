@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use everbyte_block::{Delta, MapKind};
 use everbyte_device::{BlockDevice, Fua, Hole};
 
-use crate::rows::{Row, metric};
+use crate::rows::{Row, exact, metric};
 use crate::stats::{as_f64, summarise};
 use crate::subject::{Counts, Subject};
 use crate::subjects::pmemblk::Pmemblk;
@@ -116,13 +116,9 @@ fn rows_of(
     let stored = bytes_stored(rounds);
     let mut push = |metric, unit, value, spread| {
         rows.push(Row {
-            subject: subject.to_owned(),
-            workload: trace.to_owned(),
-            metric,
-            value: Some(value),
-            unit,
             spread,
             note: modelled.then(|| "bytes follow from the format; not counted".to_owned()),
+            ..exact(subject, trace, metric, unit, value)
         });
     };
     let seconds: Vec<f64> = rounds.iter().map(|round| round.elapsed.as_secs_f64()).collect();

@@ -11,8 +11,8 @@ use super::child::{self, Load, Task};
 use super::crowded::Crowd;
 use super::meter::Costs;
 use super::place::{Backing, PAGE, RegionBacking};
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, metric, timed};
+use crate::stats::as_f64;
 
 /// Slots that are left, in thousandths, once the region has what it needs.
 pub(super) const FILLS: [u64; 3] = [500, 990, 999];
@@ -95,17 +95,8 @@ fn rows_of(way: Way, workload: &str, samples: &[Costs]) -> Vec<Row> {
         ("slot_search", "ns", each(|c| as_f64(c.slot_search_ns) / as_f64(c.pages_out))),
         ("slot_visits_per_page_out", "", visits),
     ];
-    let row = |(metric, unit, figures): (&'static str, &'static str, Vec<f64>)| {
-        let (median, spread) = summarise(&figures)?;
-        Some(Row {
-            subject: way.name().to_owned(),
-            workload: workload.to_owned(),
-            metric,
-            value: Some(median),
-            unit,
-            spread: Some(spread),
-            note: None,
-        })
-    };
-    figures.into_iter().filter_map(row).collect()
+    let rows = figures
+        .into_iter()
+        .filter_map(|(metric, unit, figures)| timed(way.name(), workload, metric, unit, &figures));
+    rows.collect()
 }

@@ -15,8 +15,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::Settings;
 use super::allocators::{Allocator, Way};
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, exact, metric, timed};
+use crate::stats::as_f64;
 
 /// Slots in use, in thousandths.
 pub(super) const FILLS: [u64; 8] = [0, 250, 500, 750, 900, 950, 990, 999];
@@ -163,7 +163,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     }
     for (way, rounds) in ways.iter().zip(&rounds) {
         let most = rounds.iter().flatten().map(|sample| sample.memory_bytes).max();
-        rows.extend(most.map(|bytes| row(*way, "memory", "memory", as_f64(bytes), "B")));
+        rows.extend(most.map(|bytes| exact(way.name(), "memory", "memory", "B", as_f64(bytes))));
     }
     Ok(rows)
 }
@@ -175,27 +175,8 @@ fn ways(slots: u64) -> impl Iterator<Item = Way> {
 
 fn rows_of(way: Way, workload: &str, samples: &[Sample]) -> Vec<Row> {
     let times: Vec<f64> = samples.iter().map(|sample| sample.ns).collect();
-    let mut rows = Vec::new();
-    if let Some((median, spread)) = summarise(&times) {
-        let spread = Some(spread);
-        rows.push(Row { spread, ..row(way, workload, metric::TIME, median, "ns") });
-    }
     let visits: Option<Vec<f64>> = samples.iter().map(|sample| sample.visits).collect();
-    if let Some((median, spread)) = visits.and_then(|visits| summarise(&visits)) {
-        let spread = Some(spread);
-        rows.push(Row { spread, ..row(way, workload, "visits", median, "") });
-    }
-    rows
-}
-
-fn row(way: Way, workload: &str, metric: &'static str, value: f64, unit: &'static str) -> Row {
-    Row {
-        subject: way.name().to_owned(),
-        workload: workload.to_owned(),
-        metric,
-        value: Some(value),
-        unit,
-        spread: None,
-        note: None,
-    }
+    let times = timed(way.name(), workload, metric::TIME, "ns", &times);
+    let visits = visits.and_then(|visits| timed(way.name(), workload, "visits", "", &visits));
+    times.into_iter().chain(visits).collect()
 }

@@ -14,8 +14,8 @@ use super::kernel::KernelSwap;
 use super::measure::{Work, measure};
 use super::meter::Costs;
 use super::subjects::Subject;
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, metric, timed};
+use crate::stats::as_f64;
 
 const THREADS: [usize; 2] = [1, 2];
 /// The most that a measurement may take.
@@ -149,15 +149,11 @@ impl Own<'_> {
     }
 
     fn row(&self, metric: &'static str, unit: &'static str, figures: &[f64]) -> Row {
-        let found = summarise(figures);
-        Row {
-            subject: self.subject.name().to_owned(),
-            workload: self.workload.to_owned(),
+        let (name, why) = (self.subject.name(), "no page was brought in".to_owned());
+        timed(name, self.workload, metric, unit, figures).unwrap_or_else(|| Row {
             metric,
-            value: found.map(|(median, _)| median),
             unit,
-            spread: found.map(|(_, spread)| spread),
-            note: found.is_none().then(|| "no page was brought in".to_owned()),
-        }
+            ..Row::skipped(name, self.workload, why)
+        })
     }
 }

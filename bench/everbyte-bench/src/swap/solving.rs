@@ -14,8 +14,8 @@ use super::meter::Costs;
 use super::paging::LIFETIME;
 use super::place::PAGE;
 use super::subjects::Subject;
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, metric, timed};
+use crate::stats::as_f64;
 
 const THREADS: [usize; 2] = [1, 2];
 /// DRAM of FT.B in the paper.
@@ -139,7 +139,8 @@ fn rows_of(subject: Subject, workload: &str, outcomes: &[Outcome]) -> Vec<Row> {
     let mut rows = costs_rows(subject, workload, &totals);
     if subject == Subject::Flash {
         let years = totals.iter().filter_map(|c| flash::lifetime_years(c.pages_out, c.wall_ns));
-        rows.extend(row(subject, workload, LIFETIME, "years", &years.collect::<Vec<f64>>()));
+        let years: Vec<f64> = years.collect();
+        rows.extend(timed(subject.name(), workload, LIFETIME, "years", &years));
     }
     let parts = outcomes.first().map_or(&[][..], |outcome| &outcome.parts);
     for (nth, (part, _)) in parts.iter().enumerate() {
@@ -153,7 +154,7 @@ fn costs_rows(subject: Subject, workload: &str, costs: &[Costs]) -> Vec<Row> {
     let each = |figure: fn(&Costs) -> f64| costs.iter().map(figure).collect::<Vec<f64>>();
     let mut rows = Vec::new();
     let mut add = |metric, unit, figures: Vec<f64>| {
-        rows.extend(row(subject, workload, metric, unit, &figures));
+        rows.extend(timed(subject.name(), workload, metric, unit, &figures));
     };
     add(SECONDS, "s", each(|costs| as_f64(costs.wall_ns) / 1e9));
     add(metric::CPU, "s", each(|costs| as_f64(costs.cpu_ns()) / 1e9));
@@ -168,23 +169,4 @@ fn costs_rows(subject: Subject, workload: &str, costs: &[Costs]) -> Vec<Row> {
         add(SLOT_VISITS, "", visits.collect());
     }
     rows
-}
-
-fn row(
-    subject: Subject,
-    workload: &str,
-    metric: &'static str,
-    unit: &'static str,
-    figures: &[f64],
-) -> Option<Row> {
-    let (median, spread) = summarise(figures)?;
-    Some(Row {
-        subject: subject.name().to_owned(),
-        workload: workload.to_owned(),
-        metric,
-        value: Some(median),
-        unit,
-        spread: Some(spread),
-        note: None,
-    })
 }
