@@ -27,6 +27,9 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     /// Null for exact counts, which do not scatter by noise, unless time cut rounds short.
     pub(crate) spread: Option<Spread>,
+    /// The figures of the rounds in their order, where there are any; not in the document.
+    #[serde(skip)]
+    pub(crate) figures: Vec<f64>,
     /// The reason for a missing value, or a hint for readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
@@ -65,6 +68,7 @@ impl Row {
             value: None,
             unit: "",
             spread: None,
+            figures: Vec::new(),
             note: Some(why),
         }
     }
@@ -95,6 +99,7 @@ pub(crate) fn timed(
         value: Some(median),
         unit,
         spread: Some(spread),
+        figures: figures.to_vec(),
         note: None,
     })
 }
@@ -114,6 +119,7 @@ pub(crate) fn exact(
         value: Some(value),
         unit,
         spread: None,
+        figures: Vec::new(),
         note: None,
     }
 }

@@ -11,8 +11,8 @@ use super::measure::{Work, measure};
 use super::serve::process::{check_everbyte_run, is_installed};
 use super::serve::{self, Program, Serve, Served};
 use super::subjects::Subject;
-use crate::rows::{Row, metric};
-use crate::stats::{as_f64, summarise};
+use crate::rows::{Row, metric, timed};
+use crate::stats::as_f64;
 
 /// The most that a measurement may take.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -134,17 +134,7 @@ fn rows_of(found: &Findings, program: Program, dram_bytes: u64) -> Vec<Row> {
         rows.extend(program.loads().iter().map(skipped));
     }
     let mut add = |workload: &str, metric, unit, figures: Vec<f64>| {
-        if let Some((median, spread)) = summarise(&figures) {
-            rows.push(Row {
-                subject: subject.to_owned(),
-                workload: workload.to_owned(),
-                metric,
-                value: Some(median),
-                unit,
-                spread: Some(spread),
-                note: None,
-            });
-        }
+        rows.extend(timed(subject, workload, metric, unit, &figures));
     };
     let rounds = &found.rounds;
     for (nth, load) in program.loads().iter().enumerate() {

@@ -1,11 +1,12 @@
 //! Targets and the paper's claims, each as a row with a verdict, from figures of the same run.
 //!
-//! Invariant: a verdict compares with the best setting of the kernel for that very figure; where figures are
-//! missing there is no row.
+//! Invariants: a verdict compares with the best setting of the kernel for that very figure; where figures are
+//! missing there is no row. A ratio is the median of the rounds' ratios; where a round has no figure, it is that of
+//! the medians.
 
 use std::cmp::Ordering::Equal;
 
-use crate::rows::{Results, Row, metric};
+use crate::rows::{Results, Row, exact, metric, timed};
 
 /// The subject of rows with verdicts.
 pub(super) const SUBJECT: &str = "region";
@@ -139,11 +140,12 @@ pub(super) fn verdicts(results: &Results) -> Vec<Row> {
         TARGETS.iter().filter_map(|target| verdict(results, target)).flatten().collect();
     let time = |subject: &str, workload: &str| results.find(subject, workload, metric::TIME);
     if let (Some(full), Some(half)) = (time("order64", FULL), time("order64", HALF)) {
-        rows.extend(judged(TREE_TO_HALF, full, Bound::AtMost(2.0), (half, "itself")));
+        let ratio = ratio(results, TREE_TO_HALF, full, half);
+        rows.extend(judged(ratio, Bound::AtMost(2.0), "itself"));
     }
     let without = time("region-no-read-ahead", SEQUENTIAL);
     if let (Some(without), Some(with)) = (without, time(SUBJECT, SEQUENTIAL)) {
-        rows.extend(judged(READ_AHEAD, without, Bound::None, (with, SUBJECT)));
+        rows.extend(judged(ratio(results, READ_AHEAD, without, with), Bound::None, SUBJECT));
     }
     rows
 }
@@ -153,48 +155,48 @@ fn verdict(results: &Results, target: &Target) -> Option<Vec<Row>> {
     let others = target.others.iter().filter_map(|name| Some((row(name)?, *name)));
     let measured = others.filter(|(row, _)| row.value.is_some());
     let best = measured.min_by(|(a, _), (b, _)| a.value.partial_cmp(&b.value).unwrap_or(Equal))?;
-    Some(judged(target.title, row(target.ours)?, target.bound, best))
+    let (best, name) = best;
+    let ratio = ratio(results, target.title, row(target.ours)?, best);
+    Some(judged(ratio, target.bound, name))
 }
 
-/// A ratio with its verdict, and its bound if it has one; nothing if either figure is missing.
-fn judged(title: &str, ours: &Row, bound: Bound, (best, name): (&Row, &str)) -> Vec<Row> {
-    let (Some(own), Some(base)) = (ours.value, best.value.filter(|base| *base > 0.0)) else {
+/// The row of a figure's ratio to another one; `None` if either is missing.
+fn ratio(results: &Results, title: &str, own: &Row, base: &Row) -> Option<Row> {
+    let rounds = results.environment.rounds;
+    // Of fewer figures nobody knows which rounds they are of.
+    if own.figures.len() == rounds && base.figures.len() == rounds {
+        let pairs = own.figures.iter().zip(&base.figures);
+        let ratios: Vec<f64> = pairs.map(|(own, base)| own / base).collect();
+        return timed(SUBJECT, title, RATIO, "", &ratios);
+    }
+    let value = own.value? / base.value.filter(|base| *base > 0.0)?;
+    let spread = own.spread.zip(base.spread).map(|(own, base)| own.over(base));
+    Some(Row { spread, ..exact(SUBJECT, title, RATIO, "", value) })
+}
+
+/// A ratio to the figure of `name` with its verdict, and its bound if it has one.
+fn judged(ratio: Option<Row>, bound: Bound, name: &str) -> Vec<Row> {
+    let Some((ratio, row)) = ratio.and_then(|row| Some((row.value?, row))) else {
         return Vec::new();
     };
-    let ratio = own / base;
     let verdict = match bound {
         Bound::AtMost(most) if ratio <= most => format!("met: at most {most:.2}"),
         Bound::AtMost(most) => format!("MISSED: at most {most:.2}"),
         Bound::None => "told, not judged".to_owned(),
     };
-    let row = |metric, value, spread, note| Row {
-        subject: SUBJECT.to_owned(),
-        workload: title.to_owned(),
-        metric,
-        value: Some(value),
-        unit: "",
-        spread,
-        note,
+    let bound = match bound {
+        Bound::AtMost(most) => Some(exact(SUBJECT, &row.workload, RATIO_AT_MOST, "", most)),
+        Bound::None => None,
     };
-    let spread = ours.spread.zip(best.spread).map(|(own, base)| own.over(base));
-    let mut rows =
-        vec![row(RATIO, ratio, spread, Some(format!("{verdict}; compared with {name}")))];
-    if let Bound::AtMost(most) = bound {
-        rows.push(row(RATIO_AT_MOST, most, None, None));
-    }
-    rows
+    let judged = Row { note: Some(format!("{verdict}; compared with {name}")), ..row };
+    [judged].into_iter().chain(bound).collect()
 }
 
 /// The paper's Figure 2, as rows beside ours.
 pub(super) fn published() -> [Row; 2] {
     [("paper-stock-swap", 1029.0), ("paper-slot-tree", 813.0)].map(|(subject, seconds)| Row {
-        subject: subject.to_owned(),
-        workload: PAPER.to_owned(),
-        metric: SECONDS,
-        value: Some(seconds),
-        unit: "s",
-        spread: None,
         note: Some("as published: Xeon E5630, Linux 3.14.3, a DRAM-based SSD".to_owned()),
+        ..exact(subject, PAPER, SECONDS, "s", seconds)
     })
 }
 
@@ -203,13 +205,8 @@ pub(super) fn settings_rows(
     described: &std::collections::BTreeMap<&'static str, String>,
 ) -> Vec<Row> {
     let row = |(name, settings): (&&'static str, &String)| Row {
-        subject: (*name).to_owned(),
-        workload: "settings".to_owned(),
         metric: "settings",
-        value: None,
-        unit: "",
-        spread: None,
-        note: Some(settings.clone()),
+        ..Row::skipped(name, "settings", settings.clone())
     };
     described.iter().map(row).collect()
 }
@@ -251,6 +248,25 @@ mod tests {
             ratios,
             [(RATIO, 0.7), (RATIO_AT_MOST, 0.65), (RATIO, 0.5), (RATIO_AT_MOST, 0.65)]
         );
+    }
+
+    #[test]
+    fn ratios_are_of_pairs_of_rounds_or_else_of_medians() {
+        let mut results = results(&[]);
+        results.environment.rounds = 3;
+        let row = |subject: &str, figures: &[f64]| {
+            timed(subject, RANDOM, metric::TIME, "ns", figures).unwrap()
+        };
+        let told = |own: &Row, base: &Row| {
+            let row = ratio(&results, "it", own, base).unwrap();
+            let spread = row.spread.unwrap();
+            [spread.min, row.value.unwrap(), spread.max]
+        };
+        // A noisy second round slows both.
+        let (own, base) = (row("region", &[1.0, 8.0, 3.0]), row("swap-zram", &[2.0, 16.0, 4.0]));
+        assert_eq!(told(&own, &base), [0.5, 0.5, 0.75]);
+        let fewer = row("swap-zram", &[2.0, 4.0]);
+        assert_eq!(told(&own, &fewer), [0.25, 1.0, 4.0]);
     }
 
     #[test]
