@@ -64,6 +64,8 @@ pub(super) fn run(settings: &Settings<'_>, bytes: u64) -> Result<Vec<Row>> {
 struct Findings {
     subject: Subject,
     rounds: Vec<Served>,
+    /// Bytes that it might have in DRAM in each round.
+    limits: Vec<u64>,
     why_not: Option<String>,
 }
 
@@ -81,7 +83,7 @@ fn run_one(settings: &Settings<'_>, serve: Serve) -> Result<Vec<Row>> {
             }
             _ => missing.clone(),
         };
-        Findings { subject, rounds: Vec::new(), why_not }
+        Findings { subject, rounds: Vec::new(), limits: Vec::new(), why_not }
     };
     let subjects = settings.and_kernel(&SUBJECTS, &KernelSwap::SOME);
     let mut findings: Vec<Findings> = subjects.into_iter().map(found).collect();
@@ -93,12 +95,12 @@ fn run_one(settings: &Settings<'_>, serve: Serve) -> Result<Vec<Row>> {
             measure_one(settings, found, work)?;
             match (found.subject, found.rounds.last()) {
                 (Subject::Dram, Some(served)) => dram_bytes = served.filled_bytes / 2,
-                (Subject::Dram, None) => return Ok(rows(&findings, program, dram_bytes)),
+                (Subject::Dram, None) => return Ok(rows(&findings, program)),
                 _ => {}
             }
         }
     }
-    Ok(rows(&findings, program, dram_bytes))
+    Ok(rows(&findings, program))
 }
 
 /// Adds a round, or the reason why there is none.
@@ -107,7 +109,10 @@ fn measure_one(settings: &Settings<'_>, found: &mut Findings, work: Work) -> Res
     let (name, server) = (found.subject.name(), program.name());
     settings.progress.set_message(format!("{name}, {server}"));
     match measure(settings, found.subject, work) {
-        Ok(Some(outcome)) => found.rounds.extend(outcome.served),
+        Ok(Some(outcome)) => {
+            found.rounds.extend(outcome.served);
+            found.limits.push(work.dram_bytes);
+        }
         Ok(None) => {
             let within = LIMIT.as_secs();
             found.why_not =
@@ -122,11 +127,11 @@ fn measure_one(settings: &Settings<'_>, found: &mut Findings, work: Work) -> Res
     Ok(())
 }
 
-fn rows(findings: &[Findings], program: Program, dram_bytes: u64) -> Vec<Row> {
-    findings.iter().flat_map(|found| rows_of(found, program, dram_bytes)).collect()
+fn rows(findings: &[Findings], program: Program) -> Vec<Row> {
+    findings.iter().flat_map(|found| rows_of(found, program)).collect()
 }
 
-fn rows_of(found: &Findings, program: Program, dram_bytes: u64) -> Vec<Row> {
+fn rows_of(found: &Findings, program: Program) -> Vec<Row> {
     let subject = found.subject.name();
     let mut rows = Vec::new();
     if let Some(why) = &found.why_not {
@@ -147,7 +152,7 @@ fn rows_of(found: &Findings, program: Program, dram_bytes: u64) -> Vec<Row> {
     let each = |figure: fn(&Served) -> f64| rounds.iter().map(figure).collect::<Vec<f64>>();
     let mib = |bytes: u64| as_f64(bytes) / as_f64(1 << 20);
     if found.subject.pages() && !rounds.is_empty() {
-        add(&life, DRAM_LIMIT, "MiB", vec![mib(dram_bytes)]);
+        add(&life, DRAM_LIMIT, "MiB", found.limits.iter().copied().map(mib).collect());
         add(&life, PAGES_IN, "", each(|served| as_f64(served.pages_in)));
         add(&life, PAGES_OUT, "", each(|served| as_f64(served.pages_out)));
     }
@@ -155,4 +160,22 @@ fn rows_of(found: &Findings, program: Program, dram_bytes: u64) -> Vec<Row> {
     add(&life, FORK, "ms", rounds.iter().filter_map(|served| served.fork_ms).collect());
     add(&life, SAVE, "ms", rounds.iter().filter_map(|served| served.save_ms).collect());
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_of_their_rounds() {
+        let found = Findings {
+            subject: Subject::Run,
+            rounds: vec![Served::default(), Served::default()],
+            limits: vec![3 << 20, 5 << 20],
+            why_not: None,
+        };
+        let rows = rows_of(&found, Program::Redis);
+        let limit = rows.iter().find(|row| row.metric == DRAM_LIMIT).unwrap();
+        assert_eq!(limit.figures, [3.0, 5.0]);
+    }
 }
