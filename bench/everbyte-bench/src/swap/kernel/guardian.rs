@@ -227,11 +227,10 @@ impl Equipment {
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill_members()?;
         }
-        self.device.end()?;
-        if let Some(cgroup) = self.cgroup.take() {
-            cgroup.remove()?;
-        }
-        restored
+        let ended = self.device.end();
+        // Nobody is in it, so it needs no device.
+        let removed = self.cgroup.take().map_or(Ok(()), |cgroup| cgroup.remove());
+        ended.and(removed).and(restored)
     }
 }
 
