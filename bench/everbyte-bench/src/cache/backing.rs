@@ -21,15 +21,17 @@ pub(crate) struct Backing {
 }
 
 impl Backing {
-    /// Makes a backing device of `size_bytes` in a new file at `path`. It counts its time and takes
-    /// none.
+    /// Makes a backing device of `size_bytes` in a new file at `path`, which has no name from then on, so that it ends
+    /// with the process. It counts its time and takes none.
     ///
     /// # Errors
     /// The file's.
     pub(crate) fn new(path: &Path, size_bytes: u64, costs: DiskCosts) -> Result<Arc<Self>> {
         let made = File::create(path).and_then(|file| file.set_len(size_bytes));
         made.with_context(|| format!("cannot make {}", path.display()))?;
-        let slow = DelayDevice::new(Arc::new(FileDevice::open(path)?), costs);
+        let file = FileDevice::open(path);
+        std::fs::remove_file(path)?;
+        let slow = DelayDevice::new(Arc::new(file?), costs);
         let reads = DelayDevice::new(Arc::new(MemoryDevice::new(size_bytes)), costs);
         slow.set_waits(false);
         reads.set_waits(false);
@@ -69,5 +71,25 @@ impl everbyte_device::Decorator for Backing {
         BlockDevice::read(&self.reads, offset, out)?;
         self.read_requests.fetch_add(1, Ordering::Relaxed);
         BlockDevice::read(&self.slow, offset, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_device::Fua;
+
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_name_keeps_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let backing = Backing::new(&folder.path().join("file"), 8192, DiskCosts::SSD).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        let device: &dyn BlockDevice = &*backing;
+        device.write(4096, &[7; 512], Fua::No).unwrap();
+        let mut found = [0; 512];
+        device.read(4096, &mut found).unwrap();
+        assert_eq!(found, [7; 512]);
+        assert_eq!(backing.read_requests(), 1);
     }
 }
