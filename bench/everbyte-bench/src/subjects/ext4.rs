@@ -17,6 +17,9 @@ use super::apart::apart;
 use super::file::{FileKind, FileSubject};
 use crate::index::directory::open_directory;
 
+/// Options of `mke2fs`: blocks of one size however small the image is, and nothing left to do in the background.
+pub(crate) const MAKE: [&str; 8] =
+    ["-q", "-F", "-t", "ext4", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
 /// Name of a file system that has no other one beside it, and options of its mount.
 const ALONE: (&str, &str) = ("ext4", "noatime");
 
@@ -90,7 +93,7 @@ pub(crate) fn mount_image(
     let image = folder.join(format!("{name}.img"));
     File::create_new(&image).context("cannot make the image")?.set_len(bytes)?;
     let at = folder.join(name);
-    let mounted = call(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image))
+    let mounted = call(Command::new("mke2fs").args(MAKE).arg(&image))
         .and_then(|()| Ok(fs::create_dir(&at)?))
         .and_then(|()| {
             let options = format!("loop,{options}");

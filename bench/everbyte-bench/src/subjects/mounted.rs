@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::fs::syncfs;
 
-use super::ext4::call;
+use super::ext4::{MAKE, call};
 
 /// Time that mounting and unmounting may take.
 const TIME_MAX: Duration = Duration::from_secs(20);
@@ -58,9 +58,7 @@ impl Mounted {
             Below::Image(image) => image.to_owned(),
             Below::Export(uri) | Below::DirectExport(uri) => mounted.show(uri)?,
         };
-        let at_once = "lazy_itable_init=0,lazy_journal_init=0";
-        let make = ["-q", "-F", "-t", "ext4", "-b", "4096", "-E", at_once];
-        call(Command::new("mke2fs").args(make).args(options).arg(&file))?;
+        call(Command::new("mke2fs").args(MAKE).args(options).arg(&file))?;
         let mut mount = Command::new("mount");
         if let Below::DirectExport(_) = below {
             let device = attach(&file)?;
