@@ -7,6 +7,7 @@
 
 mod baselines;
 mod cache;
+mod children;
 mod consistency;
 mod environment;
 mod files;

@@ -11,12 +11,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::room::Room;
 use super::served::ServedFs;
 use super::terms::Caching;
-use crate::subjects::ext4::call;
+use crate::children::{self, call, terminate, wait_or_kill};
 
 /// Time that a server may take to mount, and to end.
 const SERVER_TIME_MAX: Duration = Duration::from_secs(30);
@@ -153,17 +152,8 @@ impl Server {
     /// # Errors
     /// It has ended.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
-        let spent = nix::time::clock_getcpuclockid(pid).and_then(nix::time::ClockId::now);
-        let spent = spent.with_context(|| format!("{} has ended", self.kind.name()))?;
-        Ok(u64::try_from(Duration::from(spent).as_nanos())?)
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended already.
-            let _gone = kill_process(pid, signal);
-        }
+        let spent = children::cpu_ns(&self.child);
+        spent.with_context(|| format!("{} has ended", self.kind.name()))
     }
 }
 
@@ -194,14 +184,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         if self.kind == Kind::Passthrough {
-            self.signal(Signal::TERM);
+            terminate(&self.child);
         }
-        let start = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() > SERVER_TIME_MAX {
-                self.signal(Signal::KILL);
-            }
-            std::thread::sleep(LOOK);
-        }
+        wait_or_kill(&mut self.child, SERVER_TIME_MAX);
     }
 }

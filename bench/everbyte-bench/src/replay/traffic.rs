@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rustix::fs::syncfs;
 
-use crate::subjects::ext4::call;
+use crate::children::call;
 
 const SEED: u64 = 0x7a7e;
 /// Files of the source tree, in folders of so many.

@@ -10,11 +10,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::fs::OFlags;
 
 use super::apart::apart;
 use super::file::{FileKind, FileSubject};
+use crate::children::call;
 use crate::index::directory::open_directory;
 
 /// Options of `mke2fs`: blocks of one size however small the image is, and nothing left to do in the background.
@@ -121,19 +122,6 @@ fn open(at: &Path, name: &str, flags: OFlags) -> Result<File> {
         .custom_flags(flags)
         .open(at.join(name));
     open.with_context(|| format!("cannot make the file {name} on ext4"))
-}
-
-/// Runs a tool to its end.
-///
-/// # Errors
-/// It is not installed, or fails; its own words are in the error.
-pub(crate) fn call(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().with_context(|| format!("{name} is not installed"))?;
-    if !output.status.success() {
-        bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

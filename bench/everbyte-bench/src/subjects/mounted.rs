@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::fs::syncfs;
 
-use super::ext4::{MAKE, call};
+use super::ext4::MAKE;
+use crate::children::{call, wait_or_kill};
 
 /// Time that mounting and unmounting may take.
 const TIME_MAX: Duration = Duration::from_secs(20);
@@ -121,14 +122,8 @@ impl Drop for Mounted {
             // It may never have been mounted.
             let _not_mounted = call(Command::new("umount").arg(at));
         }
-        let Some(nbdfuse) = &mut self.nbdfuse else { return };
-        let start = Instant::now();
-        while matches!(nbdfuse.try_wait(), Ok(None)) {
-            if start.elapsed() > TIME_MAX {
-                // It may have ended just now.
-                let _gone = nbdfuse.kill();
-            }
-            std::thread::sleep(POLL);
+        if let Some(nbdfuse) = &mut self.nbdfuse {
+            wait_or_kill(nbdfuse, TIME_MAX);
         }
     }
 }

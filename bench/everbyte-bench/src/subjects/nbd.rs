@@ -18,9 +18,9 @@ use anyhow::{Context, Result, bail};
 use everbyte_device::Fua;
 use everbyte_media::allocate_file;
 use everbyte_nbd::{Address, Client, Cookie};
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::served::ServedDevice;
+use crate::children::{self, terminate, wait_or_kill};
 use crate::subject::{Session, Subject};
 use crate::workload::{Payload, Workload};
 
@@ -222,22 +222,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         // Ours ends when its input does, the others when told to.
         drop(self.child.stdin.take());
-        let signal = |child: &Child, signal| {
-            if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // It may have ended already.
-                let _gone = kill_process(pid, signal);
-            }
-        };
         if !self.name.starts_with("nbd-") {
-            signal(&self.child, Signal::TERM);
+            terminate(&self.child);
         }
-        let start = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() > SERVER_TIME_MAX {
-                signal(&self.child, Signal::KILL);
-            }
-            std::thread::sleep(SERVER_POLL);
-        }
+        wait_or_kill(&mut self.child, SERVER_TIME_MAX);
     }
 }
 
@@ -262,9 +250,7 @@ impl Subject for Server {
     }
 
     fn server_cpu_ns(&self) -> Option<u64> {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).ok()?);
-        let spent = nix::time::clock_getcpuclockid(pid).and_then(nix::time::ClockId::now).ok()?;
-        u64::try_from(Duration::from(spent).as_nanos()).ok()
+        children::cpu_ns(&self.child).ok()
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{DeviceKind, SwapSettings, machine, read, set};
-use crate::subjects::ext4::call;
+use crate::children::call;
 
 /// Bytes that may be on a device that is swapped off without a look at memory.
 const NEARLY_NOTHING: u64 = 1 << 20;

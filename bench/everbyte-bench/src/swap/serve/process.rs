@@ -14,10 +14,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::client::Connection;
 use super::{LOOK, Program, Serve};
+use crate::children::{call, terminate};
 use crate::swap::place::{Backing, PAGE, RunBacking, Swapped};
 
 /// The name of the subcommand, which people do not see.
@@ -100,7 +101,7 @@ pub(in crate::swap) fn check_everbyte_run() -> Result<()> {
     };
     let mut command = Command::new(program);
     command.args(["run", "--dram", "16M", "--", "true"]).stdin(Stdio::null());
-    crate::subjects::ext4::call(&mut command)
+    call(&mut command)
 }
 
 /// A process that is killed when this is dropped.
@@ -117,10 +118,6 @@ impl Running {
         command.stderr(out.try_clone()?).stdout(out);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         Ok(Self { name, child, log })
-    }
-
-    fn pid(&self) -> Option<Pid> {
-        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
     /// Waits until somebody listens.
@@ -148,13 +145,6 @@ impl Running {
             std::thread::sleep(LOOK);
         }
         Ok(())
-    }
-
-    fn terminate(&self) {
-        if let Some(pid) = self.pid() {
-            // It may have ended a moment ago.
-            let _sent = kill_process(pid, Signal::TERM);
-        }
     }
 
     /// The end of what it has said.
@@ -195,13 +185,13 @@ impl Lender {
         if pool.exists() {
             fs::remove_file(&pool)?;
         }
-        let call = |arguments: &[&str]| {
+        let make = |arguments: &[&str]| {
             let mut command = Command::new(&program);
-            crate::subjects::ext4::call(command.args(arguments).stdin(Stdio::null()))
+            call(command.args(arguments).stdin(Stdio::null()))
         };
         let path = pool.to_str().context("the folder's name is no text")?;
-        call(&["pool", "create", path, "--size", &size(volume + POOL_SLACK)])?;
-        call(&["volume", "create", path, VOLUME, "--kind", "swap", "--size", &size(volume)])?;
+        make(&["pool", "create", path, "--size", &size(volume + POOL_SLACK)])?;
+        make(&["volume", "create", path, VOLUME, "--kind", "swap", "--size", &size(volume)])?;
         let mut command = launch(None)?;
         command.arg(&program).arg("serve").arg(&pool);
         let running = Running::start("everbyte", command, folder)?;
@@ -217,7 +207,7 @@ impl Lender {
     /// # Errors
     /// It does not end.
     pub(super) fn end(mut self) -> Result<()> {
-        self.running.terminate();
+        terminate(&self.running.child);
         self.running.wait_until_gone()?;
         Ok(fs::remove_file(&self.pool)?)
     }
@@ -307,7 +297,7 @@ impl Server {
     pub(super) fn end(&mut self) -> Result<()> {
         match self.program {
             Program::Redis => Connection::open(self.program, &self.socket)?.shut_down()?,
-            Program::Memcached => self.running.terminate(),
+            Program::Memcached => terminate(&self.running.child),
         }
         self.running.wait_until_gone()
     }

@@ -1,0 +1,78 @@
+//! Child processes: tools that run to their end, and servers that are told to end.
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Time between looks at a child that is to end.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Runs a tool to its end.
+///
+/// # Errors
+/// It is not installed, or fails; its own words are in the error.
+pub(crate) fn call(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("{name} is not installed"))?;
+    if !output.status.success() {
+        bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// Asks a child to end; it may have ended already.
+pub(crate) fn terminate(child: &Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _gone = kill_process(pid, Signal::TERM);
+    }
+}
+
+/// Waits until a child has ended, and kills it if that takes longer than `time_max`.
+pub(crate) fn wait_or_kill(child: &mut Child, time_max: Duration) {
+    let start = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) {
+        if start.elapsed() > time_max {
+            // It may have ended just now.
+            let _gone = child.kill();
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Processor time that a child has taken so far, in nanoseconds.
+///
+/// # Errors
+/// It has ended.
+pub(crate) fn cpu_ns(child: &Child) -> Result<u64> {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
+    let spent = nix::time::clock_getcpuclockid(pid).and_then(nix::time::ClockId::now)?;
+    Ok(u64::try_from(Duration::from(spent).as_nanos())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_ends_when_it_is_told_or_is_killed() {
+        let start = |script: &str| Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let mut polite = start("exec sleep 600");
+        assert!(cpu_ns(&polite).is_ok());
+        terminate(&polite);
+        wait_or_kill(&mut polite, Duration::from_secs(600));
+        assert!(!polite.wait().unwrap().success());
+        let mut deaf = start("trap '' TERM; while :; do sleep 1; done");
+        terminate(&deaf);
+        wait_or_kill(&mut deaf, Duration::ZERO);
+        assert!(cpu_ns(&deaf).is_err());
+    }
+
+    #[test]
+    fn a_tools_own_words_are_in_its_error() {
+        let error = call(Command::new("sh").args(["-c", "echo no room >&2; exit 1"])).unwrap_err();
+        assert_eq!(error.to_string(), "sh failed: no room");
+        call(&mut Command::new("true")).unwrap();
+    }
+}
