@@ -3,6 +3,7 @@
 use anyhow::Result;
 use everbyte_device::Fua;
 
+use crate::stats::as_f64;
 use crate::workload::Workload;
 
 /// Exact sums of a subject's work on its medium, as far as it can tell.
@@ -29,9 +30,7 @@ impl Counts {
             modelled: self.modelled,
         }
     }
-}
 
-impl Counts {
     /// The events of both, sum by sum.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
@@ -42,6 +41,18 @@ impl Counts {
             log_bytes: self.log_bytes + other.log_bytes,
             modelled: self.modelled || other.modelled,
         }
+    }
+
+    /// Metrics, units and means, if `requests` requests took all of it.
+    pub(crate) fn means(&self, requests: u64) -> [(&'static str, &'static str, f64); 5] {
+        let each = |sum: u64| as_f64(sum) / as_f64(requests);
+        [
+            ("bytes_stored", "B/request", each(self.bytes_stored)),
+            ("lines_stored", "1/request", each(self.lines_stored)),
+            ("lines_flushed", "1/request", each(self.lines_flushed)),
+            ("fences", "1/request", each(self.fences)),
+            ("log_bytes", "B/request", each(self.log_bytes)),
+        ]
     }
 }
 
@@ -102,5 +113,20 @@ pub(crate) trait Session {
     /// The subject's.
     fn settle(&mut self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_of_the_sum_of_all_rounds() {
+        let one = Counts { bytes_stored: 100, fences: 1, ..Counts::default() };
+        let other = Counts { bytes_stored: 300, fences: 3, log_bytes: 8, modelled: true, ..one };
+        let sum = one.plus(&other);
+        assert!(sum.modelled && sum.since(&one) == other);
+        let means = sum.means(4).map(|(_, _, mean)| mean);
+        assert_eq!(means, [100.0, 0.0, 0.0, 1.0, 2.0]);
     }
 }

@@ -220,30 +220,17 @@ impl Rows<'_> {
 
     /// Means over all rounds of what was counted.
     fn counted(&mut self, samples: &[Sample], workload: &Workload) {
-        let counts: Vec<_> = samples.iter().filter_map(|sample| sample.counts).collect();
-        if counts.is_empty() || !workload.writes() {
+        let counts = samples.iter().filter_map(|sample| sample.counts);
+        let Some(sum) = counts.reduce(|sum, more| sum.plus(&more)) else { return };
+        if !workload.writes() {
             return;
         }
         let requests: u64 = samples.iter().map(|sample| sample.requests).sum();
         let asked = as_f64(requests) * as_f64(workload.bytes as u64);
-        let per_request = |sum: u64| as_f64(sum) / as_f64(requests);
-        let stored: u64 = counts.iter().map(|c| c.bytes_stored).sum();
-        let figures = [
-            (metric::MEDIA_BYTES, "ratio", as_f64(stored) / asked),
-            ("bytes_stored", "B/request", per_request(stored)),
-            ("lines_stored", "1/request", per_request(counts.iter().map(|c| c.lines_stored).sum())),
-            (
-                "lines_flushed",
-                "1/request",
-                per_request(counts.iter().map(|c| c.lines_flushed).sum()),
-            ),
-            ("fences", "1/request", per_request(counts.iter().map(|c| c.fences).sum())),
-            ("log_bytes", "B/request", per_request(counts.iter().map(|c| c.log_bytes).sum())),
-        ];
-        let modelled = counts.iter().any(|c| c.modelled);
-        for (metric, unit, value) in figures {
+        let stored = (metric::MEDIA_BYTES, "ratio", as_f64(sum.bytes_stored) / asked);
+        for (metric, unit, value) in [stored].into_iter().chain(sum.means(requests)) {
             self.all.push(Row {
-                note: modelled.then(|| "follows from the format; not counted".to_owned()),
+                note: sum.modelled.then(|| "follows from the format; not counted".to_owned()),
                 ..exact(self.subject, &self.workload, metric, unit, value)
             });
         }

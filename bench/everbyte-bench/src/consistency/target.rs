@@ -47,13 +47,7 @@ impl Sums {
 
     /// Adds what `more` says.
     pub(crate) fn add(&mut self, more: &Self) {
-        let (sum, more_counts) = (&mut self.counts, &more.counts);
-        sum.bytes_stored += more_counts.bytes_stored;
-        sum.lines_stored += more_counts.lines_stored;
-        sum.lines_flushed += more_counts.lines_flushed;
-        sum.fences += more_counts.fences;
-        sum.log_bytes += more_counts.log_bytes;
-        sum.modelled |= more_counts.modelled;
+        self.counts = self.counts.plus(&more.counts);
         self.modelled_ns += more.modelled_ns;
     }
 }

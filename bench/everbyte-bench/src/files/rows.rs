@@ -128,18 +128,13 @@ impl Rows<'_> {
     /// Means over all rounds of what was counted.
     fn counted(&mut self, samples: &[Sample], operation: Operation) {
         let operations: u64 = samples.iter().map(|sample| sample.operations).sum();
-        let mut push = |metric, unit, sum: u64| {
-            let mean = as_f64(sum) / as_f64(operations);
+        let allocations: u64 = samples.iter().map(|sample| sample.allocations).sum();
+        let mean = as_f64(allocations) / as_f64(operations);
+        self.all.push(exact(self.subject, &self.workload, "allocations", "1/request", mean));
+        let counts = samples.iter().filter_map(|sample| sample.counts);
+        let sum = counts.reduce(|sum, more| sum.plus(&more)).filter(|_| operation.writes());
+        for (metric, unit, mean) in sum.iter().flat_map(|sum| sum.means(operations)) {
             self.all.push(exact(self.subject, &self.workload, metric, unit, mean));
-        };
-        push("allocations", "1/request", samples.iter().map(|sample| sample.allocations).sum());
-        let counts: Vec<_> = samples.iter().filter_map(|sample| sample.counts).collect();
-        if operation.writes() && !counts.is_empty() {
-            push("bytes_stored", "B/request", counts.iter().map(|c| c.bytes_stored).sum());
-            push("lines_stored", "1/request", counts.iter().map(|c| c.lines_stored).sum());
-            push("lines_flushed", "1/request", counts.iter().map(|c| c.lines_flushed).sum());
-            push("fences", "1/request", counts.iter().map(|c| c.fences).sum());
-            push("log_bytes", "B/request", counts.iter().map(|c| c.log_bytes).sum());
         }
     }
 
