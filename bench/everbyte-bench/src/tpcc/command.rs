@@ -240,7 +240,7 @@ pub(crate) struct TpccPool {
 }
 
 impl TpccPool {
-    /// Makes one of `len` bytes in a file without a name.
+    /// Makes one for a database of so many bytes, in a file without a name.
     ///
     /// # Errors
     /// The pool's, the system's.
@@ -268,6 +268,6 @@ impl TpccPool {
         }
         let log_bytes = log_mib.map(|mib| mib << 20);
         let options = BlockOptions { log_bytes, ..BlockOptions::default() };
-        Self::new(folder, 2 * database_bytes + POOL_EXTRA_BYTES, &options).map(Some)
+        Self::new(folder, database_bytes, &options).map(Some)
     }
 }
