@@ -44,7 +44,7 @@ pub(crate) fn page(title: &str, results: &Results, figures: &[Figure]) -> Result
         slice = environment.slice_s,
         load = environment.load,
     )?;
-    if environment.debug_build || environment.rounds < 3 {
+    if environment.debug_build || environment.quick {
         page += "<p class=\"warn\">A debug build or a smoke test: the figures mean nothing.</p>";
     }
     for figure in figures {
@@ -97,6 +97,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Environment;
 
     #[test]
     fn text_is_escaped_and_figures_are_short() {
@@ -105,5 +106,16 @@ mod tests {
             [1234.5, 12.345, 1.2345, -0.5].map(short),
             ["1234", "12.3", "1.23", "-0.50"].map(str::to_owned)
         );
+    }
+
+    #[test]
+    fn a_page_warns_of_smoke_tests_and_not_of_counts_of_one_round() {
+        let warns = |quick: bool| {
+            let mut environment = Environment::new("/dev/shm".as_ref(), 0, 1, 0.0);
+            (environment.debug_build, environment.quick) = (false, quick);
+            let results = Results { suite: "wear", environment, rows: Vec::new() };
+            page("wear", &results, &[]).unwrap().contains("the figures mean nothing")
+        };
+        assert_eq!([false, true].map(warns), [false, true]);
     }
 }
