@@ -5,29 +5,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use everbyte_fs::FileSystem;
-use everbyte_media::{Mapped, Medium};
+use everbyte_media::Mapped;
 
 use crate::stats::as_f64;
+use crate::subject::Counts;
+use crate::subjects::floor::medium_counts;
 
 /// The cost of some operations.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cost {
     operations: u64,
     time: Duration,
-    bytes_stored: u64,
-    lines_stored: u64,
-    fences: u64,
-    log_bytes: u64,
+    counts: Counts,
 }
 
 impl AddAssign for Cost {
     fn add_assign(&mut self, other: Self) {
         self.operations += other.operations;
         self.time += other.time;
-        self.bytes_stored += other.bytes_stored;
-        self.lines_stored += other.lines_stored;
-        self.fences += other.fences;
-        self.log_bytes += other.log_bytes;
+        self.counts = self.counts.plus(&other.counts);
     }
 }
 
@@ -41,20 +37,11 @@ impl Cost {
         operations: u64,
         act: impl FnOnce() -> Result<()>,
     ) -> Result<Self> {
-        let medium = fs.volume().medium();
-        let (before, log) = (medium.counters(), fs.volume().log_bytes());
-        let start = Instant::now();
+        let counts = || medium_counts(fs.volume().medium(), fs.volume().log_bytes());
+        let (before, start) = (counts(), Instant::now());
         act()?;
         let time = start.elapsed();
-        let counters = medium.counters().since(&before);
-        Ok(Self {
-            operations,
-            time,
-            bytes_stored: counters.bytes_stored,
-            lines_stored: counters.lines_stored,
-            fences: counters.fences,
-            log_bytes: fs.volume().log_bytes() - log,
-        })
+        Ok(Self { operations, time, counts: counts().since(&before) })
     }
 
     /// Nanoseconds of an operation.
@@ -63,13 +50,7 @@ impl Cost {
     }
 
     /// Counts of each operation, with the names of metrics and units.
-    pub(super) fn counts(&self) -> [(&'static str, &'static str, f64); 4] {
-        let of_each = |count| as_f64(count) / as_f64(self.operations.max(1));
-        [
-            ("bytes_stored", "B/request", of_each(self.bytes_stored)),
-            ("lines_stored", "1/request", of_each(self.lines_stored)),
-            ("fences", "1/request", of_each(self.fences)),
-            ("log_bytes", "B/request", of_each(self.log_bytes)),
-        ]
+    pub(super) fn counts(&self) -> [(&'static str, &'static str, f64); 5] {
+        self.counts.means(self.operations.max(1))
     }
 }
