@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use everbyte_fs::{FileSystem, IndexKind};
-use everbyte_media::{BLOCK_U64, Counters, Mapped, Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, Mapped, Medium, PoolOffset};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -20,6 +20,8 @@ use super::place::{Pages, Setting};
 use super::sweeps::{sizes_of_tables_and_pages, sizes_title};
 use crate::rows::{Row, exact, metric, timed};
 use crate::stats::as_f64;
+use crate::subject::Counts;
+use crate::subjects::floor::medium_counts;
 
 /// Inodes of a table of 4 KiB.
 const TABLE_INODES: u64 = 15;
@@ -43,7 +45,7 @@ struct Subject {
 struct Sample {
     /// Nanoseconds to add a table, with what the medium and the log were asked to do for all of them; of an
     /// index.
-    add: Option<(f64, Counters, u64)>,
+    add: Option<(f64, Counts)>,
     find_ns: f64,
     chain_ns: f64,
 }
@@ -128,13 +130,12 @@ fn sample(subject: &Subject, order: &Order) -> Result<Sample> {
         .setting
         .file_system(inodes, tables * table_bytes * 5 / 4 / BLOCK_U64 * BLOCK_U64 + OTHER_BYTES)?;
     let medium = fs.volume().medium();
-    let (before, log_before) = (medium.counters(), fs.volume().log_bytes());
+    let before = medium_counts(medium, fs.volume().log_bytes());
     let start = Instant::now();
     (1..tables).try_for_each(|_| fs.add_inode_table())?;
     fs.sync()?;
     let ns = per(slot(tables - 1), start);
-    let counters = medium.counters().since(&before);
-    let log = fs.volume().log_bytes() - log_before;
+    let counts = medium_counts(medium, fs.volume().log_bytes()).since(&before);
     let per_table = subject.places_of_table();
     let addresses = (0..places).map(|place| fs.inode_table_at(place / per_table));
     let addresses = addresses.collect::<Result<Vec<PoolOffset>, _>>()?;
@@ -145,7 +146,7 @@ fn sample(subject: &Subject, order: &Order) -> Result<Sample> {
         true => look_up(&fs, subject, order, |place| Ok(addresses[slot(place)]))?,
         false => look_up(&fs, subject, order, |place| Ok(fs.inode_table_at(place / per_table)?))?,
     };
-    let add = (!subject.is_floor).then_some((ns, counters, log));
+    let add = (!subject.is_floor).then_some((ns, counts));
     Ok(Sample { add, find_ns, chain_ns })
 }
 
@@ -186,19 +187,12 @@ fn rows_of(subject: &Subject, samples: &[Sample], floor: &[Sample], tables: u64)
     };
     lookups("find", |sample| sample.find_ns);
     lookups("chain", |sample| sample.chain_ns);
-    let counts: Vec<_> = samples.iter().filter_map(|s| s.add).collect();
-    let requests = as_f64(counts.len() as u64 * (tables - 1));
-    let mut count = |metric, unit, of: fn(&Counters, u64) -> u64| {
-        let sum: u64 = counts.iter().map(|(_, counters, log)| of(counters, *log)).sum();
-        if !counts.is_empty() {
-            rows.push(exact(&name, &subject.title("add"), metric, unit, as_f64(sum) / requests));
-        }
-    };
-    count("bytes_stored", "B/request", |counters, _| counters.bytes_stored);
-    count("lines_stored", "1/request", |counters, _| counters.lines_stored);
-    count("lines_flushed", "1/request", |counters, _| counters.lines_flushed);
-    count("fences", "1/request", |counters, _| counters.fences);
-    count("log_bytes", "B/request", |_, log| log);
+    let counts: Vec<Counts> = samples.iter().filter_map(|s| Some(s.add?.1)).collect();
+    let added = counts.len() as u64 * (tables - 1);
+    let sum = counts.into_iter().reduce(|sum, more| sum.plus(&more));
+    for (metric, unit, mean) in sum.iter().flat_map(|sum| sum.means(added)) {
+        rows.push(exact(&name, &subject.title("add"), metric, unit, mean));
+    }
     rows
 }
 
