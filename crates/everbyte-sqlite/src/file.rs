@@ -105,9 +105,13 @@ impl File {
         self.database.has_moved()
     }
 
-    /// Fills the start of `out`; returns how many bytes there were.
+    /// Fills the start of `out`; returns how many bytes there were, none in a file that was deleted while open:
+    /// SQLite looks into a journal that may be hot, and whoever wrote it may roll back at that moment.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, DatabaseError> {
-        self.database.read(self.kind, offset, out)
+        match self.database.read(self.kind, offset, out) {
+            Err(DatabaseError::NoFile { .. }) => Ok(0),
+            read => read,
+        }
     }
 
     /// Bytes from the start of the file that SQLite may use where they lie.
@@ -237,5 +241,39 @@ impl File {
             self.database.delete(self.kind, self.durability)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use everbyte_block::BlockOptions;
+    use everbyte_media::{Mapped, MediaOptions};
+    use everbyte_pool::{OpenOptions, Pool};
+
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn a_journal_that_was_deleted_while_open_is_read_as_an_empty_one() {
+        let medium = Mapped::anonymous(16 << 20, &MediaOptions::new()).unwrap();
+        Pool::format(&medium, 8, [1; 16]).unwrap();
+        let options = OpenOptions::default();
+        let pool = Pool::open(Arc::new(medium), everbyte_block::kinds(), &options).unwrap();
+        let store = Store::new(Arc::new(pool));
+        store.create_database("v", 1 << 20, &BlockOptions::default()).unwrap();
+        let open = |flags| {
+            let (database, durability) = (store.database("v").unwrap(), Durability::AtCommit);
+            File::open(database, FileKind::Journal, flags, false, durability).unwrap()
+        };
+        open(ffi::SQLITE_OPEN_CREATE).write(0, b"head").unwrap();
+        let journal = open(0);
+        let mut first = [0];
+        assert_eq!(journal.read(0, &mut first).unwrap(), 1);
+        let deleted = store.database("v").unwrap();
+        deleted.delete(FileKind::Journal, Durability::AtCommit).unwrap();
+        assert_eq!(journal.read(0, &mut first).unwrap(), 0);
+        assert_eq!(journal.length(), 0);
     }
 }
