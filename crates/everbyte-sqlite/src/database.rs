@@ -266,7 +266,7 @@ impl Database {
             self.set_length(&mut files, kind, Some(length))?;
         }
         if length < before {
-            self.zero(start + length, before - length)?;
+            self.give_back(start + length, before - length);
         }
         Ok(())
     }
@@ -301,7 +301,7 @@ impl Database {
         let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
         let start = files.header.start(kind);
         self.set_length(&mut files, kind, None)?;
-        self.zero(start, length)?;
+        self.give_back(start, length);
         self.flush(&files, durability)
     }
 
@@ -398,6 +398,12 @@ impl Database {
     fn zero(&self, at: u64, len: u64) -> Result<(), DatabaseError> {
         self.unflushed.store(true, Ordering::Relaxed);
         self.device.discard(at, len, Fua::No).map_err(|error| self.failed(error))
+    }
+
+    /// Gives back the blocks of bytes that no length covers any more. They mean nothing, so where that fails they stay:
+    /// SQLite would take an error for one of what the length says, such as a commit by the end of the journal.
+    fn give_back(&self, at: u64, len: u64) {
+        let _best_effort = self.zero(at, len);
     }
 
     fn check(&self, files: &Files) -> Result<(), DatabaseError> {

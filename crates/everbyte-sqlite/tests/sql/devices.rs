@@ -189,6 +189,44 @@ fn a_device_that_becomes_read_only_in_a_commit_shows_nothing_of_it() {
     assert_eq!(pragma(&db, "integrity_check"), "ok");
 }
 
+/// A device in memory that gives no space back.
+struct Keeping(MemoryDevice);
+
+impl everbyte_device::Decorator for Keeping {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.0
+    }
+
+    fn discard(&self, offset: u64, len: u64, _fua: Fua) -> Result<(), DeviceError> {
+        Err(DeviceError::NoSpace { offset, len, advice: "scripted".to_owned() })
+    }
+}
+
+impl AtomicWrites for Keeping {
+    fn write_atomic(&self, _requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        Err(AtomicWriteError::TooLarge { what: "the test" })
+    }
+}
+
+#[test]
+fn a_commit_whose_journal_keeps_its_space_is_a_commit() {
+    for mode in ["delete", "truncate"] {
+        let store = Store::of_devices();
+        let device = Keeping(MemoryDevice::new(volume_bytes(4 << 20)));
+        store.attach(NAME, Arc::new(device)).unwrap();
+        let bench = Bench::new(store, false);
+        let db = bench.connect();
+        assert_eq!(pragma(&db, &format!("journal_mode = {mode}")), mode);
+        db.execute_batch("CREATE TABLE t (n); INSERT INTO t VALUES (1); UPDATE t SET n = 2;")
+            .unwrap();
+        assert_eq!(number(&bench.connect(), "SELECT n FROM t"), 2, "{mode}");
+        assert_eq!(pragma(&db, "integrity_check"), "ok");
+    }
+}
+
 #[test]
 fn attached_devices_have_names_of_their_own() {
     let pool = new_pool(64);
