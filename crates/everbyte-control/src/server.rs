@@ -461,26 +461,28 @@ impl Input<'_> {
 
     /// Adds to the buffer what comes, perhaps with a descriptor; 0 at the end of the stream.
     fn receive(&mut self, deadline: Instant) -> io::Result<usize> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
         let mut chunk = [0; CHUNK_BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut chunk)];
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let received = match recvmsg(self.stream, &mut parts, &mut ancillary, flags) {
-            Err(Errno::INTR) => return self.receive(deadline),
-            received => received?.bytes,
-        };
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptor = descriptors.last().or(self.descriptor.take());
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
             }
+            self.stream.set_read_timeout(Some(left))?;
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut chunk)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let received = match recvmsg(self.stream, &mut parts, &mut ancillary, flags) {
+                Err(Errno::INTR) => continue,
+                received => received?.bytes,
+            };
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    self.descriptor = descriptors.last().or(self.descriptor.take());
+                }
+            }
+            self.buffer.extend_from_slice(&chunk[..received]);
+            return Ok(received);
         }
-        self.buffer.extend_from_slice(&chunk[..received]);
-        Ok(received)
     }
 }
