@@ -193,7 +193,7 @@ impl ControlClient {
         // A server that refuses whoever asks answers before it is asked, and hangs up.
         let hung_up = match self.send(&line, bytes, descriptor) {
             Ok(()) => None,
-            Err(source) if source.kind() == io::ErrorKind::BrokenPipe => Some(source),
+            Err(source) if is_hung_up(&source) => Some(source),
             Err(source) => return Err(self.broken(source)),
         };
         let answer = self.receive_line();
@@ -262,4 +262,10 @@ impl ControlClient {
         }
         Ok(answer)
     }
+}
+
+/// Returns true if the server has closed the connection. It is reset if that happened in the midst of a wait until the
+/// server takes more, and the server had not read all that was sent.
+fn is_hung_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

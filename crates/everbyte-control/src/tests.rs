@@ -156,6 +156,23 @@ fn a_refusal_is_heard_although_the_server_hung_up_before_it_was_asked() {
 }
 
 #[test]
+fn a_refusal_is_heard_although_the_server_hung_up_before_it_took_the_request() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+    while rustix::net::send(&ours, &[b' '; 64], flags).is_ok() {}
+    theirs.write_all(b"{\"version\":1,\"error\":\"not for you\"}\n").unwrap();
+    let hanging_up = std::thread::spawn(move || {
+        // The request waits for room by then.
+        std::thread::sleep(Duration::from_millis(200));
+        drop(theirs);
+    });
+    let mut client = ControlClient::over(ours, "there".into());
+    let error = client.call(Request::Info).unwrap_err();
+    assert!(matches!(error, ControlError::Refused(_)), "{error}");
+    hanging_up.join().unwrap();
+}
+
+#[test]
 fn a_long_path_works_and_a_long_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let deep = folder.path().join("d".repeat(100)).join("e".repeat(100));
