@@ -101,10 +101,34 @@ enum Slot {
     Open(Arc<OpenVolume>),
 }
 
+type Slots = BTreeMap<String, Slot>;
+
 /// The volumes of an open pool by name. A volume is open at most once.
 pub(crate) struct Volumes {
     context: Context,
-    slots: Mutex<BTreeMap<String, Slot>>,
+    slots: Mutex<Slots>,
+}
+
+/// A name that is kept for a volume. It is free again if nothing comes of that, even by a panic.
+struct Reserved<'a> {
+    volumes: &'a Volumes,
+    name: &'a str,
+    is_filled: bool,
+}
+
+impl Reserved<'_> {
+    fn fill(mut self, slot: Slot, slots: &mut Slots) {
+        slots.insert(self.name.to_owned(), slot);
+        self.is_filled = true;
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if !self.is_filled {
+            self.volumes.slots.lock().remove(self.name);
+        }
+    }
 }
 
 impl Volumes {
@@ -163,14 +187,10 @@ impl Volumes {
         name: &str,
         make: impl FnOnce() -> Result<Opened, Refused>,
     ) -> Result<Arc<OpenVolume>, Refused> {
-        self.reserve(name)?;
-        let made = make().map(|opened| Arc::new(OpenVolume::new(opened)));
-        let mut slots = self.slots.lock();
-        match &made {
-            Ok(volume) => slots.insert(name.to_owned(), Slot::Open(Arc::clone(volume))),
-            Err(_) => slots.remove(name),
-        };
-        made
+        let reserved = self.reserve(name)?;
+        let volume = Arc::new(OpenVolume::new(make()?));
+        reserved.fill(Slot::Open(Arc::clone(&volume)), &mut self.slots.lock());
+        Ok(volume)
     }
 
     /// Renames an open volume by `rename`, to a name that nobody else gets meanwhile.
@@ -183,30 +203,57 @@ impl Volumes {
         new_name: &str,
         rename: impl FnOnce() -> Result<(), Refused>,
     ) -> Result<(), Refused> {
-        self.reserve(new_name)?;
-        let renamed = rename();
+        let reserved = self.reserve(new_name)?;
+        rename()?;
         let mut slots = self.slots.lock();
-        slots.remove(new_name);
-        if renamed.is_ok()
-            && let Some(volume) = slots.remove(name)
-        {
-            slots.insert(new_name.to_owned(), volume);
+        if let Some(volume) = slots.remove(name) {
+            reserved.fill(volume, &mut slots);
         }
-        renamed
+        Ok(())
     }
 
     /// Keeps a name for a volume that is to have it.
-    fn reserve(&self, name: &str) -> Result<(), Refused> {
+    fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, Refused> {
         let mut slots = self.slots.lock();
         if slots.contains_key(name) {
             return Err(Refused::new(format!("a volume named {name:?} exists already")));
         }
         slots.insert(name.to_owned(), Slot::Making);
-        Ok(())
+        Ok(Reserved { volumes: self, name, is_filled: false })
     }
 
     /// Forgets a volume that is gone.
     pub(crate) fn remove(&self, name: &str) {
         self.slots.lock().remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use everbyte_media::MediaOptions;
+    use everbyte_pool::{OpenOptions, Pool};
+
+    use super::*;
+
+    fn volumes() -> Volumes {
+        let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
+        Pool::format(&medium, 8, [1; 16]).unwrap();
+        let options = OpenOptions { capacity_blocks: 8192 };
+        let pool = Arc::new(Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap());
+        let backing = everbyte_backing::Options::default();
+        Volumes::new(Context { pool, unchanging: false, backing })
+    }
+
+    #[test]
+    fn a_name_under_which_nothing_could_be_made_is_free_again() {
+        let volumes = volumes();
+        let made = catch_unwind(AssertUnwindSafe(|| volumes.make("v", || panic!("planned"))));
+        assert!(made.is_err());
+        for reason in ["the first", "the second"] {
+            let refused = volumes.make("v", || Err(Refused::new(reason))).err().unwrap();
+            assert_eq!(refused.reason, reason);
+        }
     }
 }
