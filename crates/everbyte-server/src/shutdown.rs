@@ -48,6 +48,7 @@ impl OpenPool {
     }
 
     fn close_volumes(&self) -> Result<(), CloseError> {
+        self.volumes.await_openings();
         let volumes = self.volumes.all_opened();
         let mut closing: Vec<_> =
             volumes.iter().filter_map(|v| Some((v.name(), v.handle.close()?))).collect();

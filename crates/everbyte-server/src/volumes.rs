@@ -1,9 +1,10 @@
 //! The volumes of an open pool, each of them opened when it is first needed.
 //!
 //! Invariants: a volume is open at most once, because its block locks live in that one device; a
-//! name that a volume is being made under, or gets, belongs to it. The lock of the table is held while
-//! something in the pool's memory is looked up, and never while anybody waits for a backing device,
-//! a client, or the pool's own lock of changes.
+//! name that a volume is being made or opened under, or gets, belongs to it. The lock of the table is
+//! held while something in the pool's memory is looked up, and never while a volume is opened, which for
+//! a file system takes as long as a look at all of its inodes, nor while anybody waits for a backing
+//! device, a client, or the pool's own lock of changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use everbyte_control::{Cause, Refused};
 use everbyte_device::BlockDevice;
 use everbyte_media::Mapped;
 use everbyte_pool::Volume;
-use parking_lot::Mutex;
+use everbyte_pool::format::VolumeKind;
+use parking_lot::{Condvar, Mutex};
 
 use crate::context::Context;
 use crate::handle::{Handle, Opened, Unavailable};
@@ -98,6 +100,8 @@ impl OpenVolume {
 enum Slot {
     /// A volume of this name is being made.
     Making,
+    /// The volume of this name is being opened, and whoever wants it waits.
+    Opening,
     Open(Arc<OpenVolume>),
 }
 
@@ -107,6 +111,8 @@ type Slots = BTreeMap<String, Slot>;
 pub(crate) struct Volumes {
     context: Context,
     slots: Mutex<Slots>,
+    /// Notified when an opening has ended.
+    changed: Condvar,
 }
 
 /// A name that is kept for a volume. It is free again if nothing comes of that, even by a panic.
@@ -120,6 +126,7 @@ impl Reserved<'_> {
     fn fill(mut self, slot: Slot, slots: &mut Slots) {
         slots.insert(self.name.to_owned(), slot);
         self.is_filled = true;
+        self.volumes.changed.notify_all();
     }
 }
 
@@ -127,13 +134,14 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if !self.is_filled {
             self.volumes.slots.lock().remove(self.name);
+            self.volumes.changed.notify_all();
         }
     }
 }
 
 impl Volumes {
     pub(crate) fn new(context: Context) -> Self {
-        Self { context, slots: Mutex::default() }
+        Self { context, slots: Mutex::default(), changed: Condvar::new() }
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -145,19 +153,41 @@ impl Volumes {
     /// # Errors
     /// There is none, or it cannot be read.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<OpenVolume>, Refused> {
+        self.get_by(name, |kind| (Kind::of(kind)?.open)(&self.context, name))
+    }
+
+    fn get_by(
+        &self,
+        name: &str,
+        open: impl FnOnce(VolumeKind) -> Result<Opened, Refused>,
+    ) -> Result<Arc<OpenVolume>, Refused> {
         let mut slots = self.slots.lock();
-        match slots.get(name) {
-            Some(Slot::Open(volume)) => return Ok(Arc::clone(volume)),
-            Some(Slot::Making) => {
-                return Err(Refused::new(format!("volume {name} is being made: try again")));
+        loop {
+            match slots.get(name) {
+                Some(Slot::Open(volume)) => return Ok(Arc::clone(volume)),
+                Some(Slot::Making) => {
+                    return Err(Refused::new(format!("volume {name} is being made: try again")));
+                }
+                Some(Slot::Opening) => self.changed.wait(&mut slots),
+                None => break,
             }
-            None => {}
         }
+        // Before the name is kept: a volume that is not there can be made.
         let kind = self.context.pool.volume(name).map_err(refused)?.kind();
-        let opened = (Kind::of(kind)?.open)(&self.context, name)?;
-        let volume = Arc::new(OpenVolume::new(opened));
-        slots.insert(name.to_owned(), Slot::Open(Arc::clone(&volume)));
+        slots.insert(name.to_owned(), Slot::Opening);
+        drop(slots);
+        let reserved = Reserved { volumes: self, name, is_filled: false };
+        let volume = Arc::new(OpenVolume::new(open(kind)?));
+        reserved.fill(Slot::Open(Arc::clone(&volume)), &mut self.slots.lock());
         Ok(volume)
+    }
+
+    /// Waits until nothing is being opened.
+    pub(crate) fn await_openings(&self) {
+        let mut slots = self.slots.lock();
+        while slots.values().any(|slot| matches!(slot, Slot::Opening)) {
+            self.changed.wait(&mut slots);
+        }
     }
 
     /// The volume of this name, if it is open.
@@ -173,7 +203,7 @@ impl Volumes {
         let slots = self.slots.lock();
         let open = slots.values().filter_map(|slot| match slot {
             Slot::Open(volume) => Some(Arc::clone(volume)),
-            Slot::Making => None,
+            Slot::Making | Slot::Opening => None,
         });
         open.collect()
     }
@@ -232,10 +262,12 @@ impl Volumes {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use everbyte_block::BlockOptions;
     use everbyte_media::MediaOptions;
     use everbyte_pool::{OpenOptions, Pool};
 
     use super::*;
+    use crate::handle::Device;
 
     fn volumes() -> Volumes {
         let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
@@ -255,5 +287,37 @@ mod tests {
             let refused = volumes.make("v", || Err(Refused::new(reason))).err().unwrap();
             assert_eq!(refused.reason, reason);
         }
+    }
+
+    #[test]
+    fn a_volume_that_is_being_opened_is_waited_for_by_those_alone_who_want_it() {
+        let volumes = &volumes();
+        for name in ["slow", "other"] {
+            let options = BlockOptions::default();
+            Device::create(&volumes.context.pool, name, 1 << 20, &options).map(drop).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let mut waiting = None;
+            let opened = volumes.get_by("slow", |kind| {
+                assert!(volumes.slots.try_lock().is_some(), "the table is locked");
+                volumes.get("other").unwrap();
+                assert!(volumes.opened("slow").is_none());
+                waiting = Some(scope.spawn(move || volumes.get("slow").unwrap()));
+                (Kind::of(kind)?.open)(&volumes.context, "slow")
+            });
+            let waited = waiting.unwrap().join().unwrap();
+            assert!(Arc::ptr_eq(&opened.unwrap(), &waited), "it was opened twice");
+        });
+    }
+
+    #[test]
+    fn an_opening_that_panics_can_be_tried_again() {
+        let volumes = volumes();
+        let options = BlockOptions::default();
+        Device::create(&volumes.context.pool, "v", 1 << 20, &options).map(drop).unwrap();
+        let open = || volumes.get_by("v", |_| panic!("planned"));
+        assert!(catch_unwind(AssertUnwindSafe(open)).is_err());
+        volumes.await_openings();
+        volumes.get("v").unwrap();
     }
 }
