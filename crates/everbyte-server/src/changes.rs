@@ -69,8 +69,8 @@ impl OpenPool {
         let alone = match resize {
             _ if beside_clients => None,
             // Nothing that a user can pass sends the clients of a swap volume away.
-            Resize::Size(_) => Some(volume.shut("resized", false, None)?),
-            Resize::Memory(_) => Some(self.shut(&volume, "resized", force)?),
+            Resize::Size(_) => Some(volume.shut(name, "resized", false, None)?),
+            Resize::Memory(_) => Some(self.shut(&volume, name, "resized", force)?),
         };
         volume.handle.resize(resize, alone)?;
         Ok(Response::Volume(self.volume_status(&volume.volume)))
@@ -91,9 +91,7 @@ impl OpenPool {
                 "the server was started with the name of volume {name}: end it first"
             )));
         }
-        let alone = self.shut(&volume, "renamed", force)?;
-        // Another may have renamed it before it was shut.
-        let name = volume.name();
+        let alone = self.shut(&volume, name, "renamed", force)?;
         if volume.handle.is_mounted() {
             // Whoever waits for the end of the mount knows it by the name.
             return Err(Refused::new(format!("volume {name} is mounted: unmount it first")));
@@ -116,7 +114,7 @@ impl OpenPool {
         self.check_changing()?;
         let volume = self.cache(name)?;
         let _backings = self.lock_backings()?;
-        let alone = self.shut(&volume, "attached", force)?;
+        let alone = self.shut(&volume, name, "attached", force)?;
         let unshared = |found: Option<&Identity>| self.check_unshared(name, backing, found);
         volume.handle.attach(backing, alone, &unshared)?;
         Ok(Response::Volume(self.volume_status(&volume.volume)))
@@ -126,7 +124,7 @@ impl OpenPool {
     pub(crate) fn write_back(&self, name: &str, force: bool) -> Result<Response, Refused> {
         self.check_changing()?;
         let volume = self.cache(name)?;
-        let alone = self.shut(&volume, "detached", force)?;
+        let alone = self.shut(&volume, name, "detached", force)?;
         let dirty_bytes = volume.handle.write_back(alone)?;
         Ok(Response::Drained { dirty_bytes })
     }
@@ -135,7 +133,7 @@ impl OpenPool {
     pub(crate) fn detach(&self, name: &str, force: bool) -> Result<Response, Refused> {
         self.check_changing()?;
         let volume = self.cache(name)?;
-        let alone = self.shut(&volume, "detached", force)?;
+        let alone = self.shut(&volume, name, "detached", force)?;
         let alone = volume.handle.detach(alone)?;
         self.delete_alone(&volume, alone)
     }
@@ -145,11 +143,11 @@ impl OpenPool {
         let volume = self.volumes.get(name)?;
         if force {
             // Those that cannot be sent away lose the volume all the same.
-            let alone = volume.shut("deleted", true, None)?;
+            let alone = volume.shut(name, "deleted", true, None)?;
             self.send_away(&volume, &alone);
             return self.delete_alone(&volume, alone);
         }
-        let alone = volume.shut("deleted", false, Some(Cause::DeletedUnderClients))?;
+        let alone = volume.shut(name, "deleted", false, Some(Cause::DeletedUnderClients))?;
         volume.handle.check_deletable()?;
         self.delete_alone(&volume, alone)
     }
@@ -177,9 +175,15 @@ impl OpenPool {
         Ok(Response::Deleted { name: name.clone() })
     }
 
-    /// Shuts clients out of a volume to do `what`; with `force`, disconnects those that it has.
-    fn shut(&self, volume: &OpenVolume, what: &'static str, force: bool) -> Result<Alone, Refused> {
-        let alone = volume.shut(what, force, Some(Cause::HasClients))?;
+    /// Shuts clients out of a volume, found as `name`, to do `what`; with `force`, disconnects those that it has.
+    fn shut(
+        &self,
+        volume: &OpenVolume,
+        name: &str,
+        what: &'static str,
+        force: bool,
+    ) -> Result<Alone, Refused> {
+        let alone = volume.shut(name, what, force, Some(Cause::HasClients))?;
         match if force { self.send_away(volume, &alone) } else { 0 } {
             0 => Ok(alone),
             left => Err(Refused::new(format!(
@@ -335,6 +339,18 @@ mod tests {
         assert!(refused.contains("is being deleted"), "{refused}");
         drop(alone);
         cache.lease().unwrap();
+    }
+
+    #[test]
+    fn a_volume_that_was_renamed_is_not_changed_by_those_who_found_it_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = pool_with_cache(folder.path());
+        let found = pool.volumes.get("c").unwrap();
+        pool.rename("c", "d", false).unwrap();
+        let refused = found.shut("c", "deleted", false, None).err().unwrap();
+        assert_eq!(refused.cause, Some(Cause::NoSuchVolume));
+        assert!(refused.reason.contains("renamed to d"), "{refused}");
+        drop(found.shut("d", "deleted", false, None).unwrap());
     }
 
     #[test]

@@ -57,20 +57,24 @@ impl OpenVolume {
     ///
     /// # Errors
     /// There are clients and it is not to be done `beside_clients`; the volume is being changed, or was
-    /// deleted meanwhile, and another may have its name.
+    /// deleted or renamed since it was found as `name`, and another may have that now.
     pub(crate) fn shut(
         &self,
+        name: &str,
         what: &'static str,
         beside_clients: bool,
         about_clients: Option<Cause>,
     ) -> Result<Alone, Refused> {
         let alone = self.quiesce.shut(what, beside_clients);
         let alone = alone.map_err(|occupied| self.refuse(occupied, about_clients))?;
-        if self.volume.is_gone() {
-            let reason = format!("volume {} was deleted meanwhile", self.name());
-            return Err(Refused::new(reason).because(Cause::NoSuchVolume));
-        }
-        Ok(alone)
+        let reason = if self.volume.is_gone() {
+            format!("volume {name} was deleted meanwhile")
+        } else if self.name() != name {
+            format!("volume {name} was renamed to {} meanwhile", self.name())
+        } else {
+            return Ok(alone);
+        };
+        Err(Refused::new(reason).because(Cause::NoSuchVolume))
     }
 
     fn occupied(&self, occupied: Occupied) -> Unavailable {
