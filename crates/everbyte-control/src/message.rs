@@ -626,6 +626,9 @@ pub struct ServingStatus {
     pub addresses: Vec<String>,
     /// Volumes that it exports there.
     pub exports: Vec<ExportStatus>,
+    /// True if nobody but root can write to the pool's file, and the server says so.
+    #[serde(default)]
+    pub roots_alone: bool,
 }
 
 impl ServingStatus {

@@ -12,7 +12,7 @@
 //! yielding some bytes, whatever anyone writes meanwhile. Comparing alone loads as Rust does: who compares
 //! holds a lock that keeps writers away, and readers do not write.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -258,6 +258,17 @@ impl Mapped {
         // The path may be gone, and need not lead to the file any more.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         File::options().read(true).write(self.writable).open(path).map(Some)
+    }
+
+    /// Looks at the file that is mapped, whatever its path leads to by now. `None` if there is no file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn metadata(&self) -> io::Result<Option<Metadata>> {
+        match self.map.source() {
+            Source::File { file, .. } => file.metadata().map(Some),
+            Source::Ranges | Source::Anonymous => Ok(None),
+        }
     }
 
     /// Returns true if pieces of `bytes` bytes, at multiples of as many, can be mapped a second time by

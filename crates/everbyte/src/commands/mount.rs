@@ -1,7 +1,5 @@
 //! `everbyte mount`.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use everbyte_control::ControlClient;
+use everbyte_control::{ControlClient, Request, Response};
 use everbyte_fs::AccessTimes;
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
@@ -21,7 +19,7 @@ use everbyte_server::{
 
 use super::mount_served::ServedMount;
 use super::server::{Stop, report_recovery, split_target, start_control};
-use super::{mount_background, mount_served};
+use super::{mount_background, mount_served, unexpected};
 use crate::size::parse_duration;
 
 const EXAMPLES: &str = "\
@@ -138,21 +136,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let open = || open_locked(&path, &media, kinds(), &OpenOptions::default());
     let pool = match wait_for(open) {
         Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
-            Ok(client) => {
-                let is_roots = client.server_uid().is_ok_and(|uid| uid == 0);
-                let file = std::fs::metadata(&path).ok().filter(|_| is_roots);
-                let wanted = args.served(&path, name, args.privileges(file.as_ref()));
+            Ok(mut client) => {
+                let privileges = args.privileges(is_roots(&mut client)?);
+                let wanted = args.served(&path, name, privileges);
                 return mount_served::run(wanted, client, &stop);
             }
             Err(_) => return Err(SessionError::from(FileError::InUse(holder)).into()),
         },
         opened => opened.map_err(SessionError::from)?,
     };
-    // The path may lead to another file by now.
-    let file = pool.medium().reopen().ok().flatten().and_then(|file| file.metadata().ok());
-    let privileges = args.privileges(file.as_ref());
     let medium = pool.medium().describe();
     let pool = Arc::new(OpenPool::new(pool, &path, medium, Options::default()));
+    let privileges = args.privileges(pool.is_roots_alone());
     report_recovery(&pool, started.elapsed());
     let served = serve((args, privileges), &name, &pool, &stop);
     let closed = pool.close();
@@ -169,10 +164,9 @@ impl Args {
         !self.background && !self.detached
     }
 
-    /// The files that have more power than their reader: those that were asked for, and all of a pool that has the
-    /// file `roots` and that root serves, if nobody else can write to that.
-    fn privileges(&self, roots: Option<&Metadata>) -> Privileges {
-        let is_roots = roots.is_some_and(is_roots_alone);
+    /// The files that have more power than their reader: those that were asked for, and all of a pool that root serves
+    /// and nobody else can write to.
+    fn privileges(&self, is_roots: bool) -> Privileges {
         Privileges { suid: self.suid || is_roots, dev: self.dev || is_roots }
     }
 
@@ -199,11 +193,16 @@ impl Args {
     }
 }
 
-/// Returns true if nobody but root can write to a pool in this file. The group of a device is the system's choice, and has
-/// other disks as well.
-fn is_roots_alone(file: &Metadata) -> bool {
-    let others = if file.is_file() { 0o022 } else { 0o002 };
-    file.uid() == 0 && file.mode() & others == 0
+/// Returns true if root serves the pool and nobody else can write to it. The server says which file it has: the path may
+/// lead to another one.
+fn is_roots(client: &mut ControlClient) -> anyhow::Result<bool> {
+    if !client.server_uid().is_ok_and(|uid| uid == 0) {
+        return Ok(false);
+    }
+    match client.call(Request::Exports)? {
+        Response::Serving(serving) => Ok(serving.roots_alone),
+        other => Err(unexpected(&other)),
+    }
 }
 
 /// Serves until the last mount ends or a signal comes.

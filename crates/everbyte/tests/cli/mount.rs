@@ -344,6 +344,14 @@ fn programs_of_root_and_devices_have_no_power_in_a_mount_whose_pool_others_contr
     assert_eq!(refused("--suid --dev"), [false, false]);
     give(0);
     assert_eq!(refused(""), [false, false], "it is root's own and root's server has it");
+    give(65_534);
+    let (pool, aside) = (&files.place.pool, files.place.folder.path().join("aside"));
+    fs::rename(pool, &aside).unwrap();
+    let other = fs::File::create(pool).unwrap();
+    allow(0o600);
+    other.lock().unwrap();
+    assert_eq!(refused(""), [true, true], "root's is another file in the pool's place");
+    fs::rename(&aside, pool).unwrap();
     server.stop();
 }
 
