@@ -242,14 +242,14 @@ impl OpenPool {
         }
     }
 
-    /// The first cache for whose backing device `is_it` holds.
+    /// The first cache for whose backing device, or for the one that it is being attached to, `is_it` holds.
     pub(crate) fn backing_of(&self, is_it: impl Fn(&str, &Identity) -> bool) -> Option<String> {
         let names = self.pool().volumes().into_iter().map(|volume| volume.name().to_owned());
         let mut others = names.filter_map(|name| self.volumes.get(&name).ok());
         others
             .find(|volume| {
-                let recorded = volume.handle.backing();
-                recorded.is_some_and(|recorded| is_it(volume.name(), &recorded))
+                let backings = volume.handle.backings();
+                backings.iter().any(|backing| is_it(volume.name(), backing))
             })
             .map(|volume| volume.name().to_owned())
     }

@@ -185,9 +185,10 @@ pub(crate) trait Handle: Send + Sync {
         false
     }
 
-    /// Identity of its backing device, if it has one and the volume can be read.
-    fn backing(&self) -> Option<Identity> {
-        None
+    /// Identity of its backing device, if it has one and the volume can be read; also of the one that it is being
+    /// attached to.
+    fn backings(&self) -> Vec<Identity> {
+        Vec::new()
     }
 
     /// Adds to its status the figures of its kind, and those that its users see differently from

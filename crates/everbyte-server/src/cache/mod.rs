@@ -58,6 +58,9 @@ struct Shared {
     state: Mutex<State>,
     /// Notified when the state has changed.
     changed: Condvar,
+    /// The backing device that the cache is being attached to. Its volume may name that at any moment, also long after
+    /// the request was given up because the device is silent.
+    attaching: Mutex<Option<Identity>>,
 }
 
 enum State {
@@ -131,11 +134,10 @@ impl Handle for CacheHandle {
         true
     }
 
-    fn backing(&self) -> Option<Identity> {
-        if let State::Open(open) = &*self.0.state.lock() {
-            return Some(open.cache.settings().backing.clone());
-        }
-        Some(inspect(&*self.0.volume).ok()?.settings.backing)
+    fn backings(&self) -> Vec<Identity> {
+        let attaching = self.0.attaching.lock().clone();
+        // Looked at after that, which ends only when the volume names it.
+        attaching.into_iter().chain(self.0.backing()).collect()
     }
 
     fn complete(&self, status: &mut VolumeStatus) {
@@ -170,8 +172,9 @@ impl Handle for CacheHandle {
         let (apart, alone) = self.watched(move |shared| Ok((shared.take_apart()?, alone)))?;
         let backing = self.open_backing(backing.to_owned())?;
         unshared(Some(&backing.identity))?;
+        let attaching = Attaching::new(&self.0, &backing.identity);
         self.watched(move |shared| {
-            let (_alone, _apart) = (alone, apart);
+            let (_alone, _apart, _attaching) = (alone, apart, attaching);
             let device = Watched { device: backing.device, watch: Arc::clone(&shared.watch) };
             let volume = Arc::clone(&shared.volume);
             Cache::move_backing(volume, &device, &backing.identity).map(drop).map_err(refused)
@@ -278,6 +281,22 @@ impl Drop for Apart {
     }
 }
 
+/// A cache that is being attached to another backing device, until its volume names that or will not.
+struct Attaching(Arc<Shared>);
+
+impl Attaching {
+    fn new(shared: &Arc<Shared>, to: &Identity) -> Self {
+        *shared.attaching.lock() = Some(to.clone());
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Attaching {
+    fn drop(&mut self) {
+        *self.0.attaching.lock() = None;
+    }
+}
+
 /// The opening of a cache. Nothing may come of it: the system may have no thread for it, or that may panic.
 struct Opening {
     shared: Arc<Shared>,
@@ -317,11 +336,20 @@ impl Shared {
             cancel: Cancel::new().ok(),
             state: Mutex::new(State::Closed(None)),
             changed: Condvar::new(),
+            attaching: Mutex::default(),
         })
     }
 
     fn name(&self) -> &str {
         self.volume.volume().name()
+    }
+
+    /// The backing device that its volume names.
+    fn backing(&self) -> Option<Identity> {
+        if let State::Open(open) = &*self.state.lock() {
+            return Some(open.cache.settings().backing.clone());
+        }
+        Some(inspect(&*self.volume).ok()?.settings.backing)
     }
 
     fn silent(&self, silence: Duration) -> String {
@@ -559,8 +587,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_cache_whose_opening_comes_to_nothing_can_be_opened_again() {
+    /// A cache in a pool, with nothing in it.
+    fn empty() -> Arc<Shared> {
         let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
         Pool::format(&medium, 8, [1; 16]).unwrap();
         let options = OpenOptions { capacity_blocks: 8192 };
@@ -568,8 +596,29 @@ mod tests {
         let context = Context { pool, unchanging: false, backing: backing::Options::default() };
         let (kind, options) = (VolumeKind::CACHE, BlockOptions::default());
         let device = Device::create_as(&context.pool, "c", kind, 1 << 20, &options).unwrap();
-        let shared = Shared::new(&context, device);
+        Shared::new(&context, device)
+    }
 
+    #[test]
+    fn a_cache_has_the_backing_device_that_it_is_being_attached_to() {
+        let shared = empty();
+        let handle = CacheHandle(Arc::clone(&shared));
+        assert!(handle.backings().is_empty());
+        let to = Identity {
+            kind: "nbd".to_owned(),
+            name: "nbd://elsewhere/disk".to_owned(),
+            serial: String::new(),
+            backing: None,
+        };
+        let attaching = Attaching::new(&shared, &to);
+        assert_eq!(handle.backings(), [to]);
+        drop(attaching);
+        assert!(handle.backings().is_empty());
+    }
+
+    #[test]
+    fn a_cache_whose_opening_comes_to_nothing_can_be_opened_again() {
+        let shared = empty();
         *shared.state.lock() = State::Opening;
         drop(Opening { shared: Arc::clone(&shared), is_settled: false });
         let why = shared.await_open(Instant::now()).err().unwrap();
