@@ -154,6 +154,9 @@ impl PoolBuilder {
 
     /// Opens the pool at `path`, recovering it if it was not closed cleanly.
     ///
+    /// This library knows no swap volumes. It opens a pool that has or had one only if that was closed cleanly, and
+    /// then only to read: what would change something fails, and [`PoolInfo::read_only`] says why.
+    ///
     /// # Errors
     /// [`Error::NoPool`], [`Error::NotAPool`], [`Error::InUse`]; [`Error::Pool`] if it is damaged;
     /// [`Error::Medium`], [`Error::Io`], [`Error::Thread`] if the system refuses.
