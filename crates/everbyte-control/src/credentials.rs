@@ -36,14 +36,17 @@ pub(crate) fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
 impl Trusted {
     /// For the pool at `pool`. A pool that is not there has no owner to be trusted.
     pub(crate) fn for_pool(pool: &Path) -> io::Result<Self> {
-        let own = geteuid().as_raw();
         match fs::metadata(pool) {
-            Ok(found) => Ok(Self { own, pool_owner: found.uid() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(Self { own, pool_owner: own })
-            }
+            Ok(found) => Ok(Self::for_owner(Some(found.uid()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::for_owner(None)),
             Err(error) => Err(error),
         }
+    }
+
+    /// For a pool that belongs to `owner`, if to anybody.
+    pub(crate) fn for_owner(owner: Option<u32>) -> Self {
+        let own = geteuid().as_raw();
+        Self { own, pool_owner: owner.unwrap_or(own) }
     }
 
     fn includes(self, uid: u32) -> bool {
@@ -90,6 +93,13 @@ mod tests {
                 assert!(what.contains("process 77") && what.contains("1002"), "{what}");
             }
         }
+    }
+
+    #[test]
+    fn the_owner_of_a_pool_is_trusted_and_one_without_an_owner_adds_nobody() {
+        let own = geteuid().as_raw();
+        assert_eq!(Trusted::for_owner(Some(own + 1)), Trusted { own, pool_owner: own + 1 });
+        assert_eq!(Trusted::for_owner(None), Trusted { own, pool_owner: own });
     }
 
     #[test]

@@ -162,13 +162,14 @@ impl Drop for UnderWay<'_> {
 impl ControlServer {
     /// Listens beside the pool at `pool`, whose exclusive lock the caller holds. Because of that
     /// lock nobody else listens there, so a socket that is there already is stale and replaced.
+    /// Obeys `owner`, the user whom the locked file belongs to, besides this process's user and root.
     ///
     /// # Errors
     /// The system's; also if the socket's path is something else than a socket, or its name is
     /// too long for one.
-    pub fn start(pool: &Path, handler: Arc<dyn Handler>) -> io::Result<Self> {
+    pub fn start(pool: &Path, owner: Option<u32>, handler: Arc<dyn Handler>) -> io::Result<Self> {
         let path = socket_path(pool);
-        let trusted = Trusted::for_pool(pool)?;
+        let trusted = Trusted::for_owner(owner);
         let listener = listen(&path)?;
         let identity = identity(&path);
         let shared = Arc::new(Shared {

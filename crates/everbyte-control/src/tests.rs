@@ -31,10 +31,10 @@ fn requests_are_answered_refused_and_bounded_to_their_owner() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     std::fs::write(socket_path(&pool), "precious").unwrap();
-    assert!(ControlServer::start(&pool, Arc::new(Grower)).is_err(), "a file is in the way");
+    assert!(ControlServer::start(&pool, None, Arc::new(Grower)).is_err(), "a file is in the way");
     std::fs::remove_file(socket_path(&pool)).unwrap();
 
-    let server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
     let mode = std::fs::metadata(server.path()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let mut client = ControlClient::connect(&pool).unwrap();
@@ -52,7 +52,7 @@ fn requests_are_answered_refused_and_bounded_to_their_owner() {
 fn a_client_may_rest_between_requests_and_not_before_the_first_or_within_one() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
-    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
     let mut client = ControlClient::connect(&pool).unwrap();
     grow(&mut client, 1);
     let connect = || UnixStream::connect(socket_path(&pool)).unwrap();
@@ -72,7 +72,7 @@ fn a_stale_socket_is_replaced() {
     let pool = folder.path().join("pool");
     drop(std::os::unix::net::UnixListener::bind(socket_path(&pool)).unwrap());
     assert!(socket_path(&pool).exists());
-    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
     grow(&mut ControlClient::connect(&pool).unwrap(), 1);
 }
 
@@ -89,7 +89,7 @@ fn say(pool: &Path, bytes: &[u8]) -> Vec<String> {
 fn garbage_costs_only_its_own_connection() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
-    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
     let mut bystander = ControlClient::connect(&pool).unwrap();
     grow(&mut bystander, 1);
     let deep = [b"[".repeat(50_000), b"\n".to_vec()].concat();
@@ -123,7 +123,7 @@ fn garbage_costs_only_its_own_connection() {
 fn two_requests_in_one_packet_get_two_answers() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
-    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
     let one = b"{\"version\":1,\"request\":{\"command\":\"grow\",\"with\":{\"size_bytes\":7}}}\n";
     let lines = say(&pool, &[&one[..], &one[..]].concat());
     assert_eq!(lines.len(), 2, "{lines:?}");
@@ -134,7 +134,7 @@ fn two_requests_in_one_packet_get_two_answers() {
 fn connections_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
-    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
     let mut held: Vec<_> = (0..128).map(|_| ControlClient::connect(&pool).unwrap()).collect();
     held.iter_mut().for_each(|client| grow(client, 1));
     let error = ControlClient::connect(&pool).unwrap().call(Request::Info).unwrap_err();
@@ -178,9 +178,10 @@ fn a_long_path_works_and_a_long_name_is_refused() {
     let deep = folder.path().join("d".repeat(100)).join("e".repeat(100));
     std::fs::create_dir_all(&deep).unwrap();
     let pool = deep.join("pool");
-    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
     grow(&mut ControlClient::connect(&pool).unwrap(), 1);
-    let error = ControlServer::start(&deep.join("p".repeat(120)), Arc::new(Grower)).err().unwrap();
+    let pool = deep.join("p".repeat(120));
+    let error = ControlServer::start(&pool, None, Arc::new(Grower)).err().unwrap();
     assert!(error.to_string().contains("too long"), "{error}");
 }
 
@@ -208,7 +209,7 @@ impl Handler for Echo {
 fn bytes_and_descriptors_come_with_their_request_and_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
-    let _server = ControlServer::start(&pool, Arc::new(Echo)).unwrap();
+    let _server = ControlServer::start(&pool, None, Arc::new(Echo)).unwrap();
     let mut client = ControlClient::connect(&pool).unwrap();
     let file = FileId { inode: 1, generation: 1 };
     let write = |len: usize| {
@@ -251,7 +252,7 @@ fn a_server_at_work_is_waited_for_and_a_silent_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     // Longer than the client bears silence, and than signs of life are apart.
-    let server = ControlServer::start(&pool, Arc::new(Slow(Duration::from_secs(7)))).unwrap();
+    let server = ControlServer::start(&pool, None, Arc::new(Slow(Duration::from_secs(7)))).unwrap();
     let mut client = ControlClient::connect(&pool).unwrap();
     client.set_timeout(Some(Duration::from_secs(5))).unwrap();
     grow(&mut client, 1);
@@ -325,7 +326,7 @@ fn a_lease_of_an_older_or_lying_server_is_an_error_in_words() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let pool = folder.path().join("pool");
-        let _server = ControlServer::start(&pool, Arc::new(Lender(server))).unwrap();
+        let _server = ControlServer::start(&pool, None, Arc::new(Lender(server))).unwrap();
         let mut client = ControlClient::connect(&pool).unwrap();
         let error = client.borrow_runs("s", 1).unwrap_err().to_string();
         assert!(error.contains(words), "{server}: {error}");

@@ -4,6 +4,7 @@
 //! after [`OpenPool::close`] nothing is opened or changed any more; a pool that is served unchanged
 //! refuses every request that would change it.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -117,7 +118,8 @@ impl OpenPool {
     /// As [`ControlServer::start`].
     pub fn start_control(self: &Arc<Self>) -> std::io::Result<()> {
         let handler: Arc<dyn Handler> = Arc::<Self>::clone(self);
-        *self.control.lock() = Some(ControlServer::start(&self.path, handler)?);
+        let owner = self.pool().medium().metadata()?.map(|file| file.uid());
+        *self.control.lock() = Some(ControlServer::start(&self.path, owner, handler)?);
         Ok(())
     }
 

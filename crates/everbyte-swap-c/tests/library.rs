@@ -138,7 +138,8 @@ fn a_space_can_be_borrowed_in_as_many_parts_as_a_server_gives() {
     file.set_len(3 * RUN).unwrap();
     let pool = folder.path().join("pool");
     let lender = Arc::new(Lender { file, lent: AtomicU64::new(0) });
-    let _server = ControlServer::start(&pool, Arc::clone(&lender) as Arc<dyn Handler>).unwrap();
+    let handler = Arc::clone(&lender) as Arc<dyn Handler>;
+    let _server = ControlServer::start(&pool, None, handler).unwrap();
     let path = CString::new(pool.to_str().unwrap()).unwrap();
     let (mut space, mut region) = (ptr::null_mut(), ptr::null_mut());
     let (volume, bytes) = (c"more".as_ptr(), 2 * RUN);

@@ -60,7 +60,7 @@ fn scrubbed_beside(changes: Vec<Request>) -> Value {
     let medium = pool.medium().describe();
     let pool = Arc::new(OpenPool::new(pool, &place.pool, medium, Options::default()));
     let changing = Changing { pool: Arc::clone(&pool), changes: Mutex::new(changes) };
-    let server = ControlServer::start(&place.pool, Arc::new(changing)).unwrap();
+    let server = ControlServer::start(&place.pool, None, Arc::new(changing)).unwrap();
     let scrubbed = place.run("pool scrub POOL --json").json();
     drop(server);
     pool.close().unwrap();
