@@ -392,6 +392,11 @@ pub fn delete<E: From<FileError>>(
     if metadata.is_file() {
         // Where a link leads, as opening it did.
         let named = fs::canonicalize(path).map_err(FileError::io("find", path))?;
+        let found = fs::symlink_metadata(&named).map_err(FileError::io("look at", &named))?;
+        if (found.dev(), found.ino()) != (metadata.dev(), metadata.ino()) {
+            let why = "another file has come into its place".to_owned();
+            return Err(FileError::NoPool { path: named, why }.into());
+        }
         fs::remove_file(&named).map_err(FileError::io("remove", &named))?;
         return Ok(());
     }
@@ -674,6 +679,23 @@ mod tests {
         fs::write(&path, vec![1; 8192]).unwrap();
         let error = delete(&path, Kinds::new([]), agree).unwrap_err().to_string();
         assert!(error.contains("this is no pool") && path.exists(), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_came_into_the_place_of_a_pool_is_not_deleted_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, moved, other] = ["pool", "moved", "other"].map(|name| folder.path().join(name));
+        make(&path, 1 << 20, false).unwrap();
+        fs::write(&other, "precious").unwrap();
+        let swap = |_: &Pool<Mapped>| {
+            fs::rename(&path, &moved).unwrap();
+            std::os::unix::fs::symlink(&other, &path).unwrap();
+            Ok::<(), FileError>(())
+        };
+        let error = delete(&path, Kinds::new([]), swap).unwrap_err().to_string();
+        assert!(error.contains("another file has come"), "{error}");
+        assert_eq!(fs::read(&other).unwrap(), b"precious");
+        assert!(moved.exists());
     }
 
     /// Returns the messages that are logged during `run`.
