@@ -58,6 +58,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => Ok(()),
         }
     };
+    // As long as the pool is there: a link to it stays, and leads nowhere then.
+    let socket = socket_path(&args.pool);
     match delete(&args.pool, kinds(), agree) {
         Ok(()) => {}
         Err(Refusal::HasVolumes) => return Err(has_volumes(&args.pool)),
@@ -68,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ),
         Err(Refusal::File(error)) => return Err(SessionError::from(error).into()),
     }
-    remove_socket(&args.pool);
+    remove_socket(&socket);
     let deleted = args.pool.display().to_string();
     if args.json {
         output::json(&Deleted { deleted, volumes })?;
@@ -119,11 +121,10 @@ fn describe(volume: &VolumeStatus) -> String {
 }
 
 /// Removes the socket that a server left which was killed.
-fn remove_socket(pool: &Path) {
-    let socket = socket_path(pool);
+fn remove_socket(socket: &Path) {
     let is_socket = |metadata: std::fs::Metadata| metadata.file_type().is_socket();
     if socket.symlink_metadata().is_ok_and(is_socket)
-        && let Err(error) = std::fs::remove_file(&socket)
+        && let Err(error) = std::fs::remove_file(socket)
     {
         tracing::warn!("cannot remove {}: {error}", socket.display());
     }

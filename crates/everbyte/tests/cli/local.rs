@@ -325,7 +325,8 @@ fn a_pool_is_deleted_with_its_volumes_on_request_only_and_not_while_it_is_served
     server.stop();
     let socket = place.pool.with_file_name("pool.sock");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap()); // as kill -9 leaves it
-    let deleted = place.run("pool delete POOL --force --json").json();
+    std::os::unix::fs::symlink(&place.pool, place.folder.path().join("link")).unwrap();
+    let deleted = place.run("pool delete FOLDER/link --force --json").json();
     assert_eq!(deleted["volumes"], serde_json::json!(["disk"]));
     assert!(!place.pool.exists() && !socket.exists());
     place.run("pool create POOL --size 4M").good();
