@@ -80,11 +80,12 @@ impl OpenPool {
             let what = "so nothing says that what was done through its mount is durable";
             Refused::new(format!("volume {volume} is not open any more, {what}"))
         })?;
+        let question = self.ending.expect_question();
         while volume.handle.has_mount(id) && !self.is_closing.load(Ordering::Acquire) {
             std::thread::sleep(LOOK);
         }
         if self.is_closing.load(Ordering::Acquire) {
-            self.ending.expect_question();
+            question.will_come();
             return Ok(Response::MountEnded { is_to_end: true });
         }
         if !volume.volume.is_gone() && !self.unchanging() {
