@@ -42,8 +42,7 @@ pub enum ControlError {
     /// The process that listens on the socket runs as a user who is not trusted with the pool.
     #[error(
         "{} is not the socket of the pool's server: {what}; nothing was asked of it. A server is \
-         that of root, of the pool's owner or of you: run this command as the user who serves the \
-         pool, or find out who has put the socket there",
+         that of root, of the pool's owner or of you",
         path.display()
     )]
     Untrusted {

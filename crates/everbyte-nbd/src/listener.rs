@@ -27,13 +27,13 @@ const BACKLOG: i32 = 128;
 #[non_exhaustive]
 pub enum BindError {
     /// Another server listens there.
-    #[error("another server is listening on {address}; stop it or choose another address")]
+    #[error("another server is listening on {address}")]
     InUse {
         /// The address.
         address: Address,
     },
     /// The path of a Unix socket holds a file that is no socket.
-    #[error("{address}: the path exists and is no socket; remove it or choose another path")]
+    #[error("{address}: the path exists and is no socket")]
     NotASocket {
         /// The address.
         address: Address,

@@ -224,7 +224,7 @@ impl std::fmt::Display for Busy {
         let Some(serving) = &self.serving else {
             let socket = socket.display();
             let holder = &self.holder;
-            return write!(f, "{holder}, which does not answer on {socket}; try again, or end it");
+            return write!(f, "{holder}, which does not answer on {socket}");
         };
         write!(
             f,

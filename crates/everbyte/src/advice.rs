@@ -6,6 +6,7 @@
 use std::error::Error;
 
 use everbyte_control::{Cause, ControlError, Refused};
+use everbyte_nbd::BindError;
 use everbyte_policy::trace::TraceError;
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
@@ -21,19 +22,38 @@ fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
         // It says no more than what is in it, which is not in the chain therefore.
         return match error {
             SessionError::File(error) => of_file(error),
-            SessionError::Busy(busy) => of_busy(busy),
-            SessionError::Control(ControlError::Refused(refused))
-            | SessionError::Refused(refused) => of_refusal(refused),
+            SessionError::Busy(busy) => Some(of_busy(busy)),
+            SessionError::Control(error) => of_control(error),
+            SessionError::Refused(refused) => of_refusal(refused),
             _ => None,
         };
     }
-    if let Some(ControlError::Refused(refused)) = error.downcast_ref() {
-        return of_refusal(refused);
-    }
+    let control = || error.downcast_ref().and_then(of_control);
+    let bind = || error.downcast_ref().and_then(of_bind);
     let file = || error.downcast_ref().and_then(of_file);
     let refusal = || error.downcast_ref().and_then(of_refusal);
     let trace = || error.downcast_ref().and_then(of_trace);
-    file().or_else(refusal).or_else(trace).or_else(|| error.downcast_ref().and_then(of_pool))
+    let pool = || error.downcast_ref().and_then(of_pool);
+    control().or_else(bind).or_else(file).or_else(refusal).or_else(trace).or_else(pool)
+}
+
+fn of_control(error: &ControlError) -> Option<&'static str> {
+    match error {
+        ControlError::Refused(refused) => of_refusal(refused),
+        ControlError::Untrusted { .. } => Some(
+            "run this command as the user who serves the pool, or find out who has put the socket \
+             there",
+        ),
+        _ => None,
+    }
+}
+
+fn of_bind(error: &BindError) -> Option<&'static str> {
+    match error {
+        BindError::InUse { .. } => Some("stop it, or choose another address"),
+        BindError::NotASocket { .. } => Some("remove it, or choose another path"),
+        _ => None,
+    }
 }
 
 fn of_trace(error: &TraceError) -> Option<&'static str> {
@@ -65,11 +85,13 @@ fn of_pool(error: &PoolError) -> Option<&'static str> {
     is_it.then(|| of_cause(Cause::NoSuchVolume)).flatten()
 }
 
-fn of_busy(busy: &Busy) -> Option<&'static str> {
-    busy.is_served().then_some(
+fn of_busy(busy: &Busy) -> &'static str {
+    if busy.is_served() {
         "this needs the pool alone: end the server first. Commands that do not, such as 'everbyte volume', \
-         reach the server by themselves",
-    )
+         reach the server by themselves"
+    } else {
+        "try again, or end it"
+    }
 }
 
 fn of_refusal(refused: &Refused) -> Option<&'static str> {

@@ -464,6 +464,15 @@ fn sockets_have_the_mode_and_the_group_that_were_asked_for() {
 }
 
 #[test]
+fn a_server_whose_address_is_taken_says_so_and_hints_at_what_can_be_done() {
+    let place = Place::with_disk();
+    fs::write(place.folder.path().join("file"), "precious").unwrap();
+    let serve = "serve POOL --nbd unix:FOLDER/file";
+    place.run(serve).failed(1, &["is no socket\nhint: remove it, or choose another path"]);
+    assert_eq!(place.info()["clean"], true);
+}
+
+#[test]
 fn a_volume_is_renamed_with_its_export_and_not_under_its_clients() {
     let place = Place::with_disk();
     place.run("volume create POOL other --size 4M").good();
