@@ -249,7 +249,8 @@ impl Volumes {
     /// Keeps a name for a volume that is to have it.
     fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, Refused> {
         let mut slots = self.slots.lock();
-        if slots.contains_key(name) {
+        // One that nobody has opened yet is no name to be kept from those who want it.
+        if slots.contains_key(name) || self.context.pool.volume(name).is_ok() {
             return Err(Refused::new(format!("a volume named {name:?} exists already")));
         }
         slots.insert(name.to_owned(), Slot::Making);
@@ -312,6 +313,16 @@ mod tests {
             let waited = waiting.unwrap().join().unwrap();
             assert!(Arc::ptr_eq(&opened.unwrap(), &waited), "it was opened twice");
         });
+    }
+
+    #[test]
+    fn nothing_is_made_under_the_name_of_a_volume_that_is_not_open() {
+        let volumes = volumes();
+        let options = BlockOptions::default();
+        Device::create(&volumes.context.pool, "v", 1 << 20, &options).map(drop).unwrap();
+        let refused = volumes.make("v", || panic!("it was asked for")).err().unwrap();
+        assert!(refused.reason.contains("exists already"), "{refused}");
+        volumes.get("v").unwrap();
     }
 
     #[test]
