@@ -335,14 +335,14 @@ mod tests {
         let pool = pool_with_cache(folder.path());
         let cache = pool.volumes.get("c").unwrap();
         let alone = cache.quiesce.shut("deleted", true).ok().unwrap();
-        let refused = pool.volumes.get("c").unwrap().lease().err().unwrap().to_string();
+        let refused = pool.volumes.get("c").unwrap().lease("c").err().unwrap().to_string();
         assert!(refused.contains("is being deleted"), "{refused}");
         drop(alone);
-        cache.lease().unwrap();
+        cache.lease("c").unwrap();
     }
 
     #[test]
-    fn a_volume_that_was_renamed_is_not_changed_by_those_who_found_it_before() {
+    fn a_volume_that_was_renamed_is_not_changed_or_used_by_those_who_found_it_before() {
         let folder = tempfile::tempdir().unwrap();
         let pool = pool_with_cache(folder.path());
         let found = pool.volumes.get("c").unwrap();
@@ -351,6 +351,8 @@ mod tests {
         assert_eq!(refused.cause, Some(Cause::NoSuchVolume));
         assert!(refused.reason.contains("renamed to d"), "{refused}");
         drop(found.shut("d", "deleted", false, None).unwrap());
+        assert!(found.lease("c").err().unwrap().reason.contains("renamed to d"));
+        found.lease("d").unwrap();
     }
 
     #[test]
@@ -358,7 +360,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pool = pool_with_cache(folder.path());
         let cache = pool.volumes.get("c").unwrap();
-        let client = cache.lease().unwrap();
+        let client = cache.lease("c").unwrap();
         client.write(4096, &[7; 9000], Fua::No).unwrap();
         drop(client);
         cache.volume.fail(&Corrupt::new("map entry", PoolOffset(0), "the test says so"));
@@ -367,7 +369,7 @@ mod tests {
         assert!(cache.handle.is_ready(), "it was closed");
         assert!(Arc::ptr_eq(&pool.volumes.get("c").unwrap(), &cache), "it was forgotten");
         let mut bytes = [0; 9000];
-        cache.lease().unwrap().read(4096, &mut bytes).unwrap();
+        cache.lease("c").unwrap().read(4096, &mut bytes).unwrap();
         assert_eq!(bytes, [7; 9000]);
     }
 }

@@ -239,7 +239,8 @@ impl Exports for OpenPool {
         let name = found.ok_or(OpenError::Unknown)?;
         let unreadable = |error: Refused| Unavailable::new("damaged", error.reason);
         let volume = self.volumes.get(name).map_err(unreadable);
-        let leased = volume.and_then(|volume| Ok((volume.lease()?, volume.handle.is_durable())));
+        let leased =
+            volume.and_then(|volume| Ok((volume.lease(name)?, volume.handle.is_durable())));
         let (mut device, is_durable) = leased.map_err(|why| {
             tracing::warn!(volume = name, "a client cannot have the volume: {why}");
             OpenError::Unavailable { reason: why.reason }

@@ -8,11 +8,11 @@ use everbyte_control::{Attached, Refused, Response, maker_of, send_descriptor};
 use crate::open_pool::OpenPool;
 
 impl OpenPool {
-    /// Lends runs of `volume`, and sends their descriptor through the socket that came with the request.
+    /// Lends runs of the volume `name`, and sends their descriptor through the socket that came with the request.
     /// What cannot be sent is free again.
     pub(crate) fn lend(
         &self,
-        volume: &str,
+        name: &str,
         bytes: u64,
         attached: Attached,
     ) -> Result<Response, Refused> {
@@ -23,10 +23,9 @@ impl OpenPool {
         let socket = UnixStream::from(socket);
         let pid = maker_of(&socket)
             .map_err(|error| Refused::new(format!("no socket came with the request: {error}")))?;
-        let volume = self.volumes.get(volume)?;
+        let volume = self.volumes.get(name)?;
         // No client of the volume's: the locks of the lease tell who has its runs.
-        let op = volume.quiesce.begin_op();
-        let _op = op.map_err(|occupied| volume.refuse(occupied, None))?;
+        let _op = volume.begin_op(name)?;
         let lease = volume.handle.lend(bytes, pid)?;
         send_descriptor(&socket, lease.file.as_fd())
             .map_err(|error| Refused::new(format!("the lease cannot be sent: {error}")))?;

@@ -22,6 +22,7 @@ impl OpenPool {
     /// There is none of this name, it is mounted already, or cannot be.
     pub fn mount(&self, name: &str, request: &MountRequest) -> Result<(), Refused> {
         let volume = self.volumes.get(name)?;
+        let _lease = volume.begin_op(name)?;
         volume.handle.mount(source_of(&self.path, name), request)
     }
 
@@ -66,8 +67,7 @@ impl OpenPool {
             return Err(Refused::new("no descriptor of a mount came with the request"));
         };
         let volume = self.volumes.get(&request.volume)?;
-        let lease = volume.quiesce.begin_op();
-        let _lease = lease.map_err(|occupied| volume.refuse(occupied, None))?;
+        let _lease = volume.begin_op(&request.volume)?;
         let id = volume.handle.serve_mount(request, descriptor)?;
         tracing::info!(volume = volume.name(), dir = request.dir, "mounted");
         Ok(Response::Mounted { id })
@@ -115,10 +115,10 @@ impl OpenPool {
         Ok(Response::MountEnded { is_to_end: false })
     }
 
-    /// Carries out a request about the files of `volume`, which counts as a client meanwhile.
+    /// Carries out a request about the files of the volume `name`, which counts as a client meanwhile.
     pub(crate) fn files(
         &self,
-        volume: &str,
+        name: &str,
         request: &FileRequest,
         attached: &Attached,
     ) -> Result<(Response, Vec<u8>), Refused> {
@@ -127,9 +127,8 @@ impl OpenPool {
         } else {
             self.check_open()?
         }
-        let volume = self.volumes.get(volume)?;
-        let lease = volume.quiesce.begin_op();
-        let _lease = lease.map_err(|occupied| volume.refuse(occupied, None))?;
+        let volume = self.volumes.get(name)?;
+        let _lease = volume.begin_op(name)?;
         volume.handle.files(request, &attached.bytes)
     }
 }

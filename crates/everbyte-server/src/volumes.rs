@@ -44,13 +44,24 @@ impl OpenVolume {
     /// Returns the device for one client, which counts as a client as long as the device lives.
     ///
     /// # Errors
-    /// The volume is being changed, or cannot be opened.
-    pub(crate) fn lease(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
-        let lease: Lease = self.quiesce.begin_op().map_err(|occupied| self.occupied(occupied))?;
+    /// As [`OpenVolume::begin_op`]; the volume cannot be opened.
+    pub(crate) fn lease(&self, name: &str) -> Result<Arc<dyn BlockDevice>, Unavailable> {
+        let changing = |refused: Refused| Unavailable::new("changing", refused.reason);
+        let lease = self.begin_op(name).map_err(changing)?;
         let device = self.handle.open()?;
         // Opening may take long, and a change that sends clients away does not know of this one yet.
-        lease.check_undisturbed().map_err(|occupied| self.occupied(occupied))?;
+        let undisturbed = lease.check_undisturbed();
+        undisturbed.map_err(|occupied| changing(self.refuse(occupied, None)))?;
         Ok(Arc::new(Leased::new(device, lease)))
+    }
+
+    /// Lets somebody use the volume, who has found it as `name`.
+    ///
+    /// # Errors
+    /// It is being changed, or was deleted or renamed meanwhile, and another may have its name.
+    pub(crate) fn begin_op(&self, name: &str) -> Result<Lease, Refused> {
+        let lease = self.quiesce.begin_op().map_err(|occupied| self.refuse(occupied, None))?;
+        self.check_found(name).map(|()| lease)
     }
 
     /// Shuts clients out to do `what`, with the cause `about_clients` if they are in its way.
@@ -67,22 +78,23 @@ impl OpenVolume {
     ) -> Result<Alone, Refused> {
         let alone = self.quiesce.shut(what, beside_clients);
         let alone = alone.map_err(|occupied| self.refuse(occupied, about_clients))?;
+        self.check_found(name).map(|()| alone)
+    }
+
+    /// Checks that it is still what was found as `name`. Who has a right to it keeps it so.
+    fn check_found(&self, name: &str) -> Result<(), Refused> {
         let reason = if self.volume.is_gone() {
             format!("volume {name} was deleted meanwhile")
         } else if self.name() != name {
             format!("volume {name} was renamed to {} meanwhile", self.name())
         } else {
-            return Ok(alone);
+            return Ok(());
         };
         Err(Refused::new(reason).because(Cause::NoSuchVolume))
     }
 
-    fn occupied(&self, occupied: Occupied) -> Unavailable {
-        Unavailable::new("changing", self.why_occupied(occupied))
-    }
-
     /// The refusal of a change, with the cause `about_clients` if clients are in its way.
-    pub(crate) fn refuse(&self, occupied: Occupied, about_clients: Option<Cause>) -> Refused {
+    fn refuse(&self, occupied: Occupied, about_clients: Option<Cause>) -> Refused {
         let cause = match occupied {
             Occupied::Clients(_) => about_clients,
             Occupied::Change(_) => None,
