@@ -244,8 +244,11 @@ impl OpenPool {
 
     /// The first cache for whose backing device, or for the one that it is being attached to, `is_it` holds.
     pub(crate) fn backing_of(&self, is_it: impl Fn(&str, &Identity) -> bool) -> Option<String> {
-        let names = self.pool().volumes().into_iter().map(|volume| volume.name().to_owned());
-        let mut others = names.filter_map(|name| self.volumes.get(&name).ok());
+        // Those without figures have no backing device, and opening a file system for that may take long.
+        let has_figures = |kind| Kind::of(kind).is_ok_and(|kind| kind.has_figures);
+        let volumes = self.pool().volumes().into_iter();
+        let volumes = volumes.filter(|volume| has_figures(volume.kind()));
+        let mut others = volumes.filter_map(|volume| self.volumes.get(volume.name()).ok());
         others
             .find(|volume| {
                 let backings = volume.handle.backings();
@@ -284,12 +287,14 @@ impl OpenPool {
 mod tests {
     use std::path::Path;
 
+    use everbyte_block::BlockOptions;
     use everbyte_control::NewCache;
     use everbyte_device::Fua;
     use everbyte_media::{Mapped, MediaOptions, PoolOffset};
     use everbyte_pool::{Corrupt, OpenOptions, Pool};
 
     use super::*;
+    use crate::handle::Device;
     use crate::open_pool::Options;
 
     /// A pool with a cache `c` of a file in `folder`.
@@ -327,6 +332,17 @@ mod tests {
         };
         pool.create(&new).unwrap();
         pool
+    }
+
+    #[test]
+    fn whose_backing_device_it_is_is_asked_of_no_volume_without_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = pool_with_cache(folder.path());
+        let options = BlockOptions::default();
+        Device::create(pool.pool(), "disk", 1 << 20, &options).map(drop).unwrap();
+        assert_eq!(pool.backing_of(|name, _| name == "c").as_deref(), Some("c"));
+        assert_eq!(pool.backing_of(|_, _| false), None);
+        assert!(pool.volumes.opened("disk").is_none(), "it was opened");
     }
 
     #[test]
