@@ -65,14 +65,17 @@ impl OpenPool {
     ) -> Result<Response, Refused> {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
-        let beside_clients = volume.handle.resizes_beside_clients(resize);
-        let alone = match resize {
-            _ if beside_clients => None,
-            // Nothing that a user can pass sends the clients of a swap volume away.
-            Resize::Size(_) => Some(volume.shut(name, "resized", false, None)?),
-            Resize::Memory(_) => Some(self.shut(&volume, name, "resized", force)?),
-        };
-        volume.handle.resize(resize, alone)?;
+        if volume.handle.resizes_beside_clients(resize) {
+            let _op = volume.begin_op(name)?;
+            volume.handle.resize(resize, None)?;
+        } else {
+            let alone = match resize {
+                // Nothing that a user can pass sends the clients of a swap volume away.
+                Resize::Size(_) => volume.shut(name, "resized", false, None)?,
+                Resize::Memory(_) => self.shut(&volume, name, "resized", force)?,
+            };
+            volume.handle.resize(resize, Some(alone))?;
+        }
         Ok(Response::Volume(self.volume_status(&volume.volume)))
     }
 
