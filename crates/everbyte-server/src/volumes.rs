@@ -84,7 +84,7 @@ impl OpenVolume {
     /// Checks that it is still what was found as `name`. Who has a right to it keeps it so.
     fn check_found(&self, name: &str) -> Result<(), Refused> {
         let reason = if self.volume.is_gone() {
-            format!("volume {name} was deleted meanwhile")
+            format!("volume {name} is gone: it was deleted meanwhile, or the pool is being closed")
         } else if self.name() != name {
             format!("volume {name} was renamed to {} meanwhile", self.name())
         } else {
