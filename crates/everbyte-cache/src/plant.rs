@@ -25,6 +25,9 @@ pub enum Bug {
     TrimForgetsFlushed,
     /// A trim goes ahead although SCM still has a page durably as clean, from before its last write.
     TrimOverCleanCopy,
+    /// A trim goes ahead although SCM counts a page as clean that was written in DRAM, because it refused to
+    /// let go of it.
+    TrimOverKeptMark,
     /// A flush of the backing device that fails is forgotten: what it may have lost counts as not
     /// flushed yet.
     FlushErrorUntold,

@@ -280,7 +280,8 @@ impl State {
     }
 
     /// Promotes a page to DRAM. A dirty one keeps its bytes in SCM, because a flush may have
-    /// promised them; a clean one frees its space there.
+    /// promised them; a clean one frees its space there, unless SCM refuses that: it keeps its mark then, and so
+    /// it does when it is written in DRAM, until newer bytes are stored or the mark can be removed.
     pub(crate) fn promote(&mut self, page: Page) {
         if self.frames.look(page, |frame| frame.in_dram) != Some(false) {
             return;

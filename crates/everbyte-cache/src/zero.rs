@@ -173,11 +173,20 @@ impl ZeroOp {
 }
 
 impl State {
-    /// Invalidates the clean ones of `pages`.
+    /// Invalidates the clean ones of `pages`, and removes the marks of dirty ones that count as clean in SCM: SCM
+    /// refused to let go of them when they came to DRAM.
     fn drop_clean(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
-        let mut clean: Vec<Page> = self.pages.range(pages.clone()).collect();
-        clean.retain(|&page| self.frames.look(page, Frame::is_dirty) == Some(false));
-        clean.into_iter().try_for_each(|page| self.invalidate(page))
+        let found: Vec<Page> = self.pages.range(pages.clone()).collect();
+        for page in found {
+            match self.frames.look(page, |frame| (frame.is_dirty(), frame.mark)) {
+                Some((false, _)) => self.invalidate(page)?,
+                Some((true, Some(Mark::Clean))) if !planted(Bug::TrimOverKeptMark) => {
+                    self.unmark(page)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Returns true if SCM holds a dirty one of `pages`, which a flush may have promised.

@@ -1,4 +1,4 @@
-//! The cache over a block volume of a pool: the device contract, restarts, failing backing device,
+//! The cache over a block volume of a pool: the device contract, restarts, failing backing device and SCM,
 //! a reference model, crashes at every operation, several threads at once, agreement with the simulator.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
@@ -10,6 +10,7 @@ mod faults;
 mod hits;
 mod lost_flushes;
 mod model;
+mod scm_faults;
 mod simulator;
 mod watched;
 

@@ -1,0 +1,131 @@
+//! Failures of SCM: what it refuses to do loses nothing, and brings back nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_block::BlockVolume;
+use everbyte_cache::Cache;
+use everbyte_cache::plant::Bug;
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, Fua, MemoryDevice,
+    WriteRequest,
+};
+use everbyte_media::Mapped;
+use everbyte_plant::plant;
+use everbyte_pool::format::VolumeKind;
+
+use crate::{PAGE, identity, medium, open, open_pool, settings};
+
+const PAGES: u64 = 40;
+
+/// An SCM that lets only so many pages go.
+struct Keeping {
+    volume: BlockVolume<Mapped>,
+    /// Pages that it still lets go.
+    left: AtomicU64,
+}
+
+impl Keeping {
+    fn lets_go(&self, pages: u64) {
+        self.left.store(pages, Ordering::SeqCst);
+    }
+}
+
+impl everbyte_device::Decorator for Keeping {
+    type Inner = BlockVolume<Mapped>;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.volume
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        let one_less = |left: u64| left.checked_sub(1);
+        // The mark of a page is removed.
+        if *data == [0]
+            && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_err()
+        {
+            let advice = "it was told to fail".to_owned();
+            return Err(DeviceError::NoSpace { offset, len: 1, advice });
+        }
+        self.volume.write(offset, data, fua)
+    }
+}
+
+impl AtomicWrites for Keeping {
+    fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        self.volume.write_atomic(requests)
+    }
+}
+
+/// Opens the cache in the pool on `medium`, with an SCM that lets all pages go at first.
+fn open_keeping(medium: &Arc<Mapped>, backing: &Arc<MemoryDevice>) -> (Arc<Cache>, Arc<Keeping>) {
+    let volume = BlockVolume::open_as(&open_pool(medium).unwrap(), "c", VolumeKind::CACHE).unwrap();
+    let scm = Arc::new(Keeping { volume, left: AtomicU64::new(u64::MAX) });
+    let backing = Arc::<MemoryDevice>::clone(backing);
+    let cache = Cache::open(Arc::<Keeping>::clone(&scm), backing, &identity()).unwrap();
+    (Arc::new(cache), scm)
+}
+
+fn page_of(device: &dyn BlockDevice, page: u64) -> [u8; 4096] {
+    let mut found = [9; 4096];
+    device.read(page * PAGE, &mut found).unwrap();
+    found
+}
+
+/// A cache whose SCM has page 5 as clean, durably, and did not let it go when the page came to DRAM for a write
+/// of its first `len` bytes.
+fn written_over_a_kept_mark(
+    len: usize,
+) -> (Arc<Cache>, Arc<Keeping>, Arc<MemoryDevice>, Arc<Mapped>) {
+    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+    let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    backing.write(5 * PAGE, &[0xa5; 4096], Fua::No).unwrap();
+    let cache = open(&medium, Arc::<MemoryDevice>::clone(&backing)).unwrap();
+    for page in 0..8 {
+        page_of(&cache, page);
+    }
+    cache.flush().unwrap();
+    drop(cache);
+    // Six pages are in SCM, and the policy believes the last ones to be in DRAM.
+    let (cache, scm) = open_keeping(&medium, &backing);
+    scm.lets_go(0);
+    cache.write(5 * PAGE, &[1; 4096][..len], Fua::No).unwrap();
+    let stats = cache.stats();
+    assert_eq!((stats.scm_errors, stats.pages, stats.dirty_pages), (1, 6, 1), "{stats:?}");
+    (cache, scm, backing, medium)
+}
+
+/// Trims such a page once SCM lets it go. Returns what it holds after a crash, if the cache can be opened.
+fn trimmed_over_a_kept_mark(len: usize) -> Result<[u8; 4096], String> {
+    let (cache, scm, backing, medium) = written_over_a_kept_mark(len);
+    scm.lets_go(u64::MAX);
+    cache.discard(5 * PAGE, PAGE, Fua::No).unwrap();
+    // No shutdown: the pool is recovered as after a crash.
+    drop((cache, scm));
+    Ok(page_of(&open(&medium, backing)?, 5))
+}
+
+#[test]
+fn a_trimmed_page_that_scm_refused_to_let_go_does_not_come_back() {
+    // A part of it is written, or all.
+    for len in [10, 4096] {
+        assert_eq!(trimmed_over_a_kept_mark(len), Ok([0; 4096]));
+        let planted = plant(Bug::TrimOverKeptMark);
+        let found = trimmed_over_a_kept_mark(len);
+        drop(planted);
+        let error = found.expect_err("the planted mistake was not caught");
+        assert!(error.contains("was changed without it"), "{error}");
+    }
+}
+
+#[test]
+fn a_trim_of_a_page_that_scm_does_not_let_go_changes_nothing() {
+    let (cache, scm, backing, _medium) = written_over_a_kept_mark(4096);
+    let error = cache.discard(5 * PAGE, PAGE, Fua::No).unwrap_err();
+    assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
+    assert_eq!((page_of(&*cache, 5), page_of(&*backing, 5)), ([1; 4096], [0xa5; 4096]));
+    scm.lets_go(u64::MAX);
+    cache.drain().unwrap();
+    assert_eq!(page_of(&*backing, 5), [1; 4096]);
+}
