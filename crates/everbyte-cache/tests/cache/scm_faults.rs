@@ -14,6 +14,7 @@ use everbyte_media::Mapped;
 use everbyte_plant::plant;
 use everbyte_pool::format::VolumeKind;
 
+use crate::watched::{LONG, Other};
 use crate::{PAGE, identity, medium, open, open_pool, settings};
 
 const PAGES: u64 = 40;
@@ -128,4 +129,42 @@ fn a_trim_of_a_page_that_scm_does_not_let_go_changes_nothing() {
     scm.lets_go(u64::MAX);
     cache.drain().unwrap();
     assert_eq!(page_of(&*backing, 5), [1; 4096]);
+}
+
+/// The zeroes are durable by then, and the pages that had to go after them are dirty in SCM.
+#[test]
+fn a_trim_in_whose_end_scm_fails_leaves_the_rest_of_its_pages_and_holds_up_nobody() {
+    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+    let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let (cache, scm) = open_keeping(&medium, &backing);
+    for page in 0..6 {
+        cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+    }
+    cache.drain().unwrap();
+    for page in 0..6 {
+        cache.write(page * PAGE, &[2; 4096], Fua::No).unwrap();
+    }
+    cache.flush().unwrap();
+    scm.lets_go(3);
+    let error = cache.discard(0, 6 * PAGE, Fua::No).unwrap_err();
+    assert!(matches!(error, DeviceError::Media { .. }), "{error}");
+    assert!(error.to_string().contains("done in part: no space"), "{error}");
+    assert!((0..6).all(|page| page_of(&*backing, page) == [0; 4096]));
+    assert_eq!(cache.stats().dirty_pages, 3);
+    let (other, client) = (Other::default(), Arc::clone(&cache));
+    // Absent pages, which wait until they are not busy.
+    other.acts(LONG, move || assert!((0..3).all(|page| page_of(&*client, page) == [0; 4096])));
+    assert!(other.has_ended(), "the trimmed pages are still busy");
+    other.join();
+    assert!((3..6).all(|page| page_of(&*cache, page) == [2; 4096]));
+    scm.lets_go(u64::MAX);
+    cache.drain().unwrap();
+    let expected = |page: u64| [if page < 3 { 0_u8 } else { 2 }; 4096];
+    assert!((0..6).all(|page| page_of(&*backing, page) == expected(page)));
+    // Made again, it is done.
+    cache.discard(0, 6 * PAGE, Fua::No).unwrap();
+    cache.flush().unwrap();
+    drop((cache, scm));
+    let cache = open(&medium, backing).unwrap();
+    assert!((0..6).all(|page| page_of(&cache, page) == [0; 4096]));
 }
