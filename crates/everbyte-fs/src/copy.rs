@@ -102,12 +102,7 @@ impl<M: Medium> FileSystem<M> {
     }
 
     /// Makes up to `len` bytes at `to` a hole, and returns how many. The caller holds the inode's lock.
-    fn copy_hole(
-        &self,
-        to: FilePlace,
-        len: u64,
-        parts: &mut PartBlocks,
-    ) -> Result<u64, FsError> {
+    fn copy_hole(&self, to: FilePlace, len: u64, parts: &mut PartBlocks) -> Result<u64, FsError> {
         let (target, words) = self.file(to.inode)?;
         let leaf_end = (to.offset / LEAF_BYTES + 1) * LEAF_BYTES;
         // Where the target has no leaf of its map, or has ended, there is nothing to unmap.
