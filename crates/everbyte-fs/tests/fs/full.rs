@@ -125,7 +125,7 @@ fn an_inode_that_was_freed_is_taken_where_there_is_no_space_for_a_table() {
     }
 }
 
-/// What is wrong with a name stays so when there is room again, so it is said first.
+/// A name that is wrong stays so when there is room again, so that is said first.
 #[test]
 fn a_name_that_exists_is_said_to_where_no_inode_is_left() {
     let medium = Arc::new(SimMedium::new(16 << 20));
