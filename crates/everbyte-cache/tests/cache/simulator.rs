@@ -225,7 +225,7 @@ fn a_policy_that_decides_before_it_has_heard_of_hits_is_noticed() {
 }
 
 #[test]
-fn with_several_clients_hits_are_within_six_points_and_all_are_counted() {
+fn with_several_clients_hits_are_within_ten_points_and_all_are_counted() {
     for workload in WORKLOADS {
         let stream = Stream::new(workload);
         let accesses = stream.pages.accesses.len() as u64;
@@ -236,7 +236,7 @@ fn with_several_clients_hits_are_within_six_points_and_all_are_counted() {
                 let done = stats.hits();
                 let what = format!("{workload}, {policy}, {} pages: {said} hits said", spec.pages);
                 let points = 100 * done.abs_diff(said) / accesses;
-                assert!(points < 6, "{what}, {done} of {accesses}");
+                assert!(points < 10, "{what}, {done} of {accesses}");
                 assert_eq!(done + stats.misses, accesses, "{what}");
             }
         }
