@@ -50,10 +50,10 @@ this machine itself to it: with no memory left, the server that is to make room 
 A cache keeps the pages of a slower backing device that are used most, and is as large as that
 device. A flush makes writes durable in the pool; the cache writes them back later. So use the backing
 device through the cache only, until `everbyte volume detach` has written everything back. A cache
-takes of the pool its --scm, as much again as its --dram, and a sixteenth of both at most. Of the
-server's DRAM it takes, beside --dram, about 90 bytes for each page of 4096 bytes in either tier: 180M
-for 8G of --scm. 'everbyte volume resize' changes its DRAM and SCM, and its size when the backing device
-has grown; 'everbyte volume attach' attaches a backing device that has moved.";
+takes of the pool its --scm, as much again as its --dram, a sixteenth of both, 16M at most, its log and
+its map. Of the server's DRAM it takes, beside --dram, about 90 bytes for each page of 4096 bytes in
+either tier: 180M for 8G of --scm. 'everbyte volume resize' changes its DRAM and SCM, and its size when
+the backing device has grown; 'everbyte volume attach' attaches a backing device that has moved.";
 
 const MAP_DEFAULT: &str = "radix";
 const DELTA_DEFAULT: &str = "auto";
