@@ -34,6 +34,8 @@ const PIDFD_SELF_THREAD_GROUP: RawFd = -10_001;
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 /// Bytes for each page in the kernel's map of them.
 const PAGEMAP_ENTRY: usize = 8;
+/// Pages of which it is read at once.
+const PAGEMAP_PART: usize = 8192;
 /// Runs that are taken away by one call.
 const RUNS_MAX: usize = 64;
 
@@ -137,12 +139,18 @@ impl Pages {
 
     /// Which pages of the first `len` bytes there are, those that the system has swapped out among them.
     fn in_dram_or_swap(&self, len: usize) -> io::Result<Vec<bool>> {
-        let mut entries = vec![0u8; len / UNIT * PAGEMAP_ENTRY];
-        let at = self.base.addr() / UNIT * PAGEMAP_ENTRY;
-        File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, at as u64)?;
-        // The highest two bits say that a page is in DRAM, and in swap.
-        let highest = entries.chunks_exact(PAGEMAP_ENTRY).map(|entry| entry[PAGEMAP_ENTRY - 1]);
-        Ok(highest.map(|byte| byte >> 6 != 0).collect())
+        let map = File::open("/proc/self/pagemap")?;
+        let (first, units) = (self.base.addr() / UNIT, len / UNIT);
+        let mut entries = vec![0u8; units.min(PAGEMAP_PART) * PAGEMAP_ENTRY];
+        let mut found = Vec::with_capacity(units);
+        while found.len() < units {
+            let some = &mut entries[..(units - found.len()).min(PAGEMAP_PART) * PAGEMAP_ENTRY];
+            map.read_exact_at(some, ((first + found.len()) * PAGEMAP_ENTRY) as u64)?;
+            // The highest two bits say that a page is in DRAM, and in swap.
+            let highest = some.chunks_exact(PAGEMAP_ENTRY).map(|entry| entry[PAGEMAP_ENTRY - 1]);
+            found.extend(highest.map(|byte| byte >> 6 != 0));
+        }
+        Ok(found)
     }
 
     /// Which pages of the first `len` bytes are in DRAM.

@@ -472,6 +472,8 @@ impl Region {
     /// `Io`: children that are forked later would have the region, without what is in slots. `ForkedChild`.
     pub fn fork_ended(&self) -> Result<(), RegionError> {
         self.check_here()?;
+        // A handler of this thread's may fork, too.
+        let _no_signals = BlockedSignals::new();
         self.backing.fork_ended()
     }
 
