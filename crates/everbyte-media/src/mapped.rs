@@ -42,6 +42,8 @@ pub struct Mapped {
     /// Declared before `map`, hence dropped before it: the handler must forget the range first.
     registration: Registration,
     map: Mapping,
+    /// The device that this is a private copy of, whose lock lives as long; `None` if it is no such copy.
+    copied: Option<File>,
     cpu: &'static Cpu,
     name: String,
     kind: MediaKind,
@@ -260,14 +262,16 @@ impl Mapped {
         File::options().read(true).write(self.writable).open(path).map(Some)
     }
 
-    /// Looks at the file that is mapped, whatever its path leads to by now. `None` if there is no file.
+    /// Looks at the file that is mapped or was copied, whatever its path leads to by now. `None` if there is no file.
     ///
     /// # Errors
     /// The system's.
     pub fn metadata(&self) -> io::Result<Option<Metadata>> {
         match self.map.source() {
             Source::File { file, .. } => file.metadata().map(Some),
-            Source::Ranges | Source::Anonymous => Ok(None),
+            Source::Ranges | Source::Anonymous => {
+                self.copied.as_ref().map(File::metadata).transpose()
+            }
         }
     }
 
@@ -330,12 +334,14 @@ impl Mapped {
     fn map_file(file: File, name: String, options: &MediaOptions) -> Result<Self, OpenError> {
         let found = probe(&file, &name, options)?;
         if options.private && found.shared_only {
+            let copied = file.try_clone().map_err(OpenError::io("duplicate", &name))?;
             let device = Self::map_file(file, name.clone(), &MediaOptions::new().read_only(true))?;
             // Pages that are zero in the device take no memory.
             let options = options.clone().populate(false);
             let mut copy = Self::map(Source::Anonymous, name, &found, &options)?;
             copy.copy_from(&device, memory_to_spare())?;
             copy.counters = ShardedCounters::default();
+            copy.copied = Some(copied);
             return Ok(copy);
         }
         Self::map(Source::File { file, flags: found.flags }, name, &found, options)
@@ -395,6 +401,7 @@ impl Mapped {
         Ok(Self {
             registration,
             map,
+            copied: None,
             cpu: Cpu::get(),
             name,
             kind: found.kind,

@@ -94,6 +94,8 @@ impl OpenPool {
                 "the server was started with the name of volume {name}: end it first"
             )));
         }
+        // Who looks for the user of a backing device finds it under one of its names.
+        let _backings = volume.handle.has_backing().then(|| self.lock_backings()).transpose()?;
         let alone = self.shut(&volume, name, "renamed", force)?;
         if volume.handle.is_mounted() {
             // Whoever waits for the end of the mount knows it by the name.

@@ -58,16 +58,15 @@ impl OpenPool {
         request: &MountServed,
         attached: Attached,
     ) -> Result<Response, Refused> {
-        if request.read_only {
-            self.check_open()?
-        } else {
-            self.check_changing()?
-        }
+        let check = || if request.read_only { self.check_open() } else { self.check_changing() };
+        check()?;
         let Some(descriptor) = attached.descriptor else {
             return Err(Refused::new("no descriptor of a mount came with the request"));
         };
         let volume = self.volumes.get(&request.volume)?;
         let _lease = volume.begin_op(&request.volume)?;
+        // Opening it may have taken long.
+        check()?;
         let id = volume.handle.serve_mount(request, descriptor)?;
         tracing::info!(volume = volume.name(), dir = request.dir, "mounted");
         Ok(Response::Mounted { id })

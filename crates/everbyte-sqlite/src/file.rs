@@ -105,11 +105,11 @@ impl File {
         self.database.has_moved()
     }
 
-    /// Fills the start of `out`; returns how many bytes there were, none in a file that was deleted while open:
+    /// Fills the start of `out`; returns how many bytes there were, none in a journal that was deleted while open:
     /// SQLite looks into a journal that may be hot, and whoever wrote it may roll back at that moment.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, DatabaseError> {
         match self.database.read(self.kind, offset, out) {
-            Err(DatabaseError::NoFile { .. }) => Ok(0),
+            Err(DatabaseError::NoFile { .. }) if self.kind != FileKind::Main => Ok(0),
             read => read,
         }
     }
