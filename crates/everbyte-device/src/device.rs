@@ -177,8 +177,8 @@ pub trait BlockDevice: Send + Sync {
     /// Makes every write answered before this call durable.
     ///
     /// # Errors
-    /// `Media`, `Gone`. Writes that were answered before may be lost then. Whoever flushes at the same time is told
-    /// as well, and who begins later perhaps not: to be durable they are to be made again.
+    /// `Media`, `Gone`. Writes that were answered before may be lost then, and a flush that begins later may not tell so: to
+    /// be durable they are to be made again.
     fn flush(&self) -> Result<(), DeviceError>;
 
     /// Gives back the whole blocks in the range and zeroes the rest of it: the range reads as

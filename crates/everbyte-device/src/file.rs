@@ -76,7 +76,7 @@ pub struct FileOptions {
     pub direct: bool,
 }
 
-/// A file or a block device.
+/// A file or a block device. If a flush or a durable write fails, whoever else made one at that time is told as well.
 pub struct FileDevice {
     file: File,
     path: PathBuf,

@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The flushes of a file.
 #[derive(Default)]
@@ -42,17 +42,16 @@ impl Syncs {
                 "another flush failed meanwhile, which may have lost what was written",
             ));
         }
-        if place < *served {
-            return Ok(());
-        }
-        let asked = self.asked.load(Ordering::Acquire);
-        match sync() {
-            Ok(()) => *served = asked,
-            Err(error) => {
+        if place >= *served {
+            let asked = self.asked.load(Ordering::Acquire);
+            if let Err(error) = sync() {
                 self.failures.fetch_add(1, Ordering::AcqRel);
                 return Err(error);
             }
+            *served = asked;
         }
+        // To the next who waits: one who comes now would flush, and those who are served would wait for that.
+        MutexGuard::unlock_fair(served);
         Ok(())
     }
 }

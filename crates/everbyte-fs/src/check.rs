@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use everbyte_media::{Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::{Corrupt, Part};
 use hashbrown::HashMap;
 
@@ -99,6 +99,9 @@ impl<M: Medium> Tree<'_, M> {
     fn gather(&mut self, tables: &InodeTables<M>) -> Vec<(Option<InodeNo>, Corrupt)> {
         let (reader, nodes) = (self.reader, &mut self.nodes);
         let shapes = (self.superblock.directories(), self.map);
+        let data = reader.data.blocks();
+        // No block has two owners, so all inodes together lead to no more than the pool has.
+        let mut bytes_left = (data.end - data.start) * BLOCK_U64;
         let mut broken = Vec::new();
         for table in 0..tables.tables() {
             let judged = tables.each_slot_of(reader, table, &mut |inode, at, state| {
@@ -110,7 +113,8 @@ impl<M: Medium> Tree<'_, M> {
                         let attributes = Attributes::load(reader, at, words.get(Field::Attributes));
                         broken.extend(attributes.err().map(|corrupt| (Some(inode), corrupt)));
                         // Who asks for what the volume owns is told what is wrong there.
-                        let blocks_found = count_blocks(reader, (inode, at, &words), shapes).ok();
+                        let of = (inode, at, &words);
+                        let blocks_found = count_blocks(reader, of, shapes, &mut bytes_left).ok();
                         let is_orphan = state == SlotState::Orphan;
                         nodes.insert(inode, node(at, &words, is_orphan, blocks_found));
                     }
@@ -328,10 +332,14 @@ fn count_blocks<M: Medium>(
     reader: Reader<'_, M>,
     (inode, at, words): (InodeNo, PoolOffset, &InodeWords),
     shapes: (DirSettings, BlockMapKind),
+    bytes_left: &mut u64,
 ) -> Result<u64, Corrupt> {
     let (mut shown, mut blocks) = (Shown::new(reader, &inode), 0);
     visit_blocks(reader, &Edit::new(inode, at, *words), shapes, &mut |used| {
         shown.note(&used)?;
+        let (at, bytes) = used.part.bytes();
+        let more = || Corrupt::new(inode.to_string(), at, "inodes lead to more than the pool has");
+        *bytes_left = bytes_left.checked_sub(bytes).ok_or_else(more)?;
         if let Part::Blocks(run) = used.part {
             blocks += run.len;
         }

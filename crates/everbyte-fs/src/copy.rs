@@ -39,7 +39,7 @@ impl<M: Medium> FileSystem<M> {
     /// Copies up to `len` bytes of a regular file to a place in a regular file, perhaps the same one,
     /// and makes that larger if it ends before. Returns how many bytes were copied: fewer if the source
     /// ends, the target cannot become so large, or an error kept a later part from being copied. Parts
-    /// are atomic, up to 1 MiB of data or a hole, of data smaller ones where [`FileSystem::write`] makes such; holes and
+    /// are atomic, up to 1 MiB of data or a hole, smaller ones where [`FileSystem::write`] makes such; holes and
     /// reserved bytes become holes.
     ///
     /// # Errors

@@ -198,13 +198,6 @@ impl<M: Medium> Files<M> {
         }
     }
 
-    /// Counts `inode` off, if it was counted. The caller holds its lock for writing.
-    pub(crate) fn note_not_nameless(&self, inode: InodeNo) {
-        if let Some(file) = self.shard(inode).lock().files.get(&inode) {
-            self.count_off(file);
-        }
-    }
-
     /// Files without a name that somebody has open.
     pub(crate) fn nameless(&self) -> u64 {
         self.nameless.load(Ordering::Acquire)
@@ -226,14 +219,14 @@ impl<M: Medium> Files<M> {
         }
     }
 
-    /// Counts one less; true if that was the last one. The caller holds the lock for writing.
-    pub(crate) fn close(&self, inode: InodeNo) -> bool {
+    /// Counts one less, and returns the file if that was the last one. The caller holds the lock for writing.
+    pub(crate) fn close(&self, inode: InodeNo) -> Option<Arc<FileState<M>>> {
         let shard = &mut *self.shard(inode).lock();
-        let Some(file) = shard.files.get(&inode) else { return false };
+        let file = shard.files.get(&inode)?;
         let before = file
             .opens
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |opens| opens.checked_sub(1));
-        before == Ok(1)
+        (before == Ok(1)).then(|| Arc::clone(file))
     }
 
     /// Returns true if somebody has `inode` open. The caller holds its lock.

@@ -458,15 +458,13 @@ impl<M: Medium> FileSystem<M> {
     pub fn close_inode(&self, inode: InodeNo) -> Result<(), FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
-        if !self.files.close(inode) {
-            return Ok(());
-        }
+        let Some(file) = self.files.close(inode) else { return Ok(()) };
         let freed = self.load_inode(inode).and_then(|(_, words)| match words.links() {
             0 => self.unnamed(Unnamed::Large(inode), 0),
             _ => Ok(()),
         });
-        // Freed or not: nobody waits for its space any more.
-        self.files.note_not_nameless(inode);
+        // Freed or not: nobody waits for its space any more. The number may be another file's by now.
+        self.files.count_off(&file);
         freed
     }
 }
