@@ -143,27 +143,18 @@ impl KnownFiles {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use everbyte_fs::{FileType, NewInode, RenameMode};
+    use everbyte_fs::RenameMode;
     use everbyte_media::Mapped;
 
     use super::*;
-    use crate::space::tests::with_nameless;
+    use crate::space::tests::{NEW, with_nameless};
 
     fn name(text: &str) -> Name<'_> {
         Name::new(text.as_bytes()).unwrap()
     }
 
     fn make(fs: &FileSystem<Mapped>, text: &str) -> Attr {
-        let new = NewInode {
-            kind: FileType::Regular,
-            permissions: 0o600,
-            umask: 0,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            target: &[],
-        };
-        fs.create_inode(fs.root(), name(text), &new).unwrap()
+        fs.create_inode(fs.root(), name(text), &NEW).unwrap()
     }
 
     #[test]

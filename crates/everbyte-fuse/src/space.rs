@@ -112,6 +112,17 @@ pub(crate) mod tests {
 
     use super::*;
 
+    /// A file to be made.
+    pub(crate) const NEW: NewInode<'static> = NewInode {
+        kind: FileType::Regular,
+        permissions: 0o600,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        device: 0,
+        target: &[],
+    };
+
     /// A file system with so many open files without a name.
     pub(crate) fn with_nameless(count: usize) -> (FileSystem<Mapped>, Vec<InodeNo>) {
         let bytes = 32 << 20;
@@ -121,16 +132,7 @@ pub(crate) mod tests {
         let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
         let options = FsOptions { log_bytes: Some(4 << 20), ..FsOptions::default() };
         let fs = FileSystem::create(&pool, "files", 16 << 20, &options).unwrap();
-        let new = NewInode {
-            kind: FileType::Regular,
-            permissions: 0o600,
-            umask: 0,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            target: &[],
-        };
-        let made = (0..count).map(|_| fs.create_unnamed(fs.root(), &new).unwrap().inode);
+        let made = (0..count).map(|_| fs.create_unnamed(fs.root(), &NEW).unwrap().inode);
         let made = made.collect();
         (fs, made)
     }
