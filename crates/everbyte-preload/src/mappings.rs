@@ -229,7 +229,8 @@ unsafe fn lengthen(heap: &Heap, old: &Range<usize>, len: usize, may_move: bool) 
         return failed(libc::ENOMEM);
     };
     let new = found..found + len;
-    if is_locked && !at_work(|| heap.move_pins(old, &new)) {
+    // Both at once where there is room: what is locked is not to leave DRAM on the way either.
+    if is_locked && !at_work(|| heap.pin(&new).is_ok() || heap.move_pins(old, &new)) {
         at_work(|| heap.give(new));
         return failed(libc::EAGAIN);
     }
