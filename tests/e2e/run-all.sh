@@ -20,6 +20,7 @@ done
 run crash-ledger.py "${CRASH_TIGHT_ROUNDS:-8}" --tight
 run crash-fs.sh "${CRASH_FS_ROUNDS:-12}"
 run crash-mount.sh "${CRASH_MOUNT_ROUNDS:-6}"
+run mount-helper.sh
 run mount-suites.sh "${MOUNT_SUITES:-short}"
 run differential.sh "${DIFFERENTIAL_SEEDS:-1}" 2500
 run crash-cache.sh "${CRASH_CACHE_ROUNDS:-6}"

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use everbyte_fs::AccessTimes;
 use rustix::mount::{MountFlags, mount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -92,6 +93,9 @@ fn mount_as_root(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NOSUID, !options.privileges.suid);
     flags.set(MountFlags::NODEV, !options.privileges.dev);
+    flags.set(MountFlags::NOEXEC, !options.exec);
+    flags.set(MountFlags::NOATIME, options.access_times == AccessTimes::Never);
+    flags.set(MountFlags::STRICTATIME, options.access_times == AccessTimes::Strict);
     let data = CString::new(data)?;
     mount(&options.source, dir, "fuse.everbyte", flags, &*data)?;
     Ok(device.into())
@@ -103,10 +107,16 @@ fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let access = if options.read_only { "ro" } else { "rw" };
     let others = if options.allow_other { ",allow_other" } else { "" };
+    let exec = if options.exec { "" } else { ",noexec" };
+    let times = match options.access_times {
+        AccessTimes::Never => ",noatime",
+        AccessTimes::Strict => ",strictatime",
+        _ => "",
+    };
     let output = Command::new("fusermount3")
         .arg("-o")
         .arg(format!(
-            "fsname={source},subtype=everbyte,default_permissions,{access},nosuid,nodev{others}"
+            "fsname={source},subtype=everbyte,default_permissions,{access},nosuid,nodev{exec}{times}{others}"
         ))
         .arg("--")
         .arg(dir)
@@ -226,6 +236,7 @@ mod tests {
             access_times: everbyte_fs::AccessTimes::Never,
             caching: crate::directory::KernelCaching::Full,
             privileges: crate::directory::Privileges::default(),
+            exec: true,
         };
         let descriptor = mount_by_helper(dir.path(), &options).unwrap();
         check_device(&descriptor).unwrap();

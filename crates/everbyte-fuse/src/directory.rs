@@ -24,6 +24,8 @@ pub struct MountOptions {
     pub caching: KernelCaching,
     /// The files that have more power than their reader. Only root can give them any.
     pub privileges: Privileges,
+    /// Files can be run as programs.
+    pub exec: bool,
 }
 
 /// The files of a mount that have more power than whoever uses them. By default none: whoever can write to a pool can

@@ -78,6 +78,7 @@ fn mounted(dir: &Path) -> Mount {
         access_times: AccessTimes::Relative,
         caching: KernelCaching::Full,
         privileges: Privileges::default(),
+        exec: true,
     };
     Mount::new(fs, dir, &options).unwrap()
 }

@@ -93,7 +93,12 @@ impl FsHandle {
     }
 
     pub(crate) fn open_volume(context: &Context, name: &str) -> Result<Opened, Refused> {
-        Ok(Self::opened(FileSystem::open(&context.pool, name).map_err(refused)?))
+        let fs = FileSystem::open(&context.pool, name).map_err(refused)?;
+        if context.unchanging {
+            // The kernel lets changes through after a remount, and a private copy would take them and lose them.
+            fs.volume().refuse_changes("the pool is open for reading only");
+        }
+        Ok(Self::opened(fs))
     }
 
     fn opened(fs: FileSystem<Mapped>) -> Opened {
@@ -168,6 +173,7 @@ impl Handle for FsHandle {
             access_times: request.access_times,
             caching: KernelCaching::Full,
             privileges: request.privileges,
+            exec: request.exec,
         };
         let dir = request.dir.display().to_string();
         self.mount_by(dir, |fs| Mount::new(fs, &request.dir, &options)).map(drop)
@@ -186,6 +192,7 @@ impl Handle for FsHandle {
             access_times,
             caching: KernelCaching::Full,
             privileges: Privileges::default(),
+            exec: true,
         };
         self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options))
     }

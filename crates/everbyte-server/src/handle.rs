@@ -88,6 +88,8 @@ pub struct MountRequest {
     pub access_times: AccessTimes,
     /// The files that have more power than their reader.
     pub privileges: Privileges,
+    /// Files can be run as programs.
+    pub exec: bool,
 }
 
 /// A volume of some kind, opened by the one process that has its pool.

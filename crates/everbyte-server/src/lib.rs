@@ -36,7 +36,9 @@ mod status;
 mod swap;
 mod volumes;
 
-pub use everbyte_fuse::{DirMount, KernelCaching, MountOptions, Privileges, source_of};
+pub use everbyte_fuse::{
+    DirMount, KernelCaching, MountOptions, Privileges, Remount, remount, source_of,
+};
 pub use exports::listen;
 pub use handle::MountRequest;
 pub use kinds::kinds;

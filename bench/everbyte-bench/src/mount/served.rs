@@ -110,6 +110,7 @@ fn ours(args: &ServeMountArgs) -> Result<Mount> {
         access_times: AccessTimes::default(),
         caching: args.caching.ours(),
         privileges: Privileges::default(),
+        exec: true,
     };
     Ok(Mount::new(Arc::new(fs), &args.dir, &options)?)
 }

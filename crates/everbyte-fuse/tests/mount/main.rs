@@ -79,6 +79,7 @@ impl Mounted {
             access_times: self.access_times,
             caching: KernelCaching::Full,
             privileges: Privileges::default(),
+            exec: true,
         };
         self.mount = Some(Mount::new(fs, self.dir.path(), &options).unwrap());
     }

@@ -157,6 +157,8 @@ pub struct Volume<M: Medium> {
     read_only: Option<String>,
     /// Damage found since.
     damage: OnceLock<String>,
+    /// The reason of [`Volume::refuse_changes`].
+    refuses_changes: OnceLock<String>,
     /// True if a thread panicked inside the current epoch. Set under its lane.
     pub(crate) unfinished: AtomicBool,
     /// Media errors and wrong blocks that were reported, so that each is reported once.
@@ -225,6 +227,7 @@ impl<M: Medium> Volume<M> {
             users: Mutex::new(None),
             read_only,
             damage: OnceLock::new(),
+            refuses_changes: OnceLock::new(),
             unfinished: AtomicBool::new(false),
             reported: Mutex::new(BTreeSet::new()),
             checkpoints: AtomicU64::new(0),
@@ -316,7 +319,13 @@ impl<M: Medium> Volume<M> {
     /// Returns the reason for which the volume cannot be written, if there is one.
     #[must_use]
     pub fn read_only_reason(&self) -> Option<&str> {
-        self.opened_read_only().or(self.damage.get().map(String::as_str))
+        let since = || self.damage.get().or(self.refuses_changes.get()).map(String::as_str);
+        self.opened_read_only().or_else(since)
+    }
+
+    /// Refuses writes from now on for `reason`, which is not damage.
+    pub fn refuse_changes(&self, reason: &str) {
+        let _ = self.refuses_changes.set(reason.to_owned());
     }
 
     /// Returns the reason for which the volume was opened read-only, if it was. Nothing can be made

@@ -17,6 +17,8 @@ mod listing;
 pub(crate) mod man;
 pub(crate) mod mount;
 mod mount_background;
+pub(crate) mod mount_helper;
+mod mount_options;
 mod mount_served;
 pub(crate) mod pool;
 pub(crate) mod pool_check;

@@ -17,9 +17,11 @@ use everbyte_server::{
     source_of, wait_for,
 };
 
+use super::mount_options::OptionList;
 use super::mount_served::ServedMount;
 use super::server::{Stop, report_recovery, split_target, start_control};
 use super::{mount_background, mount_served, unexpected};
+use crate::arguments::UsageError;
 use crate::size::parse_duration;
 
 const EXAMPLES: &str = "\
@@ -49,6 +51,11 @@ What fsync was asked for survives a crash at any moment, and with it everything 
 the file's last change: after a crash the file system is as it was at a checkpoint, and needs no
 repair. Programs that have files open when the command ends get errors from then on.";
 
+/// Number of threads unless the user says another.
+const THREADS: u16 = 4;
+/// Time between checkpoints unless the user says another.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Mount a file system of a pool on a directory.
 ///
 /// The pool is recovered first if it was not shut down cleanly. Needs /dev/fuse, and root or
@@ -77,16 +84,26 @@ pub(crate) struct Args {
     dev: bool,
     /// The reads that change the time of the last access. The kernel answers many from its cache, which
     /// never do.
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
-    atime: Atime,
-    /// Threads that serve requests.
-    #[arg(long, default_value_t = 4, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: u16,
+    #[arg(long, value_enum, value_name = "WHEN")]
+    atime: Option<Atime>,
+    /// Threads that serve requests; 4 unless given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
     /// Time between checkpoints, such as 5s or 500ms: a crash takes back changes without an fsync of
-    /// at most this time. A server that has the pool already keeps its own.
-    #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
-    checkpoint_interval: Duration,
+    /// at most this time. 5s unless given. A server that has the pool already keeps its own.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    checkpoint_interval: Option<Duration>,
+    /// Options as fstab has them, between commas: ro, noexec, nosuid, nodev, noatime, relatime, strictatime,
+    /// allow_other, threads=N, checkpoint_interval=TIME. Options of other programs, such as _netdev or nofail,
+    /// have no effect. An option of this command takes precedence.
+    #[arg(
+        short,
+        long = "options",
+        value_name = "OPTION,...",
+        default_value = "",
+        hide_default_value = true
+    )]
+    options: OptionList,
     /// Return once files can be used, and serve the mount in the background.
     #[arg(long)]
     background: bool,
@@ -96,8 +113,8 @@ pub(crate) struct Args {
 }
 
 /// Reads that change the time of the last access.
-#[derive(Clone, Copy, Default, clap::ValueEnum)]
-enum Atime {
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum)]
+pub(crate) enum Atime {
     /// The first after a change of the file, and one a day.
     #[default]
     Relative,
@@ -119,7 +136,12 @@ impl From<Atime> for AccessTimes {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.background {
-        return mount_background::start();
+        return mount_background::start(mount_background::own_arguments(), false);
+    }
+    if args.options.remount {
+        return Err(
+            UsageError("remount is an option of mount(8): mount -o remount,ro DIR".into()).into()
+        );
     }
     if args.detached {
         mount_background::leave_terminal()?;
@@ -127,8 +149,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, Some(name)) = split_target(&args.target)? else {
         bail!("{} names a pool: add the volume, as in POOL/VOLUME", args.target.display());
     };
-    if (args.suid || args.dev) && !rustix::process::geteuid().is_root() {
-        bail!("only root can mount with --suid or --dev");
+    let is_privileged = |privileges: Privileges| privileges.suid || privileges.dev;
+    if is_privileged(args.privileges(false)) && !rustix::process::geteuid().is_root() {
+        bail!("only root can mount with the options suid and dev");
     }
     let stop = Stop::new().context("cannot catch signals")?;
     let started = Instant::now();
@@ -167,26 +190,47 @@ impl Args {
     /// The files that have more power than their reader: those that were asked for, and all of a pool that root serves
     /// and nobody else can write to.
     fn privileges(&self, is_roots: bool) -> Privileges {
-        Privileges { suid: self.suid || is_roots, dev: self.dev || is_roots }
+        let options = &self.options;
+        Privileges {
+            suid: self.suid || options.suid.unwrap_or(is_roots),
+            dev: self.dev || options.dev.unwrap_or(is_roots),
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only || self.options.read_only.unwrap_or(false)
+    }
+
+    fn atime(&self) -> Atime {
+        self.atime.or(self.options.atime).unwrap_or_default()
+    }
+
+    fn threads(&self) -> u16 {
+        self.threads.or(self.options.threads).unwrap_or(THREADS)
+    }
+
+    fn checkpoint_interval(&self) -> Duration {
+        self.checkpoint_interval.or(self.options.checkpoint_interval).unwrap_or(CHECKPOINT_INTERVAL)
     }
 
     /// The mount as a server that has the pool is asked for it.
     fn served(&self, path: &Path, volume: String, privileges: Privileges) -> ServedMount<'_> {
         let options = MountOptions {
             source: source_of(path, &volume),
-            allow_other: self.allow_other,
-            read_only: self.read_only,
-            threads: usize::from(self.threads),
-            access_times: self.atime.into(),
+            allow_other: self.allow_other || self.options.allow_other,
+            read_only: self.is_read_only(),
+            threads: usize::from(self.threads()),
+            access_times: self.atime().into(),
             caching: KernelCaching::Full,
             privileges,
+            exec: self.options.exec.unwrap_or(true),
         };
-        let atime = self.atime.to_possible_value();
+        let atime = self.atime().to_possible_value();
         ServedMount {
             volume,
             dir: &self.dir,
             options,
-            threads: self.threads,
+            threads: self.threads(),
             atime: atime.map(|atime| atime.get_name().to_owned()).unwrap_or_default(),
             detached: self.detached,
         }
@@ -212,17 +256,18 @@ fn serve(
     pool: &Arc<OpenPool>,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    let timer = pool.start_timer(args.checkpoint_interval);
+    let timer = pool.start_timer(args.checkpoint_interval());
     let _timer = timer.context("cannot start the checkpoint thread")?;
     pool.set_servers(&[]);
     start_control(pool)?;
     let request = MountRequest {
         dir: args.dir.clone(),
-        allow_other: args.allow_other,
-        read_only: args.read_only,
-        threads: usize::from(args.threads),
-        access_times: args.atime.into(),
+        allow_other: args.allow_other || args.options.allow_other,
+        read_only: args.is_read_only(),
+        threads: usize::from(args.threads()),
+        access_times: args.atime().into(),
         privileges,
+        exec: args.options.exec.unwrap_or(true),
     };
     pool.mount(name, &request)?;
     mount_background::say_ready(&args.dir, args.detached)?;

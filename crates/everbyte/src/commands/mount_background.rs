@@ -10,13 +10,19 @@ use anyhow::Context;
 
 use crate::output;
 
-/// Starts the process in the background, and waits until it says that it is ready or ends.
-pub(super) fn start() -> anyhow::Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find this program")?;
+/// The arguments of this process, for the process in the background.
+pub(super) fn own_arguments() -> Vec<OsString> {
     let arguments = std::env::args_os().skip(1).map(|argument| match argument.to_str() {
         Some("--background") => OsString::from("--detached"),
         _ => argument,
     });
+    arguments.collect()
+}
+
+/// Starts this program with `arguments` in the background. Waits until it prints that it is ready, or ends. Repeats the
+/// line unless `is_quiet`.
+pub(super) fn start(arguments: Vec<OsString>, is_quiet: bool) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("cannot find this program")?;
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -28,7 +34,9 @@ pub(super) fn start() -> anyhow::Result<ExitCode> {
         BufReader::new(out).read_line(&mut said).context("cannot wait for the mount")?;
     }
     if !said.is_empty() {
-        output::line(said.trim_end());
+        if !is_quiet {
+            output::line(said.trim_end());
+        }
         return Ok(ExitCode::SUCCESS);
     }
     // It has said on standard error why.
