@@ -23,7 +23,7 @@ use tracing_subscriber::EnvFilter;
 
 use advice::advice;
 use arguments::UsageError;
-use commands::{client, completions, fs, man, mount, mount_helper, pool, run, serve, sim, volume};
+use commands::{client, completions, fs, man, mount, pool, run, serve, sim, system_mount, volume};
 
 /// Exit status for a wrong command line, as clap's.
 const BAD_USAGE_STATUS: u8 = 2;
@@ -78,9 +78,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if mount_helper::is_invoked() {
+    if system_mount::is_invoked() {
         start_logging(0, false);
-        return mount_helper::run();
+        return system_mount::run();
     }
     let cli = Cli::parse();
     let is_server = match &cli.command {

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod mapped;
+mod removed;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_control::{ControlClient, Request, Response};
-use everbyte_fs::AccessTimes;
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, open_locked};
@@ -17,7 +16,7 @@ use everbyte_server::{
     source_of, wait_for,
 };
 
-use super::mount_options::OptionList;
+use super::mount_options::{Atime, OptionList};
 use super::mount_served::ServedMount;
 use super::server::{Stop, report_recovery, split_target, start_control};
 use super::{mount_background, mount_served, unexpected};
@@ -110,28 +109,6 @@ pub(crate) struct Args {
     /// Serve in the background for the command that started this one.
     #[arg(long, hide = true, conflicts_with = "background")]
     detached: bool,
-}
-
-/// Reads that change the time of the last access.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum)]
-pub(crate) enum Atime {
-    /// The first after a change of the file, and one a day.
-    #[default]
-    Relative,
-    /// None.
-    Never,
-    /// All.
-    Strict,
-}
-
-impl From<Atime> for AccessTimes {
-    fn from(atime: Atime) -> Self {
-        match atime {
-            Atime::Relative => Self::Relative,
-            Atime::Never => Self::Never,
-            Atime::Strict => Self::Strict,
-        }
-    }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {

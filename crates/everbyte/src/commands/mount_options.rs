@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use super::mount::Atime;
+use everbyte_fs::AccessTimes;
+
 use crate::size::parse_duration;
 
 /// Words for other programs, and names of the only behavior.
@@ -34,6 +35,28 @@ const IGNORED_PREFIXES: [&str; 5] = ["x-", "X-", "comment=", "uhelper=", "helper
 /// Prefixes in the list of mounts of each FUSE mount. A remount passes these words again.
 const FUSE_PREFIXES: [&str; 6] =
     ["user_id=", "group_id=", "rootmode=", "fd=", "max_read=", "blksize="];
+
+/// Reads that change the time of the last access.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum)]
+pub(crate) enum Atime {
+    /// The first after a change of the file, and one a day.
+    #[default]
+    Relative,
+    /// None.
+    Never,
+    /// All.
+    Strict,
+}
+
+impl From<Atime> for AccessTimes {
+    fn from(atime: Atime) -> Self {
+        match atime {
+            Atime::Relative => Self::Relative,
+            Atime::Never => Self::Never,
+            Atime::Strict => Self::Strict,
+        }
+    }
+}
 
 /// Options of a mount. `None` leaves a property at its default, or as it is at a remount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
