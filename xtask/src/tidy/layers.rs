@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, unsafe_allowed: false }
 }
 
-const ROWS: [Row; 27] = [
+const ROWS: [Row; 28] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -61,6 +61,7 @@ const ROWS: [Row; 27] = [
             "everbyte-pool",
             "everbyte-crash",
             "everbyte-media",
+            "everbyte-path",
         ],
         optional: &[
             "everbyte-server",
@@ -87,6 +88,7 @@ const ROWS: [Row; 27] = [
             "everbyte-swap-volume",
             "everbyte-pool",
             "everbyte-media",
+            "everbyte-path",
         ],
         &[],
     ),
@@ -127,12 +129,12 @@ const ROWS: [Row; 27] = [
     // other.
     Row {
         name: "everbyte-backing",
-        uses: &["everbyte-cache", "everbyte-device"],
+        uses: &["everbyte-cache", "everbyte-device", "everbyte-path"],
         optional: &["everbyte-nbd"],
         tests_use: &[],
         unsafe_allowed: false,
     },
-    row("everbyte-nbd", &["everbyte-device"], &["everbyte-testkit"]),
+    row("everbyte-nbd", &["everbyte-path", "everbyte-device"], &["everbyte-testkit"]),
     row(
         "everbyte-cache",
         &["everbyte-device", "everbyte-plant", "everbyte-policy"],
@@ -162,7 +164,7 @@ const ROWS: [Row; 27] = [
     ),
     row(
         "everbyte-pool",
-        &["everbyte-media", "everbyte-plant", "everbyte-slots"],
+        &["everbyte-path", "everbyte-media", "everbyte-plant", "everbyte-slots"],
         &["everbyte-crash", "everbyte-testkit"],
     ),
     // Moves pages of programs under them, and lends them out as plain memory.
@@ -191,7 +193,7 @@ const ROWS: [Row; 27] = [
     },
     row(
         "everbyte-fuse",
-        &["everbyte-fs", "everbyte-media"],
+        &["everbyte-path", "everbyte-fs", "everbyte-media"],
         &["everbyte-pool", "everbyte-testkit"],
     ),
     row(
@@ -205,13 +207,21 @@ const ROWS: [Row; 27] = [
         &["everbyte-crash"],
     ),
     row("everbyte-crash", &["everbyte-media"], &[]),
-    row("everbyte-control", &[], &[]),
-    row("everbyte-device", &[], &["everbyte-testkit"]),
+    row("everbyte-control", &["everbyte-path"], &[]),
+    row("everbyte-device", &["everbyte-path"], &["everbyte-testkit"]),
+    // Descriptors instead of paths: all that open, create or unmount what a user names share it.
+    row("everbyte-path", &[], &["everbyte-testkit"]),
     row("everbyte-plant", &[], &[]),
-    row("everbyte-policy", &[], &[]),
+    row("everbyte-policy", &["everbyte-path"], &[]),
     row("everbyte-slots", &[], &[]),
     row("everbyte-testkit", &[], &[]),
-    Row { name: "everbyte-media", uses: &[], optional: &[], tests_use: &[], unsafe_allowed: true },
+    Row {
+        name: "everbyte-media",
+        uses: &["everbyte-path"],
+        optional: &[],
+        tests_use: &[],
+        unsafe_allowed: true,
+    },
     row("xtask", &[], &[]),
 ];
 

@@ -1,0 +1,292 @@
+//! An open directory, and the names in it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, chmodat, fsync, mkdirat, openat, renameat,
+    renameat_with, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::attributes::Attributes;
+use crate::beneath::Resolver;
+use crate::entry::{Entry, Identity, Kind};
+use crate::open::{Access, open_checked};
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory, held by an `O_PATH` descriptor. Renaming or replacing its path does not change it.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    resolver: Resolver,
+}
+
+impl Dir {
+    pub(crate) fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd, resolver: Resolver::available() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    /// Another descriptor of the same directory.
+    ///
+    /// # Errors
+    /// The process has no free descriptor.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, resolver: self.resolver })
+    }
+
+    pub(crate) fn open_raw(
+        &self,
+        path: impl AsRef<Path>,
+        flags: OFlags,
+        mode: Mode,
+    ) -> io::Result<OwnedFd> {
+        self.resolver.open(self.fd.as_fd(), path.as_ref(), flags, mode)
+    }
+
+    /// Opens the directory at the relative `path` beneath this one. No component may be a link.
+    ///
+    /// # Errors
+    /// The system's; a component is not a directory.
+    pub fn dir(&self, path: impl AsRef<Path>) -> io::Result<Self> {
+        let fd = self.open_raw(path, DIRECTORY, Mode::empty())?;
+        Ok(Self { fd, resolver: self.resolver })
+    }
+
+    /// Looks up a name without opening its file. A symbolic link gives the link itself.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn entry(&self, path: impl AsRef<Path>) -> io::Result<Entry> {
+        Entry::new(self.open_raw(path, OFlags::PATH, Mode::empty())?.into())
+    }
+
+    /// The same; `None` if there is no such name.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn find(&self, path: impl AsRef<Path>) -> io::Result<Option<Entry>> {
+        match self.entry(path) {
+            Ok(entry) => Ok(Some(entry)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the file at the relative `path` if it is of one of `kinds`. Never waits, and never follows a
+    /// link.
+    ///
+    /// # Errors
+    /// The system's; [`crate::WrongKind`].
+    pub fn open_file(
+        &self,
+        path: impl AsRef<Path>,
+        access: Access,
+        kinds: &[Kind],
+    ) -> io::Result<(File, Metadata)> {
+        let path = path.as_ref();
+        let found = self.entry(path)?;
+        open_checked(&found, access, kinds, |flags| self.open_raw(path, flags, Mode::empty()))
+    }
+
+    /// Creates a regular file for reading and writing, under a name that nobody has.
+    ///
+    /// # Errors
+    /// The system's; the name exists, even as a dangling link.
+    pub fn create_new(&self, name: impl AsRef<Path>, mode: u32) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        Ok(self.open_raw(name, flags, Mode::from_raw_mode(mode & 0o7777))?.into())
+    }
+
+    /// Creates a directory and opens it.
+    ///
+    /// # Errors
+    /// The system's; another user replaced it at once.
+    pub fn make_dir(&self, name: &OsStr, mode: u32) -> io::Result<Self> {
+        check_name(name)?;
+        mkdirat(&self.fd, name, Mode::from_raw_mode(mode & 0o7777))?;
+        let made = self.dir(name)?;
+        if made.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+            return Err(replaced(name));
+        }
+        Ok(made)
+    }
+
+    /// Creates a symbolic link and holds it.
+    ///
+    /// # Errors
+    /// The system's; another user replaced it at once.
+    pub fn make_link(&self, target: &OsStr, name: &OsStr) -> io::Result<Entry> {
+        check_name(name)?;
+        symlinkat(target, &self.fd, name)?;
+        let made = self.entry(name)?;
+        let metadata = made.metadata();
+        let is_ours = metadata.uid() == rustix::process::geteuid().as_raw()
+            && metadata.nlink() == 1
+            && made.kind() == Kind::Symlink;
+        if !is_ours {
+            return Err(replaced(name));
+        }
+        Ok(made)
+    }
+
+    /// Gives a file another name, and replaces the file that has the name.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn rename(&self, from: &OsStr, to_dir: &Self, to: &OsStr) -> io::Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        Ok(renameat(&self.fd, from, &to_dir.fd, to)?)
+    }
+
+    /// The same; fails if the name exists.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn rename_new(&self, from: &OsStr, to_dir: &Self, to: &OsStr) -> io::Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        Ok(renameat_with(&self.fd, from, &to_dir.fd, to, RenameFlags::NOREPLACE)?)
+    }
+
+    /// Renames `from`, which must lead to `wanted`, and checks afterwards that `to` does.
+    ///
+    /// # Errors
+    /// The system's; another process replaced the name.
+    pub fn rename_exact(&self, from: &OsStr, wanted: Identity, to: &OsStr) -> io::Result<()> {
+        if self.entry(from)?.identity() != wanted {
+            return Err(replaced(from));
+        }
+        self.rename(from, self, to)?;
+        // Another process could replace the name between the check and the rename.
+        if self.entry(to)?.identity() != wanted {
+            return Err(replaced(to));
+        }
+        Ok(())
+    }
+
+    /// Removes a name that is not a directory's.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        check_name(name)?;
+        Ok(unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_dir(&self, name: &OsStr) -> io::Result<()> {
+        check_name(name)?;
+        Ok(unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Removes a name if it leads to `wanted`. Returns false if it does not.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_exact(&self, name: &OsStr, wanted: Identity) -> io::Result<bool> {
+        let is_it = self.find(name)?.is_some_and(|found| found.identity() == wanted);
+        if is_it {
+            self.remove_file(name)?;
+        }
+        Ok(is_it)
+    }
+
+    /// The names in it, sorted, without `.` and `..`.
+    ///
+    /// # Errors
+    /// The system's; it may not be read.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(self.readable()?)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Makes its names durable.
+    ///
+    /// # Errors
+    /// The system's; it may not be read.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fsync(self.readable()?)?)
+    }
+
+    /// Sets its attributes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
+        match self.readable() {
+            Ok(readable) => attributes.set(&readable),
+            // The owner may change a directory without the right to read it.
+            Err(Errno::ACCESS) => {
+                if let Some(mode) = attributes.mode {
+                    let mode = Mode::from_raw_mode(mode);
+                    chmodat(CWD, self.proc_path(), mode, AtFlags::empty())?;
+                }
+                let rest = Attributes { mode: None, ..attributes.clone() };
+                rest.set(&self.readable()?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Its metadata.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        File::from(self.fd.try_clone()?).metadata()
+    }
+
+    /// A path by which the kernel finds this directory while this value lives: for calls that take a path
+    /// only.
+    #[must_use]
+    pub fn proc_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    fn readable(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(&self.fd, ".", flags, Mode::empty())
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Fails unless `name` is one component.
+fn check_name(name: &OsStr) -> io::Result<()> {
+    let bytes = name.as_bytes();
+    let is_name =
+        !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && !bytes.contains(&0);
+    if is_name { Ok(()) } else { Err(Errno::INVAL.into()) }
+}
+
+fn replaced(name: &OsStr) -> io::Error {
+    io::Error::other(format!("another process replaced {}", name.display()))
+}

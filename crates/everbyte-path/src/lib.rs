@@ -1,0 +1,32 @@
+//! Paths that other users can change: directories, files, links and mounts by descriptors.
+//!
+//! Owns each step from a path to a descriptor. Commands and the server open, create, rename, remove
+//! and unmount by this crate only. Knows nothing of pools, volumes and mounted file systems.
+//!
+//! Invariants:
+//! - A name beneath a [`Dir`] never leads out of the directory and never through a symbolic link.
+//! - The type of a file is checked on the open descriptor. Opening never waits for another process.
+//! - Attributes are set on descriptors.
+//! - A new file gets its name only if the temporary name still leads to the descriptor.
+
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod beneath;
+mod dir;
+mod entry;
+mod mounts;
+mod new_file;
+mod open;
+mod place;
+
+pub use attributes::Attributes;
+pub use dir::Dir;
+pub use entry::{Entry, Identity, Kind};
+pub use mounts::{MountPoint, detach};
+pub use new_file::NewFile;
+pub use open::{Access, WrongKind, look, open, open_at, read_file};
+pub use place::{Place, is_trusted_link};
+
+#[cfg(test)]
+mod tests;

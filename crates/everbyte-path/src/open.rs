@@ -1,0 +1,142 @@
+//! Opening of files that a user names: the type is checked first, and on the open descriptor again.
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
+use rustix::io::Errno;
+
+use crate::entry::{Entry, Identity, Kind};
+
+/// The use of an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+impl Access {
+    fn flags(self) -> OFlags {
+        let access = match self {
+            Self::Read => OFlags::RDONLY,
+            Self::Write => OFlags::WRONLY,
+            Self::ReadWrite => OFlags::RDWR,
+        };
+        // A named pipe, a device without a medium and a terminal never block the opening.
+        access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC
+    }
+}
+
+/// The error if a file is of another type than wanted. The source of an [`io::Error`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrongKind {
+    /// The type of the file.
+    pub found: Kind,
+}
+
+impl fmt::Display for WrongKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it is a {}", self.found)
+    }
+}
+
+impl std::error::Error for WrongKind {}
+
+impl WrongKind {
+    /// The error in an [`io::Error`] of this crate, if it is that.
+    #[must_use]
+    pub fn of(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+
+    fn error(found: Kind) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidInput, Self { found })
+    }
+}
+
+/// Looks up the file at `path` without opening it. Links are followed, as the kernel follows them.
+///
+/// # Errors
+/// The system's.
+pub fn look(path: &Path) -> io::Result<Entry> {
+    Entry::new(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into())
+}
+
+/// Opens the file at `path` if it is of one of `kinds`. Links are followed, as the kernel follows them.
+/// Never waits: the opened file blocks as usual.
+///
+/// # Errors
+/// The system's; [`WrongKind`]; nobody reads a named pipe that is to be written.
+pub fn open(path: &Path, access: Access, kinds: &[Kind]) -> io::Result<(File, Metadata)> {
+    let found = look(path)?;
+    open_checked(&found, access, kinds, |flags| openat(CWD, path, flags, Mode::empty()))
+}
+
+/// Opens the file at `path` as [`open`] does, with flags besides.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_at(
+    path: &Path,
+    access: Access,
+    flags: OFlags,
+    kinds: &[Kind],
+) -> io::Result<(File, Metadata)> {
+    let found = look(path)?;
+    let open = |all: OFlags| openat(CWD, path, all | flags, Mode::empty());
+    open_checked(&found, access, kinds, open)
+}
+
+/// The bytes of a regular file of at most `bytes_max` bytes. Links are followed.
+///
+/// # Errors
+/// As [`open`]; the file is larger.
+pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let (file, _) = open(path, Access::Read, &[Kind::File])?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let what = format!("it has more than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(bytes)
+}
+
+/// Opens a file that was looked up. Opening a device can have effects: `found` prevents it for a wrong type.
+pub(crate) fn open_checked<E>(
+    found: &Entry,
+    access: Access,
+    kinds: &[Kind],
+    open: impl FnOnce(OFlags) -> Result<rustix::fd::OwnedFd, E>,
+) -> io::Result<(File, Metadata)>
+where
+    io::Error: From<E>,
+{
+    if !kinds.contains(&found.kind()) {
+        return Err(WrongKind::error(found.kind()));
+    }
+    let opened = open(access.flags()).map_err(io::Error::from);
+    let file = File::from(opened.map_err(|error| match error.raw_os_error() {
+        Some(number) if number == Errno::NXIO.raw_os_error() && found.kind() == Kind::Fifo => {
+            io::Error::new(error.kind(), "it is a named pipe, and no program reads it")
+        }
+        _ => error,
+    })?);
+    let metadata = file.metadata()?;
+    if Identity::of(&metadata) != found.identity() {
+        // It is another file now, and is not opened by chance.
+        if !kinds.contains(&Kind::of(&metadata)) {
+            return Err(WrongKind::error(Kind::of(&metadata)));
+        }
+        return Err(io::Error::other("another process replaced it"));
+    }
+    let flags = fcntl_getfl(&file)?;
+    fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+    Ok((file, metadata))
+}
