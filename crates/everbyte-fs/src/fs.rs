@@ -75,19 +75,6 @@ impl Default for FsOptions {
     }
 }
 
-/// How full a file system is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FsStatus {
-    /// Size in blocks of 4096 bytes.
-    pub blocks: u64,
-    /// Blocks that files can still take: what is left of the size, or of the pool if that is less.
-    pub free_blocks: u64,
-    /// Most inodes.
-    pub inodes: u64,
-    /// Inodes that can still be made.
-    pub free_inodes: u64,
-}
-
 /// A file system over a volume of a pool.
 ///
 /// Every method may be called by any number of threads. An operation is atomic: it is there as a whole
@@ -243,20 +230,6 @@ impl<M: Medium> FileSystem<M> {
     /// The volume's; what was not durable before may be or not.
     pub fn sync(&self) -> Result<(), FsError> {
         Ok(self.volume().flush()?)
-    }
-
-    /// How full it is.
-    #[must_use]
-    pub fn status(&self) -> FsStatus {
-        let used = self.volume().used_blocks().unwrap_or(0);
-        let pool_free = self.pool.info().free_bytes / BLOCK_U64;
-        let inodes = self.tables.inodes_max();
-        FsStatus {
-            blocks: self.size_blocks(),
-            free_blocks: self.size_blocks().saturating_sub(used).min(pool_free),
-            inodes,
-            free_inodes: inodes.saturating_sub(self.tables.used()),
-        }
     }
 
     /// The number of files without a name that somebody has open. Their space is free once they are closed.

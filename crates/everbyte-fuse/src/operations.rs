@@ -597,6 +597,7 @@ impl<M: Medium> Filesystem for Operations<M> {
     }
 
     fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        self.space.settle(&self.fs);
         let status = self.fs.status();
         let name_bytes = u32::try_from(NAME_BYTES_MAX).unwrap_or(u32::MAX);
         let (blocks, free) = (status.blocks, status.free_blocks);

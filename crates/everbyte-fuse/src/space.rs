@@ -3,7 +3,7 @@
 //! The kernel lets us know that nobody uses a file only after programs were told that it is removed, by a request that a
 //! thread of the mount has to read. Invariant: one of them at least never waits here.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use everbyte_fs::{FileSystem, FsError};
@@ -11,6 +11,8 @@ use everbyte_media::Medium;
 
 /// Longest time that a change waits for removed files to be freed. If a program has them open that is in vain.
 const SPACE_TIME_MAX: Duration = Duration::from_millis(200);
+/// Longest time that a report of free space waits for them.
+const REPORT_TIME_MAX: Duration = Duration::from_millis(20);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -18,12 +20,29 @@ const LOOK: Duration = Duration::from_micros(200);
 pub(crate) struct Space {
     waiters: AtomicUsize,
     waiters_max: usize,
+    /// Removed files that programs have open, as far as a report has found out by waiting in vain.
+    held: AtomicU64,
 }
 
 impl Space {
     /// Of a mount with so many threads, none of which waits.
     pub(crate) fn new(threads: usize) -> Self {
-        Self { waiters: AtomicUsize::new(0), waiters_max: threads.saturating_sub(1) }
+        let waiters_max = threads.saturating_sub(1);
+        Self { waiters: AtomicUsize::new(0), waiters_max, held: AtomicU64::new(0) }
+    }
+
+    /// Waits a short time until the removed files that no program has open are freed, so that a report of free space has
+    /// theirs. Reports after it do not wait for the files that are left.
+    pub(crate) fn settle<M: Medium>(&self, fs: &FileSystem<M>) {
+        let held = self.held.load(Ordering::Relaxed);
+        if fs.nameless_files() > held {
+            let Some(_waiter) = self.begin_to_wait() else { return };
+            let deadline = Instant::now() + REPORT_TIME_MAX;
+            while fs.nameless_files() > held && Instant::now() < deadline {
+                std::thread::sleep(LOOK);
+            }
+        }
+        self.held.store(fs.nameless_files(), Ordering::Relaxed);
     }
 
     /// Makes a change, and if there is no space, again after files that were removed before are freed.
@@ -168,6 +187,23 @@ pub(crate) mod tests {
             assert!(time >= SPACE_TIME_MAX, "{time:?}");
         });
         assert_eq!(in_vain(&Space::new(2), &fs).0, 1, "there is nothing to wait for");
+    }
+
+    #[test]
+    fn report_waits_once_for_a_file_that_stays_open() {
+        let (fs, nameless) = with_nameless(2);
+        let space = Space::new(2);
+        let timed = || {
+            let start = Instant::now();
+            space.settle(&fs);
+            start.elapsed()
+        };
+        assert!(timed() >= REPORT_TIME_MAX);
+        assert_eq!(space.held.load(Ordering::Relaxed), 2);
+        fs.close_inode(nameless[0]).unwrap();
+        space.settle(&fs);
+        assert_eq!(space.held.load(Ordering::Relaxed), 1, "a later one is waited for");
+        assert_eq!(space.waiters.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -15,10 +15,13 @@ use crate::kick::Kick;
 use crate::persist::Dirty;
 use crate::sync::Mutex;
 
-/// A holder of preallocated blocks.
+/// A holder of preallocated blocks and of deferred frees.
 pub(crate) trait Preallocator: Send + Sync {
     /// Returns them to the allocator. The caller holds no lane.
     fn return_preallocated_blocks(&self);
+    /// Frees the blocks that wait for a checkpoint, by making one. Does nothing while a group is open, and gives up
+    /// after a short time. The caller holds no lane.
+    fn free_deferred_blocks(&self);
 }
 
 /// The parts of a pool that its volumes share.
@@ -108,9 +111,16 @@ impl<M: Medium> Shared<M> {
     /// Returns the preallocated blocks of every volume to the allocator, so that those of an idle
     /// volume are not missing elsewhere. The caller holds no lane.
     pub(crate) fn reclaim_preallocated(&self) {
-        let preallocators: Vec<_> =
-            self.preallocators.lock().iter().filter_map(Weak::upgrade).collect();
-        preallocators.iter().for_each(|holder| holder.return_preallocated_blocks());
+        self.holders().iter().for_each(|holder| holder.return_preallocated_blocks());
+    }
+
+    /// Frees the deferred blocks of every volume. The caller holds no lane.
+    pub(crate) fn free_deferred(&self) {
+        self.holders().iter().for_each(|holder| holder.free_deferred_blocks());
+    }
+
+    fn holders(&self) -> Vec<Arc<dyn Preallocator>> {
+        self.preallocators.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Changes the superblock durably, one copy after the other.

@@ -10,6 +10,7 @@ mod crash;
 mod damage;
 mod durable;
 mod endless;
+mod free_space;
 mod full;
 mod golden;
 mod limits;

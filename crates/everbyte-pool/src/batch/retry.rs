@@ -51,6 +51,7 @@ impl<M: Medium> Volume<M> {
                 Err(error) if error.is_no_space() && !circumstances.pool_was_full => {
                     circumstances.pool_was_full = true;
                     self.make_room()?;
+                    self.make_room_elsewhere();
                     // Of what the change writes to, nobody can pin anything meanwhile.
                     self.end_all_pins();
                 }

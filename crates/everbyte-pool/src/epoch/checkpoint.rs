@@ -18,7 +18,7 @@ use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
 use crate::persist::InFlight;
 use crate::plant::Bug;
 use crate::sync::MutexGuard;
-use crate::volume::{DeferredFree, Volume, WriteError};
+use crate::volume::{DeferredFree, SealedBlocks, Volume, WriteError};
 
 /// Dirty blocks whose states are fetched ahead of the one that is flushed.
 const PREFETCH_AHEAD: usize = 8;
@@ -36,6 +36,7 @@ struct Sealed {
 pub struct PendingCheckpoint<'v, 'g, M: Medium> {
     volume: &'v Volume<M>,
     sealed: Sealed,
+    sealed_blocks: SealedBlocks<'v>,
     _checkpointing: &'g MutexGuard<'v, ()>,
 }
 
@@ -105,6 +106,14 @@ impl<M: Medium> Volume<M> {
         Ok(())
     }
 
+    /// Makes room for a request that found none after [`Volume::make_room`]: frees what other volumes of the pool have
+    /// deferred. A volume that has as many blocks as it may have gets none of them. The caller holds no lane.
+    pub(crate) fn make_room_elsewhere(&self) {
+        if !self.usage.is_at_limit() {
+            self.shared.free_deferred();
+        }
+    }
+
     /// Makes the current epoch durable if it holds anything, unless a checkpoint or a group is
     /// under way: false then.
     ///
@@ -172,12 +181,13 @@ impl<M: Medium> Volume<M> {
                 lane.take_preallocated().for_each(|block| self.give_back(block));
             }
         }
+        let sealed_blocks = self.usage.seal(sealed.deferred.count_blocks());
         self.wants_checkpoint.store(false, Ordering::Relaxed);
         self.dirty_lines.clear();
         self.redo_order.store(0, Ordering::Relaxed);
         self.current.store(epoch + 1, Ordering::Release);
         drop(lanes);
-        Ok(PendingCheckpoint { volume: self, sealed, _checkpointing: guard })
+        Ok(PendingCheckpoint { volume: self, sealed, sealed_blocks, _checkpointing: guard })
     }
 }
 
@@ -187,8 +197,8 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
     /// # Errors
     /// The medium's; the epoch is then not durable and its log records stay alive.
     pub fn finish(self) -> Result<(), WriteError> {
-        let (volume, medium) = (self.volume, self.volume.medium());
-        let sealed = self.sealed;
+        let Self { volume, sealed, sealed_blocks, .. } = self;
+        let medium = volume.medium();
         let durable =
             InFlight::flush(medium, dirty_ranges(volume, &sealed), sealed.epoch).fence(medium)?;
         if planted(Bug::CheckpointRecordUnflushed) {
@@ -205,6 +215,7 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
         volume.checkpoints.fetch_add(1, Ordering::Relaxed);
         volume.end_late_pins();
         volume.give_back_all(&sealed.deferred);
+        drop(sealed_blocks);
         Ok(())
     }
 }

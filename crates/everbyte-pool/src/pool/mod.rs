@@ -142,7 +142,7 @@ pub struct PoolInfo {
     pub size_bytes: u64,
     /// Bytes that volumes may use.
     pub data_bytes: u64,
-    /// Bytes that are free.
+    /// Bytes that are free, deferred frees included: a volume that needs them gets them.
     pub free_bytes: u64,
     /// True if less than a tenth is free.
     pub low_on_space: bool,
@@ -276,12 +276,12 @@ impl<M: Medium> Pool<M> {
     pub fn info(&self) -> PoolInfo {
         let sb = *self.shared.superblock.lock();
         let volumes = self.volumes();
-        let preallocated: u64 = volumes.iter().map(|v| preallocated_blocks(v)).sum();
+        let reclaimable: u64 = volumes.iter().map(|v| v.reclaimable_blocks()).sum();
         PoolInfo {
             uid: sb.pool_uid.iter().map(|b| format!("{b:02x}")).collect(),
             size_bytes: sb.size_blocks * BLOCK_U64,
             data_bytes: (sb.size_blocks - sb.data_start) * BLOCK_U64,
-            free_bytes: (self.shared.alloc.free_blocks() + preallocated) * BLOCK_U64,
+            free_bytes: (self.shared.alloc.free_blocks() + reclaimable) * BLOCK_U64,
             low_on_space: self.shared.alloc.is_low(),
             provisioned_bytes: volumes.iter().filter_map(|v| v.size_bytes().ok()).sum(),
             volumes: volumes.len(),
@@ -502,8 +502,4 @@ fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
     volume.return_preallocated();
     volume.end_all_pins();
     Ok(volume.save_used_blocks()?)
-}
-
-fn preallocated_blocks<M: Medium>(volume: &Volume<M>) -> u64 {
-    volume.lanes.iter().map(|lane| lane.lock().preallocated_blocks()).sum()
 }

@@ -286,6 +286,10 @@ impl<M: Medium> Pool<M> {
             self.shared.reclaim_preallocated();
             take()
         });
+        let run = run.or_else(|| {
+            self.shared.free_deferred();
+            take()
+        });
         let run = run.ok_or_else(|| PoolError::NoSpace {
             what,
             needed_blocks: blocks,

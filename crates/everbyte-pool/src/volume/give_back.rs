@@ -2,6 +2,7 @@
 //! those that its lanes preallocated.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_slots::SlotError;
@@ -11,9 +12,30 @@ use crate::alloc::{BlockRun, CellSize};
 use crate::format::Corrupt;
 use crate::shared::Preallocator;
 
+/// Looks at a volume whose checkpoint is under way, or which a group has just begun in, and the time between two.
+const CHECKPOINT_ATTEMPTS: u32 = 100;
+const CHECKPOINT_PAUSE: Duration = Duration::from_millis(1);
+
 impl<M: Medium> Preallocator for Volume<M> {
     fn return_preallocated_blocks(&self) {
         self.return_preallocated();
+    }
+
+    fn free_deferred_blocks(&self) {
+        for _ in 0..CHECKPOINT_ATTEMPTS {
+            if self.reclaimable_deferred() == 0 {
+                return;
+            }
+            match self.flush_if_idle() {
+                Ok(false) => std::thread::sleep(CHECKPOINT_PAUSE),
+                Ok(true) => return,
+                Err(error) => {
+                    let volume = self.name();
+                    tracing::warn!(volume, %error, "freed blocks stay deferred");
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -21,10 +43,9 @@ impl<M: Medium> Volume<M> {
     /// Frees the deferred blocks, runs and cells of an epoch that is durable now, but for blocks that are
     /// pinned: those follow with their last pin.
     pub(crate) fn give_back_all(&self, deferred: &DeferredFree) {
-        for run in adjacent(&deferred.blocks) {
-            self.give_back_run(run);
-        }
-        for &run in &deferred.runs {
+        for run in adjacent(&deferred.blocks).chain(deferred.runs.iter().copied()) {
+            // First: the block is counted as used in between, not as free twice.
+            self.usage.unseal(run.len);
             self.give_back_run(run);
         }
         for &(at, size) in &deferred.cells {

@@ -21,7 +21,7 @@ pub use handle::VolumeHandle;
 use names::Names;
 pub(crate) use pins::Pins;
 pub use pins::{PinError, PinLimits, PinnedBlocks};
-pub(crate) use usage::{Usage, read_used_blocks};
+pub(crate) use usage::{SealedBlocks, Usage, read_used_blocks};
 pub use users::Users;
 pub use writer::{Committed, Writer};
 
@@ -108,6 +108,11 @@ pub(crate) struct DeferredFree {
 }
 
 impl DeferredFree {
+    /// Whole blocks, in runs or not.
+    pub(crate) fn count_blocks(&self) -> u64 {
+        self.blocks.len() as u64 + self.runs.iter().map(|run| run.len).sum::<u64>()
+    }
+
     /// Adds what `other` has, and leaves it empty.
     pub(crate) fn append(&mut self, other: &mut Self) {
         self.blocks.append(&mut other.blocks);

@@ -24,15 +24,46 @@ const UNKNOWN: u64 = 1 << 63;
 /// others cannot have.
 const NEAR_LIMIT: u64 = 1024;
 
+/// Counts of one volume that are made again because it was changed meanwhile.
+const COUNT_ATTEMPTS: u32 = 8;
+
 /// Blocks that a volume has from the allocator, its log aside, and may have at most.
 pub(crate) struct Usage {
     blocks: AtomicU64,
     max: AtomicU64,
+    /// Deferred frees of the epoch that a checkpoint completes, until that frees them. They count in `blocks`.
+    sealed: AtomicU64,
+}
+
+/// Deferred frees of a sealed epoch. Dropping it ends their wait: a checkpoint that failed never frees them.
+pub(crate) struct SealedBlocks<'u>(&'u Usage);
+
+impl Drop for SealedBlocks<'_> {
+    fn drop(&mut self) {
+        self.0.sealed.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Usage {
     pub(crate) fn unknown() -> Self {
-        Self { blocks: AtomicU64::new(UNKNOWN), max: AtomicU64::new(u64::MAX) }
+        let [blocks, max, sealed] = [UNKNOWN, u64::MAX, 0].map(AtomicU64::new);
+        Self { blocks, max, sealed }
+    }
+
+    /// Notes the deferred frees of an epoch that is being sealed.
+    pub(crate) fn seal(&self, blocks: u64) -> SealedBlocks<'_> {
+        self.sealed.store(blocks, Ordering::Relaxed);
+        SealedBlocks(self)
+    }
+
+    /// Notes that so many of them are freed next.
+    pub(crate) fn unseal(&self, blocks: u64) {
+        self.sealed.fetch_sub(blocks, Ordering::Relaxed);
+    }
+
+    /// Returns true if the volume has as many blocks as it may have.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.get().is_some_and(|blocks| blocks >= self.max.load(Ordering::Relaxed))
     }
 
     /// Says what the count is, or that it is unknown. While nobody takes blocks or gives any back.
@@ -86,13 +117,42 @@ impl Usage {
     }
 }
 
+/// Blocks that a volume has from the allocator and does not use.
+#[derive(Clone, Copy, Default)]
+struct WaitingBlocks {
+    /// Preallocated blocks of lanes.
+    preallocated: u64,
+    /// Deferred frees of an open epoch, and of one that is being completed.
+    deferred: u64,
+    /// Freed blocks that are pinned, and deferred frees of a group.
+    held: u64,
+}
+
+impl WaitingBlocks {
+    fn all(self) -> u64 {
+        self.preallocated + self.deferred + self.held
+    }
+}
+
 impl<M: Medium> Volume<M> {
     /// Blocks of data, maps and the like that are in use, if that is known. Waits for writers.
-    /// Blocks that a checkpoint under way is about to free still count.
+    /// Deferred frees are not in use.
     #[must_use]
     pub fn used_blocks(&self) -> Option<u64> {
-        let waiting = self.waiting_blocks();
-        self.usage.get().map(|blocks| blocks.saturating_sub(waiting))
+        let (counted, waiting) = self.counts();
+        counted.map(|blocks| blocks.saturating_sub(waiting.all()))
+    }
+
+    /// Blocks that the volume has and does not use, and that any volume gets when it needs them: preallocated blocks and
+    /// deferred frees. Waits for writers.
+    pub(crate) fn reclaimable_blocks(&self) -> u64 {
+        let waiting = self.counts().1;
+        waiting.preallocated + waiting.deferred
+    }
+
+    /// Deferred frees that a checkpoint frees.
+    pub(crate) fn reclaimable_deferred(&self) -> u64 {
+        self.counts().1.deferred
     }
 
     /// Keeps the volume from taking blocks once it has `blocks`, its log aside, as if the pool were full.
@@ -101,20 +161,47 @@ impl<M: Medium> Volume<M> {
         self.usage.max.store(blocks, Ordering::Relaxed);
     }
 
-    /// Preallocated blocks of lanes, deferred frees of the current epoch, and freed blocks that are pinned.
-    fn waiting_blocks(&self) -> u64 {
-        let not_used = |lane: &super::Lane| {
-            let runs = lane.deferred.runs.iter().map(|run| run.len);
-            lane.preallocated_blocks() + lane.deferred.blocks.len() as u64 + runs.sum::<u64>()
+    /// The blocks that are counted, if that is known, and those of them that are not in use, of one moment if no
+    /// checkpoint and no writer moves them in all of the attempts.
+    fn counts(&self) -> (Option<u64>, WaitingBlocks) {
+        let moment = || {
+            let usage = &self.usage;
+            let counts = [&usage.blocks, &usage.sealed].map(|count| count.load(Ordering::Relaxed));
+            (self.completed_epoch(), self.current_epoch(), counts)
         };
-        let waiting: u64 = self.lanes.iter().map(|lane| not_used(&lane.lock())).sum();
-        waiting + self.pins.held_back()
+        let mut attempts = 0..COUNT_ATTEMPTS;
+        loop {
+            let before = moment();
+            let waiting = self.waiting_blocks();
+            let counted = self.usage.get();
+            if moment() == before || attempts.next().is_none() {
+                return (counted, waiting);
+            }
+        }
+    }
+
+    /// Waits for writers.
+    fn waiting_blocks(&self) -> WaitingBlocks {
+        let mut waiting = WaitingBlocks {
+            deferred: self.usage.sealed.load(Ordering::Relaxed),
+            held: self.pins.held_back(),
+            ..WaitingBlocks::default()
+        };
+        for lane in &self.lanes {
+            let lane = lane.lock();
+            waiting.preallocated += lane.preallocated_blocks();
+            match lane.group_blocks {
+                None => waiting.deferred += lane.deferred.count_blocks(),
+                Some(_) => waiting.held += lane.deferred.count_blocks(),
+            }
+        }
+        waiting
     }
 
     /// Makes the count that many blocks, and returns what it was if it was another. Nobody writes.
     pub(crate) fn correct_used_blocks(&self, used: u64) -> Option<u64> {
         let counted = self.used_blocks();
-        self.usage.set(Some(used + self.waiting_blocks()));
+        self.usage.set(Some(used + self.waiting_blocks().all()));
         counted.filter(|&counted| counted != used)
     }
 
