@@ -1,14 +1,17 @@
 //! The kernel's caches of a mount: names, attributes and bytes that it believes for long, and that it
 //! must forget when somebody else than the kernel changes them.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::{io, thread};
 
 use everbyte_fs::InodeNo;
 use fuser::Notifier;
+use parking_lot::Mutex;
 
 use crate::convert::number;
 
@@ -55,53 +58,100 @@ impl KernelCaches {
     }
 }
 
+/// The threads of a mount that make the kernel forget.
+const FORGETTERS: usize = 4;
+
+/// Work for one of these threads.
+type Job = Box<dyn FnOnce(&KernelCaches) + Send>;
+
 /// The kernel's caches of a mount for those who answer its requests, from when it is mounted on.
+///
+/// The threads that read requests never make the kernel forget bytes: forgetting waits for requests that they may have to
+/// answer. A few other threads do. Each job but those of `forget_after` answers a request that a program waits for, and
+/// `forget_after` has one job for each file at most: programs and files bound the queue.
 #[derive(Clone, Default)]
-pub(crate) struct OwnCaches(Arc<OnceLock<KernelCaches>>);
+pub(crate) struct OwnCaches(Arc<OnceLock<Forgetting>>);
+
+struct Forgetting {
+    caches: KernelCaches,
+    jobs: Sender<Job>,
+    /// The files that a job of `forget_after` waits for.
+    pending: Arc<Mutex<HashSet<InodeNo>>>,
+}
 
 impl OwnCaches {
-    /// Notes which they are.
-    pub(crate) fn set(&self, caches: KernelCaches) {
+    /// Notes which they are, and starts the threads. They end when the last clone of this has gone.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub(crate) fn start(&self, caches: &KernelCaches) -> io::Result<()> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let queue = Arc::new(Mutex::new(queue));
+        for number in 0..FORGETTERS {
+            let (caches, queue) = (caches.clone(), Arc::clone(&queue));
+            let work = move || {
+                loop {
+                    let job = queue.lock().recv();
+                    let Ok(job) = job else { return };
+                    job(&caches);
+                }
+            };
+            thread::Builder::new().name(format!("forget-{number}")).spawn(work)?;
+        }
         // A mount is made once.
-        let _ = self.0.set(caches);
+        let _ = self.0.set(Forgetting { caches: caches.clone(), jobs, pending: Arc::default() });
+        Ok(())
     }
 
     /// Makes the kernel forget `inode`, and then calls `answer`, which answers the request that changed what the kernel
-    /// does not expect. A thread of its own does both: forgetting waits for reads of the file, which the caller's thread
-    /// may have to answer.
+    /// does not expect, or must follow on the bytes that the kernel writes first.
     pub(crate) fn forget_then(&self, inode: InodeNo, answer: impl FnOnce() + Send + 'static) {
-        let Some(caches) = self.0.get().cloned() else { return answer() };
-        let forget = move || {
-            caches.forget_inode(inode);
+        self.answer_apart(move |caches| {
+            if let Some(caches) = caches {
+                caches.forget_inode(inode);
+            }
             answer();
-        };
-        if let Err(error) = thread::Builder::new().name("forget".to_owned()).spawn(forget) {
-            // The answer is an I/O error, which whoever drops it gives.
-            tracing::error!(%inode, %error, "the kernel has not forgotten a file that was changed");
-        }
+        });
     }
 
-    /// Calls `answer`, which makes the kernel write and forget bytes of a file and answers a request, in a thread of its
-    /// own: that waits for requests which the caller's thread may have to answer. Without caches yet nothing is in them.
+    /// Calls `answer`, which makes the kernel write and forget bytes of a file and answers a request, in another thread.
+    /// Without caches yet nothing is in them.
     pub(crate) fn answer_apart(&self, answer: impl FnOnce(Option<&KernelCaches>) + Send + 'static) {
-        let Some(caches) = self.0.get().cloned() else { return answer(None) };
-        let apart = move || answer(Some(&caches));
-        if let Err(error) = thread::Builder::new().name("write back".to_owned()).spawn(apart) {
-            // The answer is an I/O error, which whoever drops it gives.
-            tracing::error!(%error, "a question about a file is not answered");
-        }
+        let Some(own) = self.0.get() else { return answer(None) };
+        own.give(Box::new(move |caches| answer(Some(caches))));
     }
 
     /// Calls `answer`, which answers a request to set the size of `inode` that failed, and makes the kernel forget the
     /// file. Before the answer it forgets attributes only: to forget bytes it may write some first, and it writes
     /// nothing of a file whose size is being set.
     pub(crate) fn forget_after(&self, inode: InodeNo, answer: impl FnOnce()) {
-        let Some(caches) = self.0.get().cloned() else { return answer() };
-        caches.forget_attributes(inode);
+        let Some(own) = self.0.get() else { return answer() };
+        own.caches.forget_attributes(inode);
         answer();
-        let forget = move || caches.forget_inode(inode);
-        if let Err(error) = thread::Builder::new().name("forget".to_owned()).spawn(forget) {
-            tracing::error!(%inode, %error, "the kernel has not forgotten a file that was changed");
+        if !own.pending.lock().insert(inode) {
+            return;
+        }
+        let pending = Arc::clone(&own.pending);
+        own.give(Box::new(move |caches| {
+            // A request that fails from here on has a job of its own.
+            pending.lock().remove(&inode);
+            caches.forget_inode(inode);
+        }));
+    }
+
+    /// Makes the kernel forget the attributes of `inode`.
+    pub(crate) fn forget_attributes(&self, inode: InodeNo) {
+        if let Some(own) = self.0.get() {
+            own.caches.forget_attributes(inode);
+        }
+    }
+}
+
+impl Forgetting {
+    fn give(&self, job: Job) {
+        if self.jobs.send(job).is_err() {
+            // The answer is an I/O error, which dropping it gives.
+            tracing::error!("no thread makes the kernel forget");
         }
     }
 }

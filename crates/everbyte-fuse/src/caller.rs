@@ -4,6 +4,11 @@ use std::io;
 
 use fuser::Request;
 
+/// The number of the capability to keep set-user-id and set-group-id bits of changed files.
+const CAP_FSETID: u32 = 4;
+/// The number of the capability to administer the system.
+const CAP_SYS_ADMIN: u32 = 21;
+
 /// Returns true if the process that made `request` is in the group `gid`. One that has gone, or that this
 /// process cannot see, is in none but its own.
 pub(crate) fn is_in_group(request: &Request, gid: u32) -> bool {
@@ -13,19 +18,36 @@ pub(crate) fn is_in_group(request: &Request, gid: u32) -> bool {
 /// Returns true if the process that made `request` administers the system. One that has gone, or that this process
 /// cannot see, does if it is root's.
 pub(crate) fn is_administrator(request: &Request) -> bool {
-    request.uid() == 0 || status(request).is_ok_and(|status| has_sys_admin(&status))
+    request.uid() == 0 || is_capable(request, CAP_SYS_ADMIN)
+}
+
+/// Returns true if a file of group `gid` keeps its set-group-id bit when the process that made `request` changes it.
+pub(crate) fn keeps_set_group_id(request: &Request, gid: u32) -> bool {
+    is_in_group(request, gid) || is_capable(request, CAP_FSETID)
+}
+
+/// Returns true if the process that made `request` has a capability over the files of this process's user namespace. One
+/// that has gone, or that this process cannot see, has all if it is root's.
+fn is_capable(request: &Request, capability: u32) -> bool {
+    let Ok(status) = status(request) else { return request.uid() == 0 };
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user"));
+    let is_outside = match (namespace(&request.pid().to_string()), namespace("self")) {
+        (Ok(callers), Ok(own)) => callers != own,
+        // It is another user's, and this process is not root's.
+        _ => false,
+    };
+    !is_outside && has_capability(&status, capability)
 }
 
 fn status(request: &Request) -> io::Result<String> {
     std::fs::read_to_string(format!("/proc/{}/status", request.pid()))
 }
 
-/// Returns true if `CAP_SYS_ADMIN` is among the effective capabilities in a process's status.
-fn has_sys_admin(status: &str) -> bool {
-    const CAP_SYS_ADMIN: u32 = 21;
+/// Returns true if a capability is among the effective ones in a process's status.
+fn has_capability(status: &str, capability: u32) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    effective.is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+    effective.is_some_and(|bits| bits >> capability & 1 == 1)
 }
 
 /// Returns true if `gid` is among the supplementary groups in a process's status.
@@ -50,11 +72,11 @@ mod tests {
     #[test]
     fn administrators_are_found_in_a_status() {
         for bits in ["000001ffffffffff", "0000000000200000"] {
-            assert!(has_sys_admin(&format!("Name:\tcat\nCapEff:\t{bits}\n")), "{bits}");
+            assert!(has_capability(&format!("Name:\tcat\nCapEff:\t{bits}\n"), CAP_SYS_ADMIN), "{bits}");
         }
         for status in ["CapPrm:\t0000000000200000\nCapEff:\t00000000ffdfffff\n", "CapEff:\tx\n", ""]
         {
-            assert!(!has_sys_admin(status), "{status}");
+            assert!(!has_capability(status, CAP_SYS_ADMIN), "{status}");
         }
     }
 }

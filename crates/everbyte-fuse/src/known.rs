@@ -42,18 +42,35 @@ impl KnownFiles {
         &self.shards[usize::try_from(inode.0 % SHARDS as u64).unwrap_or(0)]
     }
 
-    /// The file that `name` names in `parent`, of which the kernel is being told.
+    /// The file that `name` names in `parent`, of which the kernel is being told. `.` names `parent` itself, which may be
+    /// any file: so the kernel asks for a file whose number it has from a handle.
     ///
     /// # Errors
-    /// As [`FileSystem::lookup`].
+    /// As [`FileSystem::lookup`]. `Stale` if no file has the number `parent`.
     pub(crate) fn look_up<M: Medium>(
         &self,
         fs: &FileSystem<M>,
         parent: InodeNo,
-        name: Name<'_>,
+        name: &[u8],
+    ) -> Result<Attr, FsError> {
+        match name {
+            b"." => self.tell_found(fs, || fs.attr(parent)),
+            b".." => self.tell_found(fs, || fs.attr(fs.parent(parent)?)),
+            name => {
+                let name = Name::new(name)?;
+                self.tell_found(fs, || fs.lookup(parent, name))
+            }
+        }
+    }
+
+    /// The file that `find` finds, of which the kernel is being told.
+    fn tell_found<M: Medium>(
+        &self,
+        fs: &FileSystem<M>,
+        find: impl Fn() -> Result<Attr, FsError>,
     ) -> Result<Attr, FsError> {
         loop {
-            let attr = fs.lookup(parent, name)?;
+            let attr = find()?;
             match self.tell(fs, attr.inode, Some(attr.generation)) {
                 // Somebody else than the kernel has removed it in between: perhaps another file has the name.
                 Err(FsError::Stale(_)) => {}
@@ -191,7 +208,7 @@ mod tests {
                 is_done.store(true, Ordering::Relaxed);
             });
             while !is_done.load(Ordering::Relaxed) {
-                let attr = known.look_up(&fs, root, name("f")).unwrap();
+                let attr = known.look_up(&fs, root, b"f").unwrap();
                 known.forget(&fs, attr.inode, 1).unwrap();
             }
         });

@@ -106,11 +106,11 @@ impl Mount {
         let operations =
             Operations::new(fs, options, Arc::clone(&known), caches.clone(), lost.clone());
         let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
-        let session = session.and_then(Session::spawn).map_err(failed)?;
+        let session = session.map_err(failed)?;
+        caches.start(&KernelCaches { notifier: session.notifier(), root }).map_err(failed)?;
+        let session = session.spawn().map_err(failed)?;
         let place = Place::Elsewhere(options.source.clone());
-        let mount = Self { session, device, place, root, known, lost };
-        caches.set(mount.caches());
-        Ok(mount)
+        Ok(Self { session, device, place, root, known, lost })
     }
 
     /// The kernel's caches of the mount.

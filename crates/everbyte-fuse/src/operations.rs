@@ -1,8 +1,11 @@
 //! The kernel's requests, each made as one operation of the file system.
 //!
 //! The kernel caches names and attributes for long: nobody else changes the file system while it is
-//! mounted. It checks permissions and takes set-user-id bits away, by setting attributes, before it
-//! asks for a change.
+//! mounted. It checks permissions. Before it asks for a change it takes set-user-id bits away, by setting attributes;
+//! see `setattr` for the set-group-id bits that it leaves to us.
+
+mod listing;
+mod setattr;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -27,7 +30,7 @@ use fuser::{
 use crate::attribute::{attribute_name, name_list, way_to_set};
 use crate::caches::OwnCaches;
 use crate::caller::{is_administrator, is_in_group};
-use crate::changes::{set_all, write_all, write_as};
+use crate::changes::{write_all, write_as};
 use crate::convert::{
     attributes, errno, inode, kind, new_inode, no_attributes, number, refused_attributes,
     rename_mode, set_time,
@@ -41,8 +44,6 @@ use crate::space::Space;
 
 /// How long the kernel may believe names and attributes, if it may at all.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// Places of `.` and `..` in a listing; entries come after them.
-const FIXED_ENTRIES: u64 = 2;
 /// Most bytes of a request to write.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
@@ -55,10 +56,6 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes an entry of a listing: the place after it, the file, its type, its name. Returns true if it had no
-/// room.
-type AddEntry<'a> = dyn FnMut(u64, InodeNo, FileType, &OsStr) -> bool + 'a;
-
 /// The file system as the kernel's requests see it.
 pub(crate) struct Operations<M: Medium> {
     fs: Arc<FileSystem<M>>,
@@ -67,11 +64,13 @@ pub(crate) struct Operations<M: Medium> {
     known: Arc<KnownFiles>,
     caches: OwnCaches,
     lost: LostStores,
-    space: Space,
+    space: Arc<Space>,
     /// How long the kernel may believe names and attributes.
     lifetime: Duration,
     /// Flags of files that are opened.
     open_flags: FopenFlags,
+    /// Flags of files that are opened for reading alone.
+    read_flags: FopenFlags,
     /// True if the kernel is to open files: it may be one that insists, or is to keep nothing of them.
     opens_files: bool,
     /// True if the kernel is to open directories: it may be one that insists, or each listing is an access,
@@ -90,8 +89,12 @@ impl<M: Medium> Operations<M> {
         let root = fs.root();
         let access_times =
             if options.read_only { AccessTimes::Never } else { options.access_times };
-        // Nobody but the kernel changes files, so what it has cached of them stays true.
         let (lifetime, open_flags) = match options.caching {
+            // A read of cached bytes is not seen here, so each opening drops them.
+            KernelCaching::Full if access_times == AccessTimes::Strict => {
+                (LIFETIME, FopenFlags::empty())
+            }
+            // Nobody but the kernel changes files, so what it has cached of them stays true.
             KernelCaching::Full => (LIFETIME, FopenFlags::FOPEN_KEEP_CACHE),
             KernelCaching::Off => (Duration::ZERO, FopenFlags::FOPEN_DIRECT_IO),
         };
@@ -102,9 +105,10 @@ impl<M: Medium> Operations<M> {
             known,
             caches,
             lost,
-            space: Space::new(options.threads),
+            space: Arc::new(Space::new(options.threads)),
             lifetime,
             open_flags,
+            read_flags: open_flags,
             opens_files: true,
             opens_directories: true,
         }
@@ -115,6 +119,23 @@ impl<M: Medium> Operations<M> {
     fn note_access(&self, inode: InodeNo) {
         if let Err(error) = self.fs.note_access(inode, self.access_times) {
             tracing::debug!("the time of an access to {inode} was not noted: {error}");
+        }
+    }
+
+    /// Notes that `copied` bytes of `inode` were copied: the kernel does not know that the time of the access changes.
+    fn note_copy(&self, inode: InodeNo, copied: u64) {
+        if copied > 0 && self.access_times != AccessTimes::Never {
+            self.note_access(inode);
+            self.caches.forget_attributes(inode);
+        }
+    }
+
+    /// Has the kernel ask for each read, so that each can be counted. A file that is opened for reading alone has no
+    /// cached bytes where the kernel allows mappings of such files. A link has no cached target.
+    fn count_all_reads(&mut self, config: &mut KernelConfig) {
+        let direct = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        if config.capabilities().contains(direct) && config.add_capabilities(direct).is_ok() {
+            self.read_flags = FopenFlags::FOPEN_DIRECT_IO;
         }
     }
 
@@ -180,38 +201,6 @@ impl<M: Medium> Operations<M> {
         let (parent, name) = (self.inode(parent), Name::new(name.as_bytes())?);
         self.with_space(|| self.fs.create_inode(parent, name, new))
     }
-
-    /// Shows the entries of a directory from place `offset` on to `add`, each with the place after it,
-    /// until `add` says that there is no more room.
-    fn each_entry(
-        &self,
-        directory: InodeNo,
-        offset: u64,
-        add: &mut AddEntry<'_>,
-    ) -> Result<(), FsError> {
-        self.note_access(directory);
-        let parent = self.fs.parent(directory).unwrap_or(directory);
-        let fixed = [(1, directory, "."), (FIXED_ENTRIES, parent, "..")];
-        for (next, inode, name) in fixed.into_iter().filter(|(next, ..)| offset < *next) {
-            if add(next, inode, FileType::Directory, OsStr::new(name)) {
-                return Ok(());
-            }
-        }
-        let mut place = offset.saturating_sub(FIXED_ENTRIES);
-        loop {
-            let entries = self.fs.list(directory, place)?;
-            if entries.is_empty() {
-                return Ok(());
-            }
-            for entry in entries {
-                place = entry.next;
-                let name = OsStr::from_bytes(&entry.name);
-                if add(place + FIXED_ENTRIES, entry.inode, entry.kind, name) {
-                    return Ok(());
-                }
-            }
-        }
-    }
 }
 
 impl<M: Medium> Filesystem for Operations<M> {
@@ -221,8 +210,11 @@ impl<M: Medium> Filesystem for Operations<M> {
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_POSIX_ACL,
+            // A file is looked up by its number, as for a handle, after the kernel has forgotten it.
+            InitFlags::FUSE_EXPORT_SUPPORT,
+            // An end by an abort differs from an end by unmounting.
+            InitFlags::FUSE_ABORT_ERROR,
             // Who has a default access control list says which permissions new files get.
             InitFlags::FUSE_DONT_MASK,
         ] {
@@ -230,11 +222,18 @@ impl<M: Medium> Filesystem for Operations<M> {
                 let _ = config.add_capabilities(flag);
             }
         }
+        let is_strict = self.access_times == AccessTimes::Strict;
+        if is_strict {
+            self.count_all_reads(config);
+        } else if config.capabilities().contains(InitFlags::FUSE_CACHE_SYMLINKS) {
+            let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
+        }
         // A kernel that opens files without asking keeps bytes of them.
-        self.opens_files = self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO)
+        self.opens_files = is_strict
+            || self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO)
             || !config.capabilities().contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
         let needs_none = config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
-        self.opens_directories = !needs_none || self.access_times == AccessTimes::Strict;
+        self.opens_directories = !needs_none || is_strict;
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         Ok(())
     }
@@ -250,8 +249,7 @@ impl<M: Medium> Filesystem for Operations<M> {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = Name::new(name.as_bytes());
-        match name.and_then(|name| self.known.look_up(&self.fs, self.inode(parent), name)) {
+        match self.known.look_up(&self.fs, self.inode(parent), name.as_bytes()) {
             // The kernel is to remember that there is none.
             Err(FsError::NotFound) => reply.entry(&self.lifetime, &no_attributes(), Generation(0)),
             told => self.reply_told(told, reply),
@@ -273,7 +271,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn setattr(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -296,15 +294,7 @@ impl<M: Medium> Filesystem for Operations<M> {
             accessed: accessed.map(set_time),
             modified: modified.map(set_time),
         };
-        let inode = self.inode(number);
-        match self.with_space(|| set_all(&self.fs, inode, size, &set)) {
-            Ok(attr) => reply.attr(&self.lifetime, &attributes(self.root, &attr)),
-            // A part may be done, and the kernel takes it that nothing is.
-            Err(error) if size.is_some() => {
-                self.caches.forget_after(inode, || reply.error(errno(&error)));
-            }
-            Err(error) => reply.error(errno(&error)),
-        }
+        self.set_attributes(request, self.inode(number), (size, set), reply);
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
@@ -403,9 +393,11 @@ impl<M: Medium> Filesystem for Operations<M> {
         self.reply_entry(linked, reply);
     }
 
-    fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _request: &Request, _number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if self.opens_files {
-            return reply.opened(FileHandle(0), self.open_flags);
+            let reads_only = flags.0 & libc::O_ACCMODE == libc::O_RDONLY;
+            let flags = if reads_only { self.read_flags } else { self.open_flags };
+            return reply.opened(FileHandle(0), flags);
         }
         // A file that the kernel knows is held, so it need not be opened. The kernel asks no more once it is
         // told so, neither to open nor to close.
@@ -757,7 +749,10 @@ impl<M: Medium> Filesystem for Operations<M> {
         let from = FilePlace { inode: self.inode(from), offset: from_offset };
         let to = FilePlace { inode: self.inode(to), offset: to_offset };
         match self.with_space(|| self.fs.copy(from, to, len.min(COPY_BYTES_MAX))) {
-            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Ok(copied) => {
+                self.note_copy(from.inode, copied);
+                reply.written(u32::try_from(copied).unwrap_or(u32::MAX));
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }

@@ -169,6 +169,10 @@ impl Files<'_> {
             if let Some(size) = set.size_bytes {
                 self.fs.truncate(file.inode, size)?;
             }
+            if set.modified_ns.is_some() {
+                // The kernel writes what programs have stored before the time is set, and not after it.
+                self.forget(&[file.inode]);
+            }
             let attr = self.fs.set_attr(
                 file.inode,
                 &SetAttr {

@@ -4,9 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod handles;
 mod like_ext4;
 mod mapped;
+mod privileges;
 mod removed;
+mod times;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
