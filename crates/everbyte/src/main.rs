@@ -9,6 +9,7 @@ mod advice;
 mod arguments;
 mod commands;
 mod demo;
+mod help;
 mod interrupt;
 mod output;
 mod simulation;
@@ -18,7 +19,7 @@ mod traces;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use advice::advice;
@@ -35,12 +36,25 @@ Quick start:
   everbyte serve /dev/shm/p --nbd unix:/tmp/everbyte.sock
   nbdinfo 'nbd+unix:///disk?socket=/tmp/everbyte.sock'
 
-Sizes take K, M, G and T, which are powers of 1024, also written KiB or KB, and fractions that come
-out at whole bytes: 1.5G. Times have a unit: 500ms, 5s, 2m, 1h. Addresses are unix:PATH or
-tcp:HOST:PORT.
-Exit status: 0 done, 1 failed (standard error says what, where and what to do), 2 bad usage, 130 after
-a second Ctrl-C; 'everbyte run' has its program's.
-RUST_LOG sets what is logged to standard error, for example RUST_LOG=debug.";
+A size is a number of bytes, or a number with K, M, G or T for powers of 1024. KiB and KB mean K. \
+1.5G is a size because it is a whole number of bytes. A time has a unit: 500ms, 5s, 2m, 1h. An \
+address is unix:PATH or tcp:HOST:PORT.
+
+Exit status:
+  0    the command succeeded
+  1    the command failed; standard error names the cause and the place, and often the remedy
+  2    the command line is wrong
+  130  a second Ctrl-C ended the command
+
+'everbyte run' ends with the status of its program.
+
+Environment:
+  RUST_LOG  the messages on standard error, for example RUST_LOG=debug
+  COLUMNS   the width of help texts without a terminal, at most 100
+
+Files:
+  POOL       a pool: a file or a device
+  POOL.sock  the control socket of the server that has the pool";
 
 /// Storage-class memory for programs you cannot change.
 ///
@@ -52,7 +66,7 @@ RUST_LOG sets what is logged to standard error, for example RUST_LOG=debug.";
 #[command(name = "everbyte", version, after_long_help = AFTER_HELP, arg_required_else_help = true)]
 struct Cli {
     /// Log more to standard error; twice for even more.
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 900)]
     verbose: u8,
     #[command(subcommand)]
     command: Command,
@@ -82,7 +96,7 @@ fn main() -> ExitCode {
         start_logging(0, false);
         return system_mount::run();
     }
-    let cli = Cli::parse();
+    let cli = command_line();
     let is_server = match &cli.command {
         Command::Serve(_) => true,
         Command::Mount(args) => args.is_in_foreground(),
@@ -113,6 +127,13 @@ fn main() -> ExitCode {
         }
         ExitCode::FAILURE
     })
+}
+
+/// The command line, or the end of the program with help or a complaint.
+fn command_line() -> Cli {
+    let mut command = help::fitted(Cli::command());
+    let read = Cli::from_arg_matches(&command.get_matches_mut());
+    read.unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
 /// The error and its causes, each said once: many messages contain their cause already.

@@ -85,38 +85,38 @@ pub(crate) struct Args {
     fs: FsArgs,
     /// Shape of its map: a tree that takes space for what is written, or one table that takes
     /// 1/512 of the size at once and is faster to look up.
-    #[arg(long, default_value = MAP_DEFAULT, value_parser = ["radix", "direct"])]
+    #[arg(long, help_heading = "Block volumes and caches", default_value = MAP_DEFAULT, value_parser = ["radix", "direct"])]
     map: String,
     /// Change detection: compare writes with what is stored, and store changed lines only; where it
     /// pays, always, or never.
-    #[arg(long, default_value = DELTA_DEFAULT, value_parser = ["auto", "on", "off"])]
+    #[arg(long, help_heading = "Block volumes and caches", default_value = DELTA_DEFAULT, value_parser = ["auto", "on", "off"])]
     delta: String,
     /// Checksum of every block, by which 'everbyte pool scrub' and every read notice bytes that are
     /// not what was stored: none, or a CRC-32C. It cannot be changed later.
-    #[arg(long, default_value = CHECKSUM_DEFAULT, value_parser = ["none", "crc32c"])]
+    #[arg(long, help_heading = "Block volumes and caches", default_value = CHECKSUM_DEFAULT, value_parser = ["none", "crc32c"])]
     checksum: String,
     /// A write that changes at least this share of a block replaces the block instead of logging
     /// the old bytes: 0 always, 101 only what the log has no room for.
-    #[arg(long, default_value_t = THRESHOLD_DEFAULT, value_name = "PERCENT",
+    #[arg(long, help_heading = "Block volumes and caches", default_value_t = THRESHOLD_DEFAULT, value_name = "PERCENT",
           value_parser = clap::value_parser!(u32).range(0..=101))]
     threshold: u32,
     /// Size of the log over all lanes, such as 16M. Left out, it is 1/32 of the volume's size, at
     /// least 2M and at most 128M, and at least 320K for each lane.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, help_heading = "The log", value_parser = parse_size, value_name = "SIZE")]
     log_size: Option<u64>,
     /// Lanes of the log: how many threads can write at once.
-    #[arg(long, default_value_t = LANES_DEFAULT, value_name = "N",
+    #[arg(long, help_heading = "The log", default_value_t = LANES_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     lanes: u32,
     /// Dirty lines of 64 bytes, stored and not yet durable, at which a checkpoint begins in the
     /// background before its time has come; writers wait for it at twice as many. Fewer make flushes
     /// shorter, and checkpoints more frequent. 65536 lines are 4 MiB.
-    #[arg(long, default_value_t = CHECKPOINT_LINES_DEFAULT, value_name = "N",
+    #[arg(long, help_heading = "The log", default_value_t = CHECKPOINT_LINES_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     checkpoint_lines: u32,
     /// For swap: show no program what another left, and free nothing unwiped. Costs a write of 2M of
     /// zeroes for each 2M that is lent again.
-    #[arg(long)]
+    #[arg(long, help_heading = "Swap volumes")]
     wipe: bool,
     /// Print the new volume as JSON.
     #[arg(long)]
@@ -125,33 +125,32 @@ pub(crate) struct Args {
 
 /// Settings of a file system.
 #[derive(clap::Args)]
-#[command(next_help_heading = "File systems")]
 struct FsArgs {
     /// The index over inode tables. A direct one takes 8 bytes for every table that there can be at
     /// once, trees take space for the tables that there are, and a window takes 2M at a time, in one
     /// piece, for tables and index. Left out, it is direct.
-    #[arg(long, value_name = "INDEX",
+    #[arg(long, help_heading = "File systems", value_name = "INDEX",
           value_parser = IndexKind::ALL.map(IndexKind::name))]
     index: Option<String>,
     /// Size of a node of a tree: a power of two from 64 to 4096 bytes. Left out, it is 4K for
     /// pmfs-radix, 2K for page-cache-radix, 256 bytes for b+ and 128 for csb+.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, help_heading = "File systems", value_parser = parse_size, value_name = "SIZE")]
     index_node: Option<u64>,
     /// Most files, directories and links that there can be. Left out, it is one for each 16K of the
     /// size.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, help_heading = "File systems", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     inodes: Option<u64>,
     /// Put inodes into tables of 2M instead of 4K.
-    #[arg(long)]
+    #[arg(long, help_heading = "File systems")]
     large_inode_tables: bool,
     /// The shape of directories: extendible hashing, a list of blocks that is searched from its
     /// beginning, or a B+ tree by hashes. Left out, it is hashed. It cannot be changed later.
-    #[arg(long, value_name = "SHAPE",
+    #[arg(long, help_heading = "File systems", value_name = "SHAPE",
           value_parser = DirectoryKind::ALL.map(DirectoryKind::name))]
     directories: Option<String>,
     /// The shape of the maps of files' blocks: a radix tree with a word for each block, or a B+ tree of runs of
     /// blocks that lie together. Left out, it is radix. It cannot be changed later.
-    #[arg(long, value_name = "SHAPE",
+    #[arg(long, help_heading = "File systems", value_name = "SHAPE",
           value_parser = BlockMapKind::ALL.map(BlockMapKind::name))]
     block_map: Option<String>,
 }
@@ -187,29 +186,28 @@ impl FsArgs {
 
 /// Settings of a cache.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Caches")]
 struct CacheArgs {
     /// The backing device, which a cache needs: a file, a block device, nbd://HOST:PORT/EXPORT or
     /// nbd+unix:///EXPORT?socket=PATH.
-    #[arg(long, value_name = "PATH|URI", value_parser = parse_backing)]
+    #[arg(long, help_heading = "Caches", value_name = "PATH|URI", value_parser = parse_backing)]
     backing: Option<String>,
     /// SCM, space of the pool for a cache's pages, such as 256M, which a cache needs; at least 4K.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, help_heading = "Caches", value_parser = parse_size, value_name = "SIZE")]
     scm: Option<u64>,
     /// DRAM for a cache's pages, such as 64M, at least 4K. Left out, it is a third of --scm.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    #[arg(long, help_heading = "Caches", value_parser = parse_size, value_name = "SIZE")]
     dram: Option<u64>,
     /// Write mode: the backing device gets what is written later, in the order of its sectors; at
     /// once, as well as the cache; or at once instead of the cache, for pages that are not cached.
-    #[arg(long, default_value = MODE_DEFAULT, value_parser = Mode::ALL.map(Mode::name))]
+    #[arg(long, help_heading = "Caches", default_value = MODE_DEFAULT, value_parser = Mode::ALL.map(Mode::name))]
     mode: String,
     /// Replacement policy, by a name that 'everbyte sim' knows. Other policies of 'everbyte sim' are
     /// for comparison: they know one tier only, or keep pages in both at once (spitfire).
-    #[arg(long, default_value = POLICY_DEFAULT,
+    #[arg(long, help_heading = "Caches", default_value = POLICY_DEFAULT,
           value_parser = PossibleValuesParser::new(usable_policies().map(Policy::name)))]
     policy: String,
     /// Writes of at most this many bytes are small, and best made in SCM.
-    #[arg(long, default_value_t = SMALL_WRITE_DEFAULT, value_name = "BYTES",
+    #[arg(long, help_heading = "Caches", default_value_t = SMALL_WRITE_DEFAULT, value_name = "BYTES",
           value_parser = clap::value_parser!(u16).range(0..=4096))]
     small_write: u16,
 }
