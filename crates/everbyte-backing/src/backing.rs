@@ -1,33 +1,34 @@
 //! Backing devices of caches: files, block devices, and exports of NBD servers.
 //!
-//! Owns how a text becomes a device, what tells one backing device from another as the cache records
-//! it, and whether two are the same.
+//! Owns how a text becomes a device, with which rights it is opened, what tells one backing device from another as the
+//! cache records it, and whether two share bytes.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use everbyte_cache::Identity;
-use everbyte_device::{BackingIdentity, BlockDevice, FileDevice, FileOptions, stable_path};
+use everbyte_device::{
+    BackingIdentity, BlockDevice, Compound, Decorator, FileDevice, FileDeviceError, FileOptions,
+    stable_path,
+};
+use everbyte_media::Stack;
+use everbyte_path::Rights;
 
+use crate::claims::Claim;
 use crate::error::BackingError;
 use crate::export::{self, Cancel, is_uri, local_export};
+use crate::options::Options;
 use crate::watch::{Outcome, Watch, Work};
 
-/// Options with which backing devices are opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// Longest time for which requests wait for an NBD server that is lost.
-    pub reconnect_timeout: Duration,
-    /// Requests to files and block devices bypass the system's page cache.
-    pub direct: bool,
-}
-
-impl Default for Options {
-    /// 30 s, and through the page cache.
-    fn default() -> Self {
-        Self { reconnect_timeout: Duration::from_secs(30), direct: false }
-    }
+/// What is known of a backing device, open or not.
+#[derive(Clone, Debug)]
+pub struct KnownBacking {
+    /// The identity that a cache records.
+    pub identity: Identity,
+    /// The objects that a file or block device lies on; `None` if it is not there, or is an export.
+    pub stack: Option<Arc<Stack>>,
 }
 
 /// A backing device that is open, and locked if it is a file.
@@ -36,6 +37,31 @@ pub struct Backing {
     pub device: Arc<dyn BlockDevice>,
     /// The identity that a cache records.
     pub identity: Identity,
+    /// The objects that it lies on, if it is a file or a block device.
+    pub stack: Option<Arc<Stack>>,
+}
+
+impl Backing {
+    /// What is known of it.
+    #[must_use]
+    pub fn known(&self) -> KnownBacking {
+        KnownBacking { identity: self.identity.clone(), stack: self.stack.clone() }
+    }
+}
+
+/// A file or block device that nothing else in this process shares bytes with.
+struct ClaimedDevice {
+    device: FileDevice,
+    _claim: Claim,
+}
+
+impl Decorator for ClaimedDevice {
+    type Inner = FileDevice;
+    const COMPOUND: Compound = Compound::Forwarded;
+
+    fn inner(&self) -> &FileDevice {
+        &self.device
+    }
 }
 
 /// `text` as every process understands it: a URI as it is, a path made absolute.
@@ -53,30 +79,55 @@ pub fn resolve(text: &str) -> Result<String, BackingError> {
 
 /// Opens what `text` names: a file, a block device, or an NBD URI. May wait for a long time, unless
 /// that is an export and `cancel` is called; what waits for its answers later ends with that as well.
+/// A write-protected file or device is read-only.
 ///
 /// # Errors
-/// It cannot be opened, or is in use.
+/// It cannot be opened with the rights of the options, or is in use, or shares bytes with a device that this process has
+/// open.
 pub fn open(
     text: &str,
     options: &Options,
     cancel: Option<Cancel>,
 ) -> Result<Backing, BackingError> {
-    if is_uri(text) {
-        let (kind, name) = ("nbd".to_owned(), text.to_owned());
-        let identity = Identity { kind, name, serial: String::new(), backing: None };
-        return Ok(Backing {
-            device: export::open(text, options.reconnect_timeout, cancel)?,
-            identity,
-        });
+    if let Rights::Nothing(reason) = &options.rights {
+        return Err(BackingError::Untrusted { text: text.to_owned(), reason: reason.to_string() });
     }
+    let opened = match is_uri(text) {
+        true => open_export(text, options, cancel),
+        false => open_file(text, options),
+    };
+    opened.map_err(|error| match options.rights.user() {
+        Some(uid) => BackingError::Rights { uid, source: Box::new(error) },
+        None => error,
+    })
+}
+
+fn open_export(
+    text: &str,
+    options: &Options,
+    cancel: Option<Cancel>,
+) -> Result<Backing, BackingError> {
+    let (kind, name) = ("nbd".to_owned(), text.to_owned());
+    let identity = Identity { kind, name, serial: String::new(), backing: None };
+    Ok(Backing { device: export::open(text, options, cancel)?, identity, stack: None })
+}
+
+fn open_file(text: &str, options: &Options) -> Result<Backing, BackingError> {
+    let path = Path::new(text);
+    let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
+    let found = options.rights.find(path).map_err(failed)?;
+    // What a device lies on is not its user's to see, so this process looks with its own rights.
+    let stack = Arc::new(Stack::of(&found).map_err(failed)?);
+    let protection = stack.write_protection();
     let file = FileOptions { direct: options.direct };
-    let device = FileDevice::open_with(Path::new(text), file)?;
-    if let Some(reason) = device.why_buffered() {
-        tracing::warn!(
-            "the file system of {text} does not let requests past its page cache ({reason}): they \
-             go through it"
-        );
+    let opening = || FileDevice::open_protected(path, file, protection);
+    let device = options.rights.run(opening).map_err(failed)??;
+    let identity = |file: &std::fs::File| file.metadata().map(|m| (m.dev(), m.ino()));
+    if identity(&found).map_err(failed)? != identity(device.file()).map_err(failed)? {
+        let error = std::io::Error::other("another process replaced it");
+        return Err(failed(error).into());
     }
+    warn(text, &device);
     let name = device.path().to_str();
     let name = name.ok_or_else(|| BackingError::Name { text: text.to_owned() })?.to_owned();
     let identity = Identity {
@@ -85,7 +136,22 @@ pub fn open(
         serial: device.serial().to_owned(),
         backing: Some(device.identity().clone()),
     };
-    Ok(Backing { device: Arc::new(device), identity })
+    let claim = Claim::backing(Arc::clone(&stack), text)?;
+    let device = Arc::new(ClaimedDevice { device, _claim: claim });
+    Ok(Backing { device, identity, stack: Some(stack) })
+}
+
+/// Logs in what a device differs from what its user may expect.
+fn warn(text: &str, device: &FileDevice) {
+    if let Some(reason) = device.why_buffered() {
+        tracing::warn!(
+            "the file system of {text} does not let requests past its page cache ({reason}): they \
+             go through it"
+        );
+    }
+    if let Some(reason) = device.protection() {
+        tracing::warn!("the backing device {text} is read-only: {reason}");
+    }
 }
 
 /// As [`open`], on a thread of its own that is waited for no longer than `silence_max`.
@@ -99,7 +165,7 @@ pub fn open_within(
 ) -> Result<Backing, BackingError> {
     let watch = Arc::<Watch>::default();
     let cancel = Cancel::new().ok();
-    let (opened, options, ending) = (text.to_owned(), *options, cancel.clone());
+    let (opened, options, ending) = (text.to_owned(), options.clone(), cancel.clone());
     let opening = Arc::clone(&watch);
     let work = Work::begin("backing-open", &watch, move || {
         let _request = opening.begin();
@@ -117,17 +183,21 @@ pub fn open_within(
     }
 }
 
-/// Returns what is known of the backing device `text` without opening it. Looks on a thread of its own, which
-/// is waited for no longer than `silence_max`: the file system of a file may hang.
+/// Returns what is known of the backing device `text` without opening it. Looks with these rights, on a thread of its own,
+/// which is waited for no longer than `silence_max`: the file system of a file may hang.
 ///
 /// # Errors
 /// `Silent` and `Thread`.
-pub fn look_within(text: &str, silence_max: Duration) -> Result<Identity, BackingError> {
+pub fn look_within(
+    text: &str,
+    rights: &Rights,
+    silence_max: Duration,
+) -> Result<KnownBacking, BackingError> {
     let watch = Arc::<Watch>::default();
-    let (looked_at, looking) = (text.to_owned(), Arc::clone(&watch));
+    let (looked_at, looking, rights) = (text.to_owned(), Arc::clone(&watch), rights.clone());
     let work = Work::begin("backing-look", &watch, move || {
         let _request = looking.begin();
-        look_at(&looked_at)
+        look_at(&looked_at, &rights)
     });
     match work.wait(silence_max) {
         Outcome::Done(found) => Ok(found),
@@ -136,27 +206,40 @@ pub fn look_within(text: &str, silence_max: Duration) -> Result<Identity, Backin
     }
 }
 
-fn look_at(text: &str) -> Identity {
+fn look_at(text: &str, rights: &Rights) -> KnownBacking {
     let name = text.to_owned();
     if is_uri(text) {
-        return Identity { kind: "nbd".to_owned(), name, serial: String::new(), backing: None };
+        let kind = "nbd".to_owned();
+        let identity = Identity { kind, name, serial: String::new(), backing: None };
+        return KnownBacking { identity, stack: None };
     }
-    let backing = BackingIdentity::at(Path::new(text)).ok();
+    let path = Path::new(text);
+    let found = rights.find(path).ok();
+    let backing = found.as_ref().and_then(|found| BackingIdentity::of(found).ok());
     let is_file = matches!(backing, None | Some(BackingIdentity::File(_)));
-    Identity {
+    let stable = rights.run(|| stable_path(path)).ok().and_then(Result::ok);
+    let identity = Identity {
         kind: if is_file { "file" } else { "block" }.to_owned(),
-        name: stable_path(Path::new(text)).map_or(name, |path| path.display().to_string()),
+        name: stable.map_or(name, |path| path.display().to_string()),
         serial: String::new(),
         backing,
-    }
+    };
+    let stack = found.and_then(|found| Stack::of(&found).ok()).map(Arc::new);
+    KnownBacking { identity, stack }
 }
 
-/// Returns true if a write to one backing device may change bytes of the other, as far as is known
-/// without opening them: an export that is reached over two hosts is taken for two.
+/// Returns true if a write to one backing device may change bytes of the other, as far as is known: what they lie on is
+/// followed down to files and disks. An export that is reached over two hosts is taken for two.
 #[must_use]
-pub fn share_bytes(one: &Identity, other: &Identity) -> bool {
-    let local = |identity: &Identity| local_export(&identity.name);
-    one.shares_bytes_with(other) || local(one).is_some_and(|one| Some(one) == local(other))
+pub fn share_bytes(one: &KnownBacking, other: &KnownBacking) -> bool {
+    let local = |known: &KnownBacking| local_export(&known.identity.name);
+    let do_stacks_share = match (&one.stack, &other.stack) {
+        (Some(one), Some(other)) => one.shares_bytes_with(other),
+        _ => false,
+    };
+    do_stacks_share
+        || one.identity.shares_bytes_with(&other.identity)
+        || local(one).is_some_and(|one| Some(one) == local(other))
 }
 
 #[cfg(test)]
@@ -172,7 +255,7 @@ mod tests {
         std::fs::write(&other, "a").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         std::fs::hard_link(&file, &again).unwrap();
-        let look = |path: &Path| look_at(path.to_str().unwrap());
+        let look = |path: &Path| look_at(path.to_str().unwrap(), &Rights::Own);
         let none = folder.path().join("none");
         for (path, shares) in
             [(&file, true), (&link, true), (&again, true), (&other, false), (&none, false)]
@@ -180,13 +263,13 @@ mod tests {
             assert_eq!(share_bytes(&look(&file), &look(path)), shares, "{path:?}");
         }
         let uri = |socket: &Path, export: &str| {
-            look_at(&format!("nbd+unix:///{export}?socket={}", socket.display()))
+            look_at(&format!("nbd+unix:///{export}?socket={}", socket.display()), &Rights::Own)
         };
         assert!(share_bytes(&uri(&file, "x"), &uri(&link, "x")));
         assert!(!share_bytes(&uri(&file, "x"), &uri(&file, "y")));
         assert!(!share_bytes(&uri(&file, "x"), &uri(&other, "x")));
         assert!(!share_bytes(&uri(&file, "x"), &look(&file)));
-        let within = look_within(link.to_str().unwrap(), Duration::from_secs(60)).unwrap();
+        let within = look_within(link.to_str().unwrap(), &Rights::Own, Duration::from_secs(60)).unwrap();
         assert!(share_bytes(&look(&file), &within));
     }
 
@@ -199,5 +282,108 @@ mod tests {
         let uri = "nbd+unix:///x?socket=/none/such";
         let error = open(uri, &Options::default(), None).err().unwrap();
         assert!(error.is_missing() && resolve(uri).unwrap() == uri, "{error}");
+    }
+
+    /// A loop device over a file, detached when dropped.
+    struct Loop(String);
+
+    impl Loop {
+        fn over(image: &str) -> Option<Self> {
+            let made = std::process::Command::new("losetup").args(["-f", "--show", image]).output();
+            let made = made.ok().filter(|output| output.status.success())?;
+            Some(Self(String::from_utf8(made.stdout).ok()?.trim().to_owned()))
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            // The kernel keeps a read-only flag for the next user of the device.
+            let _ = std::process::Command::new("blockdev").args(["--setrw", &self.0]).status();
+            let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
+        }
+    }
+
+    #[test]
+    fn devices_that_share_bytes_are_open_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+        let image = image.to_str().unwrap();
+        let Some(lower) = Loop::over(image) else { return };
+        let Some(upper) = Loop::over(&lower.0) else { return };
+        let open = |text: &str| open(text, &Options::default(), None);
+        for first in [image, &lower.0, &upper.0] {
+            let opened = open(first).unwrap();
+            for second in [image, &lower.0, &upper.0] {
+                let refused = open(second).err().unwrap();
+                let is_named = matches!(&refused, BackingError::Shared { other, .. } if other.contains(first));
+                assert!(is_named || first == second, "{first} {second}: {refused}");
+            }
+            drop(opened);
+        }
+        let file = std::fs::File::open(image).unwrap();
+        let claim = Claim::medium(Arc::new(Stack::of(&file).unwrap()), Path::new("/pool"));
+        let refused = open(&upper.0).err().unwrap().to_string();
+        assert!(refused.contains("the pool /pool"), "{refused}");
+        drop(claim);
+        open(&upper.0).unwrap();
+    }
+
+    #[test]
+    fn write_protection_below_a_device_makes_it_read_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+        let Some(lower) = Loop::over(image.to_str().unwrap()) else { return };
+        let Some(upper) = Loop::over(&lower.0) else { return };
+        let is_read_only = || {
+            let opened = open(&upper.0, &Options::default(), None).unwrap();
+            opened.device.geometry().read_only
+        };
+        let set = |flag: &str| {
+            let done = std::process::Command::new("blockdev").args([flag, &lower.0]).status();
+            assert!(done.unwrap().success());
+        };
+        assert!(!is_read_only());
+        set("--setro");
+        assert!(is_read_only());
+        set("--setrw");
+        assert!(!is_read_only());
+    }
+
+    #[test]
+    fn rights_bound_what_is_opened() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        const USER: u32 = 54321;
+        let folder = tempfile::tempdir().unwrap();
+        if chown(folder.path(), Some(USER), None).is_err() {
+            return;
+        }
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let [own, roots, link] = ["own", "roots", "link"].map(|name| folder.path().join(name));
+        for path in [&own, &roots] {
+            std::fs::write(path, vec![0; 8192]).unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        chown(&own, Some(USER), None).unwrap();
+        symlink(&roots, &link).unwrap();
+        let open = |path: &Path, rights: &Rights| {
+            let options = Options { rights: rights.clone(), ..Options::default() };
+            open(path.to_str().unwrap(), &options, None).map(drop)
+        };
+        let rights = Rights::of_user(USER);
+        open(&own, &rights).unwrap();
+        for path in [&roots, &link] {
+            let refused = open(path, &rights).unwrap_err().to_string();
+            assert!(refused.contains("rights of user 54321"), "{refused}");
+            open(path, &Rights::Own).unwrap();
+        }
+        let file = std::fs::File::open(&roots).unwrap();
+        std::fs::set_permissions(&roots, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let magic = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        open(Path::new(&magic), &rights).unwrap_err();
+        let nothing = Rights::Nothing("every user can write it".into());
+        let refused = open(&own, &nothing).unwrap_err().to_string();
+        assert!(refused.contains("every user can write it"), "{refused}");
     }
 }

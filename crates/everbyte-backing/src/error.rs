@@ -41,6 +41,30 @@ pub enum BackingError {
         /// Its URI.
         uri: String,
     },
+    /// It shares bytes with a device that this process has open.
+    #[error("{text} shares bytes with {other}, which is in use")]
+    Shared {
+        /// The path of the backing device.
+        text: String,
+        /// The other device.
+        other: String,
+    },
+    /// Nobody's rights permit to open it.
+    #[error("the backing device {text} is not opened: {reason}")]
+    Untrusted {
+        /// The path or URI of the backing device.
+        text: String,
+        /// The reason.
+        reason: String,
+    },
+    /// It cannot be opened with the rights of a user.
+    #[error("{source}; it is opened with the rights of user {uid} only")]
+    Rights {
+        /// The user.
+        uid: u32,
+        /// The error.
+        source: Box<BackingError>,
+    },
     /// It does not answer. Opening it goes on, and what was opened is closed again.
     #[error("the backing device {text} has not answered for {} s", silence.as_secs())]
     Silent {
@@ -65,6 +89,7 @@ impl BackingError {
     pub fn is_missing(&self) -> bool {
         match self {
             Self::NotFound { .. } => true,
+            Self::Rights { source, .. } => source.is_missing(),
             Self::File(FileDeviceError::Io { error, .. }) => error.kind() == ErrorKind::NotFound,
             #[cfg(feature = "nbd")]
             Self::Remote { source, .. } => {

@@ -25,6 +25,7 @@ mod with_nbd {
     pub(crate) use everbyte_nbd::is_uri;
 
     use super::LocalExport;
+    use crate::options::Options;
     use crate::error::BackingError;
 
     /// Longest time an NBD server may take to answer a request before its connection is given up.
@@ -32,13 +33,14 @@ mod with_nbd {
 
     pub(crate) fn open(
         uri: &str,
-        reconnect_timeout: Duration,
+        options: &Options,
         cancel: Option<Cancel>,
     ) -> Result<Arc<dyn BlockDevice>, BackingError> {
-        let reconnect = Reconnect { timeout: reconnect_timeout, ..Reconnect::default() };
+        let reconnect = Reconnect { timeout: options.reconnect_timeout, ..Reconnect::default() };
         let limits = ClientOptions {
             request_time_max: Some(REQUEST_TIME_MAX),
             cancel,
+            rights: options.rights.clone(),
             ..ClientOptions::default()
         };
         match RemoteDevice::open_with(uri, reconnect, limits) {
@@ -64,11 +66,11 @@ mod with_nbd {
 #[cfg(not(feature = "nbd"))]
 mod without_nbd {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use everbyte_device::BlockDevice;
 
     use super::LocalExport;
+    use crate::options::Options;
     use crate::error::BackingError;
 
     /// Ends waits for NBD servers, of which this build has none.
@@ -96,7 +98,7 @@ mod without_nbd {
 
     pub(crate) fn open(
         uri: &str,
-        _: Duration,
+        _: &Options,
         _: Option<Cancel>,
     ) -> Result<Arc<dyn BlockDevice>, BackingError> {
         Err(BackingError::NoClient { uri: uri.to_owned() })

@@ -6,11 +6,17 @@
 #![forbid(unsafe_code)]
 
 mod backing;
+mod claims;
 mod error;
 mod export;
+mod options;
 mod watch;
 
-pub use backing::{Backing, Options, look_within, open, open_within, resolve, share_bytes};
+pub use backing::{
+    Backing, KnownBacking, look_within, open, open_within, resolve, share_bytes,
+};
+pub use claims::Claim;
 pub use error::BackingError;
 pub use export::Cancel;
+pub use options::{Options, rights_for};
 pub use watch::{Outcome, UnderWay, Watch, Watched, Work};

@@ -15,7 +15,9 @@ use rustix::net::{
 
 use crate::credentials::{Trusted, peer_of};
 use crate::files::PIECE_BYTES_MAX;
-use crate::message::{PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
+use crate::message::{
+    PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine, ServingStatus,
+};
 use crate::server::Refused;
 use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
@@ -159,6 +161,26 @@ impl ControlClient {
     /// The system's.
     pub fn server_uid(&self) -> io::Result<u32> {
         Ok(peer_of(self.stream.get_ref())?.uid)
+    }
+
+    /// The reason for which somebody besides root and the user of this process can change the bytes of the pool, in words:
+    /// the user who serves it, or those who can change the file or device. `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`ControlClient::call`].
+    pub fn distrust(&mut self) -> Result<Option<String>, ControlError> {
+        let own = rustix::process::geteuid().as_raw();
+        let server = self.server_uid().map_err(|source| self.broken(source))?;
+        if server != 0 && server != own {
+            return Ok(Some(format!("user {server} serves the pool")));
+        }
+        match self.call(Request::Exports)? {
+            Response::Serving(ServingStatus { writers: Some(writers), .. }) => {
+                Ok(writers.reason(own).map(str::to_owned))
+            }
+            Response::Serving(_) => Ok(Some("the server does not tell who can change the pool".into())),
+            other => Err(self.nonsense(format!("it is no server: {other:?}"))),
+        }
     }
 
     /// Sends a request and waits for the answer.

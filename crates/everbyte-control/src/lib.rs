@@ -33,7 +33,7 @@ pub use message::{
     CacheStatus, Cause, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, KindStatus,
     MediumStats, MediumStatus, MountServed, NewCache, NewFs, NewVolume, PROTOCOL_VERSION,
     PoolStats, PoolStatus, Request, Response, ScrubPart, ScrubProblem, ServerStats, ServingStatus,
-    SwapStatus, VolumeStatus, WearStats,
+    SwapStatus, VolumeStatus, WearStats, WritersStatus,
 };
 pub use server::{Attached, ControlServer, Handler, Refused, serve_stream};
 

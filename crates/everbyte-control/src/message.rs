@@ -166,9 +166,7 @@ impl Request {
 pub struct MountServed {
     /// The file system's volume.
     pub volume: String,
-    /// The source in the list of mounts of whoever has mounted.
-    pub source: String,
-    /// The directory, for lists.
+    /// The directory, for lists. The server does nothing with it.
     pub dir: String,
     /// Nothing may be changed.
     pub read_only: bool,
@@ -304,6 +302,8 @@ pub enum Cause {
     FileExists,
     /// The file system has no room.
     FilesFull,
+    /// Others can change the pool, so that the rights of the server are not used for what it names.
+    UntrustedPool,
     /// One that this version does not know.
     #[serde(other)]
     Other,
@@ -626,9 +626,27 @@ pub struct ServingStatus {
     pub addresses: Vec<String>,
     /// Volumes that it exports there.
     pub exports: Vec<ExportStatus>,
-    /// True if nobody but root can write to the pool's file, and the server says so.
+    /// The users who can change the bytes of the pool; `None` if the server does not tell.
     #[serde(default)]
-    pub roots_alone: bool,
+    pub writers: Option<WritersStatus>,
+}
+
+/// The users who can change the bytes of a pool. Root always can and is not listed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WritersStatus {
+    /// Users, each with the reason.
+    pub users: Vec<(u32, String)>,
+    /// The reason for which more users can, or for which that is unknown.
+    pub more: Option<String>,
+}
+
+impl WritersStatus {
+    /// The first reason for which somebody besides root and user `own` can change the bytes, in words.
+    #[must_use]
+    pub fn reason(&self, own: u32) -> Option<&str> {
+        let mut others = self.users.iter().filter(|(uid, _)| *uid != own && *uid != 0);
+        self.more.as_deref().or_else(|| others.next().map(|(_, reason)| reason.as_str()))
+    }
 }
 
 impl ServingStatus {

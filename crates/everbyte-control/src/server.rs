@@ -79,6 +79,8 @@ pub struct Attached {
     pub bytes: Vec<u8>,
     /// A descriptor, if one was sent.
     pub descriptor: Option<OwnedFd>,
+    /// The user who asks, as the kernel says; `None` if the request comes from this process.
+    pub client: Option<u32>,
 }
 
 /// Carries out requests. Several threads call it at once.
@@ -310,6 +312,7 @@ pub fn serve_stream(handler: &dyn Handler, stream: &UnixStream) -> io::Result<()
 
 fn serve(handler: &dyn Handler, activity: &Activity, stream: &UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+    let client = Some(peer_of(stream)?.uid);
     let mut input = Input { stream, buffer: Vec::new(), descriptor: None };
     let mut is_known = false;
     while !activity.is_stopping() {
@@ -333,7 +336,7 @@ fn serve(handler: &dyn Handler, activity: &Activity, stream: &UnixStream) -> io:
             return answer(stream, Err(Refused::new(what)));
         }
         let Some(bytes) = input.bytes(len)? else { return Ok(()) };
-        let attached = Attached { bytes, descriptor: input.descriptor.take() };
+        let attached = Attached { bytes, descriptor: input.descriptor.take(), client };
         answer(stream, handle(handler, stream, request, attached))?;
     }
     Ok(())

@@ -11,13 +11,17 @@
 //! Concurrent requests to one block are kept apart here, because the system does not promise that
 //! a read sees all of a write or nothing.
 
-use std::fs::{File, FileType, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use everbyte_path::open_unmagical;
 use parking_lot::RwLock;
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom as SeekTo, fallocate};
+use rustix::fs::{
+    CWD, FallocateFlags, Mode, OFlags, SealFlags, SeekFrom as SeekTo, fallocate, fcntl_get_seals,
+    fcntl_getfl, fcntl_setfl, major, minor, openat,
+};
 use rustix::io::Errno;
 
 use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
@@ -86,6 +90,8 @@ pub struct FileDevice {
     identity: BackingIdentity,
     direct: Option<Direct>,
     why_buffered: Option<String>,
+    /// The reason for which it cannot be written.
+    protection: Option<String>,
     /// Held shared by readers, exclusively by writers.
     order: RwLock<()>,
     syncs: Syncs,
@@ -94,6 +100,10 @@ pub struct FileDevice {
 impl FileDevice {
     /// Opens the file or block device at `path` for reading and writing, and locks it against other
     /// processes that lock it. A block device is opened exclusively: it cannot be mounted meanwhile.
+    ///
+    /// A device that is write-protected is opened for reading and is read-only. Signs of write protection are the
+    /// read-only flag of a block device, a read-only file system, an immutable or append-only file, and a sealed file.
+    /// Missing permission to write is an error.
     ///
     /// # Errors
     /// It cannot be opened, is in use, or is neither.
@@ -106,9 +116,22 @@ impl FileDevice {
     /// # Errors
     /// As [`FileDevice::open`].
     pub fn open_with(path: &Path, options: FileOptions) -> Result<Self, FileDeviceError> {
+        Self::open_protected(path, options, None)
+    }
+
+    /// As [`FileDevice::open_with`]. If there is a `protection`, the reason for which the device cannot be written, it is
+    /// opened for reading and is read-only.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn open_protected(
+        path: &Path,
+        options: FileOptions,
+        protection: Option<String>,
+    ) -> Result<Self, FileDeviceError> {
         let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
         let path = stable_path(path).map_err(failed)?;
-        let mut file = open_alone(&path)?;
+        let (mut file, protection) = open_alone(&path, protection)?;
         let failed = |error| FileDeviceError::Io { path: path.clone(), error };
         let metadata = file.metadata().map_err(failed)?;
         let identity = BackingIdentity::of(&file).map_err(failed)?;
@@ -128,16 +151,38 @@ impl FileDevice {
             identity,
             direct: None,
             why_buffered: None,
+            protection,
             order: RwLock::new(()),
             syncs: Syncs::default(),
         };
         if options.direct {
-            match Direct::open(&device.file, size_bytes) {
+            match Direct::open(&device.file, size_bytes, device.protection.is_none()) {
                 Ok(direct) => device.direct = Some(direct),
                 Err(error) => device.why_buffered = Some(error.to_string()),
             }
         }
         Ok(device)
+    }
+
+    /// The open file or device.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The reason for which it cannot be written, if it is write-protected.
+    #[must_use]
+    pub fn protection(&self) -> Option<&str> {
+        self.protection.as_deref()
+    }
+
+    /// Checks the range of a request that changes something, and that the device is not write-protected.
+    fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        check_range(offset, len, self.size_bytes)?;
+        match &self.protection {
+            None => Ok(()),
+            Some(reason) => Err(DeviceError::ReadOnly { reason: reason.clone() }),
+        }
     }
 
     /// Returns the file system's reason if requests go through the page cache although
@@ -294,37 +339,98 @@ impl FileDevice {
     }
 }
 
-/// Opens a file or block device that nobody else uses, and locks it.
-fn open_alone(path: &Path) -> Result<File, FileDeviceError> {
+/// Opens a file or block device that nobody else uses, and locks it. Also returns the reason if it cannot be written.
+fn open_alone(
+    path: &Path,
+    protection: Option<String>,
+) -> Result<(File, Option<String>), FileDeviceError> {
     let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
-    let is_fit = |kind: FileType| kind.is_file() || kind.is_block_device();
-    let kind = path.metadata().map_err(failed)?.file_type();
-    if !is_fit(kind) {
+    let found = open_real(path, OFlags::PATH).map_err(failed)?.metadata().map_err(failed)?;
+    let kind = found.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
         return Err(FileDeviceError::Kind { path: path.to_owned() });
     }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    if kind.is_block_device() {
-        // Refused while the system uses it; from now on the system is refused.
-        options.custom_flags(i32::try_from(OFlags::EXCL.bits()).unwrap_or(0));
-    }
-    let file = match options.open(path) {
+    let opened = open_found(path, &found, protection.or_else(|| block_protection(&found)));
+    let (file, protection) = match opened {
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
             return Err(FileDeviceError::Mounted { path: path.to_owned() });
         }
         opened => opened.map_err(failed)?,
     };
-    // The path may have come to lead elsewhere.
-    if file.metadata().map_err(failed)?.file_type() != kind {
-        return Err(FileDeviceError::Kind { path: path.to_owned() });
+    let metadata = file.metadata().map_err(failed)?;
+    let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino(), metadata.file_type());
+    if identity(&metadata) != identity(&found) {
+        return Err(failed(io::Error::other("another process replaced it")));
     }
+    fcntl_getfl(&file)
+        .and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK))
+        .map_err(|error| failed(error.into()))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok((file, protection)),
         Err(std::fs::TryLockError::WouldBlock) => {
             Err(FileDeviceError::Locked { path: path.to_owned() })
         }
         Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
     }
+}
+
+/// Opens what was found, for reading only if it is write-protected.
+fn open_found(
+    path: &Path,
+    found: &Metadata,
+    protection: Option<String>,
+) -> io::Result<(File, Option<String>)> {
+    let is_block = found.file_type().is_block_device();
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    if is_block {
+        // Refused while the system uses it; from now on the system is refused.
+        flags |= OFlags::EXCL;
+    }
+    let read_only = |reason: String| {
+        let file = open_real(path, flags | OFlags::RDONLY)?;
+        Ok((file, Some(reason)))
+    };
+    if let Some(reason) = protection {
+        return read_only(reason);
+    }
+    match open_real(path, flags | OFlags::RDWR) {
+        Ok(file) if is_sealed(&file) => read_only("the file is sealed against writes".to_owned()),
+        Ok(file) => Ok((file, None)),
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            read_only("the device or its file system is read-only".to_owned())
+        }
+        Err(error) if !is_block && error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            read_only("the file is immutable or append-only".to_owned())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a path that was resolved before. Links of `/proc` that came there since are not followed, where the kernel can
+/// tell them apart.
+fn open_real(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::CLOEXEC;
+    match open_unmagical(path, flags, Mode::empty()) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
+            Ok(openat(CWD, path, flags, Mode::empty())?.into())
+        }
+        opened => opened,
+    }
+}
+
+/// The kernel's read-only flag of a block device.
+fn block_protection(found: &Metadata) -> Option<String> {
+    if !found.file_type().is_block_device() {
+        return None;
+    }
+    let (major, minor) = (major(found.rdev()), minor(found.rdev()));
+    let flag = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")).ok()?;
+    (flag.trim() == "1").then(|| "the block device is write-protected".to_owned())
+}
+
+/// Files in memory can be sealed. Others have no seals.
+fn is_sealed(file: &File) -> bool {
+    fcntl_get_seals(file).is_ok_and(|seals| seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE))
 }
 
 fn is_unsupported(error: &io::Error) -> bool {
@@ -337,7 +443,7 @@ impl BlockDevice for FileDevice {
             size_bytes: self.size_bytes,
             minimum_bytes: if self.direct.is_some() { 4096 } else { 1 },
             preferred_bytes: 4096,
-            read_only: false,
+            read_only: self.protection.is_some(),
         }
     }
 
@@ -350,7 +456,7 @@ impl BlockDevice for FileDevice {
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
         let len = data.len() as u64;
-        check_range(offset, len, self.size_bytes)?;
+        self.check_write(offset, len)?;
         let failures = self.syncs.failures();
         let written = {
             let _alone = self.order.write();
@@ -367,6 +473,10 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        if self.protection.is_some() {
+            // Nothing was written.
+            return Ok(());
+        }
         let synced = self.sync(self.syncs.failures());
         synced.map_err(|error| self.failed(0, self.size_bytes, &error))
     }
@@ -383,7 +493,7 @@ impl BlockDevice for FileDevice {
         fast: bool,
         fua: Fua,
     ) -> Result<(), DeviceError> {
-        check_range(offset, len, self.size_bytes)?;
+        self.check_write(offset, len)?;
         if len == 0 {
             return Ok(());
         }
@@ -425,6 +535,9 @@ impl BlockDevice for FileDevice {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::process::Command;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -626,6 +739,8 @@ mod tests {
 
     impl Drop for Loop {
         fn drop(&mut self) {
+            // The kernel keeps the flag for the next user of the device.
+            let _ = std::process::Command::new("blockdev").arg("--setrw").arg(&self.0).status();
             let _ = std::process::Command::new("losetup").arg("-d").arg(&self.0).status();
         }
     }
@@ -639,7 +754,7 @@ mod tests {
         };
         // A mount claims its device in the same way.
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(i32::try_from(OFlags::EXCL.bits()).unwrap());
+        options.read(true).custom_flags(OFlags::EXCL.bits().cast_signed());
         let claimed = options.open(&block.0).unwrap();
         let refused = FileDevice::open(&block.0);
         assert!(matches!(refused, Err(FileDeviceError::Mounted { .. })));
@@ -667,5 +782,95 @@ mod tests {
             return;
         }
         not_run("somebody else takes every loop device");
+    }
+
+    /// Runs a tool of the system; false if it is absent or refuses.
+    fn tool(program: &str, argument: &str, path: &Path) -> bool {
+        let done = Command::new(program).arg(argument).arg(path).output();
+        done.is_ok_and(|output| output.status.success())
+    }
+
+    fn assert_read_only(device: &FileDevice) {
+        assert!(device.geometry().read_only && device.protection().is_some());
+        device.read(0, &mut [0; 8]).unwrap();
+        let refused = [
+            device.write(0, &[1], Fua::No),
+            device.write(0, &[1], Fua::Yes),
+            device.discard(0, 4096, Fua::No),
+            device.write_zeroes(0, 4096, Hole::Allowed, false, Fua::No),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(DeviceError::ReadOnly { .. })), "{refused:?}");
+        }
+        let beyond = device.write(device.geometry().size_bytes, &[1], Fua::No);
+        assert!(matches!(beyond, Err(DeviceError::OutOfRange { .. })));
+        device.flush().unwrap();
+    }
+
+    #[test]
+    fn write_protected_block_devices_are_read_only() {
+        let folder = Folder::new("protected");
+        let Some(block) = Loop::over(&folder.file("a", 1 << 20)) else {
+            not_run("there are no loop devices here");
+            return;
+        };
+        assert!(tool("blockdev", "--setro", &block.0));
+        assert_read_only(&FileDevice::open(&block.0).unwrap());
+        assert!(tool("blockdev", "--setrw", &block.0));
+        let device = FileDevice::open(&block.0).unwrap();
+        assert!(!device.geometry().read_only);
+        device.write(0, &[7], Fua::Yes).unwrap();
+        // The flag comes later: no write is answered falsely.
+        assert!(tool("blockdev", "--setro", &block.0));
+        assert!(device.write(0, &[8], Fua::Yes).is_err());
+        assert!(device.write(4096, &[8], Fua::No).is_err());
+        assert!(device.discard(4096, 4096, Fua::No).is_err());
+        let mut found = [0];
+        device.read(0, &mut found).unwrap();
+        assert_eq!(found, [7]);
+    }
+
+    #[test]
+    fn immutable_and_append_only_files_are_read_only() {
+        let folder = Folder::new("immutable");
+        for flag in ["+i", "+a"] {
+            let path = folder.file(flag, 8192);
+            if !tool("chattr", flag, &path) {
+                not_run("there are no such files here");
+                return;
+            }
+            let opened = FileDevice::open(&path);
+            tool("chattr", &flag.replace('+', "-"), &path);
+            assert_read_only(&opened.unwrap());
+        }
+    }
+
+    #[test]
+    fn sealed_files_are_read_only() {
+        use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
+        let file = File::from(memfd_create("sealed", MemfdFlags::ALLOW_SEALING).unwrap());
+        file.set_len(8192).unwrap();
+        assert!(!is_sealed(&file));
+        fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).unwrap();
+        assert!(is_sealed(&file));
+    }
+
+    #[test]
+    fn files_of_a_read_only_mount_are_read_only() {
+        let folder = Folder::new("mounted");
+        let inner = folder.0.join("inner");
+        std::fs::create_dir_all(&inner).unwrap();
+        File::create(inner.join("a")).unwrap().set_len(8192).unwrap();
+        let script = "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\"";
+        let mounted = Command::new("sh").args(["-c", script, "sh"]).arg(&inner).output();
+        let is_mounted = mounted.is_ok_and(|output| output.status.success());
+        let opened = FileDevice::open(&inner.join("a"));
+        if is_mounted {
+            assert!(tool("umount", "-l", &inner));
+        } else {
+            not_run("mounting is not allowed here");
+            return;
+        }
+        assert_read_only(&opened.unwrap());
     }
 }

@@ -169,6 +169,11 @@ fn topmost(mounts: &[u8], source: &str) -> Vec<PathBuf> {
     dirs
 }
 
+/// The path that `/proc` writes as `text`.
+pub(crate) fn unescape_path(text: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(text)))
+}
+
 /// The bytes that `/proc` writes as `text`: those that would be taken for something else, and which they are depends
 /// on the kernel, as a backslash and three octal digits.
 fn unescape(mut text: &[u8]) -> Vec<u8> {

@@ -12,6 +12,7 @@ mod changes;
 mod convert;
 mod device;
 mod directory;
+mod foreign;
 mod known;
 mod lost;
 mod mount;

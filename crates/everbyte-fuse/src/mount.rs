@@ -12,8 +12,9 @@ use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::caches::{KernelCaches, OwnCaches};
-use crate::device::{DirMount, can_open_devices, check_device, mounted_on};
-use crate::directory::{MountError, MountOptions, detach};
+use crate::device::{DirMount, can_open_devices, check_device};
+use crate::directory::{MountError, MountOptions};
+use crate::foreign::ForeignMount;
 use crate::known::KnownFiles;
 use crate::lost::LostStores;
 use crate::operations::Operations;
@@ -35,8 +36,8 @@ pub struct Mount {
 enum Place {
     /// A directory where this process has mounted.
     Here(DirMount),
-    /// A directory of whoever has mounted it, perhaps in another namespace, and the source there.
-    Elsewhere(String),
+    /// A directory of whoever has mounted it, perhaps in another namespace.
+    Elsewhere(ForeignMount),
 }
 
 /// Longest time to wait until the kernel has something to say about a mount.
@@ -100,6 +101,7 @@ impl Mount {
         // One for each thread but the first, or one for all: a thread that found none of its own would end the session.
         config.clone_fd = can_open_devices(options.threads.saturating_sub(1));
         let device = descriptor.try_clone().map_err(failed)?;
+        let place = Place::Elsewhere(ForeignMount::of(&device, options.source.clone()));
         let root = fs.root();
         let (known, caches) = (Arc::<KnownFiles>::default(), OwnCaches::default());
         let lost = LostStores::default();
@@ -109,8 +111,7 @@ impl Mount {
         let session = session.map_err(failed)?;
         caches.start(&KernelCaches { notifier: session.notifier(), root }).map_err(failed)?;
         let session = session.spawn().map_err(failed)?;
-        let place = Place::Elsewhere(options.source.clone());
-        Ok(Self { session, device, place, root, known, lost })
+        Ok(Self { session, device, root, known, lost })
     }
 
     /// The kernel's caches of the mount.
@@ -155,8 +156,8 @@ impl Mount {
                 .take_away()
                 .map(|_| true)
                 .map_err(|error| MountError::Unmount { dir: mounted.dir().to_owned(), error })?,
-            Place::Elsewhere(source) => {
-                !has_failed && self.ends_within(END_TIME_MAX) || take_away(source)
+            Place::Elsewhere(mounted) => {
+                !has_failed && self.ends_within(END_TIME_MAX) || mounted.take_away()
             }
         };
         if has_failed {
@@ -195,13 +196,6 @@ impl Drop for Mount {
             let _is_taken = mounted.detach();
         }
     }
-}
-
-/// Takes a mount of `source` whose maker is gone or slow from its directories in this namespace. Returns false if there
-/// are none.
-fn take_away(source: &str) -> bool {
-    let dirs = mounted_on(source).unwrap_or_default();
-    dirs.iter().filter(|dir| detach(dir).is_ok()).count() > 0
 }
 
 /// Returns true if the kernel has ended what is mounted with this descriptor of the device.

@@ -54,6 +54,7 @@ mod room;
 mod send;
 mod shards;
 mod signals;
+mod stack;
 pub mod testkit;
 mod units;
 mod wear;
@@ -71,6 +72,7 @@ pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_creat
 pub use room::check_room;
 pub use shards::prepare_thread;
 pub use signals::BlockedSignals;
+pub use stack::{OtherWriters, Stack, Writers};
 pub use units::{BLOCK, BLOCK_U32, BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, PoolOffset};
 pub use wear::Wear;
 pub use window::{WINDOW_REGION_BYTES, Window};

@@ -32,6 +32,7 @@ use crate::open::{
 };
 use crate::room::memory_to_spare;
 use crate::send;
+use crate::stack::Stack;
 use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
 use crate::wear::{Wear, WearCounts};
 use crate::window::{WINDOW_REGION_BYTES, Window, WindowSpace};
@@ -272,6 +273,17 @@ impl Mapped {
             Source::Ranges | Source::Anonymous => {
                 self.copied.as_ref().map(File::metadata).transpose()
             }
+        }
+    }
+
+    /// The stack of the file that is mapped or was copied. `None` if there is no file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn stack(&self) -> io::Result<Option<Stack>> {
+        match self.map.source() {
+            Source::File { file, .. } => Stack::of(file).map(Some),
+            Source::Ranges | Source::Anonymous => self.copied.as_ref().map(Stack::of).transpose(),
         }
     }
 

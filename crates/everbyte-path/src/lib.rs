@@ -19,6 +19,7 @@ mod mounts;
 mod new_file;
 mod open;
 mod place;
+mod rights;
 
 pub use attributes::Attributes;
 pub use dir::Dir;
@@ -27,6 +28,7 @@ pub use mounts::{MountPoint, detach};
 pub use new_file::NewFile;
 pub use open::{Access, WrongKind, look, open, open_at, read_file};
 pub use place::{Place, is_trusted_link};
+pub use rights::{Rights, UserRights, open_unmagical};
 
 #[cfg(test)]
 mod tests;

@@ -95,7 +95,7 @@ impl Heap {
     /// # Errors
     /// The reason, in words.
     pub(crate) fn new(settings: Settings) -> Result<Self, String> {
-        let source = Source::new(settings.volume);
+        let source = Source::new(settings.volume, settings.trust_pool);
         // A program that stays below its limit needs nothing.
         let store = FileStore::of_ranges(&memory_file(PAGE as u64)?, &[], settings.space_bytes)
             .map_err(|error| format!("cannot reserve address space: {error}"))?;

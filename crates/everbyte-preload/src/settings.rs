@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) wear: bool,
     /// Statistics are written at the end, and so often before.
     pub(crate) statistics: Option<Duration>,
+    /// A server may lend memory that other users can change.
+    pub(crate) trust_pool: bool,
 }
 
 impl Settings {
@@ -32,6 +34,7 @@ impl Settings {
             dram_bytes: number("EVERBYTE_RUN_DRAM").ok_or("EVERBYTE_RUN_DRAM")?,
             space_bytes: number("EVERBYTE_RUN_SPACE").ok_or("EVERBYTE_RUN_SPACE")?,
             volume: pool.zip(volume),
+            trust_pool: number("EVERBYTE_RUN_TRUST_POOL") == Some(1),
             bss: number("EVERBYTE_RUN_BSS") == Some(1),
             order8: number("EVERBYTE_RUN_SLOTS") == Some(8),
             wear: number("EVERBYTE_RUN_WEAR") == Some(1),

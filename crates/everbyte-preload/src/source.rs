@@ -6,10 +6,10 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use everbyte_control::{Borrowed, ControlClient, ControlError, socket_path};
+use everbyte_control::{Borrowed, Cause, ControlClient, ControlError, Refused, socket_path};
 
 /// Bytes of a run.
 const RUN: u64 = 2 << 20;
@@ -22,16 +22,26 @@ pub(crate) enum Source {
     /// Files in memory, one for each time.
     Memory,
     /// A swap volume, by the server of its pool, and whether that was gone when it was asked last.
-    Volume { pool: PathBuf, socket: PathBuf, name: String, is_gone: bool },
+    Volume { volume: Volume, is_gone: bool },
+}
+
+/// A swap volume of a pool.
+pub(crate) struct Volume {
+    pool: PathBuf,
+    socket: PathBuf,
+    name: String,
+    /// Users other than root and this one may change its bytes.
+    trust_pool: bool,
 }
 
 impl Source {
-    /// The volume of this name in a pool; memory without one.
-    pub(crate) fn new(volume: Option<(PathBuf, String)>) -> Self {
+    /// The volume of this name in a pool; memory without one. With `trust_pool`, users other than root and this one may
+    /// change its bytes.
+    pub(crate) fn new(volume: Option<(PathBuf, String)>, trust_pool: bool) -> Self {
         match volume {
             Some((pool, name)) => {
-                let socket = socket_path(&pool);
-                Self::Volume { pool, socket, name, is_gone: false }
+                let volume = Volume { socket: socket_path(&pool), pool, name, trust_pool };
+                Self::Volume { volume, is_gone: false }
             }
             None => Self::Memory,
         }
@@ -47,9 +57,9 @@ impl Source {
         let bytes = bytes.next_multiple_of(RUN).max(RUN);
         match self {
             Self::Memory => Ok((memory_file(bytes)?, std::iter::once(0..bytes).collect())),
-            Self::Volume { pool, socket, name, is_gone } => {
+            Self::Volume { volume, is_gone } => {
                 let patience = if *is_gone { Duration::ZERO } else { NEXT_SERVER_TIME_MAX };
-                let lease = borrow_from_any_server(pool, socket, name, bytes, patience);
+                let lease = borrow_from_any_server(volume, bytes, patience);
                 *is_gone = lease.as_ref().is_err_and(says_gone);
                 let Borrowed { file, ranges } = lease.map_err(|error| error.to_string())?;
                 Ok((file, ranges))
@@ -65,22 +75,31 @@ fn says_gone(error: &ControlError) -> bool {
 
 /// Borrows from the pool's server; from the next one that begins within `patience`, if this one ends.
 fn borrow_from_any_server(
-    pool: &Path,
-    socket: &Path,
-    name: &str,
+    volume: &Volume,
     bytes: u64,
     patience: Duration,
 ) -> Result<Borrowed, ControlError> {
     let deadline = Instant::now() + patience;
     loop {
-        let client = ControlClient::connect_at(pool, socket.to_owned());
-        match client.and_then(|mut client| client.borrow_runs(name, bytes)) {
+        match borrow(volume, bytes) {
             Err(error) if says_gone(&error) && Instant::now() < deadline => {
                 std::thread::sleep(REST);
             }
             lease => return lease,
         }
     }
+}
+
+/// Borrows from the server that there is, if nobody but root and this user can change what it lends.
+fn borrow(volume: &Volume, bytes: u64) -> Result<Borrowed, ControlError> {
+    let mut client = ControlClient::connect_at(&volume.pool, volume.socket.clone())?;
+    if !volume.trust_pool
+        && let Some(reason) = client.distrust()?
+    {
+        let what = format!("{reason}, so others can change the memory that it lends");
+        return Err(Refused::new(what).because(Cause::UntrustedPool).into());
+    }
+    client.borrow_runs(&volume.name, bytes)
 }
 
 /// A new file in memory that nobody else has.

@@ -7,7 +7,7 @@ use everbyte_device::BlockDevice;
 use everbyte_pool::ScrubReport;
 use everbyte_pool::format::VolumeKind;
 
-use crate::context::{Context, Unshared, check_no_backing, check_no_index};
+use crate::context::{Context, NewBacking, check_no_backing, check_no_index};
 use crate::device::{block_options, open_device};
 use crate::handle::{Device, Handle, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
@@ -20,7 +20,7 @@ impl BlockHandle {
     pub(crate) fn create(
         context: &Context,
         new: &NewVolume,
-        _: Unshared<'_>,
+        _: &NewBacking<'_>,
     ) -> Result<Opened, Refused> {
         check_no_backing(new)?;
         check_no_index(new)?;

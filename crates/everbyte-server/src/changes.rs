@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte_cache::Identity;
+use everbyte_backing::{Backing, KnownBacking};
 use everbyte_control::{Cause, NewVolume, Refused, Response};
 use everbyte_media::Medium;
+use everbyte_path::Rights;
 use parking_lot::MutexGuard;
 
+use crate::context::NewBacking;
 use crate::handle::Resize;
 use crate::kinds::Kind;
 use crate::open_pool::OpenPool;
@@ -43,16 +45,22 @@ impl OpenPool {
         Ok(Response::Grown { size_bytes })
     }
 
-    pub(crate) fn create(&self, new: &NewVolume) -> Result<Response, Refused> {
+    pub(crate) fn create(
+        &self,
+        new: &NewVolume,
+        client: Option<u32>,
+    ) -> Result<Response, Refused> {
         self.check_changing()?;
         let kind = Kind::named(&new.kind)?;
         let backing = (kind.backing)(new);
         let _backings = backing.map(|_| self.lock_backings()).transpose()?;
         let volume = self.volumes.make(&new.name, || {
-            let unshared = |found: Option<&Identity>| {
-                self.check_unshared(&new.name, backing.unwrap_or_default(), found)
+            let rights = self.rights_of_request(client);
+            let unshared = |found: Option<&Backing>| {
+                self.check_unshared(&new.name, (backing.unwrap_or_default(), &rights), found)
             };
-            (kind.create)(self.volumes.context(), new, &unshared)
+            let conditions = NewBacking { rights: rights.clone(), unshared: &unshared };
+            (kind.create)(self.volumes.context(), new, &conditions)
         })?;
         Ok(Response::Volume(self.volume_status(&volume.volume)))
     }
@@ -115,13 +123,17 @@ impl OpenPool {
         name: &str,
         backing: &str,
         force: bool,
+        client: Option<u32>,
     ) -> Result<Response, Refused> {
         self.check_changing()?;
         let volume = self.cache(name)?;
         let _backings = self.lock_backings()?;
         let alone = self.shut(&volume, name, "attached", force)?;
-        let unshared = |found: Option<&Identity>| self.check_unshared(name, backing, found);
-        volume.handle.attach(backing, alone, &unshared)?;
+        let rights = self.rights_of_request(client);
+        let unshared =
+            |found: Option<&Backing>| self.check_unshared(name, (backing, &rights), found);
+        let conditions = NewBacking { rights: rights.clone(), unshared: &unshared };
+        volume.handle.attach(backing, alone, &conditions)?;
         Ok(Response::Volume(self.volume_status(&volume.volume)))
     }
 
@@ -224,31 +236,48 @@ impl OpenPool {
         })
     }
 
-    /// Refuses a backing device for the cache `name` that another cache of the pool has already.
+    /// The rights with which files and devices that a request names are opened: the client has them as well.
+    fn rights_of_request(&self, client: Option<u32>) -> Rights {
+        let of_client = match client {
+            None | Some(0) => Rights::Own,
+            Some(uid) => Rights::of_user(uid),
+        };
+        self.rights().and(&of_client)
+    }
+
+    /// Refuses a backing device for the cache `name` that another cache of the pool has already, or the pool itself.
     fn check_unshared(
         &self,
         name: &str,
-        text: &str,
-        found: Option<&Identity>,
+        (text, rights): (&str, &Rights),
+        found: Option<&Backing>,
     ) -> Result<(), Refused> {
         let found = match found {
-            Some(found) => found.clone(),
-            None => everbyte_backing::look_within(text, BACKINGS_TIME_MAX).map_err(refused)?,
+            Some(found) => found.known(),
+            None => {
+                let found = everbyte_backing::look_within(text, rights, BACKINGS_TIME_MAX);
+                found.map_err(refused)?
+            }
         };
+        if let (Some(own), Some(stack)) = (&self.stack, &found.stack)
+            && own.shares_bytes_with(stack)
+        {
+            return Err(Refused::new(format!("{text} shares bytes with the pool itself")));
+        }
         let other = self.backing_of(|other, recorded| {
             other != name && everbyte_backing::share_bytes(recorded, &found)
         });
         match other {
             None => Ok(()),
             Some(other) => Err(Refused::new(format!(
-                "{text} is the backing device of cache {other}: two caches would overwrite each \
-                 other's data; detach that one first, or use another device"
+                "{text} is the backing device of cache {other}, or shares bytes with it: two caches would \
+                 overwrite each other's data; detach that one first, or use another device"
             ))),
         }
     }
 
     /// The first cache for whose backing device, or for the one that it is being attached to, `is_it` holds.
-    pub(crate) fn backing_of(&self, is_it: impl Fn(&str, &Identity) -> bool) -> Option<String> {
+    pub(crate) fn backing_of(&self, is_it: impl Fn(&str, &KnownBacking) -> bool) -> Option<String> {
         // Those without figures have no backing device, and opening a file system for that may take long.
         let has_figures = |kind| Kind::of(kind).is_ok_and(|kind| kind.has_figures);
         let volumes = self.pool().volumes().into_iter();
@@ -335,7 +364,7 @@ mod tests {
             fs: None,
             wipe: false,
         };
-        pool.create(&new).unwrap();
+        pool.create(&new, None).unwrap();
         pool
     }
 

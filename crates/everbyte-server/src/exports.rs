@@ -148,7 +148,7 @@ impl OpenPool {
             read_only: self.unchanging(),
             addresses: servers.iter().map(|server| server.address().to_string()).collect(),
             exports: exports.collect(),
-            roots_alone: self.is_roots_alone(),
+            writers: Some(status::writers(&self.writers())),
         })
     }
 

@@ -16,7 +16,7 @@ use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 use parking_lot::Mutex;
 
-use crate::context::{Context, Unshared, check_no_backing};
+use crate::context::{Context, NewBacking, check_no_backing};
 use crate::files::Files;
 use crate::handle::{Closing, Handle, MountRequest, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
@@ -56,7 +56,7 @@ impl FsHandle {
     pub(crate) fn create(
         context: &Context,
         new: &NewVolume,
-        _: Unshared<'_>,
+        _: &NewBacking<'_>,
     ) -> Result<Opened, Refused> {
         check_no_backing(new)?;
         let wanted = new.fs.as_deref();
@@ -179,12 +179,17 @@ impl Handle for FsHandle {
         self.mount_by(dir, |fs| Mount::new(fs, &request.dir, &options)).map(drop)
     }
 
-    fn serve_mount(&self, request: &MountServed, descriptor: OwnedFd) -> Result<u64, Refused> {
+    fn serve_mount(
+        &self,
+        request: &MountServed,
+        source: String,
+        descriptor: OwnedFd,
+    ) -> Result<u64, Refused> {
         let atime = &request.atime;
         let access_times = meaning(&ATIME_WORDS, atime)
             .ok_or_else(|| Refused::new(format!("{atime:?} is no choice of access times")))?;
         let options = MountOptions {
-            source: request.source.clone(),
+            source,
             // Whoever mounted has told the kernel, this and which privileges there are.
             allow_other: true,
             read_only: request.read_only,

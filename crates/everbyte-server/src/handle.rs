@@ -8,8 +8,9 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use everbyte_backing::KnownBacking;
 use everbyte_block::BlockVolume;
-use everbyte_cache::{Change, Identity};
+use everbyte_cache::Change;
 use everbyte_control::{Cause, FileRequest, MountServed, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_fs::{AccessTimes, InodeNo};
@@ -18,7 +19,7 @@ use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 use everbyte_swap_volume::Lease;
 
-use crate::context::Unshared;
+use crate::context::NewBacking;
 use crate::quiesce::Alone;
 
 /// A volume of a kind that is a block volume inside.
@@ -117,11 +118,11 @@ pub(crate) trait Handle: Send + Sync {
     }
 
     /// Serves a mount that somebody else has made with this descriptor of `/dev/fuse`, and returns its
-    /// number.
+    /// number. `source` is what this process would call it.
     ///
     /// # Errors
     /// It is no file system, is mounted already, or the descriptor cannot be served.
-    fn serve_mount(&self, _: &MountServed, _: OwnedFd) -> Result<u64, Refused> {
+    fn serve_mount(&self, _: &MountServed, _source: String, _: OwnedFd) -> Result<u64, Refused> {
         Err(Refused::new("the volume is no file system"))
     }
 
@@ -187,9 +188,9 @@ pub(crate) trait Handle: Send + Sync {
         false
     }
 
-    /// Identity of its backing device, if it has one and the volume can be read; also of the one that it is being
+    /// What is known of its backing device, if it has one and the volume can be read; also of the one that it is being
     /// attached to.
-    fn backings(&self) -> Vec<Identity> {
+    fn backings(&self) -> Vec<KnownBacking> {
         Vec::new()
     }
 
@@ -216,8 +217,8 @@ pub(crate) trait Handle: Send + Sync {
     /// Attaches it to its backing device, which has moved to `backing`.
     ///
     /// # Errors
-    /// It has none, `backing` is another device, or that is not `unshared`. Nothing has changed then.
-    fn attach(&self, _: &str, _: Alone, _: Unshared<'_>) -> Result<(), Refused> {
+    /// It has none, `backing` is another device, or that does not meet the conditions. Nothing has changed then.
+    fn attach(&self, _: &str, _: Alone, _: &NewBacking<'_>) -> Result<(), Refused> {
         Err(no_backing())
     }
 

@@ -8,7 +8,7 @@ use everbyte_pool::format::VolumeKind;
 
 use crate::block::BlockHandle;
 use crate::cache::CacheHandle;
-use crate::context::{Context, Unshared};
+use crate::context::{Context, NewBacking};
 use crate::fs::FsHandle;
 use crate::handle::Opened;
 use crate::swap::SwapHandle;
@@ -30,7 +30,7 @@ pub(crate) struct Kind {
     pub(crate) open: Open,
 }
 
-type Create = fn(&Context, &NewVolume, Unshared<'_>) -> Result<Opened, Refused>;
+type Create = fn(&Context, &NewVolume, &NewBacking<'_>) -> Result<Opened, Refused>;
 type Open = fn(&Context, &str) -> Result<Opened, Refused>;
 
 /// All kinds.

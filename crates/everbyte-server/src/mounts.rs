@@ -1,6 +1,5 @@
 //! File systems of an open pool: mounting them, and requests about their files.
 
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -24,17 +23,6 @@ impl OpenPool {
         let volume = self.volumes.get(name)?;
         let _lease = volume.begin_op(name)?;
         volume.handle.mount(source_of(&self.path, name), request)
-    }
-
-    /// Returns true if nobody but root can write to the file that the pool is in. The group of a device is the system's
-    /// choice, and has other disks as well.
-    #[must_use]
-    pub fn is_roots_alone(&self) -> bool {
-        let file = self.pool().medium().metadata().ok().flatten();
-        file.is_some_and(|file| {
-            let others = if file.is_file() { 0o022 } else { 0o002 };
-            file.uid() == 0 && file.mode() & others == 0
-        })
     }
 
     /// Returns true as long as a file system is mounted.
@@ -67,7 +55,8 @@ impl OpenPool {
         let _lease = volume.begin_op(&request.volume)?;
         // Opening it may have taken long.
         check()?;
-        let id = volume.handle.serve_mount(request, descriptor)?;
+        let source = source_of(&self.path, volume.name());
+        let id = volume.handle.serve_mount(request, source, descriptor)?;
         tracing::info!(volume = volume.name(), dir = request.dir, "mounted");
         Ok(Response::Mounted { id })
     }

@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use everbyte_backing::Claim;
 use everbyte_control::{Attached, Cause, ControlServer, Handler, Refused, Request, Response};
 use everbyte_device::record::{RecordSummary, Recorder};
-use everbyte_media::{Description, Mapped};
+use everbyte_media::{Description, Mapped, Stack, Writers};
 use everbyte_nbd::{Durability, Server};
+use everbyte_path::Rights;
 use everbyte_pool::{CheckpointTimer, Pool, RecoverySummary};
 use parking_lot::{Mutex, RwLock};
 
-use crate::context::Context;
+use crate::context::{Context, rights_now, writers_now};
 use crate::ending::Ending;
 use crate::handle::Resize;
 use crate::volumes::Volumes;
@@ -34,6 +36,8 @@ pub struct Options {
     pub backing: everbyte_backing::Options,
     /// Durability of answered writes, which exports announce to clients.
     pub durability: Durability,
+    /// True if files and devices are opened with the rights of the process, whoever can change the pool.
+    pub trust_pool: bool,
 }
 
 /// An open pool, with its volumes, their clients and servers. To be closed with
@@ -42,6 +46,9 @@ pub struct Options {
 pub struct OpenPool {
     pub(crate) path: PathBuf,
     pub(crate) medium: Description,
+    /// The objects that the pool lies on; `None` if it lies in memory without a name.
+    pub(crate) stack: Option<Arc<Stack>>,
+    _claim: Option<Claim>,
     pub(crate) only: Option<String>,
     pub(crate) read_only_exports: Vec<String>,
     pub(crate) durability: Durability,
@@ -60,11 +67,15 @@ impl OpenPool {
     /// For the pool at `path`, which lies on `medium`.
     #[must_use]
     pub fn new(pool: Pool<Mapped>, path: &Path, medium: Description, options: Options) -> Self {
-        let Options { only, read_only_exports, unchanging, backing, durability } = options;
-        let context = Context { pool: Arc::new(pool), unchanging, backing };
+        let Options { only, read_only_exports, unchanging, backing, durability, trust_pool } = options;
+        let stack = pool.medium().stack().ok().flatten().map(Arc::new);
+        let claim = stack.as_ref().map(|stack| Claim::medium(Arc::clone(stack), path));
+        let context = Context { pool: Arc::new(pool), unchanging, backing, trust_pool };
         Self {
             path: path.to_owned(),
             medium,
+            stack,
+            _claim: claim,
             only,
             read_only_exports,
             durability,
@@ -84,6 +95,17 @@ impl OpenPool {
 
     pub(crate) fn unchanging(&self) -> bool {
         self.volumes.context().unchanging
+    }
+
+    /// The rights with which files and devices are opened now that the pool names.
+    pub(crate) fn rights(&self) -> Rights {
+        rights_now(self.pool(), self.volumes.context().trust_pool)
+    }
+
+    /// The users who can change the bytes of the pool now.
+    #[must_use]
+    pub fn writers(&self) -> Writers {
+        writers_now(self.pool())
     }
 
     /// The pool's file or device.
@@ -176,6 +198,10 @@ impl Handler for OpenPool {
             Request::Lend { volume, bytes } => {
                 Ok((self.lend(volume, *bytes, attached)?, Vec::new()))
             }
+            Request::VolumeCreate(new) => Ok((self.create(new, attached.client)?, Vec::new())),
+            Request::CacheAttach { name, backing, force } => {
+                Ok((self.attach(name, backing, *force, attached.client)?, Vec::new()))
+            }
             _ => Ok((self.handle(request)?, Vec::new())),
         }
     }
@@ -187,7 +213,7 @@ impl Handler for OpenPool {
             Request::Check => self.check(),
             Request::Scrub { volume, uid, from } => self.scrub(volume.as_deref(), uid, from),
             Request::Grow { size_bytes } => self.grow(size_bytes),
-            Request::VolumeCreate(new) => self.create(&new),
+            Request::VolumeCreate(new) => self.create(&new, None),
             Request::VolumeList => Ok(Response::Volumes(self.volume_statuses())),
             Request::VolumeResize { name, size_bytes } => {
                 self.resize(&name, &Resize::Size(size_bytes), false)
@@ -201,7 +227,9 @@ impl Handler for OpenPool {
                 let change = everbyte_cache::Change { dram_bytes, scm_bytes, follows_backing };
                 self.resize(&name, &Resize::Memory(change), force)
             }
-            Request::CacheAttach { name, backing, force } => self.attach(&name, &backing, force),
+            Request::CacheAttach { name, backing, force } => {
+                self.attach(&name, &backing, force, None)
+            }
             Request::MountWait { volume, id, is_taken: false } => self.wait_for_mount(&volume, id),
             Request::MountWait { volume, id, is_taken: true } => self.wait_for_close(&volume, id),
             Request::ClientList => self.clients(),

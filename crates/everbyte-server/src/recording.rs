@@ -5,14 +5,17 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
-use everbyte_cache::Identity;
+use everbyte_backing::KnownBacking;
 use everbyte_device::BackingIdentity;
 use everbyte_device::record::{RecordedOp, RecordedRequest, Recorder, RequestLog};
+use everbyte_media::Stack;
+use everbyte_path::{Rights, open_unmagical};
 use everbyte_policy::trace::{CsvWriter, Request, RequestOp};
 use everbyte_pool::format::{MAGIC, SUPERBLOCK_COPIES};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::open_pool::OpenPool;
 
@@ -58,15 +61,13 @@ impl OpenPool {
     /// See [`RecordError`]. Nothing was changed then.
     pub fn record_file(&self, path: &Path, force: bool) -> Result<File, RecordError> {
         let failed = |source| RecordError::Io { path: path.to_owned(), source };
-        let mut options = File::options();
-        options.write(true).mode(RECORD_MODE);
-        match options.clone().create_new(true).open(path) {
+        match self.open_record(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => return Ok(file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed(error)),
         }
         // Not emptied until it is known what it is.
-        let file = options.read(true).open(path).map_err(failed)?;
+        let file = self.open_record(path, OFlags::RDWR).map_err(failed)?;
         if let Some(what) = self.what_is(&file).map_err(failed)? {
             return Err(RecordError::InUse { path: path.to_owned(), what });
         }
@@ -79,18 +80,28 @@ impl OpenPool {
         Ok(file)
     }
 
+    /// Opens the file of a record. If another user can change the pool, that is done with the user's rights.
+    fn open_record(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(RECORD_MODE));
+        let rights = self.rights();
+        rights.run_io(|| match &rights {
+            Rights::Own => Ok(openat(CWD, path, flags, mode)?.into()),
+            _ => open_unmagical(path, flags, mode),
+        })
+    }
+
     /// The reason for which an existing file must not be replaced; `None` if it may be.
     fn what_is(&self, file: &File) -> io::Result<Option<String>> {
         let found = file.metadata()?;
-        let pool = std::fs::metadata(&self.path)?;
-        if (pool.dev(), pool.ino()) == (found.dev(), found.ino()) {
-            return Ok(Some("the pool that is served".to_owned()));
-        }
         if found.is_file() || found.file_type().is_block_device() {
-            let identity = BackingIdentity::of(file)?;
-            let is_it = |_: &str, recorded: &Identity| {
-                let recorded = recorded.backing.as_ref();
+            let (identity, stack) = (BackingIdentity::of(file)?, Stack::of(file)?);
+            if self.stack.as_ref().is_some_and(|own| own.shares_bytes_with(&stack)) {
+                return Ok(Some("the pool that is served".to_owned()));
+            }
+            let is_it = |_: &str, known: &KnownBacking| {
+                let recorded = known.identity.backing.as_ref();
                 recorded.is_some_and(|recorded| recorded.shares_bytes_with(&identity))
+                    || known.stack.as_ref().is_some_and(|known| known.shares_bytes_with(&stack))
             };
             if let Some(cache) = self.backing_of(is_it) {
                 return Ok(Some(format!("the backing device of cache {cache}")));

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use everbyte_backing::BackingError;
 use everbyte_cache::CacheError;
 use everbyte_control::{Cause, Refused};
 use everbyte_pool::PoolError;
@@ -19,6 +20,10 @@ pub(crate) fn cause(error: &(dyn Error + 'static)) -> Option<Cause> {
         matches!(error, PoolError::NoSuchVolume { .. }).then_some(Cause::NoSuchVolume)
     } else if let Some(error) = error.downcast_ref::<CacheError>() {
         of_cache(error)
+    } else if let Some(error) = error.downcast_ref::<BackingError>() {
+        let is_untrusted =
+            matches!(error, BackingError::Untrusted { .. } | BackingError::Rights { .. });
+        (is_untrusted && !error.is_missing()).then_some(Cause::UntrustedPool)
     } else if let Some(error) = error.downcast_ref::<Unavailable>() {
         error.cause
     } else {

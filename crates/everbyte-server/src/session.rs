@@ -31,6 +31,9 @@ pub enum Need {
     Look,
     /// It changes something.
     Change,
+    /// It changes something, and files and devices that the pool names are opened with the rights of the process,
+    /// whoever can change the pool.
+    ChangeTrusted,
 }
 
 /// Errors of a command's request.
@@ -79,6 +82,14 @@ impl Session {
         open(path, Need::Change)
     }
 
+    /// Reaches the pool at `path` as the command needs it. To be ended with [`Session::finish`].
+    ///
+    /// # Errors
+    /// The pool cannot be opened or reached.
+    pub fn open(path: &Path, need: Need) -> Result<Self, SessionError> {
+        open(path, need)
+    }
+
     /// Ends a session whose outcome is `done`.
     ///
     /// # Errors
@@ -104,7 +115,7 @@ impl Session {
         match self {
             Self::Served(client) => Ok(client.call_attached(request, bytes, None)?),
             Self::Local(pool) => {
-                let attached = Attached { bytes: bytes.to_vec(), descriptor: None };
+                let attached = Attached { bytes: bytes.to_vec(), ..Attached::default() };
                 Ok(pool.handle_attached(request, attached)?)
             }
         }
@@ -159,10 +170,12 @@ fn open_local(path: &Path, need: Need) -> Result<OpenPool, FileError> {
             let options = Options { unchanging: true, ..Options::default() };
             Ok(OpenPool::new(found.pool, path, found.medium, options))
         }
-        Need::Change => {
+        Need::Change | Need::ChangeTrusted => {
             let pool = open_locked(path, &media, kinds(), &OpenOptions::default())?;
             let medium = pool.medium().describe();
-            Ok(OpenPool::new(pool, path, medium, Options::default()))
+            let trust_pool = need == Need::ChangeTrusted;
+            let options = Options { trust_pool, ..Options::default() };
+            Ok(OpenPool::new(pool, path, medium, options))
         }
     }
 }

@@ -3,9 +3,9 @@
 use everbyte_block::{Checksum, Delta, MapKind};
 use everbyte_control::{
     CheckStatus, CheckpointStats, MediumStats, MediumStatus, ScrubPart, ScrubProblem, ServerStats,
-    VolumeStatus, WearStats,
+    VolumeStatus, WearStats, WritersStatus,
 };
-use everbyte_media::{Counters, Description, Mapped, Wear};
+use everbyte_media::{Counters, Description, Mapped, Wear, Writers};
 use everbyte_pool::{CheckReport, Pool, ScrubFinding, ScrubReport, Volume};
 
 pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
@@ -35,6 +35,13 @@ pub(crate) fn medium(description: &Description) -> MediumStatus {
         sync: description.sync.map(str::to_owned),
         copy: description.copy.to_owned(),
         emulates: description.emulated.map(|technology| technology.to_string()),
+    }
+}
+
+pub(crate) fn writers(writers: &Writers) -> WritersStatus {
+    WritersStatus {
+        users: writers.users().map(|(uid, reason)| (uid, reason.to_owned())).collect(),
+        more: writers.crowd().map(str::to_owned),
     }
 }
 

@@ -10,7 +10,7 @@ use everbyte_swap_volume::{
 };
 use parking_lot::Mutex;
 
-use crate::context::{Context, Unshared, check_no_backing, check_no_index};
+use crate::context::{Context, NewBacking, check_no_backing, check_no_index};
 use crate::handle::{Handle, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
 use crate::reclaim::{OwnMemory, flush_io_from_here};
@@ -45,7 +45,7 @@ impl SwapHandle {
     pub(crate) fn create(
         context: &Context,
         new: &NewVolume,
-        _: Unshared<'_>,
+        _: &NewBacking<'_>,
     ) -> Result<Opened, Refused> {
         check_no_backing(new)?;
         check_no_index(new)?;

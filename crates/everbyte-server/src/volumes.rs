@@ -292,7 +292,7 @@ mod tests {
         let options = OpenOptions { capacity_blocks: 8192 };
         let pool = Arc::new(Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap());
         let backing = everbyte_backing::Options::default();
-        Volumes::new(Context { pool, unchanging: false, backing })
+        Volumes::new(Context { pool, unchanging: false, backing, trust_pool: false })
     }
 
     #[test]

@@ -129,6 +129,10 @@ fn of_cause(cause: Cause) -> Option<&'static str> {
         Cause::CacheUnread => {
             "'everbyte pool check' says what is damaged; --force deletes it with whatever it has"
         }
+        Cause::UntrustedPool => {
+            "'chown' and 'chmod' the pool so that one user can change it, or pass --trust-pool to the command \
+            that opens it ('everbyte serve', if a server has it) if you trust all who can"
+        }
         Cause::NoSuchFile => "'everbyte fs ls' shows the files there are",
         Cause::FilesFull => {
             "remove files, or make room: 'everbyte volume list' and 'everbyte pool info' show how much \

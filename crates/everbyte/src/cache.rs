@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use everbyte_backing::{self as backing, Backing, BackingError, Outcome, Watch, Watched, Work};
+use everbyte_backing::{
+    self as backing, Backing, BackingError, KnownBacking, Outcome, Watch, Watched, Work,
+};
 use everbyte_cache::{Cache, Identity, Settings, inspect, volume_bytes};
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, WriteRequest};
 use everbyte_pool::format::VolumeKind;
@@ -76,7 +78,7 @@ impl CacheVolume {
         let _backings = shared.backings.lock();
         shared.check_writable()?;
         let found = open_backing(shared, name, backing)?;
-        check_unshared(shared, &found.identity)?;
+        check_unshared(shared, &found.known())?;
         let settings = settings(&found, scm_bytes, options);
         settings.check().map_err(|error| Error::cache(name)(error.into()))?;
         let (needed_bytes, free_bytes) =
@@ -113,9 +115,9 @@ impl CacheVolume {
         volume: Arc<Volume>,
         found: Backing,
     ) -> Result<Self, Error> {
-        let watch = Arc::default();
+        let (watch, known) = (Arc::default(), found.known());
         let cache = open_cache(shared, name, volume, found, &watch)?;
-        let cache = OpenCache::start(name, cache, watch, shared.backing.silence_max);
+        let cache = OpenCache::start(name, (cache, known), watch, shared.backing.silence_max);
         let cache = Arc::new(cache.map_err(|source| Error::Thread { source })?);
         shared.add_cache(&cache);
         Ok(Self(Arc::new(Inner { cache, shared: Arc::clone(shared) })))
@@ -177,7 +179,7 @@ fn identity(volume: &Volume) -> Result<Identity, CacheError> {
 }
 
 fn open_backing(shared: &Shared, name: &str, path: &Path) -> Result<Backing, Error> {
-    let BackingUse { options, silence_max } = &shared.backing;
+    let BackingUse { options, silence_max, .. } = &shared.backing;
     let opened = match path.to_str() {
         Some(text) => backing::open_within(text, options, *silence_max),
         None => Err(BackingError::Name { text: path.display().to_string() }),
@@ -194,7 +196,7 @@ fn open_cache(
     found: Backing,
     watch: &Arc<Watch>,
 ) -> Result<Cache, Error> {
-    let Backing { device, identity } = found;
+    let Backing { device, identity, .. } = found;
     let text = identity.name.clone();
     let device = Arc::new(Watched { device, watch: Arc::clone(watch) });
     let work = Work::begin("cache-open", watch, move || Cache::open(volume, device, &identity));
@@ -213,7 +215,7 @@ fn refused(volume: &str, backing: String, error: BackingError) -> Error {
 }
 
 /// Checks that no cache of the pool has this backing device.
-fn check_unshared(shared: &Shared, found: &Identity) -> Result<(), Error> {
+fn check_unshared(shared: &Shared, found: &KnownBacking) -> Result<(), Error> {
     let open = shared.caches();
     for volume in shared.engine.volumes() {
         let other = volume.name();
@@ -222,15 +224,25 @@ fn check_unshared(shared: &Shared, found: &Identity) -> Result<(), Error> {
         }
         let recorded = match open.iter().find(|open| open.name == other) {
             Some(open) => Ok(open.backing.clone()),
-            None => identity(&open_volume(&shared.engine, other, VolumeKind::CACHE)?),
+            None => {
+                let volume = open_volume(&shared.engine, other, VolumeKind::CACHE)?;
+                identity(&volume).map(|identity| look_at(shared, identity))
+            }
         };
         // One that cannot be read cannot be opened either.
         if recorded.is_ok_and(|recorded| backing::share_bytes(&recorded, found)) {
-            let backing = found.name.clone();
+            let backing = found.identity.name.clone();
             return Err(Error::SharedBacking { backing, other: other.to_owned() });
         }
     }
     Ok(())
+}
+
+/// What is known of a recorded backing device: its identity, and what is under its name now.
+fn look_at(shared: &Shared, identity: Identity) -> KnownBacking {
+    let BackingUse { options, silence_max, .. } = &shared.backing;
+    let found = backing::look_within(&identity.name, &options.rights, *silence_max);
+    KnownBacking { identity, stack: found.ok().and_then(|found| found.stack) }
 }
 
 fn settings(found: &Backing, scm_bytes: u64, options: &CacheOptions) -> Settings {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use everbyte_backing::{Outcome, Watch, Work};
-use everbyte_cache::{Cache, Identity, WritebackThread};
+use everbyte_backing::{KnownBacking, Outcome, Watch, Work};
+use everbyte_cache::{Cache, WritebackThread};
 use everbyte_device::DeviceError;
 use everbyte_pool::sync::thread_index;
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
@@ -28,7 +28,7 @@ const END_SILENCE_MAX: Duration = Duration::from_secs(1);
 /// A cache in use.
 pub(crate) struct OpenCache {
     pub(crate) name: String,
-    pub(crate) backing: Identity,
+    pub(crate) backing: KnownBacking,
     pub(crate) size_bytes: u64,
     /// The requests that the backing device has not answered.
     watch: Arc<Watch>,
@@ -58,12 +58,11 @@ impl OpenCache {
     /// The system has no thread.
     pub(crate) fn start(
         name: &str,
-        cache: Cache,
+        (cache, backing): (Cache, KnownBacking),
         watch: Arc<Watch>,
         silence_max: Duration,
     ) -> std::io::Result<Self> {
-        let settings = cache.settings();
-        let (backing, size_bytes) = (settings.backing.clone(), settings.backing_bytes);
+        let size_bytes = cache.settings().backing_bytes;
         let cache = Arc::new(cache);
         let writeback = WritebackThread::start(&cache)?;
         let door = || CachePadded::new(RwLock::new(Some(Arc::clone(&cache))));

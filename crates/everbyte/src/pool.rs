@@ -38,6 +38,7 @@ pub struct PoolBuilder {
     checkpoint_interval: Duration,
     direct_backing: bool,
     backing_timeout: Duration,
+    trust_pool: bool,
 }
 
 impl Default for PoolBuilder {
@@ -49,6 +50,7 @@ impl Default for PoolBuilder {
             checkpoint_interval: CHECKPOINT_INTERVAL_DEFAULT,
             direct_backing: false,
             backing_timeout: BACKING_TIMEOUT_DEFAULT,
+            trust_pool: false,
         }
     }
 }
@@ -125,6 +127,14 @@ impl PoolBuilder {
         self
     }
 
+    /// Opens backing devices with all rights of the process, whoever can change the pool. Default: no. If one other user
+    /// can change the file or device of the pool, or what that lies on, backing devices are opened with the rights of that
+    /// user, which a process of root can take. Otherwise, and if several other users can, they are not opened.
+    pub fn trust_pool(mut self, trust: bool) -> Self {
+        self.trust_pool = trust;
+        self
+    }
+
     /// Makes an empty pool at `path`, in a new file that is allocated as a whole or on a device, and
     /// opens it.
     ///
@@ -178,13 +188,21 @@ impl PoolBuilder {
             let started = engine.start_timer(self.checkpoint_interval);
             Some(started.map_err(|source| Error::Thread { source })?)
         };
-        let backing = BackingUse {
-            options: everbyte_backing::Options {
-                direct: self.direct_backing,
-                ..everbyte_backing::Options::default()
-            },
-            silence_max: self.backing_timeout,
+        let stack = engine.medium().stack().map_err(|source| {
+            let path = path.to_owned();
+            Error::Io { action: "inspect", path, source }
+        })?;
+        let rights = match &stack {
+            Some(stack) if !self.trust_pool => everbyte_backing::rights_for(&stack.writers()),
+            _ => everbyte_path::Rights::Own,
         };
+        let options = everbyte_backing::Options {
+            direct: self.direct_backing,
+            rights,
+            ..everbyte_backing::Options::default()
+        };
+        let stack = stack.map(Arc::new);
+        let backing = BackingUse { options, silence_max: self.backing_timeout, stack };
         let shared = Shared::new(engine, path.to_owned(), medium, self.read_only, backing);
         if let Some(timer) = timer {
             shared.set_timer(timer);

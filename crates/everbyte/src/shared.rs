@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use everbyte_backing::Claim;
 use everbyte_device::DeviceError;
-use everbyte_media::{Description, Mapped};
+use everbyte_media::{Description, Mapped, Stack};
 use everbyte_pool::{CheckpointTimer, PoolError};
 use parking_lot::Mutex;
 
@@ -23,6 +24,8 @@ pub(crate) struct BackingUse {
     pub(crate) options: everbyte_backing::Options,
     /// Longest time one may be silent while its cache is made, opened or closed.
     pub(crate) silence_max: Duration,
+    /// The objects that the pool lies on.
+    pub(crate) stack: Option<Arc<Stack>>,
 }
 
 /// An open pool.
@@ -35,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) backing: BackingUse,
     /// Held while a cache is made, opened or deleted, so that no two get one backing device.
     pub(crate) backings: Mutex<()>,
+    _claim: Option<Claim>,
     timer: Mutex<Option<CheckpointTimer>>,
     caches: Mutex<Vec<Arc<OpenCache>>>,
     /// Set under `backings`, so that closing meets every cache that was opened before.
@@ -56,12 +60,14 @@ impl Shared {
         read_only: bool,
         backing: BackingUse,
     ) -> Self {
+        let claim = backing.stack.as_ref().map(|stack| Claim::medium(Arc::clone(stack), &path));
         Self {
             engine,
             path,
             medium,
             read_only,
             backing,
+            _claim: claim,
             backings: Mutex::default(),
             timer: Mutex::default(),
             caches: Mutex::default(),

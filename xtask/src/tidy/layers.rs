@@ -129,7 +129,8 @@ const ROWS: [Row; 28] = [
     // other.
     Row {
         name: "everbyte-backing",
-        uses: &["everbyte-cache", "everbyte-device", "everbyte-path"],
+        // The stacks that devices lie on: media and backing devices share no bytes.
+        uses: &["everbyte-cache", "everbyte-device", "everbyte-media", "everbyte-path"],
         optional: &["everbyte-nbd"],
         tests_use: &[],
         unsafe_allowed: false,

@@ -2,16 +2,18 @@
 //! limit and until somebody cancels it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use everbyte_path::Rights;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::address::{Address, AddressError, Place};
-use crate::cancel::{Cancel, Cancelled};
+use crate::cancel::Cancelled;
 use crate::wire::{nap, notice_silence, wait};
 
 use super::{ClientError, ClientOptions};
@@ -68,7 +70,7 @@ pub(crate) fn connect_any(
         // One that does not answer leaves time for the others.
         let now = Instant::now();
         let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(1);
-        match connect(address, now + share, options.cancel.as_ref()) {
+        match connect(address, now + share, options) {
             Ok(socket) => return Ok(socket),
             Err(_) if options.is_cancelled() => return Err(ClientError::Cancelled),
             Err(error) => failures.push((address, error)),
@@ -87,7 +89,8 @@ pub(crate) fn connect_any(
     }
 }
 
-fn connect(address: &Address, deadline: Instant, cancel: Option<&Cancel>) -> io::Result<OwnedFd> {
+fn connect(address: &Address, deadline: Instant, options: &ClientOptions) -> io::Result<OwnedFd> {
+    let cancel = options.cancel.as_ref();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = match address {
         Address::Unix(_) => AddressFamily::UNIX,
@@ -97,11 +100,10 @@ fn connect(address: &Address, deadline: Instant, cancel: Option<&Cancel>) -> io:
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     match address {
         Address::Unix(path) => {
-            let path = SocketAddrUnix::new(path)?;
-            while let Err(error) = rustix::net::connect(&socket, &path) {
+            while let Err(error) = connect_unix(&socket, path, &options.rights) {
                 // A server that is alive, and has connections enough to accept.
-                if error != Errno::AGAIN {
-                    return Err(error.into());
+                if error.raw_os_error() != Some(Errno::AGAIN.raw_os_error()) {
+                    return Err(error);
                 }
                 if Instant::now() >= deadline {
                     return Err(io::ErrorKind::TimedOut.into());
@@ -129,6 +131,16 @@ fn connect(address: &Address, deadline: Instant, cancel: Option<&Cancel>) -> io:
     }
 }
 
+/// Connects to the socket at `path` with these rights. With the rights of a user, the server sees that user as its peer.
+fn connect_unix(socket: &OwnedFd, path: &Path, rights: &Rights) -> io::Result<()> {
+    if *rights == Rights::Own {
+        return Ok(rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?);
+    }
+    let found = rights.find(path)?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    Ok(rights.run(|| rustix::net::connect(socket, &address))??)
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -147,5 +159,34 @@ mod tests {
         let other: Address = "unix:/nowhere/at all".parse().unwrap();
         let error = connect_any(&[dead.clone(), other], &options).unwrap_err().to_string();
         assert!(error.contains(&dead.to_string()) && error.contains("/nowhere"), "{error}");
+    }
+
+    #[test]
+    fn sockets_are_connected_to_with_the_rights_given() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        use std::os::unix::net::UnixListener;
+
+        use rustix::net::sockopt::socket_peercred;
+
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        const USER: u32 = 54321;
+        let folder = tempfile::tempdir().unwrap();
+        let open_to = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        open_to(folder.path(), 0o755);
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        open_to(&path, 0o600);
+        let options = ClientOptions { rights: Rights::of_user(USER), ..ClientOptions::default() };
+        let address = Address::Unix(path.clone());
+        let refused = connect_any(std::slice::from_ref(&address), &options).unwrap_err();
+        assert!(refused.to_string().contains("ermission denied"), "{refused}");
+        chown(&path, Some(USER), None).unwrap();
+        let _connected = connect_any(std::slice::from_ref(&address), &options).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!(socket_peercred(&accepted).unwrap().uid.as_raw(), USER);
     }
 }

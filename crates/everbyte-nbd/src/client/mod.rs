@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use everbyte_device::{Extent, Fua, Hole};
+use everbyte_path::Rights;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown, sockopt};
@@ -52,6 +53,9 @@ pub struct ClientOptions {
     pub request_time_max: Option<Duration>,
     /// Ends every wait. Default: none.
     pub cancel: Option<Cancel>,
+    /// Rights with which the socket of a server on this machine is connected to, each time. Default: those of the
+    /// process.
+    pub rights: Rights,
 }
 
 impl Default for ClientOptions {
@@ -61,6 +65,7 @@ impl Default for ClientOptions {
             handshake_time_max: Duration::from_secs(10),
             request_time_max: None,
             cancel: None,
+            rights: Rights::Own,
         }
     }
 }

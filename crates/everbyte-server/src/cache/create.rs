@@ -7,7 +7,7 @@ use everbyte_policy::sim;
 use everbyte_pool::format::VolumeKind;
 
 use super::{CHANGE_SILENCE, CacheHandle};
-use crate::context::{Context, Unshared};
+use crate::context::{Context, NewBacking};
 use crate::device::block_options;
 use crate::handle::{Device, Opened};
 use crate::refusal::refused;
@@ -19,16 +19,18 @@ impl CacheHandle {
     pub(crate) fn create(
         context: &Context,
         new: &NewVolume,
-        unshared: Unshared<'_>,
+        conditions: &NewBacking<'_>,
     ) -> Result<Opened, Refused> {
         let wanted = new.cache.as_deref();
         let wanted =
             wanted.ok_or_else(|| Refused::new("a cache needs a backing device".to_owned()))?;
-        unshared(None)?;
+        (conditions.unshared)(None)?;
         let silence_max = context.backing.reconnect_timeout + CHANGE_SILENCE;
-        let backing = backing::open_within(&wanted.backing, &context.backing, silence_max);
+        let options =
+            backing::Options { rights: conditions.rights.clone(), ..context.backing.clone() };
+        let backing = backing::open_within(&wanted.backing, &options, silence_max);
         let backing = backing.map_err(refused)?;
-        unshared(Some(&backing.identity))?;
+        (conditions.unshared)(Some(&backing))?;
         let settings = settings(wanted, &backing)?;
         check_room(settings.volume_page_bytes_max(), context.pool.info().free_bytes)?;
         let (size_bytes, options) = (volume_bytes(settings.backing_bytes), block_options(new)?);

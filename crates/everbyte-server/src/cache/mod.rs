@@ -12,18 +12,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use everbyte_backing::{
-    self as backing, Backing, BackingError, Cancel, Outcome, Watch, Watched, Work,
+    self as backing, Backing, BackingError, Cancel, KnownBacking, Outcome, Watch, Watched, Work,
 };
 use everbyte_cache::{
     Cache, CacheError, Change, Identity, Inspection, WritebackThread, inspect, volume_bytes,
 };
 use everbyte_control::{Cause, KindStatus, Refused, VolumeStatus};
 use everbyte_device::BlockDevice;
+use everbyte_path::Rights;
 use everbyte_pool::ScrubReport;
 use everbyte_pool::format::VolumeKind;
 use parking_lot::{Condvar, Mutex};
 
-use crate::context::{Context, Unshared};
+use crate::context::{Context, NewBacking, rights_now};
 use crate::device::open_device;
 use crate::handle::{Closing, Device, Handle, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
@@ -42,6 +43,8 @@ const END_SILENCE_MAX: Duration = Duration::from_secs(1);
 /// Longest silence of a backing device during a change of its cache, besides the time for which a
 /// cache tries to reach a lost NBD server.
 const CHANGE_SILENCE: Duration = Duration::from_secs(10);
+/// Longest time for a look at the backing device of a cache that is not open.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A cache's handle, whether the cache is open or not.
 pub(crate) struct CacheHandle(Arc<Shared>);
@@ -50,6 +53,7 @@ pub(crate) struct CacheHandle(Arc<Shared>);
 struct Shared {
     volume: Arc<Device>,
     options: backing::Options,
+    trust_pool: bool,
     unchanging: bool,
     /// The requests that the backing device has not answered.
     watch: Arc<Watch>,
@@ -60,7 +64,7 @@ struct Shared {
     changed: Condvar,
     /// The backing device that the cache is being attached to. Its volume may name that at any moment, also long after
     /// the request was given up because the device is silent.
-    attaching: Mutex<Option<Identity>>,
+    attaching: Mutex<Option<KnownBacking>>,
 }
 
 enum State {
@@ -76,6 +80,7 @@ enum State {
 struct OpenCache {
     cache: Arc<Cache>,
     _writeback: WritebackThread,
+    backing: KnownBacking,
 }
 
 impl CacheHandle {
@@ -100,10 +105,11 @@ impl CacheHandle {
     }
 
     /// Opens the backing device that is called `text`.
-    fn open_backing(&self, text: String) -> Result<Backing, Refused> {
+    fn open_backing(&self, text: String, rights: Rights) -> Result<Backing, Refused> {
         self.watched(move |shared| {
             let _request = shared.watch.begin();
-            shared.open_backing(&text).map_err(refused)
+            let options = backing::Options { rights, ..shared.options.clone() };
+            backing::open(&text, &options, shared.cancel.clone()).map_err(refused)
         })
     }
 }
@@ -134,7 +140,7 @@ impl Handle for CacheHandle {
         true
     }
 
-    fn backings(&self) -> Vec<Identity> {
+    fn backings(&self) -> Vec<KnownBacking> {
         let attaching = self.0.attaching.lock().clone();
         // Looked at after that, which ends only when the volume names it.
         attaching.into_iter().chain(self.0.backing()).collect()
@@ -167,12 +173,17 @@ impl Handle for CacheHandle {
         })
     }
 
-    fn attach(&self, backing: &str, alone: Alone, unshared: Unshared<'_>) -> Result<(), Refused> {
-        unshared(None)?;
+    fn attach(
+        &self,
+        backing: &str,
+        alone: Alone,
+        conditions: &NewBacking<'_>,
+    ) -> Result<(), Refused> {
+        (conditions.unshared)(None)?;
         let (apart, alone) = self.watched(move |shared| Ok((shared.take_apart()?, alone)))?;
-        let backing = self.open_backing(backing.to_owned())?;
-        unshared(Some(&backing.identity))?;
-        let attaching = Attaching::new(&self.0, &backing.identity);
+        let backing = self.open_backing(backing.to_owned(), conditions.rights.clone())?;
+        (conditions.unshared)(Some(&backing))?;
+        let attaching = Attaching::new(&self.0, backing.known());
         self.watched(move |shared| {
             let (_alone, _apart, _attaching) = (alone, apart, attaching);
             let device = Watched { device: backing.device, watch: Arc::clone(&shared.watch) };
@@ -285,8 +296,8 @@ impl Drop for Apart {
 struct Attaching(Arc<Shared>);
 
 impl Attaching {
-    fn new(shared: &Arc<Shared>, to: &Identity) -> Self {
-        *shared.attaching.lock() = Some(to.clone());
+    fn new(shared: &Arc<Shared>, to: KnownBacking) -> Self {
+        *shared.attaching.lock() = Some(to);
         Self(Arc::clone(shared))
     }
 }
@@ -330,7 +341,8 @@ impl Shared {
     fn new(context: &Context, device: Device) -> Arc<Self> {
         Arc::new(Self {
             volume: Arc::new(device),
-            options: context.backing,
+            options: context.backing.clone(),
+            trust_pool: context.trust_pool,
             unchanging: context.unchanging,
             watch: Arc::default(),
             cancel: Cancel::new().ok(),
@@ -344,12 +356,20 @@ impl Shared {
         self.volume.volume().name()
     }
 
-    /// The backing device that its volume names.
-    fn backing(&self) -> Option<Identity> {
+    /// The rights with which the backing device that the pool names is opened now.
+    fn rights(&self) -> Rights {
+        rights_now(self.volume.pool(), self.trust_pool)
+    }
+
+    /// The backing device that its volume names, with what is found under its name if that can be seen soon.
+    fn backing(&self) -> Option<KnownBacking> {
         if let State::Open(open) = &*self.state.lock() {
-            return Some(open.cache.settings().backing.clone());
+            return Some(open.backing.clone());
         }
-        Some(inspect(&*self.volume).ok()?.settings.backing)
+        let identity = inspect(&*self.volume).ok()?.settings.backing;
+        let found = backing::look_within(&identity.name, &self.rights(), LOOK_TIME_MAX);
+        let stack = found.ok().and_then(|found| found.stack);
+        Some(KnownBacking { identity, stack })
     }
 
     fn silent(&self, silence: Duration) -> String {
@@ -372,7 +392,8 @@ impl Shared {
     }
 
     fn open_backing(&self, text: &str) -> Result<Backing, BackingError> {
-        backing::open(text, &self.options, self.cancel.clone())
+        let options = backing::Options { rights: self.rights(), ..self.options.clone() };
+        backing::open(text, &options, self.cancel.clone())
     }
 
     /// Cancels requests that wait for the backing device, where that can be done.
@@ -426,12 +447,13 @@ impl Shared {
         let recorded = inspect(&*self.volume)
             .map_err(|error| Unavailable::new("damaged", error.to_string()))?;
         let backing = self.open_backing(&recorded.settings.backing.name);
-        let Backing { device, identity } = backing.map_err(|error| {
+        let backing = backing.map_err(|error| {
             let is_missing = error.is_missing();
             let state = if is_missing { "backing missing" } else { "backing refused" };
-            Unavailable::new(state, error.to_string())
+            Unavailable { state, reason: error.to_string(), cause: cause(&error) }
         })?;
-        let cache = self.build(device, &identity);
+        let known = backing.known();
+        let cache = self.build(backing.device, &backing.identity);
         let cache = Arc::new(cache.map_err(|error| Unavailable {
             state: "backing refused",
             reason: error.to_string(),
@@ -439,7 +461,7 @@ impl Shared {
         })?);
         let writeback = WritebackThread::start(&cache)
             .map_err(|error| Unavailable::new("no thread", error.to_string()))?;
-        Ok(OpenCache { cache, _writeback: writeback })
+        Ok(OpenCache { cache, _writeback: writeback, backing: known })
     }
 
     fn build(
@@ -593,7 +615,7 @@ mod tests {
         Pool::format(&medium, 8, [1; 16]).unwrap();
         let options = OpenOptions { capacity_blocks: 8192 };
         let pool = Arc::new(Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap());
-        let context = Context { pool, unchanging: false, backing: backing::Options::default() };
+        let context = Context { pool, unchanging: false, backing: backing::Options::default(), trust_pool: false };
         let (kind, options) = (VolumeKind::CACHE, BlockOptions::default());
         let device = Device::create_as(&context.pool, "c", kind, 1 << 20, &options).unwrap();
         Shared::new(&context, device)
@@ -610,8 +632,9 @@ mod tests {
             serial: String::new(),
             backing: None,
         };
-        let attaching = Attaching::new(&shared, &to);
-        assert_eq!(handle.backings(), [to]);
+        let attaching = Attaching::new(&shared, KnownBacking { identity: to.clone(), stack: None });
+        let backings: Vec<_> = handle.backings().into_iter().map(|known| known.identity).collect();
+        assert_eq!(backings, [to]);
         drop(attaching);
         assert!(handle.backings().is_empty());
     }

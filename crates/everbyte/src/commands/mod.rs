@@ -39,6 +39,7 @@ mod sim_plan;
 mod sim_run;
 mod sim_traces;
 pub(crate) mod system_mount;
+mod trust;
 pub(crate) mod volume;
 pub(crate) mod volume_attach;
 pub(crate) mod volume_create;

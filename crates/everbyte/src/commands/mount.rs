@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use everbyte_control::{ControlClient, Request, Response};
+use everbyte_control::ControlClient;
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, open_locked};
@@ -19,7 +19,8 @@ use everbyte_server::{
 use super::mount_options::{Atime, OptionList};
 use super::mount_served::ServedMount;
 use super::server::{Stop, report_recovery, split_target, start_control};
-use super::{mount_background, mount_served, unexpected};
+use super::trust::{TrustArgs, distrust};
+use super::{mount_background, mount_served};
 use crate::arguments::UsageError;
 use crate::size::parse_duration;
 
@@ -42,9 +43,10 @@ is the server, for other commands as well through the control socket POOL.sock, 
 system of the pool is unmounted; then the pool is marked clean. If a server was killed, the next
 'everbyte mount' on the directory replaces the dead mount.
 
-Whoever can write to a pool can put programs of root and device files into it. Root's mounts have no
-power by these (nosuid, nodev) unless the pool is root's, no other user can write to it, and root serves
-it; --suid and --dev give it to other pools that you trust. Mounts of other users never have it.
+A user who can change a pool can put programs of root and device files into it. Root's mounts are nosuid
+and nodev if another user can change the pool, or serves it: the file or device, and the files and devices
+that it lies on. A warning names the user. --suid and --dev allow the one or the other. Mounts of other
+users are always nosuid and nodev.
 
 What fsync was asked for survives a crash at any moment, and with it everything that was done before
 the file's last change: after a crash the file system is as it was at a checkpoint, and needs no
@@ -81,6 +83,8 @@ pub(crate) struct Args {
     /// Let device files be devices, whoever can change the pool. For root.
     #[arg(long)]
     dev: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// The reads that change the time of the last access. The kernel answers many from its cache, which
     /// never do.
     #[arg(long, value_enum, value_name = "WHEN")]
@@ -126,8 +130,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, Some(name)) = split_target(&args.target)? else {
         bail!("{} names a pool: add the volume, as in POOL/VOLUME", args.target.display());
     };
-    let is_privileged = |privileges: Privileges| privileges.suid || privileges.dev;
-    if is_privileged(args.privileges(false)) && !rustix::process::geteuid().is_root() {
+    if (args.asks_for_suid() || args.asks_for_dev()) && !rustix::process::geteuid().is_root() {
         bail!("only root can mount with the options suid and dev");
     }
     let stop = Stop::new().context("cannot catch signals")?;
@@ -137,7 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pool = match wait_for(open) {
         Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
             Ok(mut client) => {
-                let privileges = args.privileges(is_roots(&mut client)?);
+                let privileges = args.privileges(client.distrust()?);
                 let wanted = args.served(&path, name, privileges);
                 return mount_served::run(wanted, client, &stop);
             }
@@ -146,8 +149,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         opened => opened.map_err(SessionError::from)?,
     };
     let medium = pool.medium().describe();
-    let pool = Arc::new(OpenPool::new(pool, &path, medium, Options::default()));
-    let privileges = args.privileges(pool.is_roots_alone());
+    let options = Options { trust_pool: args.trust.trust_pool, ..Options::default() };
+    let pool = Arc::new(OpenPool::new(pool, &path, medium, options));
+    let privileges = args.privileges(distrust(&pool));
     report_recovery(&pool, started.elapsed());
     let served = serve((args, privileges), &name, &pool, &stop);
     let closed = pool.close();
@@ -164,14 +168,33 @@ impl Args {
         !self.background && !self.detached
     }
 
-    /// The files that have more power than their reader: those that were asked for, and all of a pool that root serves
-    /// and nobody else can write to.
-    fn privileges(&self, is_roots: bool) -> Privileges {
+    /// The files that have more power than their reader: those that were asked for, and, for root, all of a pool that
+    /// nobody else can change. `distrust` is the reason for which somebody can.
+    fn privileges(&self, distrust: Option<String>) -> Privileges {
+        let is_root = rustix::process::geteuid().is_root();
+        if let Some(reason) = distrust.as_ref().filter(|_| is_root) {
+            let refused = match (self.asks_for_suid(), self.asks_for_dev()) {
+                (false, false) => "nosuid and nodev",
+                (false, true) => "nosuid",
+                (true, false) => "nodev",
+                (true, true) => "suid and dev, as asked for",
+            };
+            tracing::warn!("{reason}, so others can change the pool: the mount is {refused}");
+        }
+        let is_roots = is_root && distrust.is_none();
         let options = &self.options;
         Privileges {
             suid: self.suid || options.suid.unwrap_or(is_roots),
             dev: self.dev || options.dev.unwrap_or(is_roots),
         }
+    }
+
+    fn asks_for_suid(&self) -> bool {
+        self.suid || self.options.suid == Some(true)
+    }
+
+    fn asks_for_dev(&self) -> bool {
+        self.dev || self.options.dev == Some(true)
     }
 
     fn is_read_only(&self) -> bool {
@@ -211,18 +234,6 @@ impl Args {
             atime: atime.map(|atime| atime.get_name().to_owned()).unwrap_or_default(),
             detached: self.detached,
         }
-    }
-}
-
-/// Returns true if root serves the pool and nobody else can write to it. The server says which file it has: the path may
-/// lead to another one.
-fn is_roots(client: &mut ControlClient) -> anyhow::Result<bool> {
-    if !client.server_uid().is_ok_and(|uid| uid == 0) {
-        return Ok(false);
-    }
-    match client.call(Request::Exports)? {
-        Response::Serving(serving) => Ok(serving.roots_alone),
-        other => Err(unexpected(&other)),
     }
 }
 

@@ -44,7 +44,6 @@ pub(super) fn run(
     let volume = wanted.volume.clone();
     let request = Request::Mount(MountServed {
         volume: volume.clone(),
-        source: wanted.options.source.clone(),
         dir: mount.dir().display().to_string(),
         read_only: wanted.options.read_only,
         threads: wanted.threads,

@@ -16,6 +16,7 @@ use everbyte_server::{OpenPool, Options, SessionError, kinds, wait_for};
 use super::run_program::{check_program, find_program};
 use super::run_served::serve;
 use super::server::{report_recovery, split_target};
+use super::trust::{TrustArgs, distrust, untrusted};
 use super::unexpected;
 use crate::output;
 use crate::size::{parse_size, show_size};
@@ -57,6 +58,9 @@ Faults are resolved by threads of the program's (userfaultfd), because the progr
 system calls. That takes one of: CAP_SYS_PTRACE, access to /dev/userfaultfd, or the sysctl
 vm.unprivileged_userfaultfd=1.
 
+A pool that another user can change is refused: that user could read and change the heap. --trust-pool
+overrides it.
+
 --stats writes a line to standard error every second and two at the end: bytes of DRAM and of slots, bytes
 in and out, faults and the time in them, and how many years the medium would last. With --wear another line
 at the end says how many slots were written, and how often.
@@ -84,6 +88,8 @@ pub(crate) struct Args {
     /// Write statistics to standard error, every second and at the end.
     #[arg(long)]
     stats: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Count the writes of each slot, and tell at the end how evenly they wear.
     #[arg(long)]
     wear: bool,
@@ -116,6 +122,7 @@ fn configure(command: &mut Command, args: &Args) {
     for (name, value) in [
         ("EVERBYTE_RUN_STATS", stats),
         ("EVERBYTE_RUN_BSS", args.bss.then_some("1")),
+        ("EVERBYTE_RUN_TRUST_POOL", args.trust.trust_pool.then_some("1")),
         ("EVERBYTE_RUN_WEAR", args.wear.then_some("1")),
         ("EVERBYTE_RUN_SLOTS", order8.then_some("8")),
     ] {
@@ -148,6 +155,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pool = match wait_for(open) {
         Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
             Ok(mut client) => {
+                check_trust(args, client.distrust()?)?;
                 let volumes = volumes(client.call(Request::VolumeList)?)?;
                 lend_from(&mut command, &path, choose(&volumes, wanted.as_deref(), &path)?)?;
                 announce(&program, args, &target.display().to_string());
@@ -159,9 +167,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let started = std::time::Instant::now();
     let medium = pool.medium().describe();
-    let pool = std::sync::Arc::new(OpenPool::new(pool, &path, medium, Options::default()));
+    let options = Options { trust_pool: args.trust.trust_pool, ..Options::default() };
+    let pool = std::sync::Arc::new(OpenPool::new(pool, &path, medium, options));
+    let trusted = check_trust(args, distrust(&pool));
     report_recovery(&pool, started.elapsed());
-    let status = pool.handle(Request::VolumeList).map_err(anyhow::Error::from).and_then(|answer| {
+    let answer = trusted.and_then(|()| Ok(pool.handle(Request::VolumeList)?));
+    let status = answer.and_then(|answer| {
         let volumes = volumes(answer)?;
         lend_from(&mut command, &path, choose(&volumes, wanted.as_deref(), &path)?)?;
         announce(&program, args, &target.display().to_string());
@@ -171,6 +182,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let status = status?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
     Ok(ExitCode::from(status))
+}
+
+/// Refuses a pool that others can change for the reason `distrust`, unless the command line trusts it.
+fn check_trust(args: &Args, distrust: Option<String>) -> anyhow::Result<()> {
+    match distrust.filter(|_| !args.trust.trust_pool) {
+        Some(reason) => {
+            let effect = "they could read and change the memory of the program";
+            Err(untrusted(&reason, effect).into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Becomes the program; returns only if that fails.

@@ -20,6 +20,7 @@ use everbyte_server::recording::{self, RecordError};
 use everbyte_server::{OpenPool, Options, SessionError, kinds, listen, wait_for};
 
 use super::server::{Stop, report_recovery, split_target, start_control};
+use super::trust::{TrustArgs, distrust};
 use crate::arguments::{UsageError, find_group, find_user, parse_mode};
 use crate::output;
 use crate::size::parse_duration;
@@ -135,6 +136,8 @@ pub(crate) struct Args {
     /// page cache is used.
     #[arg(long)]
     direct_backing: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// NBD connections at once, for each address.
     #[arg(long, default_value_t = 128, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=16384))]
@@ -185,13 +188,15 @@ impl Args {
         let backing = backing::Options {
             reconnect_timeout: self.reconnect_timeout,
             direct: self.direct_backing,
+            ..backing::Options::default()
         };
         let durability = match self.write_through {
             true => Durability::WhenAnswered,
             false => Durability::AtFlush,
         };
         let read_only_exports = self.read_only_export.clone();
-        Options { only, read_only_exports, unchanging: self.read_only, backing, durability }
+        let (unchanging, trust_pool) = (self.read_only, self.trust.trust_pool);
+        Options { only, read_only_exports, unchanging, backing, durability, trust_pool }
     }
 
     fn socket_file(&self) -> Result<SocketFile, UsageError> {
@@ -267,6 +272,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let pool = Arc::new(args.open(&path, only).map_err(SessionError::from)?);
     report_recovery(&pool, started.elapsed());
+    if let Some(reason) = distrust(&pool) {
+        let rights = if args.trust.trust_pool { "all rights, as asked for" } else { "no more rights than they have" };
+        tracing::warn!(
+            "{reason}, so others can change the pool: backing devices, their sockets and the record are \
+             opened with {rights}"
+        );
+    }
     let served = serve(args, &pool, &mut stop);
     match pool.end_recording() {
         Some(RecordSummary { requests, is_complete: true }) => {

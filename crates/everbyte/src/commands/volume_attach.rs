@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use everbyte_backing as backing;
 use everbyte_control::{Request, Response};
 
-use everbyte_server::{Need, ask};
+use everbyte_server::ask;
 
+use super::trust::TrustArgs;
 use super::unexpected;
 use crate::arguments::parse_backing;
 use crate::output;
@@ -46,6 +47,8 @@ pub(crate) struct Args {
     /// Disconnect clients that have it open. What they were answered is kept.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Print the volume as JSON.
     #[arg(long)]
     json: bool,
@@ -54,7 +57,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let backing = backing::resolve(&args.backing)?;
     let request = Request::CacheAttach { name: args.name.clone(), backing, force: args.force };
-    match ask(&args.pool, Need::Change, request)? {
+    match ask(&args.pool, args.trust.need(), request)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => {
             let backing = volume.cache().map_or("", |cache| &cache.backing);

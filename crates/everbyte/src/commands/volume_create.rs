@@ -11,9 +11,10 @@ use everbyte_cache::{Mode, Policy, usable_policies};
 use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};
 use everbyte_fs::{BlockMapKind, DirectoryKind, FS_NAME, IndexKind};
 use everbyte_pool::LANES_DEFAULT;
-use everbyte_server::{Need, ask};
+use everbyte_server::ask;
 use everbyte_swap_volume::SWAP_NAME;
 
+use super::trust::TrustArgs;
 use super::unexpected;
 use crate::arguments::{UsageError, parse_backing};
 use crate::output;
@@ -118,6 +119,8 @@ pub(crate) struct Args {
     /// zeroes for each 2M that is lent again.
     #[arg(long, help_heading = "Swap volumes")]
     wipe: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Print the new volume as JSON.
     #[arg(long)]
     json: bool,
@@ -323,7 +326,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         fs: args.fs.wanted(args.kind == FS_NAME)?,
         wipe: args.wipe,
     };
-    match ask(&args.pool, Need::Change, Request::VolumeCreate(new))? {
+    match ask(&args.pool, args.trust.need(), Request::VolumeCreate(new))? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => output::line(format!(
             "created {} volume {} of {} with a log of {}",

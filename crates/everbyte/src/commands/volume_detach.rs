@@ -7,6 +7,7 @@ use everbyte_control::{Request, Response};
 use everbyte_server::Session;
 use serde::Serialize;
 
+use super::trust::TrustArgs;
 use super::unexpected;
 use crate::output;
 use crate::size::show_size;
@@ -37,6 +38,8 @@ pub(crate) struct Args {
     /// flush too.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -50,7 +53,7 @@ struct Detached {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut session = Session::change(&args.pool)?;
+    let mut session = Session::open(&args.pool, args.trust.need())?;
     let detached = detach(&mut session, &args.name, args.force);
     let detached = session.finish(detached)?;
     if args.json {

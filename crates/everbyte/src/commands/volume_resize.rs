@@ -8,6 +8,7 @@ use everbyte_block::BLOCK_NAME;
 use everbyte_control::{Request, Response, VolumeStatus};
 use everbyte_server::Session;
 
+use super::trust::TrustArgs;
 use super::unexpected;
 use crate::output;
 use crate::size::{parse_size, show_size};
@@ -64,6 +65,8 @@ pub(crate) struct Args {
     /// Disconnect clients that have a cache open. What they were answered is kept.
     #[arg(long, help_heading = "Caches", conflicts_with = "size")]
     force: bool,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Print the volume as JSON.
     #[arg(long)]
     json: bool,
@@ -81,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             force: args.force,
         },
     };
-    let mut session = Session::change(&args.pool)?;
+    let mut session = Session::open(&args.pool, args.trust.need())?;
     let answer = check_shrinking(args, &mut session).and_then(|()| Ok(session.ask(request)?));
     match session.finish(answer)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
