@@ -22,16 +22,7 @@ SECONDS_MAX=${SECONDS_MAX:-60}
 # Tests of xfstests that cannot pass, one "NUMBER REASON" a line.
 read -r -d '' EXCLUDED <<'END' || true
 020 attributes of a file share one block, as on ext4; the test expects that only of file systems it knows
-258 times before 1970 are 1970
-426 opens by handle after the inode left the kernel's cache: fuser has no lookup of "." and ".."
-467 as 426
-477 as 426
-683 the kernel's FUSE keeps set-group-id on a file that its group cannot execute
-684 as 683
-685 as 683
 732 mounts one device twice: a file system of a pool has one mount
-756 as 426
-777 as 426
 END
 
 new_files 1280

@@ -9,6 +9,8 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::time::TimeNs;
+
 /// Most bytes of a file in one message.
 pub const PIECE_BYTES_MAX: u32 = 1 << 20;
 
@@ -111,7 +113,7 @@ pub enum FileKind {
     BlockDevice,
 }
 
-/// A file in figures. Times are nanoseconds since 1970.
+/// A file in figures.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileStatus {
     /// Number of its inode.
@@ -135,13 +137,13 @@ pub struct FileStatus {
     /// The device that a device file stands for.
     pub device: u64,
     /// Last access.
-    pub accessed_ns: u64,
+    pub accessed_ns: TimeNs,
     /// Last change of its bytes.
-    pub modified_ns: u64,
+    pub modified_ns: TimeNs,
     /// Last change of the inode.
-    pub changed_ns: u64,
+    pub changed_ns: TimeNs,
     /// Creation.
-    pub created_ns: u64,
+    pub created_ns: TimeNs,
     /// The target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<PathBytes>,
@@ -192,7 +194,7 @@ pub struct NewFile {
     pub target: Option<PathBytes>,
 }
 
-/// Attributes that are to be set; `None` leaves one as it is. Times are nanoseconds since 1970.
+/// Attributes that are to be set; `None` leaves one as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetFile {
@@ -205,9 +207,9 @@ pub struct SetFile {
     /// Group.
     pub gid: Option<u32>,
     /// Last access.
-    pub accessed_ns: Option<u64>,
+    pub accessed_ns: Option<TimeNs>,
     /// Last change of the bytes.
-    pub modified_ns: Option<u64>,
+    pub modified_ns: Option<TimeNs>,
 }
 
 /// A request about the files of a file system.

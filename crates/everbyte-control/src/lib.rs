@@ -22,6 +22,7 @@ mod files;
 mod lend;
 mod message;
 mod server;
+mod time;
 
 pub use client::{ControlClient, ControlError};
 pub use files::{
@@ -36,6 +37,7 @@ pub use message::{
     SwapStatus, VolumeStatus, WearStats, WritersStatus,
 };
 pub use server::{Attached, ControlServer, Handler, Refused, serve_stream};
+pub use time::TimeNs;
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -7,12 +7,12 @@ use everbyte_media::Medium;
 
 use crate::edits::Edits;
 use crate::error::FsError;
-use crate::format::{Field, InodeWords};
+use crate::format::{Field, InodeWords, decode_time};
 use crate::fs::{FileSystem, now};
 use crate::number::InodeNo;
 
 /// Nanoseconds after which [`AccessTimes::Relative`] changes the time again.
-const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
+const DAY_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
 
 /// Which accesses change the time of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,14 +27,14 @@ pub enum AccessTimes {
 }
 
 impl AccessTimes {
-    fn changes(self, words: &InodeWords, now: u64) -> bool {
-        let accessed = words.get(Field::Accessed);
+    fn changes(self, words: &InodeWords, now: i128) -> bool {
+        let accessed = words.time(Field::Accessed);
         match self {
             Self::Never => false,
             Self::Strict => accessed < now,
             Self::Relative => {
-                let changed = words.get(Field::Modified).max(words.get(Field::Changed));
-                accessed <= changed || now.saturating_sub(accessed) >= DAY_NS
+                let changed = words.time(Field::Modified).max(words.time(Field::Changed));
+                accessed <= changed || now - accessed >= DAY_NS
             }
         }
     }
@@ -50,7 +50,8 @@ impl<M: Medium> FileSystem<M> {
         if times == AccessTimes::Never {
             return Ok(());
         }
-        let now = now();
+        let word = now();
+        let now = decode_time(word).unwrap_or(0);
         {
             let _lock = self.locks.read(inode);
             if !times.changes(&self.load_inode(inode)?.1, now) {
@@ -63,7 +64,7 @@ impl<M: Medium> FileSystem<M> {
             let mut edits = Edits::new(&self.tables);
             let words = &mut edits.get(self.reader(), inode)?.words;
             if times.changes(words, now) {
-                words.set(Field::Accessed, now);
+                words.set(Field::Accessed, word);
             }
             edits.plan(batch);
             Ok::<(), FsError>(())

@@ -5,12 +5,12 @@ use everbyte_media::Medium;
 use crate::acls::plan_permissions;
 use crate::edits::Edits;
 use crate::error::FsError;
-use crate::format::{Field, InodeWords};
+use crate::format::{Field, InodeWords, encode_time};
 use crate::found::Found;
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
 
-/// The attributes of a file. Times are nanoseconds since 1970.
+/// The attributes of a file. Times are nanoseconds since 1970 within [`TIME_RANGE_NS`](crate::TIME_RANGE_NS).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attr {
     /// Its number.
@@ -34,13 +34,13 @@ pub struct Attr {
     /// The device that a device file stands for.
     pub device: u64,
     /// Last access.
-    pub accessed_ns: u64,
+    pub accessed_ns: i128,
     /// Last change of its bytes.
-    pub modified_ns: u64,
+    pub modified_ns: i128,
     /// Last change of the inode.
-    pub changed_ns: u64,
+    pub changed_ns: i128,
     /// Creation.
-    pub created_ns: u64,
+    pub created_ns: i128,
 }
 
 impl Attr {
@@ -58,10 +58,10 @@ impl Attr {
             size: words.get(Field::Size),
             blocks: words.get(Field::Blocks),
             device: if is_device { words.get(Field::Special) } else { 0 },
-            accessed_ns: words.get(Field::Accessed),
-            modified_ns: words.get(Field::Modified),
-            changed_ns: words.get(Field::Changed),
-            created_ns: words.get(Field::Created),
+            accessed_ns: words.time(Field::Accessed),
+            modified_ns: words.time(Field::Modified),
+            changed_ns: words.time(Field::Changed),
+            created_ns: words.time(Field::Created),
         }
     }
 }
@@ -71,8 +71,8 @@ impl Attr {
 pub enum SetTime {
     /// The present.
     Now,
-    /// So many nanoseconds since 1970.
-    At(u64),
+    /// So many nanoseconds since 1970, within [`TIME_RANGE_NS`](crate::TIME_RANGE_NS).
+    At(i128),
 }
 
 /// Attributes to be set; `None` leaves one as it is.
@@ -88,6 +88,29 @@ pub struct SetAttr {
     pub accessed: Option<SetTime>,
     /// Last change of the bytes.
     pub modified: Option<SetTime>,
+}
+
+impl SetTime {
+    /// Its word in an inode, where `now` is that of the present.
+    fn word(self, now: u64) -> Result<u64, FsError> {
+        match self {
+            Self::Now => Ok(now),
+            Self::At(ns) => encode_time(ns).ok_or(FsError::TimeOutOfRange),
+        }
+    }
+}
+
+impl SetAttr {
+    /// Checks that an inode can have these attributes, for callers with other changes to make before.
+    ///
+    /// # Errors
+    /// `TimeOutOfRange`.
+    pub fn check(&self) -> Result<(), FsError> {
+        [self.accessed, self.modified].into_iter().flatten().try_for_each(|time| {
+            time.word(0)?;
+            Ok(())
+        })
+    }
 }
 
 impl<M: Medium> FileSystem<M> {
@@ -112,17 +135,13 @@ impl<M: Medium> FileSystem<M> {
     /// so is the caller's business.
     ///
     /// # Errors
-    /// `Stale`; `NoSpace` if an access control list changes; or the volume's.
+    /// `TimeOutOfRange`; `Stale`; `NoSpace` if an access control list changes; or the volume's.
     pub fn set_attr(&self, inode: InodeNo, set: &SetAttr) -> Result<Attr, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let mut attr = None;
         self.volume().change(|batch, _| {
             let now = now();
-            let time = |time: SetTime| match time {
-                SetTime::Now => now,
-                SetTime::At(ns) => ns,
-            };
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), inode)?;
             if let Some(permissions) = set.permissions {
@@ -131,10 +150,10 @@ impl<M: Medium> FileSystem<M> {
             let words = &mut edit.words;
             words.set_owner(set.uid.unwrap_or(words.uid()), set.gid.unwrap_or(words.gid()));
             if let Some(accessed) = set.accessed {
-                words.set(Field::Accessed, time(accessed));
+                words.set(Field::Accessed, accessed.word(now)?);
             }
             if let Some(modified) = set.modified {
-                words.set(Field::Modified, time(modified));
+                words.set(Field::Modified, modified.word(now)?);
             }
             words.set(Field::Changed, now);
             attr = Some(Attr::of(words));

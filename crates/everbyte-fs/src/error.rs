@@ -50,6 +50,9 @@ pub enum FsError {
     /// There is no such extended attribute.
     #[error("there is no such extended attribute")]
     NoAttribute,
+    /// An inode cannot have the time.
+    #[error("the time is outside of the range from 1901-12-13 20:45:52 to 2446-05-10 22:38:55 UTC")]
+    TimeOutOfRange,
     /// The name of an extended attribute has no byte, or more than 255.
     #[error("the name of an extended attribute has 1 to 255 bytes")]
     AttributeName,
@@ -122,7 +125,9 @@ impl FsError {
             Self::Exists => 17,
             Self::NotDirectory => 20,
             Self::IsDirectory => 21,
-            Self::Invalid { .. } | Self::InvalidName | Self::InvalidAcl => 22,
+            Self::Invalid { .. } | Self::InvalidName | Self::InvalidAcl | Self::TimeOutOfRange => {
+                22
+            }
             Self::TooLarge => 27,
             Self::NoSpace | Self::NoInodes { .. } | Self::AttributesFull => 28,
             Self::Write(WriteError::ReadOnly { .. }) => 30,

@@ -21,7 +21,10 @@ use crate::dir::KnownUnits;
 use crate::directory_kind::DirectoryKind;
 use crate::error::FsError;
 use crate::files::Files;
-use crate::format::{DirSettings, FS, Field, FsSuperblock, InodeWords, TABLES_AT, TableGeometry};
+use crate::format::{
+    DirSettings, FS, Field, FsSuperblock, InodeWords, TABLES_AT, TIME_RANGE_NS, TableGeometry,
+    encode_time,
+};
 use crate::index::{self, IndexKind};
 use crate::locks::InodeLocks;
 use crate::number::{FileType, InodeNo};
@@ -282,13 +285,17 @@ impl<M: Medium> FileSystem<M> {
     }
 }
 
-/// The time in nanoseconds since 1970, as it stands in inodes: until 2554.
+/// The word of the present time in an inode. A clock outside of the range counts as its nearer end.
 pub(crate) fn now() -> u64 {
     if planted(Bug::ClockStands) {
         return 1 << 60;
     }
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    let now = SystemTime::now();
+    let ns = match now.duration_since(UNIX_EPOCH) {
+        Ok(since) => i128::try_from(since.as_nanos()).unwrap_or(i128::MAX),
+        Err(before) => i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |ns| -ns),
+    };
+    encode_time(ns.clamp(*TIME_RANGE_NS.start(), *TIME_RANGE_NS.end())).unwrap_or(0)
 }
 
 /// A word that nobody can guess.

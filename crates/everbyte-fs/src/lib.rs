@@ -62,7 +62,7 @@ pub use directory_kind::DirectoryKind;
 pub use error::FsError;
 pub use everbyte_extent::{View, ViewError};
 pub use everbyte_pool::{PinError, PinLimits};
-pub use format::FS;
+pub use format::{FS, TIME_RANGE_NS};
 pub use fs::{FileSystem, FsOptions};
 pub use index::IndexKind;
 pub use kind::{FS_NAME, kinds};

@@ -16,6 +16,7 @@ pub(crate) fn set_all<M: Medium>(
     size: Option<u64>,
     set: &SetAttr,
 ) -> Result<Attr, FsError> {
+    set.check()?;
     match size {
         Some(size) if *set == SetAttr::default() => fs.truncate(inode, size),
         Some(size) => {

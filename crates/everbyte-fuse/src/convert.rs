@@ -87,19 +87,32 @@ pub(crate) fn kind(kind: FileType) -> fuser::FileType {
     }
 }
 
-fn time(ns: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_nanos(ns)
+/// The time of an attribute, from nanoseconds since 1970 that fit into the range of an inode.
+fn time(ns: i128) -> SystemTime {
+    let distance = Duration::from_nanos_u128(ns.unsigned_abs());
+    if ns < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
-/// A time to be set. One before 1970 is 1970, since there is none before it.
+/// A time to be set.
 pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
     match time {
         TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => {
-            let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-            SetTime::At(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-        }
+        TimeOrNow::SpecificTime(time) => SetTime::At(received_ns(time)),
     }
+}
+
+/// The nanoseconds since 1970 that the kernel has sent, in a time that fuser has made of them. The kernel adds the
+/// fraction of a second to the seconds. fuser 0.18 subtracts it from those before 1970.
+fn received_ns(time: SystemTime) -> i128 {
+    const SECOND_NS: i128 = 1_000_000_000;
+    let (seconds, fraction_ns) = match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => (i128::from(since.as_secs()), since.subsec_nanos()),
+        Err(error) => {
+            let before = error.duration();
+            (-i128::from(before.as_secs()), before.subsec_nanos())
+        }
+    };
+    seconds * SECOND_NS + i128::from(fraction_ns)
 }
 
 /// A file that the caller of a request makes.
@@ -152,9 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_are_1970() {
-        let before = UNIX_EPOCH - Duration::from_secs(5);
-        assert_eq!(set_time(TimeOrNow::SpecificTime(before)), SetTime::At(0));
+    fn time_before_1970_passes_with_its_fraction() {
+        // fuser's time for -5 s and 7 ns.
+        let before = UNIX_EPOCH - Duration::new(5, 7);
+        assert_eq!(set_time(TimeOrNow::SpecificTime(before)), SetTime::At(-4_999_999_993));
+        assert_eq!(time(-4_999_999_993), UNIX_EPOCH - Duration::new(4, 999_999_993));
         let after = UNIX_EPOCH + Duration::new(5, 7);
         assert_eq!(set_time(TimeOrNow::SpecificTime(after)), SetTime::At(5_000_000_007));
         assert_eq!(time(5_000_000_007), after);

@@ -6,7 +6,7 @@
 
 use everbyte_control::{
     Cause, FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile,
-    PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile, UnreadableEntry,
+    PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile, TimeNs, UnreadableEntry,
 };
 use everbyte_fs::{
     Attr, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, Name, NewInode, RenameMode,
@@ -166,6 +166,15 @@ impl Files<'_> {
 
     fn set(&self, file: FileId, set: &SetFile) -> Result<Response, FsError> {
         self.changing(file, |file| {
+            let attributes = SetAttr {
+                permissions: set.permissions.map(|bits| bits & MODE_PERMISSIONS),
+                uid: set.uid,
+                gid: set.gid,
+                accessed: set.accessed_ns.map(|time| SetTime::At(time.0)),
+                modified: set.modified_ns.map(|time| SetTime::At(time.0)),
+            };
+            // Before the size, so that a wrong time leaves the bytes as they are.
+            attributes.check()?;
             if let Some(size) = set.size_bytes {
                 self.fs.truncate(file.inode, size)?;
             }
@@ -173,16 +182,7 @@ impl Files<'_> {
                 // The kernel writes what programs have stored before the time is set, and not after it.
                 self.forget(&[file.inode]);
             }
-            let attr = self.fs.set_attr(
-                file.inode,
-                &SetAttr {
-                    permissions: set.permissions.map(|bits| bits & MODE_PERMISSIONS),
-                    uid: set.uid,
-                    gid: set.gid,
-                    accessed: set.accessed_ns.map(SetTime::At),
-                    modified: set.modified_ns.map(SetTime::At),
-                },
-            )?;
+            let attr = self.fs.set_attr(file.inode, &attributes)?;
             Ok(Response::FileFound { at: None, file: Some(Box::new(self.status(&attr)?)) })
         })
     }
@@ -242,10 +242,10 @@ impl Files<'_> {
             size_bytes: attr.size,
             used_bytes: attr.blocks * BLOCK_U64,
             device: attr.device,
-            accessed_ns: attr.accessed_ns,
-            modified_ns: attr.modified_ns,
-            changed_ns: attr.changed_ns,
-            created_ns: attr.created_ns,
+            accessed_ns: TimeNs(attr.accessed_ns),
+            modified_ns: TimeNs(attr.modified_ns),
+            changed_ns: TimeNs(attr.changed_ns),
+            created_ns: TimeNs(attr.created_ns),
             target,
         })
     }

@@ -10,6 +10,7 @@ use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
+use super::time::decode_time;
 use crate::number::{FileType, InodeNo, MODE_PERMISSIONS};
 
 /// Bytes of an inode.
@@ -50,7 +51,7 @@ pub(crate) enum Field {
     Blocks,
     /// Device number of a device; parent of a directory.
     Special,
-    /// Last access, in nanoseconds since 1970.
+    /// Last access.
     Accessed,
     /// Last change of the contents.
     Modified,
@@ -71,6 +72,9 @@ pub(crate) enum Field {
 /// The words of an inode's first half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InodeWords([u64; WORDS]);
+
+/// The words that are times.
+const TIMES: [Field; 4] = [Field::Accessed, Field::Modified, Field::Changed, Field::Created];
 
 /// How much of an inode a batch changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -142,6 +146,9 @@ impl InodeWords {
         if FileType::from_mode(words.mode()).is_none() {
             return wrong(format!("its mode {:o} names no type", words.mode()));
         }
+        if let Some(time) = TIMES.into_iter().find(|&time| decode_time(words.get(time)).is_none()) {
+            return wrong(format!("the time {:#x} is out of range", words.get(time)));
+        }
         Ok(())
     }
 
@@ -200,7 +207,12 @@ impl InodeWords {
         self.set(Field::Owner, pair(uid, gid));
     }
 
-    /// Puts the time `now` in some of its words.
+    /// The time in one of its words, in nanoseconds since 1970. `load` has checked that it is one.
+    pub(crate) fn time(&self, field: Field) -> i128 {
+        decode_time(self.get(field)).unwrap_or(0)
+    }
+
+    /// Puts the word `now` in some of its words.
     pub(crate) fn stamp(&mut self, now: u64, times: &[Field]) {
         times.iter().for_each(|&time| self.set(time, now));
     }

@@ -6,6 +6,7 @@ mod index_run;
 mod inode;
 mod superblock;
 mod table;
+mod time;
 
 #[cfg(test)]
 pub(crate) use bucket::entry_units;
@@ -24,3 +25,5 @@ pub(crate) use inode::{
 pub use superblock::FS;
 pub(crate) use superblock::{DirSettings, FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};
 pub(crate) use table::{Bit, TABLES_MAX, TableGeometry};
+pub use time::TIME_RANGE_NS;
+pub(crate) use time::{decode_time, encode_time};

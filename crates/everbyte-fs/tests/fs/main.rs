@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 #![allow(clippy::print_stdout, reason = "tests say what they explored")]
 
+mod attributes;
 mod concurrent;
 mod counters;
 mod crash;

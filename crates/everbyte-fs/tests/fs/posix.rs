@@ -142,12 +142,12 @@ fn a_copy_has_holes_where_the_original_has_them() {
 
 #[test]
 fn an_access_changes_its_time_as_often_as_is_asked_for() {
-    const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
+    const DAY: i128 = 24 * 60 * 60 * 1_000_000_000;
     let fs = new();
     let file = create(&fs, fs.root(), "f");
     let now = fs.attr(file).unwrap().accessed_ns;
     // The time of the change is the present, so an access is set that is later, or a day before a later one.
-    let accessed_after = |ns: u64, times| {
+    let accessed_after = |ns: i128, times| {
         let set = SetAttr { accessed: Some(SetTime::At(ns)), ..SetAttr::default() };
         fs.set_attr(file, &set).unwrap();
         fs.sync().unwrap();

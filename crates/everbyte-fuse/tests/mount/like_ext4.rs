@@ -1,7 +1,10 @@
 //! Behavior of files on ext4 that programs rely on: free space, times, flags.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use crate::Mounted;
 
@@ -41,5 +44,66 @@ fn reported_free_space_can_be_allocated() {
         let file = File::create(&path).unwrap();
         rustix::fs::fallocate(&file, mode, 0, free * 4096).unwrap();
         fs::remove_file(&path).unwrap();
+    }
+}
+
+/// Sets both times of a file to so many seconds and nanoseconds.
+fn set_times(path: &Path, (tv_sec, tv_nsec): (i64, i64)) -> rustix::io::Result<()> {
+    let time = Timespec { tv_sec, tv_nsec };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, path, &times, AtFlags::empty())
+}
+
+fn times(path: &Path) -> [(i64, i64); 2] {
+    let found = fs::metadata(path).unwrap();
+    [(found.atime(), found.atime_nsec()), (found.mtime(), found.mtime_nsec())]
+}
+
+#[test]
+fn times_before_1970_are_kept_with_their_fractions() {
+    let mut mounted = Mounted::new();
+    let set = [
+        (-(1 << 31), 0),
+        (-(1 << 31), 1),
+        (-315_619_200, 500_000_000),
+        (-1, 0),
+        (-1, 999_999_999),
+        (0, 0),
+        (5, 7),
+        (i64::from(u32::MAX), 1),
+        ((1 << 34) - (1 << 31) - 1, 999_999_999),
+    ];
+    let paths = |mounted: &Mounted| {
+        let dir = mounted.path().to_owned();
+        set.iter().zip(0..).map(move |(&time, number)| (dir.join(number.to_string()), time))
+    };
+    for (path, time) in paths(&mounted) {
+        fs::write(&path, b"text").unwrap();
+        set_times(&path, time).unwrap();
+        assert_eq!(times(&path), [time; 2]);
+    }
+    mounted.unmount();
+    mounted.mount();
+    for (path, time) in paths(&mounted) {
+        assert_eq!(times(&path), [time; 2], "after mounting again");
+    }
+    mounted.unmount();
+}
+
+#[test]
+fn time_outside_of_the_range_is_an_error() {
+    let mounted = Mounted::new();
+    let path = mounted.path().join("f");
+    fs::write(&path, b"text").unwrap();
+    set_times(&path, (-7, 3)).unwrap();
+    for time in [
+        (-(1 << 31) - 1, 999_999_999),
+        ((1 << 34) - (1 << 31), 0),
+        (i64::MIN + 1, 0),
+        (i64::MAX, 0),
+        (1 << 62, 5),
+    ] {
+        assert_eq!(set_times(&path, time), Err(rustix::io::Errno::INVAL), "{time:?}");
+        assert_eq!(times(&path), [(-7, 3); 2]);
     }
 }

@@ -5,12 +5,12 @@
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use everbyte_control::{
     FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile, PIECE_BYTES_MAX,
-    PathBytes, Request, Response, SetFile, UnreadableEntry,
+    PathBytes, Request, Response, SetFile, TimeNs, UnreadableEntry,
 };
 use everbyte_server::{Session, SessionError};
 
@@ -291,10 +291,13 @@ pub(crate) fn show_kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// Nanoseconds since 1970; times before that are 1970.
-pub(crate) fn since_1970(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+/// A time of a local file.
+pub(crate) fn since_1970(time: SystemTime) -> TimeNs {
+    let ns = |distance: Duration| i128::try_from(distance.as_nanos()).unwrap_or(i128::MAX);
+    TimeNs(match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => ns(since),
+        Err(before) => -ns(before.duration()),
+    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use everbyte_control::{FileEntry, FileKind, FileStatus, PathBytes};
+use everbyte_control::{FileEntry, FileKind, FileStatus, PathBytes, TimeNs};
 use indicatif::ProgressBar;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::NamedTempFile;
@@ -241,9 +241,9 @@ impl Copy {
             let mode = kept_permissions(file.permissions, is_root);
             fs::set_permissions(to, Permissions::from_mode(mode)).with_context(failed)?;
         }
-        let time = |ns: u64| Timespec {
-            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+        let time = |TimeNs(ns): TimeNs| Timespec {
+            tv_sec: i64::try_from(ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns.rem_euclid(1_000_000_000)).unwrap_or(0),
         };
         let times = Timestamps {
             last_access: time(file.accessed_ns),

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::{Place, Running, everbyte};
 
-fn with_files() -> Place {
+pub(crate) fn with_files() -> Place {
     let place = Place::empty();
     place.run("pool create POOL --size 64M").good();
     place.run("volume create POOL files --kind fs --size 32M").good();

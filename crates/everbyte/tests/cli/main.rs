@@ -11,6 +11,7 @@ mod create;
 mod demo;
 mod devices;
 mod faults;
+mod file_attributes;
 mod files;
 mod leases;
 mod local;
