@@ -3,18 +3,20 @@
 //! Errors of the crates below state facts, because they know no commands. This file alone says what
 //! a user can type; `main` prints it on a line of its own, `hint: ...`.
 
+use std::borrow::Cow;
 use std::error::Error;
 
 use everbyte_control::{Cause, ControlError, Refused};
 use everbyte_nbd::BindError;
-use everbyte_policy::trace::TraceError;
+use everbyte_policy::trace::{Content, Format, Problem, Refusal, TraceError};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
 use everbyte_server::{Busy, SessionError};
 
 /// Returns what a user can type about `error`, if there is something.
-pub(crate) fn advice(error: &anyhow::Error) -> Option<&'static str> {
-    error.chain().find_map(of)
+pub(crate) fn advice(error: &anyhow::Error) -> Option<Cow<'static, str>> {
+    let refusal = error.chain().find_map(|error| error.downcast_ref().and_then(of_refused_trace));
+    refusal.map(Cow::Owned).or_else(|| error.chain().find_map(of).map(Cow::Borrowed))
 }
 
 fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
@@ -58,10 +60,78 @@ fn of_bind(error: &BindError) -> Option<&'static str> {
 
 fn of_trace(error: &TraceError) -> Option<&'static str> {
     match error {
-        TraceError::UnknownFormat { .. } => Some(
-            "--format FORMAT, or --columns time_s,op,offset,len with the columns that there are",
-        ),
-        TraceError::NoOperations { .. } => Some("--assume-reads takes every request as a read"),
+        TraceError::NoOperations { .. }
+        | TraceError::Wrong { problem: Problem::NoOperation { .. }, .. } => {
+            Some("--assume-reads takes every request as a read")
+        }
+        TraceError::Wrong { problem: Problem::RequestTooLarge { .. }, .. } => {
+            Some("--request-max raises the limit, if the trace is right")
+        }
+        TraceError::Foreign { content, .. } => Some(of_content(*content)),
+        _ => None,
+    }
+}
+
+fn of_content(content: Content) -> &'static str {
+    match content {
+        Content::Bzip2 => "bzip2 -dc FILE | everbyte sim info -",
+        Content::Lz4 => "lz4 -dc FILE | everbyte sim info -",
+        Content::Lzma => "xz --format=lzma -dc FILE | everbyte sim info -",
+        Content::Lzip => "lzip -dc FILE | everbyte sim info -",
+        Content::Lzop => "lzop -dc FILE | everbyte sim info -",
+        Content::Compress => "gzip -dc FILE | everbyte sim info -",
+        Content::Snappy => "snzip -dc FILE | everbyte sim info -",
+        Content::Zlib => "zlib-flate -uncompress < FILE | everbyte sim info -",
+        Content::OldZstd => {
+            "zstd -dc FILE | everbyte sim info -, with a zstd that reads old versions"
+        }
+        Content::Zip => "unzip -p FILE MEMBER | everbyte sim info -",
+        Content::SevenZip => "7z x -so FILE MEMBER | everbyte sim info -",
+        Content::Rar => "unrar p -inul FILE MEMBER | everbyte sim info -",
+        Content::Tar => "tar -xOf FILE MEMBER | everbyte sim info -",
+        Content::Nested => "decompress it once, such as with zcat FILE | everbyte sim info -",
+        Content::Blktrace => {
+            "blkparse -i NAME -o - | everbyte sim info -, if the recording is in NAME.blktrace.0 and others"
+        }
+        Content::Utf16 => "iconv -f UTF-16 -t UTF-8 FILE | everbyte sim info -",
+        _ => "convert it to a text of lines, and name its columns: --columns time_s,op,offset,len",
+    }
+}
+
+/// Options and columns for a trace whose format cannot be told.
+fn of_refused_trace(error: &TraceError) -> Option<String> {
+    let TraceError::UnknownFormat(refusal) = error else { return None };
+    let Refusal { candidates, doubtful, content, .. } = &**refusal;
+    let mut advice = String::new();
+    if let Some(content) = content {
+        advice = format!("{}; or ", of_content(*content));
+    }
+    let doubtful = doubtful.iter().map(|(format, _)| format);
+    for format in candidates.iter().chain(doubtful) {
+        advice += &format!("--format {format}");
+        if let Some(columns) = columns_of(*format) {
+            advice += &format!(" (its columns are --columns {columns})");
+        }
+        advice += ", or ";
+    }
+    advice += "--format FORMAT, or --columns time_s,op,offset,len with the columns that there are; \
+               docs/traces.md has both for public formats";
+    Some(advice)
+}
+
+/// Columns by which lines of a format can be read.
+fn columns_of(format: Format) -> Option<&'static str> {
+    match format {
+        Format::Csv => Some("time_ns,op,file,offset,len"),
+        Format::Msr => Some("time_100ns,file,-,op,offset,len,-"),
+        Format::Spc => Some("file,offset_sectors,len,op,time_s"),
+        Format::Disksim => Some("time_ns,file,offset_sectors,len_sectors,op_1_reads"),
+        Format::Alibaba => Some("file,op,offset,len,time_us"),
+        Format::Tencent => Some("time_s,offset_sectors,len_sectors,op,file"),
+        Format::Fiu => Some("time_ns,-,-,offset_sectors,len_sectors,op,-,file,-"),
+        Format::Systor => Some("time_s,-,op,file,offset,len"),
+        Format::Twitter => Some("time_s,key,-,len,-,op,-"),
+        Format::Lirs => Some("offset_pages"),
         _ => None,
     }
 }

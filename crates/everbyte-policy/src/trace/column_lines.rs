@@ -1,15 +1,17 @@
 //! Text with columns in any order, as [`Columns`] names them.
 //!
-//! Columns stand between commas, semicolons, or white space, whichever the first line has. Columns
-//! behind the last one that is named mean nothing. A first line with words where all numbers should
+//! Columns stand between commas, semicolons, or white space, whichever the first line has. A line has
+//! exactly the columns that are named, but more if the last one is `...`. A first line with words where all numbers should
 //! be is taken for the columns' names.
 
 use super::columns::{Column, Columns, PAGE};
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{Commas, decimal, next, number, scaled, trimmed};
+use super::fields::{Commas, decimal, end, next, number, scaled, trimmed};
 use super::files::FileNames;
-use super::{Request, RequestOp};
+use super::objects::{Object, id_of_key};
+use super::skipped::SkippedKind;
+use super::{Request, RequestOp, operations};
 
 /// Characters between columns.
 #[derive(Clone, Copy)]
@@ -39,28 +41,43 @@ impl ColumnLines {
             Separator::Space => line.split_whitespace().collect(),
         };
         let is_name = |(column, field): (&Column, &str)| match column {
-            Column::Time(_) | Column::Offset(_) | Column::Len(_) => is_word(field),
-            Column::Nothing | Column::Op | Column::File => true,
+            Column::Time(_) | Column::Offset(_) | Column::Len(_) | Column::Count => is_word(field),
+            _ => true,
         };
-        fields.len() >= self.columns.len() && self.columns.iter().zip(fields).all(is_name)
+        let is_complete = match self.columns.last() {
+            Some(Column::Rest) => fields.len() + 1 >= self.columns.len(),
+            _ => fields.len() == self.columns.len(),
+        };
+        let has_numbers = self.columns.iter().any(|column| {
+            matches!(column, Column::Time(_) | Column::Offset(_) | Column::Len(_) | Column::Count)
+        });
+        is_complete && has_numbers && self.columns.iter().zip(fields).all(is_name)
     }
 
-    fn request<'a>(
+    fn item_of<'a>(
         &self,
         mut fields: impl Iterator<Item = &'a str>,
         files: &mut FileNames,
-    ) -> Result<Request, Problem> {
+    ) -> Result<Item, Problem> {
         let op = RequestOp::Read;
         let mut request = Request { time_ns: 0, op, file: 0, offset: 0, len: 0 };
-        let (mut file, mut len) = ("disk", None);
+        let (mut file, mut len, mut key, mut times) = ("disk", None, None, 1);
+        let mut is_open = false;
         for column in &self.columns {
             match *column {
                 Column::Nothing => _ = next(&mut fields, "column")?,
                 Column::Time(1) => request.time_ns = number(next(&mut fields, "time")?, "time")?,
+                Column::Time(100) => {
+                    let time = number(next(&mut fields, "time")?, "time")?;
+                    request.time_ns = scaled(time, 100, "time")?;
+                }
                 Column::Time(unit) => {
                     request.time_ns = decimal(next(&mut fields, "time")?, unit, "time")?;
                 }
-                Column::Op => request.op = operation(next(&mut fields, "operation")?)?,
+                Column::Op(read) => {
+                    request.op = operations::of_any(next(&mut fields, "operation")?, read)?;
+                }
+                Column::ScsiOp => request.op = operations::of_scsi(next(&mut fields, "command")?)?,
                 Column::File => file = next(&mut fields, "file")?,
                 Column::Offset(unit) => {
                     let offset = number(next(&mut fields, "offset")?, "offset")?;
@@ -70,14 +87,25 @@ impl ColumnLines {
                     let text = next(&mut fields, "length")?;
                     len = Some(scaled(number(text, "length")?, unit, "length")?);
                 }
+                Column::Key => key = Some(next(&mut fields, "key")?),
+                Column::Count => times = number(next(&mut fields, "count")?, "count")?,
+                Column::Rest => is_open = true,
             }
+        }
+        if !is_open {
+            end(&mut fields, "as many columns as are named")?;
+        }
+        if let Some(key) = key {
+            let (time_ns, op, bytes) = (request.time_ns, request.op, len.unwrap_or(PAGE));
+            let id = id_of_key(key);
+            return Ok(Item::of_object(Object { time_ns, op, id, bytes, times }));
         }
         match len {
             Some(len) => request.len = len,
             None => (request.offset, request.len) = (request.offset / PAGE * PAGE, PAGE),
         }
         request.file = files.number(file)?;
-        Ok(request)
+        Ok(Item::Request(request))
     }
 }
 
@@ -89,16 +117,16 @@ impl LineFormat for ColumnLines {
             line if line.contains(';') => Separator::Semicolon,
             _ => Separator::Space,
         });
-        let request = match separator {
-            Separator::Comma => self.request(Commas::of(line), files),
-            Separator::Semicolon => self.request(line.split(';'), files),
-            Separator::Space => self.request(line.split_whitespace(), files),
+        let item = match separator {
+            Separator::Comma => self.item_of(Commas::of(line), files),
+            Separator::Semicolon => self.item_of(line.split(';'), files),
+            Separator::Space => self.item_of(line.split_whitespace(), files),
         };
-        match request {
+        match item {
             Err(Problem::Field { .. }) if is_first && self.has_names(line, separator) => {
-                Ok(Item::Nothing)
+                Ok(Item::Skipped(SkippedKind::Heading))
             }
-            request => request.map(Item::Request),
+            item => item,
         }
     }
 }
@@ -108,20 +136,4 @@ fn is_word(text: &str) -> bool {
     let text = trimmed(text);
     let digits = text.strip_prefix(['-', '+', '.']).unwrap_or(text);
     digits.starts_with(|first: char| !first.is_ascii_digit())
-}
-
-fn operation(text: &str) -> Result<RequestOp, Problem> {
-    const WORDS: [(&[&str], RequestOp); 5] = [
-        (&["R", "read", "0"], RequestOp::Read),
-        (&["W", "write", "1"], RequestOp::Write),
-        (&["F", "flush"], RequestOp::Flush),
-        (&["T", "trim"], RequestOp::Trim),
-        (&["Z", "zero"], RequestOp::Zero),
-    ];
-    let is = |(words, _): &&(&[&str], RequestOp)| {
-        words.iter().any(|word| word.eq_ignore_ascii_case(text))
-    };
-    let wanted = "R, W, F, T, Z, read, write, flush, trim, zero, 0 (read) or 1 (write)";
-    let found = WORDS.iter().find(is).map(|(_, op)| *op);
-    found.ok_or_else(|| Problem::field("operation", text, wanted))
 }

@@ -16,19 +16,27 @@ pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 pub(super) enum Column {
     Nothing,
     Time(u64),
-    Op,
+    /// With the number that is a read; the other one of 0 and 1 is a write.
+    Op(u8),
+    ScsiOp,
     File,
     Offset(u64),
     Len(u64),
+    Key,
+    Count,
+    Rest,
 }
 
-const NAMES: [(&str, Column); 13] = [
+const NAMES: [(&str, Column); 19] = [
     ("-", Column::Nothing),
     ("time_ns", Column::Time(1)),
+    ("time_100ns", Column::Time(100)),
     ("time_us", Column::Time(1_000)),
     ("time_ms", Column::Time(1_000_000)),
     ("time_s", Column::Time(1_000_000_000)),
-    ("op", Column::Op),
+    ("op", Column::Op(0)),
+    ("op_1_reads", Column::Op(1)),
+    ("op_scsi", Column::ScsiOp),
     ("file", Column::File),
     ("offset", Column::Offset(1)),
     ("offset_sectors", Column::Offset(SECTOR_BYTES)),
@@ -36,19 +44,27 @@ const NAMES: [(&str, Column); 13] = [
     ("len", Column::Len(1)),
     ("len_sectors", Column::Len(SECTOR_BYTES)),
     ("len_pages", Column::Len(PAGE)),
+    ("key", Column::Key),
+    ("count", Column::Count),
+    ("...", Column::Rest),
 ];
 
 impl Column {
     /// Returns true if one line has no use for both.
     fn excludes(self, other: Self) -> bool {
-        self != Self::Nothing && std::mem::discriminant(&self) == std::mem::discriminant(&other)
+        let is_op = |column| matches!(column, Self::Op(_) | Self::ScsiOp);
+        let is_place = |column| matches!(column, Self::Offset(_) | Self::Key);
+        let are_alike = std::mem::discriminant(&self) == std::mem::discriminant(&other);
+        self != Self::Nothing
+            && (are_alike || is_op(self) && is_op(other) || is_place(self) && is_place(other))
     }
 }
 
 /// The columns of a trace, named as in `time_s,op,offset_sectors,len`; `-` is one that means nothing.
 ///
-/// An offset is needed. Without a time all requests are at 0, without a file there is one, without
-/// a length each request is of the whole page in which it begins.
+/// An offset is needed, or a key, which is the name of an object. Without a time all requests are at 0,
+/// without a file there is one, without a length each request is of the whole page in which it begins. A
+/// count says how often an object is requested. `...` at the end stands for any more columns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Columns {
     /// Places in [`NAMES`]; [`COLUMNS_MAX`] bytes, because errors have formats in them.
@@ -67,7 +83,7 @@ impl Columns {
 
     /// Returns true if a column says what is read and what is written.
     pub(crate) fn have_operations(&self) -> bool {
-        self.named().any(|column| column == Column::Op)
+        self.named().any(|column| matches!(column, Column::Op(_) | Column::ScsiOp))
     }
 }
 
@@ -89,6 +105,9 @@ impl FromStr for Columns {
                 let known = NAMES.map(|(name, _)| name).join(", ");
                 format!("{name:?} is no column: there are {known}")
             })?;
+            if columns.named().any(|other| other == Column::Rest) {
+                return Err("no column can follow \"...\"".into());
+            }
             if columns.named().any(|other| column.excludes(other)) {
                 return Err(format!("{name:?} is the second column of its kind"));
             }
@@ -96,11 +115,18 @@ impl FromStr for Columns {
             *free.ok_or_else(|| format!("there are more than {COLUMNS_MAX} columns"))? = place;
             columns.count += 1;
         }
-        match columns.named().any(|column| matches!(column, Column::Offset(_))) {
-            true => Ok(columns),
-            false => {
-                Err("no column is an offset: name offset, offset_sectors or offset_pages".into())
-            }
+        let has = |wanted: fn(Column) -> bool| columns.named().any(wanted);
+        let has_key = has(|column| column == Column::Key);
+        if !has_key && !has(|column| matches!(column, Column::Offset(_))) {
+            let names = "name offset, offset_sectors, offset_pages or key";
+            return Err(format!("no column is an offset: {names}"));
         }
+        if !has_key && has(|column| column == Column::Count) {
+            return Err("only objects with a key have a count".into());
+        }
+        if has_key && has(|column| column == Column::File) {
+            return Err("an object with a key lies in no file".into());
+        }
+        Ok(columns)
     }
 }

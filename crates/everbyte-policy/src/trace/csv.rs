@@ -1,30 +1,29 @@
 //! Our own format: lines of `time_ns,op,file,offset,len`.
 //!
 //! `op` is one letter: R read, W write, F flush, T trim, Z zero. `file` is any text without commas
-//! and control characters; offset and length are bytes, and say nothing in a flush. A first line
-//! with the names of the fields may be there. The writer escapes commas, `%`, white space and control
+//! and control characters; offset and length are bytes, and say nothing in a flush. Lines
+//! with the names of the fields may be there, at the beginning and where files were joined. The writer escapes commas, `%`, white space and control
 //! characters of names as URIs do, with `%`.
 
 use std::io::{self, Write};
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{Commas, next, number};
+use super::fields::{Commas, end, next, number};
 use super::files::FileNames;
+use super::skipped::SkippedKind;
 use super::{Request, RequestOp};
 
-const HEADER: &str = "time_ns,op,file,offset,len";
+/// The first line of a trace.
+pub(crate) const HEADER: &str = "time_ns,op,file,offset,len";
 
 /// The reader of the format.
-#[derive(Default)]
-pub(crate) struct Csv {
-    has_begun: bool,
-}
+pub(crate) struct Csv;
 
 impl LineFormat for Csv {
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
-        if !std::mem::replace(&mut self.has_begun, true) && line.trim() == HEADER {
-            return Ok(Item::Nothing);
+        if line == HEADER {
+            return Ok(Item::Skipped(SkippedKind::Heading));
         }
         let mut fields = Commas::of(line);
         let time_ns = number(next(&mut fields, "time")?, "time")?;
@@ -32,9 +31,7 @@ impl LineFormat for Csv {
         let file = files.number(next(&mut fields, "file")?)?;
         let offset = number(next(&mut fields, "offset")?, "offset")?;
         let len = number(next(&mut fields, "length")?, "length")?;
-        if let Some(more) = fields.next() {
-            return Err(Problem::field("end of the line", more, "five fields in all"));
-        }
+        end(&mut fields, "five fields in all")?;
         Ok(Item::Request(Request { time_ns, op, file, offset, len }))
     }
 }

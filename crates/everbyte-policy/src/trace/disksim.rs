@@ -6,7 +6,7 @@
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{decimal, next, number, scaled};
+use super::fields::{decimal, end, next, number, scaled};
 use super::files::FileNames;
 use super::{Request, RequestOp, SECTOR_BYTES};
 
@@ -32,9 +32,7 @@ impl LineFormat for Disksim {
         let hexadecimal = flags.strip_prefix("0x").unwrap_or(flags);
         let flags = u64::from_str_radix(hexadecimal, 16)
             .map_err(|_| Problem::field("type", flags, "a number, 0 to write or 1 to read"))?;
-        if let Some(more) = fields.next() {
-            return Err(Problem::field("end of the line", more, "five fields in all"));
-        }
+        end(&mut fields, "five fields in all")?;
         Ok(Item::Request(Request {
             time_ns,
             op: if flags & READ == 0 { RequestOp::Write } else { RequestOp::Read },

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io;
 
+use super::content::Content;
 use super::format::Format;
-
-/// Most bytes of a wrong value that an error shows.
-const SHOWN_BYTES: usize = 40;
+pub use super::problem::Problem;
+pub(crate) use super::problem::shortened;
+use super::refusal::Refusal;
+use super::skipped::SkippedCounts;
 
 /// A place in a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,17 +43,24 @@ pub enum TraceError {
         /// The source's error.
         source: io::Error,
     },
-    /// The beginning looks like none of the formats.
-    #[error(
-        "{trace}: looks like none of the known formats, it begins with {begin:?}; name the format if \
-         it is one of: {}; or name its columns",
-        Format::names()
-    )]
-    UnknownFormat {
+    /// The beginning looks like none of the formats, or like several.
+    #[error("{0}")]
+    UnknownFormat(Box<Refusal>),
+    /// The bytes are of a known kind that is no trace.
+    #[error("{trace}: the file is {content}")]
+    Foreign {
         /// The trace.
         trace: String,
-        /// Its first line, shortened.
-        begin: String,
+        /// Kind of its bytes.
+        content: Content,
+    },
+    /// The trace has no read and no write.
+    #[error("{trace}: the trace neither reads nor writes anything; skipped: {skipped}")]
+    NoRequests {
+        /// The trace.
+        trace: String,
+        /// Its lines or records without a request.
+        skipped: Box<SkippedCounts>,
     },
     /// There is nothing in it.
     #[error("{trace}: the trace is empty")]
@@ -78,108 +87,4 @@ pub enum TraceError {
         /// The mistake.
         problem: Problem,
     },
-}
-
-/// A mistake in a line or record.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Problem {
-    /// A field is missing.
-    #[error("the {field} is missing")]
-    Missing {
-        /// Its name.
-        field: &'static str,
-    },
-    /// A field has a wrong value.
-    #[error("the {field} is {value:?}, not {wanted}")]
-    Field {
-        /// Its name.
-        field: &'static str,
-        /// Its text, shortened.
-        value: String,
-        /// Description of a right value.
-        wanted: &'static str,
-    },
-    /// A number is below 0.
-    #[error("the {field} is negative: {value}")]
-    Negative {
-        /// The field's name.
-        field: &'static str,
-        /// The number.
-        value: String,
-    },
-    /// A number does not fit.
-    #[error("the {field} is too large: {value}")]
-    TooLarge {
-        /// The field's name.
-        field: &'static str,
-        /// The number.
-        value: String,
-    },
-    /// The request ends beyond the range of offsets.
-    #[error("{len} bytes at {offset} end beyond the largest offset, 2^63 - 1")]
-    BeyondEnd {
-        /// First byte of the request.
-        offset: u64,
-        /// Bytes of it.
-        len: u64,
-    },
-    /// The request is larger than the limit.
-    #[error("a request of {len} bytes is larger than the limit of {max} bytes")]
-    RequestTooLarge {
-        /// Bytes of the request.
-        len: u64,
-        /// Most bytes of a request.
-        max: u64,
-    },
-    /// The trace ends within a record.
-    #[error("the trace ends after {have} of {want} bytes: it was cut off")]
-    CutOff {
-        /// Bytes that are there.
-        have: usize,
-        /// Bytes of a record.
-        want: usize,
-    },
-    /// A line is too long.
-    #[error("the line is longer than {max} bytes: is this text?")]
-    LineTooLong {
-        /// Most bytes of a line.
-        max: usize,
-    },
-    /// A line is not UTF-8.
-    #[error("the line is no UTF-8 text")]
-    NotText,
-    /// The record is not of the expected format.
-    #[error("{found} where {wanted} should be: not this format")]
-    WrongFormat {
-        /// The text found, shortened.
-        found: String,
-        /// Description of the expected text.
-        wanted: &'static str,
-    },
-    /// A trace that is read again is not the one that was read before.
-    #[error("the trace changed while it was in use")]
-    Changed,
-    /// There are too many items.
-    #[error("there are more than {max} {what}")]
-    TooMany {
-        /// Kind of the items.
-        what: &'static str,
-        /// The limit.
-        max: u64,
-    },
-}
-
-impl Problem {
-    pub(crate) fn field(field: &'static str, value: &str, wanted: &'static str) -> Self {
-        Self::Field { field, value: shortened(value), wanted }
-    }
-}
-
-/// Returns `text`, cut to the length that an error may show.
-pub(crate) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_BYTES) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    }
 }

@@ -1,5 +1,6 @@
 //! Numbers in text, with errors that name the field.
 
+use super::RequestOp;
 use super::error::{Problem, shortened};
 
 /// Fields with a comma between them. Fields are short: looking at each byte is faster than a search
@@ -31,6 +32,28 @@ pub(crate) fn next<'a>(
     field: &'static str,
 ) -> Result<&'a str, Problem> {
     fields.next().map(trimmed).ok_or(Problem::Missing { field })
+}
+
+/// Expects that there are no more fields.
+#[inline]
+pub(crate) fn end<'a>(
+    fields: &mut impl Iterator<Item = &'a str>,
+    wanted: &'static str,
+) -> Result<(), Problem> {
+    match fields.next() {
+        Some(more) => Err(Problem::field("end of the line", more, wanted)),
+        None => Ok(()),
+    }
+}
+
+/// Parses R or W, in either case.
+#[inline]
+pub(crate) fn read_or_write(text: &str, field: &'static str) -> Result<RequestOp, Problem> {
+    match text {
+        "R" | "r" => Ok(RequestOp::Read),
+        "W" | "w" => Ok(RequestOp::Write),
+        other => Err(Problem::field(field, other, "R or W")),
+    }
 }
 
 /// Returns the text without the white space around it, of which there mostly is none.

@@ -8,12 +8,15 @@
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{next, number, scaled};
+use super::fields::{end, next, number, scaled};
 use super::files::FileNames;
+use super::skipped::SkippedKind;
 use super::{Request, RequestOp};
 
 /// Value before the first line, which has the version.
 const NO_VERSION: u8 = 0;
+/// The beginning of the first line, and of others where logs were joined.
+pub(crate) const VERSION: &str = "fio version";
 
 /// Lines of fio's I/O logs, versions 2 and 3.
 #[derive(Default)]
@@ -25,7 +28,7 @@ pub(crate) struct Fio {
 
 impl LineFormat for Fio {
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
-        if self.version == NO_VERSION {
+        if self.version == NO_VERSION || line.starts_with(VERSION) {
             self.version = match line.trim() {
                 "fio version 2 iolog" => 2,
                 "fio version 3 iolog" => 3,
@@ -34,7 +37,7 @@ impl LineFormat for Fio {
                     return Err(Problem::field("first line", other, wanted));
                 }
             };
-            return Ok(Item::Nothing);
+            return Ok(Item::Skipped(SkippedKind::Heading));
         }
         let mut fields = line.split_whitespace();
         let time_us = match self.version {
@@ -49,9 +52,16 @@ impl LineFormat for Fio {
             "sync" | "datasync" | "sync_file_range" => RequestOp::Flush,
             "wait" => {
                 self.wait(number(next(&mut fields, "time to wait")?, "time to wait")?)?;
-                return Ok(Item::Nothing);
+                if let Some(unused) = fields.next() {
+                    number(unused, "length")?;
+                }
+                end(&mut fields, "four fields in all")?;
+                return Ok(Item::Skipped(SkippedKind::Wait));
             }
-            "add" | "open" | "close" => return Ok(Item::Nothing),
+            "add" | "open" | "close" => {
+                end(&mut fields, "no field behind the action")?;
+                return Ok(Item::Skipped(SkippedKind::FileAction));
+            }
             other => {
                 let wanted = "add, open, close, wait, read, write, trim, sync or datasync";
                 return Err(Problem::field("action", other, wanted));
@@ -63,6 +73,7 @@ impl LineFormat for Fio {
             (Some(text), _) => number(text, field),
         };
         let (offset, len) = (bytes("offset")?, bytes("length")?);
+        end(&mut fields, "a length as the last field")?;
         let time_ns = scaled(time_us, 1000, "time")?;
         Ok(Item::Request(Request { time_ns, op, file: files.number(name)?, offset, len }))
     }

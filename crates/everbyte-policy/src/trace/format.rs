@@ -28,6 +28,22 @@ pub enum Format {
     OracleGeneral,
     /// The system calls of Mobibench.
     Mobibench,
+    /// The block traces of Alibaba Cloud.
+    Alibaba,
+    /// The block traces of Tencent's cloud. Has to be named.
+    Tencent,
+    /// The block traces of Florida International University.
+    Fiu,
+    /// The block traces of SYSTOR '17.
+    Systor,
+    /// The cache traces of Twitter.
+    Twitter,
+    /// The key-value traces of Meta's CacheLib.
+    Kvcache,
+    /// The numbers of blocks of the LIRS paper, which do not tell reads from writes. Has to be named.
+    Lirs,
+    /// libCacheSim's binary records with a header, some of which do not tell reads from writes.
+    Lcs,
     /// Text with these columns, which nothing but the caller can know.
     Columns(Columns),
 }
@@ -37,7 +53,7 @@ const COLUMNS: &str = "columns:";
 
 impl Format {
     /// All formats that have a name of their own, which are all but [`Format::Columns`].
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 18] = [
         Self::Csv,
         Self::VscsiV1,
         Self::VscsiV2,
@@ -48,6 +64,14 @@ impl Format {
         Self::Disksim,
         Self::OracleGeneral,
         Self::Mobibench,
+        Self::Alibaba,
+        Self::Tencent,
+        Self::Fiu,
+        Self::Systor,
+        Self::Twitter,
+        Self::Kvcache,
+        Self::Lirs,
+        Self::Lcs,
     ];
 
     /// Returns its name, as it is displayed and parsed, but for the columns of [`Format::Columns`].
@@ -64,6 +88,14 @@ impl Format {
             Self::Disksim => "disksim",
             Self::OracleGeneral => "oracle-general",
             Self::Mobibench => "mobibench",
+            Self::Alibaba => "alibaba",
+            Self::Tencent => "tencent",
+            Self::Fiu => "fiu",
+            Self::Systor => "systor",
+            Self::Twitter => "twitter",
+            Self::Kvcache => "kvcache",
+            Self::Lirs => "lirs",
+            Self::Lcs => "lcs",
             Self::Columns(_) => "columns",
         }
     }

@@ -1,13 +1,15 @@
 //! The source of a trace: opened, decompressed, and handed out by lines or records.
 //!
 //! Invariants: no line is longer than [`LINE_BYTES_MAX`] in memory; the number of the current line
-//! or record is known whenever something fails. zstd is recognised by its first bytes.
+//! or record is known whenever something fails; a line has no carriage return and no NUL inside.
 
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
+use super::content::Content;
+use super::decompress::{Opened, Source, open};
 use super::error::{Place, Problem, TraceError};
 
 /// Most bytes of a line.
@@ -18,15 +20,23 @@ const HEAD_BYTES: usize = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 /// The mark with which some programs begin a UTF-8 text.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-/// First bytes of a zstd frame (RFC 8878, section 3.1.1).
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
-type Source = Box<dyn Read + Send>;
+/// The beginning of a trace.
+pub(crate) struct Sample {
+    /// The bytes, with the byte order mark of a text.
+    pub(crate) head: Vec<u8>,
+    /// There are no more.
+    pub(crate) is_whole: bool,
+    /// Bytes of the whole trace, if they are known before it was read.
+    pub(crate) bytes: Option<u64>,
+}
 
 /// The source of a trace, decompressed.
 pub(crate) struct Input {
     source: Source,
     place: Place,
+    /// Bytes of the whole trace, if they are known.
+    bytes: Option<u64>,
     buffer: Vec<u8>,
     /// The bytes of the buffer that were read and not handed out.
     rest: Range<usize>,
@@ -45,25 +55,37 @@ impl Input {
             return Self::new("standard input", io::stdin());
         }
         let name = path.display().to_string();
-        match File::open(path) {
-            Ok(file) => Self::new(&name, file),
-            Err(source) => Err(TraceError::Read { place: beginning(&name), source }),
-        }
+        let failed = |source| TraceError::Read { place: beginning(&name), source };
+        let file = File::open(path).map_err(failed)?;
+        let facts = file.metadata().map_err(failed)?;
+        Self::sized(&name, Box::new(file), facts.is_file().then(|| facts.len()))
     }
 
-    /// Reads `source`, decompressed if it is a zstd frame.
+    /// Reads `source`, decompressed if it is compressed.
     pub(crate) fn new(name: &str, source: impl Read + Send + 'static) -> Result<Self, TraceError> {
-        match decompressed(Box::new(source)) {
-            Ok(source) => Ok(Self {
-                source,
-                place: beginning(name),
-                buffer: vec![0; BUFFER_BYTES],
-                rest: 0..0,
-                ended: false,
-                lossily: false,
-                mended: String::new(),
-            }),
-            Err(source) => Err(TraceError::Read { place: beginning(name), source }),
+        Self::sized(name, Box::new(source), None)
+    }
+
+    fn sized(name: &str, source: Source, bytes: Option<u64>) -> Result<Self, TraceError> {
+        let failed = |source| TraceError::Read { place: beginning(name), source };
+        let (source, bytes, is_unpacked) = match open(source).map_err(failed)? {
+            Opened::Plain(source) => (source, bytes, false),
+            Opened::Unpacked(source) => (source, None, true),
+            Opened::Foreign(content) => return Err(foreign(name, content)),
+        };
+        let mut input = Self {
+            source,
+            place: beginning(name),
+            bytes,
+            buffer: vec![0; BUFFER_BYTES],
+            rest: 0..0,
+            ended: false,
+            lossily: false,
+            mended: String::new(),
+        };
+        match Content::surely(&input.sample()?.head, is_unpacked) {
+            Some(content) => Err(foreign(name, content)),
+            None => Ok(input),
         }
     }
 
@@ -72,11 +94,13 @@ impl Input {
         &self.place
     }
 
-    /// Returns the beginning, which stays to be read, with the byte order mark of a text.
-    pub(crate) fn head(&mut self) -> Result<Vec<u8>, TraceError> {
+    /// Returns the beginning, which stays to be read.
+    pub(crate) fn sample(&mut self) -> Result<Sample, TraceError> {
         while self.rest.len() < HEAD_BYTES && self.fill()? {}
-        let head = &self.buffer[self.rest.clone()];
-        Ok(head[..head.len().min(HEAD_BYTES)].to_vec())
+        let read = &self.buffer[self.rest.clone()];
+        let head = read[..read.len().min(HEAD_BYTES)].to_vec();
+        let is_whole = self.ended && head.len() == read.len();
+        Ok(Sample { head, is_whole, bytes: self.bytes })
     }
 
     /// Prepares to read lines: passes over a byte order mark. Bytes that are no UTF-8 become U+FFFD if `lossily`, else
@@ -111,6 +135,9 @@ impl Input {
         let start = self.rest.start;
         self.rest.start += len;
         let line = &self.buffer[start..start + len];
+        if let Some(problem) = control_character(line) {
+            return Err(self.wrong(problem));
+        }
         match std::str::from_utf8(line) {
             Ok(line) => Ok(Some(without_end(line))),
             Err(_) if self.lossily => {
@@ -119,6 +146,11 @@ impl Input {
             }
             Err(_) => Err(self.wrong(Problem::NotText)),
         }
+    }
+
+    /// Passes over `len` bytes of the beginning, which was read.
+    pub(crate) fn skip(&mut self, len: usize) {
+        self.rest.start += len.min(self.rest.len());
     }
 
     /// Returns the next record, of `len` bytes; `None` if nothing is left.
@@ -191,16 +223,17 @@ fn without_end(line: &str) -> &str {
     }
 }
 
-/// Returns the source, decompressed if it is a zstd frame.
-fn decompressed(mut source: Source) -> io::Result<Source> {
-    let mut head = Vec::new();
-    (&mut source).take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
-    let is_zstd = head == ZSTD_MAGIC;
-    let whole = Cursor::new(head).chain(source);
-    if !is_zstd {
-        return Ok(Box::new(whole));
-    }
-    Ok(Box::new(zstd::stream::read::Decoder::new(whole)?))
+/// Returns what is wrong with a line that has a carriage return or a NUL before its end.
+#[inline]
+pub(crate) fn control_character(line: &[u8]) -> Option<Problem> {
+    let inside = line.strip_suffix(b"\n").unwrap_or(line);
+    let inside = inside.strip_suffix(b"\r").unwrap_or(inside);
+    let at = memchr::memchr2(b'\r', 0, inside)?;
+    Some(Problem::ControlCharacter { byte: inside[at], column: at + 1 })
+}
+
+fn foreign(name: &str, content: Content) -> TraceError {
+    TraceError::Foreign { trace: name.to_owned(), content }
 }
 
 fn beginning(name: &str) -> Place {

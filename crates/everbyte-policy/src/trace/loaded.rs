@@ -8,6 +8,7 @@ use super::input::is_standard_input;
 use super::page_numbers::PageNumbers;
 use super::pages::{PageLimits, PageTraceBuilder, cut};
 use super::reader::{ReadOptions, TraceReader};
+use super::skipped::SkippedCounts;
 use crate::access::{Access, PageAddress, PageNo, PageTrace};
 
 /// Accesses that are handed out at once when a trace is read again.
@@ -51,6 +52,7 @@ pub struct LoadedTrace {
     pages: PageTrace,
     accesses: u64,
     again: Option<Again>,
+    skipped: SkippedCounts,
 }
 
 /// How a trace is read again.
@@ -67,7 +69,8 @@ impl LoadedTrace {
     /// Decodes on a thread of its own.
     ///
     /// # Errors
-    /// The trace's, and [`Problem::TooMany`] for more pages or accesses than `limits` allow.
+    /// The trace's, [`TraceError::NoRequests`] if no page is read or written, and [`Problem::TooMany`] for more pages or
+    /// accesses than `limits` allow.
     pub fn load(
         path: &Path,
         options: &ReadOptions,
@@ -80,15 +83,25 @@ impl LoadedTrace {
         let mut builder = PageTraceBuilder::keeping(limits, kept_max);
         decode_beside(&mut reader, |touch| builder.touch(touch))?;
         let (pages, accesses, numbers) = builder.finish_with_numbers();
+        if accesses == 0 {
+            return Err(reader.no_requests());
+        }
+        let skipped = *reader.skipped();
         let options = ReadOptions { format: Some(reader.format()), ..*options };
         let again = Again { path: path.to_owned(), options, numbers };
-        Ok(Self { pages, accesses, again: (accesses > kept_max).then_some(again) })
+        Ok(Self { pages, accesses, again: (accesses > kept_max).then_some(again), skipped })
     }
 
     /// Returns the number of accesses.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.accesses
+    }
+
+    /// Returns the lines and records without a request.
+    #[must_use]
+    pub fn skipped(&self) -> &SkippedCounts {
+        &self.skipped
     }
 
     /// Returns true if the accesses are in DRAM.

@@ -9,16 +9,17 @@
 //!
 //! Paths are mostly made unreadable in these traces, and many descriptors are sockets and pipes. So
 //! a file is a descriptor, and only those count that are read or written at an explicit position
-//! somewhere in the trace. Source: Jeong, Lee, Hwang, Lee, Won, "AndroStep: Android Storage
+//! somewhere in the trace; calls on others are skipped and counted. Source: Jeong, Lee, Hwang, Lee, Won, "AndroStep: Android Storage
 //! Performance Analysis Tool" (Software Engineering Workshops, 2013), whose published traces show
 //! the form.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::decode::{Item, LineFormat, Numbered};
+use super::decode::{Item, LineFormat, Rest};
 use super::error::Problem;
-use super::fields::{next, number, scaled};
+use super::fields::{end, next, number, scaled};
 use super::files::FileNames;
+use super::skipped::SkippedKind;
 use super::{OFFSET_MAX, Request, RequestOp};
 
 /// Most calls that are kept to be sorted.
@@ -48,8 +49,65 @@ pub(crate) struct Mobibench {
     places: FxHashSet<u32>,
 }
 
+/// System calls that a trace of an application may have. Formats with other words are told apart by these.
+const CALLS: [&str; 48] = [
+    "access",
+    "chdir",
+    "chmod",
+    "chown",
+    "close",
+    "creat",
+    "dup",
+    "dup2",
+    "fallocate",
+    "fchmod",
+    "fchown",
+    "fcntl",
+    "fcntl64",
+    "fdatasync",
+    "flock",
+    "fstat",
+    "fstat64",
+    "fstatat64",
+    "fstatfs",
+    "fsync",
+    "ftruncate",
+    "ftruncate64",
+    "getdents",
+    "getdents64",
+    "ioctl",
+    "link",
+    "lseek",
+    "_llseek",
+    "lstat",
+    "lstat64",
+    "mkdir",
+    "mmap",
+    "mmap2",
+    "munmap",
+    "open",
+    "openat",
+    "pread",
+    "pread64",
+    "pwrite",
+    "pwrite64",
+    "read",
+    "rename",
+    "rmdir",
+    "stat",
+    "stat64",
+    "sync",
+    "unlink",
+    "write",
+];
+
+/// Returns true if `line` may be of this format: its third word is a known system call.
+pub(crate) fn has_known_call(line: &str) -> bool {
+    line.split_whitespace().nth(2).is_some_and(|call| CALLS.contains(&call))
+}
+
 /// Returns true if `text` may be the name of a call.
-pub(crate) fn is_call(text: &str) -> bool {
+fn is_call(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
@@ -70,16 +128,22 @@ impl LineFormat for Mobibench {
                 if let Ok(descriptor) = descriptor.parse() {
                     self.keep(Call { line: 0, time_ns, descriptor, action: Action::Open })?;
                 }
-                return Ok(Item::Nothing);
+                return Ok(Item::Skipped(SkippedKind::FileAction));
             }
-            other if is_call(other) => return Ok(Item::Nothing),
+            other if is_call(other) => return Ok(Item::Skipped(SkippedKind::OtherCall)),
             other => return Err(Problem::field("call", other, "the name of a system call")),
         };
         let descriptor = number(next(&mut fields, "descriptor")?, "descriptor")?;
         let too_large = Problem::TooLarge { field: "descriptor", value: descriptor.to_string() };
         let descriptor = u32::try_from(descriptor).map_err(|_| too_large)?;
         let action = match op {
-            RequestOp::Flush => Action::Sync,
+            RequestOp::Flush => {
+                // The result, which may be an error's number.
+                if let Some(result) = fields.next() {
+                    number(result.trim_start_matches('-'), "result")?;
+                }
+                Action::Sync
+            }
             _ => {
                 let place = match call.starts_with('p') {
                     true => Some(number(next(&mut fields, "offset")?, "offset")?),
@@ -87,7 +151,8 @@ impl LineFormat for Mobibench {
                 };
                 let len = next(&mut fields, "length")?;
                 if len == "-1" {
-                    return Ok(Item::Nothing);
+                    end(&mut fields, "a length as the last field")?;
+                    return Ok(Item::Skipped(SkippedKind::FailedCall));
                 }
                 if place.is_some() {
                     self.places.insert(descriptor);
@@ -95,6 +160,7 @@ impl LineFormat for Mobibench {
                 Action::Transfer(op, place, number(len, "length")?)
             }
         };
+        end(&mut fields, "no more fields than the call has")?;
         self.keep(Call { line: 0, time_ns, descriptor, action })?;
         Ok(Item::Kept)
     }
@@ -105,13 +171,15 @@ impl LineFormat for Mobibench {
         }
     }
 
-    fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Numbered>, (u64, Problem)> {
+    fn rest(&mut self, files: &mut FileNames) -> Result<Rest, (u64, Problem)> {
         let mut calls = std::mem::take(&mut self.calls);
         calls.sort_by_key(|call| call.time_ns);
         let mut positions = FxHashMap::default();
-        let mut requests = Vec::new();
+        let mut rest = Rest::default();
         for Call { line, time_ns, descriptor, action } in calls {
             if !self.places.contains(&descriptor) {
+                // Those that open were counted with their lines.
+                rest.skipped += u64::from(!matches!(action, Action::Open));
                 continue;
             }
             let file = files.number(&descriptor.to_string()).map_err(|problem| (line, problem))?;
@@ -130,9 +198,9 @@ impl LineFormat for Mobibench {
                     (op, offset, len)
                 }
             };
-            requests.push((line, Request { time_ns, op, file, offset, len }));
+            rest.requests.push((line, Request { time_ns, op, file, offset, len }));
         }
-        Ok(requests)
+        Ok(rest)
     }
 }
 

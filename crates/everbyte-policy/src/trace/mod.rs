@@ -1,7 +1,7 @@
 //! Traces: readers of the usual formats, our own format, and generators.
 //!
 //! A trace is a stream of [`Request`]s. [`TraceReader`] reads one from a file, standard input or
-//! any other source, compressed with zstd or not, in one of the [`Format`]s; [`PageTraceBuilder`]
+//! any other source, compressed with gzip, xz or zstd or not, in one of the [`Format`]s; [`PageTraceBuilder`]
 //! cuts requests into pages; [`Summary`] counts them; [`CsvWriter`] writes our own format;
 //! [`generate`] makes traces up.
 //!
@@ -12,36 +12,53 @@
 //!
 //! Knows nothing of policies and costs.
 
+mod alibaba;
 mod beside;
 mod blkparse;
 mod column_lines;
 mod columns;
+mod content;
 mod csv;
 mod decode;
+mod decoder;
+mod decompress;
 mod detect;
 mod disksim;
 mod error;
 mod fields;
 mod files;
 mod fio;
+mod fiu;
 mod format;
 pub mod generate;
 mod input;
+mod kvcache;
+mod lcs;
+mod lirs;
 mod loaded;
 mod mobibench;
 mod msr;
+mod objects;
+mod operations;
 mod oracle_general;
 mod page_numbers;
 mod pages;
+mod problem;
 mod reader;
+mod refusal;
+mod skipped;
 mod spc;
 mod summary;
+mod systor;
+mod tencent;
+mod twitter;
 mod vscsi;
 
 #[cfg(test)]
 mod tests;
 
 pub use columns::Columns;
+pub use content::Content;
 pub use csv::CsvWriter;
 pub use error::{Place, Problem, TraceError};
 pub use files::FileNames;
@@ -49,6 +66,8 @@ pub use format::Format;
 pub use loaded::{Accesses, LoadedTrace, read_pages};
 pub use pages::{PageLimits, PageTraceBuilder};
 pub use reader::{ReadOptions, TraceReader, summarise};
+pub use refusal::{Near, Reason, Refusal};
+pub use skipped::{SkippedCounts, SkippedKind};
 pub use summary::Summary;
 
 /// No request ends beyond this byte: offsets are signed in every system that traces come from.

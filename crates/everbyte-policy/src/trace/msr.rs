@@ -3,30 +3,32 @@
 //!
 //! Timestamps are Windows file times, in units of 100 ns; offset and size are bytes; the type is
 //! `Read` or `Write`. Source: the README of the traces' distribution (SNIA IOTTA, trace set 388;
-//! Narayanan, Donnelly, Rowstron, "Write Off-Loading", FAST 2008). A first line with the names of
-//! the fields may be there.
+//! Narayanan, Donnelly, Rowstron, "Write Off-Loading", FAST 2008). Lines with the names of
+//! the fields may be there, and the response time may be left out.
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{Commas, next, number, scaled};
+use super::fields::{Commas, end, next, number, scaled};
 use super::files::FileNames;
+use super::skipped::SkippedKind;
 use super::{Request, RequestOp};
 
+/// The names of the fields.
+pub(crate) const HEADER: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime";
 /// ns in a unit of Windows file time.
 const FILE_TIME_NS: u64 = 100;
 
 /// Lines of the block traces of Microsoft Research Cambridge.
 #[derive(Default)]
 pub(crate) struct Msr {
-    has_begun: bool,
     /// Room for the name of a disk.
     name: String,
 }
 
 impl LineFormat for Msr {
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
-        if !std::mem::replace(&mut self.has_begun, true) && line.starts_with("Timestamp") {
-            return Ok(Item::Nothing);
+        if line == HEADER {
+            return Ok(Item::Skipped(SkippedKind::Heading));
         }
         let mut fields = Commas::of(line);
         let time = number(next(&mut fields, "timestamp")?, "timestamp")?;
@@ -42,6 +44,10 @@ impl LineFormat for Msr {
         };
         let offset = number(next(&mut fields, "offset")?, "offset")?;
         let len = number(next(&mut fields, "size")?, "size")?;
+        if let Some(response) = fields.next() {
+            number(response, "response time")?;
+        }
+        end(&mut fields, "seven fields in all")?;
         let time_ns = scaled(time, FILE_TIME_NS, "timestamp")?;
         Ok(Item::Request(Request { time_ns, op, file, offset, len }))
     }

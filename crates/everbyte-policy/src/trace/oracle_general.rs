@@ -5,83 +5,42 @@
 //! `traceReader/customizedReader/oracle/oracleGeneralBin.h`.
 //!
 //! **Nothing says what is read and what is written**, so that figures about writes mean nothing;
-//! all requests are reads, and only if the caller asks for that. Objects have sizes and no places,
-//! and their numbers may be hashes of 64 bits. Object `n` becomes a request for page `n` of disk
-//! `0.k`, for each page `k` that its size needs, where the highest bits of `n` take the place of
-//! the 0: objects never share a page, and neighbouring numbers are neighbours.
+//! all requests are reads, and only if the caller asks for that.
 
-use rustc_hash::FxHashMap;
-
+use super::RequestOp;
 use super::decode::{Item, RecordFormat};
 use super::error::Problem;
 use super::fields::scaled;
 use super::files::FileNames;
+use super::objects::Object;
 use super::vscsi::little_endian;
-use super::{Request, RequestOp};
-use crate::access::PAGE_BYTES;
 
 /// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 24;
-/// Bits of an object's number that fit into a place on a disk.
-const PLACE_BITS: u32 = 50;
-/// Bytes of an object, at most: each of its pages is a request of its own.
-const OBJECT_BYTES_MAX: u64 = 16 << 20;
+/// Most seconds between two requests of one trace.
+const PAUSE_S_MAX: u64 = 30 * 24 * 3600;
 
 /// libCacheSim's "oracleGeneral" records.
-#[derive(Default)]
-pub(crate) struct OracleGeneral {
-    /// Numbers of the disks `k.0` that were met, and the last of them.
-    disks: FxHashMap<u64, u32>,
-    last: Option<(u64, u32)>,
-}
-
-impl OracleGeneral {
-    /// Returns the number of disk `disk.0`, on which all objects of one page are.
-    fn first_page(&mut self, disk: u64, files: &mut FileNames) -> Result<u32, Problem> {
-        if let Some((last, number)) = self.last
-            && last == disk
-        {
-            return Ok(number);
-        }
-        let number = match self.disks.get(&disk) {
-            Some(&number) => number,
-            None => files.number(&format!("{disk}.0"))?,
-        };
-        self.disks.insert(disk, number);
-        self.last = Some((disk, number));
-        Ok(number)
-    }
-}
+pub(crate) struct OracleGeneral;
 
 impl RecordFormat for OracleGeneral {
-    fn item(&mut self, record: &[u8], files: &mut FileNames) -> Result<Item, Problem> {
+    fn item(&mut self, record: &[u8], _: &mut FileNames) -> Result<Item, Problem> {
         let time_ns = scaled(little_endian(&record[0..4]), 1_000_000_000, "time")?;
-        let object = little_endian(&record[4..12]);
-        let size = little_endian(&record[12..16]);
-        if size == 0 {
-            return Ok(Item::Nothing);
-        }
-        if size > OBJECT_BYTES_MAX {
-            return Err(Problem::RequestTooLarge { len: size, max: OBJECT_BYTES_MAX });
-        }
-        let (disk, place) = (object >> PLACE_BITS, object & ((1 << PLACE_BITS) - 1));
-        let page_bytes = u64::from(PAGE_BYTES);
+        let (id, bytes) = (little_endian(&record[4..12]), little_endian(&record[12..16]));
         let op = RequestOp::Read;
-        let offset = place * page_bytes;
-        let file = self.first_page(disk, files)?;
-        if size <= page_bytes {
-            return Ok(Item::Request(Request { time_ns, op, file, offset, len: size }));
-        }
-        let mut requests = Vec::new();
-        for page in 0..size.div_ceil(page_bytes) {
-            requests.push(Request {
-                time_ns,
-                op,
-                file: files.number(&format!("{disk}.{page}"))?,
-                offset,
-                len: (size - page * page_bytes).min(page_bytes),
-            });
-        }
-        Ok(Item::Requests(requests))
+        Ok(Item::of_object(Object { time_ns, op, id, bytes, times: 1 }))
     }
+}
+
+/// Returns true if these may be the first records: times do not go back, and each next access is later.
+pub(crate) fn is_plausible(head: &[u8]) -> bool {
+    let mut before = None;
+    let mut records = (0_i64..).zip(head.chunks_exact(RECORD_BYTES)).peekable();
+    records.peek().is_some()
+        && records.all(|(place, record)| {
+            let time = little_endian(&record[..4]);
+            let pause = time.checked_sub(before.replace(time).unwrap_or(time));
+            let next = little_endian(&record[16..24]).cast_signed();
+            pause.is_some_and(|pause| pause <= PAUSE_S_MAX) && (next == -1 || next > place)
+        })
 }

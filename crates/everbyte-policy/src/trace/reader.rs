@@ -3,17 +3,18 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::column_lines::ColumnLines;
-use super::decode::{Item, LineFormat, Numbered, RecordFormat};
-use super::error::{Problem, TraceError, shortened};
+use super::decode::{Item, Numbered};
+use super::decoder::Decoder;
+use super::error::{Problem, TraceError};
 use super::files::FileNames;
 use super::format::Format;
 use super::input::{BYTE_ORDER_MARK, Input};
+use super::lcs::Lcs;
+use super::objects::ObjectPages;
+use super::refusal::Reason;
+use super::skipped::{SkippedCounts, SkippedKind, of_line};
 use super::summary::Summary;
-use super::{
-    OFFSET_MAX, Request, RequestOp, blkparse, csv, detect, disksim, fio, mobibench, msr,
-    oracle_general, spc, vscsi,
-};
+use super::{OFFSET_MAX, Request, RequestOp, detect};
 
 /// The largest request that is taken for one, in bytes, unless options say otherwise.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
@@ -25,7 +26,7 @@ pub struct ReadOptions {
     pub format: Option<Format>,
     /// Takes requests of a format that does not name their kind as reads.
     pub assume_reads: bool,
-    /// Reads, writes and zeroes of more bytes than this are an error.
+    /// Reads, writes and zeroes of more bytes than this are an error. Objects of more bytes are skipped and counted.
     pub request_bytes_max: u64,
 }
 
@@ -35,48 +36,20 @@ impl Default for ReadOptions {
     }
 }
 
-enum Decoder {
-    Lines(Box<dyn LineFormat + Send>),
-    Records(Box<dyn RecordFormat + Send>, usize),
-    /// All was read.
-    Ended,
-}
-
-impl Decoder {
-    fn new(format: Format, head: &[u8]) -> Self {
-        let records = Self::Records;
-        match format {
-            Format::Csv => Self::Lines(Box::<csv::Csv>::default()),
-            Format::VscsiV1 => records(Box::new(vscsi::Vscsi::V1), vscsi::V1_BYTES),
-            Format::VscsiV2 => records(Box::new(vscsi::Vscsi::V2), vscsi::V2_BYTES),
-            Format::Msr => Self::Lines(Box::<msr::Msr>::default()),
-            Format::Blkparse => Self::Lines(Box::new(blkparse::Blkparse::new(head))),
-            Format::Fio => Self::Lines(Box::<fio::Fio>::default()),
-            Format::Spc => Self::Lines(Box::new(spc::Spc)),
-            Format::Disksim => Self::Lines(Box::new(disksim::Disksim)),
-            Format::OracleGeneral => records(
-                Box::<oracle_general::OracleGeneral>::default(),
-                oracle_general::RECORD_BYTES,
-            ),
-            Format::Mobibench => Self::Lines(Box::<mobibench::Mobibench>::default()),
-            Format::Columns(columns) => Self::Lines(Box::new(ColumnLines::new(columns))),
-        }
-    }
-}
-
 /// A trace that is being read. An iterator over its requests, in the order of the trace, that ends
 /// after the first error.
 pub struct TraceReader {
     input: Input,
     decoder: Decoder,
-    /// Requests that were read and not handed out yet.
-    waiting: std::vec::IntoIter<Request>,
+    /// The object whose pages are handed out.
+    pages: ObjectPages,
     /// Requests that waited for the last line.
     rest: std::vec::IntoIter<Numbered>,
     files: FileNames,
     format: Format,
+    reason: Reason,
     request_bytes_max: u64,
-    skipped: u64,
+    skipped: SkippedCounts,
     ended: bool,
 }
 
@@ -102,34 +75,50 @@ impl TraceReader {
     }
 
     fn over(mut input: Input, options: &ReadOptions) -> Result<Self, TraceError> {
-        let head = input.head()?;
-        let trace = || input.place().trace.clone();
-        let unknown = || match head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head).trim_ascii() {
-            [] => TraceError::Empty { trace: trace() },
-            head => TraceError::UnknownFormat { trace: trace(), begin: beginning(head) },
+        let sample = input.sample()?;
+        let head = &sample.head;
+        let trace = input.place().trace.clone();
+        if head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head).trim_ascii().is_empty() {
+            return Err(TraceError::Empty { trace });
+        }
+        let (format, reason) = match options.format {
+            Some(format) => (format, Reason::Named),
+            None => match detect::format_of(&sample, options.request_bytes_max) {
+                Ok(found) => found,
+                Err(mut refusal) => {
+                    refusal.trace = trace;
+                    return Err(TraceError::UnknownFormat(refusal));
+                }
+            },
         };
-        let format = options.format.or_else(|| detect::format_of(&head)).ok_or_else(unknown)?;
         let has_operations = match &format {
-            Format::OracleGeneral => false,
+            Format::OracleGeneral | Format::Lirs => false,
             Format::Columns(columns) => columns.have_operations(),
+            Format::Lcs => Lcs::new(head, false).is_none_or(|lcs| lcs.has_operations()),
             _ => true,
         };
         if !has_operations && !options.assume_reads {
-            return Err(TraceError::NoOperations { trace: trace(), format });
+            return Err(TraceError::NoOperations { trace, format });
         }
-        let decoder = Decoder::new(format, &head);
-        if let Decoder::Lines(lines) = &decoder {
-            input.begin_text(lines.may_lack_bytes());
+        let Some(decoder) = Decoder::new(format, head, options.assume_reads) else {
+            let wanted = "the header of a known version";
+            return Err(input.wrong(Problem::WrongFormat { found: "other bytes".into(), wanted }));
+        };
+        match &decoder {
+            Decoder::Lines(lines) => input.begin_text(lines.may_lack_bytes()),
+            Decoder::Records(_, header_bytes, _) => input.skip(*header_bytes),
+            Decoder::Ended => {}
         }
         Ok(Self {
             decoder,
             input,
-            waiting: Vec::new().into_iter(),
+            pages: ObjectPages::default(),
             rest: Vec::new().into_iter(),
             files: FileNames::default(),
             format,
+            reason,
             request_bytes_max: options.request_bytes_max,
-            skipped: 0,
+            skipped: SkippedCounts::default(),
             ended: false,
         })
     }
@@ -140,24 +129,30 @@ impl TraceReader {
         self.format
     }
 
+    /// The reason of its format.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
     /// Names of the files and devices that were met so far.
     #[must_use]
     pub fn files(&self) -> &FileNames {
         &self.files
     }
 
-    /// Lines or records so far that hold no request: headers, commands without data, calls that
-    /// failed.
+    /// Lines or records so far that hold no request: headers, comments, commands without data, calls
+    /// that failed.
     #[must_use]
-    pub fn skipped(&self) -> u64 {
-        self.skipped
+    pub fn skipped(&self) -> &SkippedCounts {
+        &self.skipped
     }
 
     /// Returns the next request; `None` after the last.
     pub(super) fn advance(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
-            if let Some(request) = self.waiting.next() {
-                let checked = self.checked(request);
+            if let Some(request) = self.pages.next(&mut self.files) {
+                let checked = request.and_then(|request| self.checked(request));
                 return checked.map(Some).map_err(|problem| self.input.wrong(problem));
             }
             let item = match &mut self.decoder {
@@ -166,14 +161,19 @@ impl TraceReader {
                     self.input.return_to(number);
                     Ok(Item::Request(request))
                 }
-                Decoder::Records(format, bytes) => match self.input.record(*bytes)? {
+                Decoder::Records(format, _, bytes) => match self.input.record(*bytes)? {
                     Some(record) => format.item(record, &mut self.files),
                     None => return Ok(None),
                 },
                 Decoder::Lines(format) => match self.input.line()? {
-                    Some("") => Ok(Item::Nothing),
-                    Some(line) => format.item(line, &mut self.files),
-                    None => Ok(Item::End),
+                    Some(line) => match of_line(line) {
+                        Some(kind) => Ok(Item::Skipped(kind)),
+                        None => format.item(line, &mut self.files),
+                    },
+                    None => {
+                        self.read_rest()?;
+                        continue;
+                    }
                 },
             };
             match item.map_err(|problem| self.input.wrong(problem))? {
@@ -181,10 +181,12 @@ impl TraceReader {
                     let checked = self.checked(request);
                     return checked.map(Some).map_err(|problem| self.input.wrong(problem));
                 }
-                Item::Requests(requests) => self.waiting = requests.into_iter(),
+                Item::Object(object) if object.bytes > self.request_bytes_max => {
+                    self.skipped.add(SkippedKind::LargeObject, 1);
+                }
+                Item::Object(object) => self.pages.begin(object),
                 Item::Kept => self.keep_line(),
-                Item::Nothing => self.skipped += 1,
-                Item::End => self.read_rest()?,
+                Item::Skipped(kind) => self.skipped.add(kind, 1),
             }
         }
     }
@@ -200,7 +202,9 @@ impl TraceReader {
         if let Decoder::Lines(format) = &mut self.decoder {
             let rest = format.rest(&mut self.files);
             let wrong = |(number, problem)| self.input.wrong_at(number, problem);
-            self.rest = rest.map_err(wrong)?.into_iter();
+            let rest = rest.map_err(wrong)?;
+            self.skipped.add(SkippedKind::NoPosition, rest.skipped);
+            self.rest = rest.requests.into_iter();
         }
         self.decoder = Decoder::Ended;
         Ok(())
@@ -214,6 +218,12 @@ impl TraceReader {
     /// Returns the error that line or record `number` is wrong.
     pub(super) fn wrong_at(&self, number: u64, problem: Problem) -> TraceError {
         self.input.wrong_at(number, problem)
+    }
+
+    /// Returns the error that the trace, which was read, has no read and no write.
+    pub(super) fn no_requests(&self) -> TraceError {
+        let trace = self.input.place().trace.clone();
+        TraceError::NoRequests { trace, skipped: Box::new(self.skipped) }
     }
 
     /// The request, if it is not too large and does not leave the range of offsets.
@@ -233,12 +243,6 @@ impl TraceReader {
     }
 }
 
-/// Returns the first line, shortened, with everything that is no text in another form.
-fn beginning(head: &[u8]) -> String {
-    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    shortened(&String::from_utf8_lossy(line))
-}
-
 impl Iterator for TraceReader {
     type Item = Result<Request, TraceError>;
 
@@ -255,11 +259,14 @@ impl Iterator for TraceReader {
 /// Reads all of a trace and counts what is in it.
 ///
 /// # Errors
-/// The trace's, and [`Problem::TooMany`] pages.
+/// The trace's, [`Problem::TooMany`] pages, and [`TraceError::NoRequests`] if nothing is read or written.
 pub fn summarise(reader: &mut TraceReader) -> Result<Summary, TraceError> {
     let mut summary = Summary::default();
     while let Some(request) = reader.advance()? {
         summary.add(&request).map_err(|problem| reader.input.wrong(problem))?;
     }
-    Ok(summary)
+    match summary.requests() {
+        0 => Err(reader.no_requests()),
+        _ => Ok(summary),
+    }
 }

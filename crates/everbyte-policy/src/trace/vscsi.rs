@@ -14,7 +14,9 @@ use super::decode::{Item, RecordFormat};
 use super::error::Problem;
 use super::fields::scaled;
 use super::files::FileNames;
-use super::{Request, RequestOp, SECTOR_BYTES};
+use super::operations::scsi_operation;
+use super::skipped::SkippedKind;
+use super::{OFFSET_MAX, Request, SECTOR_BYTES};
 
 /// Bytes of a record of version 1.
 pub(crate) const V1_BYTES: usize = 32;
@@ -38,6 +40,27 @@ impl Vscsi {
     }
 }
 
+impl Vscsi {
+    /// Returns true if these may be the first records: all have the version, a command of one byte and a block
+    /// that a disk can have, and some command reads or writes.
+    pub(crate) fn is_plausible(self, head: &[u8]) -> bool {
+        let (at, version) = self.version_at();
+        let (bytes, command_at) = match self {
+            Self::V1 => (V1_BYTES, 12),
+            Self::V2 => (V2_BYTES, 0),
+        };
+        let is_record = |record: &[u8]| {
+            let block = little_endian(&record[16..24]);
+            record[at] == version
+                && record[command_at + 1] == 0
+                && block <= OFFSET_MAX / SECTOR_BYTES
+        };
+        let mut records = head.chunks_exact(bytes);
+        records.clone().all(is_record)
+            && records.any(|record| scsi_operation(record[command_at]).is_some())
+    }
+}
+
 impl RecordFormat for Vscsi {
     fn item(&mut self, record: &[u8], files: &mut FileNames) -> Result<Item, Problem> {
         let (at, version) = self.version_at();
@@ -50,7 +73,9 @@ impl RecordFormat for Vscsi {
             Self::V1 => (record[12], &record[4..8]),
             Self::V2 => (record[0], &record[8..12]),
         };
-        let Some(op) = operation(command) else { return Ok(Item::Nothing) };
+        let Some(op) = scsi_operation(command) else {
+            return Ok(Item::Skipped(SkippedKind::OtherCommand));
+        };
         Ok(Item::Request(Request {
             time_ns: scaled(little_endian(&record[24..32]), 1000, "time")?,
             op,
@@ -58,19 +83,6 @@ impl RecordFormat for Vscsi {
             offset: scaled(little_endian(&record[16..24]), SECTOR_BYTES, "block")?,
             len: little_endian(len),
         }))
-    }
-}
-
-/// Returns the operation of a SCSI command.
-fn operation(command: u8) -> Option<RequestOp> {
-    match command {
-        // READ of 6, 10, 12 and 16 bytes.
-        0x08 | 0x28 | 0xA8 | 0x88 => Some(RequestOp::Read),
-        // WRITE of the same, WRITE AND VERIFY of 10, 12 and 16.
-        0x0A | 0x2A | 0xAA | 0x8A | 0x2E | 0xAE | 0x8E => Some(RequestOp::Write),
-        // SYNCHRONIZE CACHE of 10 and 16.
-        0x35 | 0x91 => Some(RequestOp::Flush),
-        _ => None,
     }
 }
 

@@ -17,7 +17,7 @@ Examples:
   everbyte sim plan *.csv --out plan && everbyte sim run --plan plan --shard 1/4 --out results
   everbyte sim merge results --report out.html                  see docs/sweeps.md
 
-A trace is a file, compressed with zstd or not, in one of these formats:
+A trace is a file, compressed with gzip, xz or zstd or not, in one of these formats:
   csv             our own: lines of time_ns,op,file,offset,len with op R, W, F, T or Z; what
                   'everbyte serve --record' and 'everbyte sim generate' write
   vscsi-v1, -v2   VMware's vscsiStats, as published by CloudPhysics
@@ -29,10 +29,19 @@ A trace is a file, compressed with zstd or not, in one of these formats:
   oracle-general  libCacheSim's binary form; it does not say what is read and what is written, so
                   it needs --assume-reads, and figures about writes mean nothing
   mobibench       system calls of Android applications
+  alibaba         block traces of Alibaba Cloud
+  tencent         block traces of Tencent's cloud (CBS); has to be named by --format
+  fiu             block traces of Florida International University (SRCMap, IODedup)
+  systor          block traces of SYSTOR '17
+  twitter         cache traces of Twitter
+  kvcache         key-value traces of Meta's CacheLib
+  lirs            numbers of blocks of the LIRS paper; has to be named, and needs --assume-reads
+  lcs             libCacheSim's binary form with a header; version 1 needs --assume-reads
 
-Any other text is read by --columns, which names its columns in their order: time_ns, time_us,
-time_ms, time_s, op, file, offset, offset_sectors, offset_pages, len, len_sectors, len_pages, and -
-for one that means nothing. An offset is needed; docs/traces.md says more.
+Any other text is read by --columns, which names its columns in their order: time_ns, time_100ns,
+time_us, time_ms, time_s, op, op_1_reads, op_scsi, file, offset, offset_sectors, offset_pages, len,
+len_sectors, len_pages, key, count, - for one that means nothing, and ... at the end for any more.
+An offset or a key is needed; docs/traces.md says more, and has the columns of public traces.
 
 Requests are cut into pages of 4 KiB, with exactly the bytes that they touch. Zeroes are written;
 flushes and trims are passed over. A trace called like a subcommand is named as ./info.";

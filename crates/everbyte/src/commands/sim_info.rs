@@ -1,5 +1,6 @@
 //! `everbyte sim info`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -35,6 +36,8 @@ pub(crate) struct Args {
 struct Info {
     trace: String,
     format: &'static str,
+    /// The reason of the format.
+    format_reason: String,
     requests: u64,
     reads: u64,
     writes: u64,
@@ -47,6 +50,8 @@ struct Info {
     trims: u64,
     /// Lines or records without a request.
     skipped: u64,
+    /// The same by their kind; kinds without any are left out.
+    skipped_by_kind: BTreeMap<String, u64>,
     files: usize,
     footprint_pages: u64,
     footprint_bytes: u64,
@@ -73,6 +78,7 @@ fn look_at(path: &Path, options: &ReadOptions) -> anyhow::Result<Info> {
     Ok(Info {
         trace: path.display().to_string(),
         format: reader.format().name(),
+        format_reason: reader.reason().to_string(),
         requests: summary.requests(),
         reads: summary.reads,
         writes: summary.writes,
@@ -83,7 +89,12 @@ fn look_at(path: &Path, options: &ReadOptions) -> anyhow::Result<Info> {
         writes_up_to_512_bytes: summary.small_writes,
         flushes: summary.flushes,
         trims: summary.trims,
-        skipped: reader.skipped(),
+        skipped: reader.skipped().total(),
+        skipped_by_kind: reader
+            .skipped()
+            .iter()
+            .map(|(kind, count)| (kind.replace(' ', "_"), count))
+            .collect(),
         files: reader.files().len(),
         footprint_pages: summary.footprint_pages(),
         footprint_bytes: summary.footprint_pages() * 4096,
@@ -95,6 +106,7 @@ fn look_at(path: &Path, options: &ReadOptions) -> anyhow::Result<Info> {
 fn show(info: &Info) {
     let small = 100.0 * as_f64(info.writes_up_to_512_bytes) / as_f64(info.writes.max(1));
     output::line(format!("{}: {}, {} requests", info.trace, info.format, info.requests));
+    output::line(format!("  format     {}: {}", info.format, info.format_reason));
     output::line(format!(
         "  reads      {}, {:.0} B on average, {} in all",
         info.reads,
@@ -114,6 +126,14 @@ fn show(info: &Info) {
         info.files
     ));
     output::line(format!("  besides    {} flushes, {} trims", info.flushes, info.trims));
+    let skipped: Vec<String> = info
+        .skipped_by_kind
+        .iter()
+        .map(|(kind, count)| format!("{count} {}", kind.replace('_', " ")))
+        .collect();
+    if !skipped.is_empty() {
+        output::line(format!("  skipped    {}", skipped.join(", ")));
+    }
     output::line(format!("  duration   {:.3} s", as_f64(info.duration_ns) / 1e9));
     if info.times_going_back > 0 {
         let back = info.times_going_back;

@@ -21,7 +21,8 @@ const PAGES_MIN: u64 = 2;
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Reading {
     /// The traces' format: auto, csv, vscsi-v1, vscsi-v2, msr, blkparse, fio, spc, disksim,
-    /// oracle-general or mobibench. With auto, each trace's beginning tells.
+    /// oracle-general, mobibench, alibaba, tencent, fiu, systor, twitter, kvcache, lirs or lcs. With auto, each trace's
+    /// beginning tells, if it fits one format alone; tencent and lirs have to be named.
     #[arg(long, default_value = "auto", value_parser = parse_format, value_name = "FORMAT")]
     format: FormatChoice,
     /// The columns of a text in no known format, such as time_s,op,offset_sectors,len;
@@ -29,10 +30,11 @@ pub(crate) struct Reading {
     #[arg(long, value_name = "LIST", conflicts_with = "format", allow_hyphen_values = true)]
     columns: Option<Columns>,
     /// Take every request of a format that does not say what is read and what is written
-    /// (oracle-general, columns without op) as a read.
+    /// (oracle-general, lirs, lcs of version 1, columns without op) as a read.
     #[arg(long)]
     assume_reads: bool,
-    /// Requests of more bytes than this are taken for a mistake in the trace.
+    /// Requests of more bytes than this are taken for a mistake in the trace. Objects of more bytes (oracle-general,
+    /// lcs, twitter, kvcache, columns with key) are skipped and counted.
     #[arg(long, default_value = "1G", value_parser = parse_size, value_name = "SIZE")]
     request_max: u64,
 }

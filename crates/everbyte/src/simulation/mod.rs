@@ -16,8 +16,9 @@ pub(crate) mod task_result;
 
 use std::path::Path;
 
-use anyhow::bail;
-use everbyte_policy::trace::{LoadedTrace, PageLimits, ReadOptions};
+use everbyte_policy::trace::{LoadedTrace, PageLimits, ReadOptions, SkippedKind};
+
+use crate::output;
 
 /// Reads a trace. Its accesses are kept in DRAM if there are `kept_max` at most.
 ///
@@ -29,8 +30,14 @@ pub(crate) fn load(
     kept_max: u64,
 ) -> anyhow::Result<LoadedTrace> {
     let trace = LoadedTrace::load(path, options, PageLimits::default(), kept_max)?;
-    if trace.accesses() == 0 {
-        bail!("{}: the trace neither reads nor writes anything", path.display());
+    let large = trace.skipped().of(SkippedKind::LargeObject);
+    if large > 0 {
+        let max = options.request_bytes_max;
+        output::complain(format!(
+            "note: {}: {large} requests for objects of more than {max} bytes are skipped; \
+             --request-max raises the limit",
+            path.display()
+        ));
     }
     Ok(trace)
 }
