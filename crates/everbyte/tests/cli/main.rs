@@ -24,6 +24,7 @@ mod scrubs;
 mod served;
 mod simulate;
 mod swap;
+mod traces;
 mod watchdog;
 
 use std::fs;
