@@ -24,6 +24,7 @@ mod pool;
 mod socket;
 mod swap;
 mod trace;
+mod trace_reference;
 
 pub use address::address;
 pub use cache::cache_volume;
@@ -35,8 +36,9 @@ pub use nbd::{nbd_client, nbd_server};
 pub use pool::pool_image;
 pub use swap::swap_table;
 pub use trace::{
-    trace_any, trace_blkparse, trace_csv, trace_disksim, trace_fio, trace_mobibench, trace_msr,
-    trace_oracle_general, trace_spc, trace_vscsi1, trace_vscsi2,
+    trace_any, trace_blkparse, trace_csv, trace_detection, trace_disksim, trace_fio, trace_fiu,
+    trace_kvcache, trace_lcs, trace_mobibench, trace_msr, trace_oracle_general, trace_spc,
+    trace_vscsi1, trace_vscsi2,
 };
 
 use std::fmt::Debug;
@@ -60,7 +62,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets that must never fail. The canary, which must fail, is not among them.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 25] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),
     ("fs_image", fs_image),
@@ -82,4 +84,8 @@ pub const TARGETS: [Target; 21] = [
     ("trace_disksim", trace_disksim),
     ("trace_oracle_general", trace_oracle_general),
     ("trace_mobibench", trace_mobibench),
+    ("trace_detection", trace_detection),
+    ("trace_fiu", trace_fiu),
+    ("trace_kvcache", trace_kvcache),
+    ("trace_lcs", trace_lcs),
 ];

@@ -2,7 +2,8 @@
 //!
 //! Oracle: no panic and no endless loop; an accepted request keeps within the limits; a trace that
 //! was read, written in our own format and read again is the same; cut into pages it touches as
-//! many bytes as it asks for, and limits on pages hold.
+//! many bytes as it asks for, and limits on pages hold; a trace whose format was detected has the counts
+//! of a second, slow reader.
 
 use std::io::Cursor;
 
@@ -10,6 +11,8 @@ use everbyte_policy::trace::{
     CsvWriter, Format, OFFSET_MAX, PageLimits, PageTraceBuilder, ReadOptions, Request, RequestOp,
     TraceReader,
 };
+
+use crate::trace_reference::{Counts, counts};
 
 /// Most requests that are looked at: a compressed trace may hold any number.
 const REQUESTS_MAX: usize = 10_000;
@@ -97,6 +100,48 @@ fn assert_pages(requests: &[Request]) {
     assert!(is_used.into_iter().all(|used| used), "pages are numbered without a gap");
 }
 
+/// Largest input whose format is told from all of it.
+const SAMPLE_BYTES: usize = 60_000;
+
+/// Detects the format of `bytes`: they are refused, or have the counts of the reference.
+///
+/// # Panics
+/// If the counts differ.
+pub fn trace_detection(bytes: &[u8]) {
+    let options =
+        ReadOptions { format: None, assume_reads: true, request_bytes_max: REQUEST_BYTES_MAX };
+    // What is compressed is not compared: the reference decompresses nothing.
+    let packed: [&[u8]; 4] = [b"\x1F\x8B", b"\xFD7zXZ", b"\x28\xB5\x2F\xFD", b"\x2A\x4D\x18"];
+    let is_packed =
+        packed.iter().any(|magic| bytes.starts_with(magic) || bytes.get(1..4) == Some(magic));
+    if is_packed || bytes.len() > SAMPLE_BYTES {
+        return;
+    }
+    let source = Cursor::new(bytes.to_vec());
+    let Ok(mut reader) = TraceReader::new("trace", source, &options) else { return };
+    let mut found: Counts = [0; 6];
+    for (number, request) in reader.by_ref().enumerate() {
+        let Ok(Request { op, len, .. }) = request else { return };
+        if number > REQUESTS_MAX {
+            return;
+        }
+        match op {
+            RequestOp::Read => {
+                found[0] += 1;
+                found[1] += len;
+            }
+            RequestOp::Write | RequestOp::Zero => {
+                found[2] += 1;
+                found[3] += len;
+            }
+            RequestOp::Flush => found[4] += 1,
+            RequestOp::Trim => found[5] += 1,
+        }
+    }
+    let format = reader.format();
+    assert_eq!(counts(format, bytes, REQUEST_BYTES_MAX), Some(found), "{format}");
+}
+
 macro_rules! targets {
     ($($(#[$doc:meta])* $name:ident => $format:expr;)*) => {
         $(
@@ -134,4 +179,10 @@ targets! {
     trace_oracle_general => Some(Format::OracleGeneral);
     /// Reads `bytes` as system calls of Mobibench.
     trace_mobibench => Some(Format::Mobibench);
+    /// Reads `bytes` as a block trace of Florida International University.
+    trace_fiu => Some(Format::Fiu);
+    /// Reads `bytes` as a key-value trace of CacheLib.
+    trace_kvcache => Some(Format::Kvcache);
+    /// Reads `bytes` as libCacheSim's records with a header.
+    trace_lcs => Some(Format::Lcs);
 }

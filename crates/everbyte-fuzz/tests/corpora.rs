@@ -163,6 +163,64 @@ fn trace_mobibench() {
 }
 
 #[test]
+fn trace_detection() {
+    replay("trace_detection");
+}
+
+#[test]
+fn trace_fiu() {
+    replay("trace_fiu");
+}
+
+#[test]
+fn trace_kvcache() {
+    replay("trace_kvcache");
+}
+
+#[test]
+fn trace_lcs() {
+    replay("trace_lcs");
+}
+
+/// Inputs of the corpus with bytes changed, cut and joined: `EVERBYTE_FUZZ_INPUTS` of them, from the seed
+/// `EVERBYTE_CRASH_SEED` on.
+#[test]
+fn detection_of_changed_traces_is_refused_or_right() {
+    let inputs: Vec<_> =
+        corpus("trace_detection").iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let (_, run) = TARGETS.iter().find(|(name, _)| *name == "trace_detection").unwrap();
+    let number = |variable: &str, otherwise: u64| {
+        std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
+    };
+    let (count, first) = (number("EVERBYTE_FUZZ_INPUTS", 3000), number("EVERBYTE_CRASH_SEED", 1));
+    for seed in first..first + count {
+        let random = random_bytes(seed);
+        let pick = |place: usize, below: usize| {
+            usize::from(random[place]) * 256 % below.max(1)
+                + usize::from(random[place + 1]) % below.max(1)
+        };
+        let mut bytes = inputs[pick(0, inputs.len()) % inputs.len()].clone();
+        for change in 0..1 + usize::from(random[2] / 2 % 3) {
+            let at = pick(4 + change * 4, bytes.len()).min(bytes.len());
+            let other = &inputs[pick(6 + change * 4, inputs.len()) % inputs.len()];
+            match random[24 + change] / 2 % 6 {
+                0 => bytes.truncate(at),
+                1 => bytes.extend_from_slice(other),
+                2 if at < bytes.len() => {
+                    bytes[at] = b" ,\r\n\t0R+#"[usize::from(random[20] / 2) % 9]
+                }
+                3 => bytes.insert(at, b" ,\r\n\05Wx;"[usize::from(random[21] / 2) % 9]),
+                4 if at < bytes.len() => _ = bytes.remove(at),
+                _ if at < bytes.len() => bytes[at] ^= random[22],
+                _ => {}
+            }
+        }
+        let done = std::panic::catch_unwind(|| run(&bytes));
+        assert!(done.is_ok(), "seed {seed} fails with {:?}", String::from_utf8_lossy(&bytes));
+    }
+}
+
+#[test]
 fn every_target_is_replayed_here() {
     let here = include_str!("corpora.rs");
     for (target, _) in TARGETS {
