@@ -34,7 +34,7 @@ refused() {
 is_closed() { "$EVERBYTE" pool check "$pool" && ! pgrep -f "everbyte mount.*$pool"; }
 
 said=$(mount -t everbyte "everbyte:$pool/files" "$dir" \
-    -o noexec,nosuid,nodev,noatime,allow_other,_netdev,nofail,x-systemd.automount 2>&1)
+    -o noexec,nosuid,nodev,noatime,nodiratime,allow_other,_netdev,nofail,x-systemd.automount 2>&1)
 [[ -z $said ]] || fail "mount printed: $said"
 for option in noexec nosuid nodev noatime allow_other rw; do
     has $option || fail "no $option in $(findmnt -n -o OPTIONS "$dir")"

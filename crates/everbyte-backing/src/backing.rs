@@ -269,7 +269,8 @@ mod tests {
         assert!(!share_bytes(&uri(&file, "x"), &uri(&file, "y")));
         assert!(!share_bytes(&uri(&file, "x"), &uri(&other, "x")));
         assert!(!share_bytes(&uri(&file, "x"), &look(&file)));
-        let within = look_within(link.to_str().unwrap(), &Rights::Own, Duration::from_secs(60)).unwrap();
+        let within =
+            look_within(link.to_str().unwrap(), &Rights::Own, Duration::from_secs(60)).unwrap();
         assert!(share_bytes(&look(&file), &within));
     }
 
@@ -316,7 +317,8 @@ mod tests {
             let opened = open(first).unwrap();
             for second in [image, &lower.0, &upper.0] {
                 let refused = open(second).err().unwrap();
-                let is_named = matches!(&refused, BackingError::Shared { other, .. } if other.contains(first));
+                let is_named =
+                    matches!(&refused, BackingError::Shared { other, .. } if other.contains(first));
                 assert!(is_named || first == second, "{first} {second}: {refused}");
             }
             drop(opened);

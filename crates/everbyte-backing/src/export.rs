@@ -25,8 +25,8 @@ mod with_nbd {
     pub(crate) use everbyte_nbd::is_uri;
 
     use super::LocalExport;
-    use crate::options::Options;
     use crate::error::BackingError;
+    use crate::options::Options;
 
     /// Longest time an NBD server may take to answer a request before its connection is given up.
     const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
@@ -70,8 +70,8 @@ mod without_nbd {
     use everbyte_device::BlockDevice;
 
     use super::LocalExport;
-    use crate::options::Options;
     use crate::error::BackingError;
+    use crate::options::Options;
 
     /// Ends waits for NBD servers, of which this build has none.
     #[derive(Clone, Debug)]

@@ -12,9 +12,7 @@ mod export;
 mod options;
 mod watch;
 
-pub use backing::{
-    Backing, KnownBacking, look_within, open, open_within, resolve, share_bytes,
-};
+pub use backing::{Backing, KnownBacking, look_within, open, open_within, resolve, share_bytes};
 pub use claims::Claim;
 pub use error::BackingError;
 pub use export::Cancel;

@@ -178,7 +178,9 @@ impl ControlClient {
             Response::Serving(ServingStatus { writers: Some(writers), .. }) => {
                 Ok(writers.reason(own).map(str::to_owned))
             }
-            Response::Serving(_) => Ok(Some("the server does not tell who can change the pool".into())),
+            Response::Serving(_) => {
+                Ok(Some("the server does not tell who can change the pool".into()))
+            }
             other => Err(self.nonsense(format!("it is no server: {other:?}"))),
         }
     }

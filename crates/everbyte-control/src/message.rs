@@ -174,6 +174,9 @@ pub struct MountServed {
     pub threads: u16,
     /// Reads that change the time of the last access: `relative`, `never` or `strict`.
     pub atime: String,
+    /// Listings change no times of directories.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub no_dir_atime: bool,
 }
 
 /// A volume that is to be made. Its strings are words of the command line.

@@ -81,7 +81,8 @@ impl Direct {
     pub(crate) fn open(other: &File, size_bytes: u64, is_writable: bool) -> io::Result<Self> {
         let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
         let path = format!("/proc/self/fd/{}", other.as_raw_fd());
-        let file = OpenOptions::new().read(true).write(is_writable).custom_flags(flags).open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(is_writable).custom_flags(flags).open(path)?;
         let direct = Self { file, end: size_bytes - size_bytes % ALIGN };
         if direct.end > 0 {
             direct.read(0, &mut [0])?;

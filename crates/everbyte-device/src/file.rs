@@ -430,7 +430,8 @@ fn block_protection(found: &Metadata) -> Option<String> {
 
 /// Files in memory can be sealed. Others have no seals.
 fn is_sealed(file: &File) -> bool {
-    fcntl_get_seals(file).is_ok_and(|seals| seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE))
+    fcntl_get_seals(file)
+        .is_ok_and(|seals| seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE))
 }
 
 fn is_unsupported(error: &io::Error) -> bool {

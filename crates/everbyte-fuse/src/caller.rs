@@ -72,7 +72,10 @@ mod tests {
     #[test]
     fn administrators_are_found_in_a_status() {
         for bits in ["000001ffffffffff", "0000000000200000"] {
-            assert!(has_capability(&format!("Name:\tcat\nCapEff:\t{bits}\n"), CAP_SYS_ADMIN), "{bits}");
+            assert!(
+                has_capability(&format!("Name:\tcat\nCapEff:\t{bits}\n"), CAP_SYS_ADMIN),
+                "{bits}"
+            );
         }
         for status in ["CapPrm:\t0000000000200000\nCapEff:\t00000000ffdfffff\n", "CapEff:\tx\n", ""]
         {

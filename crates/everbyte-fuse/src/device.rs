@@ -95,6 +95,7 @@ fn mount_as_root(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     flags.set(MountFlags::NODEV, !options.privileges.dev);
     flags.set(MountFlags::NOEXEC, !options.exec);
     flags.set(MountFlags::NOATIME, options.access_times == AccessTimes::Never);
+    flags.set(MountFlags::NODIRATIME, !options.dir_access_times);
     flags.set(MountFlags::STRICTATIME, options.access_times == AccessTimes::Strict);
     let data = CString::new(data)?;
     mount(&options.source, dir, "fuse.everbyte", flags, &*data)?;
@@ -107,6 +108,7 @@ fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let access = if options.read_only { "ro" } else { "rw" };
     let others = if options.allow_other { ",allow_other" } else { "" };
+    let dir_times = if options.dir_access_times { "" } else { ",nodiratime" };
     let exec = if options.exec { "" } else { ",noexec" };
     let times = match options.access_times {
         AccessTimes::Never => ",noatime",
@@ -116,7 +118,7 @@ fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let output = Command::new("fusermount3")
         .arg("-o")
         .arg(format!(
-            "fsname={source},subtype=everbyte,default_permissions,{access},nosuid,nodev{exec}{times}{others}"
+            "fsname={source},subtype=everbyte,default_permissions,{access},nosuid,nodev{exec}{times}{dir_times}{others}"
         ))
         .arg("--")
         .arg(dir)
@@ -242,6 +244,7 @@ mod tests {
             caching: crate::directory::KernelCaching::Full,
             privileges: crate::directory::Privileges::default(),
             exec: true,
+            dir_access_times: true,
         };
         let descriptor = mount_by_helper(dir.path(), &options).unwrap();
         check_device(&descriptor).unwrap();

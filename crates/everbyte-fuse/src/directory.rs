@@ -26,6 +26,8 @@ pub struct MountOptions {
     pub privileges: Privileges,
     /// Files can be run as programs.
     pub exec: bool,
+    /// Listings change the time of the last access of directories.
+    pub dir_access_times: bool,
 }
 
 /// The files of a mount that have more power than whoever uses them. By default none: whoever can write to a pool can

@@ -111,7 +111,7 @@ impl Mount {
         let session = session.map_err(failed)?;
         caches.start(&KernelCaches { notifier: session.notifier(), root }).map_err(failed)?;
         let session = session.spawn().map_err(failed)?;
-        Ok(Self { session, device, root, known, lost })
+        Ok(Self { session, device, place, root, known, lost })
     }
 
     /// The kernel's caches of the mount.

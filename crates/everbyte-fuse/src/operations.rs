@@ -61,6 +61,8 @@ pub(crate) struct Operations<M: Medium> {
     fs: Arc<FileSystem<M>>,
     root: InodeNo,
     access_times: AccessTimes,
+    /// Listings are accesses.
+    dir_access_times: bool,
     known: Arc<KnownFiles>,
     caches: OwnCaches,
     lost: LostStores,
@@ -102,6 +104,7 @@ impl<M: Medium> Operations<M> {
             fs,
             root,
             access_times,
+            dir_access_times: options.dir_access_times,
             known,
             caches,
             lost,

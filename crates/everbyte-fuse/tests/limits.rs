@@ -215,6 +215,7 @@ impl Mounted {
             caching: KernelCaching::Full,
             privileges: Privileges::default(),
             exec: true,
+            dir_access_times: true,
         };
         let (mount, descriptor) = DirMount::new(dir.path(), &options).unwrap();
         let session = Session::from_fd(Minimal, descriptor, SessionACL::All, Config::default());

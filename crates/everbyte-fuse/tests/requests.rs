@@ -79,6 +79,7 @@ fn mounted(dir: &Path) -> Mount {
         caching: KernelCaching::Full,
         privileges: Privileges::default(),
         exec: true,
+        dir_access_times: true,
     };
     Mount::new(fs, dir, &options).unwrap()
 }

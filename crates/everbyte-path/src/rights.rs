@@ -58,7 +58,11 @@ impl UserRights {
         };
         let name = CString::new(user.name)?;
         let groups = nix::unistd::getgrouplist(&name, user.gid)?;
-        Ok(Self { uid, gid: user.gid.as_raw(), groups: groups.iter().map(|gid| gid.as_raw()).collect() })
+        Ok(Self {
+            uid,
+            gid: user.gid.as_raw(),
+            groups: groups.iter().map(|gid| gid.as_raw()).collect(),
+        })
     }
 
     /// Gives the calling thread these rights.
@@ -83,7 +87,9 @@ impl Rights {
         }
         match UserRights::of(uid) {
             Ok(rights) => Self::User(rights),
-            Err(error) => Self::Nothing(format!("the groups of user {uid} are unknown: {error}").into()),
+            Err(error) => {
+                Self::Nothing(format!("the groups of user {uid} are unknown: {error}").into())
+            }
         }
     }
 
@@ -95,7 +101,8 @@ impl Rights {
             (Self::Own, rights) | (rights, Self::Own) => rights.clone(),
             (Self::User(one), Self::User(other)) if one == other => self.clone(),
             (Self::User(one), Self::User(other)) => {
-                let reason = format!("users {} and {} have no rights in common", one.uid, other.uid);
+                let reason =
+                    format!("users {} and {} have no rights in common", one.uid, other.uid);
                 Self::Nothing(reason.into())
             }
         }
@@ -210,14 +217,16 @@ mod tests {
         let Some(rights) = rights() else { return };
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let [own, roots, link, new] = ["own", "roots", "link", "new"].map(|name| folder.path().join(name));
+        let [own, roots, link, new] =
+            ["own", "roots", "link", "new"].map(|name| folder.path().join(name));
         for path in [&own, &roots] {
             fs::write(path, "x").unwrap();
             fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
         }
         chown(&own, Some(USER), None).unwrap();
         symlink(&roots, &link).unwrap();
-        let open = |path: &Path| rights.run(|| fs::OpenOptions::new().write(true).open(path)).unwrap();
+        let open =
+            |path: &Path| rights.run(|| fs::OpenOptions::new().write(true).open(path)).unwrap();
         open(&own).unwrap();
         for path in [&roots, &link] {
             assert_eq!(open(path).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{path:?}");
@@ -255,7 +264,10 @@ mod tests {
         assert!(matches!(user(7).and(&user(8)), Rights::Nothing(_)));
         assert_eq!(Rights::Own.and(&Rights::Own), Rights::Own);
         let error = nothing.run(|| ()).unwrap_err();
-        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::PermissionDenied, "why".into()));
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (io::ErrorKind::PermissionDenied, "why".into())
+        );
     }
 
     #[test]

@@ -45,11 +45,7 @@ impl OpenPool {
         Ok(Response::Grown { size_bytes })
     }
 
-    pub(crate) fn create(
-        &self,
-        new: &NewVolume,
-        client: Option<u32>,
-    ) -> Result<Response, Refused> {
+    pub(crate) fn create(&self, new: &NewVolume, client: Option<u32>) -> Result<Response, Refused> {
         self.check_changing()?;
         let kind = Kind::named(&new.kind)?;
         let backing = (kind.backing)(new);

@@ -174,6 +174,7 @@ impl Handle for FsHandle {
             caching: KernelCaching::Full,
             privileges: request.privileges,
             exec: request.exec,
+            dir_access_times: request.dir_access_times,
         };
         let dir = request.dir.display().to_string();
         self.mount_by(dir, |fs| Mount::new(fs, &request.dir, &options)).map(drop)
@@ -198,6 +199,7 @@ impl Handle for FsHandle {
             caching: KernelCaching::Full,
             privileges: Privileges::default(),
             exec: true,
+            dir_access_times: !request.no_dir_atime,
         };
         self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options))
     }

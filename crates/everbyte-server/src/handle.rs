@@ -91,6 +91,8 @@ pub struct MountRequest {
     pub privileges: Privileges,
     /// Files can be run as programs.
     pub exec: bool,
+    /// Listings change the time of the last access of directories.
+    pub dir_access_times: bool,
 }
 
 /// A volume of some kind, opened by the one process that has its pool.

@@ -67,7 +67,8 @@ impl OpenPool {
     /// For the pool at `path`, which lies on `medium`.
     #[must_use]
     pub fn new(pool: Pool<Mapped>, path: &Path, medium: Description, options: Options) -> Self {
-        let Options { only, read_only_exports, unchanging, backing, durability, trust_pool } = options;
+        let Options { only, read_only_exports, unchanging, backing, durability, trust_pool } =
+            options;
         let stack = pool.medium().stack().ok().flatten().map(Arc::new);
         let claim = stack.as_ref().map(|stack| Claim::medium(Arc::clone(stack), path));
         let context = Context { pool: Arc::new(pool), unchanging, backing, trust_pool };

@@ -111,6 +111,7 @@ fn ours(args: &ServeMountArgs) -> Result<Mount> {
         caching: args.caching.ours(),
         privileges: Privileges::default(),
         exec: true,
+        dir_access_times: true,
     };
     Ok(Mount::new(Arc::new(fs), &args.dir, &options)?)
 }

@@ -24,7 +24,9 @@ impl<M: Medium> Operations<M> {
         offset: u64,
         add: &mut AddEntry<'_>,
     ) -> Result<(), FsError> {
-        self.note_access(directory);
+        if self.dir_access_times {
+            self.note_access(directory);
+        }
         let parent = self.fs.parent(directory).unwrap_or(directory);
         let fixed = [(1, directory, "."), (FIXED_ENTRIES, parent, "..")];
         for (next, inode, name) in fixed.into_iter().filter(|(next, ..)| offset < *next) {

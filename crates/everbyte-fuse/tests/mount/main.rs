@@ -85,6 +85,7 @@ impl Mounted {
             caching: KernelCaching::Full,
             privileges: Privileges::default(),
             exec: true,
+            dir_access_times: true,
         };
         self.mount = Some(Mount::new(fs, self.dir.path(), &options).unwrap());
     }

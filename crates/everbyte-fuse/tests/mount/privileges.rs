@@ -60,8 +60,7 @@ const IN_GROUP_SEVEN: [&str; 6] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--groups=7", "--", "env"];
 const AS_ROOT: [&str; 1] = ["env"];
 /// Root without the capability to keep the bits.
-const AS_WEAK_ROOT: [&str; 4] =
-    ["setpriv", "--bounding-set=-fsetid", "--inh-caps=-fsetid", "env"];
+const AS_WEAK_ROOT: [&str; 4] = ["setpriv", "--bounding-set=-fsetid", "--inh-caps=-fsetid", "env"];
 
 #[test]
 fn set_group_id_goes_with_a_change_by_a_stranger() {

@@ -28,7 +28,13 @@ impl Tree {
     }
 
     /// A block device whose folder is `name`, with files and with devices below.
-    fn device(&self, name: &str, minor: u32, files: &[(&str, &str)], slaves: &[(&str, u32)]) -> u64 {
+    fn device(
+        &self,
+        name: &str,
+        minor: u32,
+        files: &[(&str, &str)],
+        slaves: &[(&str, u32)],
+    ) -> u64 {
         let folder = format!("sys/devices/{name}");
         self.put(&format!("{folder}/dev"), &format!("8:{minor}\n"));
         self.put(&format!("{folder}/ro"), "0\n");
@@ -100,11 +106,8 @@ fn loop_devices_share_the_bytes_of_their_file() {
     let path = image.to_str().unwrap();
     let zero = tree.device("loop0", 100, &[("loop/backing_file", path)], &[]);
     let over = |nth: u32, offset: &str, limit: &str| {
-        let files = [
-            ("loop/backing_file", path),
-            ("loop/offset", offset),
-            ("loop/sizelimit", limit),
-        ];
+        let files =
+            [("loop/backing_file", path), ("loop/offset", offset), ("loop/sizelimit", limit)];
         tree.device(&format!("loop{nth}"), 100 + nth, &files, &[])
     };
     let (first, second) = (over(1, "0", "4096"), over(2, "4096", "0"));
@@ -154,7 +157,9 @@ fn logical_volumes_of_one_group_are_apart() {
     assert!(!tree.share(a, b) && tree.share(a, a) && tree.share(a, disk));
     assert!(tree.share(a, internal) && tree.share(a, foreign));
     let below = [("dm-0", 10)];
-    let kpartx = |nth: u32, uuid: &str| tree.device(&format!("dm-{nth}"), 10 + nth, &[("dm/uuid", uuid)], &below);
+    let kpartx = |nth: u32, uuid: &str| {
+        tree.device(&format!("dm-{nth}"), 10 + nth, &[("dm/uuid", uuid)], &below)
+    };
     let (first, second) = (kpartx(5, "part1-mpath-x"), kpartx(6, "part2-mpath-x"));
     assert!(!tree.share(first, second) && tree.share(first, a) && !tree.share(first, b));
 }
@@ -162,7 +167,8 @@ fn logical_volumes_of_one_group_are_apart() {
 #[test]
 fn paths_of_a_multipath_disk_are_one_disk() {
     let tree = Tree::new();
-    let path = |nth: u32, wwid: &str| tree.device(&format!("sd{nth}"), nth, &[("device/wwid", wwid)], &[]);
+    let path =
+        |nth: u32, wwid: &str| tree.device(&format!("sd{nth}"), nth, &[("device/wwid", wwid)], &[]);
     let (a, b, c) = (path(1, "naa.1"), path(2, "naa.1"), path(3, "naa.2"));
     let multipath = tree.device("dm-0", 10, &[("dm/uuid", "mpath-1")], &[("sd1", 1), ("sd2", 2)]);
     assert!(tree.share(a, b) && tree.share(multipath, a) && tree.share(multipath, b));

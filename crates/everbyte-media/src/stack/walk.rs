@@ -178,7 +178,13 @@ impl Walk<'_> {
         let shown = node.as_ref().map(|(path, _)| path.display().to_string());
         let in_sys = || folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = shown.unwrap_or_else(in_sys);
-        self.push_device(object, name.clone(), node.as_ref().map(|(_, file)| file), &part, Some(&folder));
+        self.push_device(
+            object,
+            name.clone(),
+            node.as_ref().map(|(_, file)| file),
+            &part,
+            Some(&folder),
+        );
         if folder.join("loop/backing_file").exists() {
             let node = node.as_ref().map(|(path, _)| path.as_path());
             self.add_loop(&folder, node, &name, &part);
@@ -199,7 +205,9 @@ impl Walk<'_> {
     ) {
         let is_partition = folder.is_some_and(|folder| folder.join("partition").exists());
         let hardware = folder.filter(|_| !is_partition).and_then(|folder| {
-            HARDWARE_NAMES.iter().find_map(|file| Some(format!("{file} {}", word(&folder.join(file))?)))
+            HARDWARE_NAMES
+                .iter()
+                .find_map(|file| Some(format!("{file} {}", word(&folder.join(file))?)))
         });
         let node = node.and_then(|node| self.system.node(node).ok());
         self.stack.layers.push(Layer {
@@ -222,10 +230,8 @@ impl Walk<'_> {
         let added = self.system.loop_file(folder, node);
         let added = added.and_then(|file| self.add_open(&file, part.shifted(offset, len)));
         if let Err(error) = added {
-            let is_out_of_reach = matches!(
-                error.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound
-            );
+            let is_out_of_reach =
+                matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound);
             // The file system of an ordinary file may lie on an image of another namespace.
             if !(part.is_host && is_out_of_reach) {
                 self.set_unknown(format!("the file of {name} cannot be inspected: {error}"));

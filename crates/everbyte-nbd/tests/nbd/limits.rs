@@ -22,6 +22,7 @@ fn patient(cancel: &Cancel) -> ClientOptions {
         handshake_time_max: LONG,
         request_time_max: Some(LONG),
         cancel: Some(cancel.clone()),
+        ..ClientOptions::default()
     }
 }
 

@@ -615,7 +615,12 @@ mod tests {
         Pool::format(&medium, 8, [1; 16]).unwrap();
         let options = OpenOptions { capacity_blocks: 8192 };
         let pool = Arc::new(Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap());
-        let context = Context { pool, unchanging: false, backing: backing::Options::default(), trust_pool: false };
+        let context = Context {
+            pool,
+            unchanging: false,
+            backing: backing::Options::default(),
+            trust_pool: false,
+        };
         let (kind, options) = (VolumeKind::CACHE, BlockOptions::default());
         let device = Device::create_as(&context.pool, "c", kind, 1 << 20, &options).unwrap();
         Shared::new(&context, device)

@@ -12,6 +12,7 @@ use anyhow::Context;
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use everbyte_control::TimeNs;
 
 use crate::help::{Block, Item, Section, sections_of};
 use crate::output;
@@ -97,7 +98,8 @@ fn date() -> String {
     let told = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let seconds: u64 = told.unwrap_or_else(now);
-    show_time(seconds.saturating_mul(1_000_000_000)).chars().take("2000-01-01".len()).collect()
+    let time = TimeNs(i128::from(seconds) * 1_000_000_000);
+    show_time(time).chars().take("2000-01-01".len()).collect()
 }
 
 fn name_of(command: &Command) -> &str {

@@ -96,7 +96,7 @@ pub(crate) struct Args {
     /// at most this time. 5s unless given. A server that has the pool already keeps its own.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Option<Duration>,
-    /// Options as fstab has them, between commas: ro, noexec, nosuid, nodev, noatime, relatime, strictatime,
+    /// Options as fstab has them, between commas: ro, noexec, nosuid, nodev, noatime, nodiratime, relatime, strictatime,
     /// allow_other, threads=N, checkpoint_interval=TIME. Options of other programs, such as _netdev or nofail,
     /// have no effect. An option of this command takes precedence.
     #[arg(
@@ -224,6 +224,7 @@ impl Args {
             caching: KernelCaching::Full,
             privileges,
             exec: self.options.exec.unwrap_or(true),
+            dir_access_times: self.options.dir_atime.unwrap_or(true),
         };
         let atime = self.atime().to_possible_value();
         ServedMount {
@@ -256,6 +257,7 @@ fn serve(
         access_times: args.atime().into(),
         privileges,
         exec: args.options.exec.unwrap_or(true),
+        dir_access_times: args.options.dir_atime.unwrap_or(true),
     };
     pool.mount(name, &request)?;
     mount_background::say_ready(&args.dir, args.detached)?;

@@ -10,7 +10,7 @@ use everbyte_fs::AccessTimes;
 use crate::size::parse_duration;
 
 /// Words for other programs, and names of the only behavior.
-const IGNORED: [&str; 18] = [
+const IGNORED: [&str; 17] = [
     "defaults",
     "auto",
     "noauto",
@@ -25,7 +25,6 @@ const IGNORED: [&str; 18] = [
     "nolazytime",
     "noiversion",
     "nomand",
-    "diratime",
     "symfollow",
     "default_permissions",
     "nostrictatime",
@@ -67,6 +66,7 @@ pub(crate) struct OptionList {
     pub(crate) dev: Option<bool>,
     pub(crate) exec: Option<bool>,
     pub(crate) atime: Option<Atime>,
+    pub(crate) dir_atime: Option<bool>,
     pub(crate) allow_other: bool,
     pub(crate) threads: Option<u16>,
     pub(crate) checkpoint_interval: Option<Duration>,
@@ -101,6 +101,8 @@ impl OptionList {
             "relatime" | "atime" | "norelatime" | "atime=relative" => {
                 self.atime = Some(Atime::Relative);
             }
+            "diratime" => self.dir_atime = Some(true),
+            "nodiratime" => self.dir_atime = Some(false),
             "strictatime" | "atime=strict" => self.atime = Some(Atime::Strict),
             "allow_other" => self.allow_other = true,
             // mount(8) lets users mount with these, and takes the same rights away.
@@ -144,7 +146,6 @@ impl OptionList {
 fn refusal(word: &str) -> String {
     let reason = match word {
         "sync" | "dirsync" => "the kernel's FUSE makes only data durable with it: use fsync",
-        "nodiratime" => "directories and files have one rule: use noatime or relatime",
         "lazytime" => "times are written with the file system's checkpoints: leave it out",
         _ => "everbyte has no such option",
     };

@@ -48,6 +48,7 @@ pub(super) fn run(
         read_only: wanted.options.read_only,
         threads: wanted.threads,
         atime: wanted.atime,
+        no_dir_atime: !wanted.options.dir_access_times,
     });
     let served = client.call_attached(request, &[], Some(descriptor.as_fd()));
     // From here on the mount ends with the server.

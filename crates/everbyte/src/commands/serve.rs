@@ -273,7 +273,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pool = Arc::new(args.open(&path, only).map_err(SessionError::from)?);
     report_recovery(&pool, started.elapsed());
     if let Some(reason) = distrust(&pool) {
-        let rights = if args.trust.trust_pool { "all rights, as asked for" } else { "no more rights than they have" };
+        let rights = if args.trust.trust_pool {
+            "all rights, as asked for"
+        } else {
+            "no more rights than they have"
+        };
         tracing::warn!(
             "{reason}, so others can change the pool: backing devices, their sockets and the record are \
              opened with {rights}"

@@ -28,7 +28,7 @@ const USAGE: &str = "\
 usage: mount.everbyte POOL/VOLUME DIR [-fnsv] [-o OPTION,...]
 
 mount(8) runs this program for file systems of the types everbyte and fuse.everbyte.
-Options: ro rw noexec nosuid nodev noatime relatime strictatime allow_other remount
+Options: ro rw noexec nosuid nodev noatime nodiratime relatime strictatime allow_other remount
 threads=N checkpoint_interval=TIME. 'everbyte mount --help' explains them.";
 
 /// Returns true if the program was started as a helper of mount(8).
