@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -13,6 +13,7 @@ use rustix::net::{
     SocketFlags, SocketType, sendmsg,
 };
 
+use crate::answers;
 use crate::credentials::{Trusted, peer_of};
 use crate::files::PIECE_BYTES_MAX;
 use crate::message::{
@@ -20,9 +21,6 @@ use crate::message::{
 };
 use crate::server::Refused;
 use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
-
-/// Longest answer that is taken, in bytes: the longest list of volumes or problems is far shorter.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Longest silence of a server. One that works sends a sign of life far more often.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -66,6 +64,18 @@ pub enum ControlError {
         /// Time for which it was waited for.
         after: Duration,
     },
+    /// The server has shown signs of life for too long without an answer; the request may still be carried out.
+    #[error(
+        "the pool's server on {} has not answered within {} s, and may still carry the request out",
+        path.display(),
+        after.as_secs()
+    )]
+    Slow {
+        /// The socket.
+        path: PathBuf,
+        /// Time for which the answer was waited for.
+        after: Duration,
+    },
     /// The connection broke before the answer came; the request may have been carried out.
     #[error("the pool's server on {} ended before it answered: {source}", path.display())]
     Broken {
@@ -93,6 +103,35 @@ pub struct ControlClient {
     path: PathBuf,
     stream: BufReader<UnixStream>,
     silence_max: Duration,
+    /// Longest time of each request, instead of the request's own.
+    time_max: Option<Duration>,
+}
+
+/// The end of the time for one request.
+#[derive(Clone, Copy)]
+struct Deadline {
+    at: Option<Instant>,
+    after: Duration,
+}
+
+impl Deadline {
+    fn new(after: Option<Duration>) -> Self {
+        let at = after.and_then(|after| Instant::now().checked_add(after));
+        Self { at, after: after.unwrap_or(Duration::MAX) }
+    }
+
+    /// Time left; `None` if it is not bounded.
+    ///
+    /// # Errors
+    /// There is none.
+    fn left(self) -> io::Result<Option<Duration>> {
+        let left = self.at.map(|at| at.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+
+    fn is_over(self) -> bool {
+        self.left().is_err()
+    }
 }
 
 /// Connects to the socket at `path`, whose server accepts within a time.
@@ -138,7 +177,7 @@ impl ControlClient {
     /// is no time limit unless [`ControlClient::set_timeout`] sets one.
     #[must_use]
     pub fn over(stream: UnixStream, path: PathBuf) -> Self {
-        Self { path, stream: BufReader::new(stream), silence_max: Duration::MAX }
+        Self { path, stream: BufReader::new(stream), silence_max: Duration::MAX, time_max: None }
     }
 
     /// Bounds how long the server may be silent while it is asked something: 30 s after
@@ -153,6 +192,12 @@ impl ControlClient {
             .get_ref()
             .set_read_timeout(timeout)
             .map_err(|source| ControlError::Unreachable { path: self.path.clone(), source })
+    }
+
+    /// Bounds the time from each request to the end of its answer. By default the bound depends on the request:
+    /// a minute for looks, a day for changes of a whole pool, none for waiting for the end of a mount.
+    pub fn set_time_max(&mut self, time_max: Option<Duration>) {
+        self.time_max = time_max;
     }
 
     /// The user of the process that listened when this was connected.
@@ -213,31 +258,46 @@ impl ControlClient {
             );
         }
         line.push(b'\n');
+        let request = &message.request;
+        let deadline = Deadline::new(self.time_max.or_else(|| answers::time_max(request)));
         // A server that refuses whoever asks answers before it is asked, and hangs up.
-        let hung_up = match self.send(&line, bytes, descriptor) {
+        let hung_up = match self.send(&line, bytes, descriptor, deadline) {
             Ok(()) => None,
             Err(source) if is_hung_up(&source) => Some(source),
-            Err(source) => return Err(self.broken(source)),
+            Err(source) => return Err(self.failed(source, deadline)),
         };
-        let answer = self.receive_line();
-        let answer = answer.map_err(|source| self.broken(hung_up.unwrap_or(source)))?;
+        let answer = self.receive_line(answers::bytes_max(request), deadline);
+        let answer = answer.map_err(|source| self.failed(hung_up.unwrap_or(source), deadline))?;
         let answer: ResponseLine =
             serde_json::from_slice(&answer).map_err(|e| self.nonsense(e.to_string()))?;
         match (answer.response, answer.error) {
-            (_, Some(reason)) => Err(Refused { reason, cause: answer.cause }.into()),
+            (_, Some(reason)) => {
+                let reason = answers::shortened(reason);
+                Err(Refused { reason, cause: answer.cause }.into())
+            }
             (Some(response), None) => {
+                answers::check(request, &response).map_err(|what| self.nonsense(what))?;
                 let len = response.attached_bytes();
                 if len > PIECE_BYTES_MAX {
                     return Err(self.nonsense(format!("{len} bytes are too many at once")));
                 }
-                let mut attached = vec![0; len as usize];
-                self.stream.read_exact(&mut attached).map_err(|source| self.broken(source))?;
+                let attached = self.receive_bytes(len as usize, deadline);
+                let attached = attached.map_err(|source| self.failed(source, deadline))?;
                 Ok((response, attached))
             }
             (None, None) => {
                 let version = answer.version;
                 Err(self.nonsense(format!("it is empty; the server speaks version {version}")))
             }
+        }
+    }
+
+    fn failed(&self, source: io::Error, deadline: Deadline) -> ControlError {
+        match self.broken(source) {
+            ControlError::Silent { path, .. } if deadline.is_over() => {
+                ControlError::Slow { path, after: deadline.after }
+            }
+            error => error,
         }
     }
 
@@ -251,6 +311,7 @@ impl ControlClient {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 ControlError::Silent { path, after: self.silence_max }
             }
+            io::ErrorKind::InvalidData => self.nonsense(source.to_string()),
             _ => ControlError::Broken { path, source },
         }
     }
@@ -261,6 +322,7 @@ impl ControlClient {
         line: &[u8],
         bytes: &[u8],
         descriptor: Option<BorrowedFd<'_>>,
+        deadline: Deadline,
     ) -> io::Result<()> {
         let mut stream = self.stream.get_ref();
         let mut sent = 0;
@@ -273,17 +335,73 @@ impl ControlClient {
             }
             sent = sendmsg(stream, &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?;
         }
-        stream.write_all(&line[sent..])?;
-        stream.write_all(bytes)
+        for mut rest in [&line[sent..], bytes] {
+            while !rest.is_empty() {
+                deadline.left()?;
+                match stream.write(rest) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(written) => rest = &rest[written..],
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
-    fn receive_line(&mut self) -> io::Result<Vec<u8>> {
+    /// Lets the next read wait no longer than the server may be silent and the request may take.
+    fn bound_read(&self, deadline: Deadline) -> io::Result<()> {
+        let silence_max = (self.silence_max != Duration::MAX).then_some(self.silence_max);
+        let bounds = [deadline.left()?, silence_max];
+        self.stream.get_ref().set_read_timeout(bounds.into_iter().flatten().min())
+    }
+
+    /// The next line without signs of life before it.
+    fn receive_line(&mut self, bytes_max: u64, deadline: Deadline) -> io::Result<Vec<u8>> {
         let mut answer = Vec::new();
-        self.stream.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut answer)?;
-        if answer.last() != Some(&b'\n') {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        loop {
+            if self.stream.buffer().is_empty() {
+                self.bound_read(deadline)?;
+            }
+            let received = match self.stream.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                received => received?,
+            };
+            if received.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let end = received.iter().position(|&byte| byte == b'\n');
+            let len = end.map_or(received.len(), |end| end + 1);
+            let blanks = match answer.is_empty() {
+                true => received[..len].iter().take_while(|&&byte| byte == b' ').count(),
+                false => 0,
+            };
+            answer.extend_from_slice(&received[blanks..len]);
+            self.stream.consume(len);
+            if end.is_some() {
+                return Ok(answer);
+            }
+            if answer.len() as u64 > bytes_max {
+                let what = format!("the answer has more than {bytes_max} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
         }
-        Ok(answer)
+    }
+
+    fn receive_bytes(&mut self, len: usize, deadline: Deadline) -> io::Result<Vec<u8>> {
+        let (mut bytes, mut done) = (vec![0; len], 0);
+        while done < len {
+            if self.stream.buffer().is_empty() {
+                self.bound_read(deadline)?;
+            }
+            match self.stream.read(&mut bytes[done..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
     }
 }
 

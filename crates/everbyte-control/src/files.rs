@@ -14,10 +14,25 @@ use crate::time::TimeNs;
 /// Most bytes of a file in one message.
 pub const PIECE_BYTES_MAX: u32 = 1 << 20;
 
+/// Longest name of a file, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
 /// A name or a path, of any bytes. In JSON a string if they are UTF-8, else an object with the hexadecimal
 /// digits of the bytes: `{"hex": "ff00"}`. Shown without control characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PathBytes(pub Vec<u8>);
+
+impl PathBytes {
+    /// Returns true if a directory can have it as a name: 1 to 255 bytes without `/` and NUL, neither `.` nor
+    /// `..`.
+    #[must_use]
+    pub fn is_name(&self) -> bool {
+        let bytes = self.0.as_slice();
+        (1..=NAME_BYTES_MAX).contains(&bytes.len())
+            && !matches!(bytes, b"." | b"..")
+            && !bytes.iter().any(|byte| matches!(byte, b'/' | 0))
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
@@ -242,6 +257,14 @@ pub enum FileRequest {
         /// Number of bytes, at most [`PIECE_BYTES_MAX`].
         len: u32,
     },
+    /// The ranges of a regular file that have data, from a byte on; answered with `FileData`. The rest are
+    /// holes.
+    Data {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+    },
     /// Other bytes for a regular file, which follow the request; answered with `FileDone`.
     Write {
         /// The file.
@@ -285,7 +308,14 @@ impl FileRequest {
     /// Returns true if it changes files.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        !matches!(self, Self::Find { .. } | Self::List { .. } | Self::Read { .. } | Self::Sync)
+        !matches!(
+            self,
+            Self::Find { .. }
+                | Self::List { .. }
+                | Self::Read { .. }
+                | Self::Data { .. }
+                | Self::Sync
+        )
     }
 
     pub(crate) fn attached_bytes(&self) -> u32 {

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod client;
 mod credentials;
 mod files;

@@ -369,6 +369,9 @@ pub enum Response {
         /// Entries whose files cannot be read.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreadable: Vec<UnreadableEntry>,
+        /// Damaged parts of the directory, whose names are lost.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        damage: Vec<String>,
         /// The place to go on from; `None` at the end.
         next: Option<u64>,
     },
@@ -376,6 +379,15 @@ pub enum Response {
     FileBytes {
         /// Number of bytes.
         len: u32,
+    },
+    /// Ranges of a file that have data, ascending: start and end.
+    FileData {
+        /// The ranges.
+        ranges: Vec<(u64, u64)>,
+        /// The file's size in bytes.
+        size_bytes: u64,
+        /// The byte to go on from; `None` if no data follow.
+        next: Option<u64>,
     },
     /// A request about files was carried out.
     FileDone,

@@ -185,8 +185,9 @@ fn a_long_path_works_and_a_long_name_is_refused() {
     assert!(error.to_string().contains("too long"), "{error}");
 }
 
-/// Answers with the bytes that it gets, and says whether a descriptor came.
-struct Echo;
+/// Answers a read with the bytes that it last got, and says whether a descriptor came with them.
+#[derive(Default)]
+struct Echo(std::sync::Mutex<Vec<u8>>);
 
 impl Handler for Echo {
     fn handle(&self, _: Request) -> Result<Response, Refused> {
@@ -195,13 +196,18 @@ impl Handler for Echo {
 
     fn handle_attached(
         &self,
-        _: Request,
+        request: Request,
         attached: Attached,
     ) -> Result<(Response, Vec<u8>), Refused> {
+        let mut kept = self.0.lock().unwrap();
+        if let Request::Files { request: FileRequest::Read { .. }, .. } = request {
+            let bytes = std::mem::take(&mut *kept);
+            return Ok((Response::FileBytes { len: u32::try_from(bytes.len()).unwrap() }, bytes));
+        }
         let mut bytes = attached.bytes;
         bytes.push(u8::from(attached.descriptor.is_some()));
-        let len = u32::try_from(bytes.len()).unwrap();
-        Ok((Response::FileBytes { len }, bytes))
+        *kept = bytes;
+        Ok((Response::FileDone, Vec::new()))
     }
 }
 
@@ -209,7 +215,7 @@ impl Handler for Echo {
 fn bytes_and_descriptors_come_with_their_request_and_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
-    let _server = ControlServer::start(&pool, None, Arc::new(Echo)).unwrap();
+    let _server = ControlServer::start(&pool, None, Arc::new(Echo::default())).unwrap();
     let mut client = ControlClient::connect(&pool).unwrap();
     let file = FileId { inode: 1, generation: 1 };
     let write = |len: usize| {
@@ -224,8 +230,10 @@ fn bytes_and_descriptors_come_with_their_request_and_are_bounded() {
         (b"a\nb\n".to_vec(), Some(std::os::fd::AsFd::as_fd(&null))),
         (vec![7; max], None),
     ] {
-        let (answer, mut back) =
-            client.call_attached(write(bytes.len()), &bytes, descriptor).unwrap();
+        client.call_attached(write(bytes.len()), &bytes, descriptor).unwrap();
+        let request = FileRequest::Read { file, offset: 0, len: PIECE_BYTES_MAX };
+        let read = Request::Files { volume: "v".to_owned(), request };
+        let (answer, mut back) = client.call_attached(read, &[], None).unwrap();
         assert_eq!(back.pop(), Some(u8::from(descriptor.is_some())), "{answer:?}");
         assert!(back == bytes);
     }
@@ -331,4 +339,61 @@ fn a_lease_of_an_older_or_lying_server_is_an_error_in_words() {
         let error = client.borrow_runs("s", 1).unwrap_err().to_string();
         assert!(error.contains(words), "{server}: {error}");
     }
+}
+
+/// A server that answers each request with `answer`, after as many signs of life as `signs`.
+fn answering(answer: String, signs: usize, rest: Duration) -> ControlClient {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        let mut theirs = theirs;
+        let mut request = [0; 4096];
+        while std::io::Read::read(&mut theirs, &mut request).is_ok_and(|len| len > 0) {
+            for _ in 0..signs {
+                if theirs.write_all(b" ").is_err() {
+                    return;
+                }
+                std::thread::sleep(rest);
+            }
+            if theirs.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    ControlClient::over(ours, "there".into())
+}
+
+#[test]
+fn signs_of_life_do_not_hold_a_client_for_ever() {
+    let rest = Duration::from_millis(10);
+    let mut client = answering(String::new(), usize::MAX, rest);
+    client.set_timeout(Some(Duration::from_secs(20))).unwrap();
+    client.set_time_max(Some(Duration::from_millis(100)));
+    let error = client.call(Request::Info).unwrap_err();
+    assert!(matches!(error, ControlError::Slow { .. }), "{error}");
+    // Fewer signs than that, and then an answer.
+    let answer = "{\"version\":1,\"error\":\"not for you\"}\n";
+    let mut client = answering(answer.to_owned(), 5, rest);
+    client.set_time_max(Some(Duration::from_secs(20)));
+    for _ in 0..2 {
+        let error = client.call(Request::Info).unwrap_err();
+        assert!(matches!(error, ControlError::Refused(_)), "{error}");
+    }
+}
+
+#[test]
+fn answers_of_any_length_are_bounded() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let sending = std::thread::spawn(move || {
+        let piece = vec![b'['; 1 << 20];
+        (0..80).take_while(|_| theirs.write_all(&piece).is_ok()).count()
+    });
+    let mut client = ControlClient::over(ours, "there".into());
+    let error = client.call(Request::Info).unwrap_err();
+    assert!(matches!(error, ControlError::Nonsense { .. }), "{error}");
+    drop(client);
+    assert!(sending.join().unwrap() < 80);
+    let reason = "\u{e4}".repeat(100 << 10);
+    let answer = format!("{{\"version\":1,\"error\":\"{reason}\"}}\n");
+    let error = answering(answer, 0, Duration::ZERO).call(Request::Info).unwrap_err();
+    assert!(error.to_string().len() < 70 << 10);
 }

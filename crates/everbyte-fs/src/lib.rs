@@ -66,7 +66,7 @@ pub use format::{FS, TIME_RANGE_NS};
 pub use fs::{FileSystem, FsOptions};
 pub use index::IndexKind;
 pub use kind::{FS_NAME, kinds};
-pub use list::DirEntry;
+pub use list::{DirEntry, ReadableEntries};
 #[cfg(feature = "count-lookups")]
 pub use lookups::lookups_of_this_thread;
 pub use name::{NAME_BYTES_MAX, Name};

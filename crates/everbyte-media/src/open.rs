@@ -3,12 +3,13 @@
 //! Invariants: a kind claims to survive power loss only if the kernel's own promises (MAP_SYNC,
 //! `msync`) carry the claim as far as the device. Knows nothing of what the bytes mean.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use everbyte_path::{Access, Identity, Kind, Place, WrongKind};
 use rustix::fs::{
     Advice, FallocateFlags, SeekFrom, fadvise, fallocate, fstatfs, major, minor, seek,
 };
@@ -176,8 +177,14 @@ pub(crate) struct Probe {
 /// Opens the file at `path` as `options` need it.
 pub(crate) fn open_path(path: &Path, options: &MediaOptions) -> Result<File, OpenError> {
     let write = !options.private && !options.read_only;
-    let open = OpenOptions::new().read(true).write(write).open(path);
-    open.map_err(OpenError::io("open", &path.display().to_string()))
+    let access = if write { Access::ReadWrite } else { Access::Read };
+    let name = path.display().to_string();
+    let kinds = [Kind::File, Kind::BlockDevice, Kind::CharDevice];
+    match everbyte_path::open(path, access, &kinds) {
+        Ok((file, _)) => Ok(file),
+        Err(error) if WrongKind::of(&error).is_some() => Err(OpenError::NotMappable { name }),
+        Err(error) => Err(OpenError::io("open", &name)(error)),
+    }
 }
 
 /// A name for messages.
@@ -322,14 +329,12 @@ fn settle_by(
 pub fn create_file(path: &Path, len: u64) -> Result<File, OpenError> {
     let name = path.display().to_string();
     check_length(&name, len, BLOCK_U64)?;
-    let file =
-        OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
+    let place = Place::of(path).map_err(OpenError::io("create", &name))?;
+    let file = place.name().and_then(|own| place.dir.create_new(own, FILE_MODE));
     let file = file.map_err(OpenError::io("create", &name))?;
     let finish = || {
         allocate_file(&file, len)?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = File::open(parent.unwrap_or(Path::new(".")));
-        directory.and_then(|d| d.sync_all()).map_err(OpenError::io("sync the directory of", &name))
+        place.dir.sync().map_err(OpenError::io("sync the directory of", &name))
     };
     match finish() {
         Ok(()) => Ok(file),
@@ -344,13 +349,10 @@ pub fn create_file(path: &Path, len: u64) -> Result<File, OpenError> {
 /// has taken its place since. Failing to remove it is passed over: it follows another error, which
 /// is the one that matters.
 pub fn remove_created(path: &Path, file: &File) {
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let named = fs::symlink_metadata(path).map(identity);
-    if let (Ok(named), Ok(made)) = (named, file.metadata().map(identity))
-        && named == made
-    {
-        let _best_effort = fs::remove_file(path);
-    }
+    let _best_effort = file.metadata().and_then(|made| {
+        let place = Place::of(path)?;
+        place.dir.remove_exact(place.name()?, Identity::of(&made))
+    });
 }
 
 impl Probe {

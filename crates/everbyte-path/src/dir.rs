@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, chmodat, fsync, mkdirat, openat, renameat,
+    AtFlags, CWD, Mode, OFlags, RenameFlags, chmodat, fsync, mkdirat, openat, readlinkat, renameat,
     renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
@@ -265,6 +265,15 @@ impl Dir {
     #[must_use]
     pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    /// Its path now, for messages and names. It can be another one at once.
+    ///
+    /// # Errors
+    /// The system's: `/proc` is not there.
+    pub fn path(&self) -> io::Result<PathBuf> {
+        let path = readlinkat(CWD, self.proc_path(), Vec::new())?;
+        Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
     }
 
     fn readable(&self) -> Result<OwnedFd, Errno> {

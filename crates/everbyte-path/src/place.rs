@@ -75,7 +75,15 @@ impl Dir {
     /// # Errors
     /// The system's; a link of an untrusted user is in the path; it is not a directory.
     pub fn open(path: &Path) -> io::Result<Self> {
-        match Place::following(path)? {
+        Self::open_place(Place::following(path)?)
+    }
+
+    /// Opens the directory at a place.
+    ///
+    /// # Errors
+    /// The system's; it is not a directory.
+    pub fn open_place(place: Place) -> io::Result<Self> {
+        match place {
             Place { dir, name: None } => Ok(dir),
             Place { dir, name: Some(name) } => dir.dir(&name),
         }

@@ -8,10 +8,10 @@
 //!
 //! Knows nothing of what volumes hold.
 
-use std::fs::{self, File, OpenOptions as FileOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use everbyte_media::{
     BLOCK_U64, BlockNo, Description, Mapped, MediaOptions, Medium, OpenError, allocate_file,
     check_room, create_file, remove_created, settle_file,
 };
+use everbyte_path::{Access, Identity, Kind, Place, WrongKind, look, open, open_at};
 
 use rustix::fs::OFlags;
 
@@ -246,19 +247,23 @@ fn needed_len(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
 
 /// Returns true if there is a file or device at `path`.
 fn is_there(path: &Path) -> Result<bool, FileError> {
-    if path.try_exists().map_err(FileError::io("look for", path))? {
-        return Ok(true);
+    match look(path) {
+        Ok(_) => return Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(FileError::io("look for", path)(error)),
     }
-    match fs::symlink_metadata(path) {
-        Ok(_) => Err(FileError::LeadsNowhere { path: path.to_owned() }),
-        Err(_) => Ok(false),
+    match Place::of(path).and_then(|place| place.find()) {
+        Ok(Some(_)) => Err(FileError::LeadsNowhere { path: path.to_owned() }),
+        _ => Ok(false),
     }
 }
 
 /// A new file with the first of `len` bytes allocated, on a file system with room for all of them.
 fn make(path: &Path, len: u64) -> Result<File, FileError> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let folder = File::open(folder.unwrap_or(Path::new("."))).map_err(FileError::folder(path))?;
+    let folder = folder.unwrap_or(Path::new("."));
+    let (folder, _) =
+        open(folder, Access::Read, &[Kind::Directory]).map_err(FileError::folder(path))?;
     check_room(&folder, &path.display().to_string(), len)?;
     match create_file(path, len.min(step_bytes(len))) {
         Err(OpenError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
@@ -274,8 +279,7 @@ fn take(
     options: &CreateOptions,
     progress: &mut Progress<'_>,
 ) -> Result<File, FileError> {
-    let file = FileOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(FileError::io("open", path))?;
+    let file = open_file(path, Access::ReadWrite)?;
     let metadata = file.metadata().map_err(FileError::io("inspect", path))?;
     if !metadata.is_file() {
         lock(path, &file)?;
@@ -319,13 +323,27 @@ fn check_device(path: &Path, file: &File, options: &CreateOptions) -> Result<(),
 
 /// Checks that the system does not use a block device, which it opens exclusively.
 fn check_unmounted(path: &Path) -> Result<(), FileError> {
-    let exclusively = OFlags::EXCL.bits().cast_signed();
-    match FileOptions::new().read(true).custom_flags(exclusively).open(path) {
+    match open_at(path, Access::Read, OFlags::EXCL, &[Kind::BlockDevice]) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
             Err(FileError::Mounted { path: path.to_owned() })
         }
         Err(error) => Err(FileError::io("open", path)(error)),
+    }
+}
+
+/// Opens what can be a pool, without waiting for anything.
+fn open_file(path: &Path, access: Access) -> Result<File, FileError> {
+    let kinds = [Kind::File, Kind::BlockDevice, Kind::CharDevice];
+    match open(path, access, &kinds) {
+        Ok((file, _)) => Ok(file),
+        Err(error) => match WrongKind::of(&error) {
+            Some(wrong) => {
+                let why = format!("{wrong}, neither a file nor a block device nor a DAX device");
+                Err(FileError::NoPool { path: path.to_owned(), why })
+            }
+            None => Err(FileError::io("open", path)(error)),
+        },
     }
 }
 
@@ -379,8 +397,7 @@ pub fn delete<E: From<FileError>>(
     kinds: Kinds<Mapped>,
     agree: impl FnOnce(&Pool<Mapped>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let file = FileOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(FileError::io("open", path))?;
+    let file = open_file(path, Access::ReadWrite)?;
     lock(path, &file)?;
     check_unlent(path, &file)?;
     let media = MediaOptions::new();
@@ -391,13 +408,15 @@ pub fn delete<E: From<FileError>>(
     let metadata = file.metadata().map_err(FileError::io("look at", path))?;
     if metadata.is_file() {
         // Where a link leads, as opening it did.
-        let named = fs::canonicalize(path).map_err(FileError::io("find", path))?;
-        let found = fs::symlink_metadata(&named).map_err(FileError::io("look at", &named))?;
-        if (found.dev(), found.ino()) != (metadata.dev(), metadata.ino()) {
+        let place = Place::following(path).map_err(FileError::io("find", path))?;
+        let removed = place
+            .name()
+            .and_then(|name| place.dir.remove_exact(name, Identity::of(&metadata)))
+            .map_err(FileError::io("remove", path))?;
+        if !removed {
             let why = "another file has come into its place".to_owned();
-            return Err(FileError::NoPool { path: named, why }.into());
+            return Err(FileError::NoPool { path: path.to_owned(), why }.into());
         }
-        fs::remove_file(&named).map_err(FileError::io("remove", &named))?;
         return Ok(());
     }
     let device = Mapped::from_file(&file, &media).map_err(FileError::media(path))?;
@@ -423,8 +442,7 @@ pub fn open_locked(
     kinds: Kinds<Mapped>,
     options: &OpenOptions,
 ) -> Result<Pool<Mapped>, FileError> {
-    let file = FileOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(FileError::io("open", path))?;
+    let file = open_file(path, Access::ReadWrite)?;
     lock(path, &file)?;
     settle(path, &file)?;
     let medium = Arc::new(Mapped::from_file(&file, media).map_err(FileError::media(path))?);
@@ -485,7 +503,7 @@ pub fn inspect(
     media: MediaOptions,
     kinds: Kinds<Mapped>,
 ) -> Result<Inspected, FileError> {
-    let file = File::open(path).map_err(FileError::io("open", path))?;
+    let file = open_file(path, Access::Read)?;
     match sharing {
         Sharing::Shared => locked(path, &file, file.try_lock_shared())?,
         Sharing::Exclusive => lock(path, &file)?,
@@ -519,8 +537,7 @@ pub fn repair(
     dry_run: bool,
     kinds: impl Fn() -> Kinds<Mapped>,
 ) -> Result<Repaired, FileError> {
-    let file = FileOptions::new().read(true).write(!dry_run).open(path);
-    let file = file.map_err(FileError::io("open", path))?;
+    let file = open_file(path, if dry_run { Access::Read } else { Access::ReadWrite })?;
     lock(path, &file)?;
     if !dry_run {
         check_unlent(path, &file)?;
@@ -779,7 +796,7 @@ mod tests {
         assert!(!is_marked_clean(&file));
         open(&path).unwrap().close().unwrap();
         assert!(is_marked_clean(&file));
-        FileOptions::new().write(true).open(&path).unwrap().write_all_at(&[0], 4096).unwrap();
+        File::options().write(true).open(&path).unwrap().write_all_at(&[0], 4096).unwrap();
         assert!(!is_marked_clean(&file), "a copy is damaged");
     }
 
@@ -827,7 +844,7 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap(), bytes);
         }
         make(&path, 1 << 20, true).unwrap();
-        FileOptions::new().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
         let error = open(&path).err().unwrap().to_string();
         assert!(error.contains("truncated") && error.contains("1048576"), "{error}");
     }

@@ -10,13 +10,18 @@ use everbyte_control::{
 };
 use everbyte_fs::{
     Attr, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, Name, NewInode, RenameMode,
-    SetAttr, SetTime,
+    Seek, SetAttr, SetTime,
 };
 use everbyte_fuse::KernelCaches;
 use everbyte_media::{BLOCK_U64, Mapped};
 
 /// Entries of a directory from which on an answer ends.
 const ENTRIES_MIN: usize = 256;
+
+/// Ranges of data after which an answer ends.
+const RANGES_MAX: usize = 1024;
+/// Shorter holes are not worth a request of their own.
+const HOLE_BYTES_MIN: u64 = 64 << 10;
 
 /// A file system whose files are looked at or changed.
 pub(crate) struct Files<'f> {
@@ -39,6 +44,7 @@ impl Files<'_> {
             }
             FileRequest::Find { from, path, follow } => self.find(*from, path, *follow),
             FileRequest::List { directory, place } => self.list(*directory, *place),
+            FileRequest::Data { file, offset } => self.data(*file, *offset),
             FileRequest::Write { file, offset, .. } => self.write(*file, *offset, bytes),
             FileRequest::Make { at, new } => self.make(at, new),
             FileRequest::Set { file, set } => self.set(*file, set),
@@ -103,10 +109,15 @@ impl Files<'_> {
     fn list(&self, directory: FileId, place: u64) -> Result<Response, FsError> {
         self.with(directory, |directory| {
             let (mut entries, mut unreadable, mut next) = (Vec::new(), Vec::new(), Some(place));
-            while let (Some(place), true) = (next, entries.len() + unreadable.len() < ENTRIES_MIN) {
-                let listed = self.fs.list(directory.inode, place)?;
-                next = listed.last().map(|last| last.next);
-                for entry in listed {
+            let mut damage = Vec::new();
+            let is_full = |entries: &Vec<_>, unreadable: &Vec<_>, damage: &Vec<_>| {
+                entries.len() + unreadable.len() + damage.len() >= ENTRIES_MIN
+            };
+            while let (Some(place), false) = (next, is_full(&entries, &unreadable, &damage)) {
+                let listed = self.fs.list_readable(directory.inode, place)?;
+                next = listed.next;
+                damage.extend(listed.damage.iter().map(ToString::to_string));
+                for entry in listed.entries {
                     let name = PathBytes(entry.name);
                     match self.fs.attr(entry.inode).and_then(|attr| self.status(&attr)) {
                         Ok(file) => entries.push(FileEntry { name, file }),
@@ -119,7 +130,7 @@ impl Files<'_> {
                     }
                 }
             }
-            Ok(Response::FileEntries { entries, unreadable, next })
+            Ok(Response::FileEntries { entries, unreadable, damage, next })
         })
     }
 
@@ -129,6 +140,43 @@ impl Files<'_> {
             let read = self.fs.read(file.inode, offset, &mut bytes)?;
             bytes.truncate(read);
             Ok(bytes)
+        })
+    }
+
+    /// Ranges with data from `offset` on. Holes of less than [`HOLE_BYTES_MIN`] count as data.
+    fn data(&self, file: FileId, offset: u64) -> Result<Response, FsError> {
+        self.with(file, |file| {
+            let (inode, mut at) = (file.inode, offset);
+            let mut ranges: Vec<(u64, u64)> = Vec::new();
+            let mut next = None;
+            for count in 0.. {
+                let start = match self.fs.seek(inode, at, Seek::Data) {
+                    Err(FsError::NoData) => break,
+                    start => start?,
+                };
+                if count == RANGES_MAX {
+                    next = Some(start);
+                    break;
+                }
+                // It was truncated just now if there is no end.
+                let end = match self.fs.seek(inode, start, Seek::Hole) {
+                    Err(FsError::NoData) => break,
+                    end => end?,
+                };
+                match ranges.last_mut() {
+                    Some(last) if start - last.1 < HOLE_BYTES_MIN => last.1 = end,
+                    _ => ranges.push((start, end)),
+                }
+                at = end;
+            }
+            let size_bytes = self.fs.attr(inode)?.size;
+            // It may have been truncated meanwhile.
+            ranges.retain_mut(|(start, end)| {
+                *end = size_bytes.min(*end);
+                start < end
+            });
+            let next = next.filter(|&next| next <= size_bytes && !ranges.is_empty());
+            Ok(Response::FileData { ranges, size_bytes, next })
         })
     }
 

@@ -103,6 +103,24 @@ impl Session {
         Ok(closed.map(|()| done)?)
     }
 
+    /// Returns true if nobody but root can change the bytes of the pool. Of a pool that is served only root's server
+    /// is asked.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub fn is_roots_alone(&mut self) -> Result<bool, SessionError> {
+        match self {
+            Self::Served(client) => {
+                if !client.server_uid().is_ok_and(|uid| uid == 0) {
+                    return Ok(false);
+                }
+                let answer = client.call(Request::Exports)?;
+                Ok(matches!(answer, Response::Serving(serving) if serving.roots_alone))
+            }
+            Self::Local(pool) => Ok(pool.is_roots_alone()),
+        }
+    }
+
     /// Carries out one request with the bytes that it announces, and returns those that the answer does.
     ///
     /// # Errors
@@ -203,6 +221,7 @@ pub fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, 
 fn serving(path: &Path) -> Option<ServingStatus> {
     let mut client = ControlClient::connect(path).ok()?;
     client.set_timeout(Some(ASK_TIME_MAX)).ok()?;
+    client.set_time_max(Some(ASK_TIME_MAX));
     match client.call(Request::Exports).ok()? {
         Response::Serving(serving) => Some(serving),
         _ => None,

@@ -3,12 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
 /// Exit status when a second signal cuts short what the first one began.
 pub(crate) const KILLED_STATUS: i32 = 130;
+
+/// The error of a command that a signal has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// True once a signal has come.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
@@ -34,7 +46,7 @@ impl Interrupt {
     /// A signal has come.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.has_come() {
-            bail!("interrupted");
+            return Err(Interrupted.into());
         }
         Ok(())
     }

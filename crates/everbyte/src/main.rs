@@ -137,7 +137,7 @@ fn command_line() -> Cli {
 }
 
 /// The error and its causes, each said once: many messages contain their cause already.
-fn describe(error: &anyhow::Error) -> String {
+pub(crate) fn describe(error: &anyhow::Error) -> String {
     error.chain().skip(1).fold(error.to_string(), |said, cause| {
         let cause = cause.to_string();
         if said.contains(&cause) { said } else { format!("{said}: {cause}") }

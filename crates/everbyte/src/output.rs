@@ -6,6 +6,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::fs::{FileType, OFlags, SeekFrom};
 use serde::Serialize;
 
 /// Exit status after a closed pipe: 128 + SIGPIPE.
@@ -13,6 +14,9 @@ const CLOSED_PIPE_STATUS: i32 = 141;
 
 /// Bytes of a file from which on copying it shows a bar.
 const COPY_BYTES_MIN: u64 = 32 << 20;
+
+/// Zeroes that are written at once.
+const ZEROES: usize = 256 << 10;
 
 /// Writes `text` and a line's end.
 pub(crate) fn line(text: impl AsRef<str>) {
@@ -51,6 +55,67 @@ pub(crate) fn bytes(bytes: &[u8]) {
     let mut out = io::stdout().lock();
     if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
         give_up(&error);
+    }
+}
+
+/// Standard output for bytes with holes. A regular file gets holes, and everything else zeroes.
+pub(crate) struct SparseOutput {
+    /// Bytes of the regular file that standard output is, beyond which nothing has to be overwritten.
+    old_len: Option<u64>,
+    has_hole: bool,
+}
+
+impl SparseOutput {
+    pub(crate) fn new() -> Self {
+        let out = rustix::stdio::stdout();
+        let is_appended =
+            rustix::fs::fcntl_getfl(out).map_or(true, |flags| flags.contains(OFlags::APPEND));
+        let found = rustix::fs::fstat(out).ok().filter(|found| {
+            !is_appended && FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+        });
+        let old_len = found.and_then(|found| u64::try_from(found.st_size).ok());
+        Self { old_len, has_hole: false }
+    }
+
+    /// Writes so many zeroes.
+    pub(crate) fn hole(&mut self, len: u64) {
+        let out = rustix::stdio::stdout();
+        let place = rustix::fs::tell(out)
+            .ok()
+            .filter(|place| self.old_len.is_some_and(|old_len| *place >= old_len));
+        let end = place.and_then(|place| place.checked_add(len));
+        if let Some(end) = end.filter(|end| i64::try_from(*end).is_ok()) {
+            if let Err(error) = rustix::fs::seek(out, SeekFrom::Start(end)) {
+                give_up(&error.into());
+            }
+            self.has_hole = true;
+            return;
+        }
+        let zeroes = vec![0; ZEROES];
+        let mut left = len;
+        while left > 0 {
+            let piece = usize::try_from(left).unwrap_or(ZEROES).min(ZEROES);
+            bytes(&zeroes[..piece]);
+            left -= piece as u64;
+        }
+    }
+
+    /// Ends it. A hole at the end becomes part of the file.
+    pub(crate) fn finish(self) {
+        if !self.has_hole {
+            return;
+        }
+        let out = rustix::stdio::stdout();
+        let ended = rustix::fs::tell(out).and_then(|end| {
+            let len = rustix::fs::fstat(out)?.st_size;
+            if i64::try_from(end).is_ok_and(|end| end > len) {
+                rustix::fs::ftruncate(out, end)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = ended {
+            give_up(&error.into());
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use everbyte_pool::file::{
 };
 use everbyte_pool::format::VolumeKind;
 
+use everbyte_path::{Kind, Place, look};
 use everbyte_pool::OpenOptions;
 pub use everbyte_pool::{PoolInfo, RecoverySummary, VolumeInfo};
 
@@ -148,12 +149,13 @@ impl PoolBuilder {
         if self.read_only {
             return Err(Error::ReadOnly { path: path.to_owned() });
         }
-        let is_device = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+        let is_device = look(path).is_ok_and(|found| found.kind() != Kind::File);
         if self.creation.len_bytes.is_none() && !is_device {
             let what = format!("a pool in a file needs a size: {}", path.display());
             return Err(Error::Invalid { what });
         }
-        let is_new = std::fs::symlink_metadata(path).is_err();
+        let is_new =
+            Place::of(path).and_then(|place| place.find()).is_ok_and(|found| found.is_none());
         create(path, &self.creation)?;
         self.open(path).inspect_err(|_| {
             if is_new {

@@ -16,7 +16,9 @@ use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::{Batch, Corrupt};
 
-use super::{BLOCK_WORDS, Dir, FoundEntry, ListedEntry, OnBlock, Shape, bucket_word, node_word};
+use super::{
+    BLOCK_WORDS, DAMAGE_MAX, Dir, FoundEntry, ListedEntry, OnBlock, Shape, bucket_word, node_word,
+};
 use crate::error::FsError;
 use crate::format::{Bucket, BucketHead, BucketHeader, RawEntry, SLOTS, Slot, SlotFilter};
 use crate::name::Name;
@@ -111,6 +113,40 @@ impl<M: Medium> Shape<M> for List {
         Ok((Vec::new(), None))
     }
 
+    fn salvage_from(
+        dir: &Dir<'_, M>,
+        from: u64,
+        damage: &mut Vec<Corrupt>,
+    ) -> (Vec<ListedEntry>, Option<u64>) {
+        let mut number = from / SLOTS as u64;
+        let number_max = u64::MAX / SLOTS as u64;
+        while number < number_max {
+            let start = number * SLOTS as u64;
+            if damage.len() >= DAMAGE_MAX {
+                return (Vec::new(), Some(start.max(from)));
+            }
+            match head_of(dir, None, number) {
+                Ok(None) => break,
+                Ok(Some(head)) => {
+                    let entries = dir.salvaged(head, damage).into_iter();
+                    let listed = entries
+                        .map(|(index, entry)| ListedEntry { place: start + index as u64, entry });
+                    let entries: Vec<_> = listed.filter(|listed| listed.place >= from).collect();
+                    number += 1;
+                    if !entries.is_empty() {
+                        return (entries, Some(start + SLOTS as u64));
+                    }
+                }
+                Err(corrupt) => {
+                    damage.push(corrupt);
+                    let Some(next) = beyond_damage(dir, number) else { break };
+                    number = next;
+                }
+            }
+        }
+        (Vec::new(), None)
+    }
+
     fn each_block(dir: &Dir<'_, M>, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
         match named(dir, None, dir.root_at)? {
             None => Ok(()),
@@ -193,6 +229,28 @@ fn check_end<M: Medium>(
 
 fn after_end(at: PoolOffset) -> Corrupt {
     Corrupt::new(STRUCTURE, at, "it names something after the end")
+}
+
+/// The number of the first bucket beyond the word by which the way to the bucket with that number ends in damage, if
+/// there can be one.
+fn beyond_damage<M: Medium>(dir: &Dir<'_, M>, number: u64) -> Option<u64> {
+    let (mut block, height) = named(dir, None, dir.root_at).ok()??;
+    if height > HEIGHT_MAX || number >= capacity(height) {
+        return None;
+    }
+    let beyond = |level: u8| {
+        let bits = NODE_BITS * u32::from(level);
+        let next = ((number >> bits) + 1) << bits;
+        (next < capacity(height)).then_some(next)
+    };
+    for level in (0..height).rev() {
+        let index = number >> (NODE_BITS * u32::from(level)) & (BLOCK_WORDS - 1);
+        match named(dir, None, block.offset().plus(8 * index)) {
+            Ok(Some((below, height))) if height == level => block = below,
+            _ => return beyond(level),
+        }
+    }
+    beyond(0)
 }
 
 /// The head of the bucket with that number, if there is one.

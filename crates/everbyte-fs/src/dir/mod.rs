@@ -54,6 +54,9 @@ pub(crate) fn hash_of(key: [u64; 2], name: Name<'_>) -> u64 {
     hasher.finish() >> (64 - HASH_BITS) & !(SAME_HASH_MAX - 1)
 }
 
+/// Damaged parts of a directory after which a listing past damage returns.
+const DAMAGE_MAX: usize = 64;
+
 /// Takes each block of a directory, and the address of a word that names it.
 pub(crate) type OnBlock<'a> = dyn FnMut(PoolOffset, BlockNo) -> Result<(), Corrupt> + 'a;
 
@@ -84,6 +87,13 @@ trait Shape<M: Medium> {
         dir: &Dir<'_, M>,
         from: u64,
     ) -> Result<(Vec<ListedEntry>, Option<u64>), Corrupt>;
+
+    /// The same past damage: readable entries of the first bucket that has any, or whose damage is noted.
+    fn salvage_from(
+        dir: &Dir<'_, M>,
+        from: u64,
+        damage: &mut Vec<Corrupt>,
+    ) -> (Vec<ListedEntry>, Option<u64>);
 
     /// Shows every block once, nodes before what they name.
     ///
@@ -200,6 +210,17 @@ impl<'m, M: Medium> Dir<'m, M> {
         by_shape!(self, entries_from, from)
     }
 
+    /// Readable entries from a place on, in the order of their places, and the first place beyond them, if
+    /// there can be more. Notes what cannot be read, and goes on behind it; ends early if nothing but damage
+    /// is found for a while.
+    pub(crate) fn salvage_from(
+        &self,
+        from: u64,
+        damage: &mut Vec<Corrupt>,
+    ) -> (Vec<ListedEntry>, Option<u64>) {
+        by_shape!(self, salvage_from, from, damage)
+    }
+
     /// Shows every block once, and the address of a word that names it, nodes before what they name.
     ///
     /// # Errors
@@ -301,6 +322,44 @@ impl<'m, M: Medium> Dir<'m, M> {
         let mut listed: Vec<_> = listed.filter(|listed| listed.place >= from).collect();
         listed.sort_unstable_by_key(|listed| listed.place);
         Ok(listed)
+    }
+
+    /// The readable entries of the bucket with this head, each with the number of its slot. Notes those that
+    /// cannot be read.
+    fn salvaged(&self, head: BucketHead, damage: &mut Vec<Corrupt>) -> Vec<(usize, RawEntry)> {
+        let bucket = match Bucket::load(self.reader.medium, head) {
+            Ok(bucket) => bucket,
+            Err(corrupt) => {
+                damage.push(corrupt);
+                return Vec::new();
+            }
+        };
+        let mut entries = Vec::new();
+        for slot in bucket.slots() {
+            let entry = match slot {
+                Ok((index, Slot::Entry { place, .. })) => {
+                    let entry = bucket.head.entry(self.reader.medium, place);
+                    entry.map(|entry| entries.push((index, entry)))
+                }
+                other => other.map(drop),
+            };
+            damage.extend(entry.err());
+        }
+        entries
+    }
+
+    /// The same with hashes as places, from `from` on and in their order.
+    fn salvaged_by_hash(
+        &self,
+        head: BucketHead,
+        from: u64,
+        damage: &mut Vec<Corrupt>,
+    ) -> Vec<ListedEntry> {
+        let entries = self.salvaged(head, damage).into_iter();
+        let listed = entries.map(|(_, entry)| ListedEntry { place: entry.hash, entry });
+        let mut listed: Vec<_> = listed.filter(|listed| listed.place >= from).collect();
+        listed.sort_unstable_by_key(|listed| listed.place);
+        listed
     }
 
     /// The entries of a bucket, in no order.

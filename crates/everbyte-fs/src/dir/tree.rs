@@ -19,11 +19,11 @@ use smallvec::SmallVec;
 
 use super::room::is_worth_keeping;
 use super::{
-    BLOCK_WORDS, Dir, FoundEntry, ListedEntry, OnBlock, Shape, WORDS_ONE_BY_ONE, bucket_word,
-    node_word,
+    BLOCK_WORDS, DAMAGE_MAX, Dir, FoundEntry, ListedEntry, OnBlock, Shape, WORDS_ONE_BY_ONE,
+    bucket_word, node_word,
 };
 use crate::error::FsError;
-use crate::format::{Bucket, BucketHead, BucketHeader, RawEntry, first_hash, tree_key};
+use crate::format::{Bucket, BucketHead, BucketHeader, HASH_BITS, RawEntry, first_hash, tree_key};
 use crate::name::Name;
 use crate::plant::Bug;
 
@@ -131,6 +131,30 @@ impl<M: Medium> Shape<M> for Tree {
             }
         }
         Ok((Vec::new(), None))
+    }
+
+    fn salvage_from(
+        dir: &Dir<'_, M>,
+        from: u64,
+        damage: &mut Vec<Corrupt>,
+    ) -> (Vec<ListedEntry>, Option<u64>) {
+        let mut from = Some(from);
+        while let Some(hash) = from.filter(|hash| hash >> HASH_BITS == 0) {
+            if damage.len() >= DAMAGE_MAX {
+                return (Vec::new(), from);
+            }
+            let (head, next) = way_past(dir, tree_key(hash), damage);
+            let entries = head.map(|head| dir.salvaged_by_hash(head, hash, damage));
+            from = next.map(first_hash);
+            // An entry of another bucket's hashes is listed there or not at all.
+            let is_own =
+                |listed: &ListedEntry| next.is_none_or(|next| tree_key(listed.place) < next);
+            let entries: Vec<_> = entries.into_iter().flatten().filter(is_own).collect();
+            if !entries.is_empty() {
+                return (entries, from);
+            }
+        }
+        (Vec::new(), None)
     }
 
     fn each_block(dir: &Dir<'_, M>, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
@@ -242,6 +266,61 @@ fn way_to<M: Medium>(
         return Err(Corrupt::new("directory bucket", block.offset(), what));
     }
     Ok(Some((Way { steps, bucket: block, named_at, next }, head)))
+}
+
+/// Goes from the root to the bucket for a key past damaged pairs, which are noted. Returns the bucket's head, if it
+/// can be read, and the first key that another readable pair has.
+fn way_past<M: Medium>(
+    dir: &Dir<'_, M>,
+    key: u64,
+    damage: &mut Vec<Corrupt>,
+) -> (Option<BucketHead>, Option<u64>) {
+    let mut next = None;
+    let mut way = || -> Result<Option<BucketHead>, Corrupt> {
+        let Some((mut block, mut height)) = named(dir, None, dir.root_at)? else { return Ok(None) };
+        let mut low = 0;
+        while height > 0 {
+            let mut chosen = None;
+            let mut unread = Vec::new();
+            for pair in 0..PAIRS {
+                match key_of(dir, None, (block, pair)) {
+                    _ if dir.word(None, word_at(block, pair)) == 0 => {}
+                    Ok(first) if first > key => {
+                        next = Some(first);
+                        break;
+                    }
+                    Ok(first) => {
+                        chosen = Some((pair, first));
+                        unread.clear();
+                    }
+                    Err(corrupt) => unread.push(corrupt),
+                }
+            }
+            // They are between the chosen pair and the next one, and so are noted once.
+            damage.append(&mut unread);
+            let Some((pair, first)) = chosen else {
+                return Err(wrong(block.offset(), "it is a node for other hashes"));
+            };
+            let at = word_at(block, pair);
+            low = first;
+            match named(dir, None, at)? {
+                Some((below, level)) if level + 1 == height => (block, height) = (below, level),
+                _ => return Err(wrong(at, "it names nothing of the level that belongs there")),
+            }
+        }
+        let head = dir.head(block)?;
+        if head.header.prefix != low {
+            let what = "the bucket is one for other hashes";
+            return Err(Corrupt::new("directory bucket", block.offset(), what));
+        }
+        Ok(Some(head))
+    };
+    let head = way();
+    let head = head.unwrap_or_else(|corrupt| {
+        damage.push(corrupt);
+        None
+    });
+    (head, next)
 }
 
 /// Plans room in the bucket at the end of `way`: a new one without what was removed, or two.

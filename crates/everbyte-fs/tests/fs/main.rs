@@ -22,6 +22,7 @@ mod open_time;
 mod paths;
 mod posix;
 mod random;
+mod salvage;
 mod sequences;
 mod tree;
 mod views;

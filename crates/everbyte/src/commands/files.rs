@@ -1,10 +1,14 @@
 //! The files of a file system as commands reach them: by the pool's server, or in the pool itself.
 //!
-//! Invariant: an error about a file names it as the user would, `VOLUME:PATH`.
+//! Invariants: an error about a file names it as the user would, `VOLUME:PATH`; what listings keep is bounded,
+//! whatever a server lists.
 
+use std::cell::Cell;
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
@@ -17,11 +21,20 @@ use everbyte_server::{Session, SessionError};
 use super::server::split_target;
 use super::unexpected;
 use crate::arguments::UsageError;
+use crate::interrupt::Interrupted;
+use crate::output;
 
 /// Bytes of a file that are moved at once.
 pub(crate) const PIECE_BYTES: usize = PIECE_BYTES_MAX as usize;
 /// Most directories within each other that a command walks into.
 pub(crate) const LEVELS_MAX: usize = 512;
+
+/// Most bytes that all listings of a command keep at once.
+const LISTED_BYTES_MAX: u64 = 512 << 20;
+/// Most losses of one directory after which its listing ends.
+const LOSSES_MAX: u64 = 1 << 20;
+/// Most losses that are listed at the end of a command.
+const LOSSES_LISTED_MAX: usize = 1000;
 
 /// A file as it is named on the command line: `POOL/VOLUME` or `POOL/VOLUME:PATH`.
 #[derive(Clone, Debug)]
@@ -89,12 +102,78 @@ pub(crate) struct Found {
     pub(crate) file: Option<FileStatus>,
 }
 
+/// Bytes of a file, in their order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Piece<'b> {
+    /// Some bytes.
+    Bytes(&'b [u8]),
+    /// So many zeroes that take no space.
+    Hole(u64),
+}
+
+/// The entries of a directory, in the order of their names. What they take is given back when this is dropped.
+pub(crate) struct Listing {
+    entries: Vec<FileEntry>,
+    bytes: u64,
+    listed: Rc<Cell<u64>>,
+}
+
+impl Listing {
+    /// The entries, for a command that keeps them until it ends.
+    pub(crate) fn keep(mut self) -> Vec<FileEntry> {
+        self.bytes = 0;
+        std::mem::take(&mut self.entries)
+    }
+
+    pub(crate) fn entries(&self) -> &[FileEntry] {
+        &self.entries
+    }
+
+    /// Counts what some entries take.
+    fn charge(&mut self, entries: &[FileEntry]) -> anyhow::Result<()> {
+        let bytes = |entry: &FileEntry| {
+            let target = entry.file.target.as_ref().map_or(0, |target| target.0.len());
+            (size_of::<FileEntry>() + entry.name.0.len() + target) as u64
+        };
+        let bytes: u64 = entries.iter().map(bytes).sum();
+        self.bytes += bytes;
+        self.listed.set(self.listed.get() + bytes);
+        if self.listed.get() > LISTED_BYTES_MAX {
+            bail!(
+                "the directories listed at once have more than {LISTED_BYTES_MAX} bytes of names"
+            );
+        }
+        Ok(())
+    }
+
+    /// Puts the entries in order.
+    fn sort(&mut self) -> anyhow::Result<()> {
+        let entries = &mut self.entries;
+        entries.sort_unstable_by(|a, b| (&a.name, a.file.inode).cmp(&(&b.name, b.file.inode)));
+        // A name that moved meanwhile can be listed twice.
+        entries.dedup_by(|a, b| a.name == b.name && a.file.id() == b.file.id());
+        match entries.windows(2).find(|two| two[0].name == two[1].name) {
+            Some(two) => bail!("the directory lists two files of the name {}", two[0].name),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        self.listed.set(self.listed.get() - self.bytes);
+    }
+}
+
 /// The files of one file system.
 pub(crate) struct Files {
     session: Session,
     volume: String,
-    /// True once a listing has left out files that cannot be read.
-    is_incomplete: bool,
+    /// Bytes that all listings keep.
+    listed: Rc<Cell<u64>>,
+    /// The first files and parts of directories that were left out.
+    losses: Vec<String>,
+    losses_count: u64,
 }
 
 impl Files {
@@ -109,7 +188,8 @@ impl Files {
     }
 
     fn of(session: Session, target: &FileTarget) -> Self {
-        Self { session, volume: target.volume.clone(), is_incomplete: false }
+        let volume = target.volume.clone();
+        Self { session, volume, listed: Rc::default(), losses: Vec::new(), losses_count: 0 }
     }
 
     /// Ends what began with [`Files::change`] and came to `done`.
@@ -168,56 +248,131 @@ impl Files {
         }
     }
 
-    /// The exit status of a command that has done its work but for what listings have left out.
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        if self.is_incomplete { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    /// Names a file that the command leaves out, on standard error.
+    pub(crate) fn leave_out(&mut self, path: &PathBytes, reason: impl std::fmt::Display) {
+        let shown = self.shown(path);
+        tracing::error!("{shown}: left out: {reason}");
+        self.losses_count += 1;
+        if self.losses.len() < LOSSES_LISTED_MAX {
+            self.losses.push(shown);
+        }
     }
 
-    /// The entries of the directory at `path`, in the order of their names. Files that cannot be read are named on
-    /// standard error and left out.
-    pub(crate) fn list(
+    /// Leaves out a file whose `done` is an error, unless the command cannot go on after it.
+    ///
+    /// # Errors
+    /// That of `done`.
+    pub(crate) fn go_on(
         &mut self,
-        directory: FileId,
         path: &PathBytes,
-    ) -> anyhow::Result<Vec<FileEntry>> {
-        let (mut all, mut next) = (Vec::new(), Some(0));
+        done: anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match done {
+            Err(error) if is_of_one_file(&error) => {
+                self.leave_out(path, crate::describe(&error));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// The exit status of a command that has done its work but for what was left out.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        if self.losses_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    /// The same after a list of all that was left out.
+    pub(crate) fn conclude(&self) -> ExitCode {
+        if self.losses_count > 0 {
+            output::complain(format!("left out: {}", self.losses_count));
+            self.losses.iter().for_each(|loss| output::complain(format!("  {loss}")));
+            let more = self.losses_count - self.losses.len() as u64;
+            if more > 0 {
+                output::complain(format!("  and {more} more, which are named above"));
+            }
+        }
+        self.exit_code()
+    }
+
+    /// Returns true if nobody but root can change the pool's bytes.
+    pub(crate) fn is_roots_alone(&mut self) -> Result<bool, SessionError> {
+        self.session.is_roots_alone()
+    }
+
+    /// The entries of the directory at `path`. Files that cannot be read, and parts of the directory, are named on
+    /// standard error and left out.
+    pub(crate) fn list(&mut self, directory: FileId, path: &PathBytes) -> anyhow::Result<Listing> {
+        let listed = Rc::clone(&self.listed);
+        let mut all = Listing { entries: Vec::new(), bytes: 0, listed };
+        let mut next = Some(0);
+        let losses_before = self.losses_count;
         while let Some(place) = next {
+            if self.losses_count - losses_before > LOSSES_MAX {
+                bail!("{}: more than {LOSSES_MAX} names cannot be read", self.shown(path));
+            }
             let listed = self.ask(FileRequest::List { directory, place }, &[]);
             match listed.with_context(|| self.shown(path))? {
-                (Response::FileEntries { entries, unreadable, next: after }, _) => {
+                (Response::FileEntries { entries, unreadable, damage, next: after }, _) => {
                     for UnreadableEntry { name, reason } in unreadable {
-                        let path = self.shown(&below(path, &name));
-                        tracing::error!("{path}: left out: {reason}");
-                        self.is_incomplete = true;
+                        self.leave_out(&below(path, &name), reason);
                     }
-                    all.extend(entries);
+                    for damage in damage {
+                        self.leave_out(path, format!("names in it: {damage}"));
+                    }
+                    all.charge(&entries).with_context(|| self.shown(path))?;
+                    all.entries.extend(entries);
                     next = after;
                 }
                 (other, _) => return Err(unexpected(&other)),
             }
         }
-        all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        all.sort().with_context(|| self.shown(path))?;
         Ok(all)
     }
 
-    /// Shows `each` the pieces of a regular file in their order.
+    /// Shows `each` the pieces of a regular file in their order, up to its size when its data were last asked
+    /// for.
     pub(crate) fn read_all(
         &mut self,
         file: FileId,
-        mut each: impl FnMut(&[u8]) -> anyhow::Result<()>,
+        mut each: impl FnMut(Piece<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let mut offset = 0;
-        loop {
-            let request = FileRequest::Read { file, offset, len: PIECE_BYTES_MAX };
-            let (answer, bytes) = self.ask(request, &[])?;
-            if !matches!(answer, Response::FileBytes { .. }) {
-                return Err(unexpected(&answer));
+        let (mut offset, mut next) = (0, Some(0));
+        while let Some(from) = next {
+            let answer = self.ask(FileRequest::Data { file, offset: from }, &[])?;
+            let (Response::FileData { ranges, size_bytes, next: after }, _) = answer else {
+                return Err(unexpected(&answer.0));
+            };
+            for (start, end) in ranges {
+                if start > offset {
+                    each(Piece::Hole(start - offset))?;
+                    offset = start;
+                }
+                while offset < end {
+                    let bytes = self.read(file, offset, end - offset)?;
+                    if bytes.is_empty() {
+                        // It has become shorter.
+                        return Ok(());
+                    }
+                    each(Piece::Bytes(&bytes))?;
+                    offset += bytes.len() as u64;
+                }
             }
-            if bytes.is_empty() {
-                return Ok(());
+            next = after;
+            if next.is_none() && size_bytes > offset {
+                each(Piece::Hole(size_bytes - offset))?;
             }
-            each(&bytes)?;
-            offset += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Up to `len` bytes of a regular file.
+    fn read(&mut self, file: FileId, offset: u64, len: u64) -> anyhow::Result<Vec<u8>> {
+        let len = u32::try_from(len).unwrap_or(u32::MAX).min(PIECE_BYTES_MAX);
+        let (answer, bytes) = self.ask(FileRequest::Read { file, offset, len }, &[])?;
+        match answer {
+            Response::FileBytes { .. } => Ok(bytes),
+            other => Err(unexpected(&other)),
         }
     }
 
@@ -248,6 +403,25 @@ impl Files {
     pub(crate) fn sync(&mut self) -> anyhow::Result<()> {
         self.done(FileRequest::Sync, &[])
     }
+}
+
+/// Returns true if an error concerns one file, and the command can go on with others.
+pub(crate) fn is_of_one_file(error: &anyhow::Error) -> bool {
+    if error.is::<Interrupted>() {
+        return false;
+    }
+    if let Some(error) = error.downcast_ref::<SessionError>() {
+        use everbyte_control::ControlError;
+        return matches!(
+            error,
+            SessionError::Refused(_) | SessionError::Control(ControlError::Refused(_))
+        );
+    }
+    let system = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    !matches!(
+        system,
+        Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem)
+    )
 }
 
 /// Type and permissions as `ls -l` shows them.

@@ -2,22 +2,28 @@
 //!
 //! Invariant: a regular file that is there already is replaced as a whole or not at all, even if the system crashes.
 
-use std::fs::{self, File, Permissions};
-use std::io::{Seek, SeekFrom, Write};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use everbyte_control::{FileEntry, FileKind, FileStatus, PathBytes, TimeNs};
-use indicatif::ProgressBar;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-use tempfile::NamedTempFile;
+use everbyte_path::{Access, Attributes, Dir, Entry, Kind, NewFile, Place, open};
+use rustix::fs::{Timespec, Timestamps};
 
-use super::files::{FileTarget, Files, LEVELS_MAX, below, show_kind};
+use super::files::{FileTarget, Files, LEVELS_MAX, Piece, below, show_kind};
+use super::fs_cat::show_bytes;
 use crate::interrupt::Interrupt;
 use crate::output;
+
+/// Bytes of a part of a file that becomes a hole if it reads as zeroes.
+const BLOCK: usize = 4096;
+/// Zeroes that are written at once.
+const ZEROES: usize = 256 << 10;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,9 +31,15 @@ Examples:
   everbyte fs get /dev/shm/p/files:/docs/letter - | less
   everbyte fs get -rp /dev/shm/p/files:/ /backup/files
 
-A file that is there already is replaced. With -r symbolic links stay symbolic links; pipes, sockets,
-devices and what cannot be read are named on standard error and left out, and the exit status is 1 then. What reads as
-zeroes becomes a hole. Bytes of a file that a program writes meanwhile may be of different moments.";
+A file that is there already is replaced. With -r symbolic links stay symbolic links. Pipes, sockets,
+devices, damaged files and damaged parts of directories are named on standard error and left out. The copy
+goes on with all other files, then lists what was left out, and the exit status is 1.
+
+Holes stay holes, and blocks of zeroes become holes. Bytes of a file that a program writes meanwhile may
+be of different moments.
+
+A symbolic link in DESTINATION is followed if you or root made it. Nothing is written outside of
+DESTINATION, even if another user renames directories in it meanwhile.";
 
 /// Copy files from a file system to here.
 #[derive(clap::Args)]
@@ -43,7 +55,8 @@ pub(crate) struct Args {
     #[arg(short, long)]
     recursive: bool,
     /// Keep permissions and times, and as root the owner and group. Otherwise the copy belongs to you, and
-    /// whoever runs it gets no rights from it: it is neither set-user-ID nor set-group-ID.
+    /// whoever runs it gets no rights from it: it is neither set-user-ID nor set-group-ID. These bits of
+    /// files are left out, too, if another user than root can change the pool.
     #[arg(short, long)]
     preserve: bool,
 }
@@ -53,49 +66,103 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut files = Files::look(&source)?;
     let file = files.existing(&source.path, true)?;
     if args.destination.as_os_str() == "-" {
-        if file.kind != FileKind::Regular {
-            bail!("{}: it is a {}", source.shown(), show_kind(file.kind));
-        }
-        let write = |bytes: &[u8]| {
-            output::bytes(bytes);
-            Ok(())
-        };
-        files.read_all(file.id(), write).with_context(|| source.shown())?;
+        show_bytes(&mut files, &source, &file)?;
         return Ok(ExitCode::SUCCESS);
     }
     if file.kind == FileKind::Directory && !args.recursive {
         bail!("{}: it is a directory: pass -r to copy it with all that is in it", source.shown());
     }
     let interrupt = Interrupt::catch()?;
-    let mut copy = Copy { files, preserve: args.preserve, interrupt, left_out: 0 };
-    let destination = destination(args, &source)?;
-    if file.kind == FileKind::Regular {
-        copy.copy_to_named(&source.path, &file, &destination)?;
-    } else {
-        copy.copy(&source.path, &file, &destination, LEVELS_MAX)?;
+    let is_root = rustix::process::geteuid().is_root();
+    let keeps_rights = args.preserve && is_root && files.is_roots_alone()?;
+    let mut copy =
+        Copy { files, preserve: args.preserve, is_root, keeps_rights, umask: umask(), interrupt };
+    match Destination::find(args, &source, &file)? {
+        Destination::Named(to) if file.kind == FileKind::Regular => {
+            copy.copy_bytes(&source.path, &file, &to)?;
+        }
+        Destination::Named(to) => copy.copy(&source.path, &file, &to, LEVELS_MAX)?,
+        Destination::Directory(dir, shown) => {
+            copy.copy_entries(&source.path, &file, (&dir, &shown), LEVELS_MAX)?;
+        }
+        Destination::Open(out) => copy.copy_into(&source.path, &file, out, &args.destination)?,
     }
-    Ok(if copy.left_out == 0 { copy.files.exit_code() } else { ExitCode::FAILURE })
+    Ok(copy.files.conclude())
 }
 
-/// The path of the copy itself.
-fn destination(args: &Args, source: &FileTarget) -> anyhow::Result<PathBuf> {
-    if !args.destination.is_dir() {
-        return Ok(args.destination.clone());
+/// The place of a copy: a name in an open directory.
+struct Target {
+    dir: Dir,
+    name: OsString,
+    /// Its path for messages.
+    shown: PathBuf,
+}
+
+impl Target {
+    /// The error of making it.
+    fn failed(&self) -> String {
+        format!("cannot write {}", self.shown.display())
     }
-    let path = Path::new(std::ffi::OsStr::from_bytes(&source.path.0));
-    match path.file_name() {
-        Some(name) => Ok(args.destination.join(name)),
-        None if args.recursive => Ok(args.destination.clone()),
-        None => bail!("{}: it has no name of its own: name the copy", source.shown()),
+}
+
+/// The place that a user named for a copy.
+enum Destination {
+    /// A name, new or to be replaced.
+    Named(Target),
+    /// A directory that gets the entries of the copied one.
+    Directory(Dir, PathBuf),
+    /// A device, a pipe, or a file that a program has open.
+    Open(File),
+}
+
+impl Destination {
+    fn find(args: &Args, source: &FileTarget, file: &FileStatus) -> anyhow::Result<Self> {
+        let shown = args.destination.clone();
+        let failed = || format!("cannot write {}", shown.display());
+        let place = Place::following(&shown).with_context(failed)?;
+        let found = place.find().with_context(failed)?;
+        let kind = found.as_ref().map(Entry::kind);
+        if kind == Some(Kind::Directory) {
+            let dir = Dir::open_place(place).with_context(failed)?;
+            let path = Path::new(OsStr::from_bytes(&source.path.0));
+            return match path.file_name() {
+                Some(name) => {
+                    let name = name.to_owned();
+                    Ok(Self::Named(Target { dir, shown: shown.join(&name), name }))
+                }
+                None if args.recursive => Ok(Self::Directory(dir, shown)),
+                None => bail!("{}: it has no name of its own: name the copy", source.shown()),
+            };
+        }
+        let Some(name) = place.name.clone() else { bail!("{} has no name", shown.display()) };
+        match kind {
+            None | Some(Kind::File) => {}
+            _ if file.kind != FileKind::Regular => {}
+            // A link of /proc, which leads to what a program has open.
+            Some(Kind::Symlink) => {
+                let kinds = [Kind::File, Kind::Fifo, Kind::CharDevice, Kind::BlockDevice];
+                let (out, _) = open(&shown, Access::Write, &kinds).with_context(failed)?;
+                return Ok(Self::Open(out));
+            }
+            _ => {
+                let kinds = [Kind::Fifo, Kind::CharDevice, Kind::BlockDevice];
+                let (out, _) =
+                    place.dir.open_file(&name, Access::Write, &kinds).with_context(failed)?;
+                return Ok(Self::Open(out));
+            }
+        }
+        Ok(Self::Named(Target { dir: place.dir, name, shown }))
     }
 }
 
 struct Copy {
     files: Files,
     preserve: bool,
+    is_root: bool,
+    /// Copies keep set-user-id and set-group-id bits.
+    keeps_rights: bool,
+    umask: u32,
     interrupt: Interrupt,
-    /// Files of types that are not copied.
-    left_out: u64,
 }
 
 impl Copy {
@@ -105,40 +172,46 @@ impl Copy {
         &mut self,
         path: &PathBytes,
         file: &FileStatus,
-        to: &Path,
+        to: &Target,
         levels: usize,
     ) -> anyhow::Result<()> {
-        let failed = || format!("cannot make {}", to.display());
+        self.interrupt.check()?;
         match file.kind {
-            FileKind::Regular => self.copy_bytes(path, file, to)?,
-            FileKind::Directory => self.copy_directory(path, file, to, levels)?,
+            FileKind::Regular => self.copy_bytes(path, file, to),
+            FileKind::Directory => {
+                let dir = self.directory(to).with_context(|| to.failed())?;
+                self.copy_entries(path, file, (&dir, &to.shown), levels)
+            }
             FileKind::Symlink => {
                 let target = file.target.clone().unwrap_or_default();
-                let target = std::ffi::OsStr::from_bytes(&target.0);
-                let is_link = fs::symlink_metadata(to).is_ok_and(|found| !found.is_dir());
-                if is_link {
-                    fs::remove_file(to).with_context(failed)?;
-                }
-                symlink(target, to).with_context(failed)?;
-                self.preserve(file, to)?;
+                let attributes = self.attributes(path, file);
+                let set = |link: &Entry| {
+                    attributes.as_ref().map_or(Ok(()), |set| link.set_link_attributes(set))
+                };
+                let put = to.dir.put_link(OsStr::from_bytes(&target.0), &to.name, set);
+                put.with_context(|| to.failed())
             }
             kind => {
-                tracing::error!(
-                    "{}: left out: it is a {}",
-                    self.files.shown(path),
-                    show_kind(kind)
-                );
-                self.left_out += 1;
+                self.files.leave_out(path, format!("it is a {}", show_kind(kind)));
+                Ok(())
             }
         }
-        Ok(())
     }
 
-    fn copy_directory(
+    /// The directory at `to`, which is made unless it is there. A link to a directory is none.
+    fn directory(&self, to: &Target) -> io::Result<Dir> {
+        match to.dir.find(&to.name)? {
+            Some(found) if found.kind() == Kind::Directory => to.dir.dir(&to.name),
+            _ => to.dir.make_dir(&to.name, if self.preserve { 0o700 } else { 0o777 }),
+        }
+    }
+
+    /// Copies all that is in the directory `file`. What cannot be read is left out.
+    fn copy_entries(
         &mut self,
         path: &PathBytes,
         file: &FileStatus,
-        to: &Path,
+        (dir, shown): (&Dir, &Path),
         levels: usize,
     ) -> anyhow::Result<()> {
         if levels == 0 {
@@ -147,99 +220,98 @@ impl Copy {
                 self.files.shown(path)
             );
         }
-        // What only leads to a directory is none: the copy stays where it belongs.
-        let is_there = fs::symlink_metadata(to).is_ok_and(|found| found.is_dir());
-        if !is_there {
-            fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
+        let listing = self.files.list(file.id(), path)?;
+        for FileEntry { name, file } in listing.entries() {
+            let path = below(path, name);
+            let name = OsStr::from_bytes(&name.0).to_owned();
+            let shown = shown.join(&name);
+            let dir = dir.try_clone().context("cannot hold a directory open")?;
+            let copied = self.copy(&path, file, &Target { dir, name, shown }, levels - 1);
+            self.files.go_on(&path, copied)?;
         }
-        let listed = self.files.list(file.id(), path)?;
-        for FileEntry { name, file } in listed {
-            let to = to.join(std::ffi::OsStr::from_bytes(&name.0));
-            self.copy(&below(path, &name), &file, &to, levels - 1)?;
-        }
-        self.preserve(file, to)
+        let Some(attributes) = self.attributes(path, file) else { return Ok(()) };
+        let failed = || format!("cannot keep the attributes of {}", shown.display());
+        dir.set_attributes(&attributes).with_context(failed)
     }
 
-    /// Copies a file to where the user said: into a device, or what a link there leads to.
-    fn copy_to_named(
+    /// Writes a file to something that is open.
+    fn copy_into(
         &mut self,
         path: &PathBytes,
         file: &FileStatus,
-        to: &Path,
+        mut out: File,
+        shown: &Path,
     ) -> anyhow::Result<()> {
-        if fs::metadata(to).is_ok_and(|found| !found.is_file()) {
-            let bar = output::copying(file.size_bytes);
-            let out = File::options().write(true).open(to);
-            let mut out = out.with_context(|| format!("cannot write {}", to.display()))?;
-            self.write_bytes(path, file, &mut |bytes| Ok(out.write_all(bytes)?), &bar)?;
-            bar.finish_and_clear();
-            return Ok(());
-        }
-        // A link to a file stays one.
-        self.copy_bytes(path, file, &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned()))
+        let bar = output::copying(file.size_bytes);
+        let zeroes = vec![0; ZEROES];
+        let interrupt = &self.interrupt;
+        let read = self.files.read_all(file.id(), |piece| {
+            interrupt.check()?;
+            match piece {
+                Piece::Bytes(bytes) => out.write_all(bytes)?,
+                // Old bytes may be there.
+                Piece::Hole(mut left) => {
+                    while left > 0 {
+                        interrupt.check()?;
+                        let len = usize::try_from(left).unwrap_or(ZEROES).min(ZEROES);
+                        out.write_all(&zeroes[..len])?;
+                        left -= len as u64;
+                    }
+                }
+            }
+            bar.inc(len_of(piece));
+            Ok(())
+        });
+        bar.finish_and_clear();
+        read.with_context(|| format!("{} to {}", self.files.shown(path), shown.display()))
     }
 
     /// Puts a copy in the place of whatever is at `to`.
-    fn copy_bytes(&mut self, path: &PathBytes, file: &FileStatus, to: &Path) -> anyhow::Result<()> {
-        let bar = output::copying(file.size_bytes);
-        let failed = || format!("cannot write {}", to.display());
-        let dir = to.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut out = NamedTempFile::new_in(dir).with_context(failed)?;
-        let mut end = 0;
-        let mut write = |bytes: &[u8]| {
-            let out = out.as_file_mut();
-            if bytes.iter().all(|byte| *byte == 0) {
-                out.seek(SeekFrom::Current(i64::try_from(bytes.len())?))?;
-            } else {
-                out.write_all(bytes)?;
-            }
-            end += bytes.len() as u64;
-            Ok(())
-        };
-        self.write_bytes(path, file, &mut write, &bar)?;
-        out.as_file().set_len(end).with_context(failed)?;
-        let mode =
-            if self.preserve { file.permissions } else { file.permissions & 0o777 & !umask() };
-        out.as_file().set_permissions(Permissions::from_mode(mode & 0o777)).with_context(failed)?;
-        let (copy, out) = out.into_parts();
-        self.preserve(file, &out)?;
-        if fs::symlink_metadata(to).is_ok() {
-            // A crash could leave the old name with none of the new bytes.
-            copy.sync_all().with_context(failed)?;
-        }
-        out.persist(to).with_context(failed)?;
-        bar.finish_and_clear();
-        Ok(())
-    }
-
-    fn write_bytes(
+    fn copy_bytes(
         &mut self,
         path: &PathBytes,
         file: &FileStatus,
-        write: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>,
-        bar: &ProgressBar,
+        to: &Target,
     ) -> anyhow::Result<()> {
-        let read = self.files.read_all(file.id(), |bytes| {
-            self.interrupt.check()?;
-            bar.inc(bytes.len() as u64);
-            write(bytes)
+        let failed = || to.failed();
+        let bar = output::copying(file.size_bytes);
+        let mut new = NewFile::create(&to.dir).with_context(failed)?;
+        let interrupt = &self.interrupt;
+        let mut end = 0_u64;
+        let read = self.files.read_all(file.id(), |piece| {
+            interrupt.check()?;
+            if let Piece::Bytes(bytes) = piece {
+                write_sparse(new.file(), bytes, end)?;
+            }
+            end += len_of(piece);
+            bar.inc(len_of(piece));
+            Ok(())
         });
-        read.with_context(|| self.files.shown(path))
+        bar.finish_and_clear();
+        read.with_context(|| self.files.shown(path))?;
+        let mut attributes = self.attributes(path, file).unwrap_or_default();
+        attributes.mode.get_or_insert(file.permissions & 0o777 & !self.umask);
+        let out = new.file();
+        out.set_len(end).with_context(failed)?;
+        attributes.set(out).with_context(failed)?;
+        if to.dir.find(&to.name).with_context(failed)?.is_some() {
+            // A crash could leave the old name with none of the new bytes.
+            out.sync_all().with_context(failed)?;
+        }
+        new.persist(&to.name).with_context(failed)
     }
 
-    /// Gives the copy the owner, permissions and times of `file`, if that is wanted.
-    fn preserve(&self, file: &FileStatus, to: &Path) -> anyhow::Result<()> {
+    /// Owner, permissions and times that a copy of `file` keeps, if that is wanted.
+    fn attributes(&mut self, path: &PathBytes, file: &FileStatus) -> Option<Attributes> {
         if !self.preserve {
-            return Ok(());
+            return None;
         }
-        let failed = || format!("cannot keep the attributes of {}", to.display());
-        let is_root = rustix::process::geteuid().is_root();
-        if is_root {
-            lchown(to, Some(file.uid), Some(file.gid)).with_context(failed)?;
-        }
-        if file.kind != FileKind::Symlink {
-            let mode = kept_permissions(file.permissions, is_root);
-            fs::set_permissions(to, Permissions::from_mode(mode)).with_context(failed)?;
+        let is_file = file.kind == FileKind::Regular;
+        let mode = kept_permissions(file.permissions, self.is_root);
+        let mode = if is_file && !self.keeps_rights { mode & 0o1777 } else { mode };
+        if is_file && self.is_root && mode != file.permissions {
+            let what = "its set-user-id and set-group-id bits: another user can change the pool";
+            self.files.leave_out(path, what);
         }
         let time = |TimeNs(ns): TimeNs| Timespec {
             tv_sec: i64::try_from(ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
@@ -249,8 +321,30 @@ impl Copy {
             last_access: time(file.accessed_ns),
             last_modification: time(file.modified_ns),
         };
-        utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW).with_context(failed)
+        let owner = self.is_root.then_some((file.uid, file.gid));
+        Some(Attributes { owner, mode: Some(mode), times: Some(times) })
     }
+}
+
+fn len_of(piece: Piece<'_>) -> u64 {
+    match piece {
+        Piece::Bytes(bytes) => bytes.len() as u64,
+        Piece::Hole(len) => len,
+    }
+}
+
+/// Writes `bytes` at `offset` of a new file. Blocks of zeroes stay holes.
+fn write_sparse(out: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+    let mut at = 0;
+    for run in bytes.chunks(BLOCK).collect::<Vec<_>>().chunk_by(|a, b| is_zero(a) == is_zero(b)) {
+        let len = run.iter().map(|block| block.len()).sum::<usize>();
+        if !is_zero(run[0]) {
+            out.write_all_at(&bytes[at..at + len], offset + at as u64)?;
+        }
+        at += len;
+    }
+    Ok(())
 }
 
 /// The permissions that a copy keeps. One that does not keep its owner and group gives nobody the rights of

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut files = Files::look(&target)?;
     let file = files.existing(&target.path, true)?;
     let entries = if file.kind == FileKind::Directory && !args.directory {
-        files.list(file.id(), &target.path)?
+        files.list(file.id(), &target.path)?.keep()
     } else {
         let is_root = target.path.0.is_empty();
         let name = if is_root { PathBytes(b"/".to_vec()) } else { target.path };

@@ -3,8 +3,9 @@
 //! Invariants: a file gets its name when all its bytes are there; the command says that it succeeded
 //! once everything is durable.
 
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use everbyte_control::{FileKind, FilePlace, FileStatus, NewFile, PathBytes, SetFile};
+use everbyte_path::{Access, Dir, Entry, Kind, Place, open};
 use indicatif::ProgressBar;
 
 use super::files::{FileTarget, Files, Found, LEVELS_MAX, PIECE_BYTES, below, since_1970};
 use super::fs_get::umask;
+use super::source::DataRanges;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -31,7 +34,10 @@ one open keep it, and other hard links still lead to it. If the command is kille
 is left behind and can be removed.
 
 With -r symbolic links stay symbolic links; pipes, sockets and devices are named on standard error and
-left out, and the exit status is 1 then. Blocks of zeroes take no space.
+left out, and the exit status is 1 then. Holes stay holes.
+
+A symbolic link in SOURCE is followed if you or root made it, and none below SOURCE is, even if another
+user replaces files meanwhile.
 
 Exit status 0 says that all of it is durable.";
 
@@ -64,38 +70,64 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if left_out == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The source of a copy, found before the pool is touched.
+/// The source of a copy, opened before the pool is touched.
 enum Source {
-    Input,
-    Path(PathBuf, Metadata),
+    /// Standard input, or what a program has open.
+    Stream(File),
+    /// A regular file or a block device.
+    File(File, Metadata, PathBuf),
+    Directory(Dir, PathBuf),
 }
 
 impl Source {
     fn open(args: &Args) -> anyhow::Result<Self> {
-        if args.source.as_os_str() == "-" {
-            return Ok(Self::Input);
-        }
         let path = &args.source;
-        let found = fs::metadata(path).with_context(|| path.display().to_string())?;
-        if found.is_dir() && !args.recursive {
-            bail!(
+        if path.as_os_str() == "-" {
+            let input = rustix::stdio::stdin().try_clone_to_owned();
+            return Ok(Self::Stream(input.context("there is no standard input")?.into()));
+        }
+        let failed = || path.display().to_string();
+        let place = Place::following(path).with_context(failed)?;
+        let found = place.find().with_context(failed)?;
+        match found.as_ref().map(Entry::kind) {
+            Some(Kind::Directory) if !args.recursive => bail!(
                 "{}: it is a directory: pass -r to copy it with all that is in it",
                 path.display()
-            );
+            ),
+            Some(Kind::Directory) => {
+                let dir = Dir::open_place(place).with_context(failed)?;
+                Ok(Self::Directory(dir, path.clone()))
+            }
+            // A link of /proc, which leads to what a program has open.
+            Some(Kind::Symlink) => {
+                let kinds = [Kind::File, Kind::Fifo, Kind::CharDevice, Kind::BlockDevice];
+                Ok(Self::Stream(open(path, Access::Read, &kinds).with_context(failed)?.0))
+            }
+            Some(Kind::Fifo) => bail!(
+                "{}: it is a named pipe: pass - and redirect standard input to read it",
+                path.display()
+            ),
+            _ => {
+                let name = place.name().with_context(failed)?;
+                let kinds = [Kind::File, Kind::BlockDevice];
+                let opened = place.dir.open_file(name, Access::Read, &kinds);
+                let (file, metadata) = opened.with_context(failed)?;
+                Ok(Self::File(file, metadata, path.clone()))
+            }
         }
-        Ok(Self::Path(path.clone(), found))
     }
 
     /// The name that it keeps in a directory.
     fn name(&self) -> Option<PathBytes> {
-        match self {
-            Self::Input => None,
-            Self::Path(path, _) => {
-                let resolved = fs::canonicalize(path).ok();
-                let name = path.file_name().or_else(|| resolved.as_deref()?.file_name());
-                name.map(|name| PathBytes(name.as_bytes().to_vec()))
-            }
-        }
+        let name = match self {
+            Self::Stream(_) => return None,
+            Self::File(_, _, path) => path.file_name()?.to_owned(),
+            Self::Directory(dir, path) => match path.file_name() {
+                Some(name) => name.to_owned(),
+                None => dir.path().ok()?.file_name()?.to_owned(),
+            },
+        };
+        Some(PathBytes(name.as_bytes().to_vec()))
     }
 }
 
@@ -112,8 +144,11 @@ fn put(copy: &mut Copy, source: Source, target: &FileTarget) -> anyhow::Result<(
     }
     let failed = copy.files.shown(&path);
     let put = match source {
-        Source::Input => copy.put_bytes(&mut io::stdin().lock(), &path, found, None),
-        Source::Path(from, metadata) => copy.put(&from, &metadata, &path, found, LEVELS_MAX),
+        Source::Stream(input) => copy.put_bytes(&input, &path, found, None),
+        Source::File(file, metadata, _) => copy.put_bytes(&file, &path, found, Some(&metadata)),
+        Source::Directory(dir, shown) => {
+            copy.put_directory((&dir, &shown), &path, found, LEVELS_MAX)
+        }
     };
     put?;
     copy.files.sync().context(failed)
@@ -128,79 +163,71 @@ struct Copy {
 }
 
 impl Copy {
-    /// Copies what is at `from` here to `path` there, where `found` was found.
+    /// Copies what has the name `name` in `dir` to `path` there, where `found` was found. `shown` is its path
+    /// for messages.
     fn put(
         &mut self,
-        from: &Path,
-        metadata: &Metadata,
+        (dir, name, shown): (&Dir, &OsStr, &Path),
         path: &PathBytes,
         found: Found,
         levels: usize,
     ) -> anyhow::Result<()> {
-        let kind = metadata.file_type();
-        if kind.is_dir() {
-            return self.put_directory(from, metadata, path, found, levels);
+        let failed = || shown.display().to_string();
+        let entry = dir.entry(name).with_context(failed)?;
+        match entry.kind() {
+            Kind::Directory => {
+                let dir = dir.dir(name).with_context(failed)?;
+                self.put_directory((&dir, shown), path, found, levels)
+            }
+            Kind::Symlink => self.put_link(&entry, path, found).with_context(failed),
+            Kind::File => {
+                let opened = dir.open_file(name, Access::Read, &[Kind::File]);
+                let (file, metadata) = opened.with_context(failed)?;
+                self.put_bytes(&file, path, found, Some(&metadata))
+            }
+            kind => {
+                tracing::error!("{}: left out: it is a {kind}", shown.display());
+                self.left_out += 1;
+                Ok(())
+            }
         }
-        if kind.is_symlink() {
-            return self.put_link(from, metadata, path, found);
-        }
-        if kind.is_file() || levels == LEVELS_MAX {
-            let source = File::open(from).with_context(|| from.display().to_string());
-            return self.put_bytes(&mut source?, path, found, Some(metadata));
-        }
-        tracing::error!("{}: left out: it is no file, directory or link", from.display());
-        self.left_out += 1;
-        Ok(())
     }
 
     fn put_directory(
         &mut self,
-        from: &Path,
-        metadata: &Metadata,
+        (from, from_shown): (&Dir, &Path),
         path: &PathBytes,
         found: Found,
         levels: usize,
     ) -> anyhow::Result<()> {
         let shown = self.files.shown(path);
+        let failed = || from_shown.display().to_string();
         if levels == 0 {
-            bail!("{}: more than {LEVELS_MAX} directories within each other", from.display());
+            bail!("{}: more than {LEVELS_MAX} directories within each other", failed());
         }
+        let metadata = from.metadata().with_context(failed)?;
         let directory = match (found.file, found.at) {
             (Some(file), _) if file.kind == FileKind::Directory => file,
             (Some(_), _) => bail!("{shown}: there is a file of this name that is no directory"),
             (None, Some(at)) => {
-                let new = self.new_file(FileKind::Directory, Some(metadata));
+                let new = self.new_file(FileKind::Directory, Some(&metadata));
                 self.files.make(&at, new).context(shown)?
             }
             (None, None) => bail!("{shown}: no such file or directory"),
         };
-        let failed = || from.display().to_string();
-        let mut names = Vec::new();
-        for entry in fs::read_dir(from).with_context(failed)? {
-            names.push(entry.with_context(failed)?.file_name());
+        for name in from.names().with_context(failed)? {
+            let shown = from_shown.join(&name);
+            let bytes = PathBytes(name.as_bytes().to_vec());
+            let path = below(path, &bytes);
+            let found = self.files.find(Some(directory.id()), &bytes, false)?;
+            self.put((from, &name, &shown), &path, found, levels - 1)?;
         }
-        names.sort_unstable();
-        for name in names {
-            let from = from.join(&name);
-            let metadata = fs::symlink_metadata(&from);
-            let metadata = metadata.with_context(|| from.display().to_string())?;
-            let name = PathBytes(name.as_bytes().to_vec());
-            let path = below(path, &name);
-            let found = self.files.find(Some(directory.id()), &name, false)?;
-            self.put(&from, &metadata, &path, found, levels - 1)?;
-        }
-        self.preserve(&directory, Some(metadata)).with_context(|| self.files.shown(path))
+        self.preserve(&directory, Some(&metadata)).with_context(|| self.files.shown(path))
     }
 
-    fn put_link(
-        &mut self,
-        from: &Path,
-        metadata: &Metadata,
-        path: &PathBytes,
-        found: Found,
-    ) -> anyhow::Result<()> {
-        let target = fs::read_link(from).with_context(|| from.display().to_string())?;
-        let target = Some(PathBytes(target.as_os_str().as_bytes().to_vec()));
+    fn put_link(&mut self, link: &Entry, path: &PathBytes, found: Found) -> anyhow::Result<()> {
+        let metadata = link.metadata();
+        let target = Some(PathBytes(link.link_target()?.as_bytes().to_vec()));
         let new = NewFile { target, ..self.new_file(FileKind::Symlink, Some(metadata)) };
         let at = self.place(path, found)?;
         let aside = aside(&at);
@@ -215,7 +242,7 @@ impl Copy {
     /// Copies the bytes of `source` to a regular file at `path`.
     fn put_bytes(
         &mut self,
-        source: &mut dyn Read,
+        source: &File,
         path: &PathBytes,
         found: Found,
         metadata: Option<&Metadata>,
@@ -239,26 +266,26 @@ impl Copy {
         self.settle(put, &aside, path)
     }
 
+    /// Copies data and size; holes stay holes.
     fn write_all(
         &mut self,
-        source: &mut dyn Read,
+        source: &File,
         file: &FileStatus,
         bar: &ProgressBar,
     ) -> anyhow::Result<()> {
+        let mut data = DataRanges::of(source).context("the source cannot be read")?;
         let (mut buffer, mut offset) = (vec![0; PIECE_BYTES], 0);
-        loop {
-            let len = fill(source, &mut buffer).context("the source cannot be read")?;
-            let piece = &buffer[..len];
+        while let Some(len) = data.read(&mut buffer).context("the source cannot be read")? {
+            offset = len.offset;
+            let piece = &buffer[..len.bytes];
             if piece.iter().any(|byte| *byte != 0) {
                 self.files.write(file.id(), offset, piece)?;
             }
-            offset += len as u64;
-            bar.inc(len as u64);
-            if len < PIECE_BYTES {
-                break;
-            }
+            offset += len.bytes as u64;
+            bar.set_position(offset);
         }
-        self.files.set(file.id(), SetFile { size_bytes: Some(offset), ..SetFile::default() })
+        let size_bytes = Some(offset.max(data.end()));
+        self.files.set(file.id(), SetFile { size_bytes, ..SetFile::default() })
     }
 
     /// The name at which a file is to be, unless a directory has it.
@@ -331,18 +358,4 @@ impl Copy {
 fn aside(at: &FilePlace) -> FilePlace {
     let name = format!(".put-{:016x}", rand::random::<u64>());
     FilePlace { directory: at.directory, name: PathBytes(name.into_bytes()) }
-}
-
-/// Reads until the buffer is full or the source has ended.
-fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match source.read(&mut buffer[len..]) {
-            Ok(0) => break,
-            Ok(read) => len += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
 }

@@ -7,7 +7,7 @@ use anyhow::bail;
 use everbyte_control::{FileEntry, FileKind, FileStatus, PathBytes};
 use serde::Serialize;
 
-use super::files::{FileTarget, Files, LEVELS_MAX, below};
+use super::files::{FileTarget, Files, LEVELS_MAX, below, is_of_one_file};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -84,7 +84,13 @@ fn gather(
     if file.kind != FileKind::Directory || depth == 0 {
         return Ok(Node { name, file, entries: None });
     }
-    let listed = files.list(file.id(), path)?;
+    let listed = match files.list(file.id(), path) {
+        Err(error) if is_of_one_file(&error) => {
+            files.leave_out(path, crate::describe(&error));
+            return Ok(Node { name, file, entries: None });
+        }
+        listed => listed?.keep(),
+    };
     let nodes = listed.into_iter().map(|entry| {
         let path = below(path, &entry.name);
         gather(files, entry, &path, depth - 1)

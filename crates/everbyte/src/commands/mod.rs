@@ -38,6 +38,7 @@ mod sim_merge;
 mod sim_plan;
 mod sim_run;
 mod sim_traces;
+mod source;
 pub(crate) mod system_mount;
 mod trust;
 pub(crate) mod volume;

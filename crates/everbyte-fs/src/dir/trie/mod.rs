@@ -13,9 +13,9 @@ mod walk;
 use everbyte_media::Medium;
 use everbyte_pool::{Batch, Corrupt};
 
-use super::{BLOCK_WORDS, Dir, FoundEntry, ListedEntry, OnBlock, Shape};
+use super::{BLOCK_WORDS, DAMAGE_MAX, Dir, FoundEntry, ListedEntry, OnBlock, Shape};
 use crate::error::FsError;
-use crate::format::{Bucket, HASH_BITS, RawEntry};
+use crate::format::{Bucket, BucketHead, HASH_BITS, RawEntry};
 use crate::name::Name;
 
 /// Bits that a node takes.
@@ -47,7 +47,7 @@ impl<M: Medium> Shape<M> for Trie {
             let Some((_, head)) = dir.head_of(None, hash)? else { break };
             let bucket = Bucket::load(dir.reader.medium, head)?;
             let entries = dir.listed(&bucket, hash)?;
-            from = beyond(&bucket);
+            from = beyond(&bucket.head);
             if !entries.is_empty() {
                 return Ok((entries, from));
             }
@@ -55,14 +55,44 @@ impl<M: Medium> Shape<M> for Trie {
         Ok((Vec::new(), None))
     }
 
+    fn salvage_from(
+        dir: &Dir<'_, M>,
+        from: u64,
+        damage: &mut Vec<Corrupt>,
+    ) -> (Vec<ListedEntry>, Option<u64>) {
+        let mut from = Some(from);
+        while let Some(hash) = from.filter(|hash| hash >> HASH_BITS == 0) {
+            if damage.len() >= DAMAGE_MAX {
+                return (Vec::new(), from);
+            }
+            match dir.head_of(None, hash) {
+                Ok(None) => break,
+                Ok(Some((_, head))) => {
+                    let entries = dir.salvaged_by_hash(head, hash, damage);
+                    from = beyond(&head);
+                    if !entries.is_empty() {
+                        return (entries, from);
+                    }
+                }
+                Err(corrupt) => {
+                    // A damaged bucket can stand in several words.
+                    let is_new = damage.last().is_none_or(|last| *last != corrupt);
+                    damage.extend(is_new.then_some(corrupt));
+                    from = dir.beyond_damage(hash);
+                }
+            }
+        }
+        (Vec::new(), None)
+    }
+
     fn each_block(dir: &Dir<'_, M>, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
         dir.each_block_hashed(on_block)
     }
 }
 
-/// The first hash beyond those of `bucket`, if there are such.
-fn beyond(bucket: &Bucket) -> Option<u64> {
-    let header = bucket.head.header;
+/// The first hash beyond those of the bucket with this head, if there are such.
+fn beyond(head: &BucketHead) -> Option<u64> {
+    let header = head.header;
     let next = header.prefix + 1;
     (next >> header.depth == 0).then(|| next << (HASH_BITS - header.depth))
 }

@@ -77,6 +77,22 @@ impl<M: Medium> Dir<'_, M> {
         }
     }
 
+    /// The first hash beyond those of the word by which the way to the bucket for `hash` ends in damage, if
+    /// there are such.
+    pub(super) fn beyond_damage(&self, hash: u64) -> Option<u64> {
+        let (mut at, mut bits) = (self.root_at, 0);
+        while let Ok(Some((TrieBlock::Node, block))) = self.named(None, at) {
+            if bits + NODE_BITS >= HASH_BITS {
+                break;
+            }
+            bits += NODE_BITS;
+            let index = hash >> (HASH_BITS - bits) & (BLOCK_WORDS - 1);
+            at = block.offset().plus(8 * index);
+        }
+        let next = (hash >> (HASH_BITS - bits)) + 1;
+        (next >> bits == 0).then(|| next << (HASH_BITS - bits))
+    }
+
     /// The head of the bucket that `way` led to for `hash`.
     fn head_at(&self, way: &Way, hash: u64) -> Result<BucketHead, Corrupt> {
         let head = self.head(way.bucket)?;
