@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use everbyte_fs::AccessTimes;
 use rustix::mount::{MountFlags, mount};
@@ -19,12 +20,14 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use crate::directory::{
     MountError, MountOptions, check_directory, detach, end_dead_mount, no_helper, refusal,
 };
+use crate::presence::Presence;
 
 /// A mount on a directory, for whoever serves it. It stays when this is dropped.
 #[derive(Debug)]
 pub struct DirMount {
     dir: PathBuf,
     source: String,
+    presence: Arc<Presence>,
 }
 
 impl DirMount {
@@ -43,7 +46,8 @@ impl DirMount {
             false => mount_by_helper(&dir, options),
         };
         let descriptor = descriptor.map_err(failed)?;
-        Ok((Self { dir, source: options.source.clone() }, descriptor))
+        let presence = Arc::new(Presence::new(&dir));
+        Ok((Self { dir, source: options.source.clone(), presence }, descriptor))
     }
 
     /// The directory.
@@ -59,6 +63,18 @@ impl DirMount {
         self.take_away().unwrap_or(false)
     }
 
+    /// Returns true if the mount, which is served no more, was aborted while it was in place: the kernel has dropped what it
+    /// had not written. Waits up to seconds in doubtful cases.
+    #[must_use]
+    pub fn was_aborted(&self) -> bool {
+        self.presence.was_aborted()
+    }
+
+    /// The presence of the mount.
+    pub(crate) fn presence(&self) -> &Arc<Presence> {
+        &self.presence
+    }
+
     /// Takes the mount from the directory, used or not. Returns false if it is not there any more, or under another
     /// mount.
     ///
@@ -71,7 +87,11 @@ impl DirMount {
         match detach(&self.dir) {
             // Somebody has taken it away just now.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
-            taken => taken.map(|()| true),
+            taken => {
+                taken?;
+                self.presence.release();
+                Ok(true)
+            }
         }
     }
 }

@@ -1,27 +1,60 @@
-//! Stores of programs through mappings that could not be written when the kernel asked for it.
+//! Stores of programs through mappings that are lost.
 //!
-//! The kernel tells whoever syncs or closes the file next, if anybody does, and does not say whether it has.
+//! If such stores could not be written, the kernel tells the next program that syncs or closes the file, if there is one,
+//! and does not say whether it has. If the connection was aborted, the kernel drops them and tells nobody.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use everbyte_fs::{FsError, InodeNo};
 
+/// The reason for which stores are lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Loss {
+    /// They could not be written; those of this file first.
+    Unwritten(InodeNo),
+    /// The connection was aborted while the file system was mounted. The kernel does not say what it dropped, if anything.
+    Aborted,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unwritten(inode) => write!(
+                f,
+                "some bytes that programs stored through mappings could not be written, of {inode} first"
+            ),
+            Self::Aborted => f.write_str(
+                "the mount was aborted, as by umount -f, while it was in place: bytes that programs stored \
+                 through mappings may be lost",
+            ),
+        }
+    }
+}
+
 /// The stores of a mount that are lost.
 #[derive(Clone, Default, Debug)]
-pub struct LostStores(Arc<OnceLock<InodeNo>>);
+pub struct LostStores(Arc<OnceLock<Loss>>);
 
 impl LostStores {
-    /// The file of which stores were lost first, also during the end of the mount; `None` if none are lost.
+    /// The first loss, also during the end of the mount; `None` if no stores are lost.
     #[must_use]
-    pub fn first(&self) -> Option<InodeNo> {
+    pub fn first(&self) -> Option<Loss> {
         self.0.get().copied()
     }
 
-    /// Notes that some of `inode` are lost.
+    /// Notes that some stores of `inode` are lost.
     pub(crate) fn note(&self, inode: InodeNo, error: &FsError) {
         // One line for all: a program can have as many as it likes.
-        if self.0.set(inode).is_ok() {
+        if self.0.set(Loss::Unwritten(inode)).is_ok() {
             tracing::warn!(%inode, %error, "what programs stored through a mapping could not be written");
         }
+    }
+
+    /// Notes that the connection was aborted.
+    pub(crate) fn note_abort(&self) {
+        let _ = self.0.set(Loss::Aborted);
+        tracing::warn!("{}", Loss::Aborted);
     }
 }

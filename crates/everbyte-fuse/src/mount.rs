@@ -4,11 +4,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use everbyte_fs::{FileSystem, InodeNo};
 use everbyte_media::Medium;
-use fuser::{BackgroundSession, Config, Session, SessionACL};
+use fuser::{Config, Notifier, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::caches::{KernelCaches, OwnCaches};
@@ -16,14 +17,16 @@ use crate::device::{DirMount, can_open_devices, check_device};
 use crate::directory::{MountError, MountOptions};
 use crate::foreign::ForeignMount;
 use crate::known::KnownFiles;
-use crate::lost::LostStores;
+use crate::lost::{Loss, LostStores};
 use crate::operations::Operations;
+use crate::presence::{Presence, Superblock};
 
 /// A file system that is mounted. Dropping it takes the mount from its directory if it was made here.
 #[derive(Debug)]
 pub struct Mount {
     /// It has not mounted, so that it does not unmount either, by a path on which something else may be by then.
-    session: BackgroundSession,
+    session: JoinHandle<()>,
+    notifier: Notifier,
     device: OwnedFd,
     place: Place,
     root: InodeNo,
@@ -68,7 +71,8 @@ impl Mount {
         options: &MountOptions,
     ) -> Result<Self, MountError> {
         let (mounted, descriptor) = DirMount::new(dir, options)?;
-        match Self::over(fs, descriptor, options) {
+        let presence = Arc::clone(mounted.presence());
+        match Self::serve(fs, descriptor, options, Some(presence)) {
             Ok(mut mount) => {
                 mount.place = Place::Here(mounted);
                 Ok(mount)
@@ -93,6 +97,15 @@ impl Mount {
         descriptor: OwnedFd,
         options: &MountOptions,
     ) -> Result<Self, MountError> {
+        Self::serve(fs, descriptor, options, None)
+    }
+
+    fn serve<M: Medium>(
+        fs: Arc<FileSystem<M>>,
+        descriptor: OwnedFd,
+        options: &MountOptions,
+        presence: Option<Arc<Presence>>,
+    ) -> Result<Self, MountError> {
         let failed = |error| MountError::Serve { error };
         check_device(&descriptor).map_err(failed)?;
         wait_for_kernel(&descriptor).map_err(failed)?;
@@ -109,15 +122,23 @@ impl Mount {
             Operations::new(fs, options, Arc::clone(&known), caches.clone(), lost.clone());
         let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
         let session = session.map_err(failed)?;
-        caches.start(&KernelCaches { notifier: session.notifier(), root }).map_err(failed)?;
-        let session = session.spawn().map_err(failed)?;
-        Ok(Self { session, device, place, root, known, lost })
+        let notifier = session.notifier();
+        caches.start(&KernelCaches { notifier: notifier.clone(), root }).map_err(failed)?;
+        let end = ConnectionEnd {
+            device: device.try_clone().map_err(failed)?,
+            superblock: Superblock::of_descriptor(&device),
+            presence,
+            lost: lost.clone(),
+        };
+        let run = move || end.note(session.run());
+        let session = Builder::new().name("fuser-bg".to_owned()).spawn(run).map_err(failed)?;
+        Ok(Self { session, notifier, device, place, root, known, lost })
     }
 
     /// The kernel's caches of the mount.
     #[must_use]
     pub fn caches(&self) -> KernelCaches {
-        KernelCaches { notifier: self.session.notifier(), root: self.root }
+        KernelCaches { notifier: self.notifier.clone(), root: self.root }
     }
 
     /// The stores of programs through mappings that could not be written, until the mount has ended.
@@ -129,7 +150,7 @@ impl Mount {
     /// Returns true once the mount has ended, by [`Mount::unmount`] or from outside, or has failed.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        self.session.guard.is_finished()
+        self.session.is_finished()
     }
 
     /// Returns true if the threads that served the mount have ended before it has, as when one could not be started.
@@ -191,9 +212,40 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let is_there = !self.is_ended() || self.has_failed();
+        let is_dead = self.lost.first() == Some(Loss::Aborted);
+        let is_there = !self.is_ended() || self.has_failed() || is_dead;
         if let (Place::Here(mounted), true) = (&self.place, is_there) {
             let _is_taken = mounted.detach();
+        }
+    }
+}
+
+/// The end of a connection to the kernel, for the thread in which it comes.
+struct ConnectionEnd {
+    device: OwnedFd,
+    /// The file system, if the kernel says which one.
+    superblock: Option<Superblock>,
+    /// The presence of the mount, if it was made here.
+    presence: Option<Arc<Presence>>,
+    lost: LostStores,
+}
+
+impl ConnectionEnd {
+    /// Notes if the connection was aborted. `served` is the last answer of the threads that read requests.
+    fn note(&self, served: io::Result<()>) {
+        if !is_disconnected(&self.device) {
+            // The kernel goes on, and nothing is lost yet.
+            return;
+        }
+        let says_aborted =
+            served.is_err_and(|error| error.raw_os_error() == Some(libc::ECONNABORTED));
+        let is_aborted = says_aborted
+            || match &self.presence {
+                Some(presence) => presence.was_aborted(),
+                None => self.superblock.as_ref().is_some_and(Superblock::outlives_connection),
+            };
+        if is_aborted {
+            self.lost.note_abort();
         }
     }
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_fs::{
-    AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind, InodeNo,
+    AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind,
 };
 use everbyte_fuse::{
-    KernelCaching, LostStores, Mount, MountError, MountOptions, Privileges, Unmounted,
+    KernelCaching, Loss, LostStores, Mount, MountError, MountOptions, Privileges, Unmounted,
 };
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
@@ -20,7 +20,7 @@ use crate::context::{Context, NewBacking, check_no_backing};
 use crate::files::Files;
 use crate::handle::{Closing, Handle, MountRequest, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
-use crate::refusal::refused;
+use crate::refusal::{lost_stores, refused};
 use crate::status::meaning;
 
 /// Most threads that serve a mount.
@@ -40,8 +40,16 @@ pub(crate) struct FsHandle {
     mounts: AtomicU64,
     /// Programs had files open when the last mount was ended.
     is_used: Arc<AtomicBool>,
-    /// The lost stores of the last mount, and of those before it that have lost some, by the mount's number.
-    lost: Mutex<Vec<(u64, LostStores)>>,
+    /// The lost stores of the last mount, and of those before it that have lost some.
+    lost: Mutex<Vec<MountStores>>,
+}
+
+/// The lost stores of a mount.
+struct MountStores {
+    id: u64,
+    lost: LostStores,
+    /// Somebody was told of the loss.
+    is_told: bool,
 }
 
 /// A mount of a file system.
@@ -144,11 +152,22 @@ impl FsHandle {
         let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
         let mount = make(Arc::clone(&self.fs)).map_err(refused)?;
         let mut lost = self.lost.lock();
-        lost.retain(|(_, lost)| lost.first().is_some());
-        lost.push((id, mount.lost_stores()));
+        lost.retain(|stores| stores.lost.first().is_some());
+        lost.push(MountStores { id, lost: mount.lost_stores(), is_told: false });
         drop(lost);
         *mounted = Some(Mounted { mount, id, dir });
         Ok(id)
+    }
+
+    /// The first loss of a mount that is `wanted`, which counts as told.
+    fn tell_loss(&self, wanted: impl Fn(&MountStores) -> bool) -> Option<Loss> {
+        let mut lost = self.lost.lock();
+        let mut wanted = lost.iter_mut().filter(|stores| wanted(stores));
+        wanted.find_map(|stores| {
+            let loss = stores.lost.first()?;
+            stores.is_told = true;
+            Some(loss)
+        })
     }
 
     /// The directory that it is mounted on.
@@ -218,10 +237,12 @@ impl Handle for FsHandle {
         self.is_used.load(Ordering::Acquire)
     }
 
-    fn lost_stores(&self, id: Option<u64>) -> Option<InodeNo> {
-        let lost = self.lost.lock();
-        let mut wanted = lost.iter().filter(|(of, _)| id.is_none_or(|id| id == *of));
-        wanted.find_map(|(_, lost)| lost.first())
+    fn lost_stores(&self, id: Option<u64>) -> Option<Loss> {
+        self.tell_loss(|stores| id.is_none_or(|id| id == stores.id))
+    }
+
+    fn untold_loss(&self) -> Option<Loss> {
+        self.tell_loss(|stores| !stores.is_told)
     }
 
     fn is_mounted(&self) -> bool {
@@ -234,7 +255,14 @@ impl Handle for FsHandle {
 
     fn files(&self, request: &FileRequest, bytes: &[u8]) -> Result<(Response, Vec<u8>), Refused> {
         let caches = self.mount.lock().as_ref().map(|mounted| mounted.mount.caches());
-        Files { fs: &self.fs, caches }.carry_out(request, bytes)
+        let done = Files { fs: &self.fs, caches }.carry_out(request, bytes)?;
+        match request {
+            FileRequest::Sync => match self.untold_loss() {
+                Some(loss) => Err(lost_stores(self.fs.volume().name(), loss)),
+                None => Ok(done),
+            },
+            _ => Ok(done),
+        }
     }
 
     fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), Refused> {

@@ -13,8 +13,8 @@ use everbyte_block::BlockVolume;
 use everbyte_cache::Change;
 use everbyte_control::{Cause, FileRequest, MountServed, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
-use everbyte_fs::{AccessTimes, InodeNo};
-use everbyte_fuse::Privileges;
+use everbyte_fs::AccessTimes;
+use everbyte_fuse::{Loss, Privileges};
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 use everbyte_swap_volume::Lease;
@@ -143,9 +143,14 @@ pub(crate) trait Handle: Send + Sync {
         false
     }
 
-    /// The first file of which something is lost that programs stored through mappings of its mount of this number, or
-    /// of any mount.
-    fn lost_stores(&self, _id: Option<u64>) -> Option<InodeNo> {
+    /// The first loss of what programs stored through mappings of its mount of this number, or of any mount.
+    /// From here on this counts as told.
+    fn lost_stores(&self, _id: Option<u64>) -> Option<Loss> {
+        None
+    }
+
+    /// The first such loss that does not count as told. From here on it does.
+    fn untold_loss(&self) -> Option<Loss> {
         None
     }
 

@@ -37,7 +37,7 @@ mod swap;
 mod volumes;
 
 pub use everbyte_fuse::{
-    DirMount, KernelCaching, MountOptions, Privileges, Remount, remount, source_of,
+    DirMount, KernelCaching, Loss, MountOptions, Privileges, Remount, remount, source_of,
 };
 pub use exports::listen;
 pub use handle::MountRequest;

@@ -8,7 +8,7 @@ use everbyte_fuse::source_of;
 
 use crate::handle::MountRequest;
 use crate::open_pool::OpenPool;
-use crate::refusal::refused;
+use crate::refusal::{lost_stores, refused};
 use crate::volumes::OpenVolume;
 
 /// Time between two looks at a mount by whoever waits for its end.
@@ -38,6 +38,19 @@ impl OpenPool {
     /// Something was not, as in a full volume; names the first such file.
     pub fn check_stores(&self, name: &str) -> Result<(), Refused> {
         self.volumes.opened(name).map_or(Ok(()), |volume| check_stores(&volume, None))
+    }
+
+    /// Checks that somebody was told of each loss of what programs stored through mappings of a file system.
+    ///
+    /// # Errors
+    /// Nobody was told of one, as where the command that mounted was killed.
+    pub fn check_told_losses(&self) -> Result<(), Refused> {
+        for volume in self.volumes.all_opened() {
+            if let Some(loss) = volume.handle.untold_loss() {
+                return Err(lost_stores(volume.name(), loss));
+            }
+        }
+        Ok(())
     }
 
     /// Serves a mount that somebody else has made, whose descriptor came with the request.
@@ -123,10 +136,6 @@ impl OpenPool {
 
 /// Checks that mount `id` of a volume, or each, has lost nothing that programs stored through mappings.
 fn check_stores(volume: &OpenVolume, id: Option<u64>) -> Result<(), Refused> {
-    let Some(inode) = volume.handle.lost_stores(id) else { return Ok(()) };
-    Err(Refused::new(format!(
-        "some bytes that programs stored through mappings of files of volume {} could not be written, of \
-         {inode} first",
-        volume.name()
-    )))
+    let lost = volume.handle.lost_stores(id);
+    lost.map_or(Ok(()), |loss| Err(lost_stores(volume.name(), loss)))
 }

@@ -5,6 +5,7 @@ use std::error::Error;
 use everbyte_backing::BackingError;
 use everbyte_cache::CacheError;
 use everbyte_control::{Cause, Refused};
+use everbyte_fuse::Loss;
 use everbyte_pool::PoolError;
 
 use crate::handle::Unavailable;
@@ -12,6 +13,11 @@ use crate::handle::Unavailable;
 /// `error` in words, with its cause if it is one that something can be done about.
 pub(crate) fn refused(error: impl Error + 'static) -> Refused {
     Refused { reason: error.to_string(), cause: cause(&error) }
+}
+
+/// The refusal to say that all is durable of a file system with a mount that has lost stores.
+pub(crate) fn lost_stores(volume: &str, loss: Loss) -> Refused {
+    Refused::new(format!("volume {volume}: {loss}"))
 }
 
 /// Cause of an error of the engine, if something can be done about it.

@@ -34,8 +34,10 @@ A line 'ready: DIR' is printed once files can be used. The command stays until t
 unmounted or gets SIGTERM, SIGINT (Ctrl-C) or SIGHUP; then it unmounts. Exit status 0 says that
 everything that was done through the mount is durable. It is 1 if bytes that programs stored through
 mappings (mmap) could not be written, as in a full volume, also where msync, fsync or close has told the
-program: which of them did is not known. With --background the command ends once files
-can be used, and leaves a process behind that does the rest.
+program: which of them did is not known. It is 1 if somebody aborts the mount, by 'umount -f' or through
+/sys/fs/fuse/connections: the kernel drops stores then and does not say which. With --background the
+command ends once files can be used, and leaves a process behind that does the rest. If that process ends
+with status 1, it writes the reason to the system's log (/dev/log).
 
 If a server has the pool ('everbyte serve', or another 'everbyte mount'), it serves this mount too: the
 directory is one of this command's, and when the server ends it is unmounted. Otherwise the command
@@ -124,9 +126,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             UsageError("remount is an option of mount(8): mount -o remount,ro DIR".into()).into()
         );
     }
-    if args.detached {
-        mount_background::leave_terminal()?;
+    if !args.detached {
+        return serve_until_end(args);
     }
+    mount_background::leave_terminal()?;
+    serve_until_end(args).inspect_err(|error| mount_background::log_failure(&args.dir, error))
+}
+
+/// Mounts, and stays until the mount has ended.
+fn serve_until_end(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, Some(name)) = split_target(&args.target)? else {
         bail!("{} names a pool: add the volume, as in POOL/VOLUME", args.target.display());
     };
@@ -159,6 +167,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
     tracing::info!("the pool is closed");
     pool.check_stores(&name)?;
+    pool.check_told_losses()?;
     Ok(ExitCode::SUCCESS)
 }
 

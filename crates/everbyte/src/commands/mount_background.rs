@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -50,6 +51,27 @@ pub(super) fn leave_terminal() -> anyhow::Result<()> {
     rustix::process::setsid().map(drop).context("cannot leave the terminal")
 }
 
+/// The socket of the system's log.
+const SYSTEM_LOG: &str = "/dev/log";
+
+/// Writes to the system's log why the process in the background has failed: nobody has its standard error.
+pub(super) fn log_failure(dir: &Path, error: &anyhow::Error) {
+    // A system without a log has nobody else to tell.
+    let _ = send_to_log(Path::new(SYSTEM_LOG), dir, error);
+}
+
+fn send_to_log(log: &Path, dir: &Path, error: &anyhow::Error) -> std::io::Result<()> {
+    /// An error of a system service, as RFC 3164 numbers them.
+    const PRIORITY: u8 = 3 << 3 | 3;
+    let (process, dir) = (std::process::id(), dir.display());
+    let line = format!("<{PRIORITY}>everbyte[{process}]: the mount on {dir}: {error:#}");
+    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let socket = UnixDatagram::unbound()?;
+    // A log that is full must not hold up the end.
+    socket.set_nonblocking(true)?;
+    socket.send_to(line.as_bytes(), log).map(drop)
+}
+
 /// Says that files can be used. In the background nobody hears more from this process.
 ///
 /// # Errors
@@ -64,4 +86,24 @@ pub(super) fn say_ready(dir: &Path, detached: bool) -> anyhow::Result<()> {
         rustix::stdio::dup2_stderr(&null).context("cannot close standard error")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_in_the_background_is_one_line_of_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let system = UnixDatagram::bind(&log).unwrap();
+        let error = anyhow::anyhow!("inner\nline").context("outer");
+        send_to_log(&log, Path::new("/mnt/a"), &error).unwrap();
+        let mut line = [0; 200];
+        let len = system.recv(&mut line).unwrap();
+        let line = String::from_utf8(line[..len].to_vec()).unwrap();
+        assert!(line.starts_with("<27>everbyte["), "{line}");
+        assert!(line.ends_with("]: the mount on /mnt/a: outer: inner line"), "{line}");
+        assert!(send_to_log(&dir.path().join("none"), dir.path(), &error).is_err());
+    }
 }

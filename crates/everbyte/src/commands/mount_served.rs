@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use everbyte_control::{ControlClient, ControlError, MountServed, Request, Response};
-use everbyte_server::{DirMount, MountOptions};
+use everbyte_server::{DirMount, Loss, MountOptions};
 
 use super::server::Stop;
 use super::{mount_background, unexpected};
@@ -110,6 +110,10 @@ fn wait(
         ));
     }
     match waiting.join() {
+        Ok(Ok(Response::MountEnded { is_to_end: false })) if mount.was_aborted() => {
+            take_away(mount);
+            Err(anyhow!("{}", Loss::Aborted))
+        }
         Ok(Ok(Response::MountEnded { is_to_end: false })) => Ok(ExitCode::SUCCESS),
         Ok(Ok(other)) => Err(unexpected(&other)),
         Ok(Err(error)) => {

@@ -296,6 +296,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     served?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
     tracing::info!("the pool is closed");
+    pool.check_told_losses()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,235 @@
+//! The end of a mount as the process knows it that has mounted: by unmounting, or by an abort while the mount was there.
+//!
+//! The kernel ends a connection in the same way when the last mount of it goes and when somebody aborts it, as `umount -f`
+//! does. In an abort it drops what programs stored through mappings. A second mount without a directory, the pin, tells
+//! one from the other: while it is held, an end is an abort. The pin is released once the mount has left the table.
+//!
+//! Invariants: the pin is released when the mount leaves the table of this process's namespace, so that it ends as
+//! others do. No wait here is without a limit but that for the mount's end.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{AtFlags, CWD, StatxFlags, fstatfs, statx};
+use rustix::mount::{OpenTreeFlags, open_tree};
+
+/// Longest time that the kernel takes to drop a file system after the end of its connection.
+const TEARDOWN_TIME_MAX: Duration = Duration::from_secs(10);
+/// Longest time to wait for an answer of the server, which tells that the connection is there.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
+/// Time between two attempts to read the table, and between two looks at a file system that goes.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A file system in the kernel, by the number of its device.
+#[derive(Clone, Debug)]
+pub(crate) struct Superblock {
+    /// Major and minor number, as the table of mounts writes them.
+    device: String,
+    /// The inode of its entry in sysfs, if there is one: the next file system with this number has another one.
+    entry: Option<u64>,
+}
+
+impl Superblock {
+    /// The one that is mounted on `dir`. Asks the server nothing.
+    pub(crate) fn of_dir(dir: &Path) -> Option<Self> {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        let seen = statx(CWD, dir, flags, StatxFlags::TYPE).ok()?;
+        Some(Self::new(format!("{}:{}", seen.stx_dev_major, seen.stx_dev_minor)))
+    }
+
+    /// The one whose connection a descriptor of `/dev/fuse` has; `None` if the kernel does not say.
+    pub(crate) fn of_descriptor(descriptor: &OwnedFd) -> Option<Self> {
+        let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
+        let info = std::fs::read_to_string(path).ok()?;
+        let number = info.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+        Some(Self::new(format!("0:{}", number.trim())))
+    }
+
+    fn new(device: String) -> Self {
+        let entry = std::fs::metadata(entry_of(&device)).ok().map(|entry| entry.ino());
+        Self { device, entry }
+    }
+
+    /// Returns true if a table of mounts lists it.
+    fn is_listed(&self, table: &[u8]) -> bool {
+        let device = self.device.as_bytes();
+        let mut lines = table.split(|&byte| byte == b'\n');
+        lines.any(|line| line.split(|&byte| byte == b' ').nth(2) == Some(device))
+    }
+
+    /// Returns true if it is there although its connection has ended: that was an abort. The kernel takes a file system
+    /// that is unmounted from the tables first, and drops it soon after the end of the connection.
+    pub(crate) fn outlives_connection(&self) -> bool {
+        let deadline = Instant::now() + TEARDOWN_TIME_MAX;
+        loop {
+            if std::fs::read("/proc/self/mountinfo").is_ok_and(|table| self.is_listed(&table)) {
+                return true;
+            }
+            let entry = std::fs::metadata(entry_of(&self.device)).ok().map(|entry| entry.ino());
+            if entry.is_none() || entry != self.entry {
+                return false;
+            }
+            if Instant::now() > deadline {
+                return true;
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+/// The entry of a file system's device in sysfs, which is there as long as the file system is.
+fn entry_of(device: &str) -> PathBuf {
+    Path::new("/sys/class/bdi").join(device)
+}
+
+/// The second mount.
+#[derive(Debug)]
+enum Pin {
+    Held(OwnedFd),
+    /// The connection was there when the mount left the table, or there was never a pin.
+    Released,
+    /// The connection had ended while the pin was held.
+    Aborted,
+}
+
+/// The presence of a mount in the table of this process's namespace.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    superblock: Option<Superblock>,
+    pin: Arc<Mutex<Pin>>,
+    /// Ends the thread that waits for the end of the mount.
+    wake: Option<OwnedFd>,
+}
+
+impl Presence {
+    /// Of what was just mounted on `dir`. Only root can have a pin, in kernels since 5.2.
+    pub(crate) fn new(dir: &Path) -> Self {
+        let superblock = Superblock::of_dir(dir);
+        let pin = Arc::new(Mutex::new(Pin::Released));
+        let mut presence = Self { superblock, pin, wake: None };
+        match presence.hold(dir) {
+            Ok(wake) => presence.wake = Some(wake),
+            Err(error) => tracing::debug!(dir = %dir.display(), %error, "the mount has no pin"),
+        }
+        presence
+    }
+
+    /// Holds the pin until the mount leaves the table. Returns the descriptor that ends the waiting.
+    fn hold(&self, dir: &Path) -> io::Result<OwnedFd> {
+        let superblock = self.superblock.clone().ok_or(io::ErrorKind::NotFound)?;
+        let table = File::open("/proc/self/mountinfo")?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let ended = wake.try_clone()?;
+        let root =
+            open_tree(CWD, dir, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let seen = statx(&root, "", flags, StatxFlags::TYPE)?;
+        if format!("{}:{}", seen.stx_dev_major, seen.stx_dev_minor) != superblock.device {
+            return Err(io::Error::other("something else is mounted there"));
+        }
+        *self.pin.lock() = Pin::Held(root);
+        let pin = Arc::clone(&self.pin);
+        let wait = move || {
+            if wait_for_end(table, &superblock, &ended) {
+                release(&pin);
+            }
+        };
+        let started = thread::Builder::new().name("mount-table".to_owned()).spawn(wait);
+        if let Err(error) = started {
+            *self.pin.lock() = Pin::Released;
+            return Err(error);
+        }
+        Ok(wake)
+    }
+
+    /// Releases the pin of a mount that was taken from its directory.
+    pub(crate) fn release(&self) {
+        release(&self.pin);
+    }
+
+    /// Returns true if the connection, which has ended, was aborted while the mount was there.
+    pub(crate) fn was_aborted(&self) -> bool {
+        self.release();
+        match *self.pin.lock() {
+            Pin::Aborted => true,
+            _ => self.superblock.as_ref().is_some_and(Superblock::outlives_connection),
+        }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        *self.pin.lock() = Pin::Released;
+        if let Some(wake) = &self.wake {
+            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Waits until the mount has left the table. Returns false if `ended` says first that nobody asks any more.
+fn wait_for_end(mut table: File, superblock: &Superblock, ended: &OwnedFd) -> bool {
+    let mut lines = Vec::new();
+    loop {
+        lines.clear();
+        let read = table.rewind().and_then(|()| table.read_to_end(&mut lines));
+        if read.is_ok() && !superblock.is_listed(&lines) {
+            return true;
+        }
+        let mut ready =
+            [PollFd::new(&table, PollFlags::PRI), PollFd::new(ended, PollFlags::IN)];
+        let polled = poll(&mut ready, None);
+        if ready[1].revents().contains(PollFlags::IN) {
+            return false;
+        }
+        if read.is_err() || polled.is_err() {
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Releases the pin, and notes whether the connection has ended before. The server is asked in a thread of its own, because
+/// it may never answer.
+fn release(pin: &Mutex<Pin>) {
+    let mut pin = pin.lock();
+    let Pin::Held(root) = std::mem::replace(&mut *pin, Pin::Released) else { return };
+    let (answer, answered) = mpsc::channel();
+    let ask = move || {
+        let asked = fstatfs(&root);
+        // The file system may go from here on.
+        drop(root);
+        let _ = answer.send(asked.is_ok());
+    };
+    if thread::Builder::new().name("mount-ask".to_owned()).spawn(ask).is_err() {
+        return;
+    }
+    if answered.recv_timeout(ANSWER_TIME_MAX) == Ok(false) {
+        *pin = Pin::Aborted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_lists_device_by_its_number() {
+        let table = b"341 27 0:57 / /tmp/0:5 rw - fuse.everbyte x:y rw\n22 1 0:6 / / rw - tmpfs 0:7 rw\n";
+        let listed = |device: &str| Superblock::new(device.to_owned()).is_listed(table);
+        assert_eq!(["0:57", "0:6", "0:5", "0:7", "57"].map(listed), [true, true, false, false, false]);
+    }
+
+    #[test]
+    fn superblock_of_a_plain_directory_outlives_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Superblock::of_dir(dir.path()).unwrap().outlives_connection());
+        assert!(!Superblock::new("0:4095999".to_owned()).outlives_connection());
+    }
+}
