@@ -1,9 +1,9 @@
 //! The connections of a server: the open ones, those in their handshake, and their end.
 //!
 //! Invariants: a connection is in the table from before its thread starts until that thread is
-//! done with its device; handshakes that wait for their clients are counted in
-//! `State::handshakes`, those that wait for an export to be opened are not, so that an export that
-//! hangs keeps nobody from connecting to another one; once the table is stopping nothing enters it.
+//! done with its device; once the table is stopping nothing enters it. A handshake is pending while
+//! it waits for its client, and is not pending while it waits for an export. If the table is full, a
+//! new connection replaces a pending handshake: the oldest silent one, or else the oldest one.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,6 +22,9 @@ use crate::exports::{Export, ExportInfo, Exports, OpenError};
 
 /// Handshakes that open the same export at once; the others wait for their turn.
 const OPENS_MAX: usize = 4;
+
+/// A pending handshake is silent if its client has sent nothing for as long.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// Time that a shutdown waits for broken connections before it leaves their threads behind.
 const BROKEN_TIME_MAX: Duration = Duration::from_secs(2);
@@ -48,11 +51,21 @@ pub(crate) struct Connection {
     pub(crate) activity: Activity,
     /// True if the connection is to end at once, whatever it waits for.
     is_cut: AtomicBool,
+    /// True while the connection is a handshake that waits for its client. Changes under the lock of
+    /// the table alone.
+    is_pending: AtomicBool,
+    /// True if a newer connection has taken the place of this one.
+    is_replaced: AtomicBool,
 }
 
 impl Connection {
     fn info(&self) -> ConnectionInfo {
         self.activity.info(self.id, &self.peer)
+    }
+
+    /// Returns true if the server has given the place of this handshake to a newer connection.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
     }
 
     fn shut(&self, how: Shutdown) {
@@ -76,12 +89,37 @@ pub(crate) struct Connections {
 struct State {
     open: HashMap<u64, Arc<Connection>>,
     threads: Vec<JoinHandle<()>>,
-    handshakes: usize,
     /// Handshakes that are opening an export, by its name.
     opening: HashMap<String, usize>,
     /// Sums over connections that have ended.
     totals: ServerStats,
     stopping_since: Option<Instant>,
+}
+
+impl State {
+    /// The pending handshakes.
+    fn pending(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        let open = self.open.values().filter(|connection| !connection.is_replaced());
+        open.filter(|connection| connection.is_pending.load(Ordering::Relaxed))
+    }
+
+    /// Connections that were not replaced.
+    fn held(&self) -> usize {
+        self.open.values().filter(|connection| !connection.is_replaced()).count()
+    }
+
+    /// Ends a pending handshake: the oldest silent one, or else the oldest one. Returns false if
+    /// there is none.
+    fn replace_one(&self) -> bool {
+        let order = |connection: &&Arc<Connection>| {
+            (connection.activity.idle() < SILENCE_MIN, connection.id)
+        };
+        let Some(replaced) = self.pending().min_by_key(order) else { return false };
+        replaced.is_replaced.store(true, Ordering::Relaxed);
+        replaced.is_cut.store(true, Ordering::Relaxed);
+        replaced.shut(Shutdown::Both);
+        true
+    }
 }
 
 impl Connections {
@@ -106,12 +144,15 @@ impl Connections {
         &self.stopping
     }
 
-    pub(crate) fn handshakes(&self) -> usize {
-        self.state.lock().handshakes
-    }
-
-    /// Adds a connection, as a handshake, unless there are `connections_max` already.
-    pub(crate) fn enter(&self, socket: OwnedFd, connections_max: usize) -> Option<Arc<Connection>> {
+    /// Adds a connection, as a pending handshake. If the table is full, or has `handshakes_max`
+    /// pending handshakes, the new one replaces one of those. Returns `None` if no handshake is
+    /// pending and there are `connections_max` connections.
+    pub(crate) fn enter(
+        &self,
+        socket: OwnedFd,
+        connections_max: usize,
+        handshakes_max: usize,
+    ) -> Option<Arc<Connection>> {
         let peer = peer_of(&socket);
         let mut state = self.state.lock();
         let (ended, running) = state.threads.drain(..).partition(JoinHandle::is_finished);
@@ -121,16 +162,25 @@ impl Connections {
             return None;
         }
         state.totals.connections_total += 1;
-        if state.open.len() >= connections_max {
+        let pending = state.pending().count();
+        let is_full = state.held() >= connections_max || pending >= handshakes_max.max(1);
+        // The threads of replaced handshakes end soon. Until then they count, too.
+        let has_threads = state.open.len() < connections_max.saturating_mul(2);
+        if is_full && !(has_threads && state.replace_one()) {
             state.totals.connections_refused += 1;
             tracing::warn!(peer, "refused: {} connections are open", state.open.len());
             return None;
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let is_cut = AtomicBool::new(false);
-        let connection =
-            Arc::new(Connection { id, peer, socket, activity: Activity::new(), is_cut });
-        state.handshakes += 1;
+        let connection = Arc::new(Connection {
+            id,
+            peer,
+            socket,
+            activity: Activity::new(),
+            is_cut: AtomicBool::new(false),
+            is_pending: AtomicBool::new(true),
+            is_replaced: AtomicBool::new(false),
+        });
         state.open.insert(id, Arc::clone(&connection));
         Some(connection)
     }
@@ -144,9 +194,9 @@ impl Connections {
         self.state.lock().totals.connections_dropped += 1;
     }
 
-    fn end_handshake(&self) {
-        self.state.lock().handshakes -= 1;
-        self.wake();
+    fn set_pending(&self, connection: &Connection, is_pending: bool) {
+        let _unchanged_by_others = self.state.lock();
+        connection.is_pending.store(is_pending, Ordering::Relaxed);
     }
 
     fn leave(&self, connection: &Connection) {
@@ -301,37 +351,27 @@ fn join_all(threads: Vec<JoinHandle<()>>) {
 pub(crate) struct Place {
     pub(crate) connections: Arc<Connections>,
     pub(crate) connection: Arc<Connection>,
-    /// True while the connection counts as a handshake.
-    is_handshake: AtomicBool,
 }
 
 impl Place {
     pub(crate) fn new(connections: Arc<Connections>, connection: Arc<Connection>) -> Self {
-        Self { connections, connection, is_handshake: AtomicBool::new(true) }
+        Self { connections, connection }
     }
 
-    pub(crate) fn end_handshake(&self) {
-        if self.is_handshake.swap(false, Ordering::Relaxed) {
-            self.connections.end_handshake();
-        }
-    }
-
-    fn resume_handshake(&self) {
-        if !self.is_handshake.swap(true, Ordering::Relaxed) {
-            self.connections.state.lock().handshakes += 1;
-        }
+    /// Notes that the connection waits for its client no more, or that it waits again.
+    pub(crate) fn set_pending(&self, is_pending: bool) {
+        self.connections.set_pending(&self.connection, is_pending);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.end_handshake();
         self.connections.leave(&self.connection);
     }
 }
 
-/// The exports as one handshake sees them: while it waits for one of them, it does not count as a
-/// handshake that keeps others from connecting.
+/// The exports as one handshake sees them: while it waits for one of them, it is not pending, so no
+/// newer connection replaces it.
 pub(crate) struct InTurn<'a> {
     pub(crate) exports: &'a dyn Exports,
     pub(crate) place: &'a Place,
@@ -339,7 +379,7 @@ pub(crate) struct InTurn<'a> {
     pub(crate) deadline: Instant,
 }
 
-/// Makes the connection count as a handshake again, even if opening panics.
+/// Makes the handshake pending again, even if opening panics.
 struct Resume<'a> {
     place: &'a Place,
     opened: Option<&'a str>,
@@ -350,19 +390,22 @@ impl Drop for Resume<'_> {
         if let Some(name) = self.opened {
             self.place.connections.end_open(name);
         }
-        self.place.resume_handshake();
+        self.place.connection.activity.heard();
+        self.place.set_pending(true);
     }
 }
 
 impl Exports for InTurn<'_> {
     fn list(&self) -> Vec<ExportInfo> {
-        self.place.end_handshake();
+        self.place.connection.activity.heard();
+        self.place.set_pending(false);
         let _resume = Resume { place: self.place, opened: None };
         self.exports.list()
     }
 
     fn open(&self, name: &str) -> Result<Export, OpenError> {
-        self.place.end_handshake();
+        self.place.connection.activity.heard();
+        self.place.set_pending(false);
         let mut resume = Resume { place: self.place, opened: None };
         let Place { connections, connection, .. } = self.place;
         connections.begin_open(connection, name, self.deadline)?;

@@ -110,6 +110,12 @@ impl Activity {
         self.heard_ms.store(ms, Ordering::Relaxed);
     }
 
+    /// Time since the peer was last heard of.
+    pub(crate) fn idle(&self) -> Duration {
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        self.since.elapsed().saturating_sub(heard)
+    }
+
     /// Notes that the client opened an export, in place of the one before.
     pub(crate) fn opened(&self, export: &str) {
         *self.export.lock() = Some(export.to_owned());
@@ -135,13 +141,12 @@ impl Activity {
 
     pub(crate) fn info(&self, id: u64, peer: &str) -> ConnectionInfo {
         let age = self.since.elapsed();
-        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
         ConnectionInfo {
             id,
             peer: peer.to_owned(),
             export: self.export(),
             age,
-            idle: age.saturating_sub(heard),
+            idle: self.idle().min(age),
             requests: self.requests.get(),
             read_bytes: self.read_bytes.get(),
             written_bytes: self.written_bytes.get(),

@@ -23,6 +23,18 @@ pub(crate) enum DisconnectReason {
     /// A message that had begun made no progress.
     #[error("the peer sent or took nothing for too long in the middle of a message")]
     Stalled,
+    /// A newer connection has taken the place of the handshake.
+    #[error("the handshake was pending when the server needed its place for a newer connection")]
+    Replaced,
+    /// The client sent more options than a handshake has.
+    #[error("the handshake has more than {0} options")]
+    TooManyOptions(u32),
+    /// The client sent a payload slowly while others waited for the memory.
+    #[error("the payload of a write arrived slowly while other clients waited for the memory")]
+    Slow,
+    /// Other clients use the memory for payloads.
+    #[error("there was no memory for the payload of a write")]
+    NoMemory,
     /// No request came for as long as the server allows.
     #[error("no request came for longer than a client may be idle")]
     Idle,
@@ -60,7 +72,7 @@ impl DisconnectReason {
     /// Returns true if the peer, not the network, is to blame.
     pub(crate) fn is_offence(&self) -> bool {
         match self {
-            Self::Closed | Self::Cut | Self::Socket(_) => false,
+            Self::Closed | Self::Cut | Self::Socket(_) | Self::NoMemory => false,
             Self::NoExport { error, .. } => *error == OpenError::Unknown,
             _ => true,
         }

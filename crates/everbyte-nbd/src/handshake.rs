@@ -22,6 +22,9 @@ pub(crate) const CONTEXT_ID: u32 = 1;
 /// Smallest preferred block size that clients are told, in bytes.
 const PREFERRED_MIN: u32 = 512;
 
+/// Most options of a handshake. A client that lists a thousand exports sends fewer.
+const OPTIONS_MAX: u32 = 10_000;
+
 /// The terms that a handshake agreed on.
 pub(crate) struct Session {
     pub(crate) export: Export,
@@ -39,13 +42,14 @@ enum Step {
     Transmit(Session),
 }
 
-/// Negotiates with a client. `None` means that it left politely.
+/// Negotiates with a client. `None` means that it left politely. Calls `heard` after each message.
 ///
 /// # Errors
 /// The reason why the connection is to be dropped.
 pub(crate) fn negotiate(
     wire: &Wire<'_>,
     exports: &dyn Exports,
+    heard: &dyn Fn(),
 ) -> Result<Option<Session>, DisconnectReason> {
     let mut greeting = [0; 18];
     greeting[..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
@@ -61,8 +65,10 @@ pub(crate) fn negotiate(
     let mut state =
         Negotiation { exports, no_zeroes, structured: false, context_for: None, out: Vec::new() };
     let mut data = Vec::new();
-    loop {
+    heard();
+    for _ in 0..OPTIONS_MAX {
         let number = recv_option(wire, &mut data)?;
+        heard();
         state.out.clear();
         let step = state.answer(number, &data)?;
         wire.send_all(&state.out)?;
@@ -72,6 +78,7 @@ pub(crate) fn negotiate(
             Step::Transmit(session) => return Ok(Some(session)),
         }
     }
+    Err(DisconnectReason::TooManyOptions(OPTIONS_MAX))
 }
 
 /// Receives an option's number and, into `data`, its data.

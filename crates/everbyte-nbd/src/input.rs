@@ -9,7 +9,10 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
+
 use crate::disconnect::DisconnectReason;
+use crate::payloads::Progress;
 use crate::protocol::{PAYLOAD_MAX, REQUEST_LEN, Request, command};
 use crate::wire;
 
@@ -22,6 +25,8 @@ const BUFFERED_PAYLOAD_MAX: usize = 64 << 10;
 
 /// Time to look for more before sleeping: less than it takes to be woken from a sleep.
 const SPIN: Duration = Duration::from_micros(20);
+/// Longest time between two looks at whether a payload may still arrive.
+const LOOK: Duration = Duration::from_millis(100);
 /// Sleeps without looking first, after a look that found nothing.
 const SPINS_SKIPPED: u32 = 16;
 
@@ -154,23 +159,44 @@ impl Input {
     /// Fills `out` with the bytes that follow the request just taken.
     ///
     /// # Errors
-    /// The socket's; `Cut` if the peer closes before, `Stalled` if nothing comes for too long.
+    /// The socket's; `Cut` if the peer closes before, `Stalled` if nothing comes for too long,
+    /// `Slow` if another client gets the memory.
     pub(crate) fn payload(
         &mut self,
         socket: BorrowedFd<'_>,
         out: &mut [u8],
         limits: Limits,
+        progress: &Progress,
     ) -> Result<(), DisconnectReason> {
         let buffered = (self.end - self.start).min(out.len());
         let (first, mut rest) = out.split_at_mut(buffered);
         first.copy_from_slice(&self.buffer[self.start..self.start + buffered]);
         self.start += buffered;
+        progress.add(buffered);
+        let mut heard = Instant::now();
         while !rest.is_empty() {
-            match wire::recv_within(socket, rest, limits.stall)
-                .map_err(|error| when_late(error, DisconnectReason::Stalled))?
-            {
-                0 => return Err(DisconnectReason::Cut),
-                count => rest = &mut rest[count..],
+            if progress.is_revoked() {
+                return Err(DisconnectReason::Slow);
+            }
+            match wire::recv_now(socket, rest)? {
+                Some(0) => return Err(DisconnectReason::Cut),
+                Some(count) => {
+                    progress.add(count);
+                    rest = &mut rest[count..];
+                    heard = Instant::now();
+                }
+                None if limits.stall.is_some_and(|stall| heard.elapsed() >= stall) => {
+                    return Err(DisconnectReason::Stalled);
+                }
+                None => {
+                    let look = limits.stall.map_or(LOOK, |stall| stall.min(LOOK));
+                    match wire::wait(socket, PollFlags::IN, Some(Instant::now() + look), None) {
+                        Err(error) if error.kind() != io::ErrorKind::TimedOut => {
+                            return Err(error.into());
+                        }
+                        _ => {}
+                    }
+                }
             }
         }
         Ok(())
@@ -191,6 +217,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::payloads::{self, PayloadMemory};
 
     const FOREVER: Limits = Limits { idle: None, stall: None };
 
@@ -245,7 +272,10 @@ mod tests {
         assert_eq!(input.next().unwrap(), Next::Large(write));
         far.write_all(&[vec![7; 50_000], read_bytes].concat()).unwrap();
         let mut payload = vec![0; 100_000];
-        input.payload(near.as_fd(), &mut payload, FOREVER).unwrap();
+        let memory = PayloadMemory::default();
+        let request = payloads::Request { export: String::new(), len: 100_000, is_newcomer: true };
+        let buffer = memory.buffer(request, None, || false).unwrap();
+        input.payload(near.as_fd(), &mut payload, FOREVER, &buffer.progress).unwrap();
         assert!(payload.iter().all(|&byte| byte == 7));
         input.fill(near.as_fd(), FOREVER).unwrap();
         assert_eq!(input.next().unwrap(), Next::Request(read, 0..0));

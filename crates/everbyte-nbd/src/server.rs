@@ -1,7 +1,8 @@
 //! The server: accepts connections, gives each a thread, bounds them, and shuts down.
 //!
-//! Invariants: handshakes that wait for their clients never exceed the setting; every wait for a
-//! client ends when its socket is shut, by `disconnect` or `shutdown`.
+//! Invariants: no client delays the greeting of another one: a new connection replaces a handshake
+//! that waits for its client if there are too many; the payloads of all connections share one bound;
+//! every wait for a client ends when its socket is shut, by `disconnect` or `shutdown`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,6 +23,7 @@ use crate::disconnect::DisconnectReason;
 use crate::exports::Exports;
 use crate::handshake::{Session, negotiate};
 use crate::listener::{BindError, Listener, SocketFile};
+use crate::payloads::PayloadMemory;
 use crate::transmission::{Limits, Transmission};
 use crate::wire::{Wire, notice_silence};
 
@@ -31,10 +33,11 @@ const EXHAUSTED_REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Limits of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Open connections at once; further ones are closed as soon as they are accepted. Default 128.
+    /// Open connections at once. A further one replaces a handshake that waits for its client, the
+    /// oldest silent one first. If there is none, the server closes the further one. Default 128.
     pub connections_max: usize,
-    /// Handshakes at once that wait for their clients; further connections wait to be accepted.
-    /// Default 16.
+    /// Handshakes at once that wait for their clients. A further connection replaces one of them.
+    /// Default 128.
     pub handshakes_max: usize,
     /// Time that a handshake may take from start to end. Default 10 s.
     pub handshake_time_max: Duration,
@@ -60,7 +63,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             connections_max: 128,
-            handshakes_max: 16,
+            handshakes_max: 128,
             handshake_time_max: Duration::from_secs(10),
             silence_time_max: Duration::from_secs(60),
             stall_time_max: Duration::from_secs(60),
@@ -83,6 +86,7 @@ struct Shared {
     /// The acceptor's address; the socket is its own, and closed when it stops.
     address: Address,
     connections: Arc<Connections>,
+    payloads: PayloadMemory,
 }
 
 impl Server {
@@ -103,11 +107,24 @@ impl Server {
         exports: Arc<dyn Exports>,
         settings: Settings,
     ) -> Result<Self, BindError> {
+        Self::bind_sharing(address, exports, settings, PayloadMemory::default())
+    }
+
+    /// Like `bind_with`, with memory for payloads that other servers may share.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub fn bind_sharing(
+        address: &Address,
+        exports: Arc<dyn Exports>,
+        settings: Settings,
+        payloads: PayloadMemory,
+    ) -> Result<Self, BindError> {
         let failed = |source| BindError::Io { address: address.clone(), source };
         let connections = Arc::new(Connections::new().map_err(failed)?);
         let listener = Listener::bind(address, settings.socket_file)?;
         let address = listener.address.clone();
-        let shared = Arc::new(Shared { exports, settings, address, connections });
+        let shared = Arc::new(Shared { exports, settings, address, connections, payloads });
         let acceptor = {
             let shared = Arc::clone(&shared);
             let accept_all = move || shared.accept_all(&listener);
@@ -201,22 +218,19 @@ impl Shared {
 
     /// Waits for something to do.
     fn accept(&self, listener: &Listener) -> Acceptable {
-        let full = self.connections.handshakes() >= self.settings.handshakes_max;
         let wake = self.connections.wake_fd();
         let mut polled = [
             PollFd::from_borrowed_fd(wake, PollFlags::IN),
             PollFd::new(&listener.socket, PollFlags::IN),
         ];
-        // A handshake that ends wakes us to listen again.
-        let polled = if full { &mut polled[..1] } else { &mut polled[..] };
-        let waited = poll(polled, None);
+        let waited = poll(&mut polled, None);
         let mut woken = [0; 8];
         // Empty if it was the listener that had something.
         let _ = rustix::io::read(wake, &mut woken);
         if self.connections.stopping().load(Ordering::Relaxed) {
             return Acceptable::Stop;
         }
-        if waited.is_err() || full {
+        if waited.is_err() {
             return Acceptable::Nothing;
         }
         match rustix::net::accept_with(&listener.socket, SocketFlags::CLOEXEC) {
@@ -233,8 +247,9 @@ impl Shared {
 
     /// Starts a connection's thread.
     fn start(self: &Arc<Self>, socket: OwnedFd) {
-        let connections_max = self.settings.connections_max;
-        let Some(connection) = self.connections.enter(socket, connections_max) else { return };
+        let Settings { connections_max, handshakes_max, .. } = self.settings;
+        let entered = self.connections.enter(socket, connections_max, handshakes_max);
+        let Some(connection) = entered else { return };
         let id = connection.id;
         let place = Place::new(Arc::clone(&self.connections), connection);
         let shared = Arc::clone(self);
@@ -249,7 +264,11 @@ impl Shared {
     fn run(&self, place: &Place) {
         let Connection { id, peer, .. } = &*place.connection;
         tracing::debug!(id, peer, "connected");
-        match self.serve(place) {
+        let served = self.serve(place).map_err(|reason| match place.connection.is_replaced() {
+            true => DisconnectReason::Replaced,
+            false => reason,
+        });
+        match served {
             Ok(()) => tracing::debug!(id, peer, "disconnected"),
             Err(reason) if reason.is_offence() => {
                 self.connections.count_dropped();
@@ -271,14 +290,14 @@ impl Shared {
             .map_err(io::Error::from)?;
         let deadline = Instant::now() + self.settings.handshake_time_max;
         let exports = InTurn { exports: &*self.exports, place, deadline };
-        let Some(session) = negotiate_in_time(socket.as_fd(), &exports, deadline)? else {
+        let heard = || activity.heard();
+        let Some(session) = negotiate_in_time(socket.as_fd(), &exports, deadline, &heard)? else {
             return Ok(());
         };
-        place.end_handshake();
-        activity.heard();
+        place.set_pending(false);
         tracing::debug!(id, peer, export = session.export.name, "transmission begins");
         let limits = Limits { idle: self.settings.idle_time_max, stall: Some(stall) };
-        Transmission::new(socket.as_fd(), &session, activity, limits)
+        Transmission::new(socket.as_fd(), &session, activity, limits, &self.payloads)
             .run(self.connections.stopping())
     }
 }
@@ -288,9 +307,10 @@ fn negotiate_in_time(
     socket: BorrowedFd<'_>,
     exports: &dyn Exports,
     deadline: Instant,
+    heard: &dyn Fn(),
 ) -> Result<Option<Session>, DisconnectReason> {
     let wire = Wire { socket, deadline: Some(deadline), cancel: None };
-    negotiate(&wire, exports).map_err(|reason| match reason {
+    negotiate(&wire, exports, heard).map_err(|reason| match reason {
         DisconnectReason::Socket(error) if error.kind() == io::ErrorKind::TimedOut => {
             DisconnectReason::Late
         }
@@ -315,12 +335,13 @@ pub fn serve_connection(
     handshake_time_max: Duration,
 ) -> Result<(), ConnectionEnd> {
     let deadline = Instant::now() + handshake_time_max;
-    let Some(session) = negotiate_in_time(socket, exports, deadline)? else {
+    let Some(session) = negotiate_in_time(socket, exports, deadline, &|| ())? else {
         return Ok(());
     };
     let never = AtomicBool::new(false);
     let limits = Limits { idle: None, stall: None };
-    Ok(Transmission::new(socket, &session, &Activity::new(), limits).run(&never)?)
+    let (activity, payloads) = (Activity::new(), PayloadMemory::default());
+    Ok(Transmission::new(socket, &session, &activity, limits, &payloads).run(&never)?)
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@
 //! structured replies, a read never gets a simple one.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use everbyte_device::{DeviceError, Extent, Fua, Hole, SendError, WriteRequest, send_all};
 
@@ -21,10 +23,12 @@ use crate::handshake::{CONTEXT_ID, Session};
 pub(crate) use crate::input::Limits;
 use crate::input::{Input, Next};
 use crate::output::{Output, Sink};
+use crate::payloads::{self, PayloadMemory};
 use crate::protocol::{
     CHUNK_HEADER_LEN, PAYLOAD_MAX, Request, chunk, command, command_flag, encode_error_chunk,
     encode_last_chunk, encode_simple_reply, errno, extent_flag, wire_len,
 };
+use crate::wire;
 
 /// Writes given to the device at once.
 const BATCH_MAX: usize = 64;
@@ -35,9 +39,6 @@ const OUTPUT_MAX: usize = 128 << 10;
 /// Reads of at most this many bytes are copied and sent with their neighbours' replies when more
 /// requests wait: a system call costs more than the copy.
 const GATHERED_READ_MAX: u32 = 16 << 10;
-
-/// A payload buffer larger than this is not kept from one request to the next.
-const KEPT_PAYLOAD_MAX: usize = 4 << 20;
 
 /// Most extents in a block status.
 const EXTENTS_MAX: usize = 1024;
@@ -98,8 +99,10 @@ pub(crate) struct Transmission<'a> {
     input: Input,
     output: Output,
     writes: Vec<QueuedWrite>,
-    /// Buffer of payloads that are too large for the input buffer.
-    payload: Vec<u8>,
+    /// Memory of payloads that are too large for the input buffer.
+    payloads: &'a PayloadMemory,
+    /// True until a large write is complete.
+    is_newcomer: bool,
     /// Set once the server is being shut down: later requests are refused.
     refusing: bool,
     /// True once the log has a media error of this connection.
@@ -112,6 +115,7 @@ impl<'a> Transmission<'a> {
         session: &'a Session,
         activity: &'a Activity,
         limits: Limits,
+        payloads: &'a PayloadMemory,
     ) -> Self {
         Self {
             socket,
@@ -121,7 +125,8 @@ impl<'a> Transmission<'a> {
             input: Input::new(),
             output: Output::with_capacity(OUTPUT_MAX),
             writes: Vec::with_capacity(BATCH_MAX),
-            payload: Vec::new(),
+            payloads,
+            is_newcomer: true,
             refusing: false,
             warned: false,
         }
@@ -145,7 +150,7 @@ impl<'a> Transmission<'a> {
                 }
                 Ok(Next::Large(request)) => {
                     self.activity.requests.add(1);
-                    self.large_write(&request)?;
+                    self.large_write(&request, stopping)?;
                 }
                 Ok(Next::Incomplete) => {
                     self.execute_writes();
@@ -286,27 +291,34 @@ impl<'a> Transmission<'a> {
     }
 
     /// Carries out a write whose payload is still arriving.
-    fn large_write(&mut self, request: &Request) -> Result<(), DisconnectReason> {
+    fn large_write(
+        &mut self,
+        request: &Request,
+        stopping: &AtomicBool,
+    ) -> Result<(), DisconnectReason> {
         self.execute_writes();
         self.send_output()?;
-        let len = request.len as usize;
-        let mut payload = std::mem::take(&mut self.payload);
-        if payload.len() < len {
-            // Fresh zeroes cost nothing until the payload arrives in them.
-            payload = vec![0; len];
-        }
-        self.input.payload(self.socket, &mut payload[..len], self.limits)?;
+        let wanted = payloads::Request {
+            export: self.session.export.name.clone(),
+            len: request.len as usize,
+            is_newcomer: self.is_newcomer,
+        };
+        let socket = self.socket;
+        let is_over = || stopping.load(Ordering::Relaxed) || wire::has_hung_up(socket);
+        let deadline = self.limits.stall.map(|stall| Instant::now() + stall);
+        let buffer = self.payloads.buffer(wanted, deadline, is_over);
+        let mut buffer = buffer.ok_or(DisconnectReason::NoMemory)?;
+        let progress = Arc::clone(&buffer.progress);
+        self.input.payload(socket, buffer.bytes(), self.limits, &progress)?;
         self.activity.heard();
+        self.is_newcomer = false;
         match self.admit(request) {
             Ok(()) => {
                 let device = &self.session.export.device;
-                let done = device.write(request.offset, &payload[..len], self.fua(request));
+                let done = device.write(request.offset, buffer.bytes(), self.fua(request));
                 self.finish_write(request, done);
             }
             Err(failure) => self.reply_error(request, &failure),
-        }
-        if payload.len() <= KEPT_PAYLOAD_MAX {
-            self.payload = payload;
         }
         Ok(())
     }

@@ -113,6 +113,13 @@ pub(crate) fn wait(
     }
 }
 
+/// Returns true if the socket was shut on both sides, or has failed.
+pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
 /// Sleeps for `time`.
 ///
 /// # Errors
