@@ -55,6 +55,14 @@ impl Environment {
     }
 }
 
+impl Environment {
+    /// Returns a warning if the figures mean nothing. The page and the terminal have the same one.
+    pub(crate) fn warning(&self) -> Option<&'static str> {
+        (self.debug_build || self.quick)
+            .then_some("A debug build or a smoke test: the figures mean nothing.")
+    }
+}
+
 fn cpu_name(cpuinfo: &str) -> String {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"));
     line.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, name)| name).to_owned()

@@ -28,18 +28,22 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Writes the results to all destinations.
+    /// Writes the results to all destinations. Warns on standard error if they mean nothing.
     ///
     /// # Errors
-    /// A file's; a figure cannot be drawn.
+    /// A file's, or standard output's.
     pub(crate) fn publish(&self, title: &str, results: &Results, figures: &[Figure]) -> Result<()> {
         let json = serde_json::to_string_pretty(results)?;
         if let Some(path) = &self.output {
             fs::write(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
         }
         if let Some(path) = &self.report {
-            let page = report::page(title, results, figures)?;
+            let page = report::page(title, results, figures);
             fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if let Some(warning) = results.environment.warning() {
+            // A closed standard error changes nothing.
+            let _unwritten = writeln!(io::stderr(), "everbyte-bench: warning: {warning}");
         }
         let mut out = io::stdout().lock();
         if self.json {

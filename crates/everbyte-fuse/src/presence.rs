@@ -183,8 +183,7 @@ fn wait_for_end(mut table: File, superblock: &Superblock, ended: &OwnedFd) -> bo
         if read.is_ok() && !superblock.is_listed(&lines) {
             return true;
         }
-        let mut ready =
-            [PollFd::new(&table, PollFlags::PRI), PollFd::new(ended, PollFlags::IN)];
+        let mut ready = [PollFd::new(&table, PollFlags::PRI), PollFd::new(ended, PollFlags::IN)];
         let polled = poll(&mut ready, None);
         if ready[1].revents().contains(PollFlags::IN) {
             return false;
@@ -221,9 +220,13 @@ mod tests {
 
     #[test]
     fn table_lists_device_by_its_number() {
-        let table = b"341 27 0:57 / /tmp/0:5 rw - fuse.everbyte x:y rw\n22 1 0:6 / / rw - tmpfs 0:7 rw\n";
+        let table =
+            b"341 27 0:57 / /tmp/0:5 rw - fuse.everbyte x:y rw\n22 1 0:6 / / rw - tmpfs 0:7 rw\n";
         let listed = |device: &str| Superblock::new(device.to_owned()).is_listed(table);
-        assert_eq!(["0:57", "0:6", "0:5", "0:7", "57"].map(listed), [true, true, false, false, false]);
+        assert_eq!(
+            ["0:57", "0:6", "0:5", "0:7", "57"].map(listed),
+            [true, true, false, false, false]
+        );
     }
 
     #[test]

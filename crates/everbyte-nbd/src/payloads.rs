@@ -189,7 +189,9 @@ impl PayloadMemory {
         {
             drop(kept);
         }
-        state.grants.insert(id, Grant { request: request.clone(), progress: Arc::clone(&progress) });
+        state
+            .grants
+            .insert(id, Grant { request: request.clone(), progress: Arc::clone(&progress) });
         // The next one may have memory, too.
         self.0.changed.notify_all();
         drop(state);

@@ -70,6 +70,18 @@ impl BackingCosts {
         batch_writes: 1,
     };
 
+    /// An NVMe solid-state disk at queue depth 1: 22,000 random reads of 4 KiB a second, 7,000 MB/s
+    /// read and 5,000 MB/s written in order, from the data sheet of Samsung's 980 PRO with 1 TB (2020).
+    /// Assumed: 30,000 random writes a second, half of the 60,000 there, for a disk that is not fresh.
+    pub const NVME: Self = Self {
+        read_page_ns: 585.0,
+        read_jump_ns: 44_870.0,
+        write_page_ns: 819.0,
+        write_jump_ns: 32_514.0,
+        turn_ns: 0.0,
+        batch_writes: 1,
+    };
+
     /// A disk of 7,200 turns a minute: 8.5 ms to seek on average and 150 MB/s, as told of Seagate's
     /// desktop disks (Barracuda 7200.14, 2012: 8.5 ms and 156 MB/s), and 4.17 ms for half a turn,
     /// by arithmetic. Assumed: every jump takes an average seek, and the system gathers 32 writes,

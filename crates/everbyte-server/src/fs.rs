@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
-use everbyte_fs::{
-    AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind,
-};
+use everbyte_fs::{AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind};
 use everbyte_fuse::{
     KernelCaching, Loss, LostStores, Mount, MountError, MountOptions, Privileges, Unmounted,
 };

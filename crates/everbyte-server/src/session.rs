@@ -103,21 +103,17 @@ impl Session {
         Ok(closed.map(|()| done)?)
     }
 
-    /// Returns true if nobody but root can change the bytes of the pool. Of a pool that is served only root's server
-    /// is asked.
+    /// Returns true if only root and the user of this process can change the bytes of the pool.
     ///
     /// # Errors
     /// The server does not answer.
-    pub fn is_roots_alone(&mut self) -> Result<bool, SessionError> {
+    pub fn is_trusted(&mut self) -> Result<bool, SessionError> {
         match self {
-            Self::Served(client) => {
-                if !client.server_uid().is_ok_and(|uid| uid == 0) {
-                    return Ok(false);
-                }
-                let answer = client.call(Request::Exports)?;
-                Ok(matches!(answer, Response::Serving(serving) if serving.roots_alone))
+            Self::Served(client) => Ok(client.distrust()?.is_none()),
+            Self::Local(pool) => {
+                let own = rustix::process::geteuid().as_raw();
+                Ok(pool.writers().reason(own).is_none())
             }
-            Self::Local(pool) => Ok(pool.is_roots_alone()),
         }
     }
 

@@ -42,6 +42,7 @@ const ROWS: [Row; 28] = [
             "everbyte-policy",
             "everbyte-pool",
             "everbyte-media",
+            "everbyte-report",
             "everbyte-slots",
             "everbyte-swap",
         ],
@@ -69,6 +70,7 @@ const ROWS: [Row; 28] = [
             "everbyte-control",
             "everbyte-nbd",
             "everbyte-policy",
+            "everbyte-report",
         ],
         tests_use: &["everbyte-testkit"],
         unsafe_allowed: false,
@@ -214,6 +216,8 @@ const ROWS: [Row; 28] = [
     row("everbyte-path", &[], &["everbyte-testkit"]),
     row("everbyte-plant", &[], &[]),
     row("everbyte-policy", &["everbyte-path"], &[]),
+    // Pages of results: the program and the benchmarks draw them alike.
+    row("everbyte-report", &[], &[]),
     row("everbyte-slots", &[], &[]),
     row("everbyte-testkit", &[], &[]),
     Row {

@@ -295,8 +295,8 @@ impl Files {
     }
 
     /// Returns true if nobody but root can change the pool's bytes.
-    pub(crate) fn is_roots_alone(&mut self) -> Result<bool, SessionError> {
-        self.session.is_roots_alone()
+    pub(crate) fn is_trusted(&mut self) -> Result<bool, SessionError> {
+        self.session.is_trusted()
     }
 
     /// The entries of the directory at `path`. Files that cannot be read, and parts of the directory, are named on

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let interrupt = Interrupt::catch()?;
     let is_root = rustix::process::geteuid().is_root();
-    let keeps_rights = args.preserve && is_root && files.is_roots_alone()?;
+    let keeps_rights = args.preserve && is_root && files.is_trusted()?;
     let mut copy =
         Copy { files, preserve: args.preserve, is_root, keeps_rights, umask: umask(), interrupt };
     match Destination::find(args, &source, &file)? {

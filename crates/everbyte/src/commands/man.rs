@@ -12,11 +12,9 @@ use anyhow::Context;
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use everbyte_control::TimeNs;
 
 use crate::help::{Block, Item, Section, sections_of};
 use crate::output;
-use crate::time::show_time;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,8 +96,8 @@ fn date() -> String {
     let told = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let seconds: u64 = told.unwrap_or_else(now);
-    let time = TimeNs(i128::from(seconds) * 1_000_000_000);
-    show_time(time).chars().take("2000-01-01".len()).collect()
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    everbyte_report::utc(seconds).chars().take("2000-01-01".len()).collect()
 }
 
 fn name_of(command: &Command) -> &str {

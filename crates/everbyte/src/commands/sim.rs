@@ -10,7 +10,8 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte sim trace.vscsi                                      all policies, 10% to 100%
   everbyte sim a.csv.zst b.csv --policy hybrid,clock-migration --size 10%,25%,512M
-  everbyte sim trace.csv --backing hdd,sd --csv out.csv --report out.html
+  everbyte sim trace.csv --backing hdd,nvme --csv out.csv --report out.html
+  everbyte sim trace.csv --costs my-disk.toml --show hits,same-memory
   blktrace -d /dev/sda -o - | blkparse -i - | everbyte sim -    a trace from standard input
   everbyte sim generate web --out web.csv && everbyte sim web.csv --threshold 256,512
   everbyte sim info trace.csv                                   what is in a trace
@@ -48,10 +49,16 @@ flushes and trims are passed over. A trace called like a subcommand is named as 
 
 /// Simulate caches of DRAM and storage-class memory over traces of requests.
 ///
-/// Every policy is run with every size over every trace. The table says: hits, the share of
-/// accesses to pages that were in the cache; what was written to storage-class memory (SCM);
-/// pages fetched from and written to the backing device; and the time that all of it takes by a
-/// model of costs, without and with the write-back of what is dirty at the end.
+/// The command simulates each policy with each size over each trace. It prints a table of policies
+/// by size with the hits: the share of accesses to pages in the cache. --show selects other figures
+/// and --details prints all of them: writes to storage-class memory (SCM), pages fetched from and
+/// written to the backing device, and the time of all steps by a model of costs, without and with the
+/// write-back of dirty pages at the end (WITH DRAIN).
+///
+/// SAME MEMORY compares policies of one tier with policies of two tiers. A policy of one tier has all
+/// of the cache as DRAM, so its memory is faster. SAME MEMORY replaces its memory time with the memory
+/// time of everbyte at the same size. The remaining difference comes from the choice of pages. It is
+/// "-" if everbyte was not simulated.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true,
           subcommand_negates_reqs = true)]

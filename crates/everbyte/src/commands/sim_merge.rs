@@ -45,8 +45,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("{}: there are no results", args.results.display());
     }
     check_traces(&results)?;
+    let traces =
+        results.iter().map(|TaskResult { task, row, .. }| (row.trace.clone(), task.fingerprint()));
+    let traces = traces.collect();
     let rows: Vec<Row> = results.into_iter().map(|result| result.row).collect();
-    args.outputs.put(&rows)?;
+    args.outputs.put(&rows, &traces)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -45,14 +45,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         check_replaceable(path, &args.traces)?;
     }
     let options = args.reading.options();
+    let settings = args.sim_args.settings()?;
     let mut text = String::new();
     for path in &args.traces {
         if path.as_os_str() == "-" {
             bail!("standard input cannot be planned: 'sim run' could not read it again");
         }
         let fingerprint = Fingerprint::of(path)?;
-        for setting in args.sim_args.settings() {
-            let task = Task::new(path, fingerprint, &options, setting)?;
+        for setting in &settings {
+            let task = Task::new(path, fingerprint, &options, setting.clone())?;
             text += &serde_json::to_string(&task)?;
             text.push('\n');
         }

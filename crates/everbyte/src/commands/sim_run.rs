@@ -9,7 +9,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 
 use crate::output::{self, progress};
-use crate::simulation::load;
+use crate::simulation::loading::load;
 use crate::simulation::task::{Fingerprint, Numbered, Resources, read_plan, simulate};
 use crate::simulation::task_result::TaskResult;
 
@@ -114,7 +114,7 @@ fn run_together(args: &Args, tasks: &[Numbered], done: impl Fn() + Sync) -> anyh
         bail!("{}: is not the trace that the plan was made for", first.trace.display());
     }
     let trace = load(&first.trace, &first.options()?, args.resources.kept_max())?;
-    let settings: Vec<_> = tasks.iter().map(|(_, task)| task.setting).collect();
+    let settings: Vec<_> = tasks.iter().map(|(_, task)| task.setting.clone()).collect();
     let name = first.trace.display().to_string();
     simulate(&name, &trace, &settings, args.resources.threads(), &|at, row| {
         let (number, task) = &tasks[at];

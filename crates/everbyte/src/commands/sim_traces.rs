@@ -6,8 +6,9 @@ use std::sync::Mutex;
 
 use crate::output::progress;
 use crate::simulation::args::{Reading, SimArgs};
-use crate::simulation::load;
+use crate::simulation::loading::load_with_fingerprint;
 use crate::simulation::outputs::Outputs;
+use crate::simulation::report::Traces;
 use crate::simulation::task::{Resources, simulate};
 
 /// Traces and what to simulate.
@@ -29,15 +30,17 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.outputs.check(&args.traces)?;
-    let settings = args.sim_args.settings();
+    let settings = args.sim_args.settings()?;
     let all = args.traces.len() * settings.len();
     let bar = progress("simulating {bar:40} {pos}/{len} {eta}", all as u64);
-    let mut rows = Vec::new();
+    let (mut rows, mut traces) = (Vec::new(), Traces::new());
     for path in &args.traces {
-        let trace = load(path, &args.reading.options(), args.resources.kept_max())?;
+        let (options, kept_max) = (args.reading.options(), args.resources.kept_max());
+        let loaded = load_with_fingerprint(path, &options, kept_max)?;
         let found = Mutex::new(Vec::with_capacity(settings.len()));
         let name = path.display().to_string();
-        simulate(&name, &trace, &settings, args.resources.threads(), &|number, row| {
+        traces.insert(name.clone(), loaded.fingerprint);
+        simulate(&name, &*loaded.trace, &settings, args.resources.threads(), &|number, row| {
             bar.inc(1);
             let mut found = found.lock().map_err(|_| anyhow::anyhow!("a simulation failed"))?;
             found.push((number, row));
@@ -48,6 +51,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         rows.extend(found.into_iter().map(|(_, row)| row));
     }
     bar.finish_and_clear();
-    args.outputs.put(&rows)?;
+    args.outputs.put(&rows, &traces)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,16 @@
 //! Options of a simulation: policies, sizes, ratio, thresholds, backing devices.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::ValueEnum;
+use anyhow::bail;
 use everbyte_policy::PAGE_BYTES;
-use everbyte_policy::sim::{BackingCosts, Costs, Kind};
+use everbyte_policy::sim::Kind;
 use everbyte_policy::trace::{Columns, Format, ReadOptions};
 use serde::{Deserialize, Serialize};
 
+use super::devices::{Backing, KnownDevice, OwnDevice};
 use crate::size::parse_size;
 
 /// Hundredths of a percent in the whole.
@@ -84,9 +86,15 @@ pub(crate) struct SimArgs {
     #[arg(long, value_delimiter = ',', default_value = "512", value_name = "BYTES",
           value_parser = clap::value_parser!(u16).range(0..=4096))]
     threshold: Vec<u16>,
-    /// Backing devices, with commas between several.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "sd", value_name = "DEVICE")]
-    backing: Vec<Backing>,
+    /// Backing devices with known costs, with commas between several. Without this option and
+    /// --costs it is sd.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "DEVICE")]
+    backing: Vec<KnownDevice>,
+    /// Costs of another backing device, from a TOML file: a table [backing] with read_page_ns,
+    /// read_jump_ns, write_page_ns and write_jump_ns. docs/simulation.md describes all keys. The
+    /// option can be repeated.
+    #[arg(long, value_name = "FILE")]
+    costs: Vec<PathBuf>,
     /// Let hybrid follow the paper's pseudo-code, where it differs from the paper's text.
     #[arg(long)]
     pseudo_code: bool,
@@ -105,7 +113,7 @@ fn parse_policies(text: &str) -> Result<Policies, String> {
 }
 
 /// One of a [`SimArgs`]'s simulations.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Setting {
     pub(crate) policy: Kind,
@@ -118,9 +126,12 @@ pub(crate) struct Setting {
 
 impl SimArgs {
     /// The single simulations, in an order that depends on nothing else.
-    pub(crate) fn settings(&self) -> Vec<Setting> {
+    ///
+    /// # Errors
+    /// A file of costs cannot be read or is wrong, or two files name the same device.
+    pub(crate) fn settings(&self) -> anyhow::Result<Vec<Setting>> {
         let mut settings = Vec::new();
-        for &backing in &self.backing {
+        for backing in &self.devices()? {
             for &small_write_bytes in &self.threshold {
                 for &policy in &self.policy.0 {
                     settings.extend(self.size.iter().map(|&size| Setting {
@@ -129,12 +140,28 @@ impl SimArgs {
                         ratio: self.ratio,
                         small_write_bytes,
                         pseudo_code: self.pseudo_code,
-                        backing,
+                        backing: backing.clone(),
                     }));
                 }
             }
         }
-        settings
+        Ok(settings)
+    }
+
+    fn devices(&self) -> anyhow::Result<Vec<Backing>> {
+        let mut devices: Vec<Backing> =
+            self.backing.iter().map(|known| Backing::Known(*known)).collect();
+        for path in &self.costs {
+            let own = Backing::Own(Box::new(OwnDevice::read(path)?));
+            if devices.iter().any(|other| other.name() == own.name()) {
+                bail!("{}: another device has the name {}", path.display(), own.name());
+            }
+            devices.push(own);
+        }
+        if devices.is_empty() {
+            devices.push(Backing::Known(KnownDevice::Sd));
+        }
+        Ok(devices)
     }
 }
 
@@ -256,36 +283,6 @@ macro_rules! as_text {
 
 as_text!(CacheSize);
 as_text!(Ratio);
-
-/// A backing device whose costs are assumed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Backing {
-    /// A hard disk.
-    Hdd,
-    /// A SATA solid-state disk.
-    Ssd,
-    /// An SD card.
-    Sd,
-}
-
-impl Backing {
-    pub(crate) fn costs(self) -> Costs {
-        Costs::with_backing(match self {
-            Self::Hdd => BackingCosts::HDD,
-            Self::Ssd => BackingCosts::SSD,
-            Self::Sd => BackingCosts::SD_CARD,
-        })
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Hdd => "hdd",
-            Self::Ssd => "ssd",
-            Self::Sd => "sd",
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

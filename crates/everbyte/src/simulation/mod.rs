@@ -6,13 +6,18 @@
 //! `everbyte_policy`'s.
 
 pub(crate) mod args;
-mod figure;
+mod devices;
+mod groups;
+pub(crate) mod loading;
+mod names;
 pub(crate) mod outputs;
 mod paper;
 pub(crate) mod report;
 pub(crate) mod results;
+mod tables;
 pub(crate) mod task;
 pub(crate) mod task_result;
+mod winners;
 
 use std::path::Path;
 

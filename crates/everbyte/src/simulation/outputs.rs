@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
-use super::report;
+use super::report::{self, Traces};
 use super::results::Row;
-use crate::output::{self, Column};
-use crate::size::show_size;
+use super::tables::{self, Figure};
+use crate::output;
 use crate::traces::check_replaceable;
 
 /// Version of the JSON document.
@@ -24,13 +24,20 @@ struct Document<'a> {
 /// Options for outputs of results.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Outputs {
+    /// Figures to show, with commas between several: a table of policies by size for each of them.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hits", value_name = "FIGURE")]
+    show: Vec<Figure>,
+    /// Show all figures, with one line for each policy and size.
+    #[arg(long, conflicts_with = "show")]
+    details: bool,
     /// Print JSON instead of a table. Its "version" changes when fields change their meaning.
     #[arg(long)]
     json: bool,
     /// Write the main figures to a file as CSV, too.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write a page with all figures and reasons, too. It needs nothing but a browser.
+    /// Write a page with all figures and reasons, too. It needs only a browser. Its footer has the
+    /// date, the command, the costs and the checksum of each trace.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -50,68 +57,30 @@ impl Outputs {
         self.csv.iter().chain(&self.report)
     }
 
-    /// Puts `rows` where they are wanted.
+    /// Writes `rows` to all outputs. The footer of a report has the fingerprints of `traces`.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(crate) fn put(&self, rows: &[Row]) -> anyhow::Result<()> {
+    pub(crate) fn put(&self, rows: &[Row], traces: &Traces) -> anyhow::Result<()> {
         if let Some(path) = &self.csv {
             write(path, &csv(rows))?;
         }
         if let Some(path) = &self.report {
-            write(path, &report::page(rows)?)?;
+            write(path, &report::page(rows, traces))?;
         }
         if self.json {
             return output::json(&Document { version: VERSION, results: rows });
         }
-        show(rows);
+        match self.details {
+            true => tables::show_details(rows),
+            false => tables::show(rows, &self.show),
+        }
         Ok(())
     }
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write to {}", path.display()))
-}
-
-fn show(rows: &[Row]) {
-    let columns = [
-        Column::Left("TRACE"),
-        Column::Right("SIZE"),
-        Column::Left("POLICY"),
-        Column::Left("DEVICE"),
-        Column::Right("SMALL"),
-        Column::Right("HITS"),
-        Column::Right("SCM WRITES"),
-        Column::Right("<=512 B"),
-        Column::Right("SCM BYTES"),
-        Column::Right("FETCHED"),
-        Column::Right("WRITTEN"),
-        Column::Right("TIME"),
-        Column::Right("WITH DRAIN"),
-        Column::Right("SAME MEMORY"),
-    ];
-    let percent = |share: f64| format!("{:.2}%", share * 100.0);
-    let cells = rows.iter().map(|row| {
-        let outcome = &row.outcome;
-        [
-            row.trace.clone(),
-            row.setting.size.to_string(),
-            row.setting.policy.name().to_owned(),
-            row.setting.backing.name().to_owned(),
-            row.setting.small_write_bytes.to_string(),
-            percent(outcome.hit_ratio()),
-            outcome.scm.writes.to_string(),
-            percent(row.small_share()),
-            show_size(outcome.scm.bytes),
-            outcome.backing.pages_read.to_string(),
-            outcome.backing.pages_written.to_string(),
-            format!("{:.3} s", row.seconds()),
-            format!("{:.3} s", row.seconds_with_drain()),
-            row.seconds_with_same_memory(rows)
-                .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.3} s")),
-        ]
-    });
-    output::table(columns, &cells.collect::<Vec<_>>());
 }
 
 fn csv(rows: &[Row]) -> String {

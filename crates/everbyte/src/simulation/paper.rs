@@ -4,9 +4,8 @@
 //! Hybrid Main Memory and Storage" (2015): three traces of its own, DRAM:PRAM 1:3, sizes of 10% to 100%
 //! of the footprint, an SD card. Changes are means, least and most of the single sizes' changes.
 
-use std::fmt::Write;
-
 use everbyte_policy::sim::Kind;
+use everbyte_report::{Cell, Page, Table};
 
 use super::results::{Row, as_f64, baseline_of};
 
@@ -118,26 +117,24 @@ impl Summary {
 }
 
 /// Writes the table of one group of rows, if it has the paper's policy and baseline at some size.
-pub(super) fn table(page: &mut String, rows: &[Row]) -> std::fmt::Result {
+pub(super) fn table(page: &mut Page, rows: &[Row]) {
     let pairs: Vec<(&Row, &Row)> = rows
         .iter()
         .filter(|row| row.setting.policy == Kind::Hybrid)
         .filter_map(|row| Some((row, baseline_of(row, rows)?)))
         .collect();
     if pairs.is_empty() {
-        return Ok(());
+        return;
     }
-    write!(
-        page,
-        "<h3>Beside the paper</h3><p>Changes from CLOCK with migration to <code>hybrid</code> over \
-         {} sizes, and what its paper tells of its own traces on an SD card.</p><table><thead><tr>\
-         <th>figure<th class=\"n\">this trace",
+    page.heading(3, "Beside the paper");
+    page.paragraph(&format!(
+        "Changes from CLOCK with migration to hybrid over {} sizes, and the figures of its paper for \
+         its own traces on an SD card.",
         pairs.len()
-    )?;
-    for trace in TRACES {
-        write!(page, "<th class=\"n\">paper: {trace}")?;
-    }
-    *page += "</tr></thead><tbody>";
+    ));
+    let papers = TRACES.map(|trace| Cell::number(format!("paper: {trace}")));
+    let head = [Cell::words("figure"), Cell::number("this trace")].into_iter().chain(papers);
+    let mut table = Table { head: head.collect(), rows: Vec::new() };
     for line in &PUBLISHED {
         let change = |(own, base): &(&Row, &Row)| (line.change)(own, base);
         let changes: Vec<f64> = pairs.iter().filter_map(change).collect();
@@ -145,12 +142,9 @@ pub(super) fn table(page: &mut String, rows: &[Row]) -> std::fmt::Result {
             continue;
         }
         let value = line.summary.of(&changes);
-        write!(page, "<tr><td>{}<td class=\"n\">{value:+.1}{}", line.what, line.unit)?;
-        for figure in line.figures {
-            write!(page, "<td class=\"n\">{}", if figure.is_empty() { "-" } else { figure })?;
-        }
-        *page += "</tr>";
+        let figures = line.figures.map(|figure| if figure.is_empty() { "-" } else { figure });
+        let cells = [Cell::words(line.what), Cell::number(format!("{value:+.1}{}", line.unit))];
+        table.rows.push(cells.into_iter().chain(figures.map(Cell::number)).collect());
     }
-    *page += "</tbody></table>";
-    Ok(())
+    page.table(&table);
 }

@@ -1,97 +1,93 @@
-//! The report: one page that needs nothing else, with the paper's five figures and what else tells
-//! policies apart, for each trace.
+//! The report: one page with the paper's five figures, further figures, and the best policies, for
+//! each trace.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use anyhow::Result;
-use everbyte_policy::sim::Kind;
+use everbyte_policy::sim::{Costs, Kind, MemoryCosts, SIMULATOR_VERSION};
+use everbyte_report::{Across, Cell, Chart, Page, Point, Provenance, Scale, Series, Shape, Table};
 
-use super::args::{Backing, Setting};
-use super::figure::{Figure, Line};
+use super::groups::{Group, groups};
 use super::paper;
 use super::results::{Row, as_f64, baseline_of};
+use super::task::Fingerprint;
+use super::winners::{self, Contest};
 use crate::size::show_size;
-
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;\
-    padding:0 1rem;color:#1c2430}h1,h2,h3{line-height:1.2}svg{max-width:100%;height:auto}\
-    table{border-collapse:collapse;font-size:13px;width:100%}td,th{padding:.15rem .5rem;\
-    border-bottom:1px solid #dde3ea;text-align:left}td.n,th.n{text-align:right;\
-    font-variant-numeric:tabular-nums}details{margin:.5rem 0}summary{cursor:pointer}.plot{display:flex;align-items:center;gap:1rem}\
-    .plot svg{flex:1 1 auto;min-width:0}.plot p{flex:0 0 10rem;margin:0;font-size:13px}";
 
 /// Bytes of a page, as a share of a MiB.
 const PAGE_MIB: f64 = 4096.0 / 1_048_576.0;
+
+/// The traces of a report, as they were read.
+pub(crate) type Traces = BTreeMap<String, Fingerprint>;
 
 /// A figure to be drawn: heading, explanation, axes, and the value of a row. Rows without a value
 /// are left out.
 struct Sketch {
     heading: &'static str,
     explanation: &'static str,
+    /// Title of the axis to the right, and of the axis of values with its unit.
     axes: [&'static str; 2],
     x: fn(&Row) -> f64,
     y: fn(&Row, &[Row]) -> Option<f64>,
 }
 
-/// Everything that is the same for the lines of one figure.
-fn group_of(row: &Row) -> String {
-    let Setting { ratio, small_write_bytes, pseudo_code, backing, .. } = row.setting;
-    let code = if pseudo_code { ", hybrid by its pseudo-code" } else { "" };
-    format!(
-        "{}: DRAM:SCM {ratio}, small writes up to {small_write_bytes} B, on {}{code}",
-        row.trace,
-        backing.name()
-    )
-}
-
-/// The page.
-///
-/// # Errors
-/// A figure cannot be drawn.
-pub(crate) fn page(rows: &[Row]) -> Result<String> {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>Everbyte: simulated caches\
-         </title><style>{STYLE}</style></head><body><h1>Everbyte: simulated caches</h1>\
-         <p>Counts are exact; times are counts multiplied by costs, without overlap. Policies of \
-         one tier have no SCM. \"Normalised\" is divided by CLOCK with migration at the same \
-         size, and left out where that was not simulated. Headings that end in \"as in the paper\" \
-         are figures of Kang and Eom, <cite>A Buffer Cache Replacement Algorithm for Considering \
-         both Hybrid Main Memory and Storage</cite>, Journal of KIISE 42(8), 2015.</p>"
+/// The page of `rows`.
+pub(crate) fn page(rows: &[Row], traces: &Traces) -> String {
+    let mut page = Page::new("Everbyte: simulated caches");
+    page.paragraph(
+        "Counts are exact. Times are counts multiplied by costs, without overlap. Policies of one tier \
+         have no SCM. \"Normalised\" is divided by CLOCK with migration at the same size, and is left \
+         out if that was not simulated. Headings that end in \"as in the paper\" are figures of Kang \
+         and Eom, \"A Buffer Cache Replacement Algorithm for Considering both Hybrid Main Memory and \
+         Storage\", Journal of KIISE 42(8), 2015.",
     );
-    // By trace, and there the paper's backing device first.
-    let mut groups: BTreeMap<(&str, bool, String), Vec<Row>> = BTreeMap::new();
-    for row in rows {
-        let is_other = row.setting.backing != Backing::Sd;
-        groups.entry((&row.trace, is_other, group_of(row))).or_default().push(row.clone());
-    }
-    for ((_, _, name), rows) in &groups {
-        write!(page, "<h2>{}</h2>", escaped(name))?;
-        trace_line(&mut page, &rows[0])?;
-        paper::table(&mut page, rows)?;
+    for group in groups(rows) {
+        page.heading(2, &group.name);
+        page.paragraph(&format!("{}.", group.trace_figures()));
+        best_policies(&mut page, &group);
+        let rows = &group.rows;
+        paper::table(&mut page, rows);
         for sketch in sketches() {
-            if let Some(svg) = sketch.figure(rows).draw()? {
-                write!(page, "<h3>{}</h3><p>{}</p>{svg}", sketch.heading, sketch.explanation)?;
-            }
+            page.section(3, sketch.heading, sketch.explanation, &sketch.chart(rows));
         }
-        figures_table(&mut page, rows)?;
-        reasons(&mut page, rows)?;
-        wear(&mut page, rows)?;
+        figures_table(&mut page, rows);
+        reasons(&mut page, rows);
+        wear(&mut page, rows);
     }
-    page += "</body></html>\n";
-    Ok(page)
+    page.footer(&provenance(rows, traces));
+    page.finish()
 }
 
-fn trace_line(page: &mut String, row: &Row) -> std::fmt::Result {
-    let outcome = &row.outcome;
-    write!(
-        page,
-        "<p>{} requests, {} accesses to pages, footprint {} pages ({}).</p>",
-        outcome.requests,
-        outcome.accesses(),
-        outcome.footprint_pages,
-        show_size(outcome.footprint_pages * 4096)
-    )
+/// Writes the best policies of each size.
+fn best_policies(page: &mut Page, group: &Group) {
+    let contests: [(&str, Contest, fn(f64) -> String); 3] = [
+        ("most hits", winners::HITS, |share| format!("{:.2}%", 100.0 * share)),
+        ("shortest time", winners::TIME, |seconds| format!("{seconds:.3} s")),
+        ("fewest bytes to SCM", winners::SCM_BYTES, |bytes| {
+            format!("{:.1} MiB", bytes / 1_048_576.0)
+        }),
+    ];
+    let mut head = vec![Cell::number("size")];
+    for (name, ..) in &contests {
+        head.extend([Cell::words(*name), Cell::number("")]);
+    }
+    let mut table = Table { head, rows: Vec::new() };
+    for size in winners::sizes(&group.rows) {
+        let mut cells = vec![Cell::number(size.to_string())];
+        for (_, contest, show) in &contests {
+            let winners = contest.winners(&group.rows, size);
+            let names = winners.as_ref().map_or_else(|| "-".to_owned(), winners::Winners::names);
+            let value = winners.map_or_else(String::new, |winners| show(winners.value));
+            cells.extend([Cell::words(names), Cell::number(value)]);
+        }
+        table.rows.push(cells);
+    }
+    page.heading(3, "Best policies by size");
+    page.paragraph(
+        "belady knows the future and takes no part. Times include a drain. A policy of one tier is \
+         charged for the memory of everbyte, and takes no part in the comparison of times with \
+         policies of two tiers if everbyte was not simulated.",
+    );
+    page.table(&table);
 }
 
 fn percent_of_footprint(row: &Row) -> f64 {
@@ -129,14 +125,14 @@ fn sketches() -> Vec<Sketch> {
         Sketch {
             heading: "Writes to SCM, normalised, as in the paper",
             explanation: "In place, by filling and by moving pages.",
-            axes: [SHARE, "of CLOCK with migration"],
+            axes: [SHARE, "writes, multiple of CLOCK with migration"],
             x: percent_of_footprint,
             y: |row, rows| normalised(row, rows, |row| row.outcome.scm.writes),
         },
         Sketch {
             heading: "Writes to SCM of at most 512 bytes, as in the paper",
             explanation: "Their share of all writes to SCM.",
-            axes: [SHARE, "% of writes"],
+            axes: [SHARE, "small writes, % of all"],
             x: percent_of_footprint,
             y: |row, _| {
                 let scm = &row.outcome.scm;
@@ -145,23 +141,23 @@ fn sketches() -> Vec<Sketch> {
         },
         Sketch {
             heading: "Bytes written to SCM, normalised, as in the paper",
-            explanation: "What wears it.",
-            axes: [SHARE, "of CLOCK with migration"],
+            explanation: "These bytes wear SCM.",
+            axes: [SHARE, "bytes, multiple of CLOCK with migration"],
             x: percent_of_footprint,
             y: |row, rows| normalised(row, rows, |row| row.outcome.scm.bytes),
         },
         Sketch {
             heading: "Elapsed time, as in the paper",
             explanation: "Of all steps of DRAM, SCM and the backing device under the costs assumed.",
-            axes: [SHARE, "s"],
+            axes: [SHARE, "time, s"],
             x: percent_of_footprint,
             y: |row, _| Some(row.seconds()),
         },
         Sketch {
             heading: "Elapsed time with a drain",
-            explanation: "The same and the time to write back what is dirty at the end, in the \
-                          order of sectors.",
-            axes: [SHARE, "s"],
+            explanation: "The same and the time to write back all dirty pages at the end, in the order \
+                          of sectors.",
+            axes: [SHARE, "time, s"],
             x: percent_of_footprint,
             y: |row, _| Some(row.seconds_with_drain()),
         },
@@ -174,9 +170,9 @@ fn sketches() -> Vec<Sketch> {
         },
         Sketch {
             heading: "Wear",
-            explanation: "Bytes written to the frame of SCM that was written most, as a multiple \
-                          of the average frame's: 1 is perfectly even.",
-            axes: [SHARE, "largest / average"],
+            explanation: "Bytes written to the frame of SCM that was written most, as a multiple of the \
+                          average frame's: 1 is perfectly even.",
+            axes: [SHARE, "wear, largest / average"],
             x: percent_of_footprint,
             y: |row, _| {
                 let wear = &row.outcome.wear;
@@ -187,66 +183,81 @@ fn sketches() -> Vec<Sketch> {
 }
 
 impl Sketch {
-    fn figure(&self, rows: &[Row]) -> Figure {
-        let mut lines: Vec<Line> = Vec::new();
+    fn chart(&self, rows: &[Row]) -> Chart {
+        let mut series: Vec<Series> = Vec::new();
         for row in rows {
             let Some(y) = (self.y)(row, rows) else { continue };
             let policy = row.setting.policy;
-            let point = ((self.x)(row), y);
-            match lines.iter_mut().find(|line| line.name == policy.name()) {
+            let words = format!("{y:.3} ({}; cache of {})", self.axes[1], row.setting.size);
+            let point = Point { x: (self.x)(row), y, words };
+            match series.iter_mut().find(|line| line.name == policy.name()) {
                 Some(line) => line.points.push(point),
-                None => lines.push(Line {
+                None => series.push(Series {
                     name: policy.name().to_owned(),
                     look: Kind::ALL.iter().position(|kind| *kind == policy).unwrap_or(0),
                     points: vec![point],
                 }),
             }
         }
-        for line in &mut lines {
-            line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for line in &mut series {
+            line.points.sort_by(|a, b| a.x.total_cmp(&b.x));
         }
-        Figure { axes: self.axes, lines }
+        Chart {
+            title: self.heading.to_owned(),
+            across: Across::Numbers(self.axes[0].to_owned()),
+            up: self.axes[1].to_owned(),
+            scale: Scale::Linear,
+            shape: Shape::Lines,
+            series,
+        }
     }
 }
 
-fn figures_table(page: &mut String, rows: &[Row]) -> std::fmt::Result {
-    *page += "<h3>All figures</h3><table><thead><tr><th>policy<th class=\"n\">size<th class=\"n\">\
-              hits<th class=\"n\">SCM writes<th class=\"n\">up to 512 B<th class=\"n\">SCM bytes\
-              <th class=\"n\">pages fetched<th class=\"n\">pages written<th class=\"n\">dirty at \
-              the end<th class=\"n\">time<th class=\"n\">with drain</tr></thead><tbody>";
+fn figures_table(page: &mut Page, rows: &[Row]) {
+    let numbers = [
+        "size",
+        "hits",
+        "SCM writes",
+        "up to 512 B",
+        "SCM bytes",
+        "pages fetched",
+        "pages written",
+        "dirty at the end",
+        "time",
+        "with drain",
+        "same memory",
+    ];
+    let head = std::iter::once(Cell::words("policy")).chain(numbers.map(Cell::number));
+    let mut table = Table { head: head.collect(), rows: Vec::new() };
     for row in rows {
         let outcome = &row.outcome;
-        write!(
-            page,
-            "<tr><td>{}<td class=\"n\">{}<td class=\"n\">{:.2}%<td class=\"n\">{}<td class=\"n\">\
-             {:.1}%<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}\
-             <td class=\"n\">{:.3} s<td class=\"n\">{:.3} s</tr>",
-            row.setting.policy,
-            row.setting.size,
-            100.0 * outcome.hit_ratio(),
-            outcome.scm.writes,
-            100.0 * row.small_share(),
-            outcome.scm.bytes,
-            outcome.backing.pages_read,
-            outcome.backing.pages_written,
-            outcome.backing.dirty_at_end,
-            row.seconds(),
-            row.seconds_with_drain(),
-        )?;
+        let same_memory = row.seconds_with_same_memory(rows);
+        let cells = [
+            row.setting.size.to_string(),
+            format!("{:.2}%", 100.0 * outcome.hit_ratio()),
+            outcome.scm.writes.to_string(),
+            format!("{:.1}%", 100.0 * row.small_share()),
+            outcome.scm.bytes.to_string(),
+            outcome.backing.pages_read.to_string(),
+            outcome.backing.pages_written.to_string(),
+            outcome.backing.dirty_at_end.to_string(),
+            format!("{:.3} s", row.seconds()),
+            format!("{:.3} s", row.seconds_with_drain()),
+            same_memory.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.3} s")),
+        ];
+        let policy = std::iter::once(Cell::words(row.setting.policy.name()));
+        table.rows.push(policy.chain(cells.map(Cell::number)).collect());
     }
-    *page += "</tbody></table>";
-    Ok(())
+    page.heading(3, "All figures");
+    page.table(&table);
 }
 
 /// Writes the reasons for which pages were filled, moved and evicted: a table for each size, with a
 /// column for each policy.
-fn reasons(page: &mut String, rows: &[Row]) -> std::fmt::Result {
-    *page += "<h3>Reasons</h3><p>How often pages were filled, moved, dropped and evicted, and \
-              why.</p>";
-    let mut sizes: Vec<_> = rows.iter().map(|row| row.setting.size).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    for size in sizes {
+fn reasons(page: &mut Page, rows: &[Row]) {
+    page.heading(3, "Reasons");
+    page.paragraph("How often pages were filled, moved, dropped and evicted, and why.");
+    for size in winners::sizes(rows) {
         let here: Vec<&Row> = rows.iter().filter(|row| row.setting.size == size).collect();
         let mut counts: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
         for (column, row) in here.iter().enumerate() {
@@ -255,48 +266,91 @@ fn reasons(page: &mut String, rows: &[Row]) -> std::fmt::Result {
                 counts.entry(key).or_insert_with(|| vec![0; here.len()])[column] += count.count;
             }
         }
-        write!(page, "<details><summary>{size}</summary><table><thead><tr><th>action<th>reason")?;
-        for row in &here {
-            write!(page, "<th class=\"n\">{}", row.setting.policy)?;
-        }
-        *page += "</tr></thead><tbody>";
-        for ((action, reason), counts) in counts {
-            write!(page, "<tr><td>{}<td>{}", escaped(action), escaped(reason))?;
-            for count in counts {
-                write!(page, "<td class=\"n\">{count}")?;
-            }
-            *page += "</tr>";
-        }
-        *page += "</tbody></table></details>";
+        let policies = here.iter().map(|row| Cell::number(row.setting.policy.name()));
+        let head = [Cell::words("action"), Cell::words("reason")].into_iter().chain(policies);
+        let rows = counts.into_iter().map(|((action, reason), counts)| {
+            let counts = counts.into_iter().map(|count| Cell::number(count.to_string()));
+            [Cell::words(action), Cell::words(reason)].into_iter().chain(counts).collect()
+        });
+        let table = Table { head: head.collect(), rows: rows.collect() };
+        page.folded(&size.to_string(), &table);
     }
-    Ok(())
 }
 
 /// Writes a histogram of the bytes written to each frame of SCM.
-fn wear(page: &mut String, rows: &[Row]) -> std::fmt::Result {
-    *page += "<h3>Wear of each frame</h3><p>Frames of SCM by the bytes that were written to \
-              them.</p><details><summary>Table</summary><table><thead><tr><th>policy\
-              <th class=\"n\">size<th class=\"n\">average<th class=\"n\">most<th>frames by bytes\
-              </tr></thead><tbody>";
+fn wear(page: &mut Page, rows: &[Row]) {
+    page.heading(3, "Wear of each frame");
+    page.paragraph("Frames of SCM by the bytes that were written to them.");
+    let head = vec![
+        Cell::words("policy"),
+        Cell::number("size"),
+        Cell::number("average"),
+        Cell::number("most"),
+        Cell::words("frames by bytes"),
+    ];
+    let mut table = Table { head, rows: Vec::new() };
     for row in rows.iter().filter(|row| row.outcome.wear.frames > 0) {
         let wear = &row.outcome.wear;
-        write!(
-            page,
-            "<tr><td>{}<td class=\"n\">{}<td class=\"n\">{:.0}<td class=\"n\">{}<td>",
-            row.setting.policy, row.setting.size, wear.bytes_mean, wear.bytes_max
-        )?;
-        for (class, frames) in wear.histogram.iter().enumerate().filter(|(_, n)| **n > 0) {
-            match class {
-                0 => write!(page, "{frames} unused; ")?,
-                _ => write!(page, "{frames} below {}; ", show_size(1 << class.min(63)))?,
-            }
-        }
-        *page += "</tr>";
+        let classes = wear.histogram.iter().enumerate().filter(|(_, frames)| **frames > 0);
+        let classes = classes.map(|(class, frames)| match class {
+            0 => format!("{frames} unused"),
+            _ => format!("{frames} below {}", show_size(1 << class.min(63))),
+        });
+        table.rows.push(vec![
+            Cell::words(row.setting.policy.name()),
+            Cell::number(row.setting.size.to_string()),
+            Cell::number(format!("{:.0}", wear.bytes_mean)),
+            Cell::number(wear.bytes_max.to_string()),
+            Cell::words(classes.collect::<Vec<_>>().join("; ")),
+        ]);
     }
-    *page += "</tbody></table></details>";
-    Ok(())
+    page.folded("Table", &table);
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+/// The facts of the footer.
+fn provenance(rows: &[Row], traces: &Traces) -> Provenance {
+    let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    let mut facts = vec![("Simulator".to_owned(), format!("version {SIMULATOR_VERSION}"))];
+    let mut devices: Vec<(&str, Costs)> = Vec::new();
+    for row in rows {
+        let device = (row.setting.backing.name(), row.outcome.spec.costs);
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+    }
+    facts.extend(devices.iter().map(|(name, costs)| (format!("Costs of {name}"), words_of(costs))));
+    facts.extend(traces.iter().map(|(path, fingerprint)| {
+        let path = if path == "-" { "standard input" } else { path };
+        ("Trace".to_owned(), format!("{path}: {fingerprint}"))
+    }));
+    Provenance {
+        unix_s: now,
+        version: format!("everbyte {}", env!("CARGO_PKG_VERSION")),
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        facts,
+    }
+}
+
+/// Costs in words.
+fn words_of(costs: &Costs) -> String {
+    let memory = |name: &str, costs: &MemoryCosts| {
+        let MemoryCosts { operation_ns, read_line_ns, write_line_ns } = costs;
+        format!(
+            "{name}: {operation_ns} ns an operation, {read_line_ns} ns a line read, {write_line_ns} ns \
+             a line written"
+        )
+    };
+    let backing = &costs.backing;
+    format!(
+        "read {} ns a page and {} ns a jump; write {} ns a page and {} ns a jump; turn {} ns in {} \
+         writes. {}. {}.",
+        backing.read_page_ns,
+        backing.read_jump_ns,
+        backing.write_page_ns,
+        backing.write_jump_ns,
+        backing.turn_ns,
+        backing.batch_writes,
+        memory("DRAM", &costs.dram),
+        memory("SCM", &costs.scm)
+    )
 }

@@ -35,7 +35,7 @@ impl Row {
         if self.setting.policy.has_two_tiers() {
             return Some(self.seconds_with_drain());
         }
-        let wanted = Setting { policy: Kind::Everbyte, ..self.setting };
+        let wanted = Setting { policy: Kind::Everbyte, ..self.setting.clone() };
         let ours = rows.iter().find(|row| row.trace == self.trace && row.setting == wanted)?;
         let memory_ns = ours.outcome.elapsed_with_drain_ns - ours.outcome.backing_with_drain_ns;
         Some((self.outcome.backing_with_drain_ns + memory_ns) / 1e9)
@@ -50,6 +50,6 @@ pub(crate) fn as_f64(count: u64) -> f64 {
 
 /// The row of the paper's baseline with the same trace, size and rest, if it was run.
 pub(crate) fn baseline_of<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
-    let wanted = Setting { policy: Kind::ClockMigration, ..row.setting };
+    let wanted = Setting { policy: Kind::ClockMigration, ..row.setting.clone() };
     rows.iter().find(|other| other.trace == row.trace && other.setting == wanted)
 }

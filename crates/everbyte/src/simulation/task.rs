@@ -1,5 +1,6 @@
 //! One simulation that can be run anywhere: what it depends on, its name, and running several.
 
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail};
 use everbyte_policy::sim::{self, SIMULATOR_VERSION, Spec};
-use everbyte_policy::trace::{Accesses, LoadedTrace, ReadOptions};
+use everbyte_policy::trace::{Accesses, ReadOptions};
 use serde::{Deserialize, Serialize};
 
 use super::args::Setting;
@@ -83,7 +84,7 @@ impl Resources {
 }
 
 /// Fingerprint by which a trace is recognised.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fingerprint {
     bytes: u64,
     crc32c: u32,
@@ -98,15 +99,26 @@ impl Fingerprint {
         let context = || format!("{}: cannot be read", path.display());
         let mut file = File::open(path).with_context(context)?;
         let mut chunk = vec![0; CHUNK_BYTES];
-        let mut found = Self { bytes: 0, crc32c: 0 };
+        let mut found = Self::default();
         loop {
             let read = file.read(&mut chunk).with_context(context)?;
             if read == 0 {
                 return Ok(found);
             }
-            found.bytes += read as u64;
-            found.crc32c = crc32c::crc32c_append(found.crc32c, &chunk[..read]);
+            found.add(&chunk[..read]);
         }
+    }
+
+    /// Adds the next bytes of the trace.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.crc32c = crc32c::crc32c_append(self.crc32c, bytes);
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes, CRC-32C {:08x}", self.bytes, self.crc32c)
     }
 }
 
@@ -172,7 +184,7 @@ impl Task {
 
     /// Returns true if both read the same trace in the same way.
     pub(crate) fn reads_as(&self, other: &Self) -> bool {
-        let setting = other.setting;
+        let setting = other.setting.clone();
         Self { id: String::new(), setting, ..self.clone() }
             == Self { id: String::new(), ..other.clone() }
     }
@@ -206,7 +218,7 @@ fn fnv1a(bytes: &[u8]) -> u128 {
 ///
 /// # Errors
 /// The size or ratio cannot be.
-pub(crate) fn spec(setting: &Setting, trace: &LoadedTrace) -> anyhow::Result<Spec> {
+pub(crate) fn spec(setting: &Setting, trace: &dyn Accesses) -> anyhow::Result<Spec> {
     let pages = setting.size.pages(trace.addresses().len() as u64);
     let mut spec = Spec::new(pages).with_context(|| format!("size {}", setting.size))?;
     spec.dram_parts = setting.ratio.dram;
@@ -225,7 +237,7 @@ pub(crate) fn spec(setting: &Setting, trace: &LoadedTrace) -> anyhow::Result<Spe
 /// A setting's, or those of `done`.
 pub(crate) fn simulate(
     name: &str,
-    trace: &LoadedTrace,
+    trace: &dyn Accesses,
     settings: &[Setting],
     threads: usize,
     done: &(dyn Fn(usize, Row) -> anyhow::Result<()> + Sync),
@@ -235,7 +247,7 @@ pub(crate) fn simulate(
     let one = |number: usize, setting: &Setting| {
         let spec = spec(setting, trace)?;
         let outcome = sim::replay(setting.policy, &spec, trace)?;
-        done(number, Row { trace: name.to_owned(), setting: *setting, outcome })
+        done(number, Row { trace: name.to_owned(), setting: setting.clone(), outcome })
     };
     let work = || {
         loop {

@@ -126,8 +126,8 @@ fn results_come_as_table_json_csv_and_report() {
     assert_eq!(results[0]["setting"]["size"], "10%");
     assert_eq!(results[0]["outcome"]["spec"]["pages"], 511);
     assert_eq!(results[2]["outcome"]["spec"]["pages"], 2048);
-    let table = place.run(&line).good();
-    assert_eq!(table.lines().count(), 10, "{table}");
+    let table = place.run(&format!("{line} --details")).good();
+    assert_eq!(table.lines().count(), 13, "{table}");
     assert!(table.contains("clock-migration") && table.contains("WITH DRAIN"), "{table}");
     let csv = fs::read_to_string(place.folder.path().join("out.csv")).unwrap();
     let fields = csv.lines().next().unwrap().split(',').count();
@@ -567,4 +567,166 @@ fn the_example_for_gnu_parallel_runs() {
     assert!(out.status.success(), "{out:?}");
     assert_eq!(place.run("sim merge FOLDER/results --json").good(), direct);
     assert!(place.folder.path().join("results/all.html").exists());
+}
+
+#[test]
+fn policies_by_size_fit_a_terminal() {
+    let place = Place::empty();
+    generated(&place);
+    let table = place.run("sim FOLDER/web.csv.zst").good();
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert!(table.lines().count() < 30, "{table}");
+    assert_eq!(table.matches("web.csv.zst").count(), 1, "{table}");
+    let folder = place.folder.path().to_str().unwrap();
+    assert!(!table.contains(folder), "{table}");
+    let heading = table.lines().find(|line| line.starts_with("hits, %")).unwrap();
+    let sizes: Vec<&str> = heading.split_whitespace().skip(2).collect();
+    assert_eq!(sizes.len(), 10, "{heading}");
+    for policy in ["everbyte", "hybrid-drop-unused", "w-tinylfu", "belady"] {
+        let line = table.lines().find(|line| line.split(' ').next() == Some(policy)).unwrap();
+        assert_eq!(line.split_whitespace().count(), 11, "{line}");
+    }
+    let best = table.lines().find(|line| line.starts_with("best at 10%")).unwrap();
+    assert!(!best.contains("belady"), "{best}");
+    let two =
+        place.run("sim FOLDER/web.csv.zst --policy lru --size 8K,50% --show time,written").good();
+    assert!(two.contains("time, s ") && two.contains("written, 1000 "), "{two}");
+}
+
+#[test]
+fn report_tells_how_it_was_made() {
+    let place = Place::empty();
+    let trace = generated(&place);
+    let line = format!("sim FOLDER/web.csv.zst {SIM_ARGS} --report FOLDER/out.html");
+    place.run(&line).good();
+    let page = fs::read_to_string(place.folder.path().join("out.html")).unwrap();
+    let bytes = fs::read(&trace).unwrap();
+    let checksum = format!("{} bytes, CRC-32C {:08x}", bytes.len(), crc32c::crc32c(&bytes));
+    let version = format!("everbyte {}", env!("CARGO_PKG_VERSION"));
+    let (_, footer) = page.split_once("<footer>").unwrap();
+    for fact in [&checksum, &version, " UTC", "Costs of hdd", "12670000 ns a jump", "--backing hdd"]
+    {
+        assert!(footer.contains(fact), "{fact}: {footer}");
+    }
+    let mut piped = everbyte();
+    piped.current_dir(place.folder.path()).args(["sim", "-", "--report", "piped.html"]);
+    piped.args(SIM_ARGS.split(' ')).stdin(fs::File::open(&trace).unwrap());
+    Outcome::of(&mut piped).good();
+    let piped = fs::read_to_string(place.folder.path().join("piped.html")).unwrap();
+    assert!(piped.contains(&format!("standard input: {checksum}")), "{piped}");
+    place.run(&format!("sim plan FOLDER/web.csv.zst {SIM_ARGS} --out FOLDER/plan")).good();
+    place.run("sim run --plan FOLDER/plan --out FOLDER/r").good();
+    place.run("sim merge FOLDER/r --report FOLDER/merged.html").good();
+    let merged = fs::read_to_string(place.folder.path().join("merged.html")).unwrap();
+    assert!(merged.contains(&checksum), "{merged}");
+}
+
+#[test]
+fn report_gives_each_policy_its_own_look() {
+    let place = Place::empty();
+    place.run("sim generate web --requests 800 --out FOLDER/w.csv").good();
+    place.run("sim FOLDER/w.csv --size 20%,60% --report FOLDER/out.html").good();
+    let page = fs::read_to_string(place.folder.path().join("out.html")).unwrap();
+    let (_, dark) = page.rsplit_once("prefers-color-scheme:dark").unwrap();
+    let colors = |style: &str| -> Vec<String> {
+        let looks = (0..17).map(|look| {
+            let (_, rest) = style.split_once(&format!(".s{look}{{--c:")).unwrap();
+            rest[..7].to_owned()
+        });
+        let mut colors: Vec<String> = looks.collect();
+        colors.sort_unstable();
+        colors.dedup();
+        colors
+    };
+    assert_eq!((colors(&page).len(), colors(dark).len()), (17, 17));
+    let (_, legend) = page.split_once("<ul class=\"legend\">").unwrap();
+    let (legend, _) = legend.split_once("</ul>").unwrap();
+    let mut signs: Vec<&str> = legend.split("<i class=\"").skip(1).map(|i| &i[..5]).collect();
+    signs.sort_unstable();
+    signs.dedup();
+    assert_eq!(signs.len(), 17, "{legend}");
+    assert!(page.matches("<title>").count() > 200, "each point tells its value");
+    assert!(page.contains("Best policies by size"));
+    assert!(!page.contains(".0</text>"), "whole numbers have no decimals");
+    let grid = page.matches("class=\"grid\"").count();
+    assert!(grid <= 8 * 7, "{grid} grid lines");
+}
+
+#[test]
+fn hostile_names_stay_text_in_report_and_table() {
+    let place = Place::empty();
+    let trace = generated(&place);
+    let name = "<script>alert(1)<|script>&\"'\u{1b}[2J";
+    fs::copy(trace, place.folder.path().join(name)).unwrap();
+    let mut command = everbyte();
+    command.current_dir(place.folder.path()).args(["sim", name, "--report", "out.html"]);
+    let table = Outcome::of(command.args(SIM_ARGS.split(' '))).good();
+    assert!(!table.contains('\u{1b}'), "{table:?}");
+    let page = fs::read_to_string(place.folder.path().join("out.html")).unwrap();
+    assert!(!page.contains("<script") && !page.contains('\u{1b}'), "{page}");
+    assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+}
+
+/// Costs of a device that is as fast for each step.
+const FLAT: &str = "name = \"flat\"\n[backing]\nread_page_ns = 1000\nread_jump_ns = 0\n\
+                    write_page_ns = 1000\nwrite_jump_ns = 0\n";
+
+#[test]
+fn costs_of_a_file_are_simulated_and_kept() {
+    let place = Place::empty();
+    generated(&place);
+    let costs = place.folder.path().join("flat.toml");
+    fs::write(&costs, FLAT).unwrap();
+    let question = "FOLDER/web.csv.zst --policy lru,everbyte --size 10% --costs FOLDER/flat.toml";
+    let document = place.run(&format!("sim {question} --json")).json();
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2);
+    let costs = &results[0]["outcome"]["spec"]["costs"]["backing"];
+    assert_eq!(costs["read_page_ns"].as_f64(), Some(1000.0));
+    assert_eq!(results[0]["setting"]["backing"]["name"], "flat");
+    let outcome = &results[0]["outcome"];
+    let pages =
+        ["pages_read", "pages_written"].map(|key| outcome["backing"][key].as_f64().unwrap());
+    let least = 1000.0 * (pages[0] + pages[1]);
+    assert!(outcome["elapsed_ns"].as_f64().unwrap() >= least, "{outcome}");
+    let both = place.run(&format!("sim {question} --backing nvme --csv FOLDER/out.csv")).good();
+    assert!(both.contains("on nvme") && both.contains("on flat"), "{both}");
+    let csv = fs::read_to_string(place.folder.path().join("out.csv")).unwrap();
+    assert_eq!(csv.lines().filter(|line| line.contains(",flat,")).count(), 2, "{csv}");
+    place.run(&format!("sim plan {question} --out FOLDER/plan")).good();
+    fs::remove_file(place.folder.path().join("flat.toml")).unwrap();
+    place.run("sim run --plan FOLDER/plan --out FOLDER/r").good();
+    assert_eq!(place.run("sim merge FOLDER/r --json").json(), document);
+}
+
+#[test]
+fn wrong_costs_are_explained_and_never_wait() {
+    let place = Place::empty();
+    generated(&place);
+    let path = place.folder.path().join("costs.toml");
+    let line = "sim FOLDER/web.csv.zst --policy lru --size 10% --costs FOLDER/costs.toml";
+    for (text, words) in [
+        (FLAT.replace("read_page_ns = 1000", "read_page_ns = -1"), "backing.read_page_ns is -1"),
+        (FLAT.replace("write_page_ns = 1000\n", ""), "backing.write_page_ns is missing"),
+        (FLAT.replace("flat", "ssd"), "name of a known device"),
+        ("[backing".to_owned(), "line 1"),
+        ("x".repeat(1 << 20), "has more than 65536 bytes"),
+    ] {
+        fs::write(&path, text).unwrap();
+        place.run(line).failed(1, &["costs.toml", words]);
+    }
+    fs::write(&path, [0xff, 0xfe]).unwrap();
+    place.run(line).failed(1, &["costs.toml", "is not UTF-8"]);
+    fs::remove_file(&path).unwrap();
+    place.run(line).failed(1, &["costs.toml", "cannot be read"]);
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    place.run(line).failed(1, &["costs.toml", "is not a regular file"]);
+    place
+        .run(&line.replace("FOLDER/costs.toml", "/dev/zero"))
+        .failed(1, &["is not a regular file"]);
+    place.run(&line.replace("FOLDER/costs.toml", "FOLDER")).failed(1, &["is not a regular file"]);
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, FLAT).unwrap();
+    let twice = format!("{line} --costs FOLDER/costs.toml");
+    place.run(&twice).failed(1, &["another device has the name flat"]);
 }

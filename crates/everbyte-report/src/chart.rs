@@ -1,0 +1,337 @@
+//! Charts: lines over numbers or over groups, and bars in groups.
+//!
+//! Invariants: places along the width are shares of it and heights are pixels, so a narrow window
+//! moves points together and keeps the size of letters. Each point tells its value to a pointer.
+
+use crate::axis::{Axis, Scale, short};
+use crate::escape::escaped;
+use crate::look;
+
+/// Pixels of rows of a chart of bars.
+const HEADING_PX: u32 = 24;
+const BAR_PX: u32 = 18;
+const BAR_THICKNESS_PX: u32 = 12;
+/// Share of the width that the longest bar takes: its value stands behind it.
+const BAR_SHARE: f64 = 0.86;
+/// Longest name beside a bar, in characters; all of it is in the words for a pointer.
+const NAME_CHARS: usize = 22;
+/// Pixels of a character of a label, and of the plot in a narrow and in a wide window.
+const CHARACTER_PX: usize = 7;
+const NARROW_PX: usize = 290;
+const WIDE_PX: usize = 860;
+
+/// Values of some series.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Chart {
+    /// The heading, for readers that do not see the drawing.
+    pub title: String,
+    /// The axis to the right of lines, and the groups of bars.
+    pub across: Across,
+    /// Title of the axis of values, with its unit.
+    pub up: String,
+    /// Scale of the axis of values.
+    pub scale: Scale,
+    /// Shape of the values.
+    pub shape: Shape,
+    /// Series in the order of the legend.
+    pub series: Vec<Series>,
+}
+
+/// Places of values beside each other.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Across {
+    /// Numbers from zero on, with the title of their axis.
+    Numbers(String),
+    /// Groups of these names; a point's `x` is the number of its group.
+    Groups(Vec<String>),
+}
+
+/// Shape of values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// A line for each series, with a marker at each point.
+    Lines,
+    /// A bar for each point, in groups.
+    Bars,
+}
+
+/// Values of one subject.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// Number of its look. Charts of a page give a subject the same look.
+    pub look: usize,
+    /// Its points, ascending.
+    pub points: Vec<Point>,
+}
+
+/// One value.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Point {
+    /// Its place to the right.
+    pub x: f64,
+    /// The value.
+    pub y: f64,
+    /// Words for a pointer behind the name of the series; the value if empty.
+    pub words: String,
+}
+
+impl Chart {
+    /// The number of looks that the chart needs.
+    pub(crate) fn looks(&self) -> usize {
+        self.series.iter().map(|series| series.look + 1).max().unwrap_or(0)
+    }
+
+    /// Returns the chart as HTML; `None` if it has no value.
+    pub(crate) fn html(&self) -> Option<String> {
+        let values = self.points().map(|(_, point)| point.y);
+        let is_bars = self.shape == Shape::Bars;
+        let values = Axis::over(self.scale, is_bars, values)?;
+        Some(match self.shape {
+            Shape::Lines => self.lines(&values),
+            Shape::Bars => self.bars(&values),
+        })
+    }
+
+    fn points(&self) -> impl Iterator<Item = (&Series, &Point)> {
+        let points = |series: &'_ Series| 0..series.points.len();
+        self.series
+            .iter()
+            .flat_map(move |series| points(series).map(move |at| (series, &series.points[at])))
+            .filter(|(_, point)| point.x.is_finite() && point.y.is_finite())
+    }
+
+    fn words(&self, series: &Series, point: &Point) -> String {
+        let words = match point.words.is_empty() {
+            true => short(point.y),
+            false => point.words.clone(),
+        };
+        escaped(&format!("{}: {words}", series.name))
+    }
+
+    fn lines(&self, values: &Axis) -> String {
+        let places = self.points().map(|(_, point)| point.x);
+        let (axis, title) = match &self.across {
+            Across::Numbers(title) => (Axis::over(Scale::Linear, true, places), title.as_str()),
+            Across::Groups(_) => (None, ""),
+        };
+        let place = |x: f64| match (&axis, &self.across) {
+            (Some(axis), _) => axis.percent(x).unwrap_or(0.0),
+            (None, Across::Groups(groups)) => 100.0 * (x + 0.5) / as_f64(groups.len().max(1)),
+            (None, Across::Numbers(_)) => 0.0,
+        };
+        let mut svg = self.start("lines", "");
+        for (at, words) in values.ticks() {
+            let y = 100.0 - at;
+            svg += &format!(
+                "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{y:.2}%\" y2=\"{y:.2}%\"/>\
+                 <text class=\"up\" x=\"-8\" y=\"{y:.2}%\" dy=\".35em\">{words}</text>"
+            );
+        }
+        for (at, words, class) in self.labels_across(axis.as_ref()) {
+            svg += &format!(
+                "<text class=\"across{class}\" x=\"{at:.2}%\" y=\"100%\" dy=\"1.5em\">{words}</text>"
+            );
+        }
+        for series in &self.series {
+            svg += &self.line(series, &place, values);
+        }
+        svg += "</svg>";
+        let mut html = format!("<figure><p class=\"axis\">{}</p>{svg}", escaped(&self.up));
+        if !title.is_empty() {
+            html += &format!("<p class=\"axis right\">{}</p>", escaped(title));
+        }
+        html + &self.legend() + "</figure>"
+    }
+
+    fn start(&self, class: &str, rest: &str) -> String {
+        format!(
+            "<svg class=\"{class}\"{rest} role=\"img\" aria-label=\"{}\">",
+            escaped(&format!("{}: {}", self.title, self.up))
+        )
+    }
+
+    fn line(&self, series: &Series, place: &impl Fn(f64) -> f64, values: &Axis) -> String {
+        let look = series.look;
+        let mut svg = format!("<g class=\"s{look} d{}\">", look::dash(look));
+        let at = |point: &Point| Some((place(point.x), 100.0 - values.percent(point.y)?));
+        for pair in series.points.windows(2) {
+            if let (Some((x1, y1)), Some((x2, y2))) = (at(&pair[0]), at(&pair[1])) {
+                svg += &format!(
+                    "<line x1=\"{x1:.2}%\" y1=\"{y1:.2}%\" x2=\"{x2:.2}%\" y2=\"{y2:.2}%\"/>"
+                );
+            }
+        }
+        for point in &series.points {
+            if let Some((x, y)) = at(point) {
+                svg += &format!(
+                    "<g style=\"transform:translate({x:.2}%,{y:.2}%)\"><title>{}</title>{}</g>",
+                    self.words(series, point),
+                    look::marker_svg(look)
+                );
+            }
+        }
+        svg + "</g>"
+    }
+
+    /// Labels below the plot: their places, words, and a class for those that need a wide window.
+    fn labels_across(&self, axis: Option<&Axis>) -> Vec<(f64, String, &'static str)> {
+        let groups = match (axis, &self.across) {
+            (Some(axis), _) => {
+                return axis.ticks().map(|(at, words)| (at, escaped(words), "")).collect();
+            }
+            (None, Across::Groups(groups)) => groups,
+            (None, Across::Numbers(_)) => return Vec::new(),
+        };
+        let longest = groups.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let needed = (longest + 1) * CHARACTER_PX * groups.len();
+        let [narrow, wide] = [NARROW_PX, WIDE_PX].map(|width| needed.div_ceil(width).max(1));
+        let narrow = narrow.next_multiple_of(wide);
+        let chosen = groups.iter().enumerate().filter(|(at, _)| at % wide == 0);
+        let labels = chosen.map(|(at, name)| {
+            let place = 100.0 * (as_f64(at) + 0.5) / as_f64(groups.len());
+            (place, escaped(name), if at % narrow == 0 { "" } else { " wide" })
+        });
+        labels.collect()
+    }
+
+    fn legend(&self) -> String {
+        let mut html = "<ul class=\"legend\">".to_owned();
+        for series in &self.series {
+            let look = series.look;
+            let (dash, marker) = (look::dash(look), look::marker(look));
+            let name = escaped(&series.name);
+            html += &format!("<li class=\"s{look}\"><i class=\"d{dash} m{marker}\"></i>{name}");
+        }
+        html + "</ul>"
+    }
+
+    fn bars(&self, values: &Axis) -> String {
+        let names = match &self.across {
+            Across::Groups(names) => names.as_slice(),
+            Across::Numbers(_) => &[],
+        };
+        let (mut body, mut top) = (String::new(), HEADING_PX);
+        for (group, name) in names.iter().enumerate() {
+            let is_here = |point: &Point| (point.x - as_f64(group)).abs() < 0.5;
+            let here: Vec<_> = self.points().filter(|(_, point)| is_here(point)).collect();
+            let places = here.iter().filter_map(|(s, p)| Some((*s, *p, values.percent(p.y)?)));
+            let places: Vec<_> = places.collect();
+            if places.is_empty() {
+                continue;
+            }
+            let y = top + HEADING_PX - 8;
+            body += &format!("<text class=\"group\" x=\"0\" y=\"{y}\">{}</text>", escaped(name));
+            top += HEADING_PX;
+            for (series, point, percent) in places {
+                body += &self.bar(series, point, BAR_SHARE * percent, top);
+                top += BAR_PX;
+            }
+        }
+        let mut svg = self.start("bars", &format!(" height=\"{top}\""));
+        for (at, words) in values.ticks() {
+            let x = BAR_SHARE * at;
+            svg += &format!(
+                "<line class=\"grid\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"18\" y2=\"100%\"/>\
+                 <text class=\"across\" x=\"{x:.2}%\" y=\"12\">{words}</text>"
+            );
+        }
+        format!("<figure><p class=\"axis\">{}</p>{svg}{body}</svg></figure>", escaped(&self.up))
+    }
+
+    fn bar(&self, series: &Series, point: &Point, percent: f64, top: u32) -> String {
+        let mut name: String = series.name.chars().take(NAME_CHARS).collect();
+        if name.len() < series.name.len() {
+            name.pop();
+            name.push('\u{2026}');
+        }
+        let look = series.look;
+        let (top_px, middle) = (top + (BAR_PX - BAR_THICKNESS_PX) / 2, top + BAR_PX / 2);
+        format!(
+            "<g class=\"s{look}\"><title>{}</title>\
+             <text class=\"name\" x=\"-20\" y=\"{middle}\" dy=\".35em\">{}</text>\
+             <g transform=\"translate(-10 {middle})\">{}</g>\
+             <rect y=\"{top_px}\" width=\"{percent:.2}%\" height=\"{BAR_THICKNESS_PX}\"/>\
+             <text class=\"value\" x=\"{percent:.2}%\" y=\"{middle}\" dx=\"5\" dy=\".35em\">{}</text></g>",
+            self.words(series, point),
+            escaped(&name),
+            look::marker_svg(look),
+            short(point.y)
+        )
+    }
+}
+
+/// A small count as a fraction's part.
+fn as_f64(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(x: f64, y: f64) -> Point {
+        Point { x, y, words: String::new() }
+    }
+
+    fn chart(shape: Shape, across: Across, series: &[(&str, &[(f64, f64)])]) -> Chart {
+        let series = series.iter().enumerate().map(|(look, (name, points))| Series {
+            name: (*name).to_owned(),
+            look,
+            points: points.iter().map(|(x, y)| point(*x, *y)).collect(),
+        });
+        Chart {
+            title: "<t>".to_owned(),
+            across,
+            up: "a & b".to_owned(),
+            scale: Scale::Linear,
+            shape,
+            series: series.collect(),
+        }
+    }
+
+    #[test]
+    fn lines_tell_values_and_names() {
+        let across = Across::Numbers("size, MiB".to_owned());
+        let series = [("lru", &[(0.0, 1.0), (10.0, 7.0)][..]), ("<i>", &[(5.0, 4.0)])];
+        let html = chart(Shape::Lines, across, &series).html().unwrap();
+        assert_eq!(html.matches("<svg").count(), 1);
+        assert_eq!(html.matches("<title>").count(), 3);
+        assert!(html.contains("<title>lru: 7.00</title>") && html.contains("&lt;i&gt;"), "{html}");
+        assert!(!html.contains("<i>") && html.contains("a &amp; b"), "{html}");
+        assert_eq!(html.matches("class=\"grid\"").count(), 5, "{html}");
+    }
+
+    #[test]
+    fn bars_begin_at_zero_and_name_their_series() {
+        let across = Across::Groups(vec!["one".to_owned(), "two".to_owned()]);
+        let series = [("a", &[(0.0, 90.0), (1.0, 100.0)][..]), ("b", &[(1.0, 50.0)])];
+        let html = chart(Shape::Bars, across, &series).html().unwrap();
+        let half = format!("width=\"{:.2}%\"", 50.0 * BAR_SHARE);
+        assert!(html.contains(&half), "{html}");
+        assert_eq!(html.matches("<rect").count(), 3);
+        assert!(html.contains(">two</text>"), "{html}");
+    }
+
+    #[test]
+    fn charts_without_values_are_left_out() {
+        let across = || Across::Groups(vec!["one".to_owned()]);
+        for shape in [Shape::Lines, Shape::Bars] {
+            assert_eq!(chart(shape, across(), &[]).html(), None);
+            let series = [("a", &[(0.0, f64::NAN)][..])];
+            assert_eq!(chart(shape, across(), &series).html(), None);
+        }
+    }
+
+    #[test]
+    fn labels_thin_out_in_narrow_windows() {
+        let names: Vec<String> = (0..40).map(|at| format!("{at} threads")).collect();
+        let points: Vec<(f64, f64)> = (0..40).map(|at| (f64::from(at), 1.0)).collect();
+        let chart = chart(Shape::Lines, Across::Groups(names), &[("a", &points)]);
+        let labels = chart.labels_across(None);
+        let narrow = labels.iter().filter(|(_, _, class)| class.is_empty()).count();
+        assert!(labels.len() * 12 * CHARACTER_PX <= WIDE_PX * 2, "{}", labels.len());
+        assert!(narrow >= 2 && narrow * 11 * CHARACTER_PX <= NARROW_PX * 2, "{narrow}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Reading traces for simulations, and the fingerprints of what was read.
+//!
+//! Invariants: a fingerprint is of the bytes that the simulations saw. A pipe is read once, and its
+//! bytes pass through the fingerprint; a file is read again, and must not have changed meanwhile.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, bail};
+use everbyte_policy::trace::{
+    Accesses, LoadedTrace, PageLimits, ReadOptions, TraceReader, read_pages,
+};
+
+use super::task::Fingerprint;
+
+/// A trace that was read.
+pub(crate) struct Loaded {
+    pub(crate) trace: Box<dyn Accesses>,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// Reads a trace. Its accesses are kept in DRAM if there are `kept_max` at most.
+///
+/// # Errors
+/// The trace's, or it has no requests.
+pub(crate) fn load(
+    path: &Path,
+    options: &ReadOptions,
+    kept_max: u64,
+) -> anyhow::Result<LoadedTrace> {
+    let trace = LoadedTrace::load(path, options, PageLimits::default(), kept_max)?;
+    check_accesses(path, trace.accesses())?;
+    Ok(trace)
+}
+
+/// As [`load`], with the fingerprint of the bytes that were read.
+///
+/// # Errors
+/// As [`load`], and the file changed meanwhile.
+pub(crate) fn load_with_fingerprint(
+    path: &Path,
+    options: &ReadOptions,
+    kept_max: u64,
+) -> anyhow::Result<Loaded> {
+    let before = match fs::metadata(path) {
+        _ if path.as_os_str() == "-" => return load_stream("standard input", io::stdin(), options),
+        Ok(before) if before.is_file() => before,
+        // A pipe or a device; the error of a missing file is the reader's.
+        Ok(_) => return load_stream(&path.display().to_string(), open(path)?, options),
+        Err(_) => return Err(load(path, options, kept_max).err().unwrap_or_else(|| gone(path))),
+    };
+    let trace = load(path, options, kept_max)?;
+    let fingerprint = Fingerprint::of(path)?;
+    let after =
+        fs::metadata(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    if version_of(&before) != version_of(&after) {
+        bail!("{}: the trace changed while it was in use", path.display());
+    }
+    Ok(Loaded { trace: Box::new(trace), fingerprint })
+}
+
+fn open(path: &Path) -> anyhow::Result<File> {
+    File::open(path).with_context(|| format!("{}: cannot be read", path.display()))
+}
+
+fn gone(path: &Path) -> anyhow::Error {
+    anyhow::anyhow!("{}: the trace changed while it was in use", path.display())
+}
+
+/// The state of a file, which differs after a change.
+fn version_of(file: &Metadata) -> [i128; 7] {
+    [
+        file.dev().into(),
+        file.ino().into(),
+        file.size().into(),
+        file.mtime().into(),
+        file.mtime_nsec().into(),
+        file.ctime().into(),
+        file.ctime_nsec().into(),
+    ]
+}
+
+/// Reads a trace that cannot be read again.
+fn load_stream(
+    name: &str,
+    source: impl Read + Send + 'static,
+    options: &ReadOptions,
+) -> anyhow::Result<Loaded> {
+    let passed = Arc::new(Mutex::new(Fingerprint::default()));
+    let source = Passing { source, passed: Arc::clone(&passed) };
+    let mut reader = TraceReader::new(name, source, options)?;
+    let pages = read_pages(&mut reader, PageLimits::default())?;
+    check_accesses(Path::new(name), pages.accesses.len() as u64)?;
+    let fingerprint = passed.lock().map(|passed| *passed).unwrap_or_default();
+    Ok(Loaded { trace: Box::new(pages), fingerprint })
+}
+
+fn check_accesses(path: &Path, accesses: u64) -> anyhow::Result<()> {
+    if accesses == 0 {
+        bail!("{}: the trace neither reads nor writes anything", path.display());
+    }
+    Ok(())
+}
+
+/// A source whose bytes pass through a fingerprint.
+struct Passing<R> {
+    source: R,
+    passed: Arc<Mutex<Fingerprint>>,
+}
+
+impl<R: Read> Read for Passing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buffer)?;
+        if let Ok(mut passed) = self.passed.lock() {
+            passed.add(&buffer[..read]);
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, Write};
+
+    use super::*;
+
+    #[test]
+    fn stream_and_file_have_one_fingerprint() {
+        let text = "0,W,a,0,512\n1,R,a,8192,4096\n".repeat(5000);
+        let packed = zstd::encode_all(text.as_bytes(), 3).unwrap();
+        for bytes in [text.as_bytes(), &packed] {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(bytes).unwrap();
+            let options = ReadOptions::default();
+            let from_file = load_with_fingerprint(file.path(), &options, 0).unwrap();
+            let source = Cursor::new(bytes.to_vec());
+            let from_stream = load_stream("s", source, &options).unwrap();
+            assert_eq!(from_file.fingerprint, from_stream.fingerprint);
+            assert_eq!(from_file.fingerprint, Fingerprint::of(file.path()).unwrap());
+            assert_eq!(from_file.trace.requests(), from_stream.trace.requests());
+        }
+    }
+}
