@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everbyte_media::{
-    BLOCK_U64, BlockNo, Description, Mapped, MediaOptions, Medium, OpenError, allocate_file,
-    check_room, create_file, remove_created, settle_file,
+    BLOCK_U64, BlockNo, Description, Mapped, MediaKind, MediaOptions, Medium, OpenError,
+    allocate_file, check_room, create_file, remove_created, settle_file,
 };
 use everbyte_path::{Access, Identity, Kind, Place, WrongKind, look, open, open_at};
 
@@ -198,7 +198,18 @@ impl Default for CreateOptions {
 /// Something is there and `force` was not given, somebody uses it, there is no room for it, or the
 /// system refuses. A file that was made here is removed again, and no other one.
 pub fn create(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
-    create_with_progress(path, options, &mut |_, _| ControlFlow::Continue(()))
+    let created = create_with_progress(path, options, &mut |_, _| ControlFlow::Continue(()));
+    created.map(|created| created.len_bytes)
+}
+
+/// A pool that was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Created {
+    /// Size in bytes.
+    pub len_bytes: u64,
+    /// Kind of its medium.
+    pub media: MediaKind,
 }
 
 /// Who is told again and again how many bytes of how many are allocated, and may give it up.
@@ -212,7 +223,7 @@ pub fn create_with_progress(
     path: &Path,
     options: &CreateOptions,
     progress: &mut Progress<'_>,
-) -> Result<u64, FileError> {
+) -> Result<Created, FileError> {
     if let Some(len) = options.len_bytes.filter(|len| *len == 0 || !len.is_multiple_of(BLOCK_U64)) {
         return Err(invalid(
             path,
@@ -375,15 +386,15 @@ fn is_blank(device: &Mapped) -> bool {
     (0..blocks).all(|block| device.changed_lines(BlockNo(block), 0, &zeroes).is_empty())
 }
 
-fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<u64, FileError> {
+fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<Created, FileError> {
     let medium = Mapped::from_file(file, &MediaOptions::new())?;
     let failed = || FileError::pool(path);
     Pool::format(&medium, options.volumes_max, rand::random()).map_err(failed())?;
-    let len = medium.len();
+    let created = Created { len_bytes: medium.len(), media: medium.describe().kind };
     let pool = Pool::open(Arc::new(medium), Kinds::new([]), &OpenOptions::default());
     pool.and_then(|pool| pool.close()).map_err(failed())?;
     warn_of_others(path, file);
-    Ok(len)
+    Ok(created)
 }
 
 /// Deletes the pool at `path`, if `agree` allows it after a look at what the pool holds: removes its

@@ -1,7 +1,7 @@
 //! Charts: lines over numbers or over groups, and bars in groups.
 //!
 //! Invariants: places along the width are shares of it and heights are pixels, so a narrow window
-//! moves points together and keeps the size of letters. Each point tells its value to a pointer.
+//! moves points together and keeps the size of letters. A pointer over a point shows its value.
 
 use crate::axis::{Axis, Scale, short};
 use crate::escape::escaped;
@@ -13,7 +13,7 @@ const BAR_PX: u32 = 18;
 const BAR_THICKNESS_PX: u32 = 12;
 /// Share of the width that the longest bar takes: its value stands behind it.
 const BAR_SHARE: f64 = 0.86;
-/// Longest name beside a bar, in characters; all of it is in the words for a pointer.
+/// Longest name before a bar, in characters. The words for a pointer have the whole name.
 const NAME_CHARS: usize = 22;
 /// Pixels of a character of a label, and of the plot in a narrow and in a wide window.
 const CHARACTER_PX: usize = 7;
@@ -37,7 +37,7 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-/// Places of values beside each other.
+/// The horizontal axis.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Across {
     /// Numbers from zero on, with the title of their axis.

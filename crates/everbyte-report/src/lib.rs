@@ -1,7 +1,7 @@
-//! Pages of results: one HTML file with charts, tables and a footer that tells how it was made.
+//! Pages of results: one HTML file with charts, tables and a footer about its origin.
 //!
-//! Invariants: a page needs no network, no script and no second file. Each text that a caller passes
-//! is escaped, so a hostile file name stays text. A page follows the reader's light or dark mode.
+//! Invariants: a page needs no network, no script and no second file. All text from callers is
+//! escaped, so a hostile file name stays text. A page follows the reader's light or dark mode.
 //! Charts adapt to the width of the window, and their letters keep their size.
 //!
 //! Knows nothing of simulations and benchmarks.

@@ -78,7 +78,7 @@ pub(crate) fn color(look: usize, is_dark: bool) -> u32 {
     }
 }
 
-/// A color for more looks than the palette has: its lightness, and a hue of its own.
+/// A color beyond the palette, with a separate hue.
 fn beyond(look: usize, is_dark: bool) -> u32 {
     let number = u32::try_from(look).unwrap_or(u32::MAX);
     let hue = (f64::from(number) * HUE_STEP) % 360.0;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use everbyte_media::MediaKind;
 use everbyte_pool::VOLUMES_MAX_DEFAULT;
 use everbyte_pool::file::{CreateOptions, create_with_progress};
 use everbyte_server::SessionError;
@@ -28,10 +29,11 @@ Examples:
 
 /// Make an empty pool.
 ///
-/// A file is made with all its space allocated, so that a pool never runs into a full file system
-/// later. If there is no room for all of it, in the file system or, on tmpfs, in memory and swap,
-/// nothing is made. A device is taken as a whole. On persistent memory or a disk a pool survives
-/// power loss, in /dev/shm only the end of the server.
+/// The command allocates all space of a file, so a pool never meets a full file system later. If there
+/// is not enough space in the file system, or on tmpfs in memory and swap, the command makes nothing.
+/// A device is taken as a whole. On persistent memory or a disk a pool survives power loss, in /dev/shm
+/// only the end of the server. On a disk behind the page cache all writes are slow, and the command
+/// warns about it.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -57,7 +59,15 @@ struct Created<'a> {
     path: &'a str,
     size_bytes: u64,
     volumes_max: u64,
+    /// Kind of the medium: dax, file, tmpfs or hugetlbfs.
+    medium: String,
+    /// A property of the medium to think about before the pool is used.
+    warning: Option<&'static str>,
 }
+
+/// Warning about a medium behind the page cache: decides nothing, and names the page with figures.
+const SLOW_MEDIUM: &str = "the medium is a disk behind the page cache: every group of writes waits for \
+    the disk twice, even if no client flushes (docs/operations.md, \"Pools on disks\")";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options =
@@ -66,7 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let style = ProgressStyle::with_template("allocating {bar:40} {bytes}/{total_bytes} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let interrupt = Interrupt::catch()?;
-    let size_bytes = create_with_progress(&args.pool, &options, &mut |done, of| {
+    let created = create_with_progress(&args.pool, &options, &mut |done, of| {
         if bar.is_hidden() && bar.elapsed() > QUIET_TIME && std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
@@ -77,10 +87,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     .map_err(SessionError::from)?;
     bar.finish_and_clear();
     let path = args.pool.display().to_string();
+    let warning = (created.media == MediaKind::File).then_some(SLOW_MEDIUM);
     if args.json {
-        output::json(&Created { path: &path, size_bytes, volumes_max: args.volumes_max })?;
-    } else {
-        output::line(format!("created pool {path} of {}", show_size(size_bytes)));
+        output::json(&Created {
+            path: &path,
+            size_bytes: created.len_bytes,
+            volumes_max: args.volumes_max,
+            medium: created.media.to_string(),
+            warning,
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(format!("created pool {path} of {}", show_size(created.len_bytes)));
+    if let Some(warning) = warning {
+        output::complain(format!("warning: {path}: {warning}"));
     }
     Ok(ExitCode::SUCCESS)
 }

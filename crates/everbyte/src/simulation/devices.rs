@@ -1,7 +1,7 @@
 //! Backing devices of simulations: the known ones, and those of files of costs.
 //!
-//! Invariants: a file of costs is a regular file of bounded size, so no pipe blocks the program; each
-//! number in it lies in its range, so no simulation meets a cost that is negative or no number.
+//! Invariants: a file of costs is a regular file of bounded size, so no pipe blocks the program. Each
+//! number lies in its range, so costs are finite and not negative.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Rows that differ in policy and size only: one table or one set of charts shows them.
+//! Groups of rows with the same trace, device, ratio and threshold: one table or set of charts each.
 
 use super::args::Setting;
 use super::devices::Backing;
@@ -8,7 +8,7 @@ use crate::size::show_size;
 
 /// Rows over one trace with one device, ratio and threshold.
 pub(super) struct Group {
-    /// The trace and everything else that the rows share.
+    /// The trace and the common settings.
     pub(super) name: String,
     pub(super) rows: Vec<Row>,
 }

@@ -1,7 +1,7 @@
-//! Reading traces for simulations, and the fingerprints of what was read.
+//! Reading traces for simulations, and the fingerprints of their bytes.
 //!
-//! Invariants: a fingerprint is of the bytes that the simulations saw. A pipe is read once, and its
-//! bytes pass through the fingerprint; a file is read again, and must not have changed meanwhile.
+//! Invariants: a fingerprint covers the simulated bytes. The bytes of a pipe pass through the
+//! fingerprint. A file is read a second time, and a change between the two reads is an error.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -39,7 +39,7 @@ pub(crate) fn load(
 /// As [`load`], with the fingerprint of the bytes that were read.
 ///
 /// # Errors
-/// As [`load`], and the file changed meanwhile.
+/// As [`load`], or the file changed between the two reads.
 pub(crate) fn load_with_fingerprint(
     path: &Path,
     options: &ReadOptions,
@@ -70,7 +70,7 @@ fn gone(path: &Path) -> anyhow::Error {
     anyhow::anyhow!("{}: the trace changed while it was in use", path.display())
 }
 
-/// The state of a file, which differs after a change.
+/// The version of a file: every change gives another one.
 fn version_of(file: &Metadata) -> [i128; 7] {
     [
         file.dev().into(),
@@ -83,7 +83,7 @@ fn version_of(file: &Metadata) -> [i128; 7] {
     ]
 }
 
-/// Reads a trace that cannot be read again.
+/// Reads a trace once, from a pipe or a device.
 fn load_stream(
     name: &str,
     source: impl Read + Send + 'static,

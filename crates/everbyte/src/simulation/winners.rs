@@ -1,14 +1,14 @@
 //! The best policies of each size.
 //!
-//! Invariants: `belady` never wins, because it knows the future; policies with the same value share
-//! the place; a policy without a value, such as the bytes of SCM of one tier, takes no part.
+//! Invariants: `belady` never wins, because it knows the future. Policies with the same value share
+//! the place. A policy without a value, such as the bytes of SCM of one tier, takes no part.
 
 use everbyte_policy::sim::Kind;
 
 use super::args::CacheSize;
 use super::results::Row;
 
-/// Values that differ by less than this share of them are the same.
+/// Values with a smaller relative difference are equal.
 const SAME: f64 = 1e-9;
 
 /// Policies that share a place and are named.
@@ -29,7 +29,7 @@ pub(super) struct Winners {
     pub(super) value: f64,
 }
 
-/// Most accesses that found their page.
+/// Highest hit ratio.
 pub(super) const HITS: Contest =
     Contest { value: |row, _| Some(row.outcome.hit_ratio()), is_least: false };
 /// Shortest time with a drain; policies of one tier are charged for the same memory as others.
@@ -54,7 +54,7 @@ pub(super) const SCM_BYTES: Contest = Contest {
 };
 
 impl Contest {
-    /// The winners among the rows of `size`, which belong to one group; `None` without a value.
+    /// The winners among the rows of `size` in one group; `None` without a value.
     pub(super) fn winners(&self, rows: &[Row], size: CacheSize) -> Option<Winners> {
         let takes_part =
             |row: &&Row| row.setting.size == size && row.setting.policy != Kind::Belady;

@@ -142,3 +142,45 @@ fn a_device_that_the_system_uses_is_not_overwritten_even_by_force() {
     assert!(fs::read(&image).unwrap().iter().all(|byte| *byte == 0));
     place.run(&create).good();
 }
+
+/// A folder on a disk behind the page cache, if there is one.
+fn disk_folder() -> Option<tempfile::TempDir> {
+    let is_memory = |folder: &tempfile::TempDir| {
+        let magic = rustix::fs::statfs(folder.path()).unwrap().f_type;
+        // tmpfs and ramfs.
+        [0x0102_1994, 0x8584_58f6].contains(&magic)
+    };
+    let places = [env!("CARGO_TARGET_TMPDIR"), "/var/tmp", "."];
+    let folders = places.iter().filter_map(|place| tempfile::tempdir_in(place).ok());
+    folders.into_iter().find(|folder| !is_memory(folder))
+}
+
+#[test]
+fn pool_on_a_disk_is_made_with_a_warning() {
+    let Some(folder) = disk_folder() else {
+        not_run("no folder is on a disk");
+        return;
+    };
+    let create = |arguments: &str| {
+        let mut command = everbyte();
+        command.current_dir(folder.path()).args(["pool", "create"]);
+        Outcome::of(command.args(arguments.split(' ')))
+    };
+    let made = create("p --size 4M");
+    assert_eq!(made.status, 0, "{made:?}");
+    assert_eq!(made.out, "created pool p of 4 MiB\n");
+    let words = ["warning: p: ", "page cache", "even if no client flushes", "operations.md"];
+    assert!(words.iter().all(|word| made.err.contains(word)), "{made:?}");
+    let made = create("q --size 4M --json").json();
+    assert_eq!(made["medium"], "file");
+    assert!(made["warning"].as_str().unwrap().contains("page cache"), "{made}");
+}
+
+#[test]
+fn pool_in_memory_is_made_without_a_warning() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+    let mut command = everbyte();
+    command.current_dir(folder.path()).args(["pool", "create", "p", "--size", "4M", "--json"]);
+    let made = Outcome::of(&mut command).json();
+    assert_eq!((&made["medium"], &made["warning"]), (&"tmpfs".into(), &serde_json::Value::Null));
+}
