@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, unsafe_allowed: false }
 }
 
-const ROWS: [Row; 28] = [
+const ROWS: [Row; 29] = [
     Row {
         name: "everbyte-bench",
         uses: &[

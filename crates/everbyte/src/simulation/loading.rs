@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, bail};
 use everbyte_policy::trace::{
-    Accesses, LoadedTrace, PageLimits, ReadOptions, TraceReader, read_pages,
+    Accesses, LoadedTrace, PageLimits, ReadOptions, SkippedCounts, SkippedKind, TraceReader,
+    read_pages,
 };
 
 use super::task::Fingerprint;
+use crate::output;
 
 /// A trace that was read.
 pub(crate) struct Loaded {
@@ -33,7 +35,20 @@ pub(crate) fn load(
 ) -> anyhow::Result<LoadedTrace> {
     let trace = LoadedTrace::load(path, options, PageLimits::default(), kept_max)?;
     check_accesses(path, trace.accesses())?;
+    note_large(&path.display().to_string(), trace.skipped(), options);
     Ok(trace)
+}
+
+/// Reports the requests above the limit of a request's size.
+fn note_large(name: &str, skipped: &SkippedCounts, options: &ReadOptions) {
+    let large = skipped.of(SkippedKind::LargeObject);
+    if large > 0 {
+        let max = options.request_bytes_max;
+        output::complain(format!(
+            "note: {name}: {large} requests for objects of more than {max} bytes are skipped; \
+             --request-max raises the limit"
+        ));
+    }
 }
 
 /// As [`load`], with the fingerprint of the bytes that were read.
@@ -94,6 +109,7 @@ fn load_stream(
     let mut reader = TraceReader::new(name, source, options)?;
     let pages = read_pages(&mut reader, PageLimits::default())?;
     check_accesses(Path::new(name), pages.accesses.len() as u64)?;
+    note_large(name, reader.skipped(), options);
     let fingerprint = passed.lock().map(|passed| *passed).unwrap_or_default();
     Ok(Loaded { trace: Box::new(pages), fingerprint })
 }

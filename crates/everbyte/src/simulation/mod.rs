@@ -18,31 +18,3 @@ mod tables;
 pub(crate) mod task;
 pub(crate) mod task_result;
 mod winners;
-
-use std::path::Path;
-
-use everbyte_policy::trace::{LoadedTrace, PageLimits, ReadOptions, SkippedKind};
-
-use crate::output;
-
-/// Reads a trace. Its accesses are kept in DRAM if there are `kept_max` at most.
-///
-/// # Errors
-/// The trace's, or it has no requests.
-pub(crate) fn load(
-    path: &Path,
-    options: &ReadOptions,
-    kept_max: u64,
-) -> anyhow::Result<LoadedTrace> {
-    let trace = LoadedTrace::load(path, options, PageLimits::default(), kept_max)?;
-    let large = trace.skipped().of(SkippedKind::LargeObject);
-    if large > 0 {
-        let max = options.request_bytes_max;
-        output::complain(format!(
-            "note: {}: {large} requests for objects of more than {max} bytes are skipped; \
-             --request-max raises the limit",
-            path.display()
-        ));
-    }
-    Ok(trace)
-}
