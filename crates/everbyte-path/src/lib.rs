@@ -15,18 +15,22 @@ mod attributes;
 mod beneath;
 mod dir;
 mod entry;
+mod input;
 mod mounts;
 mod new_file;
 mod open;
+mod output;
 mod place;
 mod rights;
 
 pub use attributes::Attributes;
 pub use dir::Dir;
 pub use entry::{Entry, Identity, Kind};
+pub use input::{open_input, read, read_to_string};
 pub use mounts::{MountPoint, detach};
 pub use new_file::NewFile;
 pub use open::{Access, WrongKind, look, open, open_at, read_file};
+pub use output::{create, make_dirs};
 pub use place::{Place, is_trusted_link};
 pub use rights::{Rights, UserRights, open_unmagical};
 

@@ -292,3 +292,41 @@ fn mount_is_not_taken_through_a_link() {
     assert!(detach(&on).is_err(), "nothing is mounted there");
     fs::set_permissions(&on, fs::Permissions::from_mode(0o700)).unwrap();
 }
+
+#[test]
+fn named_pipe_is_read_if_a_program_writes_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    fifo(&pipe);
+    let error = open_input(&pipe).unwrap_err().to_string();
+    assert!(error.contains("named pipe, and no program writes"), "{error}");
+    let written = pipe.clone();
+    let writing = std::thread::spawn(move || fs::write(written, "bytes"));
+    assert_eq!(read_to_string(&pipe).unwrap(), "bytes");
+    writing.join().unwrap().unwrap();
+    assert_eq!(read_to_string(Path::new("/proc/self/comm")).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn outputs_are_created_emptied_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fifo(&path.join("pipe"));
+    let write = |name: &str, is_new| {
+        create(&path.join(name), is_new).and_then(|mut file| io::Write::write_all(&mut file, b"ab"))
+    };
+    write("f", true).unwrap();
+    assert_eq!(write("f", true).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    fs::write(path.join("f"), "longer").unwrap();
+    write("f", false).unwrap();
+    assert_eq!(fs::read(path.join("f")).unwrap(), b"ab");
+    assert!(write("pipe", false).is_err());
+    symlink("g", path.join("link")).unwrap();
+    assert!(write("link", true).is_err());
+    write("link", false).unwrap();
+    assert_eq!(fs::read(path.join("g")).unwrap(), b"ab");
+    make_dirs(&path.join("a/b/c")).unwrap();
+    make_dirs(&path.join("a/b/c")).unwrap();
+    assert!(path.join("a/b/c").is_dir());
+    assert!(make_dirs(&path.join("f/b")).is_err() && make_dirs(&path.join("pipe")).is_err());
+}

@@ -103,16 +103,17 @@ impl Session {
         Ok(closed.map(|()| done)?)
     }
 
-    /// Returns true if only root and the user of this process can change the bytes of the pool.
+    /// The reason for which somebody besides root and the user of this process can change the bytes of the pool. `None`
+    /// if there is none.
     ///
     /// # Errors
     /// The server does not answer.
-    pub fn is_trusted(&mut self) -> Result<bool, SessionError> {
+    pub fn distrust(&mut self) -> Result<Option<String>, SessionError> {
         match self {
-            Self::Served(client) => Ok(client.distrust()?.is_none()),
+            Self::Served(client) => Ok(client.distrust()?),
             Self::Local(pool) => {
                 let own = rustix::process::geteuid().as_raw();
-                Ok(pool.writers().reason(own).is_none())
+                Ok(pool.writers().reason(own).map(str::to_owned))
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Files that traces are written to: plain, or compressed by the name's ending.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use everbyte_path::{Access, Kind, create, look, open};
 use everbyte_pool::format::MAGIC;
 use everbyte_server::recording::RecordOutput;
 use zstd::stream::write::Encoder;
@@ -25,24 +25,20 @@ pub(crate) enum Output<W: Write> {
 /// It is one.
 pub(crate) fn check_replaceable(path: &Path, inputs: &[PathBuf]) -> anyhow::Result<()> {
     check_no_pool(path)?;
-    let Ok(place) = path.canonicalize() else { return Ok(()) };
-    if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == place)) {
+    let Ok(place) = look(path) else { return Ok(()) };
+    let is_it =
+        |input: &PathBuf| look(input).is_ok_and(|input| input.identity() == place.identity());
+    if inputs.iter().any(is_it) {
         anyhow::bail!("{} is what is read: write elsewhere", path.display());
     }
     Ok(())
 }
 
 fn check_no_pool(path: &Path) -> anyhow::Result<()> {
-    // Opening anything else may wait for its other end for ever.
-    let has_bytes = fs::metadata(path).is_ok_and(|found| {
-        let kind = found.file_type();
-        kind.is_file() || kind.is_block_device()
-    });
-    if !has_bytes {
-        return Ok(());
-    }
+    // Anything else has no bytes to lose.
     let mut magic = [0; MAGIC.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let opened = open(path, Access::Read, &[Kind::File, Kind::BlockDevice]);
+    let read = opened.and_then(|(mut file, _)| file.read_exact(&mut magic));
     if read.is_ok() && magic == MAGIC {
         anyhow::bail!("{} is a pool, and would be replaced: write elsewhere", path.display());
     }
@@ -57,7 +53,7 @@ impl Output<File> {
     pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
         check_no_pool(path)?;
         let context = || format!("cannot write to {}", path.display());
-        let file = File::create(path).with_context(context)?;
+        let file = create(path, false).with_context(context)?;
         Self::over(file, path).with_context(context)
     }
 }

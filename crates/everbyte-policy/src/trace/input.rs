@@ -3,7 +3,6 @@
 //! Invariants: no line is longer than [`LINE_BYTES_MAX`] in memory; the number of the current line
 //! or record is known whenever something fails; a line has no carriage return and no NUL inside.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -56,8 +55,7 @@ impl Input {
         }
         let name = path.display().to_string();
         let failed = |source| TraceError::Read { place: beginning(&name), source };
-        let file = File::open(path).map_err(failed)?;
-        let facts = file.metadata().map_err(failed)?;
+        let (file, facts) = everbyte_path::open_input(path).map_err(failed)?;
         Self::sized(&name, Box::new(file), facts.is_file().then(|| facts.len()))
     }
 

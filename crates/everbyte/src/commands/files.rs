@@ -294,9 +294,9 @@ impl Files {
         self.exit_code()
     }
 
-    /// Returns true if nobody but root can change the pool's bytes.
-    pub(crate) fn is_trusted(&mut self) -> Result<bool, SessionError> {
-        self.session.is_trusted()
+    /// The reason for which other users can change the pool's bytes, if there is one.
+    pub(crate) fn distrust(&mut self) -> Result<Option<String>, SessionError> {
+        self.session.distrust()
     }
 
     /// The entries of the directory at `path`. Files that cannot be read, and parts of the directory, are named on

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     recursive: bool,
     /// Keep permissions and times, and as root the owner and group. Otherwise the copy belongs to you, and
     /// whoever runs it gets no rights from it: it is neither set-user-ID nor set-group-ID. These bits of
-    /// files are left out, too, if another user than root can change the pool.
+    /// files are left out, too, if other users can change the pool.
     #[arg(short, long)]
     preserve: bool,
 }
@@ -74,9 +74,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let interrupt = Interrupt::catch()?;
     let is_root = rustix::process::geteuid().is_root();
-    let keeps_rights = args.preserve && is_root && files.is_trusted()?;
+    let distrust = if args.preserve && is_root { files.distrust()? } else { None };
     let mut copy =
-        Copy { files, preserve: args.preserve, is_root, keeps_rights, umask: umask(), interrupt };
+        Copy { files, preserve: args.preserve, is_root, distrust, umask: umask(), interrupt };
     match Destination::find(args, &source, &file)? {
         Destination::Named(to) if file.kind == FileKind::Regular => {
             copy.copy_bytes(&source.path, &file, &to)?;
@@ -159,8 +159,8 @@ struct Copy {
     files: Files,
     preserve: bool,
     is_root: bool,
-    /// Copies keep set-user-id and set-group-id bits.
-    keeps_rights: bool,
+    /// The reason for which copies keep no set-user-id and set-group-id bits.
+    distrust: Option<String>,
     umask: u32,
     interrupt: Interrupt,
 }
@@ -306,13 +306,16 @@ impl Copy {
         if !self.preserve {
             return None;
         }
-        let is_file = file.kind == FileKind::Regular;
         let mode = kept_permissions(file.permissions, self.is_root);
-        let mode = if is_file && !self.keeps_rights { mode & 0o1777 } else { mode };
-        if is_file && self.is_root && mode != file.permissions {
-            let what = "its set-user-id and set-group-id bits: another user can change the pool";
-            self.files.leave_out(path, what);
-        }
+        let mode = match &self.distrust {
+            // Of a directory these bits give nobody rights.
+            Some(reason) if file.kind == FileKind::Regular && mode & 0o6000 != 0 => {
+                let what = format!("its set-user-id and set-group-id bits: {reason}");
+                self.files.leave_out(path, what);
+                mode & 0o1777
+            }
+            _ => mode,
+        };
         let time = |TimeNs(ns): TimeNs| Timespec {
             tv_sec: i64::try_from(ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(ns.rem_euclid(1_000_000_000)).unwrap_or(0),

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use everbyte_control::{FileKind, FilePlace, FileStatus, NewFile, PathBytes, SetFile};
-use everbyte_path::{Access, Dir, Entry, Kind, Place, open};
+use everbyte_path::{Access, Dir, Entry, Kind, Place, open, open_input};
 use indicatif::ProgressBar;
 
 use super::files::{FileTarget, Files, Found, LEVELS_MAX, PIECE_BYTES, below, since_1970};
@@ -103,10 +103,7 @@ impl Source {
                 let kinds = [Kind::File, Kind::Fifo, Kind::CharDevice, Kind::BlockDevice];
                 Ok(Self::Stream(open(path, Access::Read, &kinds).with_context(failed)?.0))
             }
-            Some(Kind::Fifo) => bail!(
-                "{}: it is a named pipe: pass - and redirect standard input to read it",
-                path.display()
-            ),
+            Some(Kind::Fifo) => Ok(Self::Stream(open_input(path).with_context(failed)?.0)),
             _ => {
                 let name = place.name().with_context(failed)?;
                 let kinds = [Kind::File, Kind::BlockDevice];

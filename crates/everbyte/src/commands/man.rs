@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, command: Command) -> anyhow::Result<ExitCode> {
         output::bytes(first.text.as_bytes());
         return Ok(ExitCode::SUCCESS);
     };
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    everbyte_path::make_dirs(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     for page in pages {
         write_page(dir, &page)?;
     }
@@ -63,7 +63,9 @@ pub(crate) fn run(args: &Args, command: Command) -> anyhow::Result<ExitCode> {
 
 fn write_page(dir: &Path, page: &Page) -> anyhow::Result<()> {
     let file = dir.join(format!("{}.{SECTION}", page.name));
-    std::fs::write(&file, &page.text).with_context(|| format!("cannot write {}", file.display()))
+    let written = everbyte_path::create(&file, false)
+        .and_then(|mut out| std::io::Write::write_all(&mut out, page.text.as_ref()));
+    written.with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// A page's name, such as `everbyte-pool-create`, and its source.

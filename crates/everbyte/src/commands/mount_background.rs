@@ -1,13 +1,13 @@
 //! Mounts in the background: a process like this one serves, and this one ends once files can be used.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
+use everbyte_path::{Access, Kind, open};
 
 use crate::output;
 
@@ -80,8 +80,8 @@ pub(super) fn say_ready(dir: &Path, detached: bool) -> anyhow::Result<()> {
     output::try_line(&format!("ready: {}", dir.display()))
         .context("cannot say on standard output that files can be used")?;
     if detached {
-        let null = File::options().read(true).write(true).open("/dev/null");
-        let null = null.context("cannot open /dev/null")?;
+        let null = open("/dev/null".as_ref(), Access::ReadWrite, &[Kind::CharDevice]);
+        let (null, _) = null.context("cannot open /dev/null")?;
         rustix::stdio::dup2_stdout(&null).context("cannot close standard output")?;
         rustix::stdio::dup2_stderr(&null).context("cannot close standard error")?;
     }

@@ -1,12 +1,12 @@
 //! `everbyte pool delete`.
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use everbyte_control::{Request, Response, VolumeStatus, socket_path};
 use everbyte_media::Mapped;
+use everbyte_path::{Kind, Place};
 use everbyte_pool::Pool;
 use everbyte_pool::file::delete;
 use everbyte_server::{Need, SessionError, ask, kinds};
@@ -122,10 +122,13 @@ fn describe(volume: &VolumeStatus) -> String {
 
 /// Removes the socket that a server left which was killed.
 fn remove_socket(socket: &Path) {
-    let is_socket = |metadata: std::fs::Metadata| metadata.file_type().is_socket();
-    if socket.symlink_metadata().is_ok_and(is_socket)
-        && let Err(error) = std::fs::remove_file(socket)
-    {
+    let removed = Place::of(socket).and_then(|place| match place.find()? {
+        Some(found) if found.kind() == Kind::Socket => {
+            place.dir.remove_exact(place.name()?, found.identity()).map(drop)
+        }
+        _ => Ok(()),
+    });
+    if let Err(error) = removed {
         tracing::warn!("cannot remove {}: {error}", socket.display());
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_control::{ControlClient, Handler, Request, Response, VolumeStatus};
 use everbyte_media::MediaOptions;
+use everbyte_path::{Kind, look};
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, open_locked};
 use everbyte_server::{OpenPool, Options, SessionError, kinds, wait_for};
@@ -285,7 +286,9 @@ fn find_library() -> anyhow::Result<PathBuf> {
             (places.map(|place| folder.join(place).join(LIBRARY)).to_vec(), false)
         }
     };
-    if let Some(found) = path.iter().find(|path| path.is_file()) {
+    if let Some(found) =
+        path.iter().find(|path| look(path).is_ok_and(|found| found.kind() == Kind::File))
+    {
         let found = std::fs::canonicalize(found)?;
         if found.to_string_lossy().contains([' ', ':']) {
             bail!("{} cannot be preloaded: its path has a space or a colon", found.display());

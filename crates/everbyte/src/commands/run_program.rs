@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use everbyte_path::{Access, Kind, look, open};
 
 /// Most program headers that are looked at.
 const HEADERS_MAX: u16 = 512;
@@ -28,14 +29,15 @@ const X86_64: u16 = 62;
 pub(super) fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     let named = Path::new(name);
     if named.components().count() > 1 || named.is_absolute() {
-        if !named.is_file() {
+        if !is_file(named) {
             bail!("there is no program {}", named.display());
         }
         return Ok(named.to_owned());
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).map(|folder| folder.join(named)).find(|path| {
-        path.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+        look(path)
+            .is_ok_and(|found| found.kind() == Kind::File && found.metadata().mode() & 0o111 != 0)
     });
     found.with_context(|| format!("there is no program {} in PATH", named.display()))
 }
@@ -46,14 +48,15 @@ pub(super) fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
 /// The reason for which a library cannot be preloaded into it.
 pub(super) fn check_program(program: &Path) -> anyhow::Result<()> {
     let mut start = Vec::new();
-    let file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
+    let opened = open(program, Access::Read, &[Kind::File]);
+    let (file, _) = opened.with_context(|| format!("cannot read {}", program.display()))?;
     file.take(START_BYTES)
         .read_to_end(&mut start)
         .with_context(|| program.display().to_string())?;
     if let Some(line) = start.strip_prefix(b"#!") {
         let line = String::from_utf8_lossy(line);
         let reader = line.lines().next().and_then(|line| line.split_whitespace().next());
-        return match reader.map(Path::new).filter(|reader| reader.is_file()) {
+        return match reader.map(Path::new).filter(|reader| is_file(reader)) {
             Some(reader) => check_binary(reader),
             None => Ok(()),
         };
@@ -61,10 +64,14 @@ pub(super) fn check_program(program: &Path) -> anyhow::Result<()> {
     check_binary(program)
 }
 
+fn is_file(path: &Path) -> bool {
+    look(path).is_ok_and(|found| found.kind() == Kind::File)
+}
+
 fn check_binary(program: &Path) -> anyhow::Result<()> {
     let shown = program.display();
-    let file = File::open(program).with_context(|| format!("cannot read {shown}"))?;
-    let metadata = file.metadata().with_context(|| format!("cannot inspect {shown}"))?;
+    let opened = open(program, Access::Read, &[Kind::File]);
+    let (file, metadata) = opened.with_context(|| format!("cannot read {shown}"))?;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let changes_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != uid;
     let changes_group = metadata.mode() & 0o2000 != 0 && metadata.gid() != gid;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use everbyte_path::{Kind, look};
 use everbyte_pool::file::FileError;
 use everbyte_server::OpenPool;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -62,12 +63,11 @@ impl Stop {
 
 /// The pool, and the volume if the last part of `target` is none of the pool's path.
 pub(crate) fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
-    if target.exists() {
+    if look(target).is_ok() {
         return Ok((target.to_owned(), None));
     }
     if let (Some(pool), Some(volume)) = (target.parent(), target.file_name())
-        && pool.exists()
-        && !pool.is_dir()
+        && look(pool).is_ok_and(|found| found.kind() != Kind::Directory)
     {
         let Some(volume) = volume.to_str() else {
             bail!("{} names no volume: names are made of ASCII letters", target.display());

@@ -1,6 +1,5 @@
 //! `everbyte sim plan`.
 
-use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -66,9 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn write(path: &Path, text: &[u8], force: bool) -> anyhow::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).truncate(force).create(force).create_new(!force);
-    let written = options.open(path).and_then(|mut file| file.write_all(text));
+    let written = everbyte_path::create(path, !force).and_then(|mut file| file.write_all(text));
     match written {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             bail!("{} exists already: pass --force to replace it", path.display())

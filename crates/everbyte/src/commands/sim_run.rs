@@ -1,7 +1,6 @@
 //! `everbyte sim run`.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -68,7 +67,7 @@ impl FromStr for Shard {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = read_plan(&args.plan)?;
     let chosen = choose(args, plan)?;
-    fs::create_dir_all(&args.out)
+    everbyte_path::make_dirs(&args.out)
         .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
     let wanted = chosen.len();
     let mut left: Vec<Numbered> =

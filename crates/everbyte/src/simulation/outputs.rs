@@ -1,9 +1,10 @@
 //! Outputs of results: a table, versioned JSON, CSV, a report.
 
-use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use everbyte_path::create;
 use serde::Serialize;
 
 use super::report::{self, Traces};
@@ -80,7 +81,8 @@ impl Outputs {
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write to {}", path.display()))
+    let written = create(path, false).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write to {}", path.display()))
 }
 
 fn csv(rows: &[Row]) -> String {

@@ -1,7 +1,6 @@
 //! One simulation that can be run anywhere: what it depends on, its name, and running several.
 
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -51,7 +50,7 @@ pub(crate) type Numbered = (usize, Task);
 /// # Errors
 /// It cannot be read, or a line is no task; the message names it.
 pub(crate) fn read_plan(path: &Path) -> anyhow::Result<Vec<Numbered>> {
-    let text = std::fs::read_to_string(path)
+    let text = everbyte_path::read_to_string(path)
         .with_context(|| format!("{}: cannot be read", path.display()))?;
     let tasks = text.lines().enumerate().map(|(number, line)| {
         let context = || format!("{}, line {}", path.display(), number + 1);
@@ -97,7 +96,7 @@ impl Fingerprint {
     /// It cannot be read.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("{}: cannot be read", path.display());
-        let mut file = File::open(path).with_context(context)?;
+        let (mut file, _) = everbyte_path::open_input(path).with_context(context)?;
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut found = Self::default();
         loop {

@@ -3,12 +3,13 @@
 //! Invariants: a file `ID.json` is whole, because it got its name after it was; its name is the id of
 //! the task in it, which is a hash of what the result depends on.
 
-use std::fs::{self, Permissions};
+use std::fs::Permissions;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use everbyte_path::{Dir, look};
 use serde::{Deserialize, Serialize};
 use tempfile::Builder;
 
@@ -40,7 +41,7 @@ impl TaskResult {
 
     /// Returns true if the task's result is in the folder.
     pub(crate) fn exists(folder: &Path, task: &Task) -> bool {
-        Self::path(folder, task).exists()
+        look(&Self::path(folder, task)).is_ok()
     }
 
     /// Saves it in the folder, whole or not at all. Another process that does so at the same time saves
@@ -85,8 +86,9 @@ impl TaskResult {
     pub(crate) fn all(folder: &Path) -> anyhow::Result<Vec<Self>> {
         let context = || format!("{}: cannot be read", folder.display());
         let mut all = Vec::new();
-        for entry in fs::read_dir(folder).with_context(context)? {
-            let path = entry.with_context(context)?.path();
+        let names = Dir::open(folder).and_then(|folder| folder.names());
+        for name in names.with_context(context)? {
+            let path = folder.join(name);
             if has_ending(&path) {
                 all.push(Self::read(&path).with_context(|| path.display().to_string())?);
             }
@@ -109,7 +111,8 @@ impl TaskResult {
     }
 
     fn read(path: &Path) -> anyhow::Result<Self> {
-        let result: Self = serde_json::from_slice(&fs::read(path)?).context("is no result")?;
+        let result: Self =
+            serde_json::from_slice(&everbyte_path::read(path)?).context("is no result")?;
         if result.version != VERSION {
             bail!("the result's version is {}, not {VERSION}", result.version);
         }

@@ -1,0 +1,60 @@
+//! Output that a user names: new files, replaced files and directories.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use crate::dir::Dir;
+use crate::entry::Kind;
+use crate::open::{Access, look, open};
+use crate::place::Place;
+
+/// Permissions of new files and directories, less the umask.
+const FILE_MODE: u32 = 0o666;
+const DIR_MODE: u32 = 0o777;
+
+/// Opens the file at `path` for writing, empty. With `is_new` nothing may have the name.
+///
+/// # Errors
+/// The system's; it exists; it is neither a file nor a character device nor a pipe that a program reads.
+pub fn create(path: &Path, is_new: bool) -> io::Result<File> {
+    if is_new {
+        let place = Place::of(path)?;
+        return place.dir.create_new(place.name()?, FILE_MODE);
+    }
+    match look(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let place = Place::following(path)?;
+            place.dir.create_new(place.name()?, FILE_MODE)
+        }
+        found => {
+            found?;
+            let kinds = [Kind::File, Kind::CharDevice, Kind::Fifo];
+            let (file, metadata) = open(path, Access::Write, &kinds)?;
+            if metadata.is_file() {
+                file.set_len(0)?;
+            }
+            Ok(file)
+        }
+    }
+}
+
+/// Opens the directory at `path`, and creates it and those above it if need be.
+///
+/// # Errors
+/// The system's; something else has the name.
+pub fn make_dirs(path: &Path) -> io::Result<Dir> {
+    match Dir::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        make_dirs(parent)?;
+    }
+    let place = Place::following(path)?;
+    match place.dir.make_dir(place.name()?, DIR_MODE) {
+        // Another process made it just now.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Dir::open(path),
+        made => made,
+    }
+}
