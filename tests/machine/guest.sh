@@ -261,4 +261,127 @@ write_until_killed() {
     fail "the writer ended"
 }
 
+# --- stacks of devices ------------------------------------------------------------------------
+
+# cache NAME DEVICE: makes a cache of the device, and says what the command says.
+cache() {
+    "$EVERBYTE" volume create /run/pool "$1" --kind cache --scm 1M --dram 256K --backing "$2" 2>&1
+}
+
+# accepted DEVICE: a cache of the device can be made, and is deleted again.
+accepted() {
+    local said
+    said=$(cache b "$1") || fail "$1 is refused: $said"
+    "$EVERBYTE" volume delete /run/pool b >/dev/null
+}
+
+# refused DEVICE [WORDS]: a second cache of the device is refused because of the first one, or in these words.
+refused() {
+    local said
+    ! said=$(cache b "$1") || fail "$1 is accepted beside ${FIRST:-nothing}"
+    [[ $said == *"${2:-is the backing device of cache a}"* ]] || fail "$1 is refused as: $said"
+}
+
+# protected DEVICE: a cache of the device is made, and is read-only.
+protected() {
+    local said
+    said=$(cache b "$1") || fail "$1 is refused: $said"
+    [[ $said == *"is read-only: "*"write-protected"* ]] || fail "$1 is writable: $said"
+    "$EVERBYTE" volume delete /run/pool b >/dev/null
+}
+
+# first DEVICE: the device is that of the one cache that there is.
+first() {
+    [[ -z ${FIRST:-} ]] || "$EVERBYTE" volume delete /run/pool a >/dev/null
+    FIRST=$1
+    cache a "$1" >/dev/null || fail "no cache of $1"
+}
+
+# mapped NAME DEVICE SECTORS [OPTION...]: a linear device-mapper device over the first sectors.
+mapped() {
+    dmsetup create --noudevsync "$1" "${@:4}" --table "0 $3 linear $2 0" || fail "no device $1"
+    dmsetup mknodes "$1" || fail "no node of $1"
+}
+
+# partitions FILE: two partitions of 8 MiB each, in a table that the kernel reads.
+partitions() {
+    /usr/bin/python3 - "$1" <<'END'
+import struct, sys
+table = bytearray(512)
+for nth, start in enumerate((2048, 18432)):
+    struct.pack_into("<B3xB3xII", table, 446 + 16 * nth, 0, 0x83, start, 16384)
+table[510:] = b"\x55\xaa"
+with open(sys.argv[1], "r+b") as disk:
+    disk.write(table)
+END
+}
+
+# Caches of devices that lie on each other, and of write-protected ones.
+try_device_stacks() {
+    local part=/dev/vda1 group
+    load virtio_blk loop dm_mod
+    appears /dev/vdb
+    "$EVERBYTE" pool create /run/pool --size 32M >/dev/null || fail "no pool"
+    partitions /dev/vda
+    blockdev --rereadpt /dev/vda || fail "the partitions are not read"
+    appears /dev/vda2
+
+    first "$part"
+    refused /dev/vda
+    refused "$part"
+    accepted /dev/vda2
+    mapped over_part "$part" 16384
+    mapped twice /dev/mapper/over_part 16384
+    refused /dev/mapper/twice
+    dmsetup remove twice
+    dmsetup remove over_part
+    first /dev/vda2
+    mapped over_part "$part" 16384
+    accepted /dev/mapper/over_part
+    dmsetup remove over_part
+    mapped over_disk /dev/vda 65536
+    refused /dev/mapper/over_disk
+    dmsetup remove over_disk
+    tell partitions <<<"ok"
+
+    group=LVM-$(printf 'g%.0s' {1..32})
+    mapped one /dev/vda 16384 --uuid "$group$(printf 'a%.0s' {1..32})"
+    mapped two /dev/vda 16384 --uuid "$group$(printf 'b%.0s' {1..32})"
+    first /dev/mapper/one
+    accepted /dev/mapper/two
+    mapped three /dev/vda 16384
+    refused /dev/mapper/three
+    dmsetup remove three
+    dmsetup remove two
+
+    truncate -s 32M /run/image
+    partitions /run/image
+    losetup -P /dev/loop0 /run/image || fail "no loop device"
+    appears /dev/loop0p2
+    first /run/image
+    dmsetup remove one
+    refused /dev/loop0p1
+    first /dev/loop0p1
+    refused /run/image
+    refused /dev/loop0
+    accepted /dev/loop0p2
+    tell volumes <<<"ok"
+
+    # The second disk is write-protected by the machine.
+    protected /dev/vdb
+    mapped writable /dev/vda2 16384
+    blockdev --setro /dev/vda2
+    protected /dev/mapper/writable
+    blockdev --setrw /dev/vda2
+    accepted /dev/mapper/writable
+    dmsetup remove writable
+    blockdev --setro /dev/vda2
+    protected /dev/vda2
+    blockdev --setrw /dev/vda2
+    mapped locked /dev/vda2 16384 --readonly
+    protected /dev/mapper/locked
+    dmsetup remove locked
+    tell protected <<<"ok"
+}
+
 "$TASK"

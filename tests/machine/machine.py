@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 
 sys.dont_write_bytecode = True
 
@@ -35,7 +36,7 @@ KERNEL_PARTS = ["./boot/vmlinuz-*", "./lib/modules/*/modules.*"] + [
     f"./lib/modules/*/kernel/{part}"
     for part in [
         "arch", "crypto", "fs", "lib", "net/9p", "net/core", "drivers/acpi", "drivers/block",
-        "drivers/dax", "drivers/net/net_failover*", "drivers/net/virtio_net*", "drivers/nvdimm",
+        "drivers/dax", "drivers/md", "drivers/net/net_failover*", "drivers/net/virtio_net*", "drivers/nvdimm",
     ]
 ]  # fmt: skip
 FIRST_MODULES = ["9p", "9pnet_virtio"]
@@ -103,7 +104,10 @@ class Kernel:
         self.release = package.removeprefix("linux-image-")
         cache = os.path.join(target_folder(), "machine")
         uris = run("apt-get", "download", "--print-uris", package)
-        self.files = os.path.join(cache, search(r"' (\S+)\.deb ", uris))
+        # An unpacked kernel with other parts is another folder.
+        parts = zlib.crc32(" ".join(KERNEL_PARTS).encode())
+        name = search(r"' (\S+)\.deb ", uris)
+        self.files = os.path.join(cache, f"{name}.{parts:08x}")
         if not os.path.isdir(self.files):
             self.unpack(cache, package)
 

@@ -58,7 +58,10 @@ pub enum BackingError {
         reason: String,
     },
     /// It cannot be opened with the rights of a user.
-    #[error("{source}; it is opened with the rights of user {uid} only")]
+    #[error(
+        "{source}; user {uid} can change the pool or asks for the device, so it is opened with the rights of user {uid} \
+         only"
+    )]
     Rights {
         /// The user.
         uid: u32,

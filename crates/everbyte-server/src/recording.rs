@@ -37,6 +37,14 @@ pub enum RecordError {
         /// The system's words.
         source: io::Error,
     },
+    /// The system refused the rights with which the file is opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Rights {
+        /// The file.
+        path: PathBuf,
+        /// The system's words, and the rights.
+        source: io::Error,
+    },
     /// There is such a file, which the record would replace.
     #[error("{} exists already, and a record would replace it", path.display())]
     Exists {
@@ -61,13 +69,17 @@ impl OpenPool {
     /// See [`RecordError`]. Nothing was changed then.
     pub fn record_file(&self, path: &Path, force: bool) -> Result<File, RecordError> {
         let failed = |source| RecordError::Io { path: path.to_owned(), source };
+        let refused = |source| match self.rights() {
+            Rights::Own => failed(source),
+            _ => RecordError::Rights { path: path.to_owned(), source },
+        };
         match self.open_record(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => return Ok(file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(refused(error)),
         }
         // Not emptied until it is known what it is.
-        let file = self.open_record(path, OFlags::RDWR).map_err(failed)?;
+        let file = self.open_record(path, OFlags::RDWR).map_err(refused)?;
         if let Some(what) = self.what_is(&file).map_err(failed)? {
             return Err(RecordError::InUse { path: path.to_owned(), what });
         }

@@ -11,6 +11,7 @@ use everbyte_nbd::BindError;
 use everbyte_policy::trace::{Content, Format, Problem, Refusal, TraceError};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
+use everbyte_server::recording::RecordError;
 use everbyte_server::{Busy, SessionError};
 
 /// Returns what a user can type about `error`, if there is something.
@@ -36,7 +37,9 @@ fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let refusal = || error.downcast_ref().and_then(of_refusal);
     let trace = || error.downcast_ref().and_then(of_trace);
     let pool = || error.downcast_ref().and_then(of_pool);
-    control().or_else(bind).or_else(file).or_else(refusal).or_else(trace).or_else(pool)
+    let record = || error.downcast_ref().and_then(of_record);
+    let of_engine = || pool().or_else(record);
+    control().or_else(bind).or_else(file).or_else(refusal).or_else(trace).or_else(of_engine)
 }
 
 fn of_control(error: &ControlError) -> Option<&'static str> {
@@ -136,6 +139,10 @@ fn columns_of(format: Format) -> Option<&'static str> {
     }
 }
 
+fn of_record(error: &RecordError) -> Option<&'static str> {
+    matches!(error, RecordError::Rights { .. }).then(|| of_cause(Cause::UntrustedPool)).flatten()
+}
+
 fn of_file(error: &FileError) -> Option<&'static str> {
     match error {
         FileError::NotFound { .. } => Some("'everbyte pool create' makes one"),
@@ -200,8 +207,9 @@ fn of_cause(cause: Cause) -> Option<&'static str> {
             "'everbyte pool check' says what is damaged; --force deletes it with whatever it has"
         }
         Cause::UntrustedPool => {
-            "'chown' and 'chmod' the pool so that one user can change it, or pass --trust-pool to the command \
-            that opens it ('everbyte serve', if a server has it) if you trust all who can"
+            "make the pool, and what it lies on, writable for one user: the user whose files and programs use it; or \
+            pass --trust-pool to the command that opens it ('everbyte serve', if a server has it) if you trust every \
+            user who can change it"
         }
         Cause::NoSuchFile => "'everbyte fs ls' shows the files there are",
         Cause::FilesFull => {

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use everbyte_path::Rights;
+use everbyte_path::{Rights, open_unmagical};
 use rustix::event::PollFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
@@ -70,7 +71,8 @@ pub(crate) fn connect_any(
         // One that does not answer leaves time for the others.
         let now = Instant::now();
         let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(1);
-        match connect(address, now + share, options) {
+        let connecting = || connect(address, now + share, options);
+        match options.rights.run(connecting).and_then(|connected| connected) {
             Ok(socket) => return Ok(socket),
             Err(_) if options.is_cancelled() => return Err(ClientError::Cancelled),
             Err(error) => failures.push((address, error)),
@@ -131,14 +133,14 @@ fn connect(address: &Address, deadline: Instant, options: &ClientOptions) -> io:
     }
 }
 
-/// Connects to the socket at `path` with these rights. With the rights of a user, the server sees that user as its peer.
+/// Connects to the socket at `path`. The thread has the rights already, and the server sees their user as its peer.
 fn connect_unix(socket: &OwnedFd, path: &Path, rights: &Rights) -> io::Result<()> {
     if *rights == Rights::Own {
         return Ok(rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?);
     }
-    let found = rights.find(path)?;
+    let found = open_unmagical(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
-    Ok(rights.run(|| rustix::net::connect(socket, &address))??)
+    Ok(rustix::net::connect(socket, &address)?)
 }
 
 #[cfg(test)]

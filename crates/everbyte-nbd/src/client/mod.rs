@@ -53,8 +53,7 @@ pub struct ClientOptions {
     pub request_time_max: Option<Duration>,
     /// Ends every wait. Default: none.
     pub cancel: Option<Cancel>,
-    /// Rights with which the socket of a server on this machine is connected to, each time. Default: those of the
-    /// process.
+    /// Rights with which a server is connected to, each time. Default: those of the process.
     pub rights: Rights,
 }
 
