@@ -2,8 +2,8 @@
 //! border between them.
 //!
 //! Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003. The step by
-//! which the border moves (the paper's delta) is a whole number here: the quotient of the ghosts'
-//! lists, rounded down, and at least 1. One tier. Not for many threads: every hit moves a page
+//! which the border moves (the paper's delta) is the quotient of the ghosts' lists and at least 1, so the
+//! border is a fraction. One tier. Not for many threads: every hit moves a page
 //! between lists.
 
 use super::action::{Action, Actions, Reason, Tier};
@@ -25,7 +25,7 @@ pub struct Arc<S: Storage> {
     /// The number of the page's list, plus 1; 0 for none.
     places: S::Table<u8>,
     /// Size that the list of pages used once should have.
-    target: u32,
+    target: f64,
 }
 
 impl<S: Storage> Arc<S> {
@@ -33,7 +33,7 @@ impl<S: Storage> Arc<S> {
     #[must_use]
     pub fn new(storage: S, capacity: Capacity) -> Self {
         let pages = Directory::new(storage, capacity.in_one_tier());
-        Self { pages, lists: Lists::new(storage), places: storage.table(), target: 0 }
+        Self { pages, lists: Lists::new(storage), places: storage.table(), target: 0.0 }
     }
 
     fn place(&self, page: u32) -> Option<usize> {
@@ -54,10 +54,10 @@ impl<S: Storage> Arc<S> {
 
     /// Turns the oldest page of one of the lists into a ghost: the paper's REPLACE.
     fn replace(&mut self, came_from_b2: bool, actions: &mut impl Actions) {
-        let once = self.lists.len(T1);
-        let over = once > self.target || (came_from_b2 && once == self.target);
+        let once = f64::from(self.lists.len(T1));
+        let over = if came_from_b2 { once >= self.target } else { once > self.target };
         let (from, to) =
-            if once > 0 && (over || self.lists.len(T2) == 0) { (T1, B1) } else { (T2, B2) };
+            if once > 0.0 && (over || self.lists.len(T2) == 0) { (T1, B1) } else { (T2, B2) };
         if let Some(page) = self.lists.back(from) {
             self.take(page);
             self.put(to, page);
@@ -67,11 +67,12 @@ impl<S: Storage> Arc<S> {
 
     /// Moves the border towards the list whose ghost came back.
     fn adapt(&mut self, ghost_of: usize) {
-        let (ones, twos) = (self.lists.len(B1).max(1), self.lists.len(B2).max(1));
+        let length = |list| f64::from(self.lists.len(list).max(1));
+        let (ones, twos) = (length(B1), length(B2));
         self.target = if ghost_of == B1 {
-            (self.target + (twos / ones).max(1)).min(self.pages.capacity.dram)
+            (self.target + (twos / ones).max(1.0)).min(f64::from(self.pages.capacity.dram))
         } else {
-            self.target.saturating_sub((ones / twos).max(1))
+            (self.target - (ones / twos).max(1.0)).max(0.0)
         };
     }
 
@@ -167,7 +168,7 @@ impl<S: Storage> Policy for Arc<S> {
     }
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
-        self.target = self.target.min(self.pages.capacity.dram);
+        self.target = self.target.min(f64::from(self.pages.capacity.dram));
         self.replace(false, actions);
         self.drop_surplus_ghosts();
     }
@@ -175,7 +176,7 @@ impl<S: Storage> Policy for Arc<S> {
     fn resize(&mut self, capacity: Capacity, actions: &mut impl Actions) {
         resize(self, capacity, actions);
         // No page may have had to go.
-        self.target = self.target.min(self.pages.capacity.dram);
+        self.target = self.target.min(f64::from(self.pages.capacity.dram));
         self.drop_surplus_ghosts();
     }
 }
@@ -216,8 +217,25 @@ mod tests {
             policy.resize(Capacity { dram: 4, scm: 0 }, &mut Vec::new());
             assert!(policy.lists.len(T1) + policy.lists.len(B1) <= 4);
             assert!(known(&policy) <= 8, "{}", known(&policy));
-            assert!(policy.target <= 4);
+            assert!(policy.target <= 4.0);
         }
+    }
+
+    #[test]
+    fn border_moves_by_the_quotient_of_the_ghosts() {
+        let mut policy = cache(16);
+        (0..2).for_each(|page| policy.put(B1, page));
+        (2..7).for_each(|page| policy.put(B2, page));
+        let mut borders = Vec::new();
+        for list in [B1, B1, B2, B2, B2, B2, B2] {
+            policy.adapt(list);
+            borders.push(policy.target);
+        }
+        assert_eq!(borders, [2.5, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0]);
+        (7..20).for_each(|page| policy.put(B1, page));
+        policy.target = 8.0;
+        policy.adapt(B2);
+        assert_eq!(policy.target, 5.0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 /// Version of the simulator. It is raised, by hand, with every change after which a policy, the
 /// counting, the costs or a reader of traces has another outcome for some trace, so that outcomes
 /// which are kept can be told from those of later versions.
-pub const SIMULATOR_VERSION: u32 = 1;
+pub const SIMULATOR_VERSION: u32 = 2;
 
 #[cfg(test)]
 mod tests {

@@ -179,14 +179,19 @@ pub(in super::super) fn s3_fifo(capacity: Capacity, accesses: &[Access]) -> Vec<
     })
 }
 
+fn count(pages: usize) -> f64 {
+    f64::from(u32::try_from(pages).expect("lists are short"))
+}
+
 /// The four lists of the paper's figure, oldest first.
 pub(in super::super) fn arc(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
     let c = capacity.in_one_tier().dram as usize;
     let mut lists: [Vec<Page>; 4] = Default::default();
-    let mut p = 0;
-    fn replace(lists: &mut [Vec<Page>; 4], p: usize, from_b2: bool, actions: &mut Vec<Action>) {
+    let mut p = 0.0;
+    fn replace(lists: &mut [Vec<Page>; 4], p: f64, from_b2: bool, actions: &mut Vec<Action>) {
         let t1 = lists[0].len();
-        let first = t1 > 0 && (t1 > p || (from_b2 && t1 == p) || lists[1].is_empty());
+        let is_over = count(t1) > p || (from_b2 && count(t1) >= p);
+        let first = t1 > 0 && (is_over || lists[1].is_empty());
         let (from, to) = if first { (0, 2) } else { (1, 3) };
         if !lists[from].is_empty() {
             let page = lists[from].remove(0);
@@ -208,9 +213,9 @@ pub(in super::super) fn arc(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<
         match place {
             Some((list, _)) => {
                 if list == 2 {
-                    p = (p + (b2.max(1) / b1.max(1)).max(1)).min(c);
+                    p = (p + (count(b2.max(1)) / count(b1.max(1))).max(1.0)).min(count(c));
                 } else {
-                    p = p.saturating_sub((b1.max(1) / b2.max(1)).max(1));
+                    p = (p - (count(b1.max(1)) / count(b2.max(1))).max(1.0)).max(0.0);
                 }
                 if lists[0].len() + lists[1].len() == c {
                     replace(&mut lists, p, list == 3, actions);
