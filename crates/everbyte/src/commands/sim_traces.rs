@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let found = Mutex::new(Vec::with_capacity(settings.len()));
         let name = path.display().to_string();
         traces.insert(name.clone(), loaded.fingerprint);
-        simulate(&name, &*loaded.trace, &settings, args.resources.threads(), &|number, row| {
+        simulate(&name, &loaded.trace, &settings, args.resources.threads(), &|number, row| {
             bar.inc(1);
             let mut found = found.lock().map_err(|_| anyhow::anyhow!("a simulation failed"))?;
             found.push((number, row));

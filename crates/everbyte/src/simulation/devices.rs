@@ -3,15 +3,12 @@
 //! Invariants: a file of costs is a regular file of bounded size, so no pipe blocks the program. Each
 //! number lies in its range, so costs are finite and not negative.
 
-use std::fs::File;
-use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_policy::sim::{BackingCosts, Costs, MemoryCosts};
-use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -147,20 +144,9 @@ const BACKING_KEYS: [&str; 6] =
     ["read_page_ns", "read_jump_ns", "write_page_ns", "write_jump_ns", "turn_ns", "batch_writes"];
 const MEMORY_KEYS: [&str; 3] = ["operation_ns", "read_line_ns", "write_line_ns"];
 
-/// The text of a regular file, at most [`FILE_BYTES_MAX`] bytes.
+/// The text of a regular file, at most [`FILE_BYTES_MAX`] bytes. A pipe does not block.
 fn read_small(path: &Path) -> anyhow::Result<String> {
-    // A pipe without a writer would block here.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty()).context("cannot be read")?;
-    let file = File::from(file);
-    if !file.metadata().context("cannot be read")?.is_file() {
-        bail!("is not a regular file");
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).context("cannot be read")?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        bail!("has more than {FILE_BYTES_MAX} bytes: a file of costs is smaller");
-    }
+    let bytes = everbyte_path::read_file(path, FILE_BYTES_MAX).context("cannot be read")?;
     String::from_utf8(bytes).context("is not UTF-8")
 }
 

@@ -3,24 +3,22 @@
 //! Invariants: a fingerprint covers the simulated bytes. The bytes of a pipe pass through the
 //! fingerprint. A file is read a second time, and a change between the two reads is an error.
 
-use std::fs::{self, File, Metadata};
+use std::fs::Metadata;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, bail};
-use everbyte_policy::trace::{
-    Accesses, LoadedTrace, PageLimits, ReadOptions, SkippedCounts, SkippedKind, TraceReader,
-    read_pages,
-};
+use everbyte_path::{Access, Kind};
+use everbyte_policy::trace::{LoadedTrace, PageLimits, ReadOptions, SkippedKind, TraceReader};
 
 use super::task::Fingerprint;
 use crate::output;
 
 /// A trace that was read.
 pub(crate) struct Loaded {
-    pub(crate) trace: Box<dyn Accesses>,
+    pub(crate) trace: LoadedTrace,
     pub(crate) fingerprint: Fingerprint,
 }
 
@@ -34,8 +32,7 @@ pub(crate) fn load(
     kept_max: u64,
 ) -> anyhow::Result<LoadedTrace> {
     let trace = LoadedTrace::load(path, options, PageLimits::default(), kept_max)?;
-    check_accesses(path, trace.accesses())?;
-    note_large(&path.display().to_string(), trace.skipped(), options);
+    note_skipped(&path.display().to_string(), &trace, options);
     Ok(trace)
 }
 
@@ -60,29 +57,42 @@ pub(crate) fn load_with_fingerprint(
     options: &ReadOptions,
     kept_max: u64,
 ) -> anyhow::Result<Loaded> {
-    let before = match fs::metadata(path) {
-        _ if path.as_os_str() == "-" => return load_stream("standard input", io::stdin(), options),
-        Ok(before) if before.is_file() => before,
-        // A pipe or a device; the error of a missing file is the reader's.
-        Ok(_) => return load_stream(&path.display().to_string(), open(path)?, options),
-        Err(_) => return Err(load(path, options, kept_max).err().unwrap_or_else(|| gone(path))),
+    if path.as_os_str() == "-" {
+        return load_stream("standard input", io::stdin(), options);
+    }
+    let context = || format!("{}: cannot be read", path.display());
+    let before = match everbyte_path::look(path) {
+        Ok(found) if found.kind() == Kind::File => version_of(found.metadata()),
+        Ok(found) => {
+            let opened = everbyte_path::open(path, Access::Read, &[found.kind()]);
+            let (source, _) = opened.with_context(context)?;
+            return load_stream(&path.display().to_string(), source, options);
+        }
+        // The reader has the words for a missing file.
+        Err(error) => {
+            load(path, options, kept_max)?;
+            return Err(error).with_context(context);
+        }
     };
     let trace = load(path, options, kept_max)?;
     let fingerprint = Fingerprint::of(path)?;
-    let after =
-        fs::metadata(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    if version_of(&before) != version_of(&after) {
+    let after = everbyte_path::look(path).with_context(context)?;
+    if before != version_of(after.metadata()) {
         bail!("{}: the trace changed while it was in use", path.display());
     }
-    Ok(Loaded { trace: Box::new(trace), fingerprint })
+    Ok(Loaded { trace, fingerprint })
 }
 
-fn open(path: &Path) -> anyhow::Result<File> {
-    File::open(path).with_context(|| format!("{}: cannot be read", path.display()))
-}
-
-fn gone(path: &Path) -> anyhow::Error {
-    anyhow::anyhow!("{}: the trace changed while it was in use", path.display())
+/// Prints a note about objects that are too large for a cache.
+fn note_skipped(name: &str, trace: &LoadedTrace, options: &ReadOptions) {
+    let large = trace.skipped().of(SkippedKind::LargeObject);
+    if large > 0 {
+        let max = options.request_bytes_max;
+        output::complain(format!(
+            "note: {name}: {large} requests for objects of more than {max} bytes are skipped; \
+             --request-max raises the limit"
+        ));
+    }
 }
 
 /// The version of a file: every change gives another one.
@@ -107,18 +117,10 @@ fn load_stream(
     let passed = Arc::new(Mutex::new(Fingerprint::default()));
     let source = Passing { source, passed: Arc::clone(&passed) };
     let mut reader = TraceReader::new(name, source, options)?;
-    let pages = read_pages(&mut reader, PageLimits::default())?;
-    check_accesses(Path::new(name), pages.accesses.len() as u64)?;
-    note_large(name, reader.skipped(), options);
+    let trace = LoadedTrace::of_reader(&mut reader, PageLimits::default())?;
+    note_skipped(name, &trace, options);
     let fingerprint = passed.lock().map(|passed| *passed).unwrap_or_default();
-    Ok(Loaded { trace: Box::new(pages), fingerprint })
-}
-
-fn check_accesses(path: &Path, accesses: u64) -> anyhow::Result<()> {
-    if accesses == 0 {
-        bail!("{}: the trace neither reads nor writes anything", path.display());
-    }
-    Ok(())
+    Ok(Loaded { trace, fingerprint })
 }
 
 /// A source whose bytes pass through a fingerprint.
@@ -140,6 +142,8 @@ impl<R: Read> Read for Passing<R> {
 #[cfg(test)]
 mod tests {
     use std::io::{Cursor, Write};
+
+    use everbyte_policy::trace::Accesses;
 
     use super::*;
 

@@ -710,7 +710,7 @@ fn wrong_costs_are_explained_and_never_wait() {
         (FLAT.replace("write_page_ns = 1000\n", ""), "backing.write_page_ns is missing"),
         (FLAT.replace("flat", "ssd"), "name of a known device"),
         ("[backing".to_owned(), "line 1"),
-        ("x".repeat(1 << 20), "has more than 65536 bytes"),
+        ("x".repeat(1 << 20), "it has more than 65536 bytes"),
     ] {
         fs::write(&path, text).unwrap();
         place.run(line).failed(1, &["costs.toml", words]);
@@ -720,11 +720,11 @@ fn wrong_costs_are_explained_and_never_wait() {
     fs::remove_file(&path).unwrap();
     place.run(line).failed(1, &["costs.toml", "cannot be read"]);
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-    place.run(line).failed(1, &["costs.toml", "is not a regular file"]);
+    place.run(line).failed(1, &["costs.toml", "it is a named pipe"]);
     place
         .run(&line.replace("FOLDER/costs.toml", "/dev/zero"))
-        .failed(1, &["is not a regular file"]);
-    place.run(&line.replace("FOLDER/costs.toml", "FOLDER")).failed(1, &["is not a regular file"]);
+        .failed(1, &["it is a character device"]);
+    place.run(&line.replace("FOLDER/costs.toml", "FOLDER")).failed(1, &["it is a directory"]);
     fs::remove_file(&path).unwrap();
     fs::write(&path, FLAT).unwrap();
     let twice = format!("{line} --costs FOLDER/costs.toml");
