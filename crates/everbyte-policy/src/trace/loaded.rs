@@ -80,8 +80,27 @@ impl LoadedTrace {
         let mut reader = TraceReader::open(path, options)?;
         let is_there_again = path.is_file() && !is_standard_input(path);
         let kept_max = if is_there_again { kept_max } else { u64::MAX };
+        Self::read(&mut reader, options, limits, kept_max, path)
+    }
+
+    /// Reads all of `reader`, whose source cannot be read again, and keeps its accesses. Decodes on a
+    /// thread of its own.
+    ///
+    /// # Errors
+    /// As [`LoadedTrace::load`].
+    pub fn of_reader(reader: &mut TraceReader, limits: PageLimits) -> Result<Self, TraceError> {
+        Self::read(reader, &ReadOptions::default(), limits, u64::MAX, Path::new(""))
+    }
+
+    fn read(
+        reader: &mut TraceReader,
+        options: &ReadOptions,
+        limits: PageLimits,
+        kept_max: u64,
+        path: &Path,
+    ) -> Result<Self, TraceError> {
         let mut builder = PageTraceBuilder::keeping(limits, kept_max);
-        decode_beside(&mut reader, |touch| builder.touch(touch))?;
+        decode_beside(reader, |touch| builder.touch(touch))?;
         let (pages, accesses, numbers) = builder.finish_with_numbers();
         if accesses == 0 {
             return Err(reader.no_requests());
