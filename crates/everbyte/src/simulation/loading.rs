@@ -36,18 +36,6 @@ pub(crate) fn load(
     Ok(trace)
 }
 
-/// Reports the requests above the limit of a request's size.
-fn note_large(name: &str, skipped: &SkippedCounts, options: &ReadOptions) {
-    let large = skipped.of(SkippedKind::LargeObject);
-    if large > 0 {
-        let max = options.request_bytes_max;
-        output::complain(format!(
-            "note: {name}: {large} requests for objects of more than {max} bytes are skipped; \
-             --request-max raises the limit"
-        ));
-    }
-}
-
 /// As [`load`], with the fingerprint of the bytes that were read.
 ///
 /// # Errors
