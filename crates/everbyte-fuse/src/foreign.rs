@@ -110,6 +110,8 @@ mod tests {
             access_times: everbyte_fs::AccessTimes::Never,
             caching: KernelCaching::Full,
             privileges: Privileges::default(),
+            exec: true,
+            dir_access_times: true,
         };
         let (first, device) = DirMount::new(own.path(), &options).unwrap();
         let (second, _other_device) = DirMount::new(other.path(), &options).unwrap();
