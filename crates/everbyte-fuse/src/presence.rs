@@ -2,11 +2,12 @@
 //!
 //! The kernel ends a connection in the same way when the last mount of it goes and when somebody aborts it, as `umount -f`
 //! does. In an abort it drops what programs stored through mappings. A second mount without a directory, the pin, tells
-//! one from the other: while it is held, an end is an abort. The pin is released once the mount has left the table.
+//! one from the other: while it is held, an end is an abort. The pin is released once the mount has left the tables.
 //!
-//! Invariants: the pin is released when the mount leaves the table of this process's namespace, so that it ends as
-//! others do. No wait here is without a limit but that for the mount's end.
+//! Invariants: the pin is released when the mount leaves the tables of all namespaces that this process sees, so that it
+//! ends as others do. No wait here is without a limit but that for the mount's end.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags, fstatfs, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
@@ -27,6 +28,8 @@ const TEARDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 /// Time between two attempts to read the table, and between two looks at a file system that goes.
 const LOOK: Duration = Duration::from_millis(2);
+/// Time between two looks for a mount that only other namespaces have.
+const OTHERS_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// A file system in the kernel, by the number of its device.
 #[derive(Clone, Debug)]
@@ -69,19 +72,22 @@ impl Superblock {
     /// that is unmounted from the tables first, and drops it soon after the end of the connection.
     pub(crate) fn outlives_connection(&self) -> bool {
         let deadline = Instant::now() + TEARDOWN_TIME_MAX;
-        loop {
-            if std::fs::read("/proc/self/mountinfo").is_ok_and(|table| self.is_listed(&table)) {
-                return true;
-            }
-            let entry = std::fs::metadata(entry_of(&self.device)).ok().map(|entry| entry.ino());
-            if entry.is_none() || entry != self.entry {
-                return false;
-            }
-            if Instant::now() > deadline {
+        while self.is_there() {
+            let table = std::fs::read("/proc/self/mountinfo");
+            let is_listed = table.is_ok_and(|table| self.is_listed(&table));
+            // The next file system may have got the number before the table was read.
+            if is_listed && self.is_there() || Instant::now() > deadline {
                 return true;
             }
             thread::sleep(LOOK);
         }
+        false
+    }
+
+    /// Returns true if it is there. Without sysfs nobody knows.
+    fn is_there(&self) -> bool {
+        let entry = std::fs::metadata(entry_of(&self.device)).ok().map(|entry| entry.ino());
+        entry.is_some() && entry == self.entry
     }
 }
 
@@ -180,11 +186,12 @@ fn wait_for_end(mut table: File, superblock: &Superblock, ended: &OwnedFd) -> bo
     loop {
         lines.clear();
         let read = table.rewind().and_then(|()| table.read_to_end(&mut lines));
-        if read.is_ok() && !superblock.is_listed(&lines) {
+        let is_gone = read.is_ok() && !superblock.is_listed(&lines);
+        if is_gone && !is_mounted_elsewhere(superblock) {
             return true;
         }
         let mut ready = [PollFd::new(&table, PollFlags::PRI), PollFd::new(ended, PollFlags::IN)];
-        let polled = poll(&mut ready, None);
+        let polled = poll(&mut ready, is_gone.then_some(&OTHERS_TIME));
         if ready[1].revents().contains(PollFlags::IN) {
             return false;
         }
@@ -194,10 +201,27 @@ fn wait_for_end(mut table: File, superblock: &Superblock, ended: &OwnedFd) -> bo
     }
 }
 
+/// Returns true if the namespace of another process has the mount, as far as this process sees others. A descriptor of
+/// another table would keep its namespace, so none stays open.
+fn is_mounted_elsewhere(superblock: &Superblock) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let mut seen: HashSet<PathBuf> = std::fs::read_link("/proc/self/ns/mnt").into_iter().collect();
+    processes.filter_map(Result::ok).map(|process| process.path()).any(|process| {
+        // What is no process has no namespace.
+        let namespace = std::fs::read_link(process.join("ns/mnt"));
+        namespace.is_ok_and(|namespace| seen.insert(namespace))
+            && std::fs::read(process.join("mountinfo"))
+                .is_ok_and(|table| superblock.is_listed(&table))
+    })
+}
+
 /// Releases the pin, and notes whether the connection has ended before. The server is asked in a thread of its own, because
 /// it may never answer.
 fn release(pin: &Mutex<Pin>) {
     let mut pin = pin.lock();
+    if !matches!(*pin, Pin::Held(_)) {
+        return;
+    }
     let Pin::Held(root) = std::mem::replace(&mut *pin, Pin::Released) else { return };
     let (answer, answered) = mpsc::channel();
     let ask = move || {
@@ -229,10 +253,16 @@ mod tests {
         );
     }
 
+    /// Numbers of devices come again at once.
     #[test]
-    fn superblock_of_a_plain_directory_outlives_everything() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(Superblock::of_dir(dir.path()).unwrap().outlives_connection());
+    fn number_of_another_superblock_is_no_abort() {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let listed = table.lines().filter_map(|line| line.split(' ').nth(2)).map(str::to_owned);
+        for device in listed {
+            let mut other = Superblock::new(device);
+            other.entry = other.entry.map(|entry| entry + 1);
+            assert!(!other.outlives_connection(), "{other:?}");
+        }
         assert!(!Superblock::new("0:4095999".to_owned()).outlives_connection());
     }
 }

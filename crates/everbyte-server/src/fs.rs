@@ -46,7 +46,7 @@ pub(crate) struct FsHandle {
 struct MountStores {
     id: u64,
     lost: LostStores,
-    /// Somebody was told of the loss.
+    /// A request to sync was told of the loss. A mount command may be dead before it is told.
     is_told: bool,
 }
 
@@ -157,17 +157,6 @@ impl FsHandle {
         Ok(id)
     }
 
-    /// The first loss of a mount that is `wanted`, which counts as told.
-    fn tell_loss(&self, wanted: impl Fn(&MountStores) -> bool) -> Option<Loss> {
-        let mut lost = self.lost.lock();
-        let mut wanted = lost.iter_mut().filter(|stores| wanted(stores));
-        wanted.find_map(|stores| {
-            let loss = stores.lost.first()?;
-            stores.is_told = true;
-            Some(loss)
-        })
-    }
-
     /// The directory that it is mounted on.
     fn mounted_on(&self) -> Option<String> {
         let mounted = self.mount.lock();
@@ -236,11 +225,18 @@ impl Handle for FsHandle {
     }
 
     fn lost_stores(&self, id: Option<u64>) -> Option<Loss> {
-        self.tell_loss(|stores| id.is_none_or(|id| id == stores.id))
+        let lost = self.lost.lock();
+        let mut wanted = lost.iter().filter(|stores| id.is_none_or(|id| id == stores.id));
+        wanted.find_map(|stores| stores.lost.first())
     }
 
     fn untold_loss(&self) -> Option<Loss> {
-        self.tell_loss(|stores| !stores.is_told)
+        let mut lost = self.lost.lock();
+        lost.iter_mut().filter(|stores| !stores.is_told).find_map(|stores| {
+            let loss = stores.lost.first()?;
+            stores.is_told = true;
+            Some(loss)
+        })
     }
 
     fn is_mounted(&self) -> bool {

@@ -144,12 +144,11 @@ pub(crate) trait Handle: Send + Sync {
     }
 
     /// The first loss of what programs stored through mappings of its mount of this number, or of any mount.
-    /// From here on this counts as told.
     fn lost_stores(&self, _id: Option<u64>) -> Option<Loss> {
         None
     }
 
-    /// The first such loss that does not count as told. From here on it does.
+    /// The first such loss that this has not returned before.
     fn untold_loss(&self) -> Option<Loss> {
         None
     }

@@ -40,10 +40,11 @@ impl OpenPool {
         self.volumes.opened(name).map_or(Ok(()), |volume| check_stores(&volume, None))
     }
 
-    /// Checks that somebody was told of each loss of what programs stored through mappings of a file system.
+    /// Checks that a request to sync was told of each loss of what programs stored through mappings of a file system. The
+    /// command that mounted it may have been killed before.
     ///
     /// # Errors
-    /// Nobody was told of one, as where the command that mounted was killed.
+    /// No such request was told of one.
     pub fn check_told_losses(&self) -> Result<(), Refused> {
         for volume in self.volumes.all_opened() {
             if let Some(loss) = volume.handle.untold_loss() {

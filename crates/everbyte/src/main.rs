@@ -9,6 +9,7 @@ mod advice;
 mod arguments;
 mod commands;
 mod demo;
+mod expected_events;
 mod help;
 mod interrupt;
 mod output;
@@ -21,6 +22,8 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use advice::advice;
 use arguments::UsageError;
@@ -153,14 +156,15 @@ fn start_logging(verbose: u8, is_server: bool) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
         // It would say by eprintln! that a line could not be written, and that panics then.
         .log_internal_errors(false)
-        .init();
+        .finish();
+    subscriber.with(expected_events::ExpectedEvents).init();
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ Examples:
 
 The kernel does not pass 'sync' on to mounts of this kind: this command is what 'sync -f' is elsewhere.
 Bytes that a program has stored in a shared mapping and not written out by msync are still the
-kernel's, and no part of it. If a mount of the file system has lost such bytes and nobody was told, the
-next 'fs sync' ends with status 1.";
+kernel's, and no part of it. If a mount of the file system has lost such bytes, the next 'fs sync' of a
+server that runs since then ends with status 1, and so does the server if there was none.";
 
 /// Make everything durable that was done in a file system before.
 ///

@@ -18,6 +18,7 @@ mod leases;
 mod local;
 mod media;
 mod mount;
+mod mount_end;
 mod mounts_served;
 mod paths;
 mod repair;

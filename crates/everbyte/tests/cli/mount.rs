@@ -13,7 +13,7 @@ use super::{Outcome, Place, Running, everbyte};
 
 /// A pool with a file system, and a directory to mount it on.
 pub(crate) struct Files {
-    place: Place,
+    pub(crate) place: Place,
     pub(crate) dir: PathBuf,
 }
 
