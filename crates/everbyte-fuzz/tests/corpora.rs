@@ -209,7 +209,7 @@ fn detection_of_changed_traces_is_refused_or_right() {
                 2 if at < bytes.len() => {
                     bytes[at] = b" ,\r\n\t0R+#"[usize::from(random[20] / 2) % 9]
                 }
-                3 => bytes.insert(at, b" ,\r\n\05Wx;"[usize::from(random[21] / 2) % 9]),
+                3 => bytes.insert(at, b" ,\r\n\x005Wx;"[usize::from(random[21] / 2) % 9]),
                 4 if at < bytes.len() => _ = bytes.remove(at),
                 _ if at < bytes.len() => bytes[at] ^= random[22],
                 _ => {}

@@ -78,8 +78,10 @@ fn is_device(text: &str) -> bool {
     text.split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
 }
 
-/// Returns true if `line` is a process, which begins a part of a summary: its name and its number.
+/// Returns true if `line` is a process, which begins a part of a summary: its name and its number, with dots
+/// if there were several of this name.
 fn is_process(line: &str) -> bool {
+    let line = &line.replace(", ...)", ")");
     let inside = line.strip_suffix(')').and_then(|line| line.rsplit_once(" ("));
     inside.is_some_and(|(name, number)| !name.trim().is_empty() && is_number(number.trim()))
 }

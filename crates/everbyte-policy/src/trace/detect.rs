@@ -60,17 +60,18 @@ pub(crate) fn format_of(
             Ok(found) => return Ok(found),
             Err(refusal) => refusal,
         },
-        false => match of_records(sample).as_slice() {
-            [one] => return Ok(*one),
-            several => Refusal {
-                candidates: several.iter().map(|(format, _)| *format).collect(),
-                ..Refusal::default()
-            },
-        },
+        false => {
+            let (found, doubtful) = of_records(sample);
+            if let [one] = found.as_slice() {
+                return Ok(*one);
+            }
+            let candidates = found.into_iter().map(|(format, _)| format).collect();
+            Box::new(Refusal { candidates, doubtful, ..Refusal::default() })
+        }
     };
     refusal.begin = beginning(text);
     refusal.content = Content::perhaps(&sample.head);
-    Err(Box::new(refusal))
+    Err(refusal)
 }
 
 /// Returns the first line, shortened, with everything that is no text in another form.
@@ -93,9 +94,9 @@ fn lines_of(text: &[u8], is_whole: bool) -> Vec<(u64, &[u8])> {
     lines
 }
 
-fn of_text(text: &[u8], is_whole: bool, max: u64) -> Result<(Format, Reason), Refusal> {
+fn of_text(text: &[u8], is_whole: bool, max: u64) -> Result<(Format, Reason), Box<Refusal>> {
     let lines = lines_of(text, is_whole);
-    let mut refusal = Refusal::default();
+    let mut refusal = Box::<Refusal>::default();
     let mut found = Vec::new();
     let formats = TEXTS.into_iter().chain([Format::Kvcache]).chain(NAMED_ONLY);
     for format in formats {
@@ -303,11 +304,14 @@ fn check(item: &Item, max: u64) -> Result<(), Problem> {
     }
 }
 
+/// Formats, with the reason for each, and doubtful ones.
+type Candidates = (Vec<(Format, Reason)>, Vec<(Format, &'static str)>);
+
 /// Returns the binary formats that the beginning may be of.
-fn of_records(sample: &Sample) -> Vec<(Format, Reason)> {
+fn of_records(sample: &Sample) -> Candidates {
     let Sample { head, is_whole, bytes } = sample;
     if lcs::Lcs::new(head, false).is_some() {
-        return vec![(Format::Lcs, Reason::Header)];
+        return (vec![(Format::Lcs, Reason::Header)], Vec::new());
     }
     let bytes = bytes.or_else(|| is_whole.then_some(head.len() as u64));
     let formats = [
@@ -315,13 +319,16 @@ fn of_records(sample: &Sample) -> Vec<(Format, Reason)> {
         (Format::VscsiV2, vscsi::V2_BYTES, Vscsi::V2.is_plausible(head)),
         (Format::OracleGeneral, oracle_general::RECORD_BYTES, oracle_general::is_plausible(head)),
     ];
-    let mut found = Vec::new();
-    for (format, record_bytes, is_plausible) in formats {
-        let is_multiple = bytes.is_none_or(|bytes| bytes.is_multiple_of(record_bytes as u64));
-        if is_plausible && is_multiple {
-            let records = (head.len() / record_bytes) as u64;
-            found.push((format, Reason::Records { records }));
+    let (mut found, mut doubtful) = (Vec::new(), Vec::new());
+    for (format, record_bytes, _) in formats.into_iter().filter(|(.., is_plausible)| *is_plausible)
+    {
+        match bytes.is_none_or(|bytes| bytes.is_multiple_of(record_bytes as u64)) {
+            true => {
+                let records = (head.len() / record_bytes) as u64;
+                found.push((format, Reason::Records { records }));
+            }
+            false => doubtful.push((format, "the trace ends within a record: it was cut off")),
         }
     }
-    found
+    (found, doubtful)
 }

@@ -56,7 +56,7 @@ impl Input {
         let name = path.display().to_string();
         let failed = |source| TraceError::Read { place: beginning(&name), source };
         let (file, facts) = everbyte_path::open_input(path).map_err(failed)?;
-        Self::sized(&name, Box::new(file), facts.is_file().then(|| facts.len()))
+        Self::sized(&name, Box::new(file), facts.is_file().then_some(facts.len()))
     }
 
     /// Reads `source`, decompressed if it is compressed.

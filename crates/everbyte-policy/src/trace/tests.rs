@@ -20,6 +20,10 @@ fn reader(bytes: &[u8], options: &ReadOptions) -> Result<TraceReader, TraceError
     TraceReader::new("trace", std::io::Cursor::new(bytes.to_vec()), options)
 }
 
+fn requests_of(reader: &mut TraceReader) -> usize {
+    reader.collect::<Result<Vec<_>, _>>().unwrap().len()
+}
+
 fn forced(format: Format) -> ReadOptions {
     ReadOptions { format: Some(format), assume_reads: true, ..ReadOptions::default() }
 }

@@ -27,7 +27,7 @@ fn members_may_end_within_a_line() {
     for packed in [[gzip(first), gzip(second)].concat(), xz.finish().unwrap(), frames.concat()] {
         let mut reader = reader(&packed, &ReadOptions::default()).unwrap();
         assert_eq!(reader.format(), Format::Msr);
-        assert_eq!(reader.by_ref().map(|request| request.unwrap()).count(), 4);
+        assert_eq!(requests_of(&mut reader), 4);
     }
 }
 

@@ -113,11 +113,11 @@ fn headings_outweigh_other_candidates() {
 #[test]
 fn joined_traces_repeat_their_heading() {
     let one = "time_ns,op,file,offset,len\n1,R,a,8192,100\n";
-    let read = reader(one.repeat(2).as_bytes(), &ReadOptions::default()).unwrap();
-    assert_eq!(read.map(|request| request.unwrap()).count(), 2);
+    let mut read = reader(one.repeat(2).as_bytes(), &ReadOptions::default()).unwrap();
+    assert_eq!(requests_of(&mut read), 2);
     let one = "fio version 3 iolog\n1 /a read 1 2\n";
-    let read = reader(one.repeat(2).as_bytes(), &ReadOptions::default()).unwrap();
-    assert_eq!(read.map(|request| request.unwrap()).count(), 2);
+    let mut read = reader(one.repeat(2).as_bytes(), &ReadOptions::default()).unwrap();
+    assert_eq!(requests_of(&mut read), 2);
 }
 
 #[test]
@@ -193,6 +193,8 @@ fn records_have_to_be_plausible() {
     let back = [oracle(3, 7, 4096), oracle(2, 8, 5000)].concat();
     let mut next = oracle_records.clone();
     next[40..48].copy_from_slice(&1_u64.to_le_bytes());
+    let cut = refusal(&good[..63]).to_string();
+    assert!(cut.contains("vscsi-v1 is possible, but the trace ends within"), "{cut}");
     for (number, bytes) in
         [far, command, no_requests, back, next, good[..63].to_vec(), vec![0; 480]]
             .iter()

@@ -232,7 +232,7 @@ fn large_objects_refuse_no_trace() {
     assert_eq!((counts[0], counts[6], counts[7]), (5122, 5121, 0));
     let small = ReadOptions { request_bytes_max: 1 << 20, ..forced(Format::OracleGeneral) };
     let mut reader = reader(&records, &small).unwrap();
-    assert_eq!(reader.by_ref().map(|request| request.unwrap()).count(), 2);
+    assert_eq!(requests_of(&mut reader), 2);
     assert_eq!(reader.skipped().of(SkippedKind::LargeObject), 1);
     let lines = "0,a,1,9000,1,get,0\n0,b,1,2000000,1,get,0\n0,a,1,9000,1,get,0\n";
     let (_, counts) = counts_of(lines.as_bytes(), &ReadOptions { format: None, ..small });
