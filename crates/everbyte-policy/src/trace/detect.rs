@@ -69,6 +69,11 @@ pub(crate) fn format_of(
             Box::new(Refusal { candidates, doubtful, ..Refusal::default() })
         }
     };
+    if refusal.candidates.is_empty() && text.iter().all(|byte| *byte == 0 || is_text(byte)) {
+        refusal.mistake = (1..)
+            .zip(text.split_inclusive(|&byte| byte == b'\n'))
+            .find_map(|(number, line)| Some((number, control_character(line)?)));
+    }
     refusal.begin = beginning(text);
     refusal.content = Content::perhaps(&sample.head);
     Err(refusal)

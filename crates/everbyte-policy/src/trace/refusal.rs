@@ -73,13 +73,15 @@ pub struct Refusal {
     pub doubtful: Vec<(Format, &'static str)>,
     /// Formats that fit a part of the beginning.
     pub near: Vec<Near>,
+    /// A control character in a line, with the line's number.
+    pub mistake: Option<(u64, Problem)>,
     /// Content that the bytes may have.
     pub content: Option<Content>,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { trace, begin, candidates, doubtful, near, content } = self;
+        let Self { trace, begin, candidates, doubtful, near, mistake, content } = self;
         if candidates.len() > 1 {
             let names: Vec<&str> = candidates.iter().map(|format| format.name()).collect();
             let names = names.join(", ");
@@ -87,6 +89,8 @@ impl fmt::Display for Refusal {
                 f,
                 "{trace}: the beginning fits several formats: {names}; it begins with {begin:?}; name the format"
             )?;
+        } else if let Some((line, problem)) = mistake {
+            write!(f, "{trace}, line {line}: {problem}; it begins with {begin:?}")?;
         } else if let ([one], []) = (near.as_slice(), doubtful.as_slice()) {
             let Near { format, line, problem } = one;
             write!(

@@ -168,7 +168,12 @@ fn bytes_behind_the_last_field_are_refused() {
 fn carriage_returns_alone_end_no_line() {
     let text = include_str!("../fixtures/msr.csv").replace('\n', "\r");
     let error = reader(text.as_bytes(), &ReadOptions::default()).err().unwrap();
-    assert!(matches!(error, TraceError::UnknownFormat(_)), "{error}");
+    assert!(
+        error.to_string().starts_with("trace, line 1: a carriage return at byte 51"),
+        "{error}"
+    );
+    let padded = [include_bytes!("../fixtures/msr.csv").as_slice(), &[0; 9]].concat();
+    assert!(refusal(padded).to_string().starts_with("trace, line 5: a NUL at byte 1"));
     refuse(Format::Msr, &text, &["line 1", "a carriage return at byte 51"]);
     let crlf = include_str!("../fixtures/msr.csv").replace('\n', "\r\n");
     assert_eq!(reader(crlf.as_bytes(), &ReadOptions::default()).unwrap().count(), 4);
