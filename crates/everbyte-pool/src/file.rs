@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everbyte_media::{
-    BLOCK_U64, BlockNo, Description, Mapped, MediaKind, MediaOptions, Medium, OpenError,
+    BLOCK_U64, BlockNo, Description, Mapped, MediaKind, MediaOptions, Medium, OpenError, Stack,
     allocate_file, check_room, create_file, remove_created, settle_file,
 };
 use everbyte_path::{Access, Identity, Kind, Place, WrongKind, look, open, open_at};
@@ -210,6 +210,8 @@ pub struct Created {
     pub len_bytes: u64,
     /// Kind of its medium.
     pub media: MediaKind,
+    /// True if a fence waits for a disk: the medium is behind the page cache, and not in memory.
+    pub is_on_disk: bool,
 }
 
 /// Who is told again and again how many bytes of how many are allocated, and may give it up.
@@ -390,7 +392,10 @@ fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<Created, 
     let medium = Mapped::from_file(file, &MediaOptions::new())?;
     let failed = || FileError::pool(path);
     Pool::format(&medium, options.volumes_max, rand::random()).map_err(failed())?;
-    let created = Created { len_bytes: medium.len(), media: medium.describe().kind };
+    let media = medium.describe().kind;
+    let reaches_storage = || Stack::of(file).map_or(true, |stack| stack.reaches_storage());
+    let is_on_disk = media == MediaKind::File && reaches_storage();
+    let created = Created { len_bytes: medium.len(), media, is_on_disk };
     let pool = Pool::open(Arc::new(medium), Kinds::new([]), &OpenOptions::default());
     pool.and_then(|pool| pool.close()).map_err(failed())?;
     warn_of_others(path, file);

@@ -67,6 +67,8 @@ struct Layer {
     /// The file or the device node; `None` if there is none in this system.
     node: Option<Node>,
     is_read_only: bool,
+    /// Hardware, or a file of a file system without a device here, unless that is in memory.
+    is_storage: bool,
 }
 
 impl Layer {
@@ -112,6 +114,13 @@ impl Stack {
     pub fn write_protection(&self) -> Option<String> {
         let protected = self.layers.iter().find(|layer| layer.is_read_only)?;
         Some(format!("{} is write-protected", protected.name))
+    }
+
+    /// Returns true if stores reach a disk or another machine. A loop device over a file of a tmpfs is in
+    /// memory alone. A part that could not be inspected counts as a disk.
+    #[must_use]
+    pub fn reaches_storage(&self) -> bool {
+        self.unknown.is_some() || self.layers.iter().any(|layer| layer.is_storage)
     }
 
     /// The users who can change the bytes.

@@ -260,3 +260,18 @@ fn real_loop_devices_lead_to_their_file() {
     fs::write(folder.path().join("image (deleted)"), "").unwrap();
     assert_eq!(upper.stack().writers().others_than(0), OtherWriters::Several);
 }
+
+#[test]
+fn stacks_in_memory_reach_no_storage() {
+    let Ok(memory) = tempfile::tempfile_in("/dev/shm") else { return };
+    assert!(!Stack::of(&memory).unwrap().reaches_storage());
+    let tree = Tree::new();
+    let disk = tree.device("sda", 0, &[], &[]);
+    assert!(!tree.stack(disk).reaches_storage(), "there is no hardware behind it");
+    tree.put("sys/devices/sda/device/model", "a disk\n");
+    tree.partition("sda/sda1", 1, 2048, 1000);
+    let linear = tree.device("dm-0", 10, &[], &[("sda1", 1)]);
+    for device in [disk, linear] {
+        assert!(tree.stack(device).reaches_storage());
+    }
+}

@@ -6,10 +6,11 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor};
+use rustix::fs::{fstatfs, major, minor};
 
 use super::system::{System, device_number, number, word};
 use super::{Allocation, Layer, Object, Stack};
+use crate::room::RAMFS_MAGIC;
 
 /// Objects of a stack at most.
 const LAYERS_MAX: usize = 256;
@@ -128,6 +129,7 @@ impl Walk<'_> {
             allocations,
             node,
             is_read_only,
+            is_storage: false,
         });
         Ok(())
     }
@@ -140,6 +142,10 @@ impl Walk<'_> {
             return Ok(());
         }
         let node = self.system.node(file)?;
+        let host = match major(device) {
+            0 => self.system.mount_source(file),
+            _ => Some(device),
+        };
         self.stack.layers.push(Layer {
             object,
             name: crate::open::name_of(file),
@@ -148,13 +154,10 @@ impl Walk<'_> {
             allocations: part.allocations.clone(),
             node: Some(node),
             is_read_only: false,
+            is_storage: host.is_none() && !is_in_memory(file),
         });
         let allocation = (format!("file system {device}"), format!("inode {inode}"));
         let below = Part { is_host: true, ..part.somewhere(Some(allocation)) };
-        let host = match major(device) {
-            0 => self.system.mount_source(file),
-            _ => Some(device),
-        };
         if let Some(host) = host {
             self.add_device(host, below);
         }
@@ -218,6 +221,7 @@ impl Walk<'_> {
             allocations: part.allocations.clone(),
             node,
             is_read_only: folder.is_some_and(|folder| number(&folder.join("ro")) != 0),
+            is_storage: folder.is_some_and(|folder| folder.join("device").exists()),
         });
     }
 
@@ -279,4 +283,11 @@ fn allocation_of(uuid: &str) -> Option<(String, String)> {
     let (partition, disk) = uuid.split_once('-')?;
     let is_partition = partition.strip_prefix("part").is_some_and(|nth| nth.parse::<u32>().is_ok());
     is_partition.then(|| (format!("partitions of {disk}"), partition.to_owned()))
+}
+
+/// Returns true if the file's file system keeps everything in memory.
+fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|system| {
+        [libc::TMPFS_MAGIC, RAMFS_MAGIC, libc::HUGETLBFS_MAGIC].contains(&system.f_type)
+    })
 }

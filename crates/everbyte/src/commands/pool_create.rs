@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use everbyte_media::MediaKind;
 use everbyte_pool::VOLUMES_MAX_DEFAULT;
 use everbyte_pool::file::{CreateOptions, create_with_progress};
 use everbyte_server::SessionError;
@@ -87,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     .map_err(SessionError::from)?;
     bar.finish_and_clear();
     let path = args.pool.display().to_string();
-    let warning = (created.media == MediaKind::File).then_some(SLOW_MEDIUM);
+    let warning = created.is_on_disk.then_some(SLOW_MEDIUM);
     if args.json {
         output::json(&Created {
             path: &path,

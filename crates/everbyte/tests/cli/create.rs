@@ -177,6 +177,27 @@ fn pool_on_a_disk_is_made_with_a_warning() {
 }
 
 #[test]
+fn pool_on_a_loop_device_warns_by_its_file() {
+    let memory = tempfile::tempdir_in("/dev/shm").ok();
+    for (folder, warns) in [(disk_folder(), true), (memory, false)] {
+        let Some(folder) = folder else { continue };
+        let image = folder.path().join("image");
+        fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+        let Some(device) = Loop::over(&image) else {
+            not_run("there are no loop devices here");
+            return;
+        };
+        let mut command = everbyte();
+        let made = Outcome::of(command.args(["pool", "create", &device.0, "--json"])).json();
+        assert_eq!(
+            (&made["medium"], made["warning"].is_string()),
+            (&"file".into(), warns),
+            "{made}"
+        );
+    }
+}
+
+#[test]
 fn pool_in_memory_is_made_without_a_warning() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
     let mut command = everbyte();
