@@ -128,6 +128,20 @@ pub enum FileKind {
     BlockDevice,
 }
 
+/// A flag of a file, as `chattr` sets it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileFlag {
+    /// Nothing of it changes.
+    Immutable,
+    /// It grows by appending alone.
+    AppendOnly,
+    /// Backup programs skip it.
+    NoDump,
+    /// Accesses leave the time of the last access as it is.
+    NoAtime,
+}
+
 /// A file in figures.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileStatus {
@@ -151,6 +165,9 @@ pub struct FileStatus {
     pub used_bytes: u64,
     /// The device that a device file stands for.
     pub device: u64,
+    /// Its flags.
+    #[serde(default)]
+    pub flags: Vec<FileFlag>,
     /// Last access.
     pub accessed_ns: TimeNs,
     /// Last change of its bytes.

@@ -27,8 +27,8 @@ mod time;
 
 pub use client::{ControlClient, ControlError};
 pub use files::{
-    FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile, PIECE_BYTES_MAX,
-    PathBytes, SetFile, UnreadableEntry,
+    FileEntry, FileFlag, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile,
+    PIECE_BYTES_MAX, PathBytes, SetFile, UnreadableEntry,
 };
 pub use lend::{Borrowed, maker_of, send_descriptor};
 pub use message::{

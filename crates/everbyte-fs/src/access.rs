@@ -7,6 +7,7 @@ use everbyte_media::Medium;
 
 use crate::edits::Edits;
 use crate::error::FsError;
+use crate::file_flags::FileFlags;
 use crate::format::{Field, InodeWords, decode_time};
 use crate::fs::{FileSystem, now};
 use crate::number::InodeNo;
@@ -28,6 +29,9 @@ pub enum AccessTimes {
 
 impl AccessTimes {
     fn changes(self, words: &InodeWords, now: i128) -> bool {
+        if words.flags().has(FileFlags::NO_ATIME) {
+            return false;
+        }
         let accessed = words.time(Field::Accessed);
         match self {
             Self::Never => false,

@@ -5,10 +5,12 @@ use everbyte_media::Medium;
 use crate::acls::plan_permissions;
 use crate::edits::Edits;
 use crate::error::FsError;
+use crate::file_flags::FileFlags;
 use crate::format::{Field, InodeWords, encode_time};
 use crate::found::Found;
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
+use crate::protection::{check_mutable, check_unrestricted};
 
 /// The attributes of a file. Times are nanoseconds since 1970 within [`TIME_RANGE_NS`](crate::TIME_RANGE_NS).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +35,8 @@ pub struct Attr {
     pub blocks: u64,
     /// The device that a device file stands for.
     pub device: u64,
+    /// Flags that `chattr` sets.
+    pub flags: FileFlags,
     /// Last access.
     pub accessed_ns: i128,
     /// Last change of its bytes.
@@ -58,6 +62,7 @@ impl Attr {
             size: words.get(Field::Size),
             blocks: words.get(Field::Blocks),
             device: if is_device { words.get(Field::Special) } else { 0 },
+            flags: words.flags(),
             accessed_ns: words.time(Field::Accessed),
             modified_ns: words.time(Field::Modified),
             changed_ns: words.time(Field::Changed),
@@ -135,7 +140,7 @@ impl<M: Medium> FileSystem<M> {
     /// so is the caller's business.
     ///
     /// # Errors
-    /// `TimeOutOfRange`; `Stale`; `NoSpace` if an access control list changes; or the volume's.
+    /// `TimeOutOfRange`; `Immutable`, `AppendOnly`; `Stale`; `NoSpace` if an access control list changes; or the volume's.
     pub fn set_attr(&self, inode: InodeNo, set: &SetAttr) -> Result<Attr, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
@@ -144,6 +149,7 @@ impl<M: Medium> FileSystem<M> {
             let now = now();
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), inode)?;
+            check_set_attr(&edit.words, set)?;
             if let Some(permissions) = set.permissions {
                 plan_permissions(batch, edit, permissions)?;
             }
@@ -162,4 +168,12 @@ impl<M: Medium> FileSystem<M> {
         })?;
         Ok(attr.expect("a change that was made was planned"))
     }
+}
+
+/// Checks that these attributes of a file may be set. Of an append-only one these are times, to the present.
+fn check_set_attr(words: &InodeWords, set: &SetAttr) -> Result<(), FsError> {
+    let sets_time =
+        [set.accessed, set.modified].iter().any(|time| matches!(time, Some(SetTime::At(_))));
+    let sets_rights = set.permissions.is_some() || set.uid.is_some() || set.gid.is_some();
+    if sets_time || sets_rights { check_unrestricted(words) } else { check_mutable(words) }
 }

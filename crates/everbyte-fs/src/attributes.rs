@@ -14,6 +14,7 @@ use crate::fs::FileSystem;
 use crate::name::NAME_BYTES_MAX;
 use crate::number::InodeNo;
 use crate::plant::Bug;
+use crate::protection::check_unrestricted;
 
 /// Longest value of an attribute in bytes, as Linux has it. There is room for less.
 const VALUE_BYTES_MAX: usize = 65_536;
@@ -96,7 +97,7 @@ impl<M: Medium> FileSystem<M> {
     /// Takes an extended attribute away. An access control list need not be there.
     ///
     /// # Errors
-    /// `NoAttribute`, or the volume's.
+    /// `NoAttribute`, `Immutable`, `AppendOnly`, or the volume's.
     pub fn remove_attribute(&self, inode: InodeNo, name: &[u8]) -> Result<(), FsError> {
         if is_acl(name) {
             return self.set_acl(inode, (name, &[]), SetGroupId::Keep);
@@ -116,6 +117,7 @@ impl<M: Medium> FileSystem<M> {
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), inode)?;
+            check_unrestricted(&edit.words)?;
             let word = edit.words.get(Field::Attributes);
             let mut all = Attributes::load(self.reader(), edit.at, word)?;
             change(&mut all)?;
@@ -157,6 +159,7 @@ impl<M: Medium> FileSystem<M> {
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), inode)?;
+            check_unrestricted(&edit.words)?;
             plan_acl(batch, edit, name, acl.as_ref(), set_group_id == SetGroupId::Clear)?;
             edits.plan(batch);
             Ok::<(), FsError>(())

@@ -9,6 +9,7 @@ use crate::error::FsError;
 use crate::format::{FILE_BYTES_MAX, Field};
 use crate::fs::FileSystem;
 use crate::number::InodeNo;
+use crate::protection::check_write;
 
 /// Most blocks that are looked at to find where a hole ends: 2 GiB.
 const HOLE_BLOCKS_MAX: usize = 1 << 19;
@@ -43,7 +44,7 @@ impl<M: Medium> FileSystem<M> {
     /// reserved bytes become holes.
     ///
     /// # Errors
-    /// Nothing was copied: one of them is no regular file; `Invalid` if the ranges overlap; `TooLarge`;
+    /// Nothing was copied: one of them is no regular file; `Immutable` or `AppendOnly` as [`FileSystem::write`]; `Invalid` if the ranges overlap; `TooLarge`;
     /// the pool is full, bytes cannot be read, or the volume cannot be written.
     pub fn copy(&self, from: FilePlace, to: FilePlace, len: u64) -> Result<u64, FsError> {
         let left = self.size_of(from.inode)?.saturating_sub(from.offset);
@@ -83,6 +84,7 @@ impl<M: Medium> FileSystem<M> {
     ) -> Result<u64, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[from.inode, to.inode]);
+        check_write(&self.file(to.inode)?.1, to.offset)?;
         let (source, words) = self.file(from.inode)?;
         let len = len.min(words.get(Field::Size).saturating_sub(from.offset));
         if len == 0 {

@@ -19,6 +19,7 @@ use crate::format::{FILE_BYTES_MAX, FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWo
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
+use crate::protection::{check_unrestricted, check_write};
 
 /// Bytes of a write that are made in one batch, unless it goes over a whole leaf of the map.
 pub(crate) const WRITE_PART: usize = 1 << 20;
@@ -105,8 +106,8 @@ impl<M: Medium> FileSystem<M> {
     /// in smaller ones, of whole blocks.
     ///
     /// # Errors
-    /// Nothing was written: it is no regular file, the pool is full, the file would be too large, or
-    /// the volume cannot be written.
+    /// Nothing was written: it is no regular file, the pool is full, the file would be too large,
+    /// `Immutable`, `AppendOnly` for bytes before its end, or the volume cannot be written.
     pub fn write(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<usize, FsError> {
         let room = FILE_BYTES_MAX.saturating_sub(offset);
         if room == 0 && !data.is_empty() {
@@ -156,6 +157,7 @@ impl<M: Medium> FileSystem<M> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let (file, words) = self.file(inode)?;
+        check_write(&words, offset)?;
         let end = offset.checked_add(data.len() as u64);
         if data.is_empty() || end.is_none_or(|end| end > words.get(Field::Size)) {
             return Ok(false);
@@ -188,7 +190,8 @@ impl<M: Medium> FileSystem<M> {
     ) -> Result<usize, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
-        let (file, _) = self.file(inode)?;
+        let (file, words) = self.file(inode)?;
+        check_write(&words, offset)?;
         if data.is_empty() {
             return Ok(0);
         }
@@ -273,7 +276,7 @@ impl<M: Medium> FileSystem<M> {
     /// be cut off.
     ///
     /// # Errors
-    /// It is no regular file, `TooLarge`, or the volume's.
+    /// It is no regular file, `TooLarge`, `Immutable`, `AppendOnly`, or the volume's.
     pub fn truncate(&self, inode: InodeNo, size: u64) -> Result<Attr, FsError> {
         if size > FILE_BYTES_MAX {
             return Err(FsError::TooLarge);
@@ -281,6 +284,7 @@ impl<M: Medium> FileSystem<M> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let (file, words) = self.file(inode)?;
+        check_unrestricted(&words)?;
         let old_size = words.get(Field::Size);
         let last_end = (size / LEAF_BYTES + 1) * LEAF_BYTES;
         if size < old_size {

@@ -89,6 +89,12 @@ pub enum FsError {
     /// The owner, or a privileged caller, may do this.
     #[error("the operation is not permitted")]
     NotPermitted,
+    /// The immutable flag is set.
+    #[error("the file or directory is immutable")]
+    Immutable,
+    /// The append-only flag is set.
+    #[error("the file or directory is append-only")]
+    AppendOnly,
     /// The inode is no file any more.
     #[error("{0} is gone")]
     Stale(crate::InodeNo),
@@ -114,7 +120,7 @@ impl FsError {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Self::NotPermitted => 1,
+            Self::NotPermitted | Self::Immutable | Self::AppendOnly => 1,
             Self::NotFound => 2,
             Self::NoData => 6,
             Self::AttributeValue => 7,

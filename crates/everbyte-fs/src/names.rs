@@ -12,6 +12,7 @@ use crate::dentries::Dentry;
 use crate::dir::{Dir, FoundEntry};
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
+use crate::file_flags::FileFlags;
 use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeImage, InodeWords};
 use crate::found::Found;
 use crate::fs::{FileSystem, now};
@@ -19,6 +20,7 @@ use crate::name::Name;
 use crate::number::{FileType, InodeNo, SET_GROUP_ID};
 use crate::orphan::Unnamed;
 use crate::plant::Bug;
+use crate::protection::{check_mutable, check_unrestricted};
 use crate::tables::TakenInode;
 
 /// Most names of a file.
@@ -147,7 +149,7 @@ impl<M: Medium> FileSystem<M> {
     /// Makes a file named `name` in `parent`.
     ///
     /// # Errors
-    /// `Exists`, `NotFound` if the directory was removed, `NotDirectory`, `NoInodes`, `NoSpace`,
+    /// `Exists`, `NotFound` if the directory was removed, `NotDirectory`, `Immutable`, `NoInodes`, `NoSpace`,
     /// `NameTooLong` or `Invalid` for the target of a link, or the volume's.
     pub fn create_inode(
         &self,
@@ -179,6 +181,7 @@ impl<M: Medium> FileSystem<M> {
             if self.find_unless(is_absent, &self.dir_of(edit)?, name)?.is_some() {
                 return Err(FsError::Exists);
             }
+            check_mutable(&edit.words)?;
             let words = self.plan_file(batch, edit, name, (&taken, new))?;
             edits.plan(batch);
             attr = Some(Attr::of(&words));
@@ -239,6 +242,7 @@ impl<M: Medium> FileSystem<M> {
             Names::One => 1,
         });
         words.set_owner(new.uid, if gives_group { parent.words.gid() } else { new.gid });
+        words.set_flags(parent.words.flags().common(FileFlags::INHERITED));
         words.set(Field::Special, if is_directory { parent.number.0 } else { new.device });
         words.stamp(now(), &[Field::Accessed, Field::Modified, Field::Changed, Field::Created]);
         let before = batch.savepoint();
@@ -331,7 +335,9 @@ impl<M: Medium> FileSystem<M> {
             if self.find_unless(is_absent, &dir, name)?.is_some() {
                 return Err(FsError::Exists);
             }
+            check_mutable(&edits.get(self.reader(), parent)?.words)?;
             let words = &mut edits.get(self.reader(), inode)?.words;
+            check_unrestricted(words)?;
             let kind = words.file_type();
             match (kind, words.links()) {
                 (FileType::Directory, _) => return Err(FsError::NotPermitted),
@@ -361,7 +367,7 @@ impl<M: Medium> FileSystem<M> {
     /// has it open is gone.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `IsDirectory`, or the volume's.
+    /// `NotFound`, `Immutable` or `AppendOnly` (the file or its directory), `NotDirectory`, `IsDirectory`, or the volume's.
     pub fn unlink(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
         self.unlink_file(parent, name).map(drop)
     }
@@ -415,6 +421,9 @@ impl<M: Medium> FileSystem<M> {
         let Some(found) = found.filter(|found| found.inode == target) else { return Ok(None) };
         let is_directory = found.kind == FileType::Directory;
         edits.check_named(self.reader(), parent, found.dentry())?;
+        for inode in [parent, target] {
+            check_unrestricted(&edits.get(self.reader(), inode)?.words)?;
+        }
         match what {
             Removal::File if is_directory => return Err(FsError::IsDirectory),
             Removal::Directory if !is_directory => return Err(FsError::NotDirectory),

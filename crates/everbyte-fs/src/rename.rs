@@ -15,6 +15,7 @@ use crate::names::{NewInode, check_links, note_entries};
 use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
 use crate::plant::Bug;
+use crate::protection::{check_mutable, check_unrestricted};
 
 /// The fate of a file that has the new name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +79,7 @@ impl<M: Medium> FileSystem<M> {
     /// Gives the file `name` in `parent` the name `new_name` in `new_parent` instead, at once.
     ///
     /// # Errors
-    /// `NotFound`; `Exists` with `NoReplace`; `IsDirectory`, `NotDirectory` or `NotEmpty` if what has
+    /// `NotFound`; `Exists` with `NoReplace`; `Immutable` or `AppendOnly` (a file or a directory); `IsDirectory`, `NotDirectory` or `NotEmpty` if what has
     /// the new name cannot be replaced; `Invalid` if a directory would become its own ancestor;
     /// `TooManyLinks`, `NoInodes`, `NoSpace`, or the volume's.
     pub fn rename(
@@ -189,6 +190,7 @@ impl<M: Medium> FileSystem<M> {
         if target == Some(source) {
             return Ok(Outcome::SameFile);
         }
+        self.check_flags(edits, (from.parent, source), (to.parent, target))?;
         if let (Some(replaced), false) = (&replaced, mode == RenameMode::Exchange) {
             self.check_replaced(edits, &found, replaced)?;
         }
@@ -248,6 +250,23 @@ impl<M: Medium> FileSystem<M> {
         replaced.map_or(Ok(()), |replaced| {
             edits.check_named(self.reader(), to.parent, replaced.dentry())
         })
+    }
+
+    /// Checks that the flags of these directories and files let one lose its name in the one, and get or replace a name
+    /// in the other.
+    fn check_flags(
+        &self,
+        edits: &mut Edits<'_, M>,
+        (from, source): (InodeNo, InodeNo),
+        (to, target): (InodeNo, Option<InodeNo>),
+    ) -> Result<(), FsError> {
+        let mut unrestricted = |inode| check_unrestricted(&edits.get(self.reader(), inode)?.words);
+        unrestricted(from)?;
+        unrestricted(source)?;
+        match target {
+            Some(target) => unrestricted(to).and_then(|()| unrestricted(target)),
+            None => check_mutable(&edits.get(self.reader(), to)?.words),
+        }
     }
 
     /// Plans the end of what had the new name.

@@ -12,6 +12,7 @@ use crate::format::FILE_BYTES_MAX;
 use crate::format::Field;
 use crate::fs::FileSystem;
 use crate::number::InodeNo;
+use crate::protection::{check_mutable, check_unrestricted};
 
 /// A change of the space of a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +41,7 @@ impl<M: Medium> FileSystem<M> {
     /// `keep_size` says that it shall not.
     ///
     /// # Errors
-    /// It is no regular file; `Invalid` for an empty range; `TooLarge`; the pool is full or the
+    /// It is no regular file; `Invalid` for an empty range; `TooLarge`; `Immutable`; `AppendOnly` unless it reserves; the pool is full or the
     /// volume cannot be written: earlier parts are done then, and the size is what it was.
     pub fn allocate(
         &self,
@@ -58,6 +59,10 @@ impl<M: Medium> FileSystem<M> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let (file, words) = self.file(inode)?;
+        match what {
+            Allocation::Reserve => check_mutable(&words)?,
+            Allocation::Zero | Allocation::Punch => check_unrestricted(&words)?,
+        }
         let size = words.get(Field::Size);
         let end = if what == Allocation::Punch { end.min(size) } else { end };
         if offset >= end {

@@ -8,6 +8,7 @@ use crate::error::FsError;
 use crate::fs::FileSystem;
 use crate::names::{Names, NewInode};
 use crate::number::{FileType, InodeNo};
+use crate::protection::check_mutable;
 
 impl<M: Medium> FileSystem<M> {
     /// Makes a regular file without a name, as one that is made in `directory`, and opens it for the
@@ -29,6 +30,7 @@ impl<M: Medium> FileSystem<M> {
             let mut edits = Edits::new(&self.tables);
             let parent = edits.get(self.reader(), directory)?;
             self.dir_of(parent)?;
+            check_mutable(&parent.words)?;
             let (words, image) = self.plan_inode(batch, parent, (&taken, new), Names::None)?;
             self.stream_inode(batch, taken.at, &image);
             attr = Some(Attr::of(&words));

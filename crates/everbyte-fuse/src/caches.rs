@@ -43,7 +43,7 @@ impl KernelCaches {
     }
 
     /// Makes the kernel forget the attributes of `inode`, which waits for nothing.
-    fn forget_attributes(&self, inode: InodeNo) {
+    pub(crate) fn forget_attributes(&self, inode: InodeNo) {
         if let Err(error) = self.notifier.inval_inode(number(self.root, inode), -1, 0) {
             tracing::debug!(%inode, %error, "the kernel has not forgotten attributes");
         }

@@ -4,6 +4,10 @@ use std::io;
 
 use fuser::Request;
 
+/// The number of the capability to act as the owner of any file.
+const CAP_FOWNER: u32 = 3;
+/// The number of the capability to change the immutable and the append-only flag.
+const CAP_LINUX_IMMUTABLE: u32 = 9;
 /// The number of the capability to keep set-user-id and set-group-id bits of changed files.
 const CAP_FSETID: u32 = 4;
 /// The number of the capability to administer the system.
@@ -24,6 +28,16 @@ pub(crate) fn is_administrator(request: &Request) -> bool {
 /// Returns true if a file of group `gid` keeps its set-group-id bit when the process that made `request` changes it.
 pub(crate) fn keeps_set_group_id(request: &Request, gid: u32) -> bool {
     is_in_group(request, gid) || is_capable(request, CAP_FSETID)
+}
+
+/// Returns true if the process that made `request` may act as the owner of a file of user `uid`.
+pub(crate) fn owns_files_of(request: &Request, uid: u32) -> bool {
+    request.uid() == uid || is_capable(request, CAP_FOWNER)
+}
+
+/// Returns true if the process that made `request` may change the immutable and the append-only flag.
+pub(crate) fn changes_flags(request: &Request) -> bool {
+    is_capable(request, CAP_LINUX_IMMUTABLE)
 }
 
 /// Returns true if the process that made `request` has a capability over the files of this process's user namespace. One

@@ -1,7 +1,7 @@
 //! The files that the kernel knows: it may ask about them after they were removed, because a program has
 //! them open, works in them, or has a path to them, of which nothing is said here.
 //!
-//! The kernel opens no file of a mount, so its memory of a number is all that says that somebody uses it.
+//! An open file counts for nothing here: the memory of the kernel of a number says that somebody uses the file.
 //! Invariant: a file is open in the file system exactly as long as the kernel was told of it more often
 //! than it has forgotten it.
 

@@ -4,6 +4,7 @@
 //! mounted. It checks permissions. Before it asks for a change it takes set-user-id bits away, by setting attributes;
 //! see `setattr` for the set-group-id bits that it leaves to us.
 
+mod flags;
 mod listing;
 mod setattr;
 
@@ -73,8 +74,6 @@ pub(crate) struct Operations<M: Medium> {
     open_flags: FopenFlags,
     /// Flags of files that are opened for reading alone.
     read_flags: FopenFlags,
-    /// True if the kernel is to open files: it may be one that insists, or is to keep nothing of them.
-    opens_files: bool,
     /// True if the kernel is to open directories: it may be one that insists, or each listing is an access,
     /// so that it must keep none.
     opens_directories: bool,
@@ -112,7 +111,6 @@ impl<M: Medium> Operations<M> {
             lifetime,
             open_flags,
             read_flags: open_flags,
-            opens_files: true,
             opens_directories: true,
         }
     }
@@ -231,10 +229,6 @@ impl<M: Medium> Filesystem for Operations<M> {
         } else if config.capabilities().contains(InitFlags::FUSE_CACHE_SYMLINKS) {
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
-        // A kernel that opens files without asking keeps bytes of them.
-        self.opens_files = is_strict
-            || self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO)
-            || !config.capabilities().contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
         let needs_none = config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         self.opens_directories = !needs_none || is_strict;
         let _ = config.set_max_write(WRITE_BYTES_MAX);
@@ -396,15 +390,12 @@ impl<M: Medium> Filesystem for Operations<M> {
         self.reply_entry(linked, reply);
     }
 
-    fn open(&self, _request: &Request, _number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if self.opens_files {
-            let reads_only = flags.0 & libc::O_ACCMODE == libc::O_RDONLY;
-            let flags = if reads_only { self.read_flags } else { self.open_flags };
-            return reply.opened(FileHandle(0), flags);
+    fn open(&self, _request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        // Never "no such call", which would spare this request: the kernel does not know which files are immutable.
+        match self.check_open(self.inode(number), flags) {
+            Ok(flags) => reply.opened(FileHandle(0), flags),
+            Err(error) => reply.error(errno(&error)),
         }
-        // A file that the kernel knows is held, so it need not be opened. The kernel asks no more once it is
-        // told so, neither to open nor to close.
-        reply.error(Errno::ENOSYS);
     }
 
     fn read(
@@ -681,16 +672,16 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn ioctl(
         &self,
-        _request: &Request,
-        _number: INodeNo,
+        request: &Request,
+        number: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
-        _out_bytes: u32,
+        command: u32,
+        data: &[u8],
+        out_bytes: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        self.answer_ioctl(request, self.inode(number), (command, data, out_bytes), reply);
     }
 
     fn poll(

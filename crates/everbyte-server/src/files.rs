@@ -5,12 +5,12 @@
 //! answer goes out.
 
 use everbyte_control::{
-    Cause, FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile,
+    Cause, FileEntry, FileFlag, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile,
     PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile, TimeNs, UnreadableEntry,
 };
 use everbyte_fs::{
-    Attr, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, Name, NewInode, RenameMode,
-    Seek, SetAttr, SetTime,
+    Attr, FileFlags, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, Name, NewInode,
+    RenameMode, Seek, SetAttr, SetTime,
 };
 use everbyte_fuse::KernelCaches;
 use everbyte_media::{BLOCK_U64, Mapped};
@@ -290,6 +290,7 @@ impl Files<'_> {
             size_bytes: attr.size,
             used_bytes: attr.blocks * BLOCK_U64,
             device: attr.device,
+            flags: flags(attr.flags),
             accessed_ns: TimeNs(attr.accessed_ns),
             modified_ns: TimeNs(attr.modified_ns),
             changed_ns: TimeNs(attr.changed_ns),
@@ -301,6 +302,16 @@ impl Files<'_> {
 
 fn id(attr: &Attr) -> FileId {
     FileId { inode: attr.inode.0, generation: attr.generation }
+}
+
+fn flags(flags: FileFlags) -> Vec<FileFlag> {
+    let all = [
+        (FileFlags::IMMUTABLE, FileFlag::Immutable),
+        (FileFlags::APPEND_ONLY, FileFlag::AppendOnly),
+        (FileFlags::NO_DUMP, FileFlag::NoDump),
+        (FileFlags::NO_ATIME, FileFlag::NoAtime),
+    ];
+    all.into_iter().filter(|(bit, _)| flags.has(*bit)).map(|(_, flag)| flag).collect()
 }
 
 fn kind(kind: FileType) -> FileKind {

@@ -11,6 +11,7 @@ use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
 use super::time::decode_time;
+use crate::file_flags::FileFlags;
 use crate::number::{FileType, InodeNo, MODE_PERMISSIONS};
 
 /// Bytes of an inode.
@@ -65,8 +66,8 @@ pub(crate) enum Field {
     TargetChecksum,
     /// The word that names the top of the map, or of the directory.
     Root,
-    /// Not used, 0.
-    Reserved,
+    /// Flags that `chattr` sets.
+    Flags,
 }
 
 /// The words of an inode's first half.
@@ -146,6 +147,9 @@ impl InodeWords {
         if FileType::from_mode(words.mode()).is_none() {
             return wrong(format!("its mode {:o} names no type", words.mode()));
         }
+        if words.checked_flags().is_none() {
+            return wrong(format!("the flags {:#x} are unknown", words.get(Field::Flags)));
+        }
         if let Some(time) = TIMES.into_iter().find(|&time| decode_time(words.get(time)).is_none()) {
             return wrong(format!("the time {:#x} is out of range", words.get(time)));
         }
@@ -207,6 +211,19 @@ impl InodeWords {
         self.set(Field::Owner, pair(uid, gid));
     }
 
+    /// Its flags. `load` has checked that it has no other bits.
+    pub(crate) fn flags(&self) -> FileFlags {
+        self.checked_flags().unwrap_or_default()
+    }
+
+    fn checked_flags(&self) -> Option<FileFlags> {
+        u32::try_from(self.get(Field::Flags)).ok().and_then(FileFlags::from_bits)
+    }
+
+    pub(crate) fn set_flags(&mut self, flags: FileFlags) {
+        self.set(Field::Flags, flags.bits().into());
+    }
+
     /// The time in one of its words, in nanoseconds since 1970. `load` has checked that it is one.
     pub(crate) fn time(&self, field: Field) -> i128 {
         decode_time(self.get(field)).unwrap_or(0)
@@ -221,8 +238,8 @@ impl InodeWords {
     pub(crate) fn checksum(&self) -> u64 {
         let mut words = self.0.map(u64::to_le);
         // The one behind the root word takes its place, so that all are summed at once.
-        words[Field::Root as usize] = words[Field::Reserved as usize];
-        u64::from(crc32c(words[Field::Number as usize..Field::Reserved as usize].as_bytes()))
+        words[Field::Root as usize] = words[Field::Flags as usize];
+        u64::from(crc32c(words[Field::Number as usize..Field::Flags as usize].as_bytes()))
     }
 
     /// Puts the checksum right.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::operations::{
-    AclEntry, AclName, Mode, Op, Seen, Subject, Tree, UMASK, acl_value, numbered_name, target,
-    written,
+    AclEntry, AclName, Mode, Op, RECENT, Seen, Subject, Tree, UMASK, acl_value, numbered_name,
+    target, written,
 };
 
 const EPERM: i32 = 1;
@@ -19,6 +19,13 @@ const ENAMETOOLONG: i32 = 36;
 const ENOTEMPTY: i32 = 39;
 const ENODATA: i32 = 61;
 const EOPNOTSUPP: i32 = 95;
+
+const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
+/// Flags that new files get from their directory.
+const INHERITED: u32 = 0xc0;
+/// Seconds since 1970 that a time can have.
+const SECONDS: std::ops::Range<i128> = -(1 << 31)..(1 << 34) - (1 << 31);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum What {
@@ -40,6 +47,9 @@ struct Node {
     default: Vec<AclEntry>,
     /// It never had a name.
     is_unnamed: bool,
+    flags: u32,
+    /// Time of the last access; 0 for a recent one.
+    accessed: i128,
 }
 
 impl Node {
@@ -47,7 +57,33 @@ impl Node {
         let links = if matches!(what, What::Dir(_)) { 2 } else { 1 };
         let attributes = BTreeMap::new();
         let (access, default) = (Vec::new(), Vec::new());
-        Self { what, permissions, links, parent, attributes, access, default, is_unnamed: false }
+        Self {
+            what,
+            permissions,
+            links,
+            parent,
+            attributes,
+            access,
+            default,
+            is_unnamed: false,
+            flags: 0,
+            accessed: 0,
+        }
+    }
+
+    /// What the immutable flag forbids.
+    fn check_mutable(&self) -> Result<(), i32> {
+        if self.flags & IMMUTABLE != 0 { Err(EPERM) } else { Ok(()) }
+    }
+
+    /// What either flag forbids.
+    fn check_unrestricted(&self) -> Result<(), i32> {
+        if self.flags & (IMMUTABLE | APPEND_ONLY) != 0 { Err(EPERM) } else { Ok(()) }
+    }
+
+    /// What the flags forbid to a write at `offset` of a file with so many bytes.
+    fn check_write(&self, offset: u64, bytes: usize) -> Result<(), i32> {
+        if at(offset) < bytes { self.check_unrestricted() } else { self.check_mutable() }
     }
 
     /// All attributes, lists among them.
@@ -187,7 +223,8 @@ impl Model {
         if names.contains_key(&name) {
             return Err(EEXIST);
         }
-        names.insert(name, number);
+        self.0[parent].check_mutable()?;
+        self.dir(parent)?.insert(name, number);
         let is_dir = matches!(what, What::Dir(_));
         self.0[parent].links += u32::from(is_dir);
         let new = self.inheriting(what, permissions, parent);
@@ -198,6 +235,7 @@ impl Model {
     /// A node with what it gets from its directory.
     fn inheriting(&self, what: What, permissions: u32, parent: usize) -> Node {
         let mut node = Node::new(what, permissions, parent);
+        node.flags = self.0[parent].flags & INHERITED;
         let default = &self.0[parent].default;
         if matches!(node.what, What::Link(_)) {
             return node;
@@ -223,6 +261,8 @@ impl Model {
     fn remove(&mut self, path: &[&'static str], directory: bool) -> Result<(), i32> {
         let (parent, name) = self.parent(path)?;
         let node = *self.dir(parent)?.get(name).ok_or(ENOENT)?;
+        self.0[parent].check_unrestricted()?;
+        self.0[node].check_unrestricted()?;
         match (directory, self.is_dir(node)) {
             (false, true) => return Err(EISDIR),
             (true, false) => return Err(ENOTDIR),
@@ -279,6 +319,13 @@ impl Model {
         if target == Some(source) {
             return Ok(());
         }
+        [from_dir, source].iter().try_for_each(|&node| self.0[node].check_unrestricted())?;
+        match target {
+            Some(target) => {
+                [to_dir, target].iter().try_for_each(|&node| self.0[node].check_unrestricted())?;
+            }
+            None => self.0[to_dir].check_mutable()?,
+        }
         if let (Some(target), Mode::Exchange) = (target, mode) {
             if self.is_within(from_dir, target) {
                 return Err(EINVAL);
@@ -331,6 +378,9 @@ impl Model {
         if len == 0 {
             return Err(EINVAL);
         }
+        self.bytes(path)?;
+        let node = &self.0[self.find(path)?];
+        if what == 'r' { node.check_mutable() } else { node.check_unrestricted() }?;
         let (bytes, end) = (self.bytes(path)?, at(offset + len));
         if !keep_size && what != 'p' {
             bytes.resize(bytes.len().max(end), 0);
@@ -349,6 +399,7 @@ impl Model {
         len: usize,
     ) -> Result<(), i32> {
         let node = self.find(path)?;
+        self.0[node].check_unrestricted()?;
         let mut changed = self.0[node].clone();
         changed.attributes.insert(name, vec![5; len]);
         self.replace(node, changed)
@@ -367,6 +418,7 @@ impl Model {
         let mut changed = self.0[node].clone();
         match &changed.what {
             _ if !is_valid(list) => return Err(EINVAL),
+            _ if changed.check_unrestricted().is_err() => return Err(EPERM),
             What::Link(_) => return Err(EOPNOTSUPP),
             What::Dir(_) => {}
             _ if name == AclName::Default => {
@@ -390,11 +442,26 @@ impl Model {
 
     fn chmod(&mut self, path: &[&'static str], permissions: u32) -> Result<(), i32> {
         let node = self.find(path)?;
+        self.0[node].check_unrestricted()?;
         let permissions = if self.is_dir(node) { permissions & !0o2000 } else { permissions };
         self.0[node].permissions = permissions;
         for (allowed, shift) in in_mode(&mut self.0[node].access) {
             *allowed = u16::try_from(permissions >> shift & 7).unwrap();
         }
+        Ok(())
+    }
+
+    fn flags(&mut self, path: &[&'static str], bits: u32) -> Result<(), i32> {
+        let node = self.find(path)?;
+        let node = &mut self.0[node];
+        match node.what {
+            What::File(_) | What::Dir(_) => {}
+            _ => return Err(EOPNOTSUPP),
+        }
+        if node.flags & bits & IMMUTABLE != 0 && node.flags != bits {
+            return Err(EPERM);
+        }
+        node.flags = bits;
         Ok(())
     }
 
@@ -408,6 +475,8 @@ impl Model {
         if self.dir(parent)?.contains_key(&name) {
             return Err(EEXIST);
         }
+        self.0[parent].check_mutable()?;
+        self.0[node].check_unrestricted()?;
         if self.is_dir(node) {
             return Err(EPERM);
         }
@@ -428,13 +497,15 @@ impl Model {
     ) -> Result<(), i32> {
         let is_same = self.find(from)? == self.find(to)?;
         let source = self.bytes(from)?.clone();
-        let target = self.bytes(to)?;
+        let target_bytes = self.bytes(to)?.len();
         let [start, to_start] = offsets.map(at);
         let len = at(len).min(source.len().saturating_sub(start));
         if is_same && start.abs_diff(to_start) < len {
             return Err(EINVAL);
         }
         if len > 0 {
+            self.0[self.find(to)?].check_write(offsets[1], target_bytes)?;
+            let target = self.bytes(to)?;
             target.resize(target.len().max(to_start + len), 0);
             target[to_start..to_start + len].copy_from_slice(&source[start..start + len]);
         }
@@ -449,6 +520,7 @@ impl Model {
     ) -> Result<(), i32> {
         let directory = self.find(path)?;
         self.dir(directory)?;
+        self.0[directory].check_mutable()?;
         let node = self.inheriting(What::File(Vec::new()), permissions, directory);
         self.1[hand] = Some(self.0.len());
         self.0.push(Node { links: 0, is_unnamed: true, ..node });
@@ -491,8 +563,18 @@ impl Model {
         };
         let first_path = firsts.entry(node).or_insert_with(|| path.to_owned()).clone();
         let (permissions, links) = (*permissions, *links);
-        let seen =
-            Seen { first_path, kind, permissions, links, size: size as u64, bytes, attributes };
+        let (flags, accessed) = (self.0[node].flags, self.0[node].accessed);
+        let seen = Seen {
+            first_path,
+            kind,
+            permissions,
+            links,
+            size: size as u64,
+            bytes,
+            attributes,
+            flags,
+            accessed,
+        };
         tree.insert(path.to_owned(), seen);
         if let What::Dir(names) = what {
             for (name, &below) in names {
@@ -532,6 +614,8 @@ impl Subject for Model {
             Op::Rename(from, to, mode) => self.rename(from, to, *mode),
             Op::Write { path, offset, len, byte }
             | Op::WriteDurably { path, offset, len, byte } => {
+                let bytes = self.bytes(path)?.len();
+                self.0[self.find(path)?].check_write(*offset, bytes)?;
                 let bytes = self.bytes(path)?;
                 let (start, end) = (at(*offset), at(*offset) + len);
                 if *len > 0 {
@@ -541,6 +625,8 @@ impl Subject for Model {
                 Ok(())
             }
             Op::Truncate(path, size) => {
+                self.bytes(path)?;
+                self.0[self.find(path)?].check_unrestricted()?;
                 self.bytes(path)?.resize(at(*size), 0);
                 Ok(())
             }
@@ -548,10 +634,21 @@ impl Subject for Model {
                 self.allocate(path, (*offset, *len), *what, *keep_size)
             }
             Op::Chmod(path, permissions) => self.chmod(path, *permissions),
+            Op::Flags(path, bits) => self.flags(path, *bits),
+            Op::Accessed(path, ns) => {
+                let node = self.find(path)?;
+                self.0[node].check_unrestricted()?;
+                if !SECONDS.contains(&ns.div_euclid(1_000_000_000)) {
+                    return Err(EINVAL);
+                }
+                self.0[node].accessed = Some(*ns).filter(|ns| !RECENT.contains(ns)).unwrap_or(0);
+                Ok(())
+            }
             Op::Acl(path, name, list) => self.acl(path, *name, list),
             Op::Attribute(path, name, len) => self.attribute(path, name, *len),
             Op::RemoveAttribute(path, name) => {
                 let node = self.find(path)?;
+                self.0[node].check_unrestricted()?;
                 self.0[node].attributes.remove(name).map(drop).ok_or(ENODATA)
             }
             Op::Open(path, hand) => {

@@ -64,6 +64,10 @@ pub enum Op {
     },
     /// Sets permissions.
     Chmod(Path, u32),
+    /// Sets flags, by their bits.
+    Flags(Path, u32),
+    /// Sets the time of the last access, in nanoseconds since 1970.
+    Accessed(Path, i128),
     /// Sets an extended attribute to that many bytes.
     Attribute(Path, &'static str, usize),
     /// Takes an extended attribute away.
@@ -135,6 +139,8 @@ impl Op {
             | Self::Truncate(path, _)
             | Self::Allocate { path, .. }
             | Self::Chmod(path, _)
+            | Self::Flags(path, _)
+            | Self::Accessed(path, _)
             | Self::Attribute(path, ..)
             | Self::RemoveAttribute(path, _)
             | Self::Acl(path, ..)
@@ -237,14 +243,21 @@ pub struct Seen {
     pub bytes: Vec<u8>,
     /// Extended attributes: names, and values.
     pub attributes: Vec<(String, Vec<u8>)>,
+    /// Flags, as bits.
+    pub flags: u32,
+    /// Time of the last access, in nanoseconds since 1970; 0 for one in these years.
+    pub accessed: i128,
 }
+
+/// Times in nanoseconds since 1970 that a clock may have while tests run.
+pub const RECENT: std::ops::Range<i128> = 1 << 60..1 << 61;
 
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first_path, kind, permissions, links, size, bytes, attributes } = self;
+        let Self { first_path, kind, permissions, links, size, bytes, attributes, .. } = self;
         let crc = crc32c::crc32c(bytes);
         write!(f, "{kind} {permissions:o} of {links}, {size} bytes: {crc:#x} {attributes:?}")?;
-        write!(f, " first {first_path:?}")
+        write!(f, " flags {:#x} accessed {} first {first_path:?}", self.flags, self.accessed)
     }
 }
 

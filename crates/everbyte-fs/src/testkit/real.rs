@@ -9,11 +9,12 @@ use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 
 use super::operations::{
-    Mode, Op, Seen, Subject, Tree, UMASK, acl_value, numbered_name, target, written,
+    Mode, Op, RECENT, Seen, Subject, Tree, UMASK, acl_value, numbered_name, target, written,
 };
 use crate::{
-    Allocation, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode,
-    OpenFile, PinLimits, RenameMode, SetAttr, SetAttribute, View, ViewError, kinds,
+    Allocation, FileFlags, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name,
+    NewInode, OpenFile, PinLimits, RenameMode, SetAttr, SetAttribute, SetTime, View, ViewError,
+    kinds,
 };
 
 /// A file system, and what is open in it.
@@ -249,6 +250,14 @@ impl<M: Medium> Real<M> {
                 let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
                 self.fs.set_attr(inode, &set).map(drop)
             }
+            Op::Flags(path, bits) => {
+                let flags = FileFlags::from_bits(*bits).expect("a test sets known flags");
+                self.fs.set_flags(self.find(path)?, flags).map(drop)
+            }
+            Op::Accessed(path, ns) => {
+                let set = SetAttr { accessed: Some(SetTime::At(*ns)), ..SetAttr::default() };
+                self.fs.set_attr(self.find(path)?, &set).map(drop)
+            }
             Op::Attribute(path, name, len) => {
                 let value = vec![5; *len];
                 let (inode, attribute) = (self.find(path)?, (name.as_bytes(), &value[..]));
@@ -337,7 +346,18 @@ impl<M: Medium> Real<M> {
             attributes.push((String::from_utf8(name).unwrap(), value));
         }
         attributes.sort();
-        let seen = Seen { first_path, kind, permissions, links, size, bytes, attributes };
+        let accessed = Some(attr.accessed_ns).filter(|ns| !RECENT.contains(ns)).unwrap_or(0);
+        let seen = Seen {
+            first_path,
+            kind,
+            permissions,
+            links,
+            size,
+            bytes,
+            attributes,
+            flags: attr.flags.bits(),
+            accessed,
+        };
         tree.insert(path.to_owned(), seen);
         if attr.kind == FileType::Directory {
             let mut names = BTreeMap::new();

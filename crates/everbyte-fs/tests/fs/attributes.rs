@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::{AccessTimes, FsError, SetAttr, SetTime, TIME_RANGE_NS};
+use everbyte_fs::{
+    AccessTimes, Allocation, FileFlags, FilePlace, FileType, FsError, RenameMode, SetAttr,
+    SetAttribute, SetTime, TIME_RANGE_NS,
+};
 
 use crate::damage::{POOL_BYTES, change_inode};
-use crate::posix::{create, name, new};
+use crate::posix::{create, name, new, new_inode};
 use crate::random::options;
 use crate::real::{Real, open_pool};
 
+const EPERM: i32 = 1;
 const EINVAL: i32 = 22;
 const SECOND_NS: i128 = 1_000_000_000;
 
@@ -73,10 +77,15 @@ fn access_before_1970_is_older_than_a_change() {
     assert!(fs.attr(file).unwrap().accessed_ns >= accessed);
 }
 
-/// The words of an inode's times, from 8 on, that no time has.
+/// Words of an inode that no time and no flags have.
 #[test]
-fn time_word_outside_of_the_range_is_damage() {
-    for (word, value) in [(8, 1 << 63 | 1 << 62 | 1 << 61), (11, 15_032_385_536 * 1_000_000_000)] {
+fn word_that_is_no_time_or_no_flags_is_damage() {
+    for (word, value, what) in [
+        (8, 1 << 63 | 1 << 62 | 1 << 61, "is out of range"),
+        (11, 15_032_385_536 * 1_000_000_000, "is out of range"),
+        (15, 1 << 63, "the flags"),
+        (15, 0x110, "the flags"),
+    ] {
         let medium = Arc::new(SimMedium::new(POOL_BYTES));
         let real = Real::make(&medium, &options());
         let file = create(&real.fs, real.fs.root(), "f");
@@ -86,10 +95,86 @@ fn time_word_outside_of_the_range_is_damage() {
         let pool = open_pool(&medium).unwrap();
         change_inode(&medium, pool.data_bounds(), 777, (word, value));
         let report = pool.check().unwrap();
-        let is_named = |problem: &String| problem.contains("is out of range");
+        let is_named = |problem: &String| problem.contains(what);
         assert!(report.problems.iter().any(is_named), "{report:?}");
         drop(pool);
         let fs = Real::open(&medium).unwrap().fs;
         assert!(matches!(fs.lookup(fs.root(), name("f")), Err(FsError::Corrupt(_))));
     }
+}
+
+#[test]
+fn flags_survive_a_crash_and_forbid_changes() {
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let fs = Real::make(&medium, &options()).fs;
+    let file = create(&fs, fs.root(), "f");
+    fs.write(file, 0, b"text").unwrap();
+    let changed = fs.attr(file).unwrap().changed_ns;
+    let attr = fs.set_flags(file, FileFlags::ALL).unwrap();
+    assert!(attr.flags == FileFlags::ALL && attr.changed_ns > changed);
+    fs.sync().unwrap();
+    let fs = Real::open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap().fs;
+    assert_eq!(fs.lookup(fs.root(), name("f")).unwrap().flags, FileFlags::ALL);
+    for refused in [
+        fs.write(file, 0, b"x").map(drop),
+        fs.write(file, 4, b"x").map(drop),
+        fs.write(file, 4, b"").map(drop),
+        fs.write_durably(file, 0, b"x").map(drop),
+        fs.truncate(file, 4).map(drop),
+        fs.allocate(file, (0, 1), Allocation::Reserve, true),
+        fs.copy(FilePlace { inode: file, offset: 0 }, FilePlace { inode: file, offset: 9 }, 1)
+            .map(drop),
+        fs.unlink(fs.root(), name("f")),
+        fs.link(file, fs.root(), name("g")).map(drop),
+        fs.rename((fs.root(), name("f")), (fs.root(), name("g")), RenameMode::Replace),
+        fs.set_attr(file, &SetAttr::default()).map(drop),
+        fs.set_attribute(file, (b"user.a", b""), SetAttribute::Any),
+        fs.remove_attribute(file, b"user.a"),
+        fs.set_flags(file, FileFlags::IMMUTABLE).map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, FsError::Immutable) && error.errno() == EPERM, "{error}");
+    }
+    fs.set_flags(file, FileFlags::APPEND_ONLY).unwrap();
+    let before = fs.write(file, 3, b"x").unwrap_err();
+    assert!(matches!(before, FsError::AppendOnly) && before.errno() == EPERM, "{before}");
+    fs.write(file, 4, b" more").unwrap();
+    assert!(fs.pool().check().unwrap().is_clean());
+}
+
+#[test]
+fn open_file_with_flags_is_freed_when_closed() {
+    let fs = new();
+    let free = fs.status().free_blocks;
+    let file = create(&fs, fs.root(), "f");
+    fs.allocate(file, (0, 4 << 20), Allocation::Reserve, false).unwrap();
+    fs.open_inode(file).unwrap();
+    fs.unlink(fs.root(), name("f")).unwrap();
+    fs.set_flags(file, FileFlags::IMMUTABLE).unwrap();
+    fs.close_inode(file).unwrap();
+    assert!(fs.status().free_blocks + 2 >= free);
+}
+
+#[test]
+fn flags_are_of_files_and_directories_and_inherited() {
+    let fs = new();
+    let kept = FileFlags::NO_DUMP.with(FileFlags::NO_ATIME);
+    fs.set_flags(fs.root(), kept.with(FileFlags::APPEND_ONLY)).unwrap();
+    for kind in [FileType::Regular, FileType::Directory, FileType::Fifo] {
+        let text = format!("{kind:?}");
+        let made = fs.create_inode(fs.root(), name(&text), &new_inode(kind, 0o600)).unwrap();
+        assert_eq!(made.flags, kept);
+        let set = fs.set_flags(made.inode, FileFlags::NONE);
+        match kind {
+            FileType::Fifo => assert!(matches!(set, Err(FsError::Unsupported))),
+            _ => assert_eq!(set.unwrap().flags, FileFlags::NONE),
+        }
+    }
+    let file = create(&fs, fs.root(), "f");
+    let accessed = fs.attr(file).unwrap().accessed_ns;
+    fs.note_access(file, AccessTimes::Strict).unwrap();
+    assert_eq!(fs.attr(file).unwrap().accessed_ns, accessed);
+    fs.set_flags(file, FileFlags::NONE).unwrap();
+    fs.note_access(file, AccessTimes::Strict).unwrap();
+    assert!(fs.attr(file).unwrap().accessed_ns > accessed);
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_crash::{Plan, SimMedium};
-use everbyte_fs::{BlockMapKind, DirectoryKind, FsOptions, IndexKind};
+use everbyte_fs::{BlockMapKind, DirectoryKind, FsOptions, IndexKind, TIME_RANGE_NS};
 use everbyte_media::BLOCK_U64;
 use ruzstd::decoding::StreamingDecoder;
 use serde::{Deserialize, Serialize};
@@ -55,13 +55,19 @@ fn read_image(name: &str) -> Vec<u8> {
 /// A tree in words that stay what they are.
 fn in_words(tree: &Tree) -> BTreeMap<String, String> {
     let line = |seen: &Seen| {
-        let Seen { first_path, kind, permissions, links, size, bytes, attributes } = seen;
+        let Seen { first_path, kind, permissions, links, size, bytes, attributes, .. } = seen;
         let mut line = format!(
             "{kind} {permissions:o}, {links} links, {size} bytes with CRC-32C {:08x}, first {first_path:?}",
             crc32c::crc32c(bytes)
         );
         for (name, value) in attributes {
             line += &format!(", {name}: {} bytes with {:08x}", value.len(), crc32c::crc32c(value));
+        }
+        if seen.flags != 0 {
+            line += &format!(", flags {:#x}", seen.flags);
+        }
+        if seen.accessed != 0 {
+            line += &format!(", accessed {} ns", seen.accessed);
         }
         line
     };
@@ -168,7 +174,31 @@ fn make() -> Vec<(Golden, Vec<u8>)> {
     all.push(crashed());
     all.extend([DirectoryKind::Linear, DirectoryKind::BPlus].map(with_directories));
     all.push(with_runs());
+    all.push(with_flags_and_times());
     all
+}
+
+fn with_flags_and_times() -> (Golden, Vec<u8>) {
+    let mut shop = Shop::new(IndexKind::Direct, DirectoryKind::Hashed);
+    shop.make(&contents());
+    let flags = |path: &[&'static str], bits| Op::Flags(path.to_vec(), bits);
+    let accessed = |path: &[&'static str], ns| Op::Accessed(path.to_vec(), ns);
+    shop.make(&[
+        accessed(&["a"], *TIME_RANGE_NS.start()),
+        accessed(&["large"], -1),
+        accessed(&["reserved"], *TIME_RANGE_NS.end()),
+        accessed(&["fifo"], 1 << 63),
+        flags(&["a"], 0x40),
+        flags(&["large"], 0x10),
+        flags(&["reserved"], 0xa0),
+        flags(&["c", LONG], 0xc0),
+        Op::Create(vec!["c", LONG, "new"], 0o600),
+        flags(&["c", LONG], 0xf0),
+        Op::Sync,
+    ]);
+    shop.real.fs.pool().close().unwrap();
+    let image = shop.medium.image();
+    (shop.golden("fs-flags-and-times", "flags, and times of the whole range", &image), image)
 }
 
 fn with_runs() -> (Golden, Vec<u8>) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 
 use everbyte_crash::SimMedium;
 use everbyte_fs::{
-    BlockMapKind, DirectoryKind, FileSystem, FsError, FsOptions, IndexKind, InodeNo,
+    BlockMapKind, DirectoryKind, FileSystem, FsError, FsOptions, IndexKind, InodeNo, TIME_RANGE_NS,
 };
 use everbyte_media::{Mapped, MediaOptions};
 use proptest::prelude::*;
@@ -37,6 +37,17 @@ fn place() -> impl Strategy<Value = u64> {
     let borders = vec![0_u64, 4096, 8192, 65536, 69632, 2 << 20, (2 << 20) + 65536];
     (prop::sample::select(borders), -3_i64..=3)
         .prop_map(|(border, by)| border.saturating_add_signed(by))
+}
+
+/// Flags, mostly none that forbid something, so that files go on to change.
+fn flags() -> impl Strategy<Value = u32> {
+    prop::sample::select(vec![0, 0, 0, 0x10, 0x20, 0x30, 0x40, 0x80, 0xc0, 0xf0])
+}
+
+/// Times at the ends of the range and beyond.
+fn time() -> impl Strategy<Value = i128> {
+    let ends = vec![*TIME_RANGE_NS.start(), 0, 1 << 63, *TIME_RANGE_NS.end()];
+    (prop::sample::select(ends), -2_i128..=2).prop_map(|(end, by)| end + by)
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -75,6 +86,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (path(), acl_name, prop::sample::select(ACLS.to_vec()))
             .prop_map(|(p, name, list)| Op::Acl(p, name, list)),
         2 => (path(), permissions).prop_map(|(p, m)| Op::Chmod(p, m)),
+        2 => (path(), flags()).prop_map(|(p, bits)| Op::Flags(p, bits)),
+        1 => (path(), time()).prop_map(|(p, ns)| Op::Accessed(p, ns)),
         1 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::Open(p, hand)),
         1 => (0_usize..4).prop_map(Op::Close),
         3 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::View(p, hand)),

@@ -57,6 +57,8 @@ pub(super) enum Act {
     Close(u8),
     SyncFile(Where),
     Sync,
+    Flags(Where, u8),
+    Accessed { file: Where, seconds: i64, ns: u32 },
 }
 
 impl Act {
@@ -95,6 +97,16 @@ impl Act {
             Self::Close(hand) => Op::Close(usize::from(hand % 4)),
             Self::SyncFile(file) => Op::SyncFile(file.path()),
             Self::Sync => Op::Sync,
+            // Half of them forbid nothing, so that files go on to change.
+            Self::Flags(file, bits) => {
+                let forbids = if bits & 1 == 0 { 0 } else { 0x30 };
+                Op::Flags(file.path(), u32::from(bits) & (0xc0 | forbids))
+            }
+            Self::Accessed { file, seconds, ns } => {
+                // Beyond both ends of the range, and not far.
+                let seconds = i128::from(seconds % (1 << 35));
+                Op::Accessed(file.path(), seconds * 1_000_000_000 + i128::from(ns % 1_000_000_000))
+            }
         }
     }
 }

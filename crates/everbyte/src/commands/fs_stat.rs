@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use everbyte_control::FileStatus;
+use everbyte_control::{FileFlag, FileStatus};
 
 use super::files::{FileTarget, Files, show_kind, show_mode};
 use crate::output;
@@ -43,6 +43,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The flags of a file in words.
+fn show_flags(file: &FileStatus) -> String {
+    let name = |flag: &FileFlag| match flag {
+        FileFlag::Immutable => "immutable",
+        FileFlag::AppendOnly => "append-only",
+        FileFlag::NoDump => "no dump",
+        FileFlag::NoAtime => "no access time",
+    };
+    match file.flags.as_slice() {
+        [] => "none".to_owned(),
+        flags => flags.iter().map(name).collect::<Vec<_>>().join(", "),
+    }
+}
+
 fn show(target: &FileTarget, file: &FileStatus) {
     let permissions = format!("{:04o} ({})", file.permissions, show_mode(file));
     let leads_to = file.target.as_ref().map(|target| format!(", leads to {target}"));
@@ -54,6 +68,7 @@ fn show(target: &FileTarget, file: &FileStatus) {
         ("links", file.links.to_string()),
         ("permissions", permissions),
         ("owner", format!("user {}, group {}", file.uid, file.gid)),
+        ("flags", show_flags(file)),
         ("accessed", show_time(file.accessed_ns)),
         ("modified", show_time(file.modified_ns)),
         ("changed", show_time(file.changed_ns)),

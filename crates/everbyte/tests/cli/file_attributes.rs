@@ -1,13 +1,15 @@
-//! Attributes of files that commands keep and show: times of ext4's whole range.
+//! Attributes of files that commands keep, show and obey: times of ext4's whole range, flags.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::Place;
 use super::files::with_files;
+use super::mount::Files;
 
 fn set_times(path: &Path, (tv_sec, tv_nsec): (i64, i64)) {
     let time = Timespec { tv_sec, tv_nsec };
@@ -67,4 +69,39 @@ fn copied_time_outside_of_the_range_is_an_error() {
         assert!(refused.status == 1 && refused.err.contains("outside of the range"), "{refused:?}");
         assert_eq!(place.run("fs ls POOL/files").good(), "", "no file is left");
     }
+}
+
+#[test]
+fn commands_obey_and_show_flags() {
+    if !everbyte_testkit::is_root("set the immutable flag") {
+        return;
+    }
+    let files = Files::new();
+    let mount = files.mount();
+    let (path, directory) = (files.dir.join("f"), files.dir.join("d"));
+    fs::write(&path, b"text").unwrap();
+    fs::create_dir(&directory).unwrap();
+    let chattr = |change: &str| {
+        let done = Command::new("chattr").arg(change).args([&path, &directory]).status();
+        assert!(done.unwrap().success(), "{change}");
+    };
+    chattr("+id");
+    let place = &files.place;
+    let from = place.folder.path().join("from");
+    fs::write(&from, b"other").unwrap();
+    for to in ["POOL/files:/f", "POOL/files:/d/new"] {
+        let refused = place.run(&format!("fs put {} {to}", from.display()));
+        assert!(refused.status == 1 && refused.err.contains("is immutable"), "{refused:?}");
+    }
+    let text = place.run("fs stat POOL/files:/f").good();
+    assert!(text.contains("flags:       immutable, no dump"), "{text}");
+    let json = place.run("fs stat --json POOL/files:/f").json();
+    assert_eq!(json["flags"], serde_json::json!(["immutable", "no-dump"]));
+    assert_eq!(fs::read(&path).unwrap(), b"text");
+    assert_eq!(place.run("fs ls POOL/files").good(), "d\nf\n", "nothing is left behind");
+    chattr("-id");
+    place.run(&format!("fs put {} POOL/files:/f", from.display())).good();
+    assert_eq!(fs::read(&path).unwrap(), b"other");
+    assert_eq!(place.run("fs stat --json POOL/files:/f").json()["flags"], serde_json::json!([]));
+    drop(mount);
 }
