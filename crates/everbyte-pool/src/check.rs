@@ -10,9 +10,11 @@ use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::format::Corrupt;
+use crate::health::Health;
 use crate::kind::{Clash, Taker};
 use crate::pool::{Pool, PoolError};
-use crate::volume::{Volume, WriteError};
+use crate::scrub::ScrubFinding;
+use crate::volume::Volume;
 
 /// Problems of one sort that are listed before the rest is only counted.
 const LISTED_MAX: usize = 20;
@@ -30,6 +32,10 @@ pub struct CheckReport {
     pub remarks: Vec<String>,
     /// Everything that is wrong, each naming structure and offset.
     pub problems: Vec<String>,
+    /// Health of the pool, by the worst of the problems.
+    pub health: Health,
+    /// Blocks that no volume owns and nobody gets before a repair.
+    pub leaked_blocks: u64,
 }
 
 impl CheckReport {
@@ -38,15 +44,17 @@ impl CheckReport {
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty()
     }
-}
 
-/// Makes what the volume owns, and what the allocator believes it does, the same.
-fn settle<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
-    volume.flush()?;
-    let guard = volume.lock_checkpoint();
-    volume.begin_checkpoint(&guard)?.finish()?;
-    volume.return_preallocated();
-    Ok(())
+    /// Notes a problem with which the pool is not healthier than that.
+    pub(crate) fn note(&mut self, health: Health, problem: impl ToString) {
+        self.health = self.health.max(health);
+        self.problems.push(problem.to_string());
+    }
+
+    /// Notes several problems.
+    pub(crate) fn note_all(&mut self, health: Health, problems: impl IntoIterator<Item = String>) {
+        problems.into_iter().for_each(|problem| self.note(health, problem));
+    }
 }
 
 /// Makes the volume's count of used blocks what its map says, and says if it was another.
@@ -62,6 +70,8 @@ impl<M: Medium> Pool<M> {
     /// # Errors
     /// The medium's. What is wrong with the pool is in the report, not an error.
     pub fn check(&self) -> Result<CheckReport, PoolError> {
+        // Before writers have to wait.
+        let findings = self.scrub().findings;
         let _admin = self.lock_admin();
         let volumes = self.volumes();
         let quiesce_locks: Vec<_> = volumes.iter().map(|v| v.quiesce()).collect();
@@ -70,22 +80,11 @@ impl<M: Medium> Pool<M> {
             remarks: self.recovery().remarks.clone(),
             ..CheckReport::default()
         };
-        if let Some(reason) = self.read_only_reason() {
-            report.problems.push(format!("the pool is read-only: {reason}"));
-        }
-        report.problems.extend(self.lost_headers().iter().map(Corrupt::to_string));
-        if let Some(reason) = self.space_unknown() {
-            report.problems.push(format!("which blocks are free is unknown: {reason}"));
-        }
-        for volume in volumes.iter().filter(|_| self.read_only_reason().is_none()) {
-            if let Some(reason) = volume.read_only_reason() {
-                report.problems.push(format!("volume {} is read-only: {reason}", volume.name()));
-            }
-        }
+        self.check_openly(findings, &volumes, &mut report);
         let mut walked = self.space_unknown().is_none();
         for volume in volumes.iter().filter(|v| v.opened_read_only().is_none()) {
-            if let Err(error) = settle(volume) {
-                report.problems.push(format!("volume {}: {error}", volume.name()));
+            if let Err(error) = volume.settle() {
+                report.note(Health::Damaged, format!("volume {}: {error}", volume.name()));
                 walked = false;
             }
         }
@@ -94,7 +93,7 @@ impl<M: Medium> Pool<M> {
         let owned = Allocator::new(bounds.end);
         let all = BlockRun { start: BlockNo(bounds.start), len: bounds.end - bounds.start };
         if let Err(error) = owned.add(all) {
-            report.problems.push(error.to_string());
+            report.note(Health::Damaged, error);
         }
         for volume in &volumes {
             if !self.knows_kind(volume) {
@@ -106,19 +105,21 @@ impl<M: Medium> Pool<M> {
             let mut taker = Taker::new(&owned, &cells, volume.name());
             if let Err(corrupt) = taker.take_all(|claim| self.visit(volume, claim)) {
                 let clash = taker.into_clash().map(|clash| self.name_both(clash, &volumes));
-                report.problems.push(clash.unwrap_or(corrupt).to_string());
+                report.note(Health::Damaged, clash.unwrap_or(corrupt));
                 walked = false;
             } else if let Some(block) = cells.first_difference(&volume.cells) {
                 let what = "which of its cells are in use is not what the volume's words say";
-                report.problems.push(format!("{block} of volume {}: {what}", volume.name()));
+                report.note(Health::Damaged, format!("{block} of volume {}: {what}", volume.name()));
             } else {
                 let log_blocks = volume.descriptor().log_blocks();
                 let used = free_before - owned.free_blocks() - log_blocks;
                 report.remarks.extend(count_anew(volume, used));
             }
-            report.problems.extend(self.judge(volume));
+            report.note_all(Health::Damaged, self.judge(volume));
         }
-        report.problems.extend(self.name_poisoned_ranges());
+        for (health, range) in self.name_poisoned_ranges() {
+            report.note(health, range);
+        }
         report.used_blocks = owned.total_blocks() - owned.free_blocks();
         report.free_blocks = owned.free_blocks();
         if self.read_only_reason().is_none() && walked {
@@ -127,6 +128,36 @@ impl<M: Medium> Pool<M> {
         drop(quiesce_locks);
         self.medium().check()?;
         Ok(report)
+    }
+
+    /// Notes the damage that is known without a walk: of superblocks, headers, logs and volumes that are read-only.
+    fn check_openly(
+        &self,
+        findings: Vec<ScrubFinding>,
+        volumes: &[Arc<Volume<M>>],
+        report: &mut CheckReport,
+    ) {
+        let read_only = self.read_only_reason();
+        if let Some(reason) = read_only {
+            let health = if self.has_clash() { Health::Damaged } else { Health::Degraded };
+            report.note(health, format!("the pool is read-only: {reason}"));
+        }
+        report.health = report.health.max(Health::of_findings(&findings));
+        for finding in findings {
+            let volume = finding.volume.as_ref().map(|name| format!("volume {name}: "));
+            let (structure, at, what) = (&finding.structure, finding.at, &finding.what);
+            let problem = format!("{}{structure} at {at}: {what}", volume.unwrap_or_default());
+            report.note(finding.health(), problem);
+        }
+        if let Some(reason) = self.space_unknown() {
+            report.note(Health::Damaged, format!("which blocks are free is unknown: {reason}"));
+        }
+        for volume in volumes {
+            if let Some(reason) = volume.damage() {
+                let name = volume.name();
+                report.note(Health::Damaged, format!("volume {name} is read-only: {reason}"));
+            }
+        }
     }
 
     /// The error that says which of `volumes` own what `clash` is about.
@@ -147,24 +178,27 @@ impl<M: Medium> Pool<M> {
     ) {
         let mut wrong = 0;
         for block in bounds.map(BlockNo) {
-            let what = match (owned.is_free(block), self.allocator().is_free(block)) {
+            let (health, what) = match (owned.is_free(block), self.allocator().is_free(block)) {
                 (true, false) if self.medium().check_range(block.offset(), BLOCK_U64).is_err() => {
                     continue;
                 }
                 (true, false) if volumes.iter().any(|volume| volume.pins.holds_back(block)) => {
                     continue;
                 }
-                (true, false) => "is owned by nobody, yet not free: it leaked",
-                (false, true) => "has an owner, yet is free for others",
+                (true, false) => (Health::Degraded, "is owned by nobody, yet not free: it leaked"),
+                (false, true) => (Health::Damaged, "has an owner, yet is free for others"),
                 _ => continue,
             };
             wrong += 1;
+            report.leaked_blocks += u64::from(health == Health::Degraded);
+            report.health = report.health.max(health);
             if wrong <= LISTED_MAX {
-                report.problems.push(format!("{block} at {:#x} {what}", block.0 * BLOCK_U64));
+                report.note(health, format!("{block} at {:#x} {what}", block.0 * BLOCK_U64));
             }
         }
         if wrong > LISTED_MAX {
-            report.problems.push(format!("{} more blocks are like that", wrong - LISTED_MAX));
+            let more = format!("{} more blocks are like that", wrong - LISTED_MAX);
+            report.note(Health::Degraded, more);
         }
     }
 }

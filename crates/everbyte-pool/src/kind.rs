@@ -414,8 +414,8 @@ impl<'a> Taker<'a> {
 pub(crate) struct Clash {
     second: UsedExtent,
     corrupt: Corrupt,
-    /// The owner that came first, in words.
-    first: Option<String>,
+    /// The volume of the owner that came first, and that owner in words.
+    first: Option<(String, String)>,
 }
 
 impl Clash {
@@ -432,20 +432,26 @@ impl Clash {
             let (at, bytes) = extent.part.bytes();
             let shares = at.0 < start.0 + len && start.0 < at.0 + bytes;
             if shares && extent.named_at != self.second.named_at && self.first.is_none() {
-                self.first = Some(format!(
+                let owner = format!(
                     "{} of volume {volume}, named by the word at {}",
                     extent.holds, extent.named_at
-                ));
+                );
+                self.first = Some((volume.to_owned(), owner));
             }
             Ok(())
         });
+    }
+
+    /// The volume of the first owner, if that was found.
+    pub(crate) fn first_volume(&self) -> Option<&str> {
+        self.first.as_ref().map(|(volume, _)| volume.as_str())
     }
 
     /// The error that names both owners.
     pub(crate) fn into_corrupt(self) -> Corrupt {
         let Corrupt { structure, at, what } = self.corrupt;
         let what = match self.first {
-            Some(first) => format!("{what}: they hold {first}"),
+            Some((_, first)) => format!("{what}: they hold {first}"),
             None => what,
         };
         Corrupt { structure, at, what }

@@ -51,6 +51,7 @@ mod data_area;
 mod epoch;
 pub mod file;
 pub mod format;
+mod health;
 mod kick;
 mod kind;
 mod log;
@@ -72,9 +73,10 @@ pub use check::CheckReport;
 pub use data_area::DataArea;
 pub use epoch::{PendingCheckpoint, WordGroup};
 pub use format::Corrupt;
+pub use health::Health;
 pub use kind::{BlockUse, Claim, Kind, Kinds, Part, UsedExtent, VolumeView};
 pub use pool::{
-    CheckpointTimer, LANES_DEFAULT, NewRoot, OpenOptions, Pool, PoolError, PoolInfo,
+    CheckpointTimer, DeletedVolume, LANES_DEFAULT, NewRoot, OpenOptions, Pool, PoolError, PoolInfo,
     RecoverySummary, THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,
 };
 pub use range_locks::{is_range_locked, lock_range};

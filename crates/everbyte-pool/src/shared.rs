@@ -33,6 +33,8 @@ pub(crate) struct Shared<M: Medium> {
     pub(crate) data: DataArea,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) read_only: Option<String>,
+    /// True if it is read-only because two volumes own a block.
+    pub(crate) has_clash: bool,
     /// The reason for which the free blocks are unknown, if they are. Only blocks that volumes have
     /// freed since are allocated then.
     pub(crate) space_unknown: Option<String>,

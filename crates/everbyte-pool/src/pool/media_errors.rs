@@ -4,10 +4,11 @@ use everbyte_media::{Medium, PoisonedRange};
 
 use super::Pool;
 use crate::format::SUPERBLOCK_COPIES;
+use crate::health::Health;
 
 impl<M: Medium> Pool<M> {
-    /// Describes each known poisoned range and the structures in it.
-    pub(crate) fn name_poisoned_ranges(&self) -> Vec<String> {
+    /// Describes each known poisoned range and the structures in it, and grades it.
+    pub(crate) fn name_poisoned_ranges(&self) -> Vec<(Health, String)> {
         if !self.medium().has_poison() {
             return Vec::new();
         }
@@ -27,8 +28,11 @@ impl<M: Medium> Pool<M> {
             });
         }
         let tell = |(bad, name): (&PoisonedRange, Option<String>)| {
+            let is_copy = SUPERBLOCK_COPIES.contains(&bad.at.block().offset());
+            let is_spare = name.is_none() || is_copy;
+            let health = if is_spare { Health::Degraded } else { Health::Damaged };
             let name = name.unwrap_or_else(|| "nothing that any map leads to".to_owned());
-            format!("poisoned range at {}, {} bytes: it holds {name}", bad.at, bad.len)
+            (health, format!("poisoned range at {}, {} bytes: it holds {name}", bad.at, bad.len))
         };
         ranges.iter().zip(named).map(tell).collect()
     }

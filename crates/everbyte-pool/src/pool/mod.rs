@@ -4,12 +4,14 @@
 //! volume's recovery, then the allocator, then the durable loss of the clean mark, and only then
 //! the first allocation. Knows volumes' maps only through [`Kinds`].
 
+mod deletion;
 mod descriptors;
 mod media_errors;
 mod open;
 mod timer;
 mod volumes;
 
+pub use deletion::DeletedVolume;
 pub(crate) use descriptors::read_descriptor;
 pub use open::OpenOptions;
 pub(crate) use open::{load_saved, read_superblock_copy};
@@ -75,6 +77,14 @@ pub enum PoolError {
     InUse {
         /// The name asked for.
         name: String,
+    },
+    /// The volume is damaged.
+    #[error("volume {volume} is damaged: {reason}")]
+    Damaged {
+        /// The volume's name.
+        volume: String,
+        /// The damage.
+        reason: String,
     },
     /// An argument is out of range.
     #[error("{0}")]
@@ -419,10 +429,20 @@ impl<M: Medium> Pool<M> {
         self.kinds.visit(&self.shared.medium, &self.view(volume)?, claim)
     }
 
-    fn writable(&self) -> Result<(), PoolError> {
+    /// Returns true if the pool is read-only because two volumes own a block.
+    pub(crate) fn has_clash(&self) -> bool {
+        self.shared.has_clash
+    }
+
+    fn check_not_closed(&self) -> Result<(), PoolError> {
         if self.closed.get().is_some() {
             return Err(PoolError::ReadOnly("it has been closed".into()));
         }
+        Ok(())
+    }
+
+    fn writable(&self) -> Result<(), PoolError> {
+        self.check_not_closed()?;
         match &self.shared.read_only {
             Some(reason) => Err(PoolError::ReadOnly(reason.clone())),
             None => Ok(self.shared.medium.check()?),

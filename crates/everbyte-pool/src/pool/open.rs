@@ -78,6 +78,7 @@ impl<M: Medium> Pool<M> {
         let Recovered { mut found, lost_headers } =
             recover_all(&*medium, &sb, &kinds, &mut summary)?;
         let mut space_unknown = why_unknown(&found, &lost_headers);
+        let mut has_clash = false;
         let mut alloc = Allocator::new(capacity(options, medium.len()));
         alloc.set_total_blocks(sb.size_blocks - sb.data_start);
         if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
@@ -90,6 +91,7 @@ impl<M: Medium> Pool<M> {
                 Ok(unknown) => space_unknown = unknown,
                 Err(clash) => {
                     summary.remarks.push(clash.to_string());
+                    has_clash = read_only.is_none();
                     read_only.get_or_insert(clash.to_string());
                 }
             }
@@ -104,6 +106,7 @@ impl<M: Medium> Pool<M> {
             alloc,
             superblock: Mutex::new(sb),
             read_only,
+            has_clash,
             space_unknown,
             lost_headers,
             kick: Kick::default(),
@@ -381,7 +384,16 @@ fn rebuild<M: Medium>(
             for owner in &found[..=index] {
                 clash.look_in(owner.descriptor.name(), |claim| visit(owner, claim));
             }
-            return Err(clash.into_corrupt());
+            let owners = [clash.first_volume(), Some(volume.descriptor.name())];
+            let is_owner: Vec<bool> = found
+                .iter()
+                .map(|volume| owners.contains(&Some(volume.descriptor.name())))
+                .collect();
+            let corrupt = clash.into_corrupt();
+            for (volume, _) in found.iter_mut().zip(is_owner).filter(|(_, is_owner)| *is_owner) {
+                volume.read_only.get_or_insert(corrupt.to_string());
+            }
+            return Err(corrupt);
         }
         let volume = &mut found[index];
         if let Err(corrupt) = walked {

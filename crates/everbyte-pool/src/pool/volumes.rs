@@ -1,9 +1,7 @@
-//! Making, resizing and deleting volumes while others are in use.
+//! Making and renaming volumes while others are in use.
 //!
 //! The order of a creation: the UID is used up durably; the header's contents are fenced while its
-//! state says that there is nothing; then the state becomes ACTIVE, durably. Of a deletion: no
-//! user is left and nothing of the volume is in an open epoch; the state becomes DELETING, durably;
-//! only then are its blocks free for others; then the state becomes FREE. A crash in between leaves
+//! state says that there is nothing; then the state becomes ACTIVE, durably. A crash in between leaves
 //! either a volume or none, and never two owners of a block. Of a renaming: the copy of the descriptor
 //! that is not believed becomes the new one, durably; then the other does. A crash in between leaves a
 //! copy that is whole, and opening makes the other like it.
@@ -11,21 +9,19 @@
 use std::sync::{Arc, Weak};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
-use everbyte_plant::planted;
 use zerocopy::IntoBytes;
 
 use super::descriptors::store_descriptor;
 use super::{Pool, PoolError};
-use crate::alloc::{Allocator, BlockRun, Cells};
+use crate::alloc::{BlockRun, Cells};
 use crate::checkpoint_record::write_completed;
 use crate::format::{
-    CHECKPOINT_LINES_AT, Corrupt, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES,
+    CHECKPOINT_LINES_AT, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES,
     NAME_BYTES_MAX, RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX,
     VolumeKind, VolumeState, decode_word, encode_word,
 };
 use crate::kind::unknown_kind;
 use crate::persist::{Dirty, InFlight};
-use crate::plant::Bug;
 use crate::shared::{Preallocator, header_at};
 use crate::volume::Volume;
 
@@ -382,43 +378,6 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Deletes the volume of this name. Whoever has it open is refused from now on; those who are
-    /// inside are waited for.
-    ///
-    /// # Errors
-    /// `NoSuchVolume`; the pool is read-only; the volume's map cannot be read (nothing is freed
-    /// then, and the volume is gone until the pool is opened again); the medium's.
-    pub fn delete_volume(&self, name: &str) -> Result<(), PoolError> {
-        let _admin = self.admin.lock();
-        self.writable()?;
-        let volume = self.volume(name)?;
-        if volume.read_only_reason().is_some() {
-            return Err(PoolError::ReadOnly("its volumes cannot be deleted".into()));
-        }
-        volume.mark_gone();
-        drop(volume.quiesce());
-        volume.wait_idle();
-        {
-            let guard = volume.lock_checkpoint();
-            volume.begin_checkpoint(&guard)?.finish()?;
-        }
-        volume.return_preallocated();
-        volume.end_all_pins();
-        let owned = self.owned_by(&volume)?;
-        let medium = &*self.shared.medium;
-        if !planted(Bug::DeleteWithoutState) {
-            store_state(medium, volume.header_at, VolumeState::Deleting)?;
-        }
-        self.volumes.write().remove(name);
-        // Not before: a volume that is still the pool's is closed with a checkpoint.
-        volume.retire();
-        owned.free_runs().for_each(|run| self.return_run(run));
-        if !planted(Bug::DeleteWithoutState) {
-            store_state(medium, volume.header_at, VolumeState::Free)?;
-        }
-        Ok(())
-    }
-
     /// Gives the volume `name` the name `new_name`, durably. Its users go on: those who have it open have
     /// it under its new name.
     ///
@@ -431,6 +390,9 @@ impl<M: Medium> Pool<M> {
         self.writable()?;
         check_name(new_name)?;
         let volume = self.volume(name)?;
+        if let Some(reason) = volume.damage() {
+            return Err(PoolError::Damaged { volume: name.to_owned(), reason: reason.to_owned() });
+        }
         if volume.read_only_reason().is_some() {
             return Err(PoolError::ReadOnly("its volumes cannot be renamed".into()));
         }
@@ -445,23 +407,6 @@ impl<M: Medium> Pool<M> {
         volumes.remove(name);
         volumes.insert(new_name.to_owned(), volume);
         Ok(())
-    }
-
-    /// The blocks that `volume` owns, as the free ones of an allocator of their own.
-    fn owned_by(&self, volume: &Volume<M>) -> Result<Allocator, Corrupt> {
-        let (owned, cells) = (Allocator::new(self.data_bounds().end), Cells::default());
-        self.visit(volume, &mut |extent| {
-            let Some(run) = extent.new_blocks(&cells)? else { return Ok(()) };
-            owned.free_run(run).map_err(|error| {
-                let map = format!("map of volume {}", volume.name());
-                let what = format!(
-                    "it leads to one of {} blocks from {} on twice ({error})",
-                    run.len, run.start
-                );
-                Corrupt::new(map, extent.named_at, what)
-            })
-        })?;
-        Ok(owned)
     }
 
     /// Checks that `size_bytes` can be a volume's size.

@@ -28,6 +28,7 @@ pub use writer::{Committed, Writer};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
@@ -170,6 +171,8 @@ pub struct Volume<M: Medium> {
     reported: Mutex<BTreeSet<PoolOffset>>,
     /// Checkpoints completed since the volume was opened.
     pub(crate) checkpoints: AtomicU64,
+    /// The end and the duration of the last walk of the map that found no damage.
+    sound_walk: Mutex<Option<(Instant, Duration)>>,
 }
 
 impl<M: Medium> Volume<M> {
@@ -236,6 +239,7 @@ impl<M: Medium> Volume<M> {
             unfinished: AtomicBool::new(false),
             reported: Mutex::new(BTreeSet::new()),
             checkpoints: AtomicU64::new(0),
+            sound_walk: Mutex::new(None),
         }
     }
 
@@ -326,6 +330,17 @@ impl<M: Medium> Volume<M> {
     pub fn read_only_reason(&self) -> Option<&str> {
         let since = || self.damage.get().or(self.refuses_changes.get()).map(String::as_str);
         self.opened_read_only().or_else(since)
+    }
+
+    /// Returns the damage for which the volume cannot be written, if there is any.
+    #[must_use]
+    pub fn damage(&self) -> Option<&str> {
+        self.read_only.as_deref().or(self.damage.get().map(String::as_str))
+    }
+
+    /// Returns true after [`Volume::refuse_changes`].
+    pub(crate) fn refuses_changes(&self) -> bool {
+        self.refuses_changes.get().is_some()
     }
 
     /// Refuses writes from now on for `reason`, which is not damage.
@@ -535,6 +550,30 @@ impl<M: Medium> Volume<M> {
     /// Says that the volume is going away: every later `join` fails.
     pub fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
+    }
+
+    /// Takes [`Volume::mark_gone`] back, after a deletion that has changed nothing.
+    pub(crate) fn unmark_gone(&self) {
+        self.gone.store(false, Ordering::Release);
+    }
+
+    /// Returns true if a look for damage in the map is due. The looks take a hundredth of the time.
+    pub(crate) fn walk_is_due(&self) -> bool {
+        self.sound_walk.lock().is_none_or(|(ended, took)| ended.elapsed() >= took * 100)
+    }
+
+    /// Notes that a walk of the map that `began` then has found no damage.
+    pub(crate) fn note_sound_walk(&self, began: Instant) {
+        *self.sound_walk.lock() = Some((Instant::now(), began.elapsed()));
+    }
+
+    /// Makes what the volume owns, and what the allocator believes it does, the same. Nobody writes.
+    pub(crate) fn settle(&self) -> Result<(), WriteError> {
+        self.flush()?;
+        let guard = self.lock_checkpoint();
+        self.begin_checkpoint(&guard)?.finish()?;
+        self.return_preallocated();
+        Ok(())
     }
 
     /// Returns true if a checkpoint should come soon: at most 75% of the log remains, which is when

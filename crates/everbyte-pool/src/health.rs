@@ -1,0 +1,106 @@
+//! Health of a pool: one scale for the check, the scrub and the status of a pool.
+//!
+//! Owns the scale, and the rule for structures with two copies. Each finder of damage grades its own findings with it.
+
+use std::fmt;
+
+use everbyte_media::PoolOffset;
+
+use crate::scrub::ScrubFinding;
+
+/// Health of a pool or of a part of it, from best to worst.
+///
+/// Data in DRAM, of which a crash leaves nothing, does not count. A pool that needs recovery after a crash is clean:
+/// each opening recovers it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Health {
+    /// Nothing is wrong.
+    #[default]
+    Clean,
+    /// All bytes can be read, and something is missing: one copy of two is damaged, blocks are leaked, free memory is
+    /// poisoned, or the pool cannot be written.
+    Degraded,
+    /// A structure or bytes of a volume are damaged, or two volumes own a block.
+    Damaged,
+}
+
+impl Health {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Degraded => "degraded",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    /// The health of a pool with these findings. A structure of which each copy is damaged is lost.
+    pub fn of_findings<'f>(findings: impl IntoIterator<Item = &'f ScrubFinding>) -> Self {
+        let mut copies: Vec<(&str, PoolOffset)> = Vec::new();
+        let mut health = Self::Clean;
+        for finding in findings {
+            health = health.max(finding.health());
+            if finding.health() == Self::Degraded {
+                let structure = finding.structure.as_str();
+                // The copies of a superblock are the only ones in blocks of their own.
+                let of = if structure == SUPERBLOCK { PoolOffset(0) } else { finding.at.block().offset() };
+                if copies.contains(&(structure, of)) {
+                    return Self::Damaged;
+                }
+                copies.push((structure, of));
+            }
+        }
+        health
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+const SUPERBLOCK: &str = "superblock";
+
+/// Names of the structures of which a pool has two copies.
+const COPIES: [&str; 3] = [SUPERBLOCK, "volume descriptor", "checkpoint record"];
+
+impl ScrubFinding {
+    /// Health of a pool with this finding alone.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        if COPIES.contains(&self.structure.as_str()) { Health::Degraded } else { Health::Damaged }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(structure: &str, at: u64) -> ScrubFinding {
+        ScrubFinding {
+            volume: None,
+            structure: structure.to_owned(),
+            offset: None,
+            at: PoolOffset(at),
+            what: String::new(),
+        }
+    }
+
+    #[test]
+    fn damage_of_one_copy_degrades_and_of_both_damages() {
+        let health = |findings: &[(&str, u64)]| {
+            let findings: Vec<_> = findings.iter().map(|(what, at)| finding(what, *at)).collect();
+            Health::of_findings(&findings)
+        };
+        let (record, descriptor) = ("checkpoint record", "volume descriptor");
+        assert_eq!(health(&[]), Health::Clean);
+        assert_eq!(health(&[("superblock", 0)]), Health::Degraded);
+        assert_eq!(health(&[("superblock", 0), ("superblock", 4096)]), Health::Damaged);
+        assert_eq!(health(&[(record, 8256), (record, 8320)]), Health::Damaged);
+        assert_eq!(health(&[(record, 8256), (descriptor, 9216)]), Health::Degraded);
+        assert_eq!(health(&[(record, 8256), (record, 12352)]), Health::Degraded);
+        assert_eq!(health(&[("superblock", 0), ("data", 8 << 20)]), Health::Damaged);
+    }
+}

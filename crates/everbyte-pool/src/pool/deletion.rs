@@ -1,0 +1,251 @@
+//! Deleting volumes, damaged ones too.
+//!
+//! The order: no user is left and nothing of the volume is in an open epoch; the state becomes DELETING, durably; only
+//! then are its blocks free for others; then the state becomes FREE. A crash in between leaves either a volume or none,
+//! and never two owners of a block.
+//!
+//! The map of a damaged volume may name blocks of another volume. So a block of it is free only if a walk of each other
+//! volume's map has not found it. Where a walk fails, the block leaks. The walk needs no snapshot of all volumes: the
+//! volumes get blocks from the allocator alone, and it has none of the blocks in question before the walks have ended.
+//! A leak is nowhere on the medium but in the saved list of free blocks, which a clean shutdown writes. A repair drops
+//! that list, in an update of the superblock, if the maps contradict it. So a crash at any moment leaves a leak or none.
+
+use everbyte_media::{BLOCK_U64, BlockNo, Medium};
+use everbyte_plant::planted;
+
+use super::volumes::store_state;
+use super::{Pool, PoolError};
+use crate::alloc::{Allocator, BlockRun, Cells};
+use crate::format::{Corrupt, VolumeState};
+use crate::kind::unknown_kind;
+use crate::plant::Bug;
+use crate::volume::Volume;
+
+/// Outcome of a deletion of a damaged volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeletedVolume {
+    /// The damage, if there was any.
+    pub damage: Option<String>,
+    /// Blocks of the volume that are free now.
+    pub freed_blocks: u64,
+    /// Blocks of the volume, as far as they are known, that no volume owns and nobody gets before a repair.
+    pub leaked_blocks: u64,
+}
+
+impl<M: Medium> Pool<M> {
+    /// Deletes the volume of this name. Its users are refused from now on, and their requests under way end before.
+    ///
+    /// # Errors
+    /// `NoSuchVolume`; the pool is read-only; `Damaged`, and the volume is as it was; the medium's.
+    pub fn delete_volume(&self, name: &str) -> Result<(), PoolError> {
+        let _admin = self.admin.lock();
+        self.writable()?;
+        let volume = self.volume(name)?;
+        if let Some(reason) = volume.damage() {
+            return Err(PoolError::Damaged { volume: name.to_owned(), reason: reason.to_owned() });
+        }
+        if volume.read_only_reason().is_some() {
+            return Err(PoolError::ReadOnly("its volumes cannot be deleted".into()));
+        }
+        self.end_users(&volume);
+        let owned = self.end_epochs(&volume).and_then(|()| Ok(self.owned_by(&volume)?));
+        let owned = owned.map_err(|error| {
+            volume.unmark_gone();
+            damaged_or(error, name)
+        })?;
+        self.end_volume(&volume, owned.free_runs())
+    }
+
+    /// Deletes the volume of this name, damaged or not. Frees its blocks as far as its map can be read and no other
+    /// volume owns them. The others leak.
+    ///
+    /// # Errors
+    /// `NoSuchVolume`; the pool is read-only for another reason than a block with two owners; this program does not
+    /// know the volume's kind; the medium's.
+    pub fn delete_damaged_volume(&self, name: &str) -> Result<DeletedVolume, PoolError> {
+        let _admin = self.admin.lock();
+        if self.has_clash() {
+            self.check_not_closed()?;
+            self.medium().check()?;
+        } else {
+            self.writable()?;
+        }
+        let volume = self.volume(name)?;
+        if !self.knows_kind(&volume) {
+            let reason = unknown_kind(volume.kind());
+            return Err(PoolError::Invalid(format!("volume {name}: {reason}")));
+        }
+        if volume.damage().is_none() && volume.refuses_changes() {
+            return Err(PoolError::ReadOnly("its volumes cannot be deleted".into()));
+        }
+        self.end_users(&volume);
+        let mut damage = volume.damage().map(str::to_owned);
+        if volume.opened_read_only().is_none()
+            && let Err(error) = self.end_epochs(&volume)
+        {
+            damage.get_or_insert(error.to_string());
+        }
+        let reached = self.reached_from(&volume);
+        if let Err(corrupt) = &reached.complete {
+            damage.get_or_insert(corrupt.to_string());
+        }
+        let known_blocks = volume
+            .used_blocks()
+            .map_or(reached.blocks.free_blocks(), |used| used + volume.descriptor().log_blocks());
+        if !self.without_blocks_of_others(&volume, &reached.blocks) {
+            // Whose they are is unknown.
+            damage.get_or_insert("the blocks of other volumes cannot be told from its own".to_owned());
+            self.end_volume(&volume, std::iter::empty())?;
+            return Ok(DeletedVolume { damage, freed_blocks: 0, leaked_blocks: known_blocks });
+        }
+        let freed_blocks = reached.blocks.free_blocks();
+        self.end_volume(&volume, reached.blocks.free_runs())?;
+        let leaked_blocks = known_blocks.saturating_sub(freed_blocks);
+        Ok(DeletedVolume { damage, freed_blocks, leaked_blocks })
+    }
+
+    fn end_users(&self, volume: &Volume<M>) {
+        volume.mark_gone();
+        drop(volume.quiesce());
+        volume.wait_idle();
+    }
+
+    /// Completes the open epochs of a volume without users, and takes back what it has in advance.
+    fn end_epochs(&self, volume: &Volume<M>) -> Result<(), PoolError> {
+        let completed = {
+            let guard = volume.lock_checkpoint();
+            volume.begin_checkpoint(&guard).and_then(|pending| pending.finish())
+        };
+        volume.return_preallocated();
+        volume.end_all_pins();
+        Ok(completed.map(drop)?)
+    }
+
+    /// Ends a volume without users and with nothing in an open epoch, and frees `runs`.
+    fn end_volume(
+        &self,
+        volume: &Volume<M>,
+        runs: impl Iterator<Item = BlockRun>,
+    ) -> Result<(), PoolError> {
+        let medium = &**self.medium();
+        if !planted(Bug::DeleteWithoutState) {
+            store_state(medium, volume.header_at, VolumeState::Deleting)?;
+        }
+        self.volumes.write().remove(volume.name());
+        // Not before: a volume that is still the pool's is closed with a checkpoint.
+        volume.retire();
+        runs.for_each(|run| self.return_run(run));
+        if !planted(Bug::DeleteWithoutState) {
+            store_state(medium, volume.header_at, VolumeState::Free)?;
+        }
+        Ok(())
+    }
+
+    /// The blocks that `volume` owns, as the free ones of an allocator of their own.
+    pub(crate) fn owned_by(&self, volume: &Volume<M>) -> Result<Allocator, Corrupt> {
+        let reached = self.reached_from(volume);
+        reached.complete.map(|()| reached.blocks)
+    }
+
+    /// Walks the map of `volume` as far as that can be read.
+    fn reached_from(&self, volume: &Volume<M>) -> Reached {
+        let bounds = self.data_bounds();
+        let (blocks, cells) = (Allocator::new(bounds.end), Cells::default());
+        let complete = self.visit(volume, &mut |extent| {
+            let Some(run) = extent.new_blocks(&cells)? else { return Ok(()) };
+            let map = || format!("map of volume {}", volume.name());
+            let is_inside = bounds.contains(&run.start.0) && run.len <= bounds.end - run.start.0;
+            if !is_inside {
+                let what = format!("{} blocks from {} on are not all the pool's", run.len, run.start);
+                return Err(Corrupt::new(map(), extent.named_at, what));
+            }
+            blocks.free_run(run).map_err(|error| {
+                let what = format!(
+                    "it leads to one of {} blocks from {} on twice ({error})",
+                    run.len, run.start
+                );
+                Corrupt::new(map(), extent.named_at, what)
+            })
+        });
+        Reached { blocks, complete }
+    }
+
+    /// Takes from `blocks` those of volumes other than `volume`. Returns false if these are not all known.
+    fn without_blocks_of_others(&self, volume: &Volume<M>, blocks: &Allocator) -> bool {
+        if self.has_clash() || self.space_unknown().is_some() || !self.lost_headers().is_empty() {
+            return false;
+        }
+        let others = self.volumes();
+        others.iter().filter(|other| other.header_at != volume.header_at).all(|other| {
+            let _quiet = other.quiesce();
+            // So that nothing of it waits for being freed, which its map does not name any more.
+            let is_settled = other.opened_read_only().is_none() && other.settle().is_ok();
+            let walked = is_settled.then(|| {
+                self.visit(other, &mut |extent| {
+                    let (at, len) = extent.part.bytes();
+                    let end = at.0.saturating_add(len).div_ceil(BLOCK_U64);
+                    take_each(blocks, at.block().0..end);
+                    Ok(())
+                })
+            });
+            if other.pins.any() {
+                let pinned = blocks.free_runs().flat_map(BlockRun::blocks);
+                let pinned: Vec<_> = pinned.filter(|&block| other.pins.holds_back(block)).collect();
+                pinned.into_iter().for_each(|block| take_each(blocks, block.0..block.0 + 1));
+            }
+            matches!(walked, Some(Ok(())))
+        })
+    }
+
+    /// Returns the damage of a volume, if there is any: what is known of it, or what a walk of its map finds now.
+    /// Writers go on, unless the walk finds something, which may be their change: then they wait for a second walk.
+    #[must_use]
+    pub fn find_damage(&self, volume: &Volume<M>) -> Option<String> {
+        if !self.knows_kind(volume) {
+            return None;
+        }
+        if let Some(reason) = volume.damage() {
+            return Some(reason.to_owned());
+        }
+        if volume.is_gone() || !volume.walk_is_due() {
+            return None;
+        }
+        let began = std::time::Instant::now();
+        let mut found = self.owned_by(volume).err();
+        if found.is_some() {
+            let _quiet = volume.quiesce();
+            found = self.owned_by(volume).err();
+        }
+        if found.is_none() {
+            volume.note_sound_walk(began);
+        }
+        found.map(|corrupt| corrupt.to_string())
+    }
+}
+
+/// What a walk of a map has found.
+struct Reached {
+    /// The blocks, as the free ones of an allocator of their own.
+    blocks: Allocator,
+    /// The damage at which the walk ended, if it met any.
+    complete: Result<(), Corrupt>,
+}
+
+/// Takes those of `range` that are free in `blocks`.
+fn take_each(blocks: &Allocator, range: std::ops::Range<u64>) {
+    let end = range.end.min(blocks.capacity());
+    for block in (range.start..end).map(BlockNo).filter(|&block| blocks.is_free(block)) {
+        // It is free, and nobody else takes from it.
+        let _taken = blocks.take(BlockRun { start: block, len: 1 });
+    }
+}
+
+/// The error that names the damaged volume, if `error` is damage.
+fn damaged_or(error: PoolError, name: &str) -> PoolError {
+    match error {
+        PoolError::Corrupt(corrupt) => {
+            PoolError::Damaged { volume: name.to_owned(), reason: corrupt.to_string() }
+        }
+        other => other,
+    }
+}
