@@ -218,19 +218,23 @@ def swaps_of_get(place, rounds):
     for kind in range(4):
         place.clear()
         place.make("out", directory=True)
-        place.make("out", "d", directory=True)
-        place.make("out", "d", "e", directory=True)
+        for names in [("tree",), ("tree", "d"), ("tree", "d", "e")]:
+            place.make("out", *names, directory=True)
         for name in ["to-secret", "to-secret-too"]:
             place.make(name, link=place.secret)
         links = [place.make(f"to-f{n}", link=os.path.join(place.secret, f"f{n}")) for n in range(4)]
         steps = [
-            [swap(place.own("out", "d"), place.own("to-secret"))],
-            [swap_temporary(place.own("out"), links), swap_temporary(place.own("out/d"), links)],
+            [swap(place.own("out", "tree", "d"), place.own("to-secret"))],
+            [
+                swap_temporary(place.own("out"), links),
+                swap_temporary(place.own("out", "tree"), links),
+                swap_temporary(place.own("out", "tree", "d"), links),
+            ],
             [swap(place.own("out"), place.own("to-secret"))],
             [
-                swap(place.own("out", "d", "e"), place.own("to-secret")),
-                swap(place.own("out", "f1"), links[0]),
-                swap(place.own("out", "big"), links[1]),
+                swap(place.own("out", "tree", "d", "e"), place.own("to-secret")),
+                swap(place.own("out", "tree", "f1"), links[0]),
+                swap(place.own("out", "tree", "big"), links[1]),
             ],
         ][kind]
         attackers = Attackers(*steps)
@@ -242,7 +246,7 @@ def swaps_of_get(place, rounds):
                 elif kind == 2 and number % 3 == 0:
                     line = ("fs", "get", "-p", f"{source}/big", place.own("out"))
                 else:
-                    line = ("fs", "get", options, f"{source}/.", place.own("out"))
+                    line = ("fs", "get", options, source, place.own("out"))
                 statuses[run(*line).returncode] += 1
                 if number % 5 == 0:
                     place.check_secrets(f"get, kind {kind}")
@@ -408,7 +412,7 @@ def lies(place):
     write(os.path.join(tree, "d", "c"), b"three")
     write(os.path.join(tree, "a"), b"one", 0o4755)
     os.symlink("a", os.path.join(tree, "l"))
-    good("fs", "put", "-rp", f"{tree}/.", f"{real}/files:/")
+    good("fs", "put", "-rp", tree, f"{real}/files:/t")
     server = subprocess.Popen(
         [EVERBYTE, "serve", real], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -425,12 +429,12 @@ def lies(place):
     write(new, b"new")
     commands = [
         (LIES, ("fs", "get", "-rp", f"{fake}/files:/", f"{into}/sub")),
-        (FEW_LIES, ("fs", "get", "-p", f"{fake}/files:/a", f"{into}/sub/a")),
+        (FEW_LIES, ("fs", "get", "-p", f"{fake}/files:/t/a", f"{into}/sub/a")),
         (FEW_LIES, ("fs", "put", new, f"{fake}/files:/new")),
         (FEW_LIES, ("fs", "tree", "--json", f"{fake}/files")),
-        (FEW_LIES, ("fs", "ls", "-l", f"{fake}/files:/d")),
-        (FEW_LIES, ("fs", "stat", f"{fake}/files:/l")),
-        (FEW_LIES, ("fs", "cat", f"{fake}/files:/a")),
+        (FEW_LIES, ("fs", "ls", "-l", f"{fake}/files:/t/d")),
+        (FEW_LIES, ("fs", "stat", f"{fake}/files:/t/l")),
+        (FEW_LIES, ("fs", "cat", f"{fake}/files:/t/a")),
         (FEW_LIES, ("volume", "list", fake)),
         (FEW_LIES, ("pool", "info", fake)),
         (FEW_LIES, ("pool", "check", fake)),

@@ -58,7 +58,8 @@ mod with_nbd {
             return None;
         }
         let Ok((Address::Unix(socket), export)) = Address::from_uri(text) else { return None };
-        let found = std::fs::metadata(socket).ok()?;
+        let found = everbyte_path::look(&socket).ok()?;
+        let found = found.metadata();
         Some((found.dev(), found.ino(), export))
     }
 }

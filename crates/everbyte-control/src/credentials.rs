@@ -4,12 +4,12 @@
 //! can bind a socket in a directory that everybody can write to, and lock a file that everybody can
 //! read; what tells a pool's server from such a one is the user that the kernel says it runs as.
 
-use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use everbyte_path::{look, look_at_link};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
@@ -36,8 +36,8 @@ pub(crate) fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
 impl Trusted {
     /// For the pool at `pool`. A pool that is not there has no owner to be trusted.
     pub(crate) fn for_pool(pool: &Path) -> io::Result<Self> {
-        match fs::metadata(pool) {
-            Ok(found) => Ok(Self::for_owner(Some(found.uid()))),
+        match look(pool) {
+            Ok(found) => Ok(Self::for_owner(Some(found.metadata().uid()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::for_owner(None)),
             Err(error) => Err(error),
         }
@@ -69,7 +69,7 @@ impl Trusted {
     /// # Errors
     /// The system's, such as that there is no such socket.
     pub(crate) fn check_owner(self, path: &Path) -> io::Result<Result<(), String>> {
-        let owner = fs::symlink_metadata(path)?.uid();
+        let owner = look_at_link(path)?.metadata().uid();
         let pool_owner = self.pool_owner;
         Ok(if self.includes(owner) {
             Ok(())

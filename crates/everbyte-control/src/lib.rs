@@ -23,6 +23,7 @@ mod files;
 mod lend;
 mod message;
 mod server;
+mod stats;
 mod time;
 
 pub use client::{ControlClient, ControlError};
@@ -32,12 +33,12 @@ pub use files::{
 };
 pub use lend::{Borrowed, maker_of, send_descriptor};
 pub use message::{
-    CacheStatus, Cause, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, KindStatus,
-    MediumStats, MediumStatus, MountServed, NewCache, NewFs, NewVolume, PROTOCOL_VERSION,
-    PoolStats, PoolStatus, Request, Response, ScrubPart, ScrubProblem, ServerStats, ServingStatus,
-    SwapStatus, VolumeStatus, WearStats, WritersStatus,
+    CacheStatus, Cause, CheckStatus, ClientStatus, ExportStatus, KindStatus, MediumStatus,
+    MountServed, NewCache, NewFs, NewVolume, PROTOCOL_VERSION, PoolStatus, Request, Response,
+    ScrubPart, ScrubProblem, ServingStatus, SwapStatus, VolumeStatus, WritersStatus,
 };
 pub use server::{Attached, ControlServer, Handler, Refused, serve_stream};
+pub use stats::{CheckpointStats, MediumStats, PoolStats, ServerStats, WearStats};
 pub use time::TimeNs;
 
 use std::ffi::OsString;

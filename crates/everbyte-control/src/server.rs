@@ -5,11 +5,9 @@
 //! may rest as long as it likes; bad input from a client ends its own
 //! connection and harms no other; requests of users who are not trusted are refused.
 
-use std::fs;
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +16,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use everbyte_path::{Identity, Kind, Place, look_at_link};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
@@ -110,8 +109,8 @@ pub struct ControlServer {
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
     path: PathBuf,
-    /// Device and inode of the socket's file.
-    identity: Option<(u64, u64)>,
+    /// The socket's file.
+    identity: Option<Identity>,
 }
 
 struct Shared {
@@ -202,7 +201,7 @@ impl Drop for ControlServer {
         self.shared.activity.stopping.store(true, Ordering::Release);
         if self.identity.is_some() && identity(&self.path) == self.identity {
             // If it cannot be removed the next server replaces it.
-            let _best_effort = fs::remove_file(&self.path);
+            let _best_effort = remove(&self.path);
         }
         // Wakes the acceptor. Only a socket that does not listen refuses.
         let woken = rustix::net::shutdown(&self.shared.listener, Shutdown::Both);
@@ -215,14 +214,25 @@ impl Drop for ControlServer {
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
+fn identity(path: &Path) -> Option<Identity> {
+    look_at_link(path).ok().map(|found| found.identity())
+}
+
+/// Removes the socket that is found at `path`, and nothing that comes there meanwhile.
+fn remove(path: &Path) -> io::Result<()> {
+    let place = Place::of(path)?;
+    match place.find()? {
+        Some(found) if found.kind() == Kind::Socket => {
+            place.dir.remove_exact(place.name()?, found.identity()).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Binds and listens; at no moment can a user other than the owner connect.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+    match look_at_link(path) {
+        Ok(found) if found.kind() == Kind::Socket => remove(path)?,
         Ok(_) => {
             let what = format!("{} exists and is no socket: move it away", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));

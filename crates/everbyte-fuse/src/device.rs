@@ -14,11 +14,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use everbyte_fs::AccessTimes;
+use everbyte_path::{Dir, MountPoint};
 use rustix::mount::{MountFlags, mount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::directory::{
-    MountError, MountOptions, check_directory, detach, end_dead_mount, no_helper, refusal,
+    MountError, MountOptions, check_directory, detach_point, end_dead_mount, no_helper, refusal,
 };
 use crate::presence::Presence;
 
@@ -26,6 +27,9 @@ use crate::presence::Presence;
 #[derive(Debug)]
 pub struct DirMount {
     dir: PathBuf,
+    point: MountPoint,
+    /// The kernel's number of the mount.
+    mount_id: Option<u64>,
     source: String,
     presence: Arc<Presence>,
 }
@@ -39,15 +43,20 @@ impl DirMount {
     pub fn new(dir: &Path, options: &MountOptions) -> Result<(Self, OwnedFd), MountError> {
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
-        let dir = dir.canonicalize().map_err(failed)?;
-        check_directory(&dir).map_err(failed)?;
+        check_directory(dir).map_err(failed)?;
+        // From here on nobody can put another directory in its place.
+        let directory = Dir::open(dir).map_err(failed)?;
+        let dir = directory.path().map_err(failed)?;
+        let point = MountPoint::find(&dir).map_err(failed)?;
         let descriptor = match rustix::process::geteuid().is_root() {
-            true => mount_as_root(&dir, options),
+            true => mount_as_root(&directory, options),
             false => mount_by_helper(&dir, options),
         };
         let descriptor = descriptor.map_err(failed)?;
+        let mount_id = point.mount_id().ok();
         let presence = Arc::new(Presence::new(&dir));
-        Ok((Self { dir, source: options.source.clone(), presence }, descriptor))
+        let source = options.source.clone();
+        Ok((Self { dir, point, mount_id, source, presence }, descriptor))
     }
 
     /// The directory.
@@ -81,10 +90,12 @@ impl DirMount {
     /// # Errors
     /// The system refuses.
     pub(crate) fn take_away(&self) -> io::Result<bool> {
-        if !mounted_on(&self.source)?.contains(&self.dir) {
+        let is_other =
+            self.mount_id.is_some_and(|own| self.point.mount_id().is_ok_and(|id| id != own));
+        if is_other || !mounted_on(&self.source)?.contains(&self.dir) {
             return Ok(false);
         }
-        match detach(&self.dir) {
+        match detach_point(&self.point, &self.dir) {
             // Somebody has taken it away just now.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
             taken => {
@@ -97,7 +108,7 @@ impl DirMount {
 }
 
 /// Opens the device and mounts it.
-fn mount_as_root(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+fn mount_as_root(dir: &Dir, options: &MountOptions) -> io::Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let mut data = format!(
@@ -118,7 +129,7 @@ fn mount_as_root(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     flags.set(MountFlags::NODIRATIME, !options.dir_access_times);
     flags.set(MountFlags::STRICTATIME, options.access_times == AccessTimes::Strict);
     let data = CString::new(data)?;
-    mount(&options.source, dir, "fuse.everbyte", flags, &*data)?;
+    mount(&options.source, dir.proc_path(), "fuse.everbyte", flags, &*data)?;
     Ok(device.into())
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use everbyte_fs::AccessTimes;
+use everbyte_path::{Kind, MountPoint};
 
 /// Options of a mount.
 #[derive(Clone, Debug)]
@@ -92,7 +93,7 @@ pub enum MountError {
 /// Takes a mount away whose server has gone without unmounting, so that the directory can be used again.
 pub(crate) fn end_dead_mount(dir: &Path) {
     let is_dead =
-        std::fs::metadata(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+        everbyte_path::look(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
     if !is_dead {
         return;
     }
@@ -103,14 +104,22 @@ pub(crate) fn end_dead_mount(dir: &Path) {
 
 /// Checks that `dir` is a directory: the kernel mounts on a file, too, and nobody could use that.
 pub(crate) fn check_directory(dir: &Path) -> io::Result<()> {
-    if std::fs::metadata(dir)?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+    match everbyte_path::look(dir)?.kind() {
+        Kind::Directory => Ok(()),
+        _ => Err(io::ErrorKind::NotADirectory.into()),
+    }
 }
 
 /// Takes whatever is mounted on `dir` from it, used or not. Whoever is not root asks the helper.
 pub(crate) fn detach(dir: &Path) -> io::Result<()> {
-    match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH) {
-        Err(rustix::io::Errno::PERM) => {}
-        done => return Ok(done?),
+    detach_point(&MountPoint::find(dir)?, dir)
+}
+
+/// The same for a directory that was found before, and has this path.
+pub(crate) fn detach_point(point: &MountPoint, dir: &Path) -> io::Result<()> {
+    match point.detach() {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+        done => return done,
     }
     let output = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(dir).output();
     let output = output.map_err(|error| no_helper(&error))?;

@@ -198,7 +198,7 @@ fn whole_lines(mut said: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Returns true if `line` has every member of `understood`, but for those that may be left out.
-fn says(line: &Value, understood: &Value) -> bool {
+pub(crate) fn says(line: &Value, understood: &Value) -> bool {
     match (line, understood) {
         (Value::Object(line), Value::Object(understood)) => {
             understood.iter().all(|(key, value)| match line.get(key) {

@@ -17,6 +17,7 @@ mod address;
 mod cache;
 mod canary;
 mod control;
+mod control_answers;
 mod fs;
 mod lease;
 mod nbd;
@@ -30,6 +31,7 @@ pub use address::address;
 pub use cache::cache_volume;
 pub use canary::canary;
 pub use control::control;
+pub use control_answers::control_answers;
 pub use fs::{fs_image, fs_operations};
 pub use lease::lease;
 pub use nbd::{nbd_client, nbd_server};
@@ -62,7 +64,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets that must never fail. The canary, which must fail, is not among them.
-pub const TARGETS: [Target; 25] = [
+pub const TARGETS: [Target; 26] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),
     ("fs_image", fs_image),
@@ -70,6 +72,7 @@ pub const TARGETS: [Target; 25] = [
     ("nbd_server", nbd_server),
     ("nbd_client", nbd_client),
     ("control", control),
+    ("control_answers", control_answers),
     ("lease", lease),
     ("swap_table", swap_table),
     ("address", address),

@@ -93,6 +93,16 @@ fn control() {
 }
 
 #[test]
+fn control_answers() {
+    replay("control_answers");
+    let (_, run) = TARGETS.iter().find(|(name, _)| *name == "control_answers").unwrap();
+    for seed in 1..=2000 {
+        let done = std::panic::catch_unwind(|| run(&random_bytes(seed)));
+        assert!(done.is_ok(), "control_answers fails with seed {seed}, see above");
+    }
+}
+
+#[test]
 fn lease() {
     replay("lease");
 }

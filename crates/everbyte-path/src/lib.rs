@@ -29,7 +29,7 @@ pub use entry::{Entry, Identity, Kind};
 pub use input::{open_input, read, read_to_string};
 pub use mounts::{MountPoint, detach};
 pub use new_file::NewFile;
-pub use open::{Access, WrongKind, look, open, open_at, read_file};
+pub use open::{Access, WrongKind, look, look_at_link, open, open_at, read_file};
 pub use output::{create, make_dirs};
 pub use place::{Place, is_trusted_link};
 pub use rights::{Rights, UserRights, open_unmagical};

@@ -68,6 +68,15 @@ pub fn look(path: &Path) -> io::Result<Entry> {
     Entry::new(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
+/// The same for a link at the end of `path`, which is not followed.
+///
+/// # Errors
+/// The system's.
+pub fn look_at_link(path: &Path) -> io::Result<Entry> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Entry::new(openat(CWD, path, flags, Mode::empty())?.into())
+}
+
 /// Opens the file at `path` if it is of one of `kinds`. Links are followed, as the kernel follows them.
 /// Never waits: the opened file blocks as usual.
 ///

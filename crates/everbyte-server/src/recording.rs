@@ -12,10 +12,11 @@ use everbyte_backing::KnownBacking;
 use everbyte_device::BackingIdentity;
 use everbyte_device::record::{RecordedOp, RecordedRequest, Recorder, RequestLog};
 use everbyte_media::Stack;
-use everbyte_path::{Rights, open_unmagical};
+use everbyte_path::{Kind, Rights, look, open_unmagical};
 use everbyte_policy::trace::{CsvWriter, Request, RequestOp};
 use everbyte_pool::format::{MAGIC, SUPERBLOCK_COPIES};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
+use rustix::io::Errno;
 
 use crate::open_pool::OpenPool;
 
@@ -78,8 +79,16 @@ impl OpenPool {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(refused(error)),
         }
-        // Not emptied until it is known what it is.
-        let file = self.open_record(path, OFlags::RDWR).map_err(refused)?;
+        // Not emptied until it is known what it is. A pipe is opened only if another program reads it.
+        let is_pipe = look(path).is_ok_and(|found| found.kind() == Kind::Fifo);
+        let access = if is_pipe { OFlags::WRONLY } else { OFlags::RDWR };
+        let file = self.open_record(path, access).map_err(|error| match error.raw_os_error() {
+            Some(number) if is_pipe && number == Errno::NXIO.raw_os_error() => {
+                let what = "it is a named pipe, and no program reads it";
+                failed(io::Error::new(error.kind(), what))
+            }
+            _ => refused(error),
+        })?;
         if let Some(what) = self.what_is(&file).map_err(failed)? {
             return Err(RecordError::InUse { path: path.to_owned(), what });
         }
@@ -94,12 +103,16 @@ impl OpenPool {
 
     /// Opens the file of a record. If another user can change the pool, that is done with the user's rights.
     fn open_record(&self, path: &Path, flags: OFlags) -> io::Result<File> {
-        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(RECORD_MODE));
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let mode = Mode::from_raw_mode(RECORD_MODE);
         let rights = self.rights();
-        rights.run_io(|| match &rights {
+        let file: File = rights.run_io(|| match &rights {
             Rights::Own => Ok(openat(CWD, path, flags, mode)?.into()),
             _ => open_unmagical(path, flags, mode),
-        })
+        })?;
+        let flags = fcntl_getfl(&file)?;
+        fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+        Ok(file)
     }
 
     /// The reason for which an existing file must not be replaced; `None` if it may be.

@@ -14,6 +14,7 @@ mod links;
 mod modules;
 mod names;
 mod openings;
+mod paths;
 mod promises;
 mod sizes;
 mod tree;
@@ -51,7 +52,7 @@ impl fmt::Display for Finding {
 
 /// Every broken rule in `tree`, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 13] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 14] = [
         sizes::check,
         layers::check,
         names::check,
@@ -63,6 +64,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         docs::check,
         circles::check,
         openings::check,
+        paths::check,
         figures::check,
         examples::check,
     ];

@@ -269,7 +269,9 @@ impl Files {
     ) -> anyhow::Result<()> {
         match done {
             Err(error) if is_of_one_file(&error) => {
-                self.leave_out(path, crate::describe(&error));
+                let text = crate::describe(&error);
+                let shown = format!("{}: ", self.shown(path));
+                self.leave_out(path, text.strip_prefix(&shown).unwrap_or(&text));
                 Ok(())
             }
             done => done,

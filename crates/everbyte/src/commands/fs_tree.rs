@@ -7,7 +7,7 @@ use anyhow::bail;
 use everbyte_control::{FileEntry, FileKind, FileStatus, PathBytes};
 use serde::Serialize;
 
-use super::files::{FileTarget, Files, LEVELS_MAX, below, is_of_one_file};
+use super::files::{FileTarget, Files, LEVELS_MAX, below};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -85,11 +85,11 @@ fn gather(
         return Ok(Node { name, file, entries: None });
     }
     let listed = match files.list(file.id(), path) {
-        Err(error) if is_of_one_file(&error) => {
-            files.leave_out(path, crate::describe(&error));
+        Err(error) => {
+            files.go_on(path, Err(error))?;
             return Ok(Node { name, file, entries: None });
         }
-        listed => listed?.keep(),
+        Ok(listed) => listed.keep(),
     };
     let nodes = listed.into_iter().map(|entry| {
         let path = below(path, &entry.name);

@@ -80,7 +80,7 @@ fn served() -> (Place, Running, PathBuf) {
     }
     symlink("a", top.join("l")).unwrap();
     let server = place.serve("POOL", "");
-    place.run("fs put -r FOLDER/tree/. POOL/files:/").good();
+    place.run("fs put -r FOLDER/tree POOL/files:/").good();
     (place, server, top)
 }
 
@@ -167,7 +167,7 @@ fn lies_about_files_are_errors_and_write_nothing_elsewhere() {
         fs::create_dir_all(into.join("sub")).unwrap();
         let outcome = place.run("fs get -rp FOLDER/fake/files:/ FOLDER/into/sub");
         assert_eq!(outcome.status, 1, "{what}: {outcome:?}");
-        for line in ["fs tree FOLDER/fake/files", "fs ls FOLDER/fake/files"] {
+        for line in ["fs tree FOLDER/fake/files", "fs ls FOLDER/fake/files:/tree"] {
             let outcome = place.run(line);
             let is_of_bytes = ["bytes", "data"].contains(&what.as_str());
             assert!(outcome.status == 1 || is_of_bytes, "{what}: {line}: {outcome:?}");
@@ -216,9 +216,9 @@ fn a_file_that_is_refused_stops_no_other() {
             _ => answer,
         }
     });
-    let outcome = place.run("fs get -r FOLDER/fake/files:/ FOLDER/back");
+    let outcome = place.run("fs get -r FOLDER/fake/files:/tree FOLDER/back");
     assert_eq!(outcome.status, 1);
-    for words in ["files:/a: left out: map entry", "left out: 1\n  files:/a\n"] {
+    for words in ["files:/tree/a: left out: map entry", "left out: 1\n  files:/tree/a\n"] {
         assert!(outcome.err.contains(words), "{}", outcome.err);
     }
     let back = place.folder.path().join("back");
