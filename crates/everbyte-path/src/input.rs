@@ -15,8 +15,8 @@ use crate::place::Place;
 const WRITER_TIME_MAX: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Opens what can be read from its start to its end. Links are followed, as the kernel follows them. A pipe that
-/// this process has open already, as a shell passes it, is never waited for here.
+/// Opens an input. Links are followed, as the kernel follows them. A pipe of a shell, which this process has
+/// open already, is not waited for here.
 ///
 /// # Errors
 /// As [`open`]; no program writes to a named pipe within two seconds.
@@ -36,7 +36,7 @@ pub fn open_input(path: &Path) -> io::Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-/// Returns true if the path ends in a link of `/proc`, which leads to what a process has open.
+/// Returns true if the path ends in a link of `/proc` to an open file of a process.
 fn is_open_elsewhere(path: &Path) -> bool {
     let found = Place::following(path).and_then(|place| place.find());
     found.is_ok_and(|found| found.is_some_and(|found| found.kind() == Kind::Symlink))

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::place::Place;
@@ -32,8 +33,9 @@ impl MountPoint {
     /// # Errors
     /// The system's.
     pub fn mount_id(&self) -> io::Result<u64> {
-        let entry = self.place.dir.entry(self.place.name()?)?;
-        let info = format!("/proc/self/fdinfo/{}", entry.as_fd().as_raw_fd());
+        // Without a look at the file, which only the server of the mount could answer.
+        let opened = self.place.dir.open_raw(self.place.name()?, OFlags::PATH, Mode::empty())?;
+        let info = format!("/proc/self/fdinfo/{}", opened.as_raw_fd());
         let text = fs::read_to_string(info)?;
         let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
         id.ok_or_else(|| io::Error::other("the kernel tells no number of the mount"))

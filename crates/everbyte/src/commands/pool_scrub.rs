@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::bail;
 use everbyte_control::{Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
@@ -30,6 +31,11 @@ whose checksum is wrong, can be written as a whole or discarded; then it is no p
 A scrub does not look at free space, nor at who owns which block: 'everbyte pool check' does that.
 
 Exit status: 0 if nothing is wrong, 1 if there are problems or the scrub could not be done.";
+
+/// Problems after which a scrub ends.
+const PROBLEMS_MAX: usize = 1 << 20;
+/// Renames of a volume after which its scrub ends.
+const RENAMES_MAX: u32 = 1000;
 
 /// Read everything in a pool that is in use, and name what cannot be read or is not what was stored.
 ///
@@ -60,10 +66,14 @@ struct Scrubbed {
 }
 
 impl Scrubbed {
-    fn add(&mut self, part: ScrubPart) {
-        self.read_bytes += part.read_bytes;
-        self.verified_blocks += part.verified_blocks;
+    fn add(&mut self, part: ScrubPart) -> anyhow::Result<()> {
+        self.read_bytes = self.read_bytes.saturating_add(part.read_bytes);
+        self.verified_blocks = self.verified_blocks.saturating_add(part.verified_blocks);
         self.problems.extend(part.problems);
+        if self.problems.len() > PROBLEMS_MAX {
+            bail!("the pool has more than {PROBLEMS_MAX} problems");
+        }
+        Ok(())
     }
 }
 
@@ -128,7 +138,7 @@ fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
 fn scrub_all(session: &mut Session, scrubbed: &mut Scrubbed) -> anyhow::Result<()> {
     let volumes = volumes(session)?;
     let bar = progress(&volumes);
-    scrubbed.add(part(session, None, 0)?);
+    scrubbed.add(part(session, None, 0)?)?;
     for volume in volumes {
         scrub_volume(session, volume, scrubbed, &bar)?;
     }
@@ -147,17 +157,22 @@ fn scrub_volume(
     let mut next = Some(0);
     let mut done = 0;
     let mut is_deleted = false;
+    let mut renames = 0;
     while let Some(from) = next {
         match part(session, Some(&volume), from) {
             Ok(part) => {
                 next = part.next;
-                done += part.read_bytes;
+                done = part.read_bytes.saturating_add(done);
                 bar.inc(part.read_bytes);
-                scrubbed.add(part);
+                scrubbed.add(part)?;
             }
             Err(error) => match volumes(session)?.into_iter().find(|now| now.uid == volume.uid) {
                 Some(now) if now.name == volume.name => return Err(error),
-                Some(now) => volume = now,
+                Some(now) if renames < RENAMES_MAX => {
+                    renames += 1;
+                    volume = now;
+                }
+                Some(_) => return Err(error),
                 None => {
                     is_deleted = true;
                     next = None;
@@ -204,6 +219,7 @@ fn volumes(session: &mut Session) -> anyhow::Result<Vec<VolumeStatus>> {
 
 /// A bar over the bytes that volumes use.
 fn progress(volumes: &[VolumeStatus]) -> ProgressBar {
-    let total = volumes.iter().map(|volume| volume.used_bytes.unwrap_or(0)).sum();
+    let used = volumes.iter().map(|volume| volume.used_bytes.unwrap_or(0));
+    let total = used.fold(0, u64::saturating_add);
     output::progress("scrubbing {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}", total)
 }

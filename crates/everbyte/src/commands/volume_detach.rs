@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use everbyte_control::{Request, Response};
 use everbyte_server::Session;
 use serde::Serialize;
@@ -22,6 +23,9 @@ that is. Ctrl-C, or a failure of the backing device, leaves the cache as it is, 
 is not written back yet: mend the backing device and try again. If that has moved, attach it by
 'everbyte volume attach' first. To have the cache back, make it anew with 'everbyte volume create
 --kind cache'.";
+
+/// Attempts of a second without progress after which a detach ends.
+const STALLED_MAX: u32 = 600;
 
 /// Write all dirty pages of a cache back to its backing device, and delete the cache.
 ///
@@ -71,11 +75,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Detached> {
     let written_bytes = dirty_bytes(session, name)?;
     let bar = output::progress("writing back {bar:40} {bytes}/{total_bytes} {eta}", written_bytes);
-    let mut left = written_bytes;
+    let (mut left, mut stalled) = (written_bytes, 0);
     while left > 0 {
         match session.ask(Request::CacheDrain { name: name.to_owned(), force })? {
-            Response::Drained { dirty_bytes } => left = dirty_bytes,
+            Response::Drained { dirty_bytes } => {
+                stalled = if dirty_bytes < left { 0 } else { stalled + 1 };
+                left = dirty_bytes;
+            }
             other => return Err(unexpected(&other)),
+        }
+        if stalled > STALLED_MAX {
+            bail!("nothing of cache {name} was written back in {STALLED_MAX} attempts");
         }
         bar.set_position(written_bytes.saturating_sub(left));
     }
