@@ -301,7 +301,7 @@ def swaps_of_put(place, rounds):
     ok(f"{per_kind * 4} copies of a directory whose names change: {statuses}")
 
 
-LIES = [None, -1, 2**64 - 1, 2**63, 0, "", "..", "../../../evil", "a/b", "n\0l", "\x1b[2J", [], {}, True]
+LIES = [None, -1, 2**64 - 1, "../../../evil", "n\0l", []]
 FEW_LIES = [2**64 - 1, "../../../evil"]
 
 
