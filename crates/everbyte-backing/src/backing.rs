@@ -1,7 +1,7 @@
 //! Backing devices of caches: files, block devices, and exports of NBD servers.
 //!
-//! Owns how a text becomes a device, with which rights it is opened, what tells one backing device from another as the
-//! cache records it, and whether two share bytes.
+//! Owns the opening of a device by its name, the rights for it, its identity in the cache's header, and the detection of
+//! common bytes.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -22,12 +22,12 @@ use crate::export::{self, Cancel, is_uri, local_export};
 use crate::options::Options;
 use crate::watch::{Outcome, Watch, Work};
 
-/// What is known of a backing device, open or not.
+/// The facts about a backing device, open or not.
 #[derive(Clone, Debug)]
 pub struct KnownBacking {
     /// The identity that a cache records.
     pub identity: Identity,
-    /// The objects that a file or block device lies on; `None` if it is not there, or is an export.
+    /// The objects below a file or block device; `None` if it is absent or an export.
     pub stack: Option<Arc<Stack>>,
 }
 
@@ -37,19 +37,19 @@ pub struct Backing {
     pub device: Arc<dyn BlockDevice>,
     /// The identity that a cache records.
     pub identity: Identity,
-    /// The objects that it lies on, if it is a file or a block device.
+    /// The objects below, if it is a file or a block device.
     pub stack: Option<Arc<Stack>>,
 }
 
 impl Backing {
-    /// What is known of it.
+    /// The facts about it.
     #[must_use]
     pub fn known(&self) -> KnownBacking {
         KnownBacking { identity: self.identity.clone(), stack: self.stack.clone() }
     }
 }
 
-/// A file or block device that nothing else in this process shares bytes with.
+/// A file or block device without bytes in common with another device of this process.
 struct ClaimedDevice {
     device: FileDevice,
     _claim: Claim,
@@ -82,8 +82,8 @@ pub fn resolve(text: &str) -> Result<String, BackingError> {
 /// A write-protected file or device is read-only.
 ///
 /// # Errors
-/// It cannot be opened with the rights of the options, or is in use, or shares bytes with a device that this process has
-/// open.
+/// It cannot be opened with the rights of the options, or is in use, or shares bytes with an open device of this
+/// process.
 pub fn open(
     text: &str,
     options: &Options,
@@ -116,7 +116,7 @@ fn open_file(text: &str, options: &Options) -> Result<Backing, BackingError> {
     let path = Path::new(text);
     let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
     let found = options.rights.find(path).map_err(failed)?;
-    // What a device lies on is not its user's to see, so this process looks with its own rights.
+    // The objects below are not the user's to see: this process inspects them with its own rights.
     let stack = Arc::new(Stack::of(&found).map_err(failed)?);
     let protection = stack.write_protection();
     let file = FileOptions { direct: options.direct };
@@ -141,7 +141,7 @@ fn open_file(text: &str, options: &Options) -> Result<Backing, BackingError> {
     Ok(Backing { device, identity, stack: Some(stack) })
 }
 
-/// Logs in what a device differs from what its user may expect.
+/// Logs buffering and write protection.
 fn warn(text: &str, device: &FileDevice) {
     if let Some(reason) = device.why_buffered() {
         tracing::warn!(
@@ -183,8 +183,8 @@ pub fn open_within(
     }
 }
 
-/// Returns what is known of the backing device `text` without opening it. Looks with these rights, on a thread of its own,
-/// which is waited for no longer than `silence_max`: the file system of a file may hang.
+/// Returns the facts about the backing device `text` without opening it. Uses these rights, and waits no longer than
+/// `silence_max`: the file system of a file may hang.
 ///
 /// # Errors
 /// `Silent` and `Thread`.
@@ -228,8 +228,8 @@ fn look_at(text: &str, rights: &Rights) -> KnownBacking {
     KnownBacking { identity, stack }
 }
 
-/// Returns true if a write to one backing device may change bytes of the other, as far as is known: what they lie on is
-/// followed down to files and disks. An export that is reached over two hosts is taken for two.
+/// Returns true if a write to one backing device may change bytes of the other, as far as known. Stacks are followed down
+/// to files and disks. An export with two hosts counts as two.
 #[must_use]
 pub fn share_bytes(one: &KnownBacking, other: &KnownBacking) -> bool {
     let local = |known: &KnownBacking| local_export(&known.identity.name);

@@ -1,8 +1,8 @@
-//! Devices that this process has open: the media of pools and the backing devices of caches.
+//! Open devices of this process: media of pools and backing devices of caches.
 //!
 //! Invariant: no two backing devices share bytes, and none shares bytes with the medium of a pool, as far as the system
-//! tells what they lie on. Locks of files and exclusive opening of block devices keep other processes away from the
-//! same file and the same device, but not from a device above or below it.
+//! tells their stacks. File locks and exclusive opening of block devices exclude other processes from the same file and
+//! the same device. They do not exclude them from a device above or below.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims the medium of a pool, whatever else is in use.
+    /// Claims the medium of a pool. Never fails.
     #[must_use]
     pub fn medium(stack: Arc<Stack>, path: &std::path::Path) -> Self {
         let name = format!("the pool {}", path.display());

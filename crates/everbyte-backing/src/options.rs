@@ -6,14 +6,14 @@ use everbyte_media::{OtherWriters, Writers};
 use everbyte_path::Rights;
 use rustix::process::geteuid;
 
-/// Options with which backing devices are opened.
+/// Options of opening.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Longest time for which requests wait for an NBD server that is lost.
     pub reconnect_timeout: Duration,
     /// Requests to files and block devices bypass the system's page cache.
     pub direct: bool,
-    /// Rights with which files, devices and sockets of this machine are opened.
+    /// Rights to open files, devices and sockets of this machine.
     pub rights: Rights,
 }
 
@@ -24,9 +24,9 @@ impl Default for Options {
     }
 }
 
-/// The rights with which a process opens the backing devices that a pool names, and other files for the pool, if
-/// `writers` can change the pool. Beside root and the user of the process, one user may: then those rights are the
-/// user's. If there are more, or the process cannot take the rights of others, there are none.
+/// The rights of a process to open backing devices and other files for a pool with these `writers`. With one writer
+/// besides root and the user of the process, they are the writer's. With more of them there are no rights, and none for
+/// a process without the right to change its user.
 #[must_use]
 pub fn rights_for(writers: &Writers) -> Rights {
     let own = geteuid();

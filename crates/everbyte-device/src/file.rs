@@ -90,7 +90,7 @@ pub struct FileDevice {
     identity: BackingIdentity,
     direct: Option<Direct>,
     why_buffered: Option<String>,
-    /// The reason for which it cannot be written.
+    /// The write protection, in words.
     protection: Option<String>,
     /// Held shared by readers, exclusively by writers.
     order: RwLock<()>,
@@ -101,8 +101,8 @@ impl FileDevice {
     /// Opens the file or block device at `path` for reading and writing, and locks it against other
     /// processes that lock it. A block device is opened exclusively: it cannot be mounted meanwhile.
     ///
-    /// A device that is write-protected is opened for reading and is read-only. Signs of write protection are the
-    /// read-only flag of a block device, a read-only file system, an immutable or append-only file, and a sealed file.
+    /// A write-protected device is opened for reading and is read-only. Signs of write protection are the read-only flag
+    /// of a block device, a read-only file system, an immutable or append-only file, and a sealed file.
     /// Missing permission to write is an error.
     ///
     /// # Errors
@@ -119,8 +119,8 @@ impl FileDevice {
         Self::open_protected(path, options, None)
     }
 
-    /// As [`FileDevice::open_with`]. If there is a `protection`, the reason for which the device cannot be written, it is
-    /// opened for reading and is read-only.
+    /// As [`FileDevice::open_with`]. If there is a `protection`, in words, the device is opened for reading and is
+    /// read-only.
     ///
     /// # Errors
     /// As [`FileDevice::open`].
@@ -170,7 +170,7 @@ impl FileDevice {
         &self.file
     }
 
-    /// The reason for which it cannot be written, if it is write-protected.
+    /// The write protection, in words.
     #[must_use]
     pub fn protection(&self) -> Option<&str> {
         self.protection.as_deref()
@@ -339,7 +339,7 @@ impl FileDevice {
     }
 }
 
-/// Opens a file or block device that nobody else uses, and locks it. Also returns the reason if it cannot be written.
+/// Opens an unused file or block device, and locks it. Also returns its write protection.
 fn open_alone(
     path: &Path,
     protection: Option<String>,
@@ -374,7 +374,7 @@ fn open_alone(
     }
 }
 
-/// Opens what was found, for reading only if it is write-protected.
+/// Opens the found file, for reading only if it is write-protected.
 fn open_found(
     path: &Path,
     found: &Metadata,
@@ -406,8 +406,7 @@ fn open_found(
     }
 }
 
-/// Opens a path that was resolved before. Links of `/proc` that came there since are not followed, where the kernel can
-/// tell them apart.
+/// Opens a resolved path. Links of `/proc` are refused if the kernel can tell them apart.
 fn open_real(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC;
     match open_unmagical(path, flags, Mode::empty()) {

@@ -1,7 +1,7 @@
-//! Mounts that another process has made and this one serves: finding them without believing that process.
+//! Unmounting of mounts by other processes, independent of their claims.
 //!
-//! Invariants: a mount is found by the connection that the kernel names for its descriptor. Kernels before 6.17 do not
-//! name it. There a mount is found by a source that this process has made up itself. Nothing else is unmounted.
+//! Invariants: a mount is found by the kernel's connection number of its descriptor. Older kernels do not tell the number.
+//! There a mount is found by a source of this process's own. Nothing else is unmounted.
 
 use std::fs;
 use std::io;
@@ -16,21 +16,20 @@ use crate::directory::detach;
 /// A mount of another process.
 #[derive(Debug)]
 pub(crate) struct ForeignMount {
-    /// The number of the connection, which is the minor number of the mount's device.
+    /// The number of the connection: the minor number of the mount's device.
     connection: Option<u64>,
-    /// The source that a mount of this file system has if its maker gives the usual one.
+    /// The usual source of a mount of this file system.
     source: String,
 }
 
 impl ForeignMount {
-    /// The mount of a descriptor of `/dev/fuse` that is mounted.
+    /// The mount of a mounted descriptor of `/dev/fuse`.
     pub(crate) fn of(device: &OwnedFd, source: String) -> Self {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd()));
         Self { connection: info.ok().and_then(|info| connection_in(&info)), source }
     }
 
-    /// Takes the mount, whose maker is gone or slow, from its directories in this namespace. Returns false if there are
-    /// none.
+    /// Takes the mount from its directories in this namespace. Returns false if there are none.
     pub(crate) fn take_away(&self) -> bool {
         let Some(connection) = self.connection else {
             let dirs = mounted_on(&self.source).unwrap_or_default();
@@ -108,6 +107,8 @@ mod tests {
             read_only: false,
             threads: 1,
             access_times: everbyte_fs::AccessTimes::Never,
+            dir_access_times: true,
+            exec: true,
             caching: KernelCaching::Full,
             privileges: Privileges::default(),
             exec: true,

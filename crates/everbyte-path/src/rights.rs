@@ -1,12 +1,11 @@
-//! The rights with which files and sockets of another user are opened.
+//! Opening files and sockets with the rights of another user.
 //!
-//! A process of root opens a path that another user may have chosen with the rights of that user: on a thread with the
-//! user's effective identity and without capabilities. The kernel then judges each component of the path, each link and
-//! the peer's view of a socket as it does for the user. Real and saved identity stay those of the process, so the user can
-//! neither signal nor trace the thread.
+//! A process of root opens a path of another user's choice on a thread with the user's effective identity and without
+//! capabilities. The kernel then checks each component of the path and each link as for the user, and a socket's peer
+//! sees the user. Real and saved identity stay those of the process: the user can neither signal nor trace the thread.
 //!
-//! Invariants: without the rights of the user nothing is opened. A thread that has taken the rights of a user never gives
-//! them back, and ends. Links of `/proc` that lead past permissions are not followed.
+//! Invariants: without the rights of the user nothing is opened. A thread with the rights of a user keeps them to its end.
+//! Links of `/proc` past permissions are refused.
 
 use std::ffi::CString;
 use std::fmt;
@@ -34,7 +33,7 @@ pub struct UserRights {
     groups: Arc<[u32]>,
 }
 
-/// Rights with which something is opened.
+/// Rights to open something.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Rights {
     /// Those of the process.
@@ -71,7 +70,7 @@ impl UserRights {
         set_thread_groups(&groups)?;
         set_thread_res_gid(None::<Gid>, Gid::from_raw(self.gid), None::<Gid>)?;
         set_thread_res_uid(None::<Uid>, Uid::from_raw(self.uid), None::<Uid>)?;
-        // Settings of the process can keep them where the effective user changes.
+        // Settings of the process can keep them across a change of the effective user.
         let sets = capabilities(None)?;
         set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..sets })?;
         Ok(())
@@ -93,7 +92,7 @@ impl Rights {
         }
     }
 
-    /// What both permit.
+    /// The rights in both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         match (self, other) {
@@ -108,7 +107,7 @@ impl Rights {
         }
     }
 
-    /// The user, if the rights are those of one.
+    /// The user, if they are a user's.
     #[must_use]
     pub fn user(&self) -> Option<u32> {
         match self {
@@ -117,7 +116,7 @@ impl Rights {
         }
     }
 
-    /// Does `work` with these rights. What it opens stays open. Threads that it starts have the rights as well.
+    /// Does `work` with these rights. Its descriptors stay open. Its threads have the same rights.
     ///
     /// # Errors
     /// `PermissionDenied`: the process cannot take the rights, and nothing was done.
@@ -143,7 +142,7 @@ impl Rights {
         })
     }
 
-    /// Does `work`, whose errors tell the rights, if those are not the process's own.
+    /// Does `work`, and adds the rights to its errors unless they are the process's own.
     ///
     /// # Errors
     /// Those of `work`; as [`Rights::run`].
@@ -155,7 +154,7 @@ impl Rights {
         })
     }
 
-    /// Finds what `path` leads to, without opening it. With the rights of a user, links of `/proc` are not followed.
+    /// Finds the file at `path` by an `O_PATH` descriptor. With the rights of a user, links of `/proc` are not followed.
     ///
     /// # Errors
     /// The system's; as [`Rights::run`].
@@ -178,8 +177,8 @@ impl fmt::Display for Rights {
     }
 }
 
-/// Opens `path` with the rights of the thread. Links of `/proc` to descriptors and directories are not followed: they
-/// lead past the permissions of directories.
+/// Opens `path` with the rights of the thread. Links of `/proc` to descriptors and directories are refused: they lead
+/// past the permissions of directories.
 ///
 /// # Errors
 /// The system's: `ELOOP` at such a link, `ENOSYS` on kernels before 5.6.

@@ -109,7 +109,8 @@ impl<M: Medium> Pool<M> {
                 walked = false;
             } else if let Some(block) = cells.first_difference(&volume.cells) {
                 let what = "which of its cells are in use is not what the volume's words say";
-                report.note(Health::Damaged, format!("{block} of volume {}: {what}", volume.name()));
+                report
+                    .note(Health::Damaged, format!("{block} of volume {}: {what}", volume.name()));
             } else {
                 let log_blocks = volume.descriptor().log_blocks();
                 let used = free_before - owned.free_blocks() - log_blocks;

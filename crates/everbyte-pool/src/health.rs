@@ -44,7 +44,11 @@ impl Health {
             if finding.health() == Self::Degraded {
                 let structure = finding.structure.as_str();
                 // The copies of a superblock are the only ones in blocks of their own.
-                let of = if structure == SUPERBLOCK { PoolOffset(0) } else { finding.at.block().offset() };
+                let of = if structure == SUPERBLOCK {
+                    PoolOffset(0)
+                } else {
+                    finding.at.block().offset()
+                };
                 if copies.contains(&(structure, of)) {
                     return Self::Damaged;
                 }

@@ -128,9 +128,9 @@ impl PoolBuilder {
         self
     }
 
-    /// Opens backing devices with all rights of the process, whoever can change the pool. Default: no. If one other user
-    /// can change the file or device of the pool, or what that lies on, backing devices are opened with the rights of that
-    /// user, which a process of root can take. Otherwise, and if several other users can, they are not opened.
+    /// Opens backing devices with all rights of the process, independent of other users with write access to the pool.
+    /// Default: no. With one other such user, a process of root opens backing devices with the rights of the user.
+    /// Another process, and any process with several such users, opens none.
     pub fn trust_pool(mut self, trust: bool) -> Self {
         self.trust_pool = trust;
         self

@@ -1,14 +1,14 @@
 //! The objects that a file or device lies on: loop devices, partitions, device-mapper and RAID devices, files.
 //!
-//! Owns the walk from a descriptor down to the bottom, and three questions about it: do two stacks share bytes, is a
-//! part of a stack write-protected, who can change the bytes ([`Writers`]).
+//! Owns the walk from a descriptor down to the bottom. A stack tells its write protection, its [`Writers`], and the bytes
+//! in common with another stack.
 //!
-//! Invariants: an object that cannot be inspected is recorded as unknown and never left out. A stack is bounded in depth
-//! and in size. The walk opens no device for writing and reads no contents.
+//! Invariants: an object without access is recorded as unknown and never left out. A stack is bounded in depth and in
+//! size. The walk opens no device for writing and reads no contents.
 //!
-//! A stack maps a range of bytes down. Partitions and loop devices map it exactly. Below a file, the file system decides
-//! about the place of the bytes: the range is the whole device, with an *allocation*. Two allocations of one allocator
-//! are disjoint. Logical volumes of one volume group are such allocations as well.
+//! A stack maps a range of bytes down. Partitions and loop devices map it exactly. Below a file, the file system chooses
+//! the place of the bytes: the range is the whole device, with an *allocation*. Two allocations of one allocator are
+//! disjoint. Logical volumes of one volume group are allocations as well.
 
 mod system;
 mod walk;
@@ -31,14 +31,14 @@ enum Object {
     Device { number: u64, is_block: bool },
 }
 
-/// A part of an object that an allocator has given to one user.
+/// A part of an object, given to one user by an allocator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Allocation {
     /// A file system, a volume group or a partition table.
     allocator: String,
     /// A file, a logical volume or a partition.
     id: String,
-    /// The part of that which is used.
+    /// The used part of the file, volume or partition.
     range: Range<u64>,
 }
 
@@ -54,13 +54,13 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// One object, and the range of it that the top of the stack uses.
+/// One object, with the range used by the top of the stack.
 #[derive(Clone, Debug)]
 struct Layer {
     object: Object,
     /// Name for messages.
     name: String,
-    /// A name that the disk tells itself. Two paths to one disk have the same.
+    /// The disk's own name. Two paths to one disk have the same name.
     hardware: Option<String>,
     range: Range<u64>,
     allocations: Vec<Allocation>,
@@ -85,11 +85,11 @@ impl Layer {
     }
 }
 
-/// A file or device, and everything that it lies on.
+/// A file or device, and all objects below.
 #[derive(Clone, Debug)]
 pub struct Stack {
     layers: Vec<Layer>,
-    /// The first part that could not be inspected, in words.
+    /// The first object without access, in words.
     unknown: Option<String>,
 }
 
@@ -102,14 +102,13 @@ impl Stack {
         walk::walk(&System::real(), file)
     }
 
-    /// Returns true if a store to the one may change bytes of the other. Stacks with a part that could not be inspected
-    /// are compared by the rest.
+    /// Returns true if a store to the one may change bytes of the other. Unknown objects are ignored.
     #[must_use]
     pub fn shares_bytes_with(&self, other: &Self) -> bool {
         self.layers.iter().any(|own| other.layers.iter().any(|found| own.shares_bytes_with(found)))
     }
 
-    /// The write protection of a device of the stack, in words. A device can be writable while a device below is not.
+    /// The write protection of a device of the stack, in words. A device can be writable above a protected device.
     #[must_use]
     pub fn write_protection(&self) -> Option<String> {
         let protected = self.layers.iter().find(|layer| layer.is_read_only)?;
@@ -123,7 +122,7 @@ impl Stack {
         self.unknown.is_some() || self.layers.iter().any(|layer| layer.is_storage)
     }
 
-    /// The users who can change the bytes.
+    /// The users with write access to the bytes.
     #[must_use]
     pub fn writers(&self) -> Writers {
         let mut writers = Writers::default();

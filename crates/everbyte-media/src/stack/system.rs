@@ -1,6 +1,6 @@
 //! Sources of facts about files, devices and mounts: `/sys`, `/dev`, `/proc` and the loop driver.
 //!
-//! Invariant: a path from `/sys` is believed only if the loop driver names the same file by device and inode.
+//! Invariant: a path from `/sys` counts only if the loop driver names the same file by device and inode.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FsWord, Mode, OFlags, fstatfs, major, minor, openat};
 use rustix::ioctl::{Getter, ioctl};
 
-/// The request of the loop driver that names the file of a loop device.
+/// The loop driver's request for the file of a loop device.
 const LOOP_GET_STATUS64: u32 = 0x4C05;
-/// 64-bit words of the answer, of which the first two are device and inode.
+/// 64-bit words of the answer. The first two are device and inode.
 const LOOP_INFO_WORDS: usize = 29;
 const FUSE_MAGIC: FsWord = 0x6573_5546;
-/// Largest access control list that is read, in bytes.
+/// Largest access control list, in bytes.
 const ACL_BYTES_MAX: usize = 64 << 10;
 const ACL_NAME: &str = "system.posix_acl_access";
 
@@ -29,7 +29,7 @@ pub(super) struct Node {
     pub(super) is_file: bool,
     /// The access control list, if there is one.
     pub(super) acl: Option<Vec<u8>>,
-    /// The user whose program serves the file system, if a program does.
+    /// The mounting user of a file system in user space.
     pub(super) served_by: Option<u32>,
     /// Group of the administrators of disks.
     pub(super) disk_group: Option<u32>,
@@ -51,7 +51,7 @@ impl System {
         Self { root: root.to_owned(), is_real: false }
     }
 
-    /// The folder of `/sys` that describes a block device; `None` if there is none.
+    /// The folder of a block device below `/sys`; `None` if there is none.
     pub(super) fn block_folder(&self, number: u64) -> Option<PathBuf> {
         let name = format!("sys/dev/block/{}:{}", major(number), minor(number));
         fs::canonicalize(self.root.join(name)).ok()
@@ -84,10 +84,10 @@ impl System {
         })
     }
 
-    /// Opens the file of the loop device that `folder` describes, for looking only.
+    /// Opens the file of the loop device in `folder` by an `O_PATH` descriptor.
     ///
     /// # Errors
-    /// It cannot be reached by its path, or another file is there now.
+    /// Its path leads nowhere or to another file.
     pub(super) fn loop_file(&self, folder: &Path, node: Option<&Path>) -> io::Result<File> {
         let path = word(&folder.join("loop/backing_file"));
         let path = path.ok_or_else(|| io::Error::other("it has no file"))?;
@@ -102,8 +102,8 @@ impl System {
         Err(io::Error::other(format!("{path} is not its file any more")))
     }
 
-    /// The source of the mount that an open file is in, if it is a block device: file systems with several devices, or
-    /// with device numbers of their own, do not tell it otherwise.
+    /// The source of an open file's mount, if the source is a block device. File systems with several devices, or with
+    /// device numbers of their own, tell it in no other way.
     pub(super) fn mount_source(&self, file: &File) -> Option<u64> {
         let id = mount_id(file)?;
         let source = mount_fields(&id)?.source;
@@ -121,13 +121,13 @@ fn loop_identity(device: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     Ok((info[0], info[1]))
 }
 
-/// A descriptor by which a file can be looked at.
+/// Opens an `O_PATH` descriptor.
 pub(super) fn look(path: &Path) -> io::Result<File> {
     Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
 fn acl_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
-    // A descriptor for looking has no attributes of its own.
+    // An `O_PATH` descriptor has no attributes.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut bytes = vec![0; ACL_BYTES_MAX];
     let len = rustix::fs::getxattr(path, ACL_NAME, &mut bytes).ok()?;
@@ -135,9 +135,8 @@ fn acl_of(file: BorrowedFd<'_>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The user who has mounted the file system of a file, if a program serves that.
+/// The mounting user of a file's file system, if it is one in user space.
 fn served_by(file: &File) -> Option<u32> {
-    // A descriptor for looking tells its file system as well.
     if fstatfs(file).ok()?.f_type != FUSE_MAGIC {
         return None;
     }
@@ -166,7 +165,7 @@ fn mount_fields(id: &str) -> Option<MountFields> {
     Some(MountFields { source, options })
 }
 
-/// The group that the system gives disks to.
+/// The system's group of disks.
 fn disk_group(root: &Path) -> Option<u32> {
     let groups = fs::read_to_string(root.join("etc/group")).ok()?;
     let line = groups.lines().find_map(|line| line.strip_prefix("disk:"))?;
@@ -184,7 +183,7 @@ pub(super) fn number(path: &Path) -> u64 {
     word(path).and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// A device number as `/sys` writes it.
+/// The device number in a folder of `/sys`.
 pub(super) fn device_number(folder: &Path) -> Option<u64> {
     let text = word(&folder.join("dev"))?;
     let (major, minor) = text.trim().split_once(':')?;

@@ -275,3 +275,33 @@ fn stacks_in_memory_reach_no_storage() {
         assert!(tree.stack(device).reaches_storage());
     }
 }
+
+/// A mount, unmounted when dropped.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn file_on_the_image_of_a_user_is_the_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let [image, dir] = ["image", "dir"].map(|name| folder.path().join(name));
+    fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let succeeds = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
+    let is_made = succeeds(Command::new("mkfs.ext4").arg("-q").arg(&image));
+    if !is_made || !succeeds(Command::new("mount").args(["-o", "loop"]).args([&image, &dir])) {
+        return;
+    }
+    let _mounted = Mounted(dir.clone());
+    let path = dir.join("pool");
+    fs::write(&path, "x").unwrap();
+    let stack = || Stack::of(&system::look(&path).unwrap()).unwrap();
+    assert_eq!(stack().writers().others_than(0), OtherWriters::Nobody);
+    chown(&image, Some(7), None).unwrap();
+    assert_eq!(stack().writers().others_than(0), OtherWriters::One(7));
+    assert!(stack().shares_bytes_with(&Stack::of(&system::look(&image).unwrap()).unwrap()));
+}

@@ -22,10 +22,10 @@ const SECTOR_BYTES: u64 = 512;
 const LOOP_MAJOR: u32 = 7;
 /// Characters of the identifiers of a volume group and of a logical volume.
 const LVM_ID_LEN: usize = 32;
-/// Files in the folder of a disk below `/sys` that hold a name which stays with the disk, by preference.
+/// Files with lasting names in the folder of a disk below `/sys`, by preference.
 const HARDWARE_NAMES: [&str; 3] = ["wwid", "device/wwid", "md/uuid"];
 
-/// The range of an object that is to be added, and how the walk came to it.
+/// A range of the next object, and the way to it.
 #[derive(Clone)]
 struct Part {
     range: Range<u64>,
@@ -84,7 +84,7 @@ impl Walk<'_> {
         self.stack.unknown.get_or_insert(what);
     }
 
-    /// Returns false for an object that was added before with this part, and for one too many.
+    /// Returns false for an object with the same part as before, and beyond the limits.
     fn is_new(&mut self, object: Object, part: &Part) -> bool {
         let is_known = self.stack.layers.iter().any(|layer| {
             layer.object == object
@@ -98,14 +98,14 @@ impl Walk<'_> {
         !is_known
     }
 
-    /// Adds what an open descriptor is.
+    /// Adds the object of an open descriptor.
     fn add_open(&mut self, file: &File, part: Part) -> io::Result<()> {
         let metadata = file.metadata()?;
         let kind = metadata.file_type();
         if !kind.is_block_device() && !kind.is_char_device() {
             return self.add_file(file, part);
         }
-        // The node that was opened may be another one than that in /dev.
+        // Another node than the one in /dev may be open.
         let (number, is_block) = (metadata.rdev(), kind.is_block_device());
         let name = format!("device {}:{}", major(number), minor(number));
         let node = Some(self.system.node(file)?);
@@ -253,7 +253,7 @@ impl Walk<'_> {
         self.add_device(disk, part.shifted(start, len));
     }
 
-    /// Adds the devices that a device-mapper or RAID device, or one like them, is made of.
+    /// Adds the members of a device-mapper or RAID device.
     fn add_slaves(&mut self, folder: &Path, name: &str, part: &Part) {
         let mut slaves: Vec<PathBuf> = match fs::read_dir(folder.join("slaves")) {
             Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
@@ -270,7 +270,7 @@ impl Walk<'_> {
     }
 }
 
-/// Allocator and name of the allocation that a device-mapper device is: a logical volume, or a partition. Internal volumes of LVM have a
+/// Allocator and name of a device-mapper device that is a logical volume or a partition. LVM's internal volumes have a
 /// suffix, and share bytes with others.
 fn allocation_of(uuid: &str) -> Option<(String, String)> {
     if let Some(ids) = uuid.strip_prefix("LVM-") {

@@ -1,4 +1,4 @@
-//! The users who can change the bytes of a file or device, by owners, permissions and access control lists.
+//! Writers of a file or device by owner, mode and access control list.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,16 +16,16 @@ const ACL_GROUP_OBJ: u16 = 0x04;
 const ACL_GROUP: u16 = 0x08;
 const ACL_WRITE: u16 = 0x02;
 
-/// The users who can change the bytes of a pool. Root always can and is not listed.
+/// The users with write access to the bytes of a pool. Root has it always and is not listed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Writers {
     /// Users, each with the reason.
     users: BTreeMap<u32, String>,
-    /// The reason for which more users can, or for which nobody knows.
+    /// The reason why more users have it, or why it is unknown.
     crowd: Option<String>,
 }
 
-/// The users who can change the bytes of a pool besides root and a given user.
+/// The writers of a pool besides root and a given user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OtherWriters {
     /// Nobody.
@@ -37,14 +37,13 @@ pub enum OtherWriters {
 }
 
 impl Writers {
-    /// Makes a value from its parts, as another process tells them: users with their reasons, and the reason for which
-    /// more users can change the bytes.
+    /// Makes a value from its parts: users with their reasons, and the reason for more users.
     #[must_use]
     pub fn new(users: impl IntoIterator<Item = (u32, String)>, crowd: Option<String>) -> Self {
         Self { users: users.into_iter().collect(), crowd }
     }
 
-    /// Nobody knows who can change the bytes, for this reason.
+    /// Unknown writers, for this reason.
     #[must_use]
     pub fn unknown(reason: String) -> Self {
         Self { users: BTreeMap::new(), crowd: Some(reason) }
@@ -55,7 +54,7 @@ impl Writers {
         self.users.iter().map(|(uid, reason)| (*uid, reason.as_str()))
     }
 
-    /// The reason for which more users can change the bytes.
+    /// The reason for more users.
     #[must_use]
     pub fn crowd(&self) -> Option<&str> {
         self.crowd.as_deref()
@@ -72,7 +71,7 @@ impl Writers {
         }
     }
 
-    /// The first reason for which somebody besides root and user `own` can change the bytes, in words.
+    /// The first reason for a writer besides root and user `own`, in words.
     #[must_use]
     pub fn reason(&self, own: u32) -> Option<&str> {
         let mut others = self.users.iter().filter(|(uid, _)| **uid != own && **uid != 0);

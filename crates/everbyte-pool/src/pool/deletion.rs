@@ -94,7 +94,9 @@ impl<M: Medium> Pool<M> {
             .map_or(reached.blocks.free_blocks(), |used| used + volume.descriptor().log_blocks());
         if !self.without_blocks_of_others(&volume, &reached.blocks) {
             // Whose they are is unknown.
-            damage.get_or_insert("the blocks of other volumes cannot be told from its own".to_owned());
+            damage.get_or_insert(
+                "the blocks of other volumes cannot be told from its own".to_owned(),
+            );
             self.end_volume(&volume, std::iter::empty())?;
             return Ok(DeletedVolume { damage, freed_blocks: 0, leaked_blocks: known_blocks });
         }
@@ -156,7 +158,8 @@ impl<M: Medium> Pool<M> {
             let map = || format!("map of volume {}", volume.name());
             let is_inside = bounds.contains(&run.start.0) && run.len <= bounds.end - run.start.0;
             if !is_inside {
-                let what = format!("{} blocks from {} on are not all the pool's", run.len, run.start);
+                let what =
+                    format!("{} blocks from {} on are not all the pool's", run.len, run.start);
                 return Err(Corrupt::new(map(), extent.named_at, what));
             }
             blocks.free_run(run).map_err(|error| {

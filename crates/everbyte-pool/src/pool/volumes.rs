@@ -16,9 +16,9 @@ use super::{Pool, PoolError};
 use crate::alloc::{BlockRun, Cells};
 use crate::checkpoint_record::write_completed;
 use crate::format::{
-    CHECKPOINT_LINES_AT, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES,
-    NAME_BYTES_MAX, RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX,
-    VolumeKind, VolumeState, decode_word, encode_word,
+    CHECKPOINT_LINES_AT, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES, NAME_BYTES_MAX,
+    RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, VolumeKind, VolumeState,
+    decode_word, encode_word,
 };
 use crate::kind::unknown_kind;
 use crate::persist::{Dirty, InFlight};

@@ -151,6 +151,13 @@ impl Handle for CacheHandle {
             status.size_bytes = cache.backing_bytes;
             status.of_kind = Some(KindStatus::Cache(Box::new(cache)));
         }
+        if let State::Open(open) = &*self.0.state.lock()
+            && open.cache.geometry().read_only
+        {
+            status
+                .read_only
+                .get_or_insert_with(|| "the backing device is write-protected".to_owned());
+        }
     }
 
     /// True for a size for its users, which `resize` refuses anyway.

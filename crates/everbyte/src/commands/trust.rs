@@ -1,15 +1,15 @@
-//! The option that overrides refusals for a pool that other users can change, and those refusals.
+//! Refusals for a pool with other writers, and the option to override them.
 
 use everbyte_control::{Cause, Refused};
 use everbyte_server::{Need, OpenPool};
 use rustix::process::geteuid;
 
-/// Trust in the users who can change a pool.
+/// Trust in the writers of a pool.
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct TrustArgs {
-    /// Trust all users who can change the pool. Without it, this command opens files, devices and sockets
-    /// for a pool that one other user can change with the rights of that user, and for a pool that several
-    /// can change not at all. If a server has the pool, the server's own option counts.
+    /// Trust all users with write access to the pool. Without it, this command opens files, devices and
+    /// sockets for the pool with the rights of the one other user who can write it, and with several such
+    /// users not at all. If a server has the pool, the server's own option counts.
     #[arg(long)]
     pub(crate) trust_pool: bool,
 }
@@ -21,12 +21,12 @@ impl TrustArgs {
     }
 }
 
-/// The reason for which somebody besides root and the user of this process can change the bytes of an open pool.
+/// The reason for a writer of an open pool besides root and the user of this process.
 pub(crate) fn distrust(pool: &OpenPool) -> Option<String> {
     pool.writers().reason(geteuid().as_raw()).map(str::to_owned)
 }
 
-/// The refusal for a pool that others can change, for this `reason`, with the `effect`.
+/// The refusal for a pool with other writers, for this `reason`, with the `effect`.
 pub(crate) fn untrusted(reason: &str, effect: &str) -> Refused {
     Refused::new(format!("{reason}, so others can change the pool: {effect}"))
         .because(Cause::UntrustedPool)

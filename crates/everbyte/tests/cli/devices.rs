@@ -79,6 +79,8 @@ fn caches_of_write_protected_devices_are_read_only() {
         assert_eq!(client.write(0, &[7; 512], Fua::Yes).is_err(), is_read_only);
         client.flush().unwrap();
         client.disconnect().unwrap();
+        let listed = place.run("volume list POOL --json").json();
+        assert_eq!(listed["volumes"][0]["read_only"].is_string(), is_read_only, "{listed}");
         server.stop();
         is_read_only
     };
