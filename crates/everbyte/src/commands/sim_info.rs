@@ -49,9 +49,9 @@ struct Info {
     flushes: u64,
     trims: u64,
     /// Lines or records without a request.
-    skipped: u64,
+    skipped_total: u64,
     /// The same by their kind; kinds without any are left out.
-    skipped_by_kind: BTreeMap<String, u64>,
+    skipped: BTreeMap<String, u64>,
     files: usize,
     footprint_pages: u64,
     footprint_bytes: u64,
@@ -89,8 +89,8 @@ fn look_at(path: &Path, options: &ReadOptions) -> anyhow::Result<Info> {
         writes_up_to_512_bytes: summary.small_writes,
         flushes: summary.flushes,
         trims: summary.trims,
-        skipped: reader.skipped().total(),
-        skipped_by_kind: reader
+        skipped_total: reader.skipped().total(),
+        skipped: reader
             .skipped()
             .iter()
             .map(|(kind, count)| (kind.replace(' ', "_"), count))
@@ -127,7 +127,7 @@ fn show(info: &Info) {
     ));
     output::line(format!("  besides    {} flushes, {} trims", info.flushes, info.trims));
     let skipped: Vec<String> = info
-        .skipped_by_kind
+        .skipped
         .iter()
         .map(|(kind, count)| format!("{count} {}", kind.replace('_', " ")))
         .collect();

@@ -33,8 +33,8 @@ fn info_tells_the_reason_and_what_is_skipped() {
         (&json!("fiu"), &json!(1), &json!(2))
     );
     assert_eq!((&info["read_bytes"], &info["written_bytes"]), (&json!(8192), &json!(8192)));
-    assert_eq!(info["skipped_by_kind"], json!({"comments": 2, "empty_lines": 1}));
-    assert_eq!(info["skipped"], 3);
+    assert_eq!(info["skipped"], json!({"comments": 2, "empty_lines": 1}));
+    assert_eq!(info["skipped_total"], 3);
     assert_eq!(info["format_reason"], "it alone of the known formats fits all 3 sampled lines");
     let text = place.run("sim info FOLDER/fiu.txt").good();
     assert!(text.contains("  format     fiu: it alone"), "{text}");
@@ -112,7 +112,7 @@ fn large_objects_follow_the_limit() {
     }
     let line = "FOLDER/og.bin --assume-reads --request-max 1M";
     let info = &place.run(&format!("sim info {line} --json")).json()[0];
-    assert_eq!(info["skipped_by_kind"], json!({"objects_over_the_limit": 1}));
+    assert_eq!(info["skipped"], json!({"objects_over_the_limit": 1}));
     let outcome = place.run(&format!("sim {line} --policy lru --size 8K"));
     assert!(outcome.status == 0 && outcome.err.contains("note: "), "{outcome:?}");
     assert!(outcome.err.contains("1 requests for objects"), "{outcome:?}");
