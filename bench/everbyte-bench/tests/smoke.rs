@@ -19,6 +19,7 @@ fn results_of(suite: &str, arguments: &[&str]) -> Value {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
+    assert_eq!(errors.matches("the figures mean nothing").count(), 1, "{suite}: {errors}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -65,6 +66,7 @@ fn a_quick_run_has_rows_that_make_sense() {
     assert!(value(&results, "nbd-cache", nbd, "server_cpu") > 0.0);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains(written));
+    assert!(page.contains("prefers-color-scheme:dark") && page.contains("<footer>"), "{page}");
     assert!(!page.contains("<script") && !page.contains("href="), "the page needs nothing else");
     let copy: Value = serde_json::from_slice(&std::fs::read(copy).unwrap()).unwrap();
     assert_eq!(copy, results);

@@ -202,7 +202,7 @@ impl Chart {
             let look = series.look;
             let (dash, marker) = (look::dash(look), look::marker(look));
             let name = escaped(&series.name);
-            html += &format!("<li class=\"s{look}\"><i class=\"d{dash} m{marker}\"></i>{name}");
+            html += &format!("<li><i class=\"d{dash} m{marker} s{look}\"></i>{name}");
         }
         html + "</ul>"
     }

@@ -120,7 +120,7 @@ pub(crate) fn style(count: usize) -> String {
         style += &format!(".d{number} line{{stroke-dasharray:{}}}", lengths.join(" "));
         let mut at = 0;
         let parts = dash.iter().enumerate().map(|(part, length)| {
-            let color = if part % 2 == 0 { "var(--c)" } else { "transparent" };
+            let color = if part % 2 == 0 { "currentColor" } else { "transparent" };
             let from = at;
             at += length;
             format!("{color} {from}px {at}px")
@@ -143,7 +143,7 @@ pub(crate) fn style(count: usize) -> String {
         style += before;
         for look in 0..count {
             // Writing to a string cannot fail.
-            let _written = write!(style, ".s{look}{{--c:#{:06x}}}", color(look, is_dark));
+            let _written = write!(style, ".s{look}{{color:#{:06x}}}", color(look, is_dark));
         }
         style += after;
     }

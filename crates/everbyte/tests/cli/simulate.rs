@@ -630,7 +630,7 @@ fn report_gives_each_policy_its_own_look() {
     let (_, dark) = page.rsplit_once("prefers-color-scheme:dark").unwrap();
     let colors = |style: &str| -> Vec<String> {
         let looks = (0..17).map(|look| {
-            let (_, rest) = style.split_once(&format!(".s{look}{{--c:")).unwrap();
+            let (_, rest) = style.split_once(&format!(".s{look}{{color:")).unwrap();
             rest[..7].to_owned()
         });
         let mut colors: Vec<String> = looks.collect();
