@@ -89,8 +89,8 @@ pub(crate) fn check(request: &Request, response: &Response) -> Result<(), String
         }
         (
             Request::VolumeDelete { name: asked, .. } | Request::VolumeDetach { name: asked, .. },
-            Response::Deleted { name },
-        ) => fail_if(asked != name, || "it is about another volume".to_owned()),
+            Response::Deleted(deleted),
+        ) => fail_if(*asked != deleted.name, || "it is about another volume".to_owned()),
         (_, Response::Pool(pool)) => pool.volumes.iter().try_for_each(check_volume),
         (_, Response::Volumes(volumes)) => volumes.iter().try_for_each(check_volume),
         (_, Response::Volume(volume)) => check_volume(volume),
@@ -139,10 +139,16 @@ fn check_files(request: &FileRequest, response: &Response) -> Result<(), String>
         (
             FileRequest::Write { .. }
             | FileRequest::Rename { .. }
+            | FileRequest::Move { .. }
             | FileRequest::Remove { .. }
+            | FileRequest::RemoveDirectory { .. }
             | FileRequest::Sync,
             Response::FileDone,
-        ) => Ok(()),
+        )
+        | (FileRequest::Drop { .. }, Response::FileDropped(_)) => Ok(()),
+        (FileRequest::Space, Response::FileSpace(space)) => {
+            fail_if(space.free_bytes > space.size_bytes, || "more is free than there is".to_owned())
+        }
         _ => Err("it answers another request".to_owned()),
     }
 }
@@ -318,6 +324,7 @@ mod tests {
         let part = |next| Response::Scrub(crate::ScrubPart { next, ..Default::default() });
         assert!(check(&scrub, &part(Some(7))).is_err() && check(&scrub, &part(Some(8))).is_ok());
         let asked = Request::VolumeDelete { name: "a".into(), force: false };
-        assert!(check(&asked, &Response::Deleted { name: "b".into() }).is_err());
+        let deleted = crate::DeletedStatus { name: "b".into(), ..Default::default() };
+        assert!(check(&asked, &Response::Deleted(deleted)).is_err());
     }
 }

@@ -317,8 +317,59 @@ pub enum FileRequest {
         /// The name.
         at: FilePlace,
     },
+    /// The end of an empty directory; answered with `FileDone`.
+    RemoveDirectory {
+        /// Its name.
+        at: FilePlace,
+    },
+    /// The end of a name although its file or its entry is damaged; answered with `FileDropped`.
+    Drop {
+        /// The name.
+        at: FilePlace,
+    },
+    /// Another name for a file, which nothing has; answered with `FileDone`.
+    Move {
+        /// The name that it has.
+        from: FilePlace,
+        /// The name that it gets.
+        to: FilePlace,
+    },
+    /// The space of the file system; answered with `FileSpace`.
+    Space,
     /// Everything durable that was answered before; answered with `FileDone`.
     Sync,
+}
+
+/// What a name leaves behind that was removed although it is damaged.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileLeak {
+    /// The inode that stays in use without this name, if it cannot be read.
+    pub inode: Option<u64>,
+    /// Most bytes of blocks that belong to nobody now, if that is known.
+    pub bytes: Option<u64>,
+    /// Entries of the directory that were removed because they cannot be read.
+    pub entries: u64,
+    /// True if a directory with names that cannot be read was removed.
+    pub has_lost_names: bool,
+}
+
+/// Space and inodes of a file system.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSpace {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Bytes that files, directories and maps use, or that are reserved for these.
+    pub used_bytes: u64,
+    /// Bytes for data of one more file.
+    pub free_bytes: u64,
+    /// Files that there can be.
+    pub inodes: u64,
+    /// Files that there are.
+    pub used_inodes: u64,
+    /// Files that can be made.
+    pub free_inodes: u64,
 }
 
 impl FileRequest {
@@ -331,6 +382,7 @@ impl FileRequest {
                 | Self::List { .. }
                 | Self::Read { .. }
                 | Self::Data { .. }
+                | Self::Space
                 | Self::Sync
         )
     }

@@ -20,6 +20,7 @@ mod answers;
 mod client;
 mod credentials;
 mod files;
+mod health;
 mod lend;
 mod message;
 mod server;
@@ -28,9 +29,10 @@ mod time;
 
 pub use client::{ControlClient, ControlError};
 pub use files::{
-    FileEntry, FileFlag, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile,
-    PIECE_BYTES_MAX, PathBytes, SetFile, UnreadableEntry,
+    FileEntry, FileFlag, FileId, FileKind, FileLeak, FilePlace, FileRequest, FileSpace, FileStatus,
+    NewFile, PIECE_BYTES_MAX, PathBytes, SetFile, UnreadableEntry,
 };
+pub use health::{DeletedStatus, HealthStatus};
 pub use lend::{Borrowed, maker_of, send_descriptor};
 pub use message::{
     CacheStatus, Cause, CheckStatus, ClientStatus, ExportStatus, KindStatus, MediumStatus,

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::{FileEntry, FilePlace, FileRequest, FileStatus, UnreadableEntry};
+use crate::files::{
+    FileEntry, FileLeak, FilePlace, FileRequest, FileSpace, FileStatus, UnreadableEntry,
+};
+use crate::health::{DeletedStatus, HealthStatus};
 use crate::stats::PoolStats;
 
 /// Version of the protocol, in every message.
@@ -47,6 +50,9 @@ pub enum Request {
         name: String,
         /// The size wanted, in bytes.
         size_bytes: u64,
+        /// Disconnects clients that would see the volume become smaller.
+        #[serde(default, skip_serializing_if = "is_unset")]
+        force: bool,
     },
     /// Another name for a volume; answered with `Volume`.
     VolumeRename {
@@ -306,6 +312,10 @@ pub enum Cause {
     FileExists,
     /// The file system has no room.
     FilesFull,
+    /// The volume is damaged.
+    VolumeDamaged,
+    /// The name or the file that it leads to is damaged.
+    FileDamaged,
     /// Others can change the pool, so that the rights of the server are not used for what it names.
     UntrustedPool,
     /// One that this version does not know.
@@ -334,10 +344,7 @@ pub enum Response {
     /// All volumes in figures, by name.
     Volumes(Vec<VolumeStatus>),
     /// The volume was deleted.
-    Deleted {
-        /// The name it had.
-        name: String,
-    },
+    Deleted(DeletedStatus),
     /// A cache was written back in part.
     Drained {
         /// Bytes of pages that are still dirty.
@@ -392,6 +399,10 @@ pub enum Response {
     },
     /// A request about files was carried out.
     FileDone,
+    /// A damaged name was removed.
+    FileDropped(FileLeak),
+    /// The space of a file system.
+    FileSpace(FileSpace),
     /// A file system is mounted.
     Mounted {
         /// Number of the mount.
@@ -439,6 +450,9 @@ pub struct PoolStatus {
     pub medium: MediumStatus,
     /// True if the last shutdown was clean.
     pub clean: bool,
+    /// Health, as far as it is known without a check.
+    #[serde(default)]
+    pub health: HealthStatus,
     /// Undo records that opening put back.
     pub records_undone: u64,
     /// Texts about all that opening had to mend or that cannot be used.
@@ -499,10 +513,19 @@ pub struct VolumeStatus {
     pub checkpoint_lines: u64,
     /// Last durable epoch.
     pub epoch: u64,
+    /// State in a word or a few: `ok`, `damaged`, `read-only`, `mounted`, `unknown kind`, or that of a cache.
+    #[serde(default)]
+    pub state: String,
+    /// The damage, if any is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
     /// The reason if it is read-only.
     pub read_only: Option<String>,
     /// Clients that have it open, if it is served.
     pub clients: Option<u64>,
+    /// Clients that keep the size from before the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients_with_old_size: Option<u64>,
     /// The directory that it is mounted on, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounted_on: Option<String>,
@@ -601,6 +624,12 @@ pub struct CheckStatus {
     pub problems: Vec<String>,
     /// Damage that opening mended, which is no problem any more.
     pub remarks: Vec<String>,
+    /// Health by the worst of the problems.
+    #[serde(default)]
+    pub health: HealthStatus,
+    /// Bytes that no volume owns and nobody gets before a repair.
+    #[serde(default)]
+    pub leaked_bytes: u64,
 }
 
 /// Results of a part of a scrub.
@@ -610,6 +639,9 @@ pub struct ScrubPart {
     pub read_bytes: u64,
     /// Blocks of data whose checksum was compared.
     pub verified_blocks: u64,
+    /// Health by the worst of the problems.
+    #[serde(default)]
+    pub health: HealthStatus,
     /// The byte of the volume to go on at; `None` at its end.
     pub next: Option<u64>,
     /// Everything that is wrong.

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use everbyte_control::{
-    ControlClient, ControlError, FileId, FileRequest, Handler, NewVolume, PIECE_BYTES_MAX,
-    PROTOCOL_VERSION, Refused, Request, Response, ServingStatus, serve_stream,
+    ControlClient, ControlError, DeletedStatus, FileId, FileRequest, Handler, NewVolume,
+    PIECE_BYTES_MAX, PROTOCOL_VERSION, Refused, Request, Response, ServingStatus, serve_stream,
 };
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ fn requests(number: u8) -> Request {
             wipe: false,
         }),
         4 => Request::VolumeList,
-        5 => Request::VolumeResize { name, size_bytes: 0 },
+        5 => Request::VolumeResize { name, size_bytes: 0, force: false },
         6 => Request::VolumeDelete { name, force: true },
         7 => Request::Stats,
         8 => Request::Exports,
@@ -111,7 +111,7 @@ fn sound_request(number: u8) -> Vec<u8> {
 fn responses(number: u8) -> Response {
     match number % 4 {
         0 => Response::Grown { size_bytes: 7 },
-        1 => Response::Deleted { name: "v".to_owned() },
+        1 => Response::Deleted(DeletedStatus { name: "v".to_owned(), ..DeletedStatus::default() }),
         2 => Response::Volumes(Vec::new()),
         _ => Response::Serving(ServingStatus::default()),
     }

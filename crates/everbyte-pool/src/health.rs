@@ -3,10 +3,13 @@
 //! Owns the scale, and the rule for structures with two copies. Each finder of damage grades its own findings with it.
 
 use std::fmt;
+use std::sync::Arc;
 
-use everbyte_media::PoolOffset;
+use everbyte_media::{Medium, PoolOffset};
 
+use crate::pool::Pool;
 use crate::scrub::ScrubFinding;
+use crate::volume::Volume;
 
 /// Health of a pool or of a part of it, from best to worst.
 ///
@@ -54,6 +57,27 @@ impl Health {
                 }
                 copies.push((structure, of));
             }
+        }
+        health
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// Health of the pool as far as it is known without a walk of maps or a read of data.
+    #[must_use]
+    pub fn known_health(&self) -> Health {
+        let mut health = Health::of_findings(&self.scrub_headers().findings);
+        if self.read_only_reason().is_some() || self.medium().has_poison() {
+            health = health.max(Health::Degraded);
+        }
+        let is_damaged =
+            |volume: &Arc<Volume<M>>| self.knows_kind(volume) && volume.damage().is_some();
+        if self.has_clash()
+            || self.space_unknown().is_some()
+            || !self.lost_headers().is_empty()
+            || self.volumes().iter().any(is_damaged)
+        {
+            health = Health::Damaged;
         }
         health
     }

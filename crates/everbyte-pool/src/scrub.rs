@@ -86,6 +86,15 @@ impl<M: Medium> Pool<M> {
     /// is only looked at, copies that are whole in the private copy alone.
     #[must_use]
     pub fn scrub(&self) -> ScrubReport {
+        self.scrub_structures(true)
+    }
+
+    /// The same without logs.
+    pub(crate) fn scrub_headers(&self) -> ScrubReport {
+        self.scrub_structures(false)
+    }
+
+    fn scrub_structures(&self, with_logs: bool) -> ScrubReport {
         let medium = &**self.medium();
         let mut report = ScrubReport::default();
         let sb = self.scrub_superblocks(&mut report);
@@ -95,6 +104,9 @@ impl<M: Medium> Pool<M> {
         }
         for volume in self.volumes() {
             scrub_header(medium, &volume, &sb, &mut report);
+            if !with_logs {
+                continue;
+            }
             let descriptor = volume.descriptor();
             let log = BlockNo(descriptor.log_start).offset();
             let len = descriptor.log_blocks() * BLOCK_U64;

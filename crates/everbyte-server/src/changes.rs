@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use everbyte_backing::{Backing, KnownBacking};
 use everbyte_control::{Cause, NewVolume, Refused, Response};
-use everbyte_media::Medium;
+use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_path::Rights;
+use everbyte_pool::{DeletedVolume, PoolError, is_range_locked};
 use parking_lot::MutexGuard;
 
 use crate::context::NewBacking;
@@ -69,18 +70,25 @@ impl OpenPool {
     ) -> Result<Response, Refused> {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
-        if volume.handle.resizes_beside_clients(resize) {
+        // So that no size is compared with one that another request has replaced since.
+        let _sizes = matches!(resize, Resize::Size(_)).then(|| self.sizes.lock());
+        let old_bytes = volume.volume.size_bytes().map_err(refused)?;
+        let shrinks = matches!(resize, Resize::Size(bytes) if *bytes < old_bytes);
+        let is_exported = Kind::of(volume.volume.kind()).is_ok_and(|kind| kind.is_exported);
+        let mut clients = 0;
+        if volume.handle.resizes_beside_clients(resize) && !(shrinks && is_exported) {
             let _op = volume.begin_op(name)?;
             volume.handle.resize(resize, None)?;
+            // But for this request.
+            clients = volume.quiesce.clients().saturating_sub(1);
         } else {
-            let alone = match resize {
-                // Nothing that a user can pass sends the clients of a swap volume away.
-                Resize::Size(_) => volume.shut(name, "resized", false, None)?,
-                Resize::Memory(_) => self.shut(&volume, name, "resized", force)?,
-            };
+            let alone = self.shut(&volume, name, "resized", force)?;
             volume.handle.resize(resize, Some(alone))?;
         }
-        Ok(Response::Volume(self.volume_status(&volume.volume)))
+        let mut status = self.volume_status(&volume.volume);
+        let has_grown = volume.volume.size_bytes().is_ok_and(|bytes| bytes > old_bytes);
+        status.clients_with_old_size = (has_grown && self.is_served()).then_some(clients);
+        Ok(Response::Volume(status))
     }
 
     /// Renames a volume, and the export that it is.
@@ -148,21 +156,27 @@ impl OpenPool {
         let volume = self.cache(name)?;
         let alone = self.shut(&volume, name, "detached", force)?;
         let alone = volume.handle.detach(alone)?;
-        self.delete_alone(&volume, alone)
+        self.delete_alone(&volume, alone, |name| self.delete_sound(name))
     }
 
     pub(crate) fn delete(&self, name: &str, force: bool) -> Result<Response, Refused> {
         self.check_changing()?;
-        let volume = self.volumes.get(name)?;
+        let volume = match self.volumes.get(name) {
+            Err(refused) if force && refused.cause == Some(Cause::VolumeDamaged) => {
+                return self.delete_closed(name);
+            }
+            volume => volume?,
+        };
         if force {
             // Those that cannot be sent away lose the volume all the same.
             let alone = volume.shut(name, "deleted", true, None)?;
             self.send_away(&volume, &alone);
-            return self.delete_alone(&volume, alone);
+            let delete = |name: &str| self.pool().delete_damaged_volume(name);
+            return self.delete_alone(&volume, alone, delete);
         }
         let alone = volume.shut(name, "deleted", false, Some(Cause::DeletedUnderClients))?;
         volume.handle.check_deletable()?;
-        self.delete_alone(&volume, alone)
+        self.delete_alone(&volume, alone, |name| self.delete_sound(name))
     }
 
     /// A volume with a backing device.
@@ -174,18 +188,54 @@ impl OpenPool {
         Err(Refused::new(format!("volume {name} is no cache, so it has no backing device")))
     }
 
-    fn delete_alone(&self, volume: &OpenVolume, alone: Alone) -> Result<Response, Refused> {
+    fn delete_sound(&self, name: &str) -> Result<DeletedVolume, PoolError> {
+        self.pool().delete_volume(name).map(|()| DeletedVolume::default())
+    }
+
+    /// Deletes a damaged volume that cannot be opened, and that nobody opens meanwhile.
+    fn delete_closed(&self, name: &str) -> Result<Response, Refused> {
+        let _reserved = self.volumes.reserve_closed(name)?;
+        if self.pool().volume(name).map_err(refused)?.kind() == everbyte_swap_volume::SWAP {
+            self.check_nothing_lent(name)?;
+        }
+        let deleted = self.pool().delete_damaged_volume(name).map_err(refused)?;
+        Ok(status::deleted(name, deleted))
+    }
+
+    /// Refuses to free a swap volume while programs have memory of the pool: of which volume is unknown.
+    fn check_nothing_lent(&self, name: &str) -> Result<(), Refused> {
+        let data = self.pool().data_bounds();
+        let bytes = data.start * BLOCK_U64..data.end * BLOCK_U64;
+        // Unknown counts as lent.
+        let is_lent = match self.pool().medium().reopen() {
+            Ok(Some(file)) => is_range_locked(&file, &bytes).unwrap_or(true),
+            Ok(None) => false,
+            Err(_) => true,
+        };
+        if is_lent {
+            return Err(Refused::new(format!(
+                "programs have memory of the pool, perhaps of volume {name}: end them first"
+            )));
+        }
+        Ok(())
+    }
+
+    fn delete_alone(
+        &self,
+        volume: &OpenVolume,
+        alone: Alone,
+        delete: impl FnOnce(&str) -> Result<DeletedVolume, PoolError>,
+    ) -> Result<Response, Refused> {
         let name = volume.name().to_owned();
         volume.handle.release()?;
-        let deleted = self.pool().delete_volume(&name);
+        let deleted = delete(&name);
         // Else it was refused, and is as it was.
         if volume.volume.is_gone() {
             volume.handle.abandon();
             self.volumes.remove(&name);
         }
         drop(alone);
-        deleted.map_err(refused)?;
-        Ok(Response::Deleted { name: name.clone() })
+        Ok(status::deleted(&name, deleted.map_err(refused)?))
     }
 
     /// Shuts clients out of a volume, found as `name`, to do `what`; with `force`, disconnects those that it has.
@@ -320,8 +370,8 @@ mod tests {
     use everbyte_block::BlockOptions;
     use everbyte_control::NewCache;
     use everbyte_device::Fua;
-    use everbyte_media::{Mapped, MediaOptions, PoolOffset};
-    use everbyte_pool::{Corrupt, OpenOptions, Pool};
+    use everbyte_media::{Mapped, MediaOptions};
+    use everbyte_pool::{OpenOptions, Pool};
 
     use super::*;
     use crate::handle::Device;
@@ -409,7 +459,7 @@ mod tests {
         let client = cache.lease("c").unwrap();
         client.write(4096, &[7; 9000], Fua::No).unwrap();
         drop(client);
-        cache.volume.fail(&Corrupt::new("map entry", PoolOffset(0), "the test says so"));
+        cache.volume.refuse_changes("the test says so");
         let refused = pool.delete("c", true).unwrap_err().to_string();
         assert!(refused.contains("read-only"), "{refused}");
         assert!(cache.handle.is_ready(), "it was closed");

@@ -97,21 +97,40 @@ impl OpenPool {
         // A volume that cannot be opened has a status all the same.
         let has_figures = Kind::of(volume.kind()).is_ok_and(|kind| kind.has_figures);
         let opened = match opened {
-            None if has_figures => self.volumes.get(name).ok(),
+            None if has_figures => match self.volumes.get(name) {
+                Ok(volume) => Some(volume),
+                Err(refused) if refused.cause == Some(Cause::VolumeDamaged) => {
+                    status.damage.get_or_insert(refused.reason);
+                    None
+                }
+                Err(_) => None,
+            },
             opened => opened,
         };
         if let Some(volume) = opened {
             volume.handle.complete(&mut status);
         }
+        status.state = status::state(&status, Kind::of(volume.kind()).is_ok());
         status
     }
 
+    /// Status of each volume, after a look for damage in its map.
     pub(crate) fn volume_statuses(&self) -> Vec<VolumeStatus> {
-        self.pool().volumes().iter().map(|volume| self.volume_status(volume)).collect()
+        let status = |volume: &Arc<everbyte_pool::Volume<Mapped>>| {
+            let mut status = self.volume_status(volume);
+            if status.damage.is_none() {
+                status.damage = self.pool().find_damage(volume);
+                status.state = status::state(&status, Kind::of(volume.kind()).is_ok());
+            }
+            status
+        };
+        self.pool().volumes().iter().map(status).collect()
     }
 
     pub(crate) fn pool_status(&self) -> PoolStatus {
         let info = self.pool().info();
+        let volumes = self.volume_statuses();
+        let known = volumes.iter().map(status::health_of).max().unwrap_or_default();
         PoolStatus {
             path: self.path.display().to_string(),
             uid: info.uid,
@@ -123,11 +142,12 @@ impl OpenPool {
             survives: self.medium.persistence_domain.to_string(),
             medium: status::medium(&self.medium),
             clean: info.recovery.was_clean,
+            health: status::health(known.max(self.pool().known_health())),
             records_undone: info.recovery.records_undone,
             remarks: info.recovery.remarks,
             read_only: info.read_only,
             volumes_max: info.volumes_max,
-            volumes: self.volume_statuses(),
+            volumes,
             serving: self.serving(),
         }
     }

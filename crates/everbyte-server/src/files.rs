@@ -5,12 +5,13 @@
 //! answer goes out.
 
 use everbyte_control::{
-    Cause, FileEntry, FileFlag, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile,
-    PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile, TimeNs, UnreadableEntry,
+    Cause, FileEntry, FileFlag, FileId, FileKind, FileLeak, FilePlace, FileRequest, FileSpace,
+    FileStatus, NewFile, PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile, TimeNs,
+    UnreadableEntry,
 };
 use everbyte_fs::{
-    Attr, FileFlags, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, Name, NewInode,
-    RenameMode, Seek, SetAttr, SetTime,
+    Attr, FileFlags, FileSystem, FileType, FsError, InodeNo, Leak, MODE_PERMISSIONS, Name,
+    NewInode, RenameMode, Seek, SetAttr, SetTime,
 };
 use everbyte_fuse::KernelCaches;
 use everbyte_media::{BLOCK_U64, Mapped};
@@ -48,8 +49,12 @@ impl Files<'_> {
             FileRequest::Write { file, offset, .. } => self.write(*file, *offset, bytes),
             FileRequest::Make { at, new } => self.make(at, new),
             FileRequest::Set { file, set } => self.set(*file, set),
-            FileRequest::Rename { from, to } => self.rename(from, to),
+            FileRequest::Rename { from, to } => self.rename(from, to, RenameMode::Replace),
             FileRequest::Remove { at } => self.remove(at),
+            FileRequest::Move { from, to } => self.rename(from, to, RenameMode::NoReplace),
+            FileRequest::RemoveDirectory { at } => self.remove_directory(at),
+            FileRequest::Drop { at } => self.drop_damaged(at),
+            FileRequest::Space => Ok(Response::FileSpace(self.space())),
             FileRequest::Sync => self.fs.sync().map(|()| Response::FileDone),
             other => return Err(Refused::new(format!("this server does not know {other:?}"))),
         };
@@ -235,12 +240,17 @@ impl Files<'_> {
         })
     }
 
-    fn rename(&self, from: &FilePlace, to: &FilePlace) -> Result<Response, FsError> {
+    fn rename(
+        &self,
+        from: &FilePlace,
+        to: &FilePlace,
+        mode: RenameMode,
+    ) -> Result<Response, FsError> {
         let (name, new_name) = (Name::new(&from.name.0)?, Name::new(&to.name.0)?);
         self.with(from.directory, |parent| {
             self.with(to.directory, |new_parent| {
                 let (from, to) = ((parent.inode, name), (new_parent.inode, new_name));
-                let (file, replaced) = self.fs.rename_files(from, to, RenameMode::Replace)?;
+                let (file, replaced) = self.fs.rename_files(from, to, mode)?;
                 self.forget_name(parent.inode, name);
                 self.forget_name(new_parent.inode, new_name);
                 self.forget(&[file]);
@@ -258,6 +268,49 @@ impl Files<'_> {
             self.forget(&[file]);
             Ok(Response::FileDone)
         })
+    }
+
+    fn remove_directory(&self, at: &FilePlace) -> Result<Response, FsError> {
+        let name = Name::new(&at.name.0)?;
+        self.with(at.directory, |directory| {
+            self.fs.remove_directory(directory.inode, name)?;
+            self.forget_name(directory.inode, name);
+            Ok(Response::FileDone)
+        })
+    }
+
+    /// Removes a name whose file or entry is damaged.
+    fn drop_damaged(&self, at: &FilePlace) -> Result<Response, FsError> {
+        let name = Name::new(&at.name.0)?;
+        self.with(at.directory, |directory| {
+            let left = self.fs.remove_damaged(directory.inode, name)?;
+            self.forget_name(directory.inode, name);
+            let bytes = |blocks: u64| Some(blocks.saturating_mul(BLOCK_U64));
+            let nothing = FileLeak { bytes: Some(0), ..FileLeak::default() };
+            Ok(Response::FileDropped(match left {
+                Leak::None => nothing,
+                Leak::Blocks(blocks) => FileLeak { bytes: bytes(blocks), ..nothing },
+                Leak::Inode(inode) => FileLeak { inode: Some(inode.0), bytes: None, ..nothing },
+                Leak::Directory(blocks) => {
+                    FileLeak { bytes: bytes(blocks), has_lost_names: true, ..nothing }
+                }
+                Leak::Entries(entries) => FileLeak { entries, bytes: None, ..nothing },
+                _ => FileLeak::default(),
+            }))
+        })
+    }
+
+    fn space(&self) -> FileSpace {
+        let status = self.fs.status();
+        let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_U64);
+        FileSpace {
+            size_bytes: bytes(status.blocks),
+            used_bytes: bytes(status.blocks.saturating_sub(status.free_blocks)),
+            free_bytes: bytes(status.free_blocks),
+            inodes: status.inodes,
+            used_inodes: status.inodes.saturating_sub(status.free_inodes),
+            free_inodes: status.free_inodes,
+        }
     }
 
     /// Makes the kernel forget a name and the directory that has it.
@@ -332,6 +385,7 @@ fn refused(error: FsError) -> Refused {
         FsError::NotFound => Some(Cause::NoSuchFile),
         FsError::Exists => Some(Cause::FileExists),
         FsError::NoSpace | FsError::NoInodes { .. } => Some(Cause::FilesFull),
+        FsError::Corrupt(_) => Some(Cause::FileDamaged),
         _ => None,
     };
     Refused { reason: error.to_string(), cause }

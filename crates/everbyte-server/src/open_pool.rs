@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::context::{Context, rights_now, writers_now};
 use crate::ending::Ending;
 use crate::handle::Resize;
+use crate::refusal::about;
 use crate::volumes::Volumes;
 
 /// Options with which a pool is opened.
@@ -55,6 +56,8 @@ pub struct OpenPool {
     pub(crate) volumes: Volumes,
     /// Held while a cache gets a backing device, so that no two get the same one.
     pub(crate) backings: Mutex<()>,
+    /// Held while a volume gets another size for its users.
+    pub(crate) sizes: Mutex<()>,
     pub(crate) is_closing: AtomicBool,
     pub(crate) ending: Ending,
     pub(crate) control: Mutex<Option<ControlServer>>,
@@ -82,6 +85,7 @@ impl OpenPool {
             durability,
             volumes: Volumes::new(context),
             backings: Mutex::default(),
+            sizes: Mutex::default(),
             is_closing: AtomicBool::new(false),
             ending: Ending::default(),
             control: Mutex::default(),
@@ -201,7 +205,8 @@ impl Handler for OpenPool {
             }
             Request::VolumeCreate(new) => Ok((self.create(new, attached.client)?, Vec::new())),
             Request::CacheAttach { name, backing, force } => {
-                Ok((self.attach(name, backing, *force, attached.client)?, Vec::new()))
+                let attached = self.attach(name, backing, *force, attached.client);
+                Ok((attached.map_err(|refused| about(name, refused))?, Vec::new()))
             }
             _ => Ok((self.handle(request)?, Vec::new())),
         }
@@ -216,20 +221,29 @@ impl Handler for OpenPool {
             Request::Grow { size_bytes } => self.grow(size_bytes),
             Request::VolumeCreate(new) => self.create(&new, None),
             Request::VolumeList => Ok(Response::Volumes(self.volume_statuses())),
-            Request::VolumeResize { name, size_bytes } => {
-                self.resize(&name, &Resize::Size(size_bytes), false)
+            Request::VolumeResize { name, size_bytes, force } => self
+                .resize(&name, &Resize::Size(size_bytes), force)
+                .map_err(|refused| about(&name, refused)),
+            Request::VolumeRename { name, new_name, force } => {
+                self.rename(&name, &new_name, force).map_err(|refused| about(&name, refused))
             }
-            Request::VolumeRename { name, new_name, force } => self.rename(&name, &new_name, force),
-            Request::VolumeDelete { name, force } => self.delete(&name, force),
-            Request::VolumeDetach { name, force } => self.detach(&name, force),
-            Request::CacheDrain { name, force } => self.write_back(&name, force),
+            Request::VolumeDelete { name, force } => {
+                self.delete(&name, force).map_err(|refused| about(&name, refused))
+            }
+            Request::VolumeDetach { name, force } => {
+                self.detach(&name, force).map_err(|refused| about(&name, refused))
+            }
+            Request::CacheDrain { name, force } => {
+                self.write_back(&name, force).map_err(|refused| about(&name, refused))
+            }
             Request::CacheResize { name, dram_bytes, scm_bytes, follow_backing, force } => {
                 let follows_backing = follow_backing;
                 let change = everbyte_cache::Change { dram_bytes, scm_bytes, follows_backing };
                 self.resize(&name, &Resize::Memory(change), force)
+                    .map_err(|refused| about(&name, refused))
             }
             Request::CacheAttach { name, backing, force } => {
-                self.attach(&name, &backing, force, None)
+                self.attach(&name, &backing, force, None).map_err(|refused| about(&name, refused))
             }
             Request::MountWait { volume, id, is_taken: false } => self.wait_for_mount(&volume, id),
             Request::MountWait { volume, id, is_taken: true } => self.wait_for_close(&volume, id),

@@ -5,8 +5,10 @@ use std::error::Error;
 use everbyte_backing::BackingError;
 use everbyte_cache::CacheError;
 use everbyte_control::{Cause, Refused};
+use everbyte_fs::FsError;
 use everbyte_fuse::Loss;
-use everbyte_pool::PoolError;
+use everbyte_pool::{Corrupt, PoolError};
+use everbyte_swap_volume::SwapError;
 
 use crate::handle::Unavailable;
 
@@ -23,7 +25,13 @@ pub(crate) fn lost_stores(volume: &str, loss: Loss) -> Refused {
 /// Cause of an error of the engine, if something can be done about it.
 pub(crate) fn cause(error: &(dyn Error + 'static)) -> Option<Cause> {
     if let Some(error) = error.downcast_ref::<PoolError>() {
-        matches!(error, PoolError::NoSuchVolume { .. }).then_some(Cause::NoSuchVolume)
+        of_pool(error)
+    } else if let Some(SwapError::Pool(error)) = error.downcast_ref() {
+        of_pool(error)
+    } else if let Some(FsError::Corrupt(_)) = error.downcast_ref() {
+        Some(Cause::VolumeDamaged)
+    } else if error.is::<Corrupt>() {
+        Some(Cause::VolumeDamaged)
     } else if let Some(error) = error.downcast_ref::<CacheError>() {
         of_cache(error)
     } else if let Some(error) = error.downcast_ref::<BackingError>() {
@@ -35,6 +43,23 @@ pub(crate) fn cause(error: &(dyn Error + 'static)) -> Option<Cause> {
     } else {
         None
     }
+}
+
+fn of_pool(error: &PoolError) -> Option<Cause> {
+    match error {
+        PoolError::NoSuchVolume { .. } => Some(Cause::NoSuchVolume),
+        PoolError::Corrupt(_) | PoolError::Damaged { .. } => Some(Cause::VolumeDamaged),
+        _ => None,
+    }
+}
+
+/// `refused` with the name of the volume that it is about.
+pub(crate) fn about(volume: &str, refused: Refused) -> Refused {
+    let Refused { reason, cause } = refused;
+    let mut words = reason.split(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c)));
+    let is_named = words.any(|word| word.trim_end_matches('.') == volume);
+    let reason = if is_named { reason } else { format!("volume {volume}: {reason}") };
+    Refused { reason, cause }
 }
 
 fn of_cache(error: &CacheError) -> Option<Cause> {

@@ -23,6 +23,10 @@ const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
 const BUSY_REST: Duration = Duration::from_millis(25);
 /// Longest time a server may take to answer who it is.
 const ASK_TIME_MAX: Duration = Duration::from_secs(2);
+/// Longest time a server may take to answer the first request of a command that judges it.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest silence of a server that has answered that.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Access to a pool that a command needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +120,20 @@ impl Session {
                 Ok(pool.writers().reason(own).map(str::to_owned))
             }
         }
+    }
+
+    /// Checks that a server answers a small request soon, so that a server that hangs is not waited for.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn probe(&mut self) -> Result<(), SessionError> {
+        let Self::Served(client) = self else { return Ok(()) };
+        client.set_timeout(Some(PROBE_TIME_MAX))?;
+        client.set_time_max(Some(PROBE_TIME_MAX));
+        client.call(Request::Exports)?;
+        client.set_timeout(Some(SILENCE_MAX))?;
+        client.set_time_max(None);
+        Ok(())
     }
 
     /// Carries out one request with the bytes that it announces, and returns those that the answer does.

@@ -2,11 +2,13 @@
 
 use everbyte_block::{Checksum, Delta, MapKind};
 use everbyte_control::{
-    CheckStatus, CheckpointStats, MediumStats, MediumStatus, ScrubPart, ScrubProblem, ServerStats,
-    VolumeStatus, WearStats, WritersStatus,
+    CheckStatus, CheckpointStats, DeletedStatus, HealthStatus, MediumStats, MediumStatus, Response,
+    ScrubPart, ScrubProblem, ServerStats, VolumeStatus, WearStats, WritersStatus,
 };
-use everbyte_media::{Counters, Description, Mapped, Wear, Writers};
-use everbyte_pool::{CheckReport, Pool, ScrubFinding, ScrubReport, Volume};
+use everbyte_media::{BLOCK_U64, Counters, Description, Mapped, Wear, Writers};
+use everbyte_pool::{CheckReport, DeletedVolume, Health, Pool, ScrubFinding, ScrubReport, Volume};
+
+use crate::kinds::Kind;
 
 pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
     [("radix", MapKind::Radix), ("direct", MapKind::Direct)];
@@ -66,8 +68,11 @@ pub(crate) fn volume(
         threshold_lines: descriptor.threshold_lines,
         checkpoint_lines: volume.checkpoint_lines(),
         epoch: info.completed_epoch,
+        state: String::new(),
+        damage: volume.damage().filter(|_| Kind::of(volume.kind()).is_ok()).map(str::to_owned),
         read_only: info.read_only,
         clients,
+        clients_with_old_size: None,
         mounted_on: None,
         of_kind: None,
     }
@@ -81,8 +86,56 @@ pub(crate) fn check(report: CheckReport) -> CheckStatus {
         free_blocks: report.free_blocks,
         problems: report.problems,
         remarks: report.remarks,
+        health: health(report.health),
+        leaked_bytes: report.leaked_blocks * BLOCK_U64,
     }
 }
+
+/// The answer about a volume that was deleted.
+pub(crate) fn deleted(name: &str, deleted: DeletedVolume) -> Response {
+    Response::Deleted(DeletedStatus {
+        name: name.to_owned(),
+        damage: deleted.damage,
+        freed_bytes: deleted.freed_blocks * BLOCK_U64,
+        leaked_bytes: deleted.leaked_blocks * BLOCK_U64,
+    })
+}
+
+/// The health in the words of the protocol.
+pub(crate) fn health(health: Health) -> HealthStatus {
+    match health {
+        Health::Clean => HealthStatus::Clean,
+        Health::Degraded => HealthStatus::Degraded,
+        Health::Damaged => HealthStatus::Damaged,
+    }
+}
+
+/// Health of a pool that has this volume.
+pub(crate) fn health_of(volume: &VolumeStatus) -> Health {
+    match volume.state.as_str() {
+        DAMAGED => Health::Damaged,
+        state if state.starts_with("backing") => Health::Degraded,
+        UNKNOWN_KIND => Health::Degraded,
+        _ => Health::Clean,
+    }
+}
+
+/// The state of a volume in a word or a few.
+pub(crate) fn state(volume: &VolumeStatus, is_known: bool) -> String {
+    let cache = volume.cache().map(|cache| cache.state.as_str());
+    let state = match cache {
+        _ if volume.damage.is_some() => DAMAGED,
+        _ if !is_known => UNKNOWN_KIND,
+        Some(state) if !["", "open", "closed"].contains(&state) => state,
+        _ if volume.read_only.is_some() => "read-only",
+        _ if volume.mounted_on.is_some() => "mounted",
+        _ => "ok",
+    };
+    state.to_owned()
+}
+
+const DAMAGED: &str = "damaged";
+const UNKNOWN_KIND: &str = "unknown kind";
 
 pub(crate) fn scrub(report: ScrubReport, next: Option<u64>) -> ScrubPart {
     let problem = |finding: ScrubFinding| ScrubProblem {
@@ -93,6 +146,7 @@ pub(crate) fn scrub(report: ScrubReport, next: Option<u64>) -> ScrubPart {
         what: finding.what,
     };
     ScrubPart {
+        health: health(Health::of_findings(&report.findings)),
         read_bytes: report.read_bytes,
         verified_blocks: report.verified_blocks,
         next,

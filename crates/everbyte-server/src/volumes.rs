@@ -21,7 +21,7 @@ use crate::handle::{Handle, Opened, Unavailable};
 use crate::kinds::Kind;
 use crate::leased::Leased;
 use crate::quiesce::{Alone, Lease, Occupied, QuiesceLock};
-use crate::refusal::refused;
+use crate::refusal::{about, refused};
 
 /// A volume that is open.
 pub(crate) struct OpenVolume {
@@ -132,7 +132,7 @@ pub(crate) struct Volumes {
 }
 
 /// A name that is kept for a volume. It is free again if nothing comes of that, even by a panic.
-struct Reserved<'a> {
+pub(crate) struct Reserved<'a> {
     volumes: &'a Volumes,
     name: &'a str,
     is_filled: bool,
@@ -193,7 +193,8 @@ impl Volumes {
         slots.insert(name.to_owned(), Slot::Opening);
         drop(slots);
         let reserved = Reserved { volumes: self, name, is_filled: false };
-        let volume = Arc::new(OpenVolume::new(open(kind)?));
+        let opened = open(kind).map_err(|refused| about(name, refused))?;
+        let volume = Arc::new(OpenVolume::new(opened));
         reserved.fill(Slot::Open(Arc::clone(&volume)), &mut self.slots.lock());
         Ok(volume)
     }
@@ -264,6 +265,19 @@ impl Volumes {
         // One that nobody has opened yet is no name to be kept from those who want it.
         if slots.contains_key(name) || self.context.pool.volume(name).is_ok() {
             return Err(Refused::new(format!("a volume named {name:?} exists already")));
+        }
+        slots.insert(name.to_owned(), Slot::Making);
+        Ok(Reserved { volumes: self, name, is_filled: false })
+    }
+
+    /// Keeps the name of a volume that is not open, so that nobody opens it meanwhile.
+    ///
+    /// # Errors
+    /// It is open by now, or is being opened.
+    pub(crate) fn reserve_closed<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, Refused> {
+        let mut slots = self.slots.lock();
+        if slots.contains_key(name) {
+            return Err(Refused::new(format!("volume {name} is being opened: try again")));
         }
         slots.insert(name.to_owned(), Slot::Making);
         Ok(Reserved { volumes: self, name, is_filled: false })

@@ -158,8 +158,11 @@ fn of_file(error: &FileError) -> Option<&'static str> {
 }
 
 fn of_pool(error: &PoolError) -> Option<&'static str> {
-    let is_it = matches!(error, PoolError::NoSuchVolume { .. });
-    is_it.then(|| of_cause(Cause::NoSuchVolume)).flatten()
+    match error {
+        PoolError::NoSuchVolume { .. } => of_cause(Cause::NoSuchVolume),
+        PoolError::Damaged { .. } => of_cause(Cause::VolumeDamaged),
+        _ => None,
+    }
 }
 
 fn of_busy(busy: &Busy) -> &'static str {
@@ -210,6 +213,13 @@ fn of_cause(cause: Cause) -> Option<&'static str> {
             "make the pool, and what it lies on, writable for one user: the user whose files and programs use it; or \
             pass --trust-pool to the command that opens it ('everbyte serve', if a server has it) if you trust every \
             user who can change it"
+        }
+        Cause::VolumeDamaged => {
+            "copy out what can be read ('everbyte fs get -r', or a client of 'everbyte serve --read-only'), then \
+             'everbyte volume delete --force' removes the volume; 'everbyte pool check' names the damage"
+        }
+        Cause::FileDamaged => {
+            "'everbyte fs rm' removes the damaged name; 'everbyte pool check' names the damage"
         }
         Cause::NoSuchFile => "'everbyte fs ls' shows the files there are",
         Cause::FilesFull => {

@@ -27,7 +27,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use advice::advice;
 use arguments::UsageError;
-use commands::{client, completions, fs, man, mount, pool, run, serve, sim, system_mount, volume};
+use commands::{
+    client, completions, fs, man, mount, pool, pool_status, run, serve, sim, system_mount, volume,
+};
 
 /// Exit status for a wrong command line, as clap's.
 const BAD_USAGE_STATUS: u8 = 2;
@@ -135,8 +137,24 @@ fn main() -> ExitCode {
 /// The command line, or the end of the program with help or a complaint.
 fn command_line() -> Cli {
     let mut command = help::fitted(Cli::command());
-    let read = Cli::from_arg_matches(&command.get_matches_mut());
-    read.unwrap_or_else(|error| error.format(&mut command).exit())
+    let read = command.try_get_matches_from_mut(std::env::args_os());
+    let read = read.and_then(|matches| Cli::from_arg_matches(&matches));
+    read.unwrap_or_else(|error| {
+        let error = error.format(&mut command);
+        if error.use_stderr() && is_for_status(std::env::args_os()) {
+            // 2 says that a pool is damaged.
+            let _best_effort = error.print();
+            std::process::exit(i32::from(pool_status::UNKNOWN_STATUS));
+        }
+        error.exit()
+    })
+}
+
+/// Returns true if the command line begins with `pool status`, but for options.
+fn is_for_status(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    let mut words = args.skip(1).filter(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    words.next().is_some_and(|word| word == "pool")
+        && words.next().is_some_and(|word| word == "status")
 }
 
 /// The error and its causes, each said once: many messages contain their cause already.

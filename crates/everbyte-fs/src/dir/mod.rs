@@ -198,6 +198,44 @@ impl<'m, M: Medium> Dir<'m, M> {
         }
     }
 
+    /// Addresses of the slots that cannot be read, or whose entries cannot, and that may be those of `name`. Buckets that
+    /// cannot be found or read have none.
+    pub(crate) fn lost_slots(&self, name: Name<'_>) -> Vec<PoolOffset> {
+        let hash = hash_of(self.settings.hash_key, name);
+        let filter = SlotFilter::new(hash);
+        let mut lost = Vec::new();
+        // Behind damage of a node there may be more, of which nothing is known.
+        let _partly = self.each_block(&mut |_, block| {
+            let Ok(head) = self.head(block) else { return Ok(()) };
+            if !head.header.covers(hash) {
+                return Ok(());
+            }
+            let mut bucket = Bucket::unread(head);
+            if bucket.read(self.reader.medium).is_err() {
+                return Ok(());
+            }
+            for (place, &word) in bucket.words().iter().enumerate() {
+                let is_lost = match head.decode(place, word) {
+                    Err(_) => true,
+                    Ok(Slot::Entry { place, .. }) => {
+                        filter.may_be(word) && head.entry(self.reader.medium, place).is_err()
+                    }
+                    Ok(_) => false,
+                };
+                if is_lost {
+                    lost.push(head.slot_at(place));
+                }
+            }
+            Ok(())
+        });
+        lost
+    }
+
+    /// Plans that a slot of [`Dir::lost_slots`] has no entry.
+    pub(crate) fn plan_empty(&self, batch: &mut Batch<'_, '_, M>, slot_at: PoolOffset) {
+        batch.change_word(slot_at, Slot::Empty.encode());
+    }
+
     /// The entries from a place on of the first bucket that has any, in the order of their places, and
     /// the first place beyond that bucket, if there can be more.
     ///

@@ -38,7 +38,17 @@ impl Corrupt {
     pub fn new(structure: impl Into<String>, at: PoolOffset, what: impl Into<String>) -> Self {
         Self { structure: structure.into(), at, what: what.into() }
     }
+
+    /// Returns true if the bytes may be sound, and are not a pool or one of another version.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.structure == "superblock" && FOREIGN.iter().any(|what| self.what.contains(what))
+    }
 }
+
+/// Parts of the texts about superblocks that are not damaged.
+const FOREIGN: [&str; 4] =
+    ["this is no pool", "this program knows", "this program does not know", "too short to hold it"];
 
 #[cfg(test)]
 mod tests;

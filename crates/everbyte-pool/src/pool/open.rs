@@ -236,6 +236,10 @@ fn read_superblock<M: Medium>(
             summary.note_copy(bad);
             good
         }
+        // A copy of a pool says more than what is not a pool.
+        [Err(first), Err(second)] if first.is_foreign() && !second.is_foreign() => {
+            return Err(second.into());
+        }
         [Err(first), Err(_)] => return Err(first.into()),
     };
     if !newest.forbids_writing(known_features) {

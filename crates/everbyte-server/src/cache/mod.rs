@@ -147,9 +147,14 @@ impl Handle for CacheHandle {
     }
 
     fn complete(&self, status: &mut VolumeStatus) {
-        if let Some(cache) = self.0.status() {
-            status.size_bytes = cache.backing_bytes;
-            status.of_kind = Some(KindStatus::Cache(Box::new(cache)));
+        match self.0.status() {
+            Ok(cache) => {
+                status.size_bytes = cache.backing_bytes;
+                status.of_kind = Some(KindStatus::Cache(Box::new(cache)));
+            }
+            Err(error) => {
+                status.damage.get_or_insert(error.to_string());
+            }
         }
         if let State::Open(open) = &*self.0.state.lock()
             && open.cache.geometry().read_only
@@ -218,14 +223,14 @@ impl Handle for CacheHandle {
 
     fn check_deletable(&self) -> Result<(), Refused> {
         match self.0.status() {
-            Some(status) if status.dirty_bytes > 0 => Err(Refused::new(format!(
+            Ok(status) if status.dirty_bytes > 0 => Err(Refused::new(format!(
                 "volume {} is a cache with {} that its backing device does not have",
                 self.0.name(),
                 show_size(status.dirty_bytes)
             ))
             .because(Cause::CacheDirty)),
-            Some(_) => self.0.flush_bypassed(),
-            None => Err(Refused::new(format!(
+            Ok(_) => self.0.flush_bypassed(),
+            Err(_) => Err(Refused::new(format!(
                 "volume {} is a cache, and how much it has that its backing device does not have \
                  cannot be read",
                 self.0.name()

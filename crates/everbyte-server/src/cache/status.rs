@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use everbyte_cache::{CacheStats, Settings, inspect};
+use everbyte_cache::{CacheError, CacheStats, Settings, inspect};
 use everbyte_control::CacheStatus;
 
 use super::{Shared, State};
@@ -18,8 +18,11 @@ struct Condition {
 }
 
 impl Shared {
-    /// `None` if its volume cannot be read.
-    pub(super) fn status(&self) -> Option<CacheStatus> {
+    /// The cache in figures.
+    ///
+    /// # Errors
+    /// Its volume cannot be read.
+    pub(super) fn status(&self) -> Result<CacheStatus, CacheError> {
         let (found, condition) = {
             let state = self.state.lock();
             let found = match &*state {
@@ -34,7 +37,7 @@ impl Shared {
         };
         condition.state.clone_into(&mut status.state);
         status.reason = condition.reason;
-        Some(status)
+        Ok(status)
     }
 
     fn condition(&self, state: &State) -> Condition {
@@ -55,11 +58,10 @@ impl Shared {
     }
 
     /// Figures from the cache's volume, while the cache is not open.
-    fn inspected(&self) -> Option<CacheStatus> {
+    fn inspected(&self) -> Result<CacheStatus, CacheError> {
         let found = inspect(&*self.volume).inspect_err(|error| {
             tracing::warn!(volume = self.name(), %error, "the cache cannot be looked at");
-        });
-        let found = found.ok()?;
+        })?;
         let stats = CacheStats {
             pages: found.pages,
             dirty_pages: found.dirty_pages,
@@ -67,7 +69,7 @@ impl Shared {
         };
         let mut status = figures(&found.settings, &stats);
         status.counts.clear();
-        Some(status)
+        Ok(status)
     }
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use everbyte_control::{
-    FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile, PIECE_BYTES_MAX,
-    PathBytes, Request, Response, SetFile, TimeNs, UnreadableEntry,
+    Cause, FileEntry, FileId, FileKind, FileLeak, FilePlace, FileRequest, FileSpace, FileStatus,
+    NewFile, PIECE_BYTES_MAX, PathBytes, Request, Response, SetFile, TimeNs, UnreadableEntry,
 };
 use everbyte_server::{Session, SessionError};
 
@@ -401,10 +401,128 @@ impl Files {
         self.done(FileRequest::Remove { at: at.clone() }, &[])
     }
 
+    /// Gives a file another name, which nothing has.
+    pub(crate) fn move_to(&mut self, from: &FilePlace, to: &FilePlace) -> anyhow::Result<()> {
+        self.done(FileRequest::Move { from: from.clone(), to: to.clone() }, &[])
+    }
+
+    /// The space of the file system.
+    pub(crate) fn space(&mut self) -> anyhow::Result<FileSpace> {
+        match self.ask(FileRequest::Space, &[])? {
+            (Response::FileSpace(space), _) => Ok(space),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// The place of the name in which `path` ends, which must exist, and the type of the file. `None` if the file or
+    /// its entry is damaged.
+    pub(crate) fn place(
+        &mut self,
+        path: &PathBytes,
+    ) -> anyhow::Result<(FilePlace, Option<FileKind>)> {
+        let shown = self.shown(path);
+        let is_slash = |byte: &u8| *byte == b'/';
+        let end = path.0.iter().rposition(|byte| !is_slash(byte)).map_or(0, |last| last + 1);
+        let start = path.0[..end].iter().rposition(is_slash).map_or(0, |slash| slash + 1);
+        let name = PathBytes(path.0[start..end].to_vec());
+        if !name.is_name() {
+            bail!("{shown}: the path does not end in a name");
+        }
+        let directory = self.existing(&PathBytes(path.0[..start].to_vec()), true)?;
+        if directory.kind != FileKind::Directory {
+            bail!("{shown}: not a directory");
+        }
+        let at = FilePlace { directory: directory.id(), name };
+        match self.kind_at(&at).with_context(|| shown.clone())? {
+            Some(Some(kind)) if kind != FileKind::Directory && end < path.0.len() => {
+                bail!("{shown}: not a directory")
+            }
+            Some(kind) => Ok((at, kind)),
+            None => bail!("{shown}: no such file or directory"),
+        }
+    }
+
+    /// The type of the file of a name, `None` if there is no such name. The type of a damaged file is `None`.
+    fn kind_at(&mut self, at: &FilePlace) -> anyhow::Result<Option<Option<FileKind>>> {
+        match self.status_at(at) {
+            Ok(file) => Ok(file.map(|file| Some(file.kind))),
+            Err(error) if is_damage(&error) => Ok(Some(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file of a name, `None` if there is no such name.
+    pub(crate) fn status_at(&mut self, at: &FilePlace) -> anyhow::Result<Option<FileStatus>> {
+        let (from, path) = (Some(at.directory), at.name.clone());
+        Ok(self.found(FileRequest::Find { from, path, follow: false })?.file)
+    }
+
+    /// The names in a directory, with the types of those files that can be read.
+    pub(crate) fn names(
+        &mut self,
+        directory: FileId,
+        path: &PathBytes,
+    ) -> anyhow::Result<Vec<(PathBytes, Option<FileKind>)>> {
+        let (mut names, mut bytes, mut next) = (Vec::new(), 0, Some(0));
+        while let Some(place) = next {
+            let listed = self.ask(FileRequest::List { directory, place }, &[]);
+            let (answer, _) = listed.with_context(|| self.shown(path))?;
+            let Response::FileEntries { entries, unreadable, next: after, .. } = answer else {
+                return Err(unexpected(&answer));
+            };
+            let entries = entries.into_iter().map(|entry| (entry.name, Some(entry.file.kind)));
+            let unreadable = unreadable.into_iter().map(|entry| (entry.name, None));
+            for named in entries.chain(unreadable) {
+                bytes += (size_of_val(&named) + named.0.0.len()) as u64;
+                names.push(named);
+            }
+            if bytes > LISTED_BYTES_MAX {
+                bail!("{}: more than {LISTED_BYTES_MAX} bytes of names", self.shown(path));
+            }
+            next = after;
+        }
+        Ok(names)
+    }
+
+    /// Removes a name, even if it is damaged. Returns what a damaged one leaves behind.
+    pub(crate) fn remove_or_drop(
+        &mut self,
+        at: &FilePlace,
+        is_directory: bool,
+    ) -> anyhow::Result<Option<FileLeak>> {
+        let removed = if is_directory {
+            self.done(FileRequest::RemoveDirectory { at: at.clone() }, &[])
+        } else {
+            self.remove(at)
+        };
+        let Err(error) = removed else { return Ok(None) };
+        // Entries that cannot be read keep a directory from being empty.
+        if !is_damage(&error) && !(is_directory && is_of_one_file(&error)) {
+            return Err(error);
+        }
+        match self.ask(FileRequest::Drop { at: at.clone() }, &[]) {
+            Ok((Response::FileDropped(leak), _)) => Ok(Some(leak)),
+            Ok((other, _)) => Err(unexpected(&other)),
+            Err(dropped) if is_damage(&error) => Err(dropped.into()),
+            Err(_) => Err(error),
+        }
+    }
+
     /// Makes everything durable that was answered before.
     pub(crate) fn sync(&mut self) -> anyhow::Result<()> {
         self.done(FileRequest::Sync, &[])
     }
+}
+
+/// Returns true if a request was refused because a file or a name is damaged.
+fn is_damage(error: &anyhow::Error) -> bool {
+    use everbyte_control::ControlError;
+    let refused = match error.downcast_ref::<SessionError>() {
+        Some(SessionError::Refused(refused)) => refused,
+        Some(SessionError::Control(ControlError::Refused(refused))) => refused,
+        _ => return false,
+    };
+    refused.cause == Some(Cause::FileDamaged)
 }
 
 /// Returns true if an error concerns one file, and the command can go on with others.

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{fs_cat, fs_get, fs_ls, fs_put, fs_stat, fs_sync, fs_tree};
+use super::{
+    fs_cat, fs_df, fs_get, fs_ls, fs_mkdir, fs_mv, fs_put, fs_rm, fs_stat, fs_sync, fs_tree,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +22,7 @@ links in PATH are followed within the file system; more than 40 links are an err
 
 Whoever may use the pool may do all of this: permissions of files are shown and kept, not checked.";
 
-/// Look at and copy the files of a file system, mounted or not.
+/// Look at, copy, move and remove the files of a file system, mounted or not.
 ///
 /// If a server has the pool, or the file system is mounted, the command goes through the control socket
 /// POOL.sock, and programs that use the mount see at once what was changed; otherwise it opens the
@@ -34,6 +36,10 @@ pub(crate) enum FsCommand {
     Cat(fs_cat::Args),
     Get(fs_get::Args),
     Put(fs_put::Args),
+    Mkdir(fs_mkdir::Args),
+    Mv(fs_mv::Args),
+    Rm(fs_rm::Args),
+    Df(fs_df::Args),
     Sync(fs_sync::Args),
 }
 
@@ -45,6 +51,10 @@ pub(crate) fn run(command: &FsCommand) -> anyhow::Result<ExitCode> {
         FsCommand::Cat(args) => fs_cat::run(args),
         FsCommand::Get(args) => fs_get::run(args),
         FsCommand::Put(args) => fs_put::run(args),
+        FsCommand::Mkdir(args) => fs_mkdir::run(args),
+        FsCommand::Mv(args) => fs_mv::run(args),
+        FsCommand::Rm(args) => fs_rm::run(args),
+        FsCommand::Df(args) => fs_df::run(args),
         FsCommand::Sync(args) => fs_sync::run(args),
     }
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{pool_check, pool_create, pool_delete, pool_grow, pool_info, pool_scrub};
+use super::{pool_check, pool_create, pool_delete, pool_grow, pool_info, pool_scrub, pool_status};
 
-/// Make, inspect, check, scrub, grow and delete pools.
+/// Make, inspect, judge, check, scrub, grow and delete pools.
 ///
 /// POOL is a file or a device. If a server has the pool, the command goes through the server's
 /// control socket, which lies beside the pool (POOL.sock); otherwise it opens the pool itself.
@@ -14,6 +14,7 @@ use super::{pool_check, pool_create, pool_delete, pool_grow, pool_info, pool_scr
 pub(crate) enum PoolCommand {
     Create(pool_create::Args),
     Info(pool_info::Args),
+    Status(pool_status::Args),
     Check(pool_check::Args),
     Scrub(pool_scrub::Args),
     Grow(pool_grow::Args),
@@ -24,6 +25,7 @@ pub(crate) fn run(command: &PoolCommand) -> anyhow::Result<ExitCode> {
     match command {
         PoolCommand::Create(args) => pool_create::run(args),
         PoolCommand::Info(args) => pool_info::run(args),
+        PoolCommand::Status(args) => Ok(pool_status::run(args)),
         PoolCommand::Check(args) => pool_check::run(args),
         PoolCommand::Scrub(args) => pool_scrub::run(args),
         PoolCommand::Grow(args) => pool_grow::run(args),

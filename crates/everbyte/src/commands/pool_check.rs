@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use everbyte_control::{CheckStatus, Request, Response, ScrubProblem};
+use everbyte_control::{CheckStatus, HealthStatus, Request, Response, ScrubProblem};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::{FileError, Repaired, repair};
 use everbyte_server::{Need, OpenPool, Options, Session, SessionError, ask, kinds, wait_for};
 use serde::Serialize;
 
 use super::pool_scrub::{describe, part};
+use super::pool_status::of_superblock;
 use super::unexpected;
 use crate::output;
 
@@ -22,7 +23,8 @@ Examples:
   everbyte pool check --repair /dev/pmem0 &&
     everbyte serve /dev/pmem0 --nbd unix:/run/everbyte.socket
 
-Remarks name what opening the pool had to mend, and are no problems.
+Remarks name what opening the pool had to mend, and are no problems. The last line has the state of
+the pool: 'everbyte pool status --help' says what each one means.
 
 --repair mends what can be mended without guessing: a damaged copy of a superblock, of a volume's
 checkpoint record or of its descriptor is rewritten from the other copy; a saved list of free blocks
@@ -35,7 +37,7 @@ Lost data is never replaced by zeroes. Copy what can be read elsewhere ('everbyt
 read again once it was written as a whole or discarded; a damaged map or log makes its volume read-only
 for good. A repair that is interrupted can be run again. docs/repair.md lists all damage.
 
-Exit status: 0 if nothing is wrong, or with --repair nothing any more; 1 if there are problems, each
+Exit status: 0 if the pool is clean, or with --repair nothing any more; 1 if it is degraded or damaged, each problem
 named with structure and offset, or with --dry-run there is something to mend, or the pool cannot be
 reached; 2 for a wrong command line.";
 
@@ -94,11 +96,16 @@ fn tell(status: &CheckStatus) {
     }
     output::line(format!(
         "{}: {} volumes, {} blocks in use, {} free",
-        if status.clean { "clean" } else { "NOT CLEAN" },
+        verdict(status.clean, status.health),
         status.volumes,
         status.used_blocks,
         status.free_blocks
     ));
+}
+
+/// The verdict of a check or a scrub.
+pub(super) fn verdict(clean: bool, health: HealthStatus) -> String {
+    if clean { "clean".to_owned() } else { format!("NOT CLEAN, {}", health.word()) }
 }
 
 fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {
@@ -126,7 +133,8 @@ fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> 
         Ok(repaired) => repaired,
         Err(FileError::Pool { source: PoolError::Corrupt(corrupt), .. }) => {
             let problems = vec![corrupt.to_string()];
-            let check = CheckStatus { problems, ..CheckStatus::default() };
+            let health = of_superblock(&corrupt);
+            let check = CheckStatus { problems, health, ..CheckStatus::default() };
             return Ok(RepairStatus { dry_run, mended: Vec::new(), lost: Vec::new(), check });
         }
         Err(error) => return Err(SessionError::from(error).into()),
@@ -139,8 +147,13 @@ fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> 
         Response::Check(status) => status,
         other => return Err(unexpected(&other)),
     };
+    let found = check.problems.len();
     let lost = read_all(&mut session, &mut check.problems)?;
+    let unopened = check.problems.len() > found;
     check.clean = check.problems.is_empty() && lost.is_empty();
+    if !lost.is_empty() || unopened {
+        check.health = HealthStatus::Damaged;
+    }
     Ok(RepairStatus { dry_run, mended, lost, check })
 }
 
@@ -182,7 +195,11 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<CheckStatus> {
         Ok(other) => Err(unexpected(&other)),
         Err(SessionError::File(FileError::Pool {
             source: PoolError::Corrupt(corrupt), ..
-        })) => Ok(CheckStatus { problems: vec![corrupt.to_string()], ..CheckStatus::default() }),
+        })) => Ok(CheckStatus {
+            problems: vec![corrupt.to_string()],
+            health: of_superblock(&corrupt),
+            ..CheckStatus::default()
+        }),
         Err(error) => Err(error.into()),
     }
 }

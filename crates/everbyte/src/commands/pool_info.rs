@@ -82,6 +82,7 @@ fn show(pool: &PoolStatus) {
         ("provisioned", bytes(pool.provisioned_bytes)),
         ("survives", survives.to_owned()),
         ("medium", medium_line(&pool.medium)),
+        ("health", pool.health.word().to_owned()),
         ("clean", clean),
         ("volumes", format!("{} of at most {}", pool.volumes.len(), pool.volumes_max)),
     ];

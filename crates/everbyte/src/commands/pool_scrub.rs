@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use everbyte_control::{Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
+use everbyte_control::{HealthStatus, Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
 use everbyte_server::{Session, SessionError};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::pool_check::verdict;
+use super::pool_status::of_superblock;
 use super::unexpected;
 use crate::output;
 use crate::size::show_size;
@@ -30,7 +32,9 @@ whose checksum is wrong, can be written as a whole or discarded; then it is no p
 
 A scrub does not look at free space, nor at who owns which block: 'everbyte pool check' does that.
 
-Exit status: 0 if nothing is wrong, 1 if there are problems or the scrub could not be done.";
+The last line has the state of the pool: 'everbyte pool status --help' says what each one means.
+
+Exit status: 0 if the pool is clean; 1 if it is degraded or damaged, or the scrub could not be done.";
 
 /// Problems after which a scrub ends.
 const PROBLEMS_MAX: usize = 1 << 20;
@@ -63,6 +67,8 @@ struct Scrubbed {
     read_bytes: u64,
     verified_blocks: u64,
     problems: Vec<ScrubProblem>,
+    /// Health by the worst of the problems.
+    health: HealthStatus,
 }
 
 impl Scrubbed {
@@ -70,6 +76,7 @@ impl Scrubbed {
         self.read_bytes = self.read_bytes.saturating_add(part.read_bytes);
         self.verified_blocks = self.verified_blocks.saturating_add(part.verified_blocks);
         self.problems.extend(part.problems);
+        self.health = self.health.max(part.health);
         if self.problems.len() > PROBLEMS_MAX {
             bail!("the pool has more than {PROBLEMS_MAX} problems");
         }
@@ -91,7 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         };
         output::line(format!(
             "{}: {} volumes, {} read, {} blocks verified by checksum{deleted}",
-            if scrubbed.clean { "clean" } else { "NOT CLEAN" },
+            verdict(scrubbed.clean, scrubbed.health),
             scrubbed.volumes,
             show_size(scrubbed.read_bytes),
             scrubbed.verified_blocks
@@ -115,12 +122,13 @@ pub(super) fn describe(problem: &ScrubProblem) -> String {
 
 /// Scrubs the pool at `path`. Damage that keeps it from being opened is a finding too.
 fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
-    let mut scrubbed = Scrubbed::default();
+    let mut scrubbed = Scrubbed { health: HealthStatus::Clean, ..Scrubbed::default() };
     match Session::look(path) {
         Ok(mut session) => scrub_all(&mut session, &mut scrubbed)?,
         Err(SessionError::File(FileError::Pool {
             source: PoolError::Corrupt(corrupt), ..
         })) => {
+            scrubbed.health = of_superblock(&corrupt);
             scrubbed.problems.push(ScrubProblem {
                 volume: None,
                 structure: corrupt.structure.clone(),

@@ -91,7 +91,7 @@ fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Deta
     }
     bar.finish_and_clear();
     match session.ask(Request::VolumeDetach { name: name.to_owned(), force })? {
-        Response::Deleted { name } => Ok(Detached { detached: name, written_bytes }),
+        Response::Deleted(deleted) => Ok(Detached { detached: deleted.name, written_bytes }),
         other => Err(unexpected(&other)),
     }
 }

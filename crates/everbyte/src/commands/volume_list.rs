@@ -16,6 +16,8 @@ Examples:
 
 PROVISIONED is the size that users see, USED what data, map and checksums take now, LOG what the log
 takes.
+STATE is 'ok', or names what is known to be wrong. For it the maps are walked. A map that takes long is
+walked again only after a hundred times as long. No data are read: 'everbyte pool scrub' does that.
 EPOCH counts checkpoints: everything up to it survives a crash.
 
 Caches have a second table: CACHED is what they hold, DIRTY what of that is not written back yet, HITS
@@ -74,6 +76,9 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
 
 /// State of a volume: "ok", or what keeps it from being used as usual.
 fn state(volume: &VolumeStatus) -> String {
+    if let Some(damage) = &volume.damage {
+        return format!("damaged: {damage}");
+    }
     if let Some(why) = &volume.read_only {
         return format!("read-only: {why}");
     }
@@ -84,7 +89,9 @@ fn state(volume: &VolumeStatus) -> String {
         Some(cache) if !["", "open", "closed"].contains(&cache.state.as_str()) => {
             cache.state.clone()
         }
-        _ => "ok".to_owned(),
+        // A server of an older version gives no state.
+        _ if volume.state.is_empty() => "ok".to_owned(),
+        _ => volume.state.clone(),
     }
 }
 

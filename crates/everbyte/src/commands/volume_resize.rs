@@ -22,8 +22,9 @@ Examples:
     everbyte volume resize /dev/shm/p fast --follow-backing          a cache of that file
 
 Shrink a file system before its volume: bytes beyond the new size are lost at once, so a block
-volume in which anything is written shrinks with --shrink only. NBD clients that are connected keep the size
-they saw when they connected.
+volume in which anything is written shrinks with --shrink only. NBD clients keep the size from their
+connection. So a volume shrinks only while it has no clients, and --force disconnects those it has. After a
+growth the command prints how many clients keep the old size until they reconnect.
 
 A cache is as large as its backing device. When that has grown, the cache is refused until
 --follow-backing makes it as large, and keeps what it holds. It cannot follow a device that shrinks,
@@ -33,8 +34,8 @@ meanwhile leaves it with its old sizes or its new ones.";
 
 /// Make a volume larger or smaller, or the tiers of a cache.
 ///
-/// A block volume or a mounted file system may be in use meanwhile, and so may a swap volume that programs
-/// borrow from, but not one that has NBD clients. A cache that is served may not have clients; the
+/// A block volume that grows and a mounted file system may be in use meanwhile, and so may a swap volume
+/// that programs borrow from, but not one that has NBD clients. A cache that is served may not have clients; the
 /// server goes on with its other volumes.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -62,8 +63,9 @@ pub(crate) struct Args {
     /// Make a cache as large as its backing device, which has grown.
     #[arg(long, help_heading = "Caches")]
     follow_backing: bool,
-    /// Disconnect clients that have a cache open. What they were answered is kept.
-    #[arg(long, help_heading = "Caches", conflicts_with = "size")]
+    /// Disconnect the clients that are in the way. What they were answered is kept, but for bytes beyond a
+    /// smaller size.
+    #[arg(long)]
     force: bool,
     #[command(flatten)]
     trust: TrustArgs,
@@ -75,7 +77,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let name = args.name.clone();
     let request = match args.size {
-        Some(size_bytes) => Request::VolumeResize { name, size_bytes },
+        Some(size_bytes) => Request::VolumeResize { name, size_bytes, force: args.force },
         None => Request::CacheResize {
             name,
             dram_bytes: args.dram,
@@ -88,7 +90,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let answer = check_shrinking(args, &mut session).and_then(|()| Ok(session.ask(request)?));
     match session.finish(answer)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
-        Response::Volume(volume) => output::line(describe(&volume)),
+        Response::Volume(volume) => {
+            output::line(describe(&volume));
+            match volume.clients_with_old_size {
+                None | Some(0) => {}
+                Some(1) => output::line("1 client keeps the old size until it reconnects"),
+                Some(clients) => output::line(format!(
+                    "{clients} clients keep the old size until they reconnect"
+                )),
+            }
+        }
         other => return Err(unexpected(&other)),
     }
     Ok(ExitCode::SUCCESS)
