@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use everbyte_text::escaped;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -272,7 +273,8 @@ impl ControlClient {
             serde_json::from_slice(&answer).map_err(|e| self.nonsense(e.to_string()))?;
         match (answer.response, answer.error) {
             (_, Some(reason)) => {
-                let reason = answers::shortened(reason);
+                // Written by a server, and on its way to a terminal or a log.
+                let reason = escaped(&answers::shortened(reason)).into_owned();
                 Err(Refused { reason, cause: answer.cause }.into())
             }
             (Some(response), None) => {
@@ -302,6 +304,7 @@ impl ControlClient {
     }
 
     pub(crate) fn nonsense(&self, what: String) -> ControlError {
+        let what = escaped(&what).into_owned();
         ControlError::Nonsense { path: self.path.clone(), what }
     }
 

@@ -49,7 +49,7 @@ impl Trusted {
         Self { own, pool_owner: owner.unwrap_or(own) }
     }
 
-    fn includes(self, uid: u32) -> bool {
+    pub(crate) fn includes(self, uid: u32) -> bool {
         uid == 0 || uid == self.own || uid == self.pool_owner
     }
 

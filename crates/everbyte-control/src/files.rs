@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use everbyte_text::escaped_bytes;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -74,17 +75,7 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
 
 impl fmt::Display for PathBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                if c.is_control() {
-                    write!(f, "{}", c.escape_default())?;
-                } else {
-                    write!(f, "{c}")?;
-                }
-            }
-            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
-        }
-        Ok(())
+        f.write_str(&escaped_bytes(&self.0))
     }
 }
 

@@ -23,6 +23,7 @@ mod files;
 mod health;
 mod lend;
 mod message;
+mod places;
 mod server;
 mod stats;
 mod time;
@@ -39,7 +40,9 @@ pub use message::{
     MountServed, NewCache, NewFs, NewVolume, PROTOCOL_VERSION, PoolStatus, Request, Response,
     ScrubPart, ScrubProblem, ServingStatus, SwapStatus, VolumeStatus, WritersStatus,
 };
-pub use server::{Attached, ControlServer, Handler, Refused, serve_stream};
+pub use server::{
+    Attached, ControlServer, Handler, Occupied, Refused, remove_left_socket, serve_stream,
+};
 pub use stats::{CheckpointStats, MediumStats, PoolStats, ServerStats, WearStats};
 pub use time::TimeNs;
 
@@ -47,6 +50,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Longest line either side may send, in bytes.
@@ -55,14 +59,34 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// The longest path a Unix socket can have on Linux, in bytes.
 const UNIX_PATH_MAX: usize = 107;
 
+/// The environment variable that names the directory of control sockets, instead of the directory of
+/// each pool.
+pub const SOCKET_DIR_VARIABLE: &str = "EVERBYTE_CONTROL_DIR";
+
 /// Path of the control socket of the pool at `pool`: beside the pool's file, even if `pool` is a
-/// link to it.
+/// link to it. If [`SOCKET_DIR_VARIABLE`] is set, the socket is in that directory: its name is made of
+/// the pool's name, device and inode.
 #[must_use]
 pub fn socket_path(pool: &Path) -> PathBuf {
     let pool = std::fs::canonicalize(pool).unwrap_or_else(|_| pool.to_owned());
+    let dir = std::env::var_os(SOCKET_DIR_VARIABLE).filter(|dir| !dir.is_empty());
+    if let Some(dir) = dir {
+        return PathBuf::from(dir).join(name_in_dir(&pool));
+    }
     let mut name = OsString::from(pool);
     name.push(".sock");
     PathBuf::from(name)
+}
+
+/// The name of the socket of `pool` among those of other pools.
+fn name_in_dir(pool: &Path) -> OsString {
+    let mut name = pool.file_name().unwrap_or_default().to_owned();
+    if let Ok(found) = everbyte_path::look(pool) {
+        let found = found.metadata();
+        name.push(format!("-{:x}-{:x}", found.dev(), found.ino()));
+    }
+    name.push(".sock");
+    name
 }
 
 /// A path by which the kernel finds a socket file although its own path may be too long for a

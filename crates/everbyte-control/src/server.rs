@@ -1,13 +1,15 @@
 //! The server's side of the control socket: one thread accepts, one more serves each connection.
 //!
-//! Invariants: at most [`CONNECTIONS_MAX`] connections at once; a line has at most
-//! [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`], and between two requests a client
-//! may rest as long as it likes; bad input from a client ends its own
-//! connection and harms no other; requests of users who are not trusted are refused.
+//! Invariants: at most 128 connections at once, of which one user other than root has
+//! at most half; a line has at most [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`], and
+//! between two requests a client may rest as long as it likes, unless a new connection needs its place;
+//! bad input from a client ends its own connection and harms no other; connections of users who are
+//! not trusted are refused before they have a place.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use everbyte_path::{Identity, Kind, Place, look_at_link};
+use everbyte_path::{Identity, Kind, look_at_link};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
@@ -24,13 +26,12 @@ use rustix::net::{
     SocketFlags, SocketType, recvmsg,
 };
 
-use crate::credentials::{Trusted, peer_of};
+use crate::credentials::{Peer, Trusted, peer_of};
 use crate::files::PIECE_BYTES_MAX;
 use crate::message::{Cause, PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
+use crate::places::{Place, Places};
 use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
-/// Connections at once; more are closed as soon as they come.
-const CONNECTIONS_MAX: usize = 128;
 /// Longest time a client may take for a line from its first byte on, and for the first byte of all.
 const LINE_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// Longest time a client may take to accept an answer.
@@ -117,7 +118,7 @@ struct Shared {
     listener: UnixListener,
     trusted: Trusted,
     handler: Arc<dyn Handler>,
-    connections: AtomicUsize,
+    connections: Arc<Places>,
     activity: Activity,
 }
 
@@ -171,13 +172,13 @@ impl ControlServer {
     pub fn start(pool: &Path, owner: Option<u32>, handler: Arc<dyn Handler>) -> io::Result<Self> {
         let path = socket_path(pool);
         let trusted = Trusted::for_owner(owner);
-        let listener = listen(&path)?;
+        let listener = listen(&path, trusted)?;
         let identity = identity(&path);
         let shared = Arc::new(Shared {
             listener,
             trusted,
             handler,
-            connections: AtomicUsize::new(0),
+            connections: Arc::default(),
             activity: Activity::default(),
         });
         let accepting = Arc::clone(&shared);
@@ -220,7 +221,7 @@ fn identity(path: &Path) -> Option<Identity> {
 
 /// Removes the socket that is found at `path`, and nothing that comes there meanwhile.
 fn remove(path: &Path) -> io::Result<()> {
-    let place = Place::of(path)?;
+    let place = everbyte_path::Place::of(path)?;
     match place.find()? {
         Some(found) if found.kind() == Kind::Socket => {
             place.dir.remove_exact(place.name()?, found.identity()).map(drop)
@@ -229,17 +230,48 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Binds and listens; at no moment can a user other than the owner connect.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    match look_at_link(path) {
-        Ok(found) if found.kind() == Kind::Socket => remove(path)?,
-        Ok(_) => {
-            let what = format!("{} exists and is no socket: move it away", path.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+/// The file in the place of a control socket is another one's.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is a {kind} of user {uid}, not a control socket of this pool", path.display())]
+pub struct Occupied {
+    /// The place.
+    pub path: PathBuf,
+    /// The kind of the file there.
+    pub kind: Kind,
+    /// Its owner.
+    pub uid: u32,
+}
+
+/// Removes the socket at `path` that a server of a pool of `owner` has left. A socket of another user stays.
+///
+/// # Errors
+/// The system's.
+pub fn remove_left_socket(path: &Path, owner: Option<u32>) -> io::Result<()> {
+    match clear(path, Trusted::for_owner(owner)) {
+        Err(error) if error.get_ref().is_some_and(|error| error.is::<Occupied>()) => Ok(()),
+        cleared => cleared,
     }
+}
+
+/// Removes a socket that a server of this pool has left.
+///
+/// # Errors
+/// [`Occupied`] if anything else is there: it is not removed. The system's.
+fn clear(path: &Path, trusted: Trusted) -> io::Result<()> {
+    let place = everbyte_path::Place::of(path)?;
+    let Some(found) = place.find()? else { return Ok(()) };
+    let (kind, uid) = (found.kind(), found.metadata().uid());
+    if kind == Kind::Socket && trusted.includes(uid) {
+        place.dir.remove_exact(place.name()?, found.identity())?;
+        return Ok(());
+    }
+    let occupied = Occupied { path: path.to_owned(), kind, uid };
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, occupied))
+}
+
+/// Binds and listens; at no moment can a user other than the owner connect.
+fn listen(path: &Path, trusted: Trusted) -> io::Result<UnixListener> {
+    clear(path, trusted)?;
     let short = ShortPath::new(path)?;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -267,32 +299,31 @@ fn accept_all(shared: &Arc<Shared>) {
     }
 }
 
-/// Counts a connection for as long as it lives, whatever its thread does.
-struct Counted(Arc<Shared>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 fn start(shared: &Arc<Shared>, stream: UnixStream) {
-    let before = shared.connections.fetch_add(1, Ordering::AcqRel);
-    let counted = Counted(Arc::clone(shared));
-    if before >= CONNECTIONS_MAX {
-        tracing::warn!("a control connection was refused: there are {before} already");
-        return;
-    }
+    let peer = match trusted_peer(&shared.trusted, &stream) {
+        Ok(peer) => peer,
+        Err(refused) => {
+            tracing::warn!("a control connection was refused: {refused}");
+            // Nothing was sent there before, so this does not wait.
+            let _it_has_left = answer(&stream, Err(refused));
+            return;
+        }
+    };
+    let place = match Places::take(&shared.connections, &peer, &stream) {
+        Ok(Some(place)) => place,
+        Ok(None) => {
+            tracing::warn!(uid = peer.uid, "a control connection was refused: there are too many");
+            return;
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a control connection was refused");
+            return;
+        }
+    };
+    let shared = Arc::clone(shared);
     let spawned = std::thread::Builder::new().name("control-peer".into()).spawn(move || {
-        let Shared { handler, activity, trusted, .. } = &*counted.0;
-        let served = match trusted_peer(trusted, &stream) {
-            Ok(()) => serve(&**handler, activity, &stream),
-            Err(refused) => {
-                tracing::warn!("a control connection was refused: {refused}");
-                answer(&stream, Err(refused))
-            }
-        };
-        if let Err(error) = served {
+        let Shared { handler, activity, .. } = &*shared;
+        if let Err(error) = serve(&**handler, activity, &stream, Some(&place)) {
             tracing::debug!(%error, "a control connection ended");
         }
     });
@@ -302,14 +333,15 @@ fn start(shared: &Arc<Shared>, stream: UnixStream) {
 }
 
 /// Returns the reason if the peer is not a user that the server obeys.
-fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<(), Refused> {
+fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<Peer, Refused> {
     let peer =
         peer_of(stream).map_err(|error| Refused::new(format!("who asks is unknown: {error}")))?;
     trusted.check_peer(&peer).map_err(|what| {
         Refused::new(format!(
             "{what}: only the server's user, the pool's owner and root may use it"
         ))
-    })
+    })?;
+    Ok(peer)
 }
 
 /// Serves one connected stream on the calling thread until its peer has left or gone wrong.
@@ -317,10 +349,15 @@ fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<(), Refused> {
 /// # Errors
 /// The socket's; `TimedOut` if the peer took too long.
 pub fn serve_stream(handler: &dyn Handler, stream: &UnixStream) -> io::Result<()> {
-    serve(handler, &Activity::default(), stream)
+    serve(handler, &Activity::default(), stream, None)
 }
 
-fn serve(handler: &dyn Handler, activity: &Activity, stream: &UnixStream) -> io::Result<()> {
+fn serve(
+    handler: &dyn Handler,
+    activity: &Activity,
+    stream: &UnixStream,
+    place: Option<&Place>,
+) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
     let client = Some(peer_of(stream)?.uid);
     let mut input = Input { stream, buffer: Vec::new(), descriptor: None };
@@ -340,6 +377,7 @@ fn serve(handler: &dyn Handler, activity: &Activity, stream: &UnixStream) -> io:
         };
         is_known = true;
         let _under_way = UnderWay::new(&activity.requests);
+        let _at_work = place.map(Place::work);
         let len = request.attached_bytes();
         if len > PIECE_BYTES_MAX {
             let what = format!("{len} bytes are more than {PIECE_BYTES_MAX} at once");

@@ -1,7 +1,7 @@
 //! Tests of the control socket, hostile clients included.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,89 @@ fn requests_are_answered_refused_and_bounded_to_their_owner() {
     assert!(!socket_path(&pool).exists());
     let error = ControlClient::connect(&pool).unwrap_err();
     assert!(matches!(error, ControlError::Unreachable { .. }), "{error}");
+}
+
+#[test]
+fn silent_connections_delay_no_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
+    let mut before = ControlClient::connect(&pool).unwrap();
+    grow(&mut before, 1);
+    let since = std::time::Instant::now();
+    let crowd: Vec<_> =
+        (0..300).map(|_| UnixStream::connect(socket_path(&pool)).unwrap()).collect();
+    for size in 2..10 {
+        grow(&mut ControlClient::connect(&pool).unwrap(), size);
+    }
+    grow(&mut before, 10);
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    drop(crowd);
+}
+
+#[test]
+fn a_foreign_file_in_the_sockets_place_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    let path = socket_path(&pool);
+    let owner = std::fs::metadata(folder.path()).unwrap().uid();
+    type Make = fn(&std::path::Path);
+    let kinds: [(&str, Make); 4] = [
+        ("regular file", |path| std::fs::write(path, "precious").unwrap()),
+        ("directory", |path| std::fs::create_dir(path).unwrap()),
+        ("symbolic link", |path| std::os::unix::fs::symlink("/nowhere", path).unwrap()),
+        ("named pipe", |path| {
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+        }),
+    ];
+    for (kind, make) in kinds {
+        make(&path);
+        let before = identity_of(&path);
+        let error = ControlServer::start(&pool, None, Arc::new(Grower)).err().unwrap().to_string();
+        assert!(error.contains(&format!("is a {kind} of user {owner}")), "{error}");
+        assert_eq!(identity_of(&path), before, "{kind}");
+        crate::remove_left_socket(&path, None).unwrap();
+        assert_eq!(identity_of(&path), before, "{kind}");
+        if kind == "directory" {
+            std::fs::remove_dir(&path).unwrap();
+        } else {
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+    // A socket that another user listens on.
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
+        let error = ControlServer::start(&pool, None, Arc::new(Grower)).err().unwrap().to_string();
+        assert!(error.contains("is a socket of user 65534"), "{error}");
+        assert!(path.exists());
+        let error = ControlClient::connect(&pool).unwrap_err();
+        assert!(matches!(error, ControlError::Untrusted { .. }), "{error}");
+    }
+    drop(listener);
+}
+
+fn identity_of(path: &std::path::Path) -> (u64, u64) {
+    let found = std::fs::symlink_metadata(path).unwrap();
+    (found.dev(), found.ino())
+}
+
+/// Refuses with a text that would change a terminal.
+struct Rude;
+
+impl Handler for Rude {
+    fn handle(&self, _: Request) -> Result<Response, Refused> {
+        Err(Refused::new("no\u{1b}[2J\u{9b}1m\r\neverbyte: done\u{202e}"))
+    }
+}
+
+#[test]
+fn refusals_of_servers_are_escaped() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    let _server = ControlServer::start(&pool, None, Arc::new(Rude)).unwrap();
+    let error = ControlClient::connect(&pool).unwrap().call(Request::Info).unwrap_err();
+    assert_eq!(error.to_string(), r"no\u{1b}[2J\u{9b}1m\r\neverbyte: done\u{202e}");
 }
 
 #[test]

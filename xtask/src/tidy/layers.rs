@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, unsafe_allowed: false }
 }
 
-const ROWS: [Row; 29] = [
+const ROWS: [Row; 30] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -71,6 +71,7 @@ const ROWS: [Row; 29] = [
             "everbyte-nbd",
             "everbyte-policy",
             "everbyte-report",
+            "everbyte-text",
         ],
         tests_use: &["everbyte-testkit"],
         unsafe_allowed: false,
@@ -210,10 +211,12 @@ const ROWS: [Row; 29] = [
         &["everbyte-crash"],
     ),
     row("everbyte-crash", &["everbyte-media"], &[]),
-    row("everbyte-control", &["everbyte-path"], &[]),
+    row("everbyte-control", &["everbyte-path", "everbyte-text"], &[]),
     row("everbyte-device", &["everbyte-path"], &["everbyte-testkit"]),
     // Descriptors instead of paths: all that open, create or unmount what a user names share it.
     row("everbyte-path", &[], &["everbyte-testkit"]),
+    // One rule for terminals and logs, which clients, servers and commands share.
+    row("everbyte-text", &[], &[]),
     row("everbyte-plant", &[], &[]),
     row("everbyte-policy", &["everbyte-path"], &[]),
     // Pages of results: the program and the benchmarks draw them alike.
