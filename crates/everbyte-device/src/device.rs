@@ -158,7 +158,7 @@ pub trait BlockDevice: Send + Sync {
         socket: BorrowedFd<'_>,
     ) -> Result<(), SendError> {
         check_range(offset, len as u64, self.geometry().size_bytes)?;
-        read_and_send(|out| self.read(offset, out), len, prefix, socket)
+        read_and_send(|from, out| self.read(offset + from, out), len, prefix, socket)
     }
 
     /// Writes `data` at `offset`.
@@ -237,24 +237,80 @@ pub fn check_range(offset: u64, len: u64, size_bytes: u64) -> Result<(), DeviceE
     }
 }
 
-/// A [`BlockDevice::send`] of what `read` fills in, by a copy. The caller has checked the range, so
-/// that nobody asks for more memory than a device has bytes.
+/// Most bytes that are held for a peer that does not take them.
+const HELD_MAX: usize = 2 << 20;
+
+/// A [`BlockDevice::send`] of what `read` fills in, by a copy; its first argument is the number of bytes
+/// before. The caller has checked the range, so that nobody asks for more memory than a device has bytes.
+///
+/// All bytes are read before the first one is sent, because an error can be told only then. If the peer
+/// does not take them at once, the memory is freed but for a part, and the rest is read again later:
+/// peers that ask for much and take nothing cannot exhaust the memory.
 pub(crate) fn read_and_send(
-    read: impl FnOnce(&mut [u8]) -> Result<(), DeviceError>,
+    read: impl Fn(u64, &mut [u8]) -> Result<(), DeviceError>,
     len: usize,
     prefix: &[u8],
     socket: BorrowedFd<'_>,
 ) -> Result<(), SendError> {
     let mut message = vec![0; prefix.len() + len];
     message[..prefix.len()].copy_from_slice(prefix);
-    read(&mut message[prefix.len()..])?;
-    crate::socket::send_all(socket, &message)?;
-    Ok(())
+    read(0, &mut message[prefix.len()..])?;
+    let mut sent = crate::socket::send_now(socket, &message)?;
+    let total = message.len();
+    if total - sent <= HELD_MAX {
+        crate::socket::send_all(socket, &message[sent..])?;
+        return Ok(());
+    }
+    // The prefix is in this part: it cannot be read again.
+    let part_end = total.min(sent.max(prefix.len()).saturating_add(HELD_MAX));
+    let mut part = message[sent..part_end].to_vec();
+    drop(message);
+    loop {
+        crate::socket::send_all(socket, &part)?;
+        sent += part.len();
+        if sent == total {
+            return Ok(());
+        }
+        part.resize(HELD_MAX.min(total - sent), 0);
+        let from = (sent - prefix.len()) as u64;
+        read(from, &mut part).map_err(|error| SendError::Socket(io::Error::other(error)))?;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_that_takes_nothing_gets_all_bytes_later() {
+        use std::io::Read;
+        use std::os::fd::AsFd;
+        use std::os::unix::net::UnixStream;
+
+        const LEN: usize = 9 << 20;
+        let bytes = |from: u64| u8::try_from(from / 1000 % 251).unwrap();
+        let longest = std::sync::Mutex::new(Vec::new());
+        let (near, mut far) = UnixStream::pair().unwrap();
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let read = |from: u64, out: &mut [u8]| {
+                    longest.lock().unwrap().push(out.len());
+                    let places = out.iter_mut().zip(from..);
+                    places.for_each(|(byte, at)| *byte = bytes(at));
+                    Ok(())
+                };
+                read_and_send(read, LEN, b"prefix", near.as_fd()).unwrap();
+            });
+            let mut got = vec![0; LEN + 6];
+            far.read_exact(&mut got).unwrap();
+            assert_eq!(&got[..6], b"prefix");
+            assert!(got[6..].iter().zip(0..).all(|(&byte, at)| byte == bytes(at)));
+            sending.join().unwrap();
+        });
+        let longest = longest.into_inner().unwrap();
+        assert_eq!(longest[0], LEN);
+        assert!(longest[1..].iter().all(|&len| len <= HELD_MAX), "{longest:?}");
+    }
 
     #[test]
     fn the_corners() {

@@ -20,3 +20,21 @@ pub fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Sends what the socket takes without waiting, and returns the number of bytes.
+///
+/// # Errors
+/// The socket's.
+pub(crate) fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match send(socket, &bytes[sent..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(more) => sent += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(sent)
+}
