@@ -101,4 +101,14 @@ impl BackingError {
             _ => false,
         }
     }
+
+    /// Returns true if the path leads to something else than a file or a block device.
+    #[must_use]
+    pub fn is_wrong_type(&self) -> bool {
+        match self {
+            Self::Rights { source, .. } => source.is_wrong_type(),
+            Self::File(FileDeviceError::Kind { .. }) => true,
+            _ => false,
+        }
+    }
 }

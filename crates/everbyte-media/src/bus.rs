@@ -144,6 +144,14 @@ impl Registration {
         Ok(Some(Self { slot }))
     }
 
+    /// Address ranges of all mappings that are registered.
+    pub(crate) fn all_ranges() -> impl Iterator<Item = (usize, usize)> {
+        let taken = REGISTRY.iter().filter(|slot| {
+            slot.taken.load(Ordering::Acquire) && slot.resolver.load(Ordering::SeqCst) == 0
+        });
+        taken.map(|slot| (slot.base.load(Ordering::SeqCst), slot.reserved.load(Ordering::SeqCst)))
+    }
+
     /// The pages that are known to be poisoned.
     #[inline]
     pub(crate) fn poisoned(&self) -> &PoisonedPages {

@@ -10,7 +10,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::c_void;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munlock, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::own_memory;
 
 /// The largest page a device may insist on.
 pub(crate) const ALIGN: usize = 1 << 30;
@@ -102,16 +104,6 @@ impl Mapping {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Ends a lock of the whole range in DRAM.
-    pub(crate) fn unlock(&self) -> io::Result<()> {
-        let (at, len) = match self.tail_lost.load(Ordering::Acquire) {
-            true => (self.base.cast(), to_usize(self.len())),
-            false => (self.raw, self.raw_len),
-        };
-        // SAFETY: our own range, whose contents and protection this does not change.
-        Ok(unsafe { munlock(at, len) }?)
-    }
-
     /// Returns the source of the mapped bytes.
     pub(crate) fn source(&self) -> &Source {
         &self.source
@@ -180,6 +172,8 @@ impl Mapping {
             self.tail_lost.store(true, Ordering::Release);
             return Err(error);
         }
+        // Before anything is stored there. A page that is locked all the same costs memory only.
+        let _best_effort = own_memory::exempt(place.cast(), len);
         // Large pages only save time, and not every kind of memory has them.
         // SAFETY: advice does not change what the memory holds, and the range is mapped.
         let _best_effort = unsafe { madvise(place, len, Advice::LinuxHugepage) };

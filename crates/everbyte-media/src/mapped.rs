@@ -30,6 +30,7 @@ use crate::medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, Pois
 use crate::open::{
     MediaKind, MediaOptions, Probe, allocate_from, check_length, name_of, open_path, probe,
 };
+use crate::own_memory;
 use crate::room::memory_to_spare;
 use crate::send;
 use crate::stack::Stack;
@@ -295,15 +296,6 @@ impl Mapped {
         is_shared && self.writable && bytes.is_multiple_of(self.page)
     }
 
-    /// Takes the medium's memory out of what the process has locked (`mlockall`), address space for
-    /// growth included.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn unlock(&self) -> io::Result<()> {
-        self.map.unlock()
-    }
-
     /// Describes the medium's kind and the instructions that drive it.
     #[must_use]
     pub fn describe(&self) -> Description {
@@ -401,6 +393,8 @@ impl Mapped {
             Registration::new(map.base().addr(), map.reserved(), to_usize(found.page))
                 .map_err(OpenError::io("catch memory errors of", &name))?
                 .ok_or_else(|| OpenError::TooMany { name: name.clone(), limit: bus::SLOTS })?;
+        // Again: a lock that began before the registration did not find it.
+        let _best_effort = own_memory::exempt(map.base(), to_usize(map.len()));
         let fixed = match found.kind {
             MediaKind::Private => Some("it is a private copy"),
             _ if is_added_to => Some("it consists of ranges"),

@@ -15,6 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::bus::Registration;
 use crate::map::{ALIGN, reserve_range, to_usize};
+use crate::own_memory;
 use crate::units::PoolOffset;
 
 /// Bytes of a region of a window, which are those of the run that it shows.
@@ -217,7 +218,10 @@ impl ReservedRange {
         let fixed = flags | MapFlags::FIXED;
         // SAFETY: replaces inaccessible memory of our own reservation.
         match unsafe { mmap(place.cast(), bytes, ProtFlags::READ, fixed, file, run.0) } {
-            Ok(_) => self.mapped.store(at + WINDOW_REGION_BYTES, Ordering::Release),
+            Ok(_) => {
+                let _best_effort = own_memory::exempt(place, bytes);
+                self.mapped.store(at + WINDOW_REGION_BYTES, Ordering::Release);
+            }
             // The kernel may have unmapped the region before it failed.
             Err(_) => self.tail_lost.store(true, Ordering::Relaxed),
         }

@@ -23,6 +23,10 @@ use crate::exports::{Export, ExportInfo, Exports, OpenError};
 /// Handshakes that open the same export at once; the others wait for their turn.
 const OPENS_MAX: usize = 4;
 
+/// Threads of replaced handshakes that may not have ended yet; as many as there can be connections if
+/// that is more.
+const LEAVING_MAX: usize = 128;
+
 /// A pending handshake is silent if its client has sent nothing for as long.
 const SILENCE_MIN: Duration = Duration::from_secs(1);
 
@@ -165,7 +169,8 @@ impl Connections {
         let pending = state.pending().count();
         let is_full = state.held() >= connections_max || pending >= handshakes_max.max(1);
         // The threads of replaced handshakes end soon. Until then they count, too.
-        let has_threads = state.open.len() < connections_max.saturating_mul(2);
+        let leaving_max = connections_max.max(LEAVING_MAX);
+        let has_threads = state.open.len() < connections_max.saturating_add(leaving_max);
         if is_full && !(has_threads && state.replace_one()) {
             state.totals.connections_refused += 1;
             tracing::warn!(peer, "refused: {} connections are open", state.open.len());

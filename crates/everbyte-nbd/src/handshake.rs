@@ -9,11 +9,12 @@ use std::borrow::Cow;
 use everbyte_device::Geometry;
 
 use crate::disconnect::DisconnectReason;
-use crate::exports::{Durability, Export, ExportInfo, Exports, OpenError, without_paths};
+use crate::exports::{Durability, Export, ExportInfo, Exports, OpenError};
 use crate::protocol::{
     BASE_ALLOCATION, Fields, INIT_MAGIC, NAME_MAX, OPTION_DATA_MAX, OPTION_MAGIC, PAYLOAD_MAX,
     encode_option_reply, handshake_flag, info, option, option_reply, transmission_flag, wire_len,
 };
+use crate::remote_text;
 use crate::wire::Wire;
 
 /// The number by which replies name the one metadata context.
@@ -121,7 +122,7 @@ fn no_export(error: &OpenError) -> Refusal {
         OpenError::Forbidden { .. } => option_reply::ERR_POLICY,
         OpenError::ShuttingDown => option_reply::ERR_SHUTDOWN,
     };
-    (kind, without_paths(&error.to_string()).into())
+    (kind, remote_text::of_open_error(error))
 }
 
 impl Negotiation<'_> {

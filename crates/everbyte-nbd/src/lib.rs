@@ -58,6 +58,7 @@ mod payloads;
 mod protocol;
 mod reconnecting;
 mod remote;
+mod remote_text;
 mod server;
 mod transmission;
 mod wire;

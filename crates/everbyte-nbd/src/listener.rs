@@ -1,21 +1,22 @@
 //! Listening sockets.
 //!
 //! Invariants: the file of a Unix socket has its mode and owner before anybody can connect to it,
-//! and is removed with the listener. Whoever looks whether a socket is stale, removes one or makes
-//! one holds the lock of its folder meanwhile: else the second of two servers could take the first
-//! one's new socket for the stale one that both saw, and remove it.
+//! and is removed with the listener. Looking at a socket, removing and making it need the
+//! [`StartLock`]: without it, the second of two servers could remove the new socket of the first one in
+//! place of the stale socket that both found.
 
 use std::fs::{File, Permissions};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::geteuid;
 
 use crate::address::Address;
 
@@ -92,7 +93,7 @@ impl Listener {
                 Ok(Self { socket: listener.into(), address, file: None })
             }
             Address::Unix(path) => {
-                let _lock = FolderLock::take(path).map_err(failed)?;
+                let _lock = StartLock::take().map_err(failed)?;
                 clear_stale(path, address)?;
                 let socket = bind_unix(path, file).map_err(|error| match error.kind() {
                     // A program that does not take the lock came between.
@@ -111,7 +112,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let (Address::Unix(path), Some(file)) = (&self.address, self.file) else { return };
         // Without the lock it may be another's by now, so it is better left behind.
-        let lock = FolderLock::take(path);
+        let lock = StartLock::take();
         if lock.is_ok()
             && identity(path).is_ok_and(|found| found == file)
             && let Err(error) = std::fs::remove_file(path)
@@ -193,40 +194,77 @@ fn give(path: &Path, file: SocketFile) -> io::Result<()> {
     std::fs::set_permissions(&found, Permissions::from_mode(file.mode))
 }
 
-/// Time to wait for others who start or stop listening in the same folder. Far longer than that
-/// takes, and bounded because anybody who can read a folder can lock it.
+/// Time to wait for others of this user that start or stop listening. Far longer than that takes.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// Name of the lock's file in a directory that other users cannot open.
+const LOCK_NAME: &str = "listen.lock";
 
-/// The lock of the folder in which a socket's file lies, until it is dropped.
-struct FolderLock {
-    _folder: OwnedFd,
+/// The lock of those of this user that start or stop listening, until it is dropped.
+///
+/// Its file is in a directory of this user alone, so no other user can hold the lock. Other users
+/// cannot remove the sockets of this one from a sticky directory, and in any other directory no
+/// lock would keep them from it.
+struct StartLock {
+    _file: Option<OwnedFd>,
 }
 
-impl FolderLock {
-    fn take(socket: &Path) -> io::Result<Self> {
-        let folder = match socket.parent() {
-            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-            Some(folder) => folder,
-            None => Path::new("/"),
+impl StartLock {
+    /// Without a directory for the lock, as in a container without `/run` and `/tmp`, there is no lock:
+    /// then only servers that start at the same moment at the same stale socket can disturb each other.
+    fn take() -> io::Result<Self> {
+        let Some(file) = lock_file() else {
+            tracing::debug!("no directory for the lock of those that start to listen");
+            return Ok(Self { _file: None });
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(folder, flags, Mode::empty())?;
         let deadline = Instant::now() + LOCK_TIME_MAX;
         loop {
-            match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { _folder: folder }),
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { _file: Some(file) }),
                 Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
                     std::thread::sleep(LOCK_PAUSE);
                 }
                 Err(Errno::WOULDBLOCK) => {
-                    let reason = "another program holds a lock on the socket's folder";
+                    let reason = "another program of this user has the lock of those that listen";
                     return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
+}
+
+/// Opens the lock's file in the first directory that is this user's alone.
+fn lock_file() -> Option<OwnedFd> {
+    let uid = geteuid();
+    let run = PathBuf::from("/run").join(if uid.is_root() { "everbyte" } else { "user" });
+    let run = if uid.is_root() { run } else { run.join(uid.to_string()).join("everbyte") };
+    let others = ["/tmp", "/var/tmp"].map(|folder| format!("{folder}/everbyte-{uid}").into());
+    std::iter::once(run).chain(others).find_map(|folder| lock_file_in(&folder).ok())
+}
+
+fn lock_file_in(folder: &Path) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdir(folder, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags | OFlags::RDONLY, Mode::empty())?;
+    check_private(&folder)?;
+    let flags = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file =
+        rustix::fs::openat(&folder, LOCK_NAME, flags | OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
+    check_private(&file)?;
+    Ok(file)
+}
+
+/// Fails unless the file belongs to this user, and no other user can open it.
+fn check_private(file: &OwnedFd) -> io::Result<()> {
+    let found = rustix::fs::fstat(file)?;
+    if found.st_uid == geteuid().as_raw() && found.st_mode & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
 }
 
 #[cfg(test)]
@@ -283,6 +321,39 @@ mod tests {
         assert!(address.ip().is_loopback() && address.port() != 0);
         let error = bind(&listener.address).err().unwrap();
         assert!(matches!(error, BindError::InUse { .. }), "{error}");
+    }
+
+    #[test]
+    fn locks_of_the_folder_delay_no_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let held = File::open(folder.path()).unwrap();
+        rustix::fs::flock(&held, FlockOperation::LockShared).unwrap();
+        let since = Instant::now();
+        drop(bind(&Address::Unix(path.clone())).unwrap());
+        assert!(since.elapsed() < LOCK_TIME_MAX, "it waited for the lock");
+        assert!(!path.exists(), "a server that stops removes its socket");
+    }
+
+    #[test]
+    fn lock_files_of_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let private = folder.path().join("private");
+        lock_file_in(&private).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&private), mode(&private.join(LOCK_NAME))), (0o700, 0o600));
+        // A file that others can open: they can hold its lock.
+        std::fs::set_permissions(private.join(LOCK_NAME), Permissions::from_mode(0o644)).unwrap();
+        assert!(lock_file_in(&private).is_err());
+        std::fs::remove_file(private.join(LOCK_NAME)).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("target"), private.join(LOCK_NAME)).unwrap();
+        assert!(lock_file_in(&private).is_err());
+        assert!(!folder.path().join("target").exists());
+        std::fs::set_permissions(&private, Permissions::from_mode(0o755)).unwrap();
+        assert!(lock_file_in(&private).is_err());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&private, &link).unwrap();
+        assert!(lock_file_in(&link).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! leaves memory for the other devices.
 //!
 //! Waiting: grants of an export go out in order of arrival, in turn to clients that have completed a
-//! large write and to those that have not. If a client sends its payload slowly while another one
+//! request and to those that have not. If a client sends its payload slowly while another one
 //! waits, the slow client loses its connection.
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,11 +31,11 @@ const KEPT_MAX: usize = 4 << 20;
 const KEPT_PART: usize = 8;
 
 /// Time that a payload may take before its client can be slow, and that a waiting client leaves it.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_millis(250);
 /// A client is slow if its payload arrives with fewer bytes per second.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 /// Longest time between two looks of a waiting client at its own connection.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Memory for the payloads of a server, or of several servers together. Clones share it.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ pub(crate) struct Request {
     pub(crate) export: String,
     /// Bytes of the payload, at most [`PAYLOAD_MAX`].
     pub(crate) len: usize,
-    /// True until the connection has completed a large write.
+    /// True if this is the first request of the connection.
     pub(crate) is_newcomer: bool,
 }
 
@@ -356,7 +356,7 @@ mod tests {
             slow_ones.lock().retain(|held| !held.progress.is_revoked());
             false
         };
-        let deadline = Instant::now() + 20 * PATIENCE;
+        let deadline = Instant::now() + 40 * PATIENCE;
         let got = memory.buffer(request("disk", MAX), Some(deadline), revoke);
         assert!(got.is_some());
         assert!(!slow[0].is_revoked(), "the device has all of it");

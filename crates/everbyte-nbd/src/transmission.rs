@@ -9,6 +9,7 @@
 //! and before any request that came after them. Each request gets exactly one reply; with
 //! structured replies, a read never gets a simple one.
 
+use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,7 @@ use crate::protocol::{
     CHUNK_HEADER_LEN, PAYLOAD_MAX, Request, chunk, command, command_flag, encode_error_chunk,
     encode_last_chunk, encode_simple_reply, errno, extent_flag, wire_len,
 };
+use crate::remote_text;
 use crate::wire;
 
 /// Writes given to the device at once.
@@ -46,16 +48,15 @@ const EXTENTS_MAX: usize = 1024;
 /// An error reply: its number and a message for people.
 struct Failure {
     errno: u32,
-    message: String,
+    message: Cow<'static, str>,
 }
 
 impl Failure {
-    fn new(errno: u32, message: &str) -> Self {
-        Self { errno, message: message.to_owned() }
+    fn new(errno: u32, message: &'static str) -> Self {
+        Self { errno, message: message.into() }
     }
 
-    /// Maps a device's error to the protocol's; nothing else does. The client may be on another
-    /// machine, and a device's reasons may name paths of this one, so they go to the log only.
+    /// Maps a device's error to the protocol's; nothing else does.
     fn from_device(command: u16, error: &DeviceError) -> Self {
         let errno = match error {
             DeviceError::OutOfRange { .. } => match command {
@@ -68,20 +69,7 @@ impl Failure {
             DeviceError::Gone => errno::SHUTDOWN,
             _ => errno::IO,
         };
-        let message = match error {
-            DeviceError::NoSpace { offset, len, .. } => {
-                format!("no space left for {len} bytes at {offset}")
-            }
-            DeviceError::ReadOnly { .. } => "the export is read-only".to_owned(),
-            DeviceError::Media { offset, len, .. } => {
-                format!("media error at {offset}+{len}; the server's log says more")
-            }
-            DeviceError::OutOfRange { .. } | DeviceError::NotFast | DeviceError::Gone => {
-                error.to_string()
-            }
-            _ => "the request failed; the server's log says why".to_owned(),
-        };
-        Self { errno, message }
+        Self { errno, message: remote_text::of_device_error(error) }
     }
 }
 
@@ -101,8 +89,6 @@ pub(crate) struct Transmission<'a> {
     writes: Vec<QueuedWrite>,
     /// Memory of payloads that are too large for the input buffer.
     payloads: &'a PayloadMemory,
-    /// True until a large write is complete.
-    is_newcomer: bool,
     /// Set once the server is being shut down: later requests are refused.
     refusing: bool,
     /// True once the log has a media error of this connection.
@@ -126,7 +112,6 @@ impl<'a> Transmission<'a> {
             output: Output::with_capacity(OUTPUT_MAX),
             writes: Vec::with_capacity(BATCH_MAX),
             payloads,
-            is_newcomer: true,
             refusing: false,
             warned: false,
         }
@@ -301,7 +286,7 @@ impl<'a> Transmission<'a> {
         let wanted = payloads::Request {
             export: self.session.export.name.clone(),
             len: request.len as usize,
-            is_newcomer: self.is_newcomer,
+            is_newcomer: self.activity.requests.get() <= 1,
         };
         let socket = self.socket;
         let is_over = || stopping.load(Ordering::Relaxed) || wire::has_hung_up(socket);
@@ -311,7 +296,6 @@ impl<'a> Transmission<'a> {
         let progress = Arc::clone(&buffer.progress);
         self.input.payload(socket, buffer.bytes(), self.limits, &progress)?;
         self.activity.heard();
-        self.is_newcomer = false;
         match self.admit(request) {
             Ok(()) => {
                 let device = &self.session.export.device;
@@ -447,12 +431,12 @@ impl<'a> Transmission<'a> {
 
     fn reply_device_error(&mut self, request: &Request, error: &DeviceError) {
         let export = &self.session.export.name;
-        // Once for each connection: a client may ask for the same bad block again and again.
+        // The first failure that is none of the client's. The log of the program limits the others.
         if matches!(error, DeviceError::Media { .. }) && !std::mem::replace(&mut self.warned, true)
         {
-            tracing::warn!(export, ?request, "a request failed: {error}");
+            tracing::warn!(export, ?request, %error, "a request failed");
         } else {
-            tracing::debug!(export, ?request, "a request failed: {error}");
+            tracing::debug!(export, ?request, %error, "a request failed");
         }
         self.reply_error(request, &Failure::from_device(request.command, error));
     }
@@ -482,27 +466,6 @@ impl<'a> Transmission<'a> {
             Fua::Yes
         } else {
             Fua::No
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_device_says_of_its_machine_is_not_told_to_clients() {
-        let secret = || "msync of /dev/shm/pool: grow /dev/shm/pool".to_owned();
-        let (offset, len) = (4096, 512);
-        for (error, number, words) in [
-            (DeviceError::NoSpace { offset, len, advice: secret() }, errno::NOSPC, "512 bytes"),
-            (DeviceError::ReadOnly { reason: secret() }, errno::PERM, "read-only"),
-            (DeviceError::Media { offset, len, reason: secret() }, errno::IO, "at 4096+512"),
-        ] {
-            let failure = Failure::from_device(command::WRITE, &error);
-            assert_eq!(failure.errno, number);
-            assert!(failure.message.contains(words), "{}", failure.message);
-            assert!(!failure.message.contains("shm"), "{}", failure.message);
         }
     }
 }

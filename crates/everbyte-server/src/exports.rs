@@ -263,7 +263,7 @@ impl Exports for OpenPool {
             volume.and_then(|volume| Ok((volume.lease(name)?, volume.handle.is_durable())));
         let (mut device, is_durable) = leased.map_err(|why| {
             tracing::warn!(volume = name, "a client cannot have the volume: {why}");
-            OpenError::Unavailable { reason: why.reason }
+            OpenError::Unavailable { reason: why.public_reason() }
         })?;
         if self.read_only_exports.contains(name) {
             device = Arc::new(ReadOnlyDevice::new(device, "the volume is exported read-only"));
@@ -287,5 +287,6 @@ pub fn listen(
     settings: everbyte_nbd::Settings,
 ) -> Result<Arc<everbyte_nbd::Server>, everbyte_nbd::BindError> {
     let exports = Arc::<OpenPool>::clone(pool);
-    Ok(Arc::new(everbyte_nbd::Server::bind_with(address, exports, settings)?))
+    let payloads = pool.payloads.clone();
+    Ok(Arc::new(everbyte_nbd::Server::bind_sharing(address, exports, settings, payloads)?))
 }

@@ -42,11 +42,22 @@ pub(crate) struct Unavailable {
     pub(crate) reason: String,
     /// The cause, if something can be done about it.
     pub(crate) cause: Option<Cause>,
+    /// The reason for clients of other machines, as far as it is more than the state.
+    pub(crate) detail: Option<&'static str>,
 }
 
 impl Unavailable {
     pub(crate) fn new(state: &'static str, reason: String) -> Self {
-        Self { state, reason, cause: None }
+        Self { state, reason, cause: None, detail: None }
+    }
+
+    /// The reason for clients, which may be on other machines: it has no text of a device and names nothing of
+    /// this machine.
+    pub(crate) fn public_reason(&self) -> String {
+        match self.detail {
+            Some(detail) => format!("{}, {detail}", self.state),
+            None => self.state.to_owned(),
+        }
     }
 }
 

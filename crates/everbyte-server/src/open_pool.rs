@@ -13,7 +13,7 @@ use everbyte_backing::Claim;
 use everbyte_control::{Attached, Cause, ControlServer, Handler, Refused, Request, Response};
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{Description, Mapped, Stack, Writers};
-use everbyte_nbd::{Durability, Server};
+use everbyte_nbd::{Durability, PayloadMemory, Server};
 use everbyte_path::Rights;
 use everbyte_pool::{CheckpointTimer, Pool, RecoverySummary};
 use parking_lot::{Mutex, RwLock};
@@ -63,6 +63,8 @@ pub struct OpenPool {
     pub(crate) control: Mutex<Option<ControlServer>>,
     /// Who serves it on which addresses, if anybody does: perhaps on none but the control socket.
     servers: RwLock<Option<Vec<Weak<Server>>>>,
+    /// The memory for what clients of all servers write.
+    pub(crate) payloads: PayloadMemory,
     pub(crate) recorder: Mutex<Option<Recorder>>,
 }
 
@@ -90,6 +92,7 @@ impl OpenPool {
             ending: Ending::default(),
             control: Mutex::default(),
             servers: RwLock::default(),
+            payloads: PayloadMemory::default(),
             recorder: Mutex::default(),
         }
     }

@@ -7,50 +7,20 @@
 
 use std::io;
 
-use everbyte_media::Mapped;
-use parking_lot::Mutex;
-use rustix::mm::{MlockAllFlags, mlockall, munlockall};
+use everbyte_media::OwnMemory;
 use rustix::process::configure_io_flusher_behavior;
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Exports that need the lock.
-static HOLDERS: Mutex<u32> = Mutex::new(0);
-
-/// The lock of the process's own memory, until the last of them is dropped.
-pub(crate) struct OwnMemory(());
-
-impl OwnMemory {
-    /// Locks it, but for what `pool` has mapped until now.
-    ///
-    /// # Errors
-    /// The process lacks CAP_IPC_LOCK, or the system refuses. Nothing is locked then.
-    pub(crate) fn lock(pool: &Mapped) -> io::Result<Self> {
-        let mut holders = HOLDERS.lock();
-        if *holders == 0 {
-            // Without the right, a limit on locked memory would make later allocations fail.
-            if !capabilities(None)?.effective.contains(CapabilitySet::IPC_LOCK) {
-                return Err(io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error()));
-            }
-            // On fault: to bring in all that is mapped would take more than is in use.
-            mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?;
-            if let Err(error) = pool.unlock() {
-                let _cannot_fail = munlockall();
-                return Err(error);
-            }
-        }
-        *holders += 1;
-        Ok(Self(()))
+/// Locks the process's own memory until the lock is dropped.
+///
+/// # Errors
+/// The process lacks CAP_IPC_LOCK, or the system refuses. Nothing is locked then.
+pub(crate) fn lock_own_memory() -> io::Result<OwnMemory> {
+    // Without the right, a limit on locked memory would make later allocations fail.
+    if !capabilities(None)?.effective.contains(CapabilitySet::IPC_LOCK) {
+        return Err(io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error()));
     }
-}
-
-impl Drop for OwnMemory {
-    fn drop(&mut self) {
-        let mut holders = HOLDERS.lock();
-        *holders -= 1;
-        if *holders == 0 {
-            let _cannot_fail = munlockall();
-        }
-    }
+    OwnMemory::lock()
 }
 
 /// Makes this thread, and those that it starts, I/O flushers.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use everbyte_control::{Cause, KindStatus, NewVolume, Refused, SwapStatus, VolumeStatus};
 use everbyte_device::{BlockDevice, Compound, Decorator};
+use everbyte_media::OwnMemory;
 use everbyte_pool::ScrubReport;
 use everbyte_swap_volume::{
     Lease, Lender, LenderStatus, RUN_BYTES, ScratchDevice, SwapError, SwapOptions, SwapVolume,
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use crate::context::{Context, NewBacking, check_no_backing, check_no_index};
 use crate::handle::{Handle, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
-use crate::reclaim::{OwnMemory, flush_io_from_here};
+use crate::reclaim::{flush_io_from_here, lock_own_memory};
 use crate::refusal::refused;
 
 /// A swap volume's handle.
@@ -79,7 +80,7 @@ impl SwapHandle {
             "the volume is exported, for swap of guests and other machines: this machine's own swap \
              there can hang it"
         );
-        let own_memory = OwnMemory::lock(self.lender.volume().pool().medium());
+        let own_memory = lock_own_memory();
         let own_memory = own_memory.inspect_err(|error| self.warn("lock its own memory", error));
         Ok(Exported { device, _own_memory: own_memory.ok() })
     }
@@ -101,7 +102,7 @@ impl Handle for SwapHandle {
             let name = self.lender.volume().volume().name();
             let reason = format!("volume {name} is swap, which cannot be served read-only");
             let cause = Some(Cause::ServedReadOnly);
-            return Err(Unavailable { state: "read-only", reason, cause });
+            return Err(Unavailable { state: "read-only", reason, cause, detail: None });
         }
         let exported = &mut *self.exported.lock();
         let device = match exported.upgrade() {

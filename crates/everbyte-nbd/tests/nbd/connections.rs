@@ -233,11 +233,12 @@ fn a_handshake_that_waits_for_an_export_is_ended_as_well() {
 fn why_an_export_cannot_be_opened_is_told_without_paths() {
     let (server, _folder) = serve(&Slow::new(), Settings::default());
     for (name, words, number) in [
-        ("lost", "the export is not available: open …: no such device", 6),
-        ("private", "the export is not to be opened: open …: no such device", 2),
+        ("lost", "the export is not available; ", 6),
+        ("private", "the export is not to be opened", 2),
     ] {
         let error = Client::connect(server.address(), name).err().unwrap().to_string();
         assert!(error.contains(words) && error.contains(&format!("error {number}")), "{error}");
+        assert!(!error.contains("no such device"), "{error}");
     }
 }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in tests a failure is to panic")]
 
 mod connections;
+mod crowd;
 mod handshake;
 mod hostile;
 mod lifecycle;

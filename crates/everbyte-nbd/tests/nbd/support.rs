@@ -18,7 +18,10 @@ pub(crate) const SIZE: u64 = 1 << 20;
 /// Longer than anything here takes; its end means a hang.
 const HANG: Duration = Duration::from_secs(30);
 
-pub(crate) struct Shelf(pub(crate) Mutex<BTreeMap<String, Arc<dyn BlockDevice>>>, Durability);
+pub(crate) struct Shelf(
+    pub(crate) Mutex<BTreeMap<String, Arc<dyn BlockDevice>>>,
+    pub(crate) Durability,
+);
 
 impl Exports for Shelf {
     fn list(&self) -> Vec<ExportInfo> {

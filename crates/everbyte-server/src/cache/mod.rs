@@ -462,7 +462,8 @@ impl Shared {
         let backing = backing.map_err(|error| {
             let is_missing = error.is_missing();
             let state = if is_missing { "backing missing" } else { "backing refused" };
-            Unavailable { state, reason: error.to_string(), cause: cause(&error) }
+            let detail = error.is_wrong_type().then_some("neither a file nor a block device");
+            Unavailable { state, reason: error.to_string(), cause: cause(&error), detail }
         })?;
         let known = backing.known();
         let cache = self.build(backing.device, &backing.identity);
@@ -470,6 +471,7 @@ impl Shared {
             state: "backing refused",
             reason: error.to_string(),
             cause: cause(&error),
+            detail: None,
         })?);
         let writeback = WritebackThread::start(&cache)
             .map_err(|error| Unavailable::new("no thread", error.to_string()))?;
