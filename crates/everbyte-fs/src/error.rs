@@ -116,6 +116,13 @@ pub enum FsError {
 }
 
 impl FsError {
+    /// Returns true if the volume was closed under its users, as by the end of its server. What they left undone
+    /// is done when it is opened again.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Write(WriteError::Gone))
+    }
+
     /// The error number of a system call that fails so, as Linux has it.
     #[must_use]
     pub fn errno(&self) -> i32 {

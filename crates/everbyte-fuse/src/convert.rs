@@ -142,10 +142,23 @@ pub(crate) fn rename_mode(request: &Request, flags: RenameFlags) -> Option<Renam
     }
 }
 
+/// Logs that a file which the kernel has forgotten could not be freed. At the end of a server that is
+/// so for each file in use, removed or not, and the next opening frees the removed ones.
+pub(crate) fn log_unfreed(error: &FsError) {
+    if error.is_closed() {
+        tracing::debug!("forgotten files are freed when the volume is opened again: {error}");
+    } else {
+        tracing::error!("a removed file is not freed: {error}");
+    }
+}
+
 /// The error number for the kernel.
 pub(crate) fn errno(error: &FsError) -> Errno {
     let errno = error.errno();
-    if errno == libc::EIO {
+    if error.is_closed() {
+        // The server ends, and needs nobody to do anything.
+        tracing::debug!("{error}");
+    } else if errno == libc::EIO {
         tracing::error!("{error}");
     }
     Errno::from_i32(errno)

@@ -33,8 +33,8 @@ use crate::caches::OwnCaches;
 use crate::caller::{is_administrator, is_in_group};
 use crate::changes::{write_all, write_as};
 use crate::convert::{
-    attributes, errno, inode, kind, new_inode, no_attributes, number, refused_attributes,
-    rename_mode, set_time,
+    attributes, errno, inode, kind, log_unfreed, new_inode, no_attributes, number,
+    refused_attributes, rename_mode, set_time,
 };
 use crate::directory::{KernelCaching, MountOptions};
 use crate::known::KnownFiles;
@@ -177,7 +177,7 @@ impl<M: Medium> Operations<M> {
     /// Counts that the kernel has forgotten a file so many times.
     fn untell(&self, inode: InodeNo, times: u64) {
         if let Err(error) = self.known.forget(&self.fs, inode, times) {
-            tracing::error!("a removed file is not freed: {error}");
+            log_unfreed(&error);
         }
     }
 
@@ -237,7 +237,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn destroy(&mut self) {
         if let Err(error) = self.known.forget_all(&self.fs) {
-            tracing::error!("a removed file is not freed: {error}");
+            log_unfreed(&error);
         }
     }
 

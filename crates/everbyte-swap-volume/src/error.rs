@@ -32,24 +32,24 @@ pub enum SwapError {
     #[error("cannot replace the volume's table: {0}")]
     Table(#[from] WriteError),
     /// Nothing of the volume is free.
-    #[error("all {runs} runs of 2 MiB of volume {volume} are lent{}", to(.pids))]
+    #[error("all {runs} runs of 2 MiB of volume {volume} are lent{}", to(.borrowers))]
     Full {
         /// The volume's name.
         volume: String,
         /// Runs that it has.
         runs: u64,
-        /// Processes that have runs, as far as they are known.
-        pids: Vec<u32>,
+        /// Processes that have runs.
+        borrowers: Borrowers,
     },
     /// Runs that would have to go are in use.
-    #[error("{lent} runs of 2 MiB of volume {volume} are lent{}", to(.pids))]
+    #[error("{lent} runs of 2 MiB of volume {volume} are lent{}", to(.borrowers))]
     Lent {
         /// The volume's name.
         volume: String,
         /// Runs that are in use.
         lent: u64,
-        /// The processes that have them, as far as they are known.
-        pids: Vec<u32>,
+        /// The processes that have them.
+        borrowers: Borrowers,
     },
     /// A table was replaced before and it is not known by which.
     #[error("an earlier change of the volume failed; open the pool again")]
@@ -73,10 +73,46 @@ impl From<Corrupt> for SwapError {
     }
 }
 
-fn to(pids: &[u32]) -> String {
-    if pids.is_empty() {
-        return String::new();
+/// Processes that have runs of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Borrowers {
+    /// Those that are known, each once.
+    pub pids: Vec<u32>,
+    /// Runs of processes that are not known: they were lent before the server began.
+    pub runs_of_others: u64,
+}
+
+/// Most processes that an error names.
+const NAMED_MAX: usize = 8;
+
+fn to(borrowers: &Borrowers) -> String {
+    let Borrowers { pids, runs_of_others } = borrowers;
+    let named: Vec<String> = pids.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    let named = named.join(", ");
+    match (pids.len().saturating_sub(NAMED_MAX), *runs_of_others) {
+        (0, 0) if pids.is_empty() => String::new(),
+        (0, 0) => format!(", to process {named}"),
+        (_, 1..) if pids.is_empty() => ", to others".to_owned(),
+        (_, 1..) => format!(", to process {named} and others"),
+        (more, 0) => format!(", to process {named} and {more} others"),
     }
-    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-    format!(", to process {}", pids.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_borrowers_are_named_or_counted() {
+        let shown =
+            |pids: &[u32], runs_of_others| to(&Borrowers { pids: pids.to_vec(), runs_of_others });
+        assert_eq!(shown(&[], 0), "");
+        assert_eq!(shown(&[7], 0), ", to process 7");
+        assert_eq!(shown(&[7, 8, 9], 0), ", to process 7, 8, 9");
+        assert_eq!(shown(&[], 2), ", to others");
+        assert_eq!(shown(&[7], 2), ", to process 7 and others");
+        let many: Vec<u32> = (1..=10).collect();
+        assert!(shown(&many, 0).ends_with("7, 8 and 2 others"));
+        assert!(shown(&many, 1).ends_with("7, 8 and others"));
+    }
 }

@@ -20,7 +20,7 @@ use everbyte_plant::planted;
 use everbyte_pool::{is_range_locked, lock_range};
 use parking_lot::Mutex;
 
-use crate::error::SwapError;
+use crate::error::{Borrowers, SwapError};
 use crate::lease::Lease;
 use crate::plant::Bug;
 use crate::scratch::ScratchDevice;
@@ -237,12 +237,12 @@ impl Lender {
 
     fn full(&self, lending: &Lending) -> SwapError {
         let runs = (lending.free.len() + lending.lent.len()) as u64;
-        SwapError::Full { volume: self.name(), runs, pids: pids_of(lending) }
+        SwapError::Full { volume: self.name(), runs, borrowers: borrowers_of(lending) }
     }
 
     fn lent(&self, lending: &Lending) -> SwapError {
         let lent = lending.lent.len() as u64;
-        SwapError::Lent { volume: self.name(), lent, pids: pids_of(lending) }
+        SwapError::Lent { volume: self.name(), lent, borrowers: borrowers_of(lending) }
     }
 
     fn name(&self) -> String {
@@ -254,6 +254,11 @@ impl Lender {
 fn pids_of(lending: &Lending) -> Vec<u32> {
     let pids: BTreeSet<u32> = lending.lent.values().copied().flatten().collect();
     pids.into_iter().collect()
+}
+
+fn borrowers_of(lending: &Lending) -> Borrowers {
+    let runs_of_others = lending.lent.values().filter(|pid| pid.is_none()).count() as u64;
+    Borrowers { pids: pids_of(lending), runs_of_others }
 }
 
 /// The bytes of the pool's file that a run has.

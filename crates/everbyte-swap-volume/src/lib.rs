@@ -16,7 +16,7 @@ mod scratch;
 mod table;
 mod volume;
 
-pub use error::SwapError;
+pub use error::{Borrowers, SwapError};
 pub use kind::{SWAP_NAME, kinds};
 pub use lease::Lease;
 pub use lend::{Lender, LenderStatus};
