@@ -377,6 +377,44 @@ fn what_is_cached_is_served_and_made_durable_while_the_backing_device_hangs() {
     }
 }
 
+#[test]
+fn cached_pages_are_served_while_the_backing_device_hangs_reads() {
+    let (cache, backing, memory) = cache(2, 6);
+    memory.write(20 * PAGE, &[9; 4096], Fua::No).unwrap();
+    for page in 0..4 {
+        cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+    }
+    backing.hang(Faults { reads: true, ..Faults::NONE });
+    std::thread::scope(|scope| {
+        let miss = scope.spawn(|| {
+            let mut found = [0; 100];
+            cache.read(20 * PAGE, &mut found).map(|()| found)
+        });
+        backing.wait_for_hanging(1);
+        // A part of a page that is not cached needs its other bytes.
+        let part = scope.spawn(|| cache.write(21 * PAGE + 7, &[5; 10], Fua::No));
+        // Hits, whole pages, flushes and write-back need no read.
+        cache.write(PAGE, &[2; 100], Fua::Yes).unwrap();
+        cache.write(10 * PAGE, &[3; 4096], Fua::No).unwrap();
+        cache.flush().unwrap();
+        let mut found = [0; 101];
+        cache.read(PAGE, &mut found).unwrap();
+        assert_eq!((found[99], found[100]), (2, 1));
+        cache.read(10 * PAGE, &mut found).unwrap();
+        assert_eq!(found, [3; 101]);
+        cache.sweep().unwrap();
+        memory.read(PAGE, &mut found).unwrap();
+        assert_eq!((found[99], found[100]), (2, 1), "write-back goes on");
+        assert!(!miss.is_finished());
+        backing.hang(Faults::NONE);
+        assert_eq!(miss.join().unwrap().unwrap(), [9; 100]);
+        part.join().unwrap().unwrap();
+    });
+    let mut found = [0; 10];
+    cache.read(21 * PAGE + 7, &mut found).unwrap();
+    assert_eq!(found, [5; 10]);
+}
+
 /// A cache in a pool that another volume has filled.
 struct InFullPool {
     cache: Cache,
