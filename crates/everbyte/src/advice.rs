@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 
-use everbyte_control::{Cause, ControlError, Refused};
+use everbyte_control::{Cause, ControlError, Occupied, Refused};
 use everbyte_nbd::BindError;
 use everbyte_policy::trace::{Content, Format, Problem, Refusal, TraceError};
 use everbyte_pool::PoolError;
@@ -30,6 +30,13 @@ fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
             SessionError::Refused(refused) => of_refusal(refused),
             _ => None,
         };
+    }
+    if let Some(error) = error.downcast_ref::<std::io::Error>() {
+        let is_occupied = error.get_ref().is_some_and(|error| error.is::<Occupied>());
+        return is_occupied.then_some(
+            "have its owner remove it, or set EVERBYTE_CONTROL_DIR to a directory of yours, for the \
+             server and for the commands that are to reach it",
+        );
     }
     let control = || error.downcast_ref().and_then(of_control);
     let bind = || error.downcast_ref().and_then(of_bind);

@@ -12,6 +12,7 @@ mod demo;
 mod expected_events;
 mod help;
 mod interrupt;
+mod log;
 mod output;
 mod simulation;
 mod size;
@@ -21,9 +22,6 @@ mod traces;
 use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use advice::advice;
 use arguments::UsageError;
@@ -56,6 +54,9 @@ Exit status:
 Environment:
   RUST_LOG  the messages on standard error, for example RUST_LOG=debug
   COLUMNS   the width of help texts without a terminal, at most 100
+  EVERBYTE_CONTROL_DIR
+            the directory of control sockets, for servers and commands alike,
+            instead of the directory of each pool
 
 Files:
   POOL       a pool: a file or a device
@@ -98,7 +99,7 @@ enum Command {
 
 fn main() -> ExitCode {
     if system_mount::is_invoked() {
-        start_logging(0, false);
+        log::start(0, false);
         return system_mount::run();
     }
     let cli = command_line();
@@ -107,7 +108,7 @@ fn main() -> ExitCode {
         Command::Mount(args) => args.is_in_foreground(),
         _ => false,
     };
-    start_logging(cli.verbose, is_server);
+    log::start(cli.verbose, is_server);
     let done = match &cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Pool(command) => pool::run(command),
@@ -121,6 +122,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::run(args, Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),
     };
+    log::finish();
     done.unwrap_or_else(|error| {
         if error.is::<UsageError>() {
             output::complain(format!("error: {error}\n\nFor more information, try '--help'."));
@@ -158,31 +160,15 @@ fn is_for_status(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
 }
 
 /// The error and its causes, each said once: many messages contain their cause already.
+///
+/// Text of others is in it, such as names of files: lines that are not indented end in an escape.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
-    error.chain().skip(1).fold(error.to_string(), |said, cause| {
+    let said = error.chain().skip(1).fold(error.to_string(), |said, cause| {
         let cause = cause.to_string();
         if said.contains(&cause) { said } else { format!("{said}: {cause}") }
-    })
-}
-
-/// Logs to standard error: what `RUST_LOG` says, else by the number of `-v`.
-fn start_logging(verbose: u8, is_server: bool) {
-    let level = match verbose + u8::from(is_server) {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_target(false)
-        // It would say by eprintln! that a line could not be written, and that panics then.
-        .log_internal_errors(false)
-        .finish();
-    subscriber.with(expected_events::ExpectedEvents).init();
+    });
+    // A text of this program that has several lines indents them.
+    said.split("\n ").map(everbyte_text::escaped).collect::<Vec<_>>().join("\n ")
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Standard output, lines for people and JSON for programs, and complaints on standard error.
 //!
-//! Invariants: a reader that goes away (`| head`) ends the program quietly, with the status that a
+//! Invariants: control and format characters of others reach no terminal, see [`everbyte_text`]; a reader that goes away (`| head`) ends the program quietly, with the status that a
 //! closed pipe gives every other tool; standard error that cannot be written changes nothing.
 
 use std::io::{self, IsTerminal, Write};
 
+use everbyte_text::{escaped, escaped_json, escaped_lines};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use serde::Serialize;
@@ -18,9 +19,16 @@ const COPY_BYTES_MIN: u64 = 32 << 20;
 /// Zeroes that are written at once.
 const ZEROES: usize = 256 << 10;
 
-/// Writes `text` and a line's end.
+/// Writes one line. An end of a line within `text` is escaped: it is one of a name.
 pub(crate) fn line(text: impl AsRef<str>) {
     if let Err(error) = try_line(text.as_ref()) {
+        give_up(&error);
+    }
+}
+
+/// Writes text of several lines.
+pub(crate) fn text(text: impl AsRef<str>) {
+    if let Err(error) = write_line(&escaped_lines(text.as_ref())) {
         give_up(&error);
     }
 }
@@ -30,6 +38,10 @@ pub(crate) fn line(text: impl AsRef<str>) {
 /// # Errors
 /// Standard output's.
 pub(crate) fn try_line(text: &str) -> io::Result<()> {
+    write_line(&escaped(text))
+}
+
+fn write_line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
@@ -38,7 +50,7 @@ pub(crate) fn try_line(text: &str) -> io::Result<()> {
 
 /// Writes `text` and a line's end to standard error. If that fails, nobody is left who could be told.
 pub(crate) fn complain(text: impl AsRef<str>) {
-    let _unwritten = writeln!(io::stderr().lock(), "{}", text.as_ref());
+    let _unwritten = writeln!(io::stderr().lock(), "{}", escaped_lines(text.as_ref()));
 }
 
 /// Writes `value` as indented JSON.
@@ -46,7 +58,7 @@ pub(crate) fn complain(text: impl AsRef<str>) {
 /// # Errors
 /// The value has no JSON form.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    line(serde_json::to_string_pretty(value)?);
+    text(escaped_json(&serde_json::to_string_pretty(value)?));
     Ok(())
 }
 
@@ -157,7 +169,8 @@ pub(crate) fn copying(bytes: u64) -> ProgressBar {
 
 fn align<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> Vec<String> {
     let heading = columns.map(|(Column::Left(text) | Column::Right(text))| text.to_owned());
-    let rows: Vec<&[String; N]> = std::iter::once(&heading).chain(rows).collect();
+    let rows = rows.iter().map(|row| row.each_ref().map(|cell| escaped(cell).into_owned()));
+    let rows: Vec<[String; N]> = std::iter::once(heading).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
     let lines = rows.iter().map(|row| {

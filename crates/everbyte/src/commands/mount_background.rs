@@ -36,7 +36,7 @@ pub(super) fn start(arguments: Vec<OsString>, is_quiet: bool) -> anyhow::Result<
     }
     if !said.is_empty() {
         if !is_quiet {
-            output::line(said.trim_end());
+            output::text(said.trim_end());
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -66,6 +66,7 @@ fn send_to_log(log: &Path, dir: &Path, error: &anyhow::Error) -> std::io::Result
     let (process, dir) = (std::process::id(), dir.display());
     let line = format!("<{PRIORITY}>everbyte[{process}]: the mount on {dir}: {error:#}");
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = everbyte_text::escaped(&line);
     let socket = UnixDatagram::unbound()?;
     // A log that is full must not hold up the end.
     socket.set_nonblocking(true)?;

@@ -1,12 +1,12 @@
 //! `everbyte pool delete`.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
-use everbyte_control::{Request, Response, VolumeStatus, socket_path};
+use everbyte_control::{Request, Response, VolumeStatus, remove_left_socket, socket_path};
 use everbyte_media::Mapped;
-use everbyte_path::{Kind, Place};
 use everbyte_pool::Pool;
 use everbyte_pool::file::delete;
 use everbyte_server::{Need, SessionError, ask, kinds};
@@ -60,6 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     // As long as the pool is there: a link to it stays, and leads nowhere then.
     let socket = socket_path(&args.pool);
+    let owner = everbyte_path::look(&args.pool).ok().map(|pool| pool.metadata().uid());
     match delete(&args.pool, kinds(), agree) {
         Ok(()) => {}
         Err(Refusal::HasVolumes) => return Err(has_volumes(&args.pool)),
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ),
         Err(Refusal::File(error)) => return Err(SessionError::from(error).into()),
     }
-    remove_socket(&socket);
+    remove_socket(&socket, owner);
     let deleted = args.pool.display().to_string();
     if args.json {
         output::json(&Deleted { deleted, volumes })?;
@@ -120,15 +121,9 @@ fn describe(volume: &VolumeStatus) -> String {
     format!("{} ({} of {}{dirty})", volume.name, volume.kind, show_size(volume.size_bytes))
 }
 
-/// Removes the socket that a server left which was killed.
-fn remove_socket(socket: &Path) {
-    let removed = Place::of(socket).and_then(|place| match place.find()? {
-        Some(found) if found.kind() == Kind::Socket => {
-            place.dir.remove_exact(place.name()?, found.identity()).map(drop)
-        }
-        _ => Ok(()),
-    });
-    if let Err(error) = removed {
+/// Removes the socket that a killed server has left.
+fn remove_socket(socket: &Path, owner: Option<u32>) {
+    if let Err(error) = remove_left_socket(socket, owner) {
         tracing::warn!("cannot remove {}: {error}", socket.display());
     }
 }

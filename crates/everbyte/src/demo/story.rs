@@ -23,7 +23,7 @@ impl Story {
 
     fn say(&self, text: &str) {
         if self.aloud {
-            output::line(text);
+            output::text(text);
         }
     }
 

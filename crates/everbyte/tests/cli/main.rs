@@ -27,6 +27,7 @@ mod scrubs;
 mod served;
 mod simulate;
 mod swap;
+mod texts;
 mod traces;
 mod watchdog;
 

@@ -128,13 +128,19 @@ fn an_unmounted_file_system_of_a_server_is_durable_when_the_command_ends() {
 fn a_mount_that_programs_use_when_its_server_ends_does_not_end_well() {
     let two = Two::new();
     let (place, [one, _]) = (&two.place, &two.dirs);
-    let server = place.serve("POOL", "");
+    let line = place.arguments("serve POOL --nbd unix:FOLDER/nbd.sock");
+    let log = place.folder.path().join("log");
+    let stderr = fs::File::create(&log).unwrap();
+    let server = Running::start_with(everbyte().args(line), stderr.into());
     let mut mount = two.mount("one");
     let used = fs::File::create(one.join("f")).unwrap();
+    fs::create_dir(one.join("d")).unwrap();
     server.stop();
     assert!(!mount.child.wait().unwrap().success());
     assert!(!is_mounted(one));
     drop(used);
+    let log = fs::read_to_string(log).unwrap();
+    assert!(!log.contains("ERROR"), "no file was removed, and nothing is to be done: {log}");
     assert_eq!(place.info()["clean"], true);
 }
 

@@ -152,6 +152,61 @@ fn a_server_that_is_paged_to_locks_its_own_memory_and_starts_no_io_for_itself() 
     server.stop();
 }
 
+/// Bytes of all mappings of `path` that are locked, in KiB.
+fn locked_kib_of(pid: u32, path: &std::path::Path) -> u64 {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut is_of_path = false;
+    let mut locked_kib = 0;
+    for line in maps.lines() {
+        if line.split_once('-').is_some_and(|(start, _)| u64::from_str_radix(start, 16).is_ok()) {
+            is_of_path = line.ends_with(path.to_str().unwrap());
+        } else if let Some(kib) = line.strip_prefix("Locked:").filter(|_| is_of_path) {
+            locked_kib += kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+        }
+    }
+    locked_kib
+}
+
+#[test]
+fn a_grown_pool_stays_unlocked_beside_swap_clients() {
+    let place = Place::empty();
+    place.run("pool create POOL --size 48M").good();
+    place.run("volume create POOL more --kind swap --size 4M").good();
+    place.run("volume create POOL files --kind fs --size 16M").good();
+    let server = place.serve("POOL", "");
+    let pid = server.child.id();
+    let client = place.client("more");
+    let unlocked = |when: &str| {
+        assert_eq!(locked_kib_of(pid, &place.pool), 0, "{when}");
+        assert!(!is_locked(pid, &place.pool), "{when}");
+    };
+    // A tree of directories is read through a second mapping, made while the memory is locked.
+    let source = place.folder.path().join("tree");
+    for number in 0..300 {
+        let dir = source.join(format!("dir-{}", number % 7));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(format!("file-{number}")), [7; 5000]).unwrap();
+    }
+    place.run("fs put -r FOLDER/tree POOL/files:/").good();
+    unlocked("files were put");
+    place.run("pool grow POOL --size 160M").good();
+    unlocked("the pool has grown");
+    place.run("volume create POOL disk --size 96M").good();
+    let mut disk = place.client("disk");
+    for at in 0..90 {
+        disk.write(at << 20, &vec![3; 1 << 20], Fua::No).unwrap();
+    }
+    disk.flush().unwrap();
+    unlocked("the new part has data");
+    drop(client);
+    let client = place.client("more");
+    unlocked("a client has come back");
+    place.run("pool grow POOL --size 200M").good();
+    unlocked("the pool has grown again");
+    drop((client, disk));
+    server.stop();
+}
+
 #[test]
 fn a_server_without_rights_is_paged_to_all_the_same_and_warns() {
     let place = Place::with_disk();
