@@ -9,6 +9,7 @@ mod baselines;
 mod cache;
 mod children;
 mod consistency;
+mod crowd;
 mod environment;
 mod files;
 mod filter;
@@ -42,6 +43,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cache::command::{CacheArgs, cache};
 use crate::consistency::command::{ConsistencyArgs, consistency};
+use crate::crowd::{CrowdArgs, crowd};
 use crate::environment::Environment;
 use crate::files::command::{FilesArgs, files};
 use crate::filter::Filter;
@@ -84,6 +86,8 @@ enum Suite {
     Block(BlockArgs),
     Consistency(ConsistencyArgs),
     Cache(CacheArgs),
+    /// Answers to one NBD client beside many silent ones.
+    Crowd(CrowdArgs),
     Files(FilesArgs),
     Index(IndexArgs),
     Layers(LayersArgs),
@@ -160,6 +164,7 @@ fn main() -> ExitCode {
         Suite::Block(args) => block(&args),
         Suite::Consistency(args) => consistency(&args),
         Suite::Cache(args) => cache(&args),
+        Suite::Crowd(args) => crowd(&args),
         Suite::Files(args) => files(&args),
         Suite::Index(args) => index(&args),
         Suite::Layers(args) => layers(&args),
