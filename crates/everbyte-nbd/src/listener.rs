@@ -237,9 +237,11 @@ impl StartLock {
 /// Opens the lock's file in the first directory that is this user's alone.
 fn lock_file() -> Option<OwnedFd> {
     let uid = geteuid();
-    let run = PathBuf::from("/run").join(if uid.is_root() { "everbyte" } else { "user" });
-    let run = if uid.is_root() { run } else { run.join(uid.to_string()).join("everbyte") };
-    let others = ["/tmp", "/var/tmp"].map(|folder| format!("{folder}/everbyte-{uid}").into());
+    let run = match uid.is_root() {
+        true => PathBuf::from("/run/everbyte-locks"),
+        false => PathBuf::from(format!("/run/user/{uid}/everbyte-locks")),
+    };
+    let others = ["/tmp", "/var/tmp"].map(|folder| format!("{folder}/everbyte-locks-{uid}").into());
     std::iter::once(run).chain(others).find_map(|folder| lock_file_in(&folder).ok())
 }
 
@@ -250,18 +252,18 @@ fn lock_file_in(folder: &Path) -> io::Result<OwnedFd> {
     }
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags | OFlags::RDONLY, Mode::empty())?;
-    check_private(&folder)?;
+    check_own(&folder, 0o022)?;
     let flags = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file =
         rustix::fs::openat(&folder, LOCK_NAME, flags | OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
-    check_private(&file)?;
+    check_own(&file, 0o077)?;
     Ok(file)
 }
 
-/// Fails unless the file belongs to this user, and no other user can open it.
-fn check_private(file: &OwnedFd) -> io::Result<()> {
+/// Fails unless the file belongs to this user, and others have none of these rights.
+fn check_own(file: &OwnedFd, rights: u32) -> io::Result<()> {
     let found = rustix::fs::fstat(file)?;
-    if found.st_uid == geteuid().as_raw() && found.st_mode & 0o077 == 0 {
+    if found.st_uid == geteuid().as_raw() && found.st_mode & rights == 0 {
         return Ok(());
     }
     Err(io::ErrorKind::PermissionDenied.into())
@@ -349,8 +351,11 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("target"), private.join(LOCK_NAME)).unwrap();
         assert!(lock_file_in(&private).is_err());
         assert!(!folder.path().join("target").exists());
-        std::fs::set_permissions(&private, Permissions::from_mode(0o755)).unwrap();
+        std::fs::remove_file(private.join(LOCK_NAME)).unwrap();
+        lock_file_in(&private).unwrap();
+        std::fs::set_permissions(&private, Permissions::from_mode(0o777)).unwrap();
         assert!(lock_file_in(&private).is_err());
+        std::fs::set_permissions(&private, Permissions::from_mode(0o700)).unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&private, &link).unwrap();
         assert!(lock_file_in(&link).is_err());
