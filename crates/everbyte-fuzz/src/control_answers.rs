@@ -300,8 +300,8 @@ fn check(request: &Request, response: &Response, attached: &[u8]) {
         (Request::Scrub { from, .. }, Response::Scrub(part)) => {
             assert!(part.next.is_none_or(|next| next > *from));
         }
-        (Request::VolumeDelete { name, .. }, Response::Deleted { name: deleted }) => {
-            assert_eq!(name, deleted);
+        (Request::VolumeDelete { name, .. }, Response::Deleted(deleted)) => {
+            assert_eq!(name, &deleted.name);
         }
         // Whoever asks sees that these are other answers.
         _ => {}
