@@ -13,6 +13,7 @@ mod devices;
 mod faults;
 mod file_attributes;
 mod files;
+mod health;
 mod hostile;
 mod leases;
 mod local;
