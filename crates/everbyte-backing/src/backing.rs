@@ -11,7 +11,7 @@ use std::time::Duration;
 use everbyte_cache::Identity;
 use everbyte_device::{
     BackingIdentity, BlockDevice, Compound, Decorator, FileDevice, FileDeviceError, FileOptions,
-    stable_path,
+    Likeness, stable_path,
 };
 use everbyte_media::Stack;
 use everbyte_path::Rights;
@@ -29,6 +29,16 @@ pub struct KnownBacking {
     pub identity: Identity,
     /// The objects below a file or block device; `None` if it is absent or an export.
     pub stack: Option<Arc<Stack>>,
+}
+
+impl KnownBacking {
+    /// The facts about the recorded backing device `identity`, with the stack of the device `found` under its name unless
+    /// that is another device.
+    #[must_use]
+    pub fn recorded(identity: Identity, found: Option<Self>) -> Self {
+        let found = found.filter(|found| found.identity.compare(&identity) != Likeness::Different);
+        Self { identity, stack: found.and_then(|found| found.stack) }
+    }
 }
 
 /// A backing device that is open, and locked if it is a file.

@@ -242,7 +242,7 @@ fn check_unshared(shared: &Shared, found: &KnownBacking) -> Result<(), Error> {
 fn look_at(shared: &Shared, identity: Identity) -> KnownBacking {
     let BackingUse { options, silence_max, .. } = &shared.backing;
     let found = backing::look_within(&identity.name, &options.rights, *silence_max);
-    KnownBacking { identity, stack: found.ok().and_then(|found| found.stack) }
+    KnownBacking::recorded(identity, found.ok())
 }
 
 fn settings(found: &Backing, scm_bytes: u64, options: &CacheOptions) -> Settings {

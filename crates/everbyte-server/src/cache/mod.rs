@@ -380,8 +380,7 @@ impl Shared {
         }
         let identity = inspect(&*self.volume).ok()?.settings.backing;
         let found = backing::look_within(&identity.name, &self.rights(), LOOK_TIME_MAX);
-        let stack = found.ok().and_then(|found| found.stack);
-        Some(KnownBacking { identity, stack })
+        Some(KnownBacking::recorded(identity, found.ok()))
     }
 
     fn silent(&self, silence: Duration) -> String {

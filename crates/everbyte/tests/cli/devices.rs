@@ -58,7 +58,7 @@ fn backing_devices_over_the_pool_are_refused() {
     let image = image(&place, "image");
     let Some(device) = over(&image) else { return };
     let (pool, file) = (device.path(), image.display());
-    place.run(&format!("pool create {pool} --force")).good();
+    assert_eq!(place.run(&format!("pool create {pool} --force")).status, 0);
     place.run(&format!("volume create {pool} a {CREATE} {file}")).failed(1, &words);
     let server = place.serve(pool, "");
     place.run(&format!("volume create {pool} a {CREATE} {file}")).failed(1, &words);

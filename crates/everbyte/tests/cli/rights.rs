@@ -247,7 +247,7 @@ fn mounts_of_a_pool_on_a_users_image_have_no_power() {
     let dir = place.folder.path().join("mnt");
     fs::create_dir(&dir).unwrap();
     let pool = device.path();
-    place.run(&format!("pool create {pool} --force")).good();
+    assert_eq!(place.run(&format!("pool create {pool} --force")).status, 0);
     place.run(&format!("volume create {pool} f --kind fs --size 32M")).good();
     let options = || {
         let line = place.arguments(&format!("mount {pool}/f FOLDER/mnt"));
