@@ -205,7 +205,7 @@ pub(crate) trait Handle: Send + Sync {
         false
     }
 
-    /// What is known of its backing device, if it has one and the volume can be read; also of the one that it is being
+    /// The facts about its backing device, if it has one and the volume can be read; also about the one that it is being
     /// attached to.
     fn backings(&self) -> Vec<KnownBacking> {
         Vec::new()

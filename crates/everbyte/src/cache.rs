@@ -238,7 +238,7 @@ fn check_unshared(shared: &Shared, found: &KnownBacking) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is known of a recorded backing device: its identity, and what is under its name now.
+/// The facts about a recorded backing device: its identity, and the device under its name now.
 fn look_at(shared: &Shared, identity: Identity) -> KnownBacking {
     let BackingUse { options, silence_max, .. } = &shared.backing;
     let found = backing::look_within(&identity.name, &options.rights, *silence_max);
