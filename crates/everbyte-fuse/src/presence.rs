@@ -1,4 +1,4 @@
-//! The end of a mount as the process knows it that has mounted: by unmounting, or by an abort while the mount was there.
+//! The end of a mount for the process that made it: by unmounting, or by an abort while the mount was in place.
 //!
 //! The kernel ends a connection in the same way when the last mount of it goes and when somebody aborts it, as `umount -f`
 //! does. In an abort it drops what programs stored through mappings. A second mount without a directory, the pin, tells
@@ -24,7 +24,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 /// Longest time that the kernel takes to drop a file system after the end of its connection.
 const TEARDOWN_TIME_MAX: Duration = Duration::from_secs(10);
-/// Longest time to wait for an answer of the server, which tells that the connection is there.
+/// Longest time to wait for an answer of the server. Any answer proves the connection.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 /// Time between two attempts to read the table, and between two looks at a file system that goes.
 const LOOK: Duration = Duration::from_millis(2);
@@ -84,14 +84,14 @@ impl Superblock {
         false
     }
 
-    /// Returns true if it is there. Without sysfs nobody knows.
+    /// Returns true if it exists. Returns false without sysfs.
     fn is_there(&self) -> bool {
         let entry = std::fs::metadata(entry_of(&self.device)).ok().map(|entry| entry.ino());
         entry.is_some() && entry == self.entry
     }
 }
 
-/// The entry of a file system's device in sysfs, which is there as long as the file system is.
+/// The entry of a file system's device in sysfs. It exists as long as the file system.
 fn entry_of(device: &str) -> PathBuf {
     Path::new("/sys/class/bdi").join(device)
 }
@@ -180,7 +180,7 @@ impl Drop for Presence {
     }
 }
 
-/// Waits until the mount has left the table. Returns false if `ended` says first that nobody asks any more.
+/// Waits until the mount has left the table. Returns false if `ended` becomes readable first.
 fn wait_for_end(mut table: File, superblock: &Superblock, ended: &OwnedFd) -> bool {
     let mut lines = Vec::new();
     loop {
@@ -215,8 +215,8 @@ fn is_mounted_elsewhere(superblock: &Superblock) -> bool {
     })
 }
 
-/// Releases the pin, and notes whether the connection has ended before. The server is asked in a thread of its own, because
-/// it may never answer.
+/// Releases the pin, and notes if the connection has ended before. A thread of its own asks the server, because the server
+/// may never answer.
 fn release(pin: &Mutex<Pin>) {
     let mut pin = pin.lock();
     if !matches!(*pin, Pin::Held(_)) {

@@ -77,8 +77,8 @@ fn clears_privileges(size: Option<u64>, set: &SetAttr) -> bool {
     size.is_some() || set.permissions.is_some() || sets_owner || *set == SetAttr::default()
 }
 
-/// The permissions of `inode` without its set-group-id bit, if the request takes that bit: the group cannot execute the
-/// file, and the caller has no right to keep the bit by `keeps`, which gets the file's group.
+/// The permissions of `inode` without its set-group-id bit, if the request takes that bit. It takes the bit if the group
+/// cannot execute the file and `keeps` denies the caller a right to the bit. `keeps` gets the file's group.
 ///
 /// # Errors
 /// Those of [`FileSystem::attr`].
