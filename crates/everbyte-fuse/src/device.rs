@@ -280,7 +280,7 @@ mod tests {
         let descriptor = mount_by_helper(dir.path(), &options).unwrap();
         check_device(&descriptor).unwrap();
         let mounted = mounted_on(&options.source).unwrap();
-        detach(dir.path()).unwrap();
+        crate::directory::detach(dir.path()).unwrap();
         assert_eq!(mounted, [dir.path().canonicalize().unwrap()]);
         assert!(mounted_on(&options.source).unwrap().is_empty());
     }
