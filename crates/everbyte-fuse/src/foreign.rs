@@ -111,8 +111,6 @@ mod tests {
             exec: true,
             caching: KernelCaching::Full,
             privileges: Privileges::default(),
-            exec: true,
-            dir_access_times: true,
         };
         let (first, device) = DirMount::new(own.path(), &options).unwrap();
         let (second, _other_device) = DirMount::new(other.path(), &options).unwrap();
