@@ -1,4 +1,4 @@
-//! Flags of files that `chattr` sets: the type alone.
+//! Flags of files, as `chattr` sets them.
 
 /// Flags of a file, as `chattr` sets them. The bits are Linux's (`FS_*_FL`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,12 +18,12 @@ impl FileFlags {
 
     /// All flags.
     pub const ALL: Self = Self(0xf0);
-    /// Flags that a new file gets from its directory.
+    /// Flags inherited from the directory of a new file.
     pub(crate) const INHERITED: Self = Self::NO_DUMP.with(Self::NO_ATIME);
-    /// Flags that a privileged caller alone changes.
+    /// Flags for privileged callers alone.
     pub const PRIVILEGED: Self = Self::IMMUTABLE.with(Self::APPEND_ONLY);
 
-    /// The flags with these bits; `None` if a bit is no flag.
+    /// The flags with these bits; `None` for another bit.
     #[must_use]
     pub fn from_bits(bits: u32) -> Option<Self> {
         (bits & !Self::ALL.0 == 0).then_some(Self(bits))
@@ -47,13 +47,13 @@ impl FileFlags {
         Self(self.0 | flags.0)
     }
 
-    /// The flags that it has in common with `flags`.
+    /// The intersection with `flags`.
     #[must_use]
     pub const fn common(self, flags: Self) -> Self {
         Self(self.0 & flags.0)
     }
 
-    /// The flags that one of the two has.
+    /// The symmetric difference.
     #[must_use]
     pub const fn difference(self, other: Self) -> Self {
         Self(self.0 ^ other.0)

@@ -11,7 +11,7 @@ use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
 
 impl<M: Medium> FileSystem<M> {
-    /// Sets all flags of `inode`, a regular file or a directory. Who may do so is the caller's business.
+    /// Sets all flags of `inode`, a regular file or a directory. The caller checks rights.
     ///
     /// # Errors
     /// `Unsupported` for another type; `Immutable` if the file is and stays immutable, and another flag changes; `Stale`;

@@ -1,10 +1,9 @@
-//! Flags of files: the ioctls of `chattr` and `lsattr`, and openings that the flags forbid.
+//! Flags of files: the ioctls of `chattr` and `lsattr`, and openings forbidden by the flags.
 //!
-//! Linux sends the same ioctls for its own callers of these flags (since 5.13), after it has checked the caller. Older
-//! kernels check nothing. The kernel does not know the flags, so the file system refuses each change that they forbid.
+//! Since version 5.13 Linux checks the caller before it sends these ioctls. Older kernels check nothing. The kernel does not
+//! know the flags, so the file system refuses forbidden changes.
 //!
-//! Invariant: a program that has no right to change a file gets no descriptor for writing, because stores through a
-//! mapping fail too late.
+//! Invariant: no descriptor for writing leads to an immutable file, because a store through a mapping fails too late.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use super::Operations;
 use crate::caller::{changes_flags, owns_files_of};
 use crate::convert::errno;
 
-/// Commands of `linux/fs.h`. The size in the first two is that of a `long`, also where the kernel sends 32 bits.
+/// Commands of `linux/fs.h`. The first two name the size of a `long`. The kernel sends 32 bits.
 const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
 const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
 const GET_XATTR: u32 = 0x801c_581f;
@@ -26,7 +25,7 @@ const SET_XATTR: u32 = 0x401c_5820;
 const FLAGS_BYTES: usize = 4;
 const XATTR_BYTES: usize = 28;
 
-/// Flags and their bits in a `struct fsxattr`, whose first word has them.
+/// Flags and their bits in the first word of a `struct fsxattr`.
 const XFLAGS: [(FileFlags, u32); 4] = [
     (FileFlags::IMMUTABLE, 0x08),
     (FileFlags::APPEND_ONLY, 0x10),
@@ -35,7 +34,7 @@ const XFLAGS: [(FileFlags, u32); 4] = [
 ];
 
 impl<M: Medium> Operations<M> {
-    /// Answers an ioctl with `data`, whose answer has `out_bytes`.
+    /// Answers an ioctl with `data` by `out_bytes` bytes.
     pub(super) fn answer_ioctl(
         &self,
         request: &Request,
@@ -77,7 +76,7 @@ impl<M: Medium> Operations<M> {
         if may { Ok(wanted) } else { Err(Errno::EPERM) }
     }
 
-    /// Sets flags after the kernel has written the bytes that programs stored before: it could not write them later.
+    /// Sets flags. Before, the kernel writes the dirty pages of the file: it could not write them later.
     fn set_flags(&self, inode: InodeNo, wanted: FileFlags, reply: ReplyIoctl) {
         let fs = Arc::clone(&self.fs);
         self.caches.answer_apart(move |caches| {
@@ -96,7 +95,7 @@ impl<M: Medium> Operations<M> {
         });
     }
 
-    /// Checks that the flags of `inode` let it be opened so, and returns flags for the kernel.
+    /// Checks an opening of `inode` against its flags, and returns flags for the kernel.
     pub(super) fn check_open(
         &self,
         inode: InodeNo,
@@ -130,10 +129,10 @@ fn reply_bytes(mut bytes: Vec<u8>, out_bytes: u32, reply: ReplyIoctl) {
     }
 }
 
-/// The flags that a program asks for.
+/// The flags in a request.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for flags that files do not have, `EINVAL` for too few bytes.
+/// `EOPNOTSUPP` for unsupported flags, `EINVAL` for too few bytes.
 fn flags_of(data: &[u8]) -> Result<FileFlags, Errno> {
     let bits = data.first_chunk::<FLAGS_BYTES>().ok_or(Errno::EINVAL)?;
     FileFlags::from_bits(u32::from_le_bytes(*bits)).ok_or(Errno::EOPNOTSUPP)

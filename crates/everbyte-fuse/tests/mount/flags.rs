@@ -1,4 +1,4 @@
-//! Flags of files by `chattr` and `lsattr`: what they forbid, and to whom.
+//! Flags of files by `chattr` and `lsattr`: forbidden changes and callers.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ fn chattr(change: &str, path: &Path) {
     assert!(done.status.success(), "{change}: {done:?}");
 }
 
-/// The flags of a file as `lsattr` shows them, without those that are not set.
+/// The flags of a file in the output of `lsattr`.
 fn shown(path: &Path) -> String {
     let listed = run("lsattr", &["-d"], path);
     assert!(listed.status.success(), "{listed:?}");
