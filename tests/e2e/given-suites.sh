@@ -91,6 +91,7 @@ run_xfstests() {
     done
     cat >"$SCRATCH/local.config" <<END
 export FSTYP=fuse FUSE_SUBTYP=.everbyte
+export MOUNT_OPTIONS="-o allow_other" TEST_FS_MOUNT_OPTS="-o allow_other"
 export TEST_DEV=everbyte:$FAST/test.pool/v TEST_DIR=$SCRATCH/test
 export SCRATCH_DEV=everbyte:$FAST/scratch.pool/v SCRATCH_MNT=$SCRATCH/scratch
 END

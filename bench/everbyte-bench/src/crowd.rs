@@ -156,11 +156,7 @@ fn round(uri: &str, size_bytes: u64, time: Duration) -> Result<Round> {
     Ok(Round { p50_us, p99_us, max_us, requests: times.len() as u64 })
 }
 
-fn figure(
-    name: &'static str,
-    rounds: &[[Round; 2]],
-    of: impl Fn(&Round) -> f64,
-) -> Option<Figure> {
+fn figure(name: &'static str, rounds: &[[Round; 2]], of: impl Fn(&Round) -> f64) -> Option<Figure> {
     let all = |which: usize| rounds.iter().map(|pair| of(&pair[which])).collect::<Vec<_>>();
     let ratios: Vec<f64> = rounds.iter().map(|[alone, beside]| of(beside) / of(alone)).collect();
     let (ratio, ratio_spread) = summarise(&ratios)?;

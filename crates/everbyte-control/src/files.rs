@@ -331,7 +331,7 @@ pub enum FileRequest {
     Sync,
 }
 
-/// What a name leaves behind that was removed although it is damaged.
+/// Leftovers of the removal of a damaged name.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLeak {

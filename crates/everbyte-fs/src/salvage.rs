@@ -18,7 +18,7 @@ use crate::names::note_entries;
 use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
 
-/// What a name leaves behind that was removed although its file or its entry is damaged.
+/// Leftovers of the removal of a damaged entry, or of an entry with a damaged file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Leak {

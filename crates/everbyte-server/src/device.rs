@@ -7,7 +7,7 @@ use everbyte_pool::format::VolumeKind;
 use crate::context::Context;
 use crate::handle::Device;
 use crate::refusal::refused;
-use crate::status::{CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
+use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
 
 /// Opens a volume that is a block volume inside.
 ///

@@ -19,7 +19,7 @@ use crate::files::Files;
 use crate::handle::{Closing, Handle, MountRequest, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
 use crate::refusal::{lost_stores, refused};
-use crate::status::meaning;
+use crate::words::meaning;
 
 /// Most threads that serve a mount.
 const THREADS_MAX: u16 = 256;

@@ -35,6 +35,7 @@ mod size;
 mod status;
 mod swap;
 mod volumes;
+mod words;
 
 pub use everbyte_fuse::{
     DirMount, KernelCaching, Loss, MountOptions, Privileges, Remount, remount, source_of,

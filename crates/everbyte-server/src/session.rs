@@ -247,7 +247,7 @@ fn serving(path: &Path) -> Option<ServingStatus> {
 #[derive(Debug)]
 pub struct Busy {
     holder: InUse,
-    serving: Option<ServingStatus>,
+    serving: Option<Box<ServingStatus>>,
 }
 
 impl Busy {
@@ -258,7 +258,7 @@ impl Busy {
     }
 
     fn found(holder: InUse) -> Self {
-        let serving = serving(&holder.path);
+        let serving = serving(&holder.path).map(Box::new);
         Self { holder, serving }
     }
 }

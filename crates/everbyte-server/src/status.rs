@@ -9,26 +9,7 @@ use everbyte_media::{BLOCK_U64, Counters, Description, Mapped, Wear, Writers};
 use everbyte_pool::{CheckReport, DeletedVolume, Health, Pool, ScrubFinding, ScrubReport, Volume};
 
 use crate::kinds::Kind;
-
-pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
-    [("radix", MapKind::Radix), ("direct", MapKind::Direct)];
-/// The same, and those that only file systems have.
-const ALL_MAP_WORDS: [(&str, MapKind); 3] = [MAP_WORDS[0], MAP_WORDS[1], ("runs", MapKind::Runs)];
-pub(crate) const DELTA_WORDS: [(&str, Delta); 3] =
-    [("auto", Delta::Auto), ("on", Delta::On), ("off", Delta::Off)];
-
-pub(crate) const CHECKSUM_WORDS: [(&str, Checksum); 2] =
-    [("none", Checksum::None), ("crc32c", Checksum::Crc32c)];
-
-/// The value of `word` in one of the lists above.
-pub(crate) fn meaning<T: Copy>(words: &[(&str, T)], word: &str) -> Option<T> {
-    words.iter().find(|(known, _)| *known == word).map(|(_, value)| *value)
-}
-
-fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: Option<T>) -> String {
-    let found = words.iter().find(|(_, known)| Some(*known) == value);
-    found.map_or("unknown", |(word, _)| word).to_owned()
-}
+use crate::words::{ALL_MAP_WORDS, CHECKSUM_WORDS, DELTA_WORDS, word};
 
 pub(crate) fn medium(description: &Description) -> MediumStatus {
     MediumStatus {

@@ -87,14 +87,14 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             let seen = || SEEN.swap(0, Ordering::Relaxed);
             // As tracing-log makes events of records.
-            tracing::error!(target: "log", "log.target" = "fuser::reply", "{REFUSED_ANSWER}{gone}");
+            tracing::error!(target: "log", { log.target = "fuser::reply" }, "{REFUSED_ANSWER}{gone}");
             assert_eq!(seen(), 0);
-            tracing::error!(target: "log", "log.target" = "other", "{REFUSED_ANSWER}{gone}");
+            tracing::error!(target: "log", { log.target = "other" }, "{REFUSED_ANSWER}{gone}");
             assert_eq!(seen(), 1, "of another crate");
             let invalid = std::io::Error::from_raw_os_error(22);
-            tracing::error!(target: "log", "log.target" = "fuser::reply", "{REFUSED_ANSWER}{invalid}");
+            tracing::error!(target: "log", { log.target = "fuser::reply" }, "{REFUSED_ANSWER}{invalid}");
             assert_eq!(seen(), 1, "another reason");
-            tracing::error!(target: "log", "log.target" = "fuser::reply", "{gone}");
+            tracing::error!(target: "log", { log.target = "fuser::reply" }, "{gone}");
             tracing::error!("{REFUSED_ANSWER}{gone}");
             assert_eq!(seen(), 2, "other texts, and own ones");
         });

@@ -71,17 +71,17 @@ impl Node {
         }
     }
 
-    /// What the immutable flag forbids.
+    /// Fails if the immutable flag is set.
     fn check_mutable(&self) -> Result<(), i32> {
         if self.flags & IMMUTABLE != 0 { Err(EPERM) } else { Ok(()) }
     }
 
-    /// What either flag forbids.
+    /// Fails if either flag is set.
     fn check_unrestricted(&self) -> Result<(), i32> {
         if self.flags & (IMMUTABLE | APPEND_ONLY) != 0 { Err(EPERM) } else { Ok(()) }
     }
 
-    /// What the flags forbid to a write at `offset` of a file with so many bytes.
+    /// Fails if the flags forbid a write at `offset` of a file with so many bytes.
     fn check_write(&self, offset: u64, bytes: usize) -> Result<(), i32> {
         if at(offset) < bytes { self.check_unrestricted() } else { self.check_mutable() }
     }
@@ -584,34 +584,10 @@ impl Model {
     }
 }
 
-/// A place in a file.
-fn at(offset: u64) -> usize {
-    usize::try_from(offset).expect("files of tests are small")
-}
-
-impl Subject for Model {
-    fn make(&mut self, op: &Op) -> Result<(), i32> {
+impl Model {
+    /// Makes an operation that changes bytes or attributes of a file.
+    fn change_file(&mut self, op: &Op) -> Result<(), i32> {
         match op {
-            Op::Create(path, permissions) => {
-                self.make_node(path, What::File(Vec::new()), *permissions)
-            }
-            Op::Mkdir(path, permissions) => {
-                // What a directory with set-group-id gives on is tested by itself.
-                self.make_node(path, What::Dir(BTreeMap::new()), permissions & !0o2000)
-            }
-            Op::Fifo(path) => self.make_node(path, What::Fifo, 0o600),
-            Op::Symlink(path, len) => {
-                let (parent, _) = self.parent(path)?;
-                if *len > 4095 {
-                    return Err(ENAMETOOLONG);
-                }
-                self.dir(parent)?;
-                self.make_node(path, What::Link(target(*len)), 0o777)
-            }
-            Op::Link(old, new) => self.link(old, new),
-            Op::Unlink(path) => self.remove(path, false),
-            Op::Rmdir(path) => self.remove(path, true),
-            Op::Rename(from, to, mode) => self.rename(from, to, *mode),
             Op::Write { path, offset, len, byte }
             | Op::WriteDurably { path, offset, len, byte } => {
                 let bytes = self.bytes(path)?.len();
@@ -651,6 +627,39 @@ impl Subject for Model {
                 self.0[node].check_unrestricted()?;
                 self.0[node].attributes.remove(name).map(drop).ok_or(ENODATA)
             }
+            _ => unreachable!("{op:?} is no change of one file"),
+        }
+    }
+}
+
+/// A place in a file.
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).expect("files of tests are small")
+}
+
+impl Subject for Model {
+    fn make(&mut self, op: &Op) -> Result<(), i32> {
+        match op {
+            Op::Create(path, permissions) => {
+                self.make_node(path, What::File(Vec::new()), *permissions)
+            }
+            Op::Mkdir(path, permissions) => {
+                // What a directory with set-group-id gives on is tested by itself.
+                self.make_node(path, What::Dir(BTreeMap::new()), permissions & !0o2000)
+            }
+            Op::Fifo(path) => self.make_node(path, What::Fifo, 0o600),
+            Op::Symlink(path, len) => {
+                let (parent, _) = self.parent(path)?;
+                if *len > 4095 {
+                    return Err(ENAMETOOLONG);
+                }
+                self.dir(parent)?;
+                self.make_node(path, What::Link(target(*len)), 0o777)
+            }
+            Op::Link(old, new) => self.link(old, new),
+            Op::Unlink(path) => self.remove(path, false),
+            Op::Rmdir(path) => self.remove(path, true),
+            Op::Rename(from, to, mode) => self.rename(from, to, *mode),
             Op::Open(path, hand) => {
                 self.1[*hand] = Some(self.find(path)?);
                 Ok(())
@@ -671,6 +680,7 @@ impl Subject for Model {
             }
             Op::View(path, _) => self.bytes(path).map(drop),
             Op::Sync | Op::Tables(_) | Op::LookAtView(_) | Op::EndView(_) => Ok(()),
+            _ => self.change_file(op),
         }
     }
 

@@ -226,7 +226,7 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// What a walk of a map has found.
+/// Results of a walk of a map.
 struct Reached {
     /// The blocks, as the free ones of an allocator of their own.
     blocks: Allocator,

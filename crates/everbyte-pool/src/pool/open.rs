@@ -79,8 +79,7 @@ impl<M: Medium> Pool<M> {
             recover_all(&*medium, &sb, &kinds, &mut summary)?;
         let mut space_unknown = why_unknown(&found, &lost_headers);
         let mut has_clash = false;
-        let mut alloc = Allocator::new(capacity(options, medium.len()));
-        alloc.set_total_blocks(sb.size_blocks - sb.data_start);
+        let mut alloc = allocator(capacity(options, medium.len()), &sb);
         if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
             space_unknown = None;
             find_cells(&*medium, &sb, &mut found, &kinds, &mut summary);
@@ -97,8 +96,7 @@ impl<M: Medium> Pool<M> {
             }
         }
         if space_unknown.is_some() {
-            alloc = Allocator::new(alloc.capacity());
-            alloc.set_total_blocks(sb.size_blocks - sb.data_start);
+            alloc = allocator(alloc.capacity(), &sb);
         }
         let shared = Arc::new(Shared {
             states: BlockStates::new(alloc.capacity()),
@@ -131,6 +129,13 @@ impl<M: Medium> Pool<M> {
             closed: OnceLock::new(),
         })
     }
+}
+
+/// An allocator for the data area, without a free block.
+fn allocator(capacity_blocks: u64, sb: &Superblock) -> Allocator {
+    let alloc = Allocator::new(capacity_blocks);
+    alloc.set_total_blocks(sb.size_blocks - sb.data_start);
+    alloc
 }
 
 /// Contents of the volume table.

@@ -497,7 +497,8 @@ impl Files {
         };
         let Err(error) = removed else { return Ok(None) };
         // Entries that cannot be read keep a directory from being empty.
-        if !is_damage(&error) && !(is_directory && is_of_one_file(&error)) {
+        let is_dropped = is_damage(&error) || is_directory && is_of_one_file(&error);
+        if !is_dropped {
             return Err(error);
         }
         match self.ask(FileRequest::Drop { at: at.clone() }, &[]) {

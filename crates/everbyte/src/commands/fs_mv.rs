@@ -49,9 +49,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let from = FileTarget::new(&args.from)?;
     let to = match FileTarget::new(&args.to) {
         Ok(to) => {
-            let is_same =
-                std::fs::canonicalize(&to.pool).ok() == std::fs::canonicalize(&from.pool).ok();
-            if !is_same || to.volume != from.volume {
+            let identity = |pool| everbyte_path::look(pool).map(|found| found.identity());
+            let is_same_pool = match (identity(&from.pool), identity(&to.pool)) {
+                (Ok(from), Ok(to)) => from == to,
+                _ => false,
+            };
+            if !is_same_pool || to.volume != from.volume {
                 bail!("{} and {} are in different file systems", from.shown(), to.shown());
             }
             to.path

@@ -10,7 +10,7 @@ use everbyte_server::{Need, OpenPool, Options, Session, SessionError, ask, kinds
 use serde::Serialize;
 
 use super::pool_scrub::{describe, part};
-use super::pool_status::of_superblock;
+use super::pool_status::{of_superblock, verdict};
 use super::unexpected;
 use crate::output;
 
@@ -101,11 +101,6 @@ fn tell(status: &CheckStatus) {
         status.used_blocks,
         status.free_blocks
     ));
-}
-
-/// The verdict of a check or a scrub.
-pub(super) fn verdict(clean: bool, health: HealthStatus) -> String {
-    if clean { "clean".to_owned() } else { format!("NOT CLEAN, {}", health.word()) }
 }
 
 fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {

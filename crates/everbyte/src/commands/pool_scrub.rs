@@ -11,8 +11,8 @@ use everbyte_server::{Session, SessionError};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::pool_check::verdict;
 use super::pool_status::of_superblock;
+use super::pool_status::verdict;
 use super::unexpected;
 use crate::output;
 use crate::size::show_size;

@@ -68,6 +68,11 @@ struct VolumeProblem {
     reason: Option<String>,
 }
 
+/// The verdict of a check or a scrub.
+pub(super) fn verdict(clean: bool, health: HealthStatus) -> String {
+    if clean { "clean".to_owned() } else { format!("NOT CLEAN, {}", health.word()) }
+}
+
 pub(crate) fn run(args: &Args) -> ExitCode {
     let status = judge(&args.pool);
     if !args.json {

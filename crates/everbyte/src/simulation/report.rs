@@ -59,7 +59,9 @@ pub(crate) fn page(rows: &[Row], traces: &Traces) -> String {
 
 /// Writes the best policies of each size.
 fn best_policies(page: &mut Page, group: &Group) {
-    let contests: [(&str, Contest, fn(f64) -> String); 3] = [
+    /// Name, contest, and the form of the winning value.
+    type Named = (&'static str, Contest, fn(f64) -> String);
+    let contests: [Named; 3] = [
         ("most hits", winners::HITS, |share| format!("{:.2}%", 100.0 * share)),
         ("shortest time", winners::TIME, |seconds| format!("{seconds:.3} s")),
         ("fewest bytes to SCM", winners::SCM_BYTES, |bytes| {
