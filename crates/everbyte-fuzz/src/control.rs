@@ -197,14 +197,24 @@ fn whole_lines(mut said: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
+/// Returns true if a member with this value may be left out.
+fn is_left_out(value: &Value) -> bool {
+    value.is_null()
+        || [json!([]), json!({}), json!(0), json!(false), json!("none"), json!("")].contains(value)
+}
+
 /// Returns true if `line` has every member of `understood`, but for those that may be left out.
 pub(crate) fn says(line: &Value, understood: &Value) -> bool {
     match (line, understood) {
         (Value::Object(line), Value::Object(understood)) => {
             understood.iter().all(|(key, value)| match line.get(key) {
                 Some(said) => says(said, value),
-                None => value.is_null(),
+                None => is_left_out(value),
             })
+        }
+        (Value::Array(line), Value::Array(understood)) => {
+            line.len() == understood.len()
+                && line.iter().zip(understood).all(|(line, understood)| says(line, understood))
         }
         (line, understood) => line == understood,
     }

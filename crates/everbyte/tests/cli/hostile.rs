@@ -96,7 +96,7 @@ fn about_a(change: impl Fn(&mut everbyte_control::FileEntry) + Send + Sync + 'st
 }
 
 #[test]
-fn lies_about_files_are_errors_and_write_nothing_elsewhere() {
+fn lies_about_files_write_nothing_elsewhere() {
     let (place, server, _) = served();
     let names = ["../../outside/evil", "..", ".", "", "/etc/evil", "x/y", "n\0l"];
     let mut lies: Vec<(String, Box<Lie>)> = names
@@ -199,7 +199,7 @@ fn rights_of_files_are_kept_only_from_a_pool_of_root() {
 }
 
 #[test]
-fn a_file_that_is_refused_stops_no_other() {
+fn refused_file_stops_no_other() {
     let (place, server, _) = served();
     let refused = Arc::new(Mutex::new(None));
     let fake = Fake::start(&place, move |request, answer| {
@@ -275,7 +275,7 @@ fn holes_take_a_request_or_two_in_both_directions() {
 }
 
 #[test]
-fn a_server_that_only_shows_life_is_left() {
+fn refusal_of_any_length_is_shown_in_part() {
     let (place, server, _) = served();
     // A refusal of any length is shown in part.
     let fake = Fake::start(&place, |_, _| Err(Refused::new("x".repeat(1 << 20))));

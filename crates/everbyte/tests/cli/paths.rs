@@ -47,7 +47,7 @@ const COMMANDS: [&str; 27] = [
 ];
 
 #[test]
-fn pipes_and_sockets_are_refused_at_once_by_all_commands() {
+fn pipes_and_sockets_are_refused_by_all_commands() {
     let place = Place::empty();
     place.run("pool create POOL --size 64M").good();
     place.run("volume create POOL files --kind fs --size 16M").good();
@@ -166,7 +166,7 @@ fn temporary_file_that_is_exchanged_is_an_error() {
 }
 
 #[test]
-fn a_damaged_bucket_leaves_the_other_directories() {
+fn damaged_bucket_leaves_the_other_directories() {
     let place = Place::empty();
     place.run("pool create POOL --size 64M").good();
     place.run("volume create POOL f --kind fs --size 40M").good();
