@@ -73,6 +73,13 @@ mount -T "$SCRATCH/fstab" -a
 umount "$dir"
 ok "lines of fstab mount, also at once after umount"
 
+for _ in {1..25}; do
+    mount -T "$SCRATCH/fstab" "$dir" 2>"$SCRATCH/again" || fail "mount after umount: $(cat "$SCRATCH/again")"
+    [[ $(cat "$dir/kept") == kept ]] || fail "a file is lost in a mount at once after umount"
+    umount "$dir"
+done
+ok "25 mounts follow an umount at once"
+
 within 10 is_closed || fail "the pool stays open after umount"
 refused "mount option quota" mount -t everbyte "$pool/files" "$dir" -o quota
 refused "mount option sync" mount -t everbyte "$pool/files" "$dir" -o sync

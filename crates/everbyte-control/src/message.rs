@@ -316,6 +316,8 @@ pub enum Cause {
     VolumeDamaged,
     /// The name or the file that it leads to is damaged.
     FileDamaged,
+    /// The server is shutting down. Another can serve the pool afterwards.
+    ShuttingDown,
     /// Others can change the pool, so that the rights of the server are not used for what it names.
     UntrustedPool,
     /// One that this version does not know.

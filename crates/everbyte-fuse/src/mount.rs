@@ -153,6 +153,13 @@ impl Mount {
         self.session.is_finished()
     }
 
+    /// Returns true if the mount has not ended and no directory of this process's namespace has it.
+    #[must_use]
+    pub fn is_unmounting(&self) -> bool {
+        let is_listed = || Superblock::of_descriptor(&self.device).is_none_or(|it| it.is_mounted());
+        !self.is_ended() && !is_listed()
+    }
+
     /// Returns true if the threads that served the mount have ended before it has, as when one could not be started.
     #[must_use]
     pub fn has_failed(&self) -> bool {

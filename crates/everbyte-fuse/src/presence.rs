@@ -68,6 +68,11 @@ impl Superblock {
         lines.any(|line| line.split(|&byte| byte == b' ').nth(2) == Some(device))
     }
 
+    /// Returns true if the table of this process's namespace lists it, or cannot be read.
+    pub(crate) fn is_mounted(&self) -> bool {
+        std::fs::read("/proc/self/mountinfo").map_or(true, |table| self.is_listed(&table))
+    }
+
     /// Returns true if it is there although its connection has ended: that was an abort. The kernel takes a file system
     /// that is unmounted from the tables first, and drops it soon after the end of the connection.
     pub(crate) fn outlives_connection(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
@@ -23,6 +24,9 @@ use crate::words::meaning;
 
 /// Most threads that serve a mount.
 const THREADS_MAX: u16 = 256;
+/// Longest time to wait for the end of a mount without a directory, and the time between two looks.
+const UNMOUNTING_TIME_MAX: Duration = Duration::from_secs(2);
+const UNMOUNTING_LOOK: Duration = Duration::from_millis(5);
 
 const ATIME_WORDS: [(&str, AccessTimes); 3] = [
     ("relative", AccessTimes::Relative),
@@ -133,6 +137,7 @@ impl FsHandle {
         dir: String,
         make: impl FnOnce(Arc<FileSystem<Mapped>>) -> Result<Mount, MountError>,
     ) -> Result<u64, Refused> {
+        self.wait_for_unmounting();
         let mounted = &mut *self.mount.lock();
         if let Some(mounted) = mounted.as_ref() {
             let (name, dir) = (self.fs.volume().name(), &mounted.dir);
@@ -155,6 +160,18 @@ impl FsHandle {
         drop(lost);
         *mounted = Some(Mounted { mount, id, dir });
         Ok(id)
+    }
+
+    /// Waits a short time for the end of a mount that is in no directory any more: umount(8) returns before it.
+    fn wait_for_unmounting(&self) {
+        let deadline = Instant::now() + UNMOUNTING_TIME_MAX;
+        let is_unmounting = || {
+            let mounted = self.mount.lock();
+            mounted.as_ref().is_some_and(|mounted| mounted.mount.is_unmounting())
+        };
+        while is_unmounting() && Instant::now() < deadline {
+            std::thread::sleep(UNMOUNTING_LOOK);
+        }
     }
 
     /// The directory that it is mounted on.

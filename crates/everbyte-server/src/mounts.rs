@@ -1,5 +1,6 @@
 //! File systems of an open pool: mounting them, and requests about their files.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use everbyte_control::{Attached, FileRequest, MountServed, Refused, Response};
 use everbyte_fuse::source_of;
 
 use crate::handle::MountRequest;
-use crate::open_pool::OpenPool;
+use crate::open_pool::{OpenPool, shutting_down};
 use crate::refusal::{lost_stores, refused};
 use crate::volumes::OpenVolume;
 
@@ -25,10 +26,14 @@ impl OpenPool {
         volume.handle.mount(source_of(&self.path, name), request)
     }
 
-    /// Returns true as long as a file system is mounted.
+    /// Refuses mounts from now on if no file system is mounted, and returns true then. A mount that begins at the same time
+    /// is counted or refused.
     #[must_use]
-    pub fn has_mounts(&self) -> bool {
-        self.volumes.all_opened().iter().any(|volume| volume.handle.is_mounted())
+    pub fn refuse_mounts_if_unused(&self) -> bool {
+        let mut refuses_mounts = self.refuses_mounts.write();
+        let is_mounted = |volume: &Arc<OpenVolume>| volume.handle.is_mounted();
+        *refuses_mounts = !self.volumes.all_opened().iter().any(is_mounted);
+        *refuses_mounts
     }
 
     /// Checks that everything was written which programs stored through mappings of the file system `name` while it was
@@ -60,6 +65,10 @@ impl OpenPool {
         request: &MountServed,
         attached: Attached,
     ) -> Result<Response, Refused> {
+        let refuses_mounts = self.refuses_mounts.read();
+        if *refuses_mounts {
+            return Err(shutting_down());
+        }
         let check = || if request.read_only { self.check_open() } else { self.check_changing() };
         check()?;
         let Some(descriptor) = attached.descriptor else {

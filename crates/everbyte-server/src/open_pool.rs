@@ -59,6 +59,9 @@ pub struct OpenPool {
     /// Held while a volume gets another size for its users.
     pub(crate) sizes: Mutex<()>,
     pub(crate) is_closing: AtomicBool,
+    /// True once no file system can be mounted any more. Locked for reading while a mount begins, so that the end of the
+    /// last mount and a new mount have an order.
+    pub(crate) refuses_mounts: RwLock<bool>,
     pub(crate) ending: Ending,
     pub(crate) control: Mutex<Option<ControlServer>>,
     /// Who serves it on which addresses, if anybody does: perhaps on none but the control socket.
@@ -89,6 +92,7 @@ impl OpenPool {
             backings: Mutex::default(),
             sizes: Mutex::default(),
             is_closing: AtomicBool::new(false),
+            refuses_mounts: RwLock::default(),
             ending: Ending::default(),
             control: Mutex::default(),
             servers: RwLock::default(),
@@ -180,7 +184,7 @@ impl OpenPool {
     /// Fails once the pool is closing: nothing is opened or changed any more.
     pub(crate) fn check_open(&self) -> Result<(), Refused> {
         if self.is_closing.load(Ordering::Acquire) {
-            return Err(Refused::new("the server is shutting down: try again when it has"));
+            return Err(shutting_down());
         }
         Ok(())
     }
@@ -257,4 +261,9 @@ impl Handler for OpenPool {
             other => Err(Refused::new(format!("this server does not know {other:?}"))),
         }
     }
+}
+
+/// The refusal of a server that ends.
+pub(crate) fn shutting_down() -> Refused {
+    Refused::new("the server is shutting down: try again when it has").because(Cause::ShuttingDown)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use everbyte_control::ControlClient;
+use everbyte_control::{Cause, ControlClient, ControlError};
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, open_locked};
@@ -54,6 +54,9 @@ What fsync was asked for survives a crash at any moment, and with it everything 
 the file's last change: after a crash the file system is as it was at a checkpoint, and needs no
 repair. Programs that have files open when the command ends get errors from then on.";
 
+/// Longest time to wait for the end of a server that shuts down, and the pause between two attempts.
+const ENDING_TIME_MAX: Duration = Duration::from_secs(10);
+const ENDING_PAUSE: Duration = Duration::from_millis(50);
 /// Number of threads unless the user says another.
 const THREADS: u16 = 4;
 /// Time between checkpoints unless the user says another.
@@ -142,15 +145,36 @@ fn serve_until_end(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("only root can mount with the options suid and dev");
     }
     let stop = Stop::new().context("cannot catch signals")?;
+    let deadline = Instant::now() + ENDING_TIME_MAX;
+    loop {
+        match mount_once(args, &path, &name, &stop) {
+            Err(error) if is_shutting_down(&error) && Instant::now() < deadline => {
+                std::thread::sleep(ENDING_PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Returns true if the server of the pool is about to end, so that this process can become the next.
+fn is_shutting_down(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<ControlError>().and_then(|error| match error {
+        ControlError::Refused(refused) => refused.cause,
+        _ => None,
+    });
+    refused == Some(Cause::ShuttingDown)
+}
+
+fn mount_once(args: &Args, path: &Path, name: &str, stop: &Stop) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let media = MediaOptions::new();
-    let open = || open_locked(&path, &media, kinds(), &OpenOptions::default());
+    let open = || open_locked(path, &media, kinds(), &OpenOptions::default());
     let pool = match wait_for(open) {
-        Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
+        Err(FileError::InUse(holder)) => match ControlClient::connect(path) {
             Ok(mut client) => {
                 let privileges = args.privileges(client.distrust()?);
-                let wanted = args.served(&path, name, privileges);
-                return mount_served::run(wanted, client, &stop);
+                let wanted = args.served(path, name.to_owned(), privileges);
+                return mount_served::run(wanted, client, stop);
             }
             Err(_) => return Err(SessionError::from(FileError::InUse(holder)).into()),
         },
@@ -158,15 +182,15 @@ fn serve_until_end(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let medium = pool.medium().describe();
     let options = Options { trust_pool: args.trust.trust_pool, ..Options::default() };
-    let pool = Arc::new(OpenPool::new(pool, &path, medium, options));
+    let pool = Arc::new(OpenPool::new(pool, path, medium, options));
     let privileges = args.privileges(distrust(&pool));
     report_recovery(&pool, started.elapsed());
-    let served = serve((args, privileges), &name, &pool, &stop);
+    let served = serve((args, privileges), name, &pool, stop);
     let closed = pool.close();
     served?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
     tracing::info!("the pool is closed");
-    pool.check_stores(&name)?;
+    pool.check_stores(name)?;
     pool.check_told_losses()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -270,6 +294,6 @@ fn serve(
     };
     pool.mount(name, &request)?;
     mount_background::say_ready(&args.dir, args.detached)?;
-    stop.wait_unless(|| !pool.has_mounts());
+    stop.wait_unless(|| pool.refuse_mounts_if_unused());
     Ok(())
 }
