@@ -170,10 +170,10 @@ mod tests {
         assert!(has_ended(&taken[2].1), "the oldest one that has asked nothing");
         assert!(!has_ended(&taken[0].1) && !has_ended(&taken[1].1) && !has_ended(&new.1));
         working.extend(taken[3..].iter().map(|(place, _)| place.work()));
-        working.push(new.0.work());
+        let _new = new.0.work();
         let second = take(&places, 0).unwrap();
         assert!(has_ended(&taken[1].1), "the one that rests");
-        working.push(second.0.work());
+        let _second = second.0.work();
         assert!(take(&places, 0).is_none(), "all others are at work");
     }
 

@@ -125,8 +125,8 @@ fn made_up_handle_is_stale() {
     for number in [0_u64, 1, 1 << 20, 1 << 40, u64::MAX] {
         let mut other = handle.clone();
         // A number has two words, the higher one first.
-        other[8..12].copy_from_slice(&((number >> 32) as u32).to_le_bytes());
-        other[12..16].copy_from_slice(&(number as u32).to_le_bytes());
+        other[8..12].copy_from_slice(&number.to_le_bytes()[4..]);
+        other[12..16].copy_from_slice(&number.to_le_bytes()[..4]);
         fs::write(&path, other).unwrap();
         assert_eq!(open(&mounted, &["f"]), ["ESTALE"], "{number}");
     }
