@@ -36,7 +36,7 @@ is_closed() { "$EVERBYTE" pool check "$pool" && ! pgrep -f "everbyte mount.*$poo
 said=$(mount -t everbyte "everbyte:$pool/files" "$dir" \
     -o noexec,nosuid,nodev,noatime,nodiratime,allow_other,_netdev,nofail,x-systemd.automount 2>&1)
 [[ -z $said ]] || fail "mount printed: $said"
-for option in noexec nosuid nodev noatime allow_other rw; do
+for option in noexec nosuid nodev noatime nodiratime allow_other rw; do
     has $option || fail "no $option in $(findmnt -n -o OPTIONS "$dir")"
 done
 cp /bin/true "$dir/program"
@@ -46,7 +46,7 @@ ok "mount -t everbyte applies options and ignores words for others"
 mount -o remount,ro "$dir"
 has ro || fail "not read-only after a remount"
 refused "Read-only file system" touch "$dir/new"
-for flag in noexec nosuid nodev noatime; do has $flag || fail "the remount dropped $flag"; done
+for flag in noexec nosuid nodev noatime nodiratime; do has $flag || fail "the remount dropped $flag"; done
 mount -o remount,rw,exec "$dir"
 "$dir/program" || fail "exec has no effect at a remount"
 touch "$dir/new"

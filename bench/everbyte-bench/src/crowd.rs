@@ -17,6 +17,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
+use crate::environment::Environment;
 use crate::stats::{Spread, as_f64, summarise};
 use crate::subjects::nbd::{Server, ServerKind};
 
@@ -70,6 +71,7 @@ struct Figure {
 /// The result of the suite.
 #[derive(Debug, Serialize)]
 struct Report {
+    environment: Environment,
     silent_clients: u16,
     figures: Vec<Figure>,
     rounds: Vec<[Round; 2]>,
@@ -114,7 +116,11 @@ pub(crate) fn crowd(args: &CrowdArgs) -> Result<()> {
         figure("max", &rounds, |round| round.max_us),
     ];
     let figures = figures.into_iter().flatten().collect();
-    let report = Report { silent_clients: args.silent, figures, rounds };
+    let environment = Environment::new(&args.folder, size_bytes, repeats.into(), seconds);
+    if let Some(warning) = environment.warning() {
+        eprintln!("warning: {warning}");
+    }
+    let report = Report { environment, silent_clients: args.silent, figures, rounds };
     print(&report, args.json)
 }
 

@@ -455,7 +455,7 @@ fn layers_are_compared_buffered_and_direct() {
             < 1e-9
     );
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("Figure 4 of the paper") && page.contains("1/160 of the paper's"));
+    assert!(page.contains("Figure 4 of the paper") && page.contains("1/160 of the paper"));
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains("everbyte-bench"), "{mounts}");
     let loops = std::fs::read_dir("/sys/block")

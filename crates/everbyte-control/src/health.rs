@@ -42,9 +42,7 @@ pub struct DeletedStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
     /// Bytes of a damaged volume that are free now.
-    #[serde(default)]
     pub freed_bytes: u64,
     /// Bytes of a damaged volume that no volume owns and nobody gets before a repair.
-    #[serde(default)]
     pub leaked_bytes: u64,
 }

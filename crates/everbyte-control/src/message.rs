@@ -453,7 +453,6 @@ pub struct PoolStatus {
     /// True if the last shutdown was clean.
     pub clean: bool,
     /// Health, as far as it is known without a check.
-    #[serde(default)]
     pub health: HealthStatus,
     /// Undo records that opening put back.
     pub records_undone: u64,
@@ -627,10 +626,8 @@ pub struct CheckStatus {
     /// Damage that opening mended, which is no problem any more.
     pub remarks: Vec<String>,
     /// Health by the worst of the problems.
-    #[serde(default)]
     pub health: HealthStatus,
     /// Bytes that no volume owns and nobody gets before a repair.
-    #[serde(default)]
     pub leaked_bytes: u64,
 }
 
@@ -642,7 +639,6 @@ pub struct ScrubPart {
     /// Blocks of data whose checksum was compared.
     pub verified_blocks: u64,
     /// Health by the worst of the problems.
-    #[serde(default)]
     pub health: HealthStatus,
     /// The byte of the volume to go on at; `None` at its end.
     pub next: Option<u64>,

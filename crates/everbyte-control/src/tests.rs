@@ -220,9 +220,11 @@ fn connections_are_bounded() {
     let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
     let mut held: Vec<_> = (0..128).map(|_| ControlClient::connect(&pool).unwrap()).collect();
     held.iter_mut().for_each(|client| grow(client, 1));
-    let error = ControlClient::connect(&pool).unwrap().call(Request::Info).unwrap_err();
+    // A newcomer takes the place of the client that rests for the longest time.
+    grow(&mut ControlClient::connect(&pool).unwrap(), 1);
+    let error = held[0].call(Request::Grow { size_bytes: 1 }).unwrap_err();
     assert!(matches!(error, ControlError::Broken { .. }), "{error}");
-    drop(held);
+    held[1..].iter_mut().for_each(|client| grow(client, 1));
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub trait Decorator: Send + Sync {
             Compound::Forwarded => self.inner().send(offset, len, prefix, socket),
             Compound::Split => {
                 check_range(offset, len as u64, Decorator::geometry(self).size_bytes)?;
-                read_and_send(|from, out| self.read(offset + from, out), len, prefix, socket)
+                read_and_send(|at, out| self.read(at, out), (offset, len), prefix, socket)
             }
         }
     }

@@ -158,7 +158,7 @@ pub trait BlockDevice: Send + Sync {
         socket: BorrowedFd<'_>,
     ) -> Result<(), SendError> {
         check_range(offset, len as u64, self.geometry().size_bytes)?;
-        read_and_send(|from, out| self.read(offset + from, out), len, prefix, socket)
+        read_and_send(|at, out| self.read(at, out), (offset, len), prefix, socket)
     }
 
     /// Writes `data` at `offset`.
@@ -240,30 +240,38 @@ pub fn check_range(offset: u64, len: u64, size_bytes: u64) -> Result<(), DeviceE
 /// Most bytes that are held for a peer that does not take them.
 const HELD_MAX: usize = 2 << 20;
 
-/// A [`BlockDevice::send`] of what `read` fills in, by a copy; its first argument is the number of bytes
-/// before. The caller has checked the range, so that nobody asks for more memory than a device has bytes.
+/// Bytes of a block that no read may see half written.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A [`BlockDevice::send`] of the range `offset`, `len` by a copy; `read` gets the offset of each piece. The caller has
+/// checked the range, which bounds the memory by the size of the device.
 ///
-/// All bytes are read before the first one is sent, because an error can be told only then. If the peer
-/// does not take them at once, the memory is freed but for a part, and the rest is read again later:
-/// peers that ask for much and take nothing cannot exhaust the memory.
+/// All bytes are read before the first one is sent, because the protocol reports errors only before data. If the peer
+/// does not take them at once, the memory is freed but for a part, and the rest is read again later. Peers that ask for
+/// much and take nothing cannot exhaust the memory. Parts end at blocks, so each block is of one moment.
 pub(crate) fn read_and_send(
     read: impl Fn(u64, &mut [u8]) -> Result<(), DeviceError>,
-    len: usize,
+    (offset, len): (u64, usize),
     prefix: &[u8],
     socket: BorrowedFd<'_>,
 ) -> Result<(), SendError> {
     let mut message = vec![0; prefix.len() + len];
     message[..prefix.len()].copy_from_slice(prefix);
-    read(0, &mut message[prefix.len()..])?;
+    read(offset, &mut message[prefix.len()..])?;
     let mut sent = crate::socket::send_now(socket, &message)?;
     let total = message.len();
     if total - sent <= HELD_MAX {
         crate::socket::send_all(socket, &message[sent..])?;
         return Ok(());
     }
+    let device_offset = |at: usize| offset + (at - prefix.len()) as u64;
+    let part_end = |from: usize| {
+        let end = total.min(from.saturating_add(HELD_MAX));
+        let beyond = if end == total { 0 } else { device_offset(end) % BLOCK_BYTES };
+        end - usize::try_from(beyond).unwrap_or(0)
+    };
     // The prefix is in this part: it cannot be read again.
-    let part_end = total.min(sent.max(prefix.len()).saturating_add(HELD_MAX));
-    let mut part = message[sent..part_end].to_vec();
+    let mut part = message[sent..part_end(sent.max(prefix.len()))].to_vec();
     drop(message);
     loop {
         crate::socket::send_all(socket, &part)?;
@@ -271,9 +279,9 @@ pub(crate) fn read_and_send(
         if sent == total {
             return Ok(());
         }
-        part.resize(HELD_MAX.min(total - sent), 0);
-        let from = (sent - prefix.len()) as u64;
-        read(from, &mut part).map_err(|error| SendError::Socket(io::Error::other(error)))?;
+        part.resize(part_end(sent) - sent, 0);
+        read(device_offset(sent), &mut part)
+            .map_err(|error| SendError::Socket(io::Error::other(error)))?;
     }
 }
 
@@ -299,7 +307,7 @@ mod tests {
                     places.for_each(|(byte, at)| *byte = bytes(at));
                     Ok(())
                 };
-                read_and_send(read, LEN, b"prefix", near.as_fd()).unwrap();
+                read_and_send(read, (0, LEN), b"prefix", near.as_fd()).unwrap();
             });
             let mut got = vec![0; LEN + 6];
             far.read_exact(&mut got).unwrap();

@@ -63,6 +63,7 @@ fn remount_flags(now: StatVfsMountFlags, changes: &Remount) -> MountFlags {
     flags.set(MountFlags::NODEV, denied(changes.dev, StatVfsMountFlags::NODEV));
     flags.set(MountFlags::NOEXEC, denied(changes.exec, StatVfsMountFlags::NOEXEC));
     flags.set(MountFlags::NOATIME, is_set(StatVfsMountFlags::NOATIME));
+    flags.set(MountFlags::NODIRATIME, is_set(StatVfsMountFlags::NODIRATIME));
     flags.set(MountFlags::RELATIME, is_set(StatVfsMountFlags::RELATIME));
     flags.set(MountFlags::STRICTATIME, access_times(now) == AccessTimes::Strict);
     flags

@@ -798,7 +798,7 @@ mod tests {
         let error = make(&folder.path().join("no/pool"), 1 << 20, false).unwrap_err();
         assert!(error.to_string().contains("no/pool"), "{error}");
         let error = make(folder.path(), 1 << 20, true).unwrap_err();
-        assert!(error.to_string().contains("cannot open"), "{error}");
+        assert!(error.to_string().contains("it is a directory"), "{error}");
     }
 
     #[test]

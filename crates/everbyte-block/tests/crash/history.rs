@@ -8,6 +8,7 @@
 
 mod faults;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -119,6 +120,9 @@ pub(crate) struct History<'a> {
     is_faulty: bool,
     /// Volumes that a media error keeps from being made durable.
     unreadable: Vec<&'static str>,
+    /// Completed epochs of all volumes before the request under way. A request that finds no block completes the epochs of
+    /// other volumes.
+    epochs_before: RefCell<Option<BTreeMap<String, u64>>>,
 }
 
 impl<'a> History<'a> {
@@ -138,8 +142,10 @@ impl<'a> History<'a> {
         }));
         lanes::first();
         let open = open(medium).unwrap();
-        let (is_faulty, unreadable) = (false, Vec::new());
-        let mut history = Self { case, medium, log, open, tracks, is_faulty, unreadable };
+        let (is_faulty, unreadable, epochs_before) = (false, Vec::new(), RefCell::default());
+        let mut history =
+            Self { case, medium, log, open, tracks, is_faulty, unreadable, epochs_before };
+
         for step in &case.steps {
             history.step("a", step);
         }
@@ -192,8 +198,32 @@ impl<'a> History<'a> {
     fn watch<R>(&self, name: &str, op: impl FnOnce(&BlockVolume<SimMedium>) -> R) -> (R, bool) {
         let volume = self.volume(name);
         let before = volume.volume().completed_epoch();
+        *self.epochs_before.borrow_mut() = Some(self.completed_epochs());
         let result = op(&volume);
         (result, volume.volume().completed_epoch() != before)
+    }
+
+    fn completed_epochs(&self) -> BTreeMap<String, u64> {
+        let epoch = |(name, volume): (&String, &Arc<BlockVolume<SimMedium>>)| {
+            (name.clone(), volume.volume().completed_epoch())
+        };
+        self.open.volumes.iter().map(epoch).collect()
+    }
+
+    /// Makes the present contents of volumes other than `name` durable if the request completed their epochs. Returns the
+    /// contents that a crash inside the request may leave of them.
+    fn complete_others(&mut self, name: &str) -> Contents {
+        let Some(before) = self.epochs_before.take() else { return Contents::new() };
+        let after = self.completed_epochs();
+        let mut inside = Contents::new();
+        for (other, track) in self.tracks.iter_mut().filter(|(other, _)| **other != name) {
+            if before.get(*other) != after.get(*other) && after.contains_key(*other) {
+                let left = track.durable.iter().chain([&track.now]).cloned().map(Some).collect();
+                inside.insert(*other, left);
+                track.durable = vec![track.now.clone()];
+            }
+        }
+        inside
     }
 
     /// Notes the end of a step: what it may have left inside, what it leaves, what is there now.
@@ -206,7 +236,9 @@ impl<'a> History<'a> {
         now: Content,
     ) {
         let inside = inside.into_iter().chain(durable.clone()).map(Some).collect();
-        begun.inside.set(BTreeMap::from([(name, inside)])).unwrap();
+        let mut left = self.complete_others(name);
+        left.insert(name, inside);
+        begun.inside.set(left).unwrap();
         let track = self.track(name);
         (track.durable, track.now) = (durable, now);
         track.durable.dedup();

@@ -307,9 +307,10 @@ fn from_clean() -> Vec<(Golden, Vec<u8>)> {
     let mut neither = damaged("superblocks", "both superblocks are damaged", &[60, 4096 + 60]);
     neither.0.open_error = Some("superblock at 0x0 is corrupt: its checksum is wrong".into());
     let mut both = damaged("completed-both", "both copies of a checkpoint record", &completed);
-    let why = "checkpoint record at 0x2040 is corrupt";
+    let why = "checkpoint record at 0x2040";
     both.0.volumes[0].read_only = Some(why.into());
-    (both.0.check, both.0.check_after_repair) = (vec![why.into()], vec![why.into()]);
+    both.0.check = vec![why.into(), "checkpoint record at 0x2080".into()];
+    both.0.check_after_repair.clone_from(&both.0.check);
     let mut entry =
         damaged("map-entry", "an entry of a map is damaged", &[index(leaf.0) * 4096 + 24]);
     entry.0.check = vec![format!("map entry at {}", leaf.offset().plus(24))];

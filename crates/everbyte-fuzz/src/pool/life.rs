@@ -166,6 +166,25 @@ impl Life {
     fn step(&mut self, step: &Step) {
         let count = self.volumes.len().max(1);
         let name = self.volumes.keys().nth(usize::from(step.volume) % count).cloned();
+        let before = self.completed_epochs();
+        self.act(step, name.clone());
+        // A request that finds no block completes the epochs of other volumes.
+        for (other, epoch) in self.completed_epochs() {
+            let is_completed = before.get(&other).is_some_and(|before| *before != epoch);
+            if is_completed && Some(&other) != name.as_ref() {
+                self.known.get_mut(&other).unwrap().settle();
+            }
+        }
+    }
+
+    fn completed_epochs(&self) -> BTreeMap<String, u64> {
+        let epoch = |(name, volume): (&String, &BlockVolume<Mapped>)| {
+            (name.clone(), volume.volume().completed_epoch())
+        };
+        self.volumes.iter().map(epoch).collect()
+    }
+
+    fn act(&mut self, step: &Step, name: Option<String>) {
         match (&step.action, name) {
             (Action::Check, _) if self.sound => self.expect_clean(),
             (Action::Check, _) => drop(self.pool.check()),

@@ -4,11 +4,14 @@
 //! then are its blocks free for others; then the state becomes FREE. A crash in between leaves either a volume or none,
 //! and never two owners of a block.
 //!
-//! The map of a damaged volume may name blocks of another volume. So a block of it is free only if a walk of each other
-//! volume's map has not found it. Where a walk fails, the block leaks. The walk needs no snapshot of all volumes: the
-//! volumes get blocks from the allocator alone, and it has none of the blocks in question before the walks have ended.
+//! The map of a damaged volume may name blocks of another volume, and free blocks. So a block of it is freed only if a
+//! walk of each other volume's map does not find the block, and the allocator does not have it. If a walk fails, the block
+//! leaks. All other volumes are quiet from before the first walk until the blocks are freed: otherwise a volume could give
+//! a block back after the walk of a second volume, and the second volume could get it.
 //! A leak is nowhere on the medium but in the saved list of free blocks, which a clean shutdown writes. A repair drops
 //! that list, in an update of the superblock, if the maps contradict it. So a crash at any moment leaves a leak or none.
+
+use std::sync::Arc;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 use everbyte_plant::planted;
@@ -89,20 +92,22 @@ impl<M: Medium> Pool<M> {
         if let Err(corrupt) = &reached.complete {
             damage.get_or_insert(corrupt.to_string());
         }
-        let known_blocks = volume
-            .used_blocks()
-            .map_or(reached.blocks.free_blocks(), |used| used + volume.descriptor().log_blocks());
-        if !self.without_blocks_of_others(&volume, &reached.blocks) {
+        let used_blocks = volume.used_blocks().map(|used| used + volume.descriptor().log_blocks());
+        let mut others = self.volumes();
+        others.retain(|other| other.header_at != volume.header_at);
+        let _quiet: Vec<_> = others.iter().map(|other| other.quiesce()).collect();
+        if !self.without_blocks_of_others(&others, &reached.blocks) {
             // Whose they are is unknown.
             damage.get_or_insert(
                 "the blocks of other volumes cannot be told from its own".to_owned(),
             );
+            let leaked_blocks = used_blocks.unwrap_or(reached.blocks.free_blocks());
             self.end_volume(&volume, std::iter::empty())?;
-            return Ok(DeletedVolume { damage, freed_blocks: 0, leaked_blocks: known_blocks });
+            return Ok(DeletedVolume { damage, freed_blocks: 0, leaked_blocks });
         }
         let freed_blocks = reached.blocks.free_blocks();
         self.end_volume(&volume, reached.blocks.free_runs())?;
-        let leaked_blocks = known_blocks.saturating_sub(freed_blocks);
+        let leaked_blocks = used_blocks.unwrap_or(freed_blocks).saturating_sub(freed_blocks);
         Ok(DeletedVolume { damage, freed_blocks, leaked_blocks })
     }
 
@@ -131,7 +136,9 @@ impl<M: Medium> Pool<M> {
     ) -> Result<(), PoolError> {
         let medium = &**self.medium();
         if !planted(Bug::DeleteWithoutState) {
-            store_state(medium, volume.header_at, VolumeState::Deleting)?;
+            // The state may be on the medium all the same. It is the volume's until the next opening.
+            store_state(medium, volume.header_at, VolumeState::Deleting)
+                .inspect_err(|_| volume.unmark_gone())?;
         }
         self.volumes.write().remove(volume.name());
         // Not before: a volume that is still the pool's is closed with a checkpoint.
@@ -173,31 +180,36 @@ impl<M: Medium> Pool<M> {
         Reached { blocks, complete }
     }
 
-    /// Takes from `blocks` those of volumes other than `volume`. Returns false if these are not all known.
-    fn without_blocks_of_others(&self, volume: &Volume<M>, blocks: &Allocator) -> bool {
+    /// Takes from `blocks` those of `others`, which are all other volumes and are quiet, and free blocks. Returns false if
+    /// the blocks of the others are not all known.
+    fn without_blocks_of_others(&self, others: &[Arc<Volume<M>>], blocks: &Allocator) -> bool {
         if self.has_clash() || self.space_unknown().is_some() || !self.lost_headers().is_empty() {
             return false;
         }
-        let others = self.volumes();
-        others.iter().filter(|other| other.header_at != volume.header_at).all(|other| {
-            let _quiet = other.quiesce();
-            // So that nothing of it waits for being freed, which its map does not name any more.
-            let is_settled = other.opened_read_only().is_none() && other.settle().is_ok();
-            let walked = is_settled.then(|| {
-                self.visit(other, &mut |extent| {
-                    let (at, len) = extent.part.bytes();
-                    let end = at.0.saturating_add(len).div_ceil(BLOCK_U64);
-                    take_each(blocks, at.block().0..end);
-                    Ok(())
-                })
+        // So that nothing of them waits for being freed, which their maps do not name any more.
+        let settle =
+            |other: &Arc<Volume<M>>| other.opened_read_only().is_none() && other.settle().is_ok();
+        if !others.iter().all(settle) {
+            return false;
+        }
+        let are_walked = others.iter().all(|other| {
+            let walked = self.visit(other, &mut |extent| {
+                let (at, len) = extent.part.bytes();
+                let end = at.0.saturating_add(len).div_ceil(BLOCK_U64);
+                take_each(blocks, at.block().0..end);
+                Ok(())
             });
             if other.pins.any() {
                 let pinned = blocks.free_runs().flat_map(BlockRun::blocks);
                 let pinned: Vec<_> = pinned.filter(|&block| other.pins.holds_back(block)).collect();
                 pinned.into_iter().for_each(|block| take_each(blocks, block.0..block.0 + 1));
             }
-            matches!(walked, Some(Ok(())))
-        })
+            walked.is_ok()
+        });
+        let free = blocks.free_runs().flat_map(BlockRun::blocks);
+        let free: Vec<_> = free.filter(|&block| self.allocator().is_free(block)).collect();
+        free.into_iter().for_each(|block| take_each(blocks, block.0..block.0 + 1));
+        are_walked
     }
 
     /// Returns the damage of a volume, if there is any: what is known of it, or what a walk of its map finds now.

@@ -163,7 +163,7 @@ fn others_go_on(pool: &Pool<SimMedium>, expected: &str) {
     assert!(unknown.starts_with("volume s: ") && unknown.contains(expected), "{unknown}");
     assert_eq!(pool.info().free_bytes, 0);
     assert!(matches!(pool.take_run("a test", 1), Err(PoolError::NoSpace { .. })));
-    assert!(matches!(pool.delete_volume("s"), Err(PoolError::ReadOnly(_))));
+    assert!(matches!(pool.delete_volume("s"), Err(PoolError::Damaged { .. })));
     let other = pool.volume("t").unwrap();
     assert_eq!(other.read_only_reason(), None);
     let at = other.size_at();

@@ -10,13 +10,11 @@ use everbyte_fs::AccessTimes;
 use crate::size::parse_duration;
 
 /// Words for other programs, and names of the only behavior.
-const IGNORED: [&str; 17] = [
+const IGNORED: [&str; 15] = [
     "defaults",
     "auto",
     "noauto",
     "nouser",
-    "owner",
-    "group",
     "nofail",
     "_netdev",
     "async",
@@ -107,6 +105,7 @@ impl OptionList {
             "allow_other" => self.allow_other = true,
             // mount(8) lets users mount with these, and takes the same rights away.
             "user" | "users" => self.restrict(),
+            "owner" | "group" => (self.suid, self.dev) = (Some(false), Some(false)),
             _ => return self.set_value(word),
         }
         Ok(())
@@ -172,6 +171,14 @@ mod tests {
             ..OptionList::default()
         };
         assert_eq!(options, wanted);
+    }
+
+    #[test]
+    fn option_list_owner_takes_rights_away() {
+        for word in ["owner", "group"] {
+            let options = parse(word);
+            assert_eq!((options.suid, options.dev, options.exec), (Some(false), Some(false), None));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
@@ -45,7 +45,9 @@ fn assert_same(left: &Path, right: &Path) {
 fn a_copy_that_is_interrupted_leaves_nothing_behind() {
     let place = with_files();
     let large = place.folder.path().join("large");
-    fs::File::create(&large).unwrap().set_len(2 << 30).unwrap();
+    // Each range of data takes its own requests, so the copy lasts for a while.
+    let file = fs::File::create(&large).unwrap();
+    (0..4096).for_each(|range: u64| file.write_all_at(&[1; 4096], range << 19).unwrap());
     place.run("fs put FOLDER/large POOL/files").good();
     let to = place.folder.path().join("to");
     fs::create_dir(&to).unwrap();

@@ -41,14 +41,13 @@ fn wait_until_lent(place: &Place, runs: u64) {
     }
 }
 
-/// No option of a new size sends clients away, so none is advised.
 #[test]
 fn a_swap_volume_that_has_a_client_keeps_its_size() {
     let place = place();
     let server = place.serve("POOL", "");
     let client = place.client("s");
     let refused = place.run("volume resize POOL s --size 4M");
-    assert!(refused.status == 1 && !refused.err.contains("--force"), "{refused:?}");
+    assert!(refused.status == 1 && refused.err.contains("--force"), "{refused:?}");
     assert!(refused.err.contains("1 client has volume s open"), "{refused:?}");
     client.disconnect().unwrap();
     server.stop();

@@ -97,7 +97,7 @@ fn a_new_volume_is_told_all_that_it_lacks_at_once() {
     create("--size 1M --dram 8M").failed(2, &["--kind cache"]);
     create("--size 1M --mode write-through").failed(2, &["--mode", "--kind cache"]);
     create("--size 1M --small-write 4096").failed(2, &["--small-write", "--kind cache"]);
-    place.run("volume resize POOL v --size 1M --force").failed(2, &["--size", "--force"]);
+    place.run("volume resize POOL v --force").failed(2, &["--size"]);
     create("--kind block --size 1M --scm 8M").failed(2, &["--scm", "caches"]);
     for text in ["nbd+unix:/tmp/sock", "nbd:host/disk", "http://host/disk"] {
         let outcome = create(&format!("--kind cache --scm 8M --backing {text}"));
@@ -228,7 +228,10 @@ fn a_check_finds_damage() {
     let mut bytes = good.clone();
     bytes[20] ^= 1;
     fs::write(&place.pool, bytes).unwrap();
-    let report = place.run("pool check POOL --json").json();
+    let one = place.run("pool check POOL --json");
+    assert_eq!(one.status, 1);
+    let report: serde_json::Value = serde_json::from_str(&one.out).unwrap();
+    assert_eq!(report["health"], "degraded");
     assert!(report["remarks"][0].as_str().unwrap().contains("superblock at 0x0"), "{report}");
     assert_eq!(place.info()["remarks"], report["remarks"]);
     // With both gone there is nothing to open.

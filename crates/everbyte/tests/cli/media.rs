@@ -115,7 +115,7 @@ fn flips_are_found_by_a_scrub() {
             let expected = format!("problem: volume disk, data at byte {} (pool", block * 4096);
             assert!(line.starts_with(&expected) && line.contains("checksum"), "{line}");
         }
-        assert!(lines[3].starts_with("NOT CLEAN: 1 volumes, "), "{lines:?}");
+        assert!(lines[3].starts_with("NOT CLEAN, damaged: 1 volumes, "), "{lines:?}");
         if let Some(server) = server {
             let mut client = place.client("disk");
             assert!(client.read(50 * 4096 + 9, 10).is_err());
