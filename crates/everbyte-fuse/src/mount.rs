@@ -157,7 +157,8 @@ impl Mount {
     #[must_use]
     pub fn is_unmounting(&self) -> bool {
         let is_listed = || Superblock::of_descriptor(&self.device).is_none_or(|it| it.is_mounted());
-        !self.is_ended() && !is_listed()
+        // The next mount may have its number once the connection has ended.
+        !self.is_ended() && (is_disconnected(&self.device) || !is_listed())
     }
 
     /// Returns true if the threads that served the mount have ended before it has, as when one could not be started.

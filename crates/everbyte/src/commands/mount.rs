@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_control::{Cause, ControlClient, ControlError};
-use everbyte_media::MediaOptions;
-use everbyte_pool::OpenOptions;
+use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::file::{FileError, open_locked};
+use everbyte_pool::{OpenOptions, Pool};
 use everbyte_server::{
     KernelCaching, MountOptions, MountRequest, OpenPool, Options, Privileges, SessionError, kinds,
     source_of, wait_for,
@@ -56,6 +56,7 @@ repair. Programs that have files open when the command ends get errors from then
 
 /// Longest time to wait for the end of a server that shuts down, and the pause between two attempts.
 const ENDING_TIME_MAX: Duration = Duration::from_secs(10);
+const ANSWERED_TIME_MAX: Duration = Duration::from_secs(2);
 const ENDING_PAUSE: Duration = Duration::from_millis(50);
 /// Number of threads unless the user says another.
 const THREADS: u16 = 4;
@@ -151,21 +152,27 @@ fn serve_until_end(args: &Args) -> anyhow::Result<ExitCode> {
             Err(error) if is_shutting_down(&error) && Instant::now() < deadline => {
                 std::thread::sleep(ENDING_PAUSE);
             }
-            done => return done,
+            done => return done?,
         }
     }
 }
 
 /// Returns true if the server of the pool is about to end, so that this process can become the next.
 fn is_shutting_down(error: &anyhow::Error) -> bool {
-    let refused = error.downcast_ref::<ControlError>().and_then(|error| match error {
-        ControlError::Refused(refused) => refused.cause,
-        _ => None,
-    });
-    refused == Some(Cause::ShuttingDown)
+    match error.downcast_ref() {
+        Some(ControlError::Refused(refused)) => refused.cause == Some(Cause::ShuttingDown),
+        Some(ControlError::Unreachable { .. } | ControlError::Broken { .. }) => true,
+        _ => false,
+    }
 }
 
-fn mount_once(args: &Args, path: &Path, name: &str, stop: &Stop) -> anyhow::Result<ExitCode> {
+/// Mounts, and waits for the end of the mount. An outer error means that nothing was mounted.
+fn mount_once(
+    args: &Args,
+    path: &Path,
+    name: &str,
+    stop: &Stop,
+) -> anyhow::Result<anyhow::Result<ExitCode>> {
     let started = Instant::now();
     let media = MediaOptions::new();
     let open = || open_locked(path, &media, kinds(), &OpenOptions::default());
@@ -174,12 +181,28 @@ fn mount_once(args: &Args, path: &Path, name: &str, stop: &Stop) -> anyhow::Resu
             Ok(mut client) => {
                 let privileges = args.privileges(client.distrust()?);
                 let wanted = args.served(path, name.to_owned(), privileges);
-                return mount_served::run(wanted, client, stop);
+                return Ok(mount_served::begin(wanted, client)?.wait_for_end(stop));
+            }
+            // It answered a moment ago, or the wait would have been longer.
+            Err(gone @ ControlError::Unreachable { .. })
+                if started.elapsed() < ANSWERED_TIME_MAX =>
+            {
+                return Err(gone.into());
             }
             Err(_) => return Err(SessionError::from(FileError::InUse(holder)).into()),
         },
         opened => opened.map_err(SessionError::from)?,
     };
+    Ok(serve_pool(args, pool, (path, name), (stop, started)))
+}
+
+/// Serves the pool until its last mount has ended.
+fn serve_pool(
+    args: &Args,
+    pool: Pool<Mapped>,
+    (path, name): (&Path, &str),
+    (stop, started): (&Stop, Instant),
+) -> anyhow::Result<ExitCode> {
     let medium = pool.medium().describe();
     let options = Options { trust_pool: args.trust.trust_pool, ..Options::default() };
     let pool = Arc::new(OpenPool::new(pool, path, medium, options));

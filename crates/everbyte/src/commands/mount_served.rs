@@ -33,12 +33,19 @@ pub(super) struct ServedMount<'a> {
     pub(super) detached: bool,
 }
 
-/// Mounts, and waits until the mount has ended or a signal comes.
-pub(super) fn run(
+/// A mount that the server has taken.
+pub(super) struct BegunMount {
+    mount: Arc<DirMount>,
+    client: ControlClient,
+    volume: String,
+    id: u64,
+}
+
+/// Mounts, and prints that files can be used. After an error nothing is mounted.
+pub(super) fn begin(
     wanted: ServedMount<'_>,
     mut client: ControlClient,
-    stop: &Stop,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<BegunMount> {
     let (mount, descriptor) = DirMount::new(wanted.dir, &wanted.options)?;
     let mount = Arc::new(mount);
     let volume = wanted.volume.clone();
@@ -64,8 +71,16 @@ pub(super) fn run(
         take_away(&mount);
         return Err(error);
     }
-    let to_end = Arc::clone(&mount);
-    wait(&mount, stop, move || wait_for_end(&mut client, &volume, id, &to_end))
+    Ok(BegunMount { mount, client, volume, id })
+}
+
+impl BegunMount {
+    /// Waits until the mount has ended or a signal comes.
+    pub(super) fn wait_for_end(self, stop: &Stop) -> anyhow::Result<ExitCode> {
+        let Self { mount, mut client, volume, id } = self;
+        let to_end = Arc::clone(&mount);
+        wait(&mount, stop, move || wait_for_end(&mut client, &volume, id, &to_end))
+    }
 }
 
 /// Waits until the server says that mount `id` has ended. Takes it away if the server asks for that,
