@@ -9,7 +9,7 @@ use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{Commas, decimal, end, next, number, scaled, trimmed};
 use super::files::FileNames;
-use super::objects::{Object, id_of_key};
+use super::objects::{self, Object, id_of_key};
 use super::skipped::SkippedKind;
 use super::{Request, RequestOp, operations};
 
@@ -88,7 +88,7 @@ impl ColumnLines {
                     len = Some(scaled(number(text, "length")?, unit, "length")?);
                 }
                 Column::Key => key = Some(next(&mut fields, "key")?),
-                Column::Count => times = number(next(&mut fields, "count")?, "count")?,
+                Column::Count => times = objects::times(next(&mut fields, "count")?, "count")?,
                 Column::Rest => is_open = true,
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! The fields `key`, `op`, `size`, `op_count` and `key_size` are needed; `op_time` is s; others, such as
 //! `cache_hits` and `ttl`, mean nothing here. Their order differs between the years. A key is an object
-//! of both sizes; a line stands for `op_count` operations. GET and GET_LEASE read, SET and SET_LEASE
+//! of both sizes; a line stands for `op_count` operations, a million at most. GET and GET_LEASE read, SET and SET_LEASE
 //! write, DELETE deletes. Source: CacheLib's documentation, "Evaluating SSD hardware for Facebook
 //! workloads", and `cachebench/workload/KVReplayGenerator.h`.
 
@@ -10,7 +10,7 @@ use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{Commas, number, scaled, trimmed};
 use super::files::FileNames;
-use super::objects::{Object, id_of_key};
+use super::objects::{Object, id_of_key, times};
 use super::operations;
 use super::skipped::SkippedKind;
 
@@ -78,7 +78,7 @@ impl LineFormat for Kvcache {
         let op = operations::of_key(fields[places.op])?;
         let size = number(fields[places.size], "size")?;
         let key_size = number(fields[places.key_size], "key_size")?;
-        let times = number(fields[places.op_count], "op_count")?;
+        let times = times(fields[places.op_count], "op_count")?;
         let time = places.op_time.map_or(Ok(0), |place| number(fields[place], "op_time"))?;
         let time_ns = scaled(time, 1_000_000_000, "op_time")?;
         let too_large = || Problem::TooLarge { field: "size", value: size.to_string() };

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use siphasher::sip::SipHasher13;
 
 use super::error::Problem;
+use super::fields::number;
 use super::files::FileNames;
 use super::{Request, RequestOp};
 use crate::access::PAGE_BYTES;
@@ -24,6 +25,10 @@ const PLACE_BITS: u32 = 50;
 const NEAR_PAGES: u64 = 32;
 /// Pages of an area.
 const AREA_PAGES: u64 = 64;
+/// Most requests that one line stands for.
+const TIMES_MAX: u64 = 1_000_000;
+/// Most pages that these requests have: 1 GiB 512 times.
+const PAGES_MAX: u64 = 1 << 27;
 
 /// A request for an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +40,18 @@ pub(crate) struct Object {
     pub(crate) bytes: u64,
     /// The number of requests that it stands for.
     pub(crate) times: u64,
+}
+
+/// Parses the number of requests for an object that a line stands for.
+///
+/// # Errors
+/// [`Problem::TooLarge`] above a million.
+pub(crate) fn times(text: &str, field: &'static str) -> Result<u64, Problem> {
+    let times = number(text, field)?;
+    if times > TIMES_MAX {
+        return Err(Problem::TooLarge { field, value: times.to_string() });
+    }
+    Ok(times)
 }
 
 /// Returns the number of an object that is known by a key.
@@ -56,9 +73,22 @@ pub(crate) struct ObjectPages {
 
 impl ObjectPages {
     /// Begins with the pages of `object`. Those of the last one were all taken.
-    pub(crate) fn begin(&mut self, object: Object) {
+    ///
+    /// # Errors
+    /// [`Problem::TooLarge`]: it is requested too often for its size.
+    pub(crate) fn begin(&mut self, object: Object) -> Result<(), Problem> {
+        let pages = match object.op {
+            RequestOp::Trim => 1,
+            _ => object.bytes.div_ceil(PAGE_BYTES.into()),
+        };
+        // One request is bounded by the limit for a request.
+        if object.times > 1 && pages.saturating_mul(object.times) > PAGES_MAX {
+            let value = format!("{} times {} bytes", object.times, object.bytes);
+            return Err(Problem::TooLarge { field: "number of requests", value });
+        }
         self.object = (object.times > 0).then_some(object);
         self.page = 0;
+        Ok(())
     }
 
     /// Returns the request for the next page.
@@ -133,7 +163,7 @@ mod tests {
         let mut all = Vec::new();
         for &(id, bytes, times) in objects {
             let op = RequestOp::Read;
-            pages.begin(Object { time_ns: 0, op, id, bytes, times });
+            pages.begin(Object { time_ns: 0, op, id, bytes, times }).unwrap();
             while let Some(request) = pages.next(&mut files) {
                 let Request { file, offset, len, .. } = request.unwrap();
                 all.push((file, offset, len));

@@ -184,7 +184,9 @@ impl TraceReader {
                 Item::Object(object) if object.bytes > self.request_bytes_max => {
                     self.skipped.add(SkippedKind::LargeObject, 1);
                 }
-                Item::Object(object) => self.pages.begin(object),
+                Item::Object(object) => {
+                    self.pages.begin(object).map_err(|problem| self.input.wrong(problem))?;
+                }
                 Item::Kept => self.keep_line(),
                 Item::Skipped(kind) => self.skipped.add(kind, 1),
             }

@@ -226,6 +226,28 @@ fn lcs_of_the_first_kind_names_its_fields() {
 }
 
 #[test]
+fn counts_of_requests_have_a_limit() {
+    let heading = "key,op,size,op_count,key_size\n";
+    let columns = ReadOptions {
+        format: Some(Format::Columns("key,op,len,count".parse().unwrap())),
+        ..ReadOptions::default()
+    };
+    let at_most = format!("{heading}a,GET,1,1000000,1\n");
+    assert_eq!(counts_of(at_most.as_bytes(), &ReadOptions::default()).1[0], 1_000_000);
+    for (text, options) in [
+        (format!("{heading}a,GET,1,1,1\na,GET,1,1000001,1\n"), ReadOptions::default()),
+        (format!("{heading}a,GET,1,1,1\na,GET,1,1000000000000000000,1\n"), ReadOptions::default()),
+        (format!("{heading}a,GET,1,1,1\na,GET,900000000,1000000,1\n"), ReadOptions::default()),
+        ("a,R,1,1\na,W,1,1000001\n".to_owned(), columns),
+    ] {
+        let read: Result<Vec<_>, _> =
+            reader(text.as_bytes(), &options).and_then(|reader| reader.collect());
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains("line ") && error.contains("too large"), "{error}");
+    }
+}
+
+#[test]
 fn large_objects_refuse_no_trace() {
     let records = [oracle(1, 5, 4096), oracle(1, 6, 20 << 20), oracle(2, 5, 4096)].concat();
     let (_, counts) = counts_of(&records, &forced(Format::OracleGeneral));
