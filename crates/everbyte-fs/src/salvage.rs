@@ -17,6 +17,7 @@ use crate::name::Name;
 use crate::names::note_entries;
 use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
+use crate::protection::check_unrestricted;
 
 /// Leftovers of the removal of a damaged entry, or of an entry with a damaged file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +40,7 @@ impl<M: Medium> FileSystem<M> {
     /// be read and may have the name. Returns what is left behind.
     ///
     /// # Errors
-    /// `NotFound`; `NotEmpty` for a directory with entries that can be read; `Invalid` if nothing is damaged; a structure
+    /// `NotFound`; `Immutable` or `AppendOnly`, the flag of the directory or of a file that can be read; `NotEmpty` for a directory with entries that can be read; `Invalid` if nothing is damaged; a structure
     /// that has the name cannot be read; the volume's.
     pub fn remove_damaged(&self, parent: InodeNo, name: Name<'_>) -> Result<Leak, FsError> {
         match self.find_name(parent, name) {
@@ -61,6 +62,7 @@ impl<M: Medium> FileSystem<M> {
             let found = dir.find(name)?.filter(|found| found.inode == target);
             // Another file has got the name just now.
             let found = found.ok_or(FsError::Stale(target))?;
+            check_unrestricted(&edits.get(self.reader(), parent)?.words)?;
             let (now, is_directory) = (now(), found.kind == FileType::Directory);
             (leak, unnamed) = self.plan_drop(batch, &mut edits, parent, &found)?;
             dir.plan_remove(batch, &found);
@@ -97,6 +99,7 @@ impl<M: Medium> FileSystem<M> {
             // The file is another one's.
             return Ok((Leak::None, Unnamed::Linked));
         }
+        check_unrestricted(&edit.words)?;
         let is_directory = found.kind == FileType::Directory;
         let shapes = (self.superblock.directories(), self.files.map);
         let mut is_damaged = visit_blocks(self.reader(), edit, shapes, &mut |_| Ok(())).is_err();
@@ -141,6 +144,7 @@ impl<M: Medium> FileSystem<M> {
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), parent)?;
+            check_unrestricted(&edit.words)?;
             let dir = self.dir_of(edit)?;
             if dir.find(name).is_ok() {
                 // Another thread has done it.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::{DirectoryKind, FileSystem, FsOptions, InodeNo};
+use everbyte_fs::{DirectoryKind, FileFlags, FileSystem, FsError, FsOptions, InodeNo};
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 
 use crate::damage::{directory_with, image_of};
@@ -150,6 +150,38 @@ fn whole_listing_past_damage_is_the_plain_one() {
             assert_eq!((&read.entries, read.damage.len()), (&plain, 0));
             let Some(last) = plain.last() else { break };
             place = last.next;
+        }
+    }
+}
+
+#[test]
+fn flags_forbid_the_removal_of_damaged_names() {
+    let image = image(DirectoryKind::Hashed);
+    let is_forbidden = |error: &FsError| matches!(error, FsError::Immutable | FsError::AppendOnly);
+    for flags in [FileFlags::IMMUTABLE, FileFlags::APPEND_ONLY] {
+        // An entry in each bucket of `d` is damaged.
+        let (medium, real, directory) = open(&image);
+        let (all, _) = listed(&real.fs, directory);
+        real.fs.set_flags(directory, flags).unwrap();
+        for bucket in buckets(&medium, directory) {
+            let mut slots = (0..120).map(|slot| bucket.plus(64 + 8 * slot));
+            let slot = slots.find(|at| medium.load_word(*at) != 0).unwrap();
+            medium.store_word(slot, medium.load_word(slot) ^ 1 << 20);
+        }
+        let (names, _) = listed(&real.fs, directory);
+        let lost = all.difference(&names).next().unwrap().clone();
+        let lost = everbyte_fs::Name::new(&lost).unwrap();
+        let refused = real.fs.remove_damaged(directory, lost).unwrap_err();
+        assert!(is_forbidden(&refused), "{refused}");
+        real.fs.set_flags(directory, FileFlags::default()).unwrap();
+        real.fs.remove_damaged(directory, lost).unwrap();
+        // The whole of `d` is damaged, and then its parent has the flag.
+        let root = real.fs.root();
+        for restricted in [directory, root] {
+            real.fs.set_flags(restricted, flags).unwrap();
+            let refused = real.fs.remove_damaged(root, name("d")).unwrap_err();
+            assert!(is_forbidden(&refused), "{refused}");
+            real.fs.set_flags(restricted, FileFlags::default()).unwrap();
         }
     }
 }
