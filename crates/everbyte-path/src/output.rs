@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::dir::Dir;
 use crate::entry::Kind;
-use crate::open::{Access, look, open};
+use crate::open::Access;
 use crate::place::Place;
 
 /// Permissions of new files and directories, less the umask.
@@ -16,27 +16,22 @@ const DIR_MODE: u32 = 0o777;
 /// Opens the file at `path` for writing, empty. With `is_new` nothing may have the name.
 ///
 /// # Errors
-/// The system's; it exists; it is neither a file nor a character device nor a pipe that a program reads.
+/// The system's; it exists; a link of an untrusted user is in the path; it is neither a file nor a character device nor a pipe that a program reads.
 pub fn create(path: &Path, is_new: bool) -> io::Result<File> {
     if is_new {
         let place = Place::of(path)?;
         return place.dir.create_new(place.name()?, FILE_MODE);
     }
-    match look(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let place = Place::following(path)?;
-            place.dir.create_new(place.name()?, FILE_MODE)
-        }
-        found => {
-            found?;
-            let kinds = [Kind::File, Kind::CharDevice, Kind::Fifo];
-            let (file, metadata) = open(path, Access::Write, &kinds)?;
-            if metadata.is_file() {
-                file.set_len(0)?;
-            }
-            Ok(file)
-        }
+    let place = Place::following(path)?;
+    if place.find()?.is_none() {
+        return place.dir.create_new(place.name()?, FILE_MODE);
     }
+    let (file, metadata) =
+        place.open(Access::Write, &[Kind::File, Kind::CharDevice, Kind::Fifo])?;
+    if metadata.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 /// Opens the directory at `path`, and creates it and those above it if need be.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::dir::Dir;
 use crate::entry::{Entry, Kind};
+use crate::open::{Access, open_checked};
 
 /// Most links in a path, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -58,6 +60,22 @@ impl Place {
     /// The system's.
     pub fn find(&self) -> io::Result<Option<Entry>> {
         self.dir.find(self.name.as_deref().unwrap_or(OsStr::new(".")))
+    }
+
+    /// Opens the file at the place if it is of one of `kinds`. Never waits. Of links at the place only those of
+    /// `/proc` are followed, to a file that a process has open.
+    ///
+    /// # Errors
+    /// As [`Dir::open_file`].
+    pub fn open(&self, access: Access, kinds: &[Kind]) -> io::Result<(File, Metadata)> {
+        let name = self.name.as_deref().unwrap_or(OsStr::new("."));
+        let link = self.dir.entry(name)?;
+        if link.kind() != Kind::Symlink || !is_of_proc(&link)? {
+            return self.dir.open_file(name, access, kinds);
+        }
+        let open = |flags| openat(&self.dir, name, flags, Mode::empty());
+        let found = Entry::new(open(OFlags::PATH | OFlags::CLOEXEC)?.into())?;
+        open_checked(&found, access, kinds, open)
     }
 
     /// The name.

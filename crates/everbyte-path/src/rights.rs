@@ -24,6 +24,8 @@ use rustix::thread::{
 
 /// The group of a user without an entry in the system's list of users.
 const NO_GROUP: u32 = 65534;
+/// Attempts to open a path. The kernel ends one early if another process renames directories, or has a lease on the file.
+const ATTEMPTS_MAX: usize = 64;
 
 /// Rights of a user: the user and the groups of the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -181,21 +183,26 @@ impl fmt::Display for Rights {
 /// past the permissions of directories.
 ///
 /// # Errors
-/// The system's: `ELOOP` at such a link, `ENOSYS` on kernels before 5.6.
+/// The system's: `ELOOP` at such a link, `ENOSYS` on kernels before 5.6; with `O_NONBLOCK` `EAGAIN` while another
+/// process has a lease on the file.
 pub fn open_unmagical(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
-    loop {
+    let mut error = Errno::AGAIN;
+    for _ in 0..ATTEMPTS_MAX {
         match openat2(CWD, path, flags, mode, ResolveFlags::NO_MAGICLINKS) {
-            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(again @ (Errno::INTR | Errno::AGAIN)) => error = again,
             opened => return Ok(opened?.into()),
         }
     }
+    Err(error.into())
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Read;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    use std::process::{Command, Stdio};
 
     use everbyte_testkit::not_run;
 
@@ -250,6 +257,33 @@ mod tests {
         assert!(rights.find(&path).is_err());
         assert!(rights.find(Path::new(&magic)).is_err());
         assert!(Rights::Own.find(Path::new(&magic)).is_ok());
+    }
+
+    #[test]
+    fn lease_of_another_process_ends_the_opening() {
+        const HOLDER: &str = "import fcntl, signal, sys\n\
+            signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+            file = open(sys.argv[1])\n\
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)\n\
+            print(flush=True)\n\
+            sys.stdin.read()";
+        // A file that is open for writing gets no such lease.
+        let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        let mut python = Command::new("python3");
+        python.args(["-c", HOLDER]).arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = python.spawn().unwrap();
+        let mut said = [0];
+        let has_lease = holder.stdout.take().unwrap().read_exact(&mut said).is_ok();
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = has_lease.then(|| open_unmagical(&file, flags, Mode::empty()));
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+        let Some(opened) = opened else {
+            not_run("the file system has no leases");
+            return;
+        };
+        assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(open_unmagical(&file, flags, Mode::empty()).is_ok());
     }
 
     #[test]

@@ -264,6 +264,31 @@ fn links_of_other_users_are_not_followed() {
 }
 
 #[test]
+fn outputs_follow_no_links_of_other_users() {
+    use std::os::fd::AsRawFd;
+    let (folder, _) = tree();
+    let secret = folder.path().join("secret/f");
+    // A file that this process has open has a link in /proc.
+    let held = fs::OpenOptions::new().write(true).open(&secret).unwrap();
+    let of_proc = format!("/proc/self/fd/{}", held.as_raw_fd());
+    io::Write::write_all(&mut create(Path::new(&of_proc), false).unwrap(), b"new").unwrap();
+    assert_eq!(fs::read(&secret).unwrap(), b"new");
+    if !everbyte_testkit::is_root("give links to another user") {
+        return;
+    }
+    let path = folder.path().join("in");
+    for name in ["", "dirlink", "filelink"] {
+        std::os::unix::fs::lchown(path.join(name), Some(4000), Some(4000)).unwrap();
+    }
+    for refused in ["filelink", "dirlink/f", "dirlink/g"] {
+        let error = create(&path.join(refused), false).unwrap_err().to_string();
+        assert!(error.contains("link of user 4000"), "{refused}: {error}");
+    }
+    assert_eq!(fs::read(&secret).unwrap(), b"new");
+    assert!(!folder.path().join("secret/g").exists());
+}
+
+#[test]
 fn mount_is_not_taken_through_a_link() {
     if !everbyte_testkit::is_root("mount") {
         return;
@@ -302,6 +327,17 @@ fn named_pipe_is_read_if_a_program_writes_to_it() {
     assert_eq!(read_to_string(&pipe).unwrap(), "bytes");
     writing.join().unwrap().unwrap();
     assert_eq!(read_to_string(Path::new("/proc/self/comm")).unwrap().lines().count(), 1);
+    // A program that is silent for longer than one is waited for, and one without any bytes.
+    for (pause_ms, text) in [(2300, "late"), (100, "")] {
+        let written = pipe.clone();
+        let writing = std::thread::spawn(move || {
+            let mut file = fs::OpenOptions::new().write(true).open(written)?;
+            std::thread::sleep(std::time::Duration::from_millis(pause_ms));
+            io::Write::write_all(&mut file, text.as_bytes())
+        });
+        assert_eq!(read_to_string(&pipe).unwrap(), text);
+        writing.join().unwrap().unwrap();
+    }
 }
 
 #[test]
