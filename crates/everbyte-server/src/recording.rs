@@ -12,10 +12,10 @@ use everbyte_backing::KnownBacking;
 use everbyte_device::BackingIdentity;
 use everbyte_device::record::{RecordedOp, RecordedRequest, Recorder, RequestLog};
 use everbyte_media::Stack;
-use everbyte_path::{Kind, Rights, look, open_unmagical};
+use everbyte_path::{Access, Kind, Place, Rights, look, open_unmagical};
 use everbyte_policy::trace::{CsvWriter, Request, RequestOp};
 use everbyte_pool::format::{MAGIC, SUPERBLOCK_COPIES};
-use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::open_pool::OpenPool;
@@ -74,21 +74,22 @@ impl OpenPool {
             Rights::Own => failed(source),
             _ => RecordError::Rights { path: path.to_owned(), source },
         };
-        match self.open_record(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
+        match self.open_record(path, None) {
             Ok(file) => return Ok(file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(refused(error)),
         }
         // Not emptied until it is known what it is. A pipe is opened only if another program reads it.
         let is_pipe = look(path).is_ok_and(|found| found.kind() == Kind::Fifo);
-        let access = if is_pipe { OFlags::WRONLY } else { OFlags::RDWR };
-        let file = self.open_record(path, access).map_err(|error| match error.raw_os_error() {
-            Some(number) if is_pipe && number == Errno::NXIO.raw_os_error() => {
-                let what = "it is a named pipe, and no program reads it";
-                failed(io::Error::new(error.kind(), what))
-            }
-            _ => refused(error),
-        })?;
+        let access = if is_pipe { Access::Write } else { Access::ReadWrite };
+        let file =
+            self.open_record(path, Some(access)).map_err(|error| match error.raw_os_error() {
+                Some(number) if is_pipe && number == Errno::NXIO.raw_os_error() => {
+                    let what = "it is a named pipe, and no program reads it";
+                    failed(io::Error::new(error.kind(), what))
+                }
+                _ => refused(error),
+            })?;
         if let Some(what) = self.what_is(&file).map_err(failed)? {
             return Err(RecordError::InUse { path: path.to_owned(), what });
         }
@@ -101,15 +102,21 @@ impl OpenPool {
         Ok(file)
     }
 
-    /// Opens the file of a record. If another user can change the pool, that is done with the user's rights.
-    fn open_record(&self, path: &Path, flags: OFlags) -> io::Result<File> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let mode = Mode::from_raw_mode(RECORD_MODE);
+    /// Opens the file of a record; a new one without `access`. If another user can change the pool, that is done with
+    /// the user's rights.
+    fn open_record(&self, path: &Path, access: Option<Access>) -> io::Result<File> {
         let rights = self.rights();
-        let file: File = rights.run_io(|| match &rights {
-            Rights::Own => Ok(openat(CWD, path, flags, mode)?.into()),
-            _ => open_unmagical(path, flags, mode),
-        })?;
+        if rights == Rights::Own {
+            return open_own(path, access);
+        }
+        let how = match access {
+            None => OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL,
+            Some(Access::Write) => OFlags::WRONLY,
+            Some(_) => OFlags::RDWR,
+        };
+        let flags = how | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let mode = Mode::from_raw_mode(RECORD_MODE);
+        let file = rights.run_io(|| open_unmagical(path, flags, mode))?;
         let flags = fcntl_getfl(&file)?;
         fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
         Ok(file)
@@ -149,6 +156,16 @@ impl OpenPool {
         }
         Ok(None)
     }
+}
+
+/// Opens the file of a record with the rights of the process. Links of other users are not followed.
+fn open_own(path: &Path, access: Option<Access>) -> io::Result<File> {
+    let Some(access) = access else {
+        let place = Place::of(path)?;
+        return place.dir.create_new(place.name()?, RECORD_MODE);
+    };
+    let kinds = [Kind::File, Kind::BlockDevice, Kind::CharDevice, Kind::Fifo];
+    Ok(Place::following(path)?.open(access, &kinds)?.0)
 }
 
 /// Somewhere that a record goes, such as a file or a compressor before one.
@@ -215,5 +232,30 @@ impl RequestLog for CsvLog {
     fn finish(&mut self) -> io::Result<()> {
         let Some(csv) = self.csv.take() else { return Ok(()) };
         csv.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn record_follows_no_link_of_another_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        open_own(&file, None).unwrap().write_all(b"x").unwrap();
+        symlink("file", &link).unwrap();
+        assert_eq!(open_own(&link, None).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(open_own(&link, Some(Access::ReadWrite)).is_ok());
+        if !everbyte_testkit::is_root("give links to another user") {
+            return;
+        }
+        for path in [&link, folder.path()] {
+            lchown(path, Some(4000), Some(4000)).unwrap();
+        }
+        let error = open_own(&link, Some(Access::ReadWrite)).unwrap_err().to_string();
+        assert!(error.contains("link of user 4000"), "{error}");
     }
 }

@@ -93,7 +93,7 @@ const ROWS: [Row; 30] = [
             "everbyte-media",
             "everbyte-path",
         ],
-        &[],
+        &["everbyte-testkit"],
     ),
     // The fuzzer's entry point is a symbol with a fixed name, which counts as unsafe.
     Row {
