@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, bail};
-use everbyte_path::{Access, Kind};
+use everbyte_path::Kind;
 use everbyte_policy::trace::{LoadedTrace, PageLimits, ReadOptions, SkippedKind, TraceReader};
 
 use super::task::Fingerprint;
@@ -51,9 +51,8 @@ pub(crate) fn load_with_fingerprint(
     let context = || format!("{}: cannot be read", path.display());
     let before = match everbyte_path::look(path) {
         Ok(found) if found.kind() == Kind::File => version_of(found.metadata()),
-        Ok(found) => {
-            let opened = everbyte_path::open(path, Access::Read, &[found.kind()]);
-            let (source, _) = opened.with_context(context)?;
+        Ok(_) => {
+            let (source, _) = everbyte_path::open_input(path).with_context(context)?;
             return load_stream(&path.display().to_string(), source, options);
         }
         // The reader has the words for a missing file.
@@ -134,6 +133,22 @@ mod tests {
     use everbyte_policy::trace::Accesses;
 
     use super::*;
+
+    #[test]
+    fn named_pipe_with_a_late_writer_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let path = pipe.clone();
+        let writing = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::fs::write(path, "0,W,a,0,512\n")
+        });
+        let loaded = load_with_fingerprint(&pipe, &ReadOptions::default(), 0).unwrap();
+        assert_eq!(loaded.trace.requests(), 1);
+        writing.join().unwrap().unwrap();
+    }
 
     #[test]
     fn stream_and_file_have_one_fingerprint() {
