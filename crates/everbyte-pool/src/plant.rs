@@ -21,6 +21,8 @@ pub enum Bug {
     RecoveryKeepsNewEntry,
     /// A delete frees blocks without saying on the medium that the volume is gone.
     DeleteWithoutState,
+    /// The deletion of a damaged volume frees blocks of other volumes.
+    DeleteFreesOthers,
     /// Recovery does not do FUA fast-path writes again.
     RedoForgotten,
     /// Recovery does FUA fast-path writes again by lane, not in the order they were made.

@@ -6,6 +6,7 @@ mod batches;
 mod bounded;
 mod cells;
 mod damage;
+mod deletion;
 mod epochs;
 mod groups;
 mod making;

@@ -33,7 +33,7 @@ pub(crate) enum Thing {
 }
 
 impl Thing {
-    fn encode(self) -> u64 {
+    pub(crate) fn encode(self) -> u64 {
         let (at, tag) = match self {
             Self::Cell(at, size) => (at, u64::from((size.bytes() / 64).trailing_zeros())),
             Self::Run(run) => (run.start.offset(), RUN_TAG),
@@ -163,9 +163,14 @@ impl<M: Medium> Shelf<M> {
         Self::open(pool)
     }
 
-    /// Opens the shelf in `pool`.
+    /// Opens the shelf "s" in `pool`.
     pub(crate) fn open(pool: Arc<Pool<M>>) -> Self {
-        let handle = pool.open_volume("s", SHELF).unwrap();
+        Self::open_named(pool, "s")
+    }
+
+    /// Opens the shelf of this name in `pool`.
+    pub(crate) fn open_named(pool: Arc<Pool<M>>, name: &str) -> Self {
+        let handle = pool.open_volume(name, SHELF).unwrap();
         let word = handle.medium().load_word(handle.root_at());
         let table = Entry::decode(word).unwrap().unwrap().block.offset();
         Self { pool, handle, table }
