@@ -247,7 +247,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// checked the range, which bounds the memory by the size of the device.
 ///
 /// All bytes are read before the first one is sent, because the protocol reports errors only before data. If the peer
-/// does not take them at once, the memory is freed but for a part, and the rest is read again later. Peers that ask for
+/// stalls, the memory is freed but for a part, and the rest is read again later. Peers that ask for
 /// much and take nothing cannot exhaust the memory. Parts end at blocks, so each block is of one moment.
 pub(crate) fn read_and_send(
     read: impl Fn(u64, &mut [u8]) -> Result<(), DeviceError>,
@@ -258,7 +258,7 @@ pub(crate) fn read_and_send(
     let mut message = vec![0; prefix.len() + len];
     message[..prefix.len()].copy_from_slice(prefix);
     read(offset, &mut message[prefix.len()..])?;
-    let mut sent = crate::socket::send_now(socket, &message)?;
+    let mut sent = crate::socket::send_until_stall(socket, &message)?;
     let total = message.len();
     if total - sent <= HELD_MAX {
         crate::socket::send_all(socket, &message[sent..])?;
@@ -309,6 +309,11 @@ mod tests {
                 };
                 read_and_send(read, (0, LEN), b"prefix", near.as_fd()).unwrap();
             });
+            // The sender reads again when the peer has stalled.
+            while longest.lock().unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(400));
             let mut got = vec![0; LEN + 6];
             far.read_exact(&mut got).unwrap();
             assert_eq!(&got[..6], b"prefix");
@@ -317,7 +322,34 @@ mod tests {
         });
         let longest = longest.into_inner().unwrap();
         assert_eq!(longest[0], LEN);
+        assert!(longest.len() > 1, "a stalled peer frees memory");
         assert!(longest[1..].iter().all(|&len| len <= HELD_MAX), "{longest:?}");
+    }
+
+    #[test]
+    fn reading_peer_causes_one_read() {
+        use std::io::Read;
+        use std::os::fd::AsFd;
+        use std::os::unix::net::UnixStream;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        const LEN: usize = 16 << 20;
+        let reads = AtomicUsize::new(0);
+        let (near, mut far) = UnixStream::pair().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut got = vec![0; LEN + 6];
+                far.read_exact(&mut got).unwrap();
+                assert!(got[6..].iter().all(|&byte| byte == 7));
+            });
+            let read = |_, out: &mut [u8]| {
+                reads.fetch_add(1, Ordering::Relaxed);
+                out.fill(7);
+                Ok(())
+            };
+            read_and_send(read, (0, LEN), b"prefix", near.as_fd()).unwrap();
+        });
+        assert_eq!(reads.into_inner(), 1);
     }
 
     #[test]
