@@ -73,6 +73,8 @@ pub(crate) struct Request {
 
 struct Grant {
     request: Request,
+    /// Bytes that its buffer uses, at least those of the payload.
+    capacity: usize,
     progress: Arc<Progress>,
 }
 
@@ -176,28 +178,30 @@ impl PayloadMemory {
     }
 
     fn grant(&self, mut state: MutexGuard<'_, State>, id: u64) -> Buffer<'_> {
+        let len = state.waiting[&id].len;
+        let kept = state.take_kept(len);
+        let kept = kept.filter(|kept| self.fits_bytes(&state, id, kept.capacity(), true));
         let request = state.waiting.remove(&id).expect("only its own thread removes it");
         let progress = Arc::new(Progress {
-            len: request.len,
+            len,
             since: Instant::now(),
             received: AtomicUsize::new(0),
             is_revoked: AtomicBool::new(false),
         });
-        let mut bytes = state.take_kept(request.len).unwrap_or_default();
-        while state.used() + bytes.len().max(request.len) > self.0.bytes_max
+        let mut bytes = kept.unwrap_or_default();
+        let capacity = bytes.capacity().max(len);
+        while state.used() + capacity > self.0.bytes_max
             && let Some(kept) = state.kept.pop()
         {
             drop(kept);
         }
-        state
-            .grants
-            .insert(id, Grant { request: request.clone(), progress: Arc::clone(&progress) });
+        state.grants.insert(id, Grant { request, capacity, progress: Arc::clone(&progress) });
         // The next one may have memory, too.
         self.0.changed.notify_all();
         drop(state);
-        if bytes.len() < request.len {
+        if bytes.len() < len {
             // Fresh zeroes cost nothing until the payload arrives in them.
-            bytes = vec![0; request.len];
+            bytes = vec![0; len];
         }
         Buffer { memory: self, id, bytes, progress }
     }
@@ -205,9 +209,9 @@ impl PayloadMemory {
     fn release(&self, id: u64, bytes: Vec<u8>) {
         let mut state = self.0.state.lock();
         state.grants.remove(&id);
-        let kept: usize = state.kept.iter().map(Vec::len).sum();
-        let is_kept = bytes.len() <= KEPT_MAX
-            && kept + bytes.len() <= self.0.bytes_max / KEPT_PART
+        let kept: usize = state.kept.iter().map(Vec::capacity).sum();
+        let is_kept = bytes.capacity() <= KEPT_MAX
+            && kept + bytes.capacity() <= self.0.bytes_max / KEPT_PART
             && state.waiting.is_empty();
         if is_kept {
             state.kept.push(bytes);
@@ -231,6 +235,11 @@ impl PayloadMemory {
 
     /// Returns true if the share of the export has room for the request, and so has the memory if `all` is set.
     fn fits(&self, state: &State, id: u64, all: bool) -> bool {
+        self.fits_bytes(state, id, state.waiting[&id].len, all)
+    }
+
+    /// As `fits`, for a buffer of `bytes` bytes.
+    fn fits_bytes(&self, state: &State, id: u64, bytes: usize, all: bool) -> bool {
         let request = &state.waiting[&id];
         let is_small = is_small(request.len);
         let (part, unit) = match is_small {
@@ -241,14 +250,14 @@ impl PayloadMemory {
             }
         };
         let (mut own, mut others) = (0, 0);
-        for Grant { request: granted, .. } in state.grants.values() {
+        for Grant { request: granted, capacity, .. } in state.grants.values() {
             if self::is_small(granted.len) == is_small {
                 let share = if granted.export == request.export { &mut own } else { &mut others };
-                *share += granted.len;
+                *share += capacity;
             }
         }
         let share = (part.saturating_sub(others) / 2).max(unit);
-        own + request.len <= share && (!all || own + others + request.len <= part)
+        own + bytes <= share && (!all || own + others + bytes <= part)
     }
 }
 
@@ -258,20 +267,19 @@ fn is_small(len: usize) -> bool {
 
 impl State {
     fn used(&self) -> usize {
-        let granted: usize = self.grants.values().map(|grant| grant.request.len).sum();
-        granted + self.kept.iter().map(Vec::len).sum::<usize>()
+        let granted: usize = self.grants.values().map(|grant| grant.capacity).sum();
+        granted + self.kept.iter().map(Vec::capacity).sum::<usize>()
     }
 
     /// Takes the kept buffer that is the smallest of those with `len` bytes.
     fn take_kept(&mut self, len: usize) -> Option<Vec<u8>> {
         let fitting = self.kept.iter().enumerate().filter(|(_, bytes)| {
-            // A far longer one would use more of the bound than is counted.
-            (len..=len + len / 8).contains(&bytes.len())
+            // The buffer counts with its capacity, so a far larger one would waste the bound.
+            (len..=len + len / 8).contains(&bytes.capacity())
         });
-        let (at, _) = fitting.min_by_key(|(_, bytes)| bytes.len())?;
-        let mut bytes = self.kept.swap_remove(at);
-        bytes.truncate(len);
-        Some(bytes)
+        let (at, _) = fitting.min_by_key(|(_, bytes)| bytes.capacity())?;
+        // Truncation would free no memory.
+        Some(self.kept.swap_remove(at))
     }
 
     /// Returns true if the request is the first one of its export and of its size.
@@ -288,7 +296,7 @@ impl State {
     /// Revokes the grants of slow clients that the request can use.
     fn revoke_slow(&mut self, id: u64) {
         let request = &self.waiting[&id];
-        for Grant { request: granted, progress } in self.grants.values() {
+        for Grant { request: granted, progress, .. } in self.grants.values() {
             if is_small(granted.len) == is_small(request.len) && progress.is_slow() {
                 progress.is_revoked.store(true, Ordering::Relaxed);
             }
@@ -394,6 +402,24 @@ mod tests {
         assert_eq!(take(&memory, "disk", 300 << 10).unwrap().bytes()[7], 9);
         drop(take_all(&memory, "disk", SMALL_MAX));
         assert!(memory.used_bytes() <= BYTES_MAX / KEPT_PART);
+    }
+
+    #[test]
+    fn shrinking_payloads_keep_their_bound() {
+        let memory = PayloadMemory::default();
+        for _ in 0..40 {
+            let mut len = KEPT_MAX;
+            while len > 64 << 10 {
+                let mut buffer = take(&memory, "disk", len).unwrap();
+                assert_eq!(buffer.bytes().len(), len);
+                assert!(memory.used_bytes() >= buffer.bytes.capacity());
+                drop(buffer);
+                len -= len / 10;
+            }
+        }
+        let kept: usize = memory.0.state.lock().kept.iter().map(Vec::capacity).sum();
+        assert!(kept <= BYTES_MAX / KEPT_PART, "{kept}");
+        assert_eq!(memory.used_bytes(), kept);
     }
 
     #[test]
