@@ -118,7 +118,8 @@ pub(crate) fn crowd(args: &CrowdArgs) -> Result<()> {
     let figures = figures.into_iter().flatten().collect();
     let environment = Environment::new(&args.folder, size_bytes, repeats.into(), seconds);
     if let Some(warning) = environment.warning() {
-        eprintln!("warning: {warning}");
+        // A closed standard error changes nothing.
+        let _unwritten = writeln!(io::stderr(), "everbyte-bench: warning: {warning}");
     }
     let report = Report { environment, silent_clients: args.silent, figures, rounds };
     print(&report, args.json)
