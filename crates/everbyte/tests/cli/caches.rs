@@ -266,6 +266,36 @@ fn a_cache_outlives_the_server_of_its_backing_device() {
 }
 
 #[test]
+fn unproven_pages_are_listed_and_logged() {
+    let (place, below) = (Place::empty(), Place::with_disk());
+    let server_below = below.serve("POOL", "");
+    place.run("pool create POOL --size 16M").good();
+    let uri = format!("nbd+unix:///disk?socket={}", below.socket().display());
+    place.run(&format!("volume create POOL c --kind cache --scm 1M --backing {uri}")).good();
+    let server = place.serve("POOL", "");
+    let mut client = place.client("c");
+    client.write(0, &[7; 8 << 12], Fua::Yes).unwrap();
+    let dirty = || {
+        let listed = place.run("volume list POOL --json").json();
+        listed["volumes"][0]["cache"]["dirty_bytes"].as_u64().unwrap() / 4096
+    };
+    let before = dirty();
+    assert!(before > 0, "no page is dirty");
+    server.kill();
+
+    // An export has no lasting identity, and no clean page is left to compare.
+    let (server, log) = place.serve_logging("");
+    place.client("c").disconnect().unwrap();
+    let listed = place.run("volume list POOL --json").json();
+    let counts = &listed["volumes"][0]["cache"]["counts"];
+    assert!(counts["unproven_pages"].as_u64().unwrap() > 0, "{listed}");
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("nothing proves that this is the backing device"), "{text}");
+    server.stop();
+    server_below.stop();
+}
+
+#[test]
 fn a_cache_is_deleted_unforced_only_once_its_backing_device_keeps_what_went_past_it() {
     let below = Place::with_disk();
     let server_below = below.serve("POOL", "--checkpoint-interval 10m");

@@ -23,7 +23,7 @@ const RUDE: &str = "b\u{1b}[31m\nforged\u{9b}1m\u{202e}x";
 
 impl Place {
     /// A server whose log goes to a file.
-    fn serve_logging(&self, arguments: &str) -> (Running, std::path::PathBuf) {
+    pub(crate) fn serve_logging(&self, arguments: &str) -> (Running, std::path::PathBuf) {
         let line = format!("serve POOL --nbd unix:FOLDER/nbd.sock {arguments}");
         let log = self.folder.path().join("log");
         let stderr = fs::File::create(&log).unwrap();
