@@ -82,6 +82,36 @@ fn a_poisoned_page_is_one_error_for_a_client() {
 }
 
 #[test]
+fn reopened_pool_has_no_poisoned_range() {
+    for is_killed in [false, true] {
+        let place = with_full_disk("volume create POOL disk --size 16M");
+        let server = place.serve("POOL", "");
+        let blocks = full(&place);
+        cut_last_page(&place);
+        let mut client = place.client("disk");
+        let lost = (0..blocks).filter(|block| client.read(block * 4096, 4096).is_err()).count();
+        assert_eq!(lost, 1);
+        let file = OpenOptions::new().write(true).open(&place.pool).unwrap();
+        file.set_len(POOL_BYTES).unwrap();
+        // The memory is sound again, and the open pool does not try it again.
+        assert_eq!(place.run("pool check POOL").status, 1);
+        drop(client);
+        if is_killed {
+            server.kill()
+        } else {
+            server.stop()
+        }
+
+        let server = place.serve("POOL", "");
+        assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
+        let mut client = place.client("disk");
+        (0..blocks).for_each(|block| drop(client.read(block * 4096, 4096).unwrap()));
+        drop(client);
+        server.stop();
+    }
+}
+
+#[test]
 fn flips_are_found_by_a_scrub() {
     let place = with_full_disk("volume create POOL disk --size 2M --checksum crc32c");
     let server = place.serve("POOL", "");
