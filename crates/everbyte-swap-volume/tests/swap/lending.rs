@@ -186,7 +186,19 @@ fn a_pool_is_neither_overwritten_nor_repaired_while_programs_have_memory_of_it()
     end(pool);
     program.kill();
     assert!(file::repair(path, false, kinds).unwrap().mended.is_empty());
-    file::create(path, &over).unwrap();
+    // A process that another test starts has the pool's lock for a moment.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        match file::create(path, &over) {
+            Err(FileError::InUse(_)) if std::time::Instant::now() < deadline => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            created => {
+                created.unwrap();
+                break;
+            }
+        }
+    }
 }
 
 /// Writes to a run that is lent, ends that lease, and returns true if the next one sees the bytes.
