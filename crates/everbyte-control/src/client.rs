@@ -209,8 +209,8 @@ impl ControlClient {
         Ok(peer_of(self.stream.get_ref())?.uid)
     }
 
-    /// The reason for which somebody besides root and the user of this process can change the bytes of the pool, in words:
-    /// the user who serves it, or those who can change the file or device. `None` if there is none.
+    /// Names a user with write access to the pool's bytes, other than root and the user of this process: the user of the
+    /// server, or a user with access to the file or device. `None` if there is no such user.
     ///
     /// # Errors
     /// As [`ControlClient::call`].

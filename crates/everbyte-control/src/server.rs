@@ -1,10 +1,9 @@
 //! The server's side of the control socket: one thread accepts, one more serves each connection.
 //!
-//! Invariants: at most 128 connections at once, of which one user other than root has
-//! at most half; a line has at most [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`], and
-//! between two requests a client may rest as long as it likes, unless a new connection needs its place;
-//! bad input from a client ends its own connection and harms no other; connections of users who are
-//! not trusted are refused before they have a place.
+//! Invariants: the server holds at most 128 connections. A user other than root holds at most half of
+//! them. A line has at most [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`]. An idle client
+//! keeps its place until a new connection needs it. Bad input ends the connection of its client only.
+//! Untrusted users are refused before they get a place.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;

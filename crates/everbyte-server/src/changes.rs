@@ -192,7 +192,7 @@ impl OpenPool {
         self.pool().delete_volume(name).map(|()| DeletedVolume::default())
     }
 
-    /// Deletes a damaged volume that cannot be opened, and that nobody opens meanwhile.
+    /// Deletes a damaged volume without an open handle. The volume cannot be opened during the deletion.
     fn delete_closed(&self, name: &str) -> Result<Response, Refused> {
         let _reserved = self.volumes.reserve_closed(name)?;
         if self.pool().volume(name).map_err(refused)?.kind() == everbyte_swap_volume::SWAP {

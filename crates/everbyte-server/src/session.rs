@@ -107,8 +107,8 @@ impl Session {
         Ok(closed.map(|()| done)?)
     }
 
-    /// The reason for which somebody besides root and the user of this process can change the bytes of the pool. `None`
-    /// if there is none.
+    /// Names a user with write access to the pool's bytes, other than root and the user of this process. `None` if there
+    /// is no such user.
     ///
     /// # Errors
     /// The server does not answer.

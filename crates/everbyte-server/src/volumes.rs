@@ -270,7 +270,7 @@ impl Volumes {
         Ok(Reserved { volumes: self, name, is_filled: false })
     }
 
-    /// Keeps the name of a volume that is not open, so that nobody opens it meanwhile.
+    /// Reserves the name of a closed volume, and so prevents its opening.
     ///
     /// # Errors
     /// It is open by now, or is being opened.
