@@ -168,9 +168,11 @@ fn serve(exports: &Arc<Slow>, settings: Settings) -> (Server, tempfile::TempDir)
 #[test]
 fn an_export_that_hangs_when_it_is_opened_keeps_nobody_from_another() {
     let exports = Slow::new();
+    // Seven clients: the first handshake hangs before the last client connects, so the others never
+    // exceed the limit, and no handshake is replaced.
     let settings = Settings {
-        handshakes_max: 2,
-        handshake_time_max: Duration::from_millis(500),
+        handshakes_max: 6,
+        handshake_time_max: Duration::from_secs(2),
         shutdown_time_max: Duration::from_millis(100),
         ..Settings::default()
     };
