@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 TARGET=${CARGO_TARGET_DIR:-target}
 # Servers of others are started by the program, with its library.
-cargo build --quiet --release -p everbyte-bench -p everbyte -p everbyte-preload
+cargo build --quiet --release -p everbyte-bench -p everbyte-cli -p everbyte-preload
 "$TARGET/release/everbyte-bench" swap --kernel-swap --output "$TARGET/swap.json" \
     --report "$TARGET/swap.html" "$@" >"$TARGET/swap.txt"
 grep -E -B1 '(met|MISSED): ' "$TARGET/swap.txt" || true

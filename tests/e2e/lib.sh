@@ -77,7 +77,7 @@ on_exit rm -rf "$FAST"
 SOCKET=$SCRATCH/nbd.socket
 
 if [[ -z ${EVERBYTE:-} ]]; then
-    (cd "$TOP" && cargo build --quiet --release -p everbyte) || fail "the build failed"
+    (cd "$TOP" && cargo build --quiet --release -p everbyte-cli) || fail "the build failed"
     EVERBYTE=${CARGO_TARGET_DIR:-$TOP/target}/release/everbyte
 fi
 [[ -x $EVERBYTE ]] || fail "$EVERBYTE cannot be run"

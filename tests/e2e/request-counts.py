@@ -42,7 +42,7 @@ with open(COUNTS, encoding="utf-8") as counts:
 
 def build():
     """Returns the path of the example."""
-    command = ["cargo", "build", "--quiet", "--release", "-p", "everbyte", "--no-default-features",
+    command = ["cargo", "build", "--quiet", "--release", "-p", "everbyte",
                "--example", "requests"]
     subprocess.run(command, cwd=TOP, check=True)
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(TOP, "target"))

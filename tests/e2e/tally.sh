@@ -8,7 +8,7 @@ set -uo pipefail
 E2E=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export EVERBYTE_E2E_RUN=${EVERBYTE_E2E_RUN:-$$}
 if [[ -z ${EVERBYTE:-} ]]; then
-    (cd "$E2E/../.." && cargo build --quiet --release -p everbyte) || exit 1
+    (cd "$E2E/../.." && cargo build --quiet --release -p everbyte-cli) || exit 1
     EVERBYTE=${CARGO_TARGET_DIR:-$E2E/../../target}/release/everbyte
 fi
 export EVERBYTE

@@ -1,5 +1,5 @@
 //! A block device in a pool: written, flushed, closed, opened again, read.
-//! `cargo run -p everbyte --no-default-features --example block_device [PATH OF THE POOL]`
+//! `cargo run -p everbyte --example block_device [PATH OF THE POOL]`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,7 +1,7 @@
 //! Crash-testing an allocator: slots that are free or used by a bitmap in the medium, and names that lead
 //! to them. A crash may leave a slot that nobody names, which recovery frees, and never one that is
 //! named and free: it would be handed out again.
-//! `cargo run -p everbyte --no-default-features --example crash_allocator`
+//! `cargo run -p everbyte --example crash_allocator`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

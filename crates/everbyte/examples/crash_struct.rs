@@ -1,6 +1,6 @@
 //! Crash-testing a type of one's own: two balances, and the record that undoes half a transfer. The
 //! type is generic over the medium, so the same code runs on real memory.
-//! `cargo run -p everbyte --no-default-features --example crash_struct`
+//! `cargo run -p everbyte --example crash_struct`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,6 +1,6 @@
 //! Crash-testing code of several threads: a list that two of them append to. Each schedule of the threads
 //! is a workload of its own, and is crashed at each of its operations.
-//! `cargo run -p everbyte --no-default-features --example crash_threads`
+//! `cargo run -p everbyte --example crash_threads`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

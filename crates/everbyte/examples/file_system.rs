@@ -1,5 +1,5 @@
 //! A file system in a pool: a directory and a file made, closed, opened again, read.
-//! `cargo run -p everbyte --no-default-features --example file_system [PATH OF THE POOL]`
+//! `cargo run -p everbyte --example file_system [PATH OF THE POOL]`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

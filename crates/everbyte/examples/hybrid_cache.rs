@@ -1,5 +1,5 @@
 //! A cache of DRAM and SCM before a file.
-//! `cargo run -p everbyte --no-default-features --example hybrid_cache`
+//! `cargo run -p everbyte --example hybrid_cache`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -110,8 +110,6 @@
 //! `crash_struct` (a type of one's own), `crash_threads` and `crash_allocator`.
 //!
 //! # Features
-//! - `program` (default) builds the program `everbyte` with all that only it needs. Turn default
-//!   features off to embed the library.
 //! - `nbd` lets caches have exports of NBD servers as backing devices.
 //!
 //! The library logs with [`tracing`](https://docs.rs/tracing): what fails in the background, and when

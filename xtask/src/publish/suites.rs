@@ -291,7 +291,7 @@ pub(crate) const SUITES: [Suite; 18] = [
     },
     Suite {
         name: "simulation",
-        command: "-p everbyte -- sim TRACES --policy hybrid,clock-migration --backing sd,hdd,ssd \
+        command: "-p everbyte-cli -- sim TRACES --policy hybrid,clock-migration --backing sd,hdd,ssd \
                   --csv OUT",
         form: Form::Csv,
         minutes: 1,

@@ -5,7 +5,7 @@ use super::sizes::production_lines;
 use super::{Finding, Tree};
 
 /// The crate of the program.
-const PROGRAM: &str = "crates/everbyte/";
+const PROGRAM: &str = "crates/everbyte-cli/";
 /// Openings of a command's name in a text.
 const COMMANDS: [&str; 2] = ["'everbyte ", "`everbyte "];
 
@@ -18,7 +18,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         for (at, line) in code {
             if COMMANDS.iter().any(|command| line.contains(command)) || has_option(line) {
                 let what = "names a command or an option: state the fact here, and what to type in \
-                            crates/everbyte/src/advice.rs";
+                            crates/everbyte-cli/src/advice.rs";
                 findings.push(Finding::new(&file.path, at + 1, what));
             }
         }
@@ -48,7 +48,7 @@ mod tests {
             ["\"pass --force\"", "\"see 'everbyte volume list'\"", "(`everbyte pool check`)"]
         {
             assert_eq!(found("crates/everbyte-pool/src/a.rs", line), 1, "{line}");
-            assert_eq!(found("crates/everbyte/src/a.rs", line), 0, "{line}");
+            assert_eq!(found("crates/everbyte-cli/src/a.rs", line), 0, "{line}");
             assert_eq!(found("crates/everbyte-pool/tests/a.rs", line), 0, "{line}");
             assert_eq!(found("crates/everbyte-pool/src/a.rs", &format!("/// {line}")), 0, "{line}");
             let tested = format!("#[cfg(test)]\nmod tests {{\n{line}\n}}\n");

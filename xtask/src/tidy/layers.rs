@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, unsafe_allowed: false }
 }
 
-const ROWS: [Row; 30] = [
+const ROWS: [Row; 31] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -50,7 +50,29 @@ const ROWS: [Row; 30] = [
         tests_use: &["everbyte-crash", "everbyte-testkit"],
         unsafe_allowed: true,
     },
-    // The library that others embed; the program in it is behind a feature.
+    // The program: arguments, words and glue.
+    row(
+        "everbyte-cli",
+        &[
+            "everbyte-server",
+            "everbyte-backing",
+            "everbyte-control",
+            "everbyte-nbd",
+            "everbyte-cache",
+            "everbyte-block",
+            "everbyte-device",
+            "everbyte-fs",
+            "everbyte-policy",
+            "everbyte-swap-volume",
+            "everbyte-pool",
+            "everbyte-media",
+            "everbyte-path",
+            "everbyte-report",
+            "everbyte-text",
+        ],
+        &["everbyte-testkit"],
+    ),
+    // The library that others embed.
     Row {
         name: "everbyte",
         uses: &[
@@ -64,15 +86,7 @@ const ROWS: [Row; 30] = [
             "everbyte-media",
             "everbyte-path",
         ],
-        optional: &[
-            "everbyte-server",
-            "everbyte-swap-volume",
-            "everbyte-control",
-            "everbyte-nbd",
-            "everbyte-policy",
-            "everbyte-report",
-            "everbyte-text",
-        ],
+        optional: &["everbyte-nbd"],
         tests_use: &["everbyte-testkit"],
         unsafe_allowed: false,
     },
@@ -385,7 +399,7 @@ mod tests {
     fn what_a_feature_may_bring_must_be_optional() {
         for (how, findings) in [("workspace = true, optional = true", 0), ("workspace = true", 1)] {
             let text =
-                manifest("everbyte", &format!("[dependencies]\neverbyte-server = {{ {how} }}\n"));
+                manifest("everbyte", &format!("[dependencies]\neverbyte-nbd = {{ {how} }}\n"));
             assert_eq!(found("everbyte", &text, SAFE).len(), findings, "{how}");
         }
     }

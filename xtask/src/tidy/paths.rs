@@ -7,8 +7,9 @@ use super::sizes::production_lines;
 use super::{Finding, Tree};
 
 /// Code that opens what users name: folders, and single files of crates below.
-const SCOPE: [&str; 7] = [
+const SCOPE: [&str; 8] = [
     "crates/everbyte/src/",
+    "crates/everbyte-cli/src/",
     "crates/everbyte-backing/src/",
     "crates/everbyte-control/src/",
     "crates/everbyte-fuse/src/",
@@ -58,12 +59,15 @@ const OF_THE_KERNEL: [&str; 4] = ["\"/proc/", "\"/sys/", "\"/dev/", "proc/self"]
 
 /// Files that may have such calls, with the reason.
 const EXCEPTIONS: [(&str, &str); EXCEPTIONS_LEN] = [
-    ("crates/everbyte/src/demo/", "its folder is new and for its user alone"),
+    ("crates/everbyte-cli/src/demo/", "its folder is new and for its user alone"),
     (
-        "crates/everbyte/src/simulation/task_result.rs",
+        "crates/everbyte-cli/src/simulation/task_result.rs",
         "results are saved as a whole by equal processes at once",
     ),
-    ("crates/everbyte/src/commands/run.rs", "the program that it starts opens the paths itself"),
+    (
+        "crates/everbyte-cli/src/commands/run.rs",
+        "the program that it starts opens the paths itself",
+    ),
     ("crates/everbyte-fuse/src/presence.rs", "it reads files of the kernel"),
     ("crates/everbyte-control/src/lib.rs", "the name of a socket is compared, not opened"),
 ];
@@ -120,7 +124,7 @@ mod tests {
     use super::super::testkit::run;
     use super::*;
 
-    const COMMAND: &str = "crates/everbyte/src/commands/x.rs";
+    const COMMAND: &str = "crates/everbyte-cli/src/commands/x.rs";
 
     fn found(path: &str, line: &str) -> usize {
         let found = run(check, &[(path, &format!("//! Head.\n{line}\n"))]);
@@ -141,8 +145,8 @@ mod tests {
             assert_eq!(found("crates/everbyte-server/src/x.rs", line), 1, "{line}");
             assert_eq!(found("crates/everbyte-pool/src/file.rs", line), 1, "{line}");
             assert_eq!(found("crates/everbyte-pool/src/alloc.rs", line), 0, "{line}");
-            assert_eq!(found("crates/everbyte/tests/cli/x.rs", line), 0, "{line}");
-            assert_eq!(found("crates/everbyte/src/demo/x.rs", line), 0, "{line}");
+            assert_eq!(found("crates/everbyte-cli/tests/cli/x.rs", line), 0, "{line}");
+            assert_eq!(found("crates/everbyte-cli/src/demo/x.rs", line), 0, "{line}");
         }
     }
 

@@ -42,7 +42,7 @@ impl Embedder {
         };
         let manifest = format!(
             "[package]\nname = \"embedder\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
-             [dependencies]\neverbyte = {{ path = {library:?}, default-features = false }}\n\n\
+             [dependencies]\neverbyte = {{ path = {library:?} }}\n\n\
              [profile.dev]\ndebug = false\n\n[workspace]\n"
         );
         put("Cargo.toml", &manifest);

@@ -5,7 +5,6 @@
 mod block;
 mod cache;
 mod errors;
-#[cfg(feature = "nbd")]
 mod exports;
 mod files;
 
