@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte_backing::{Backing, KnownBacking};
+use everbyte::backing::{Backing, KnownBacking};
 use everbyte_control::{Cause, NewVolume, Refused, Response};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_path::Rights;
@@ -301,7 +301,7 @@ impl OpenPool {
         let found = match found {
             Some(found) => found.known(),
             None => {
-                let found = everbyte_backing::look_within(text, rights, BACKINGS_TIME_MAX);
+                let found = everbyte::backing::look_within(text, rights, BACKINGS_TIME_MAX);
                 found.map_err(refused)?
             }
         };
@@ -311,7 +311,7 @@ impl OpenPool {
             return Err(Refused::new(format!("{text} shares bytes with the pool itself")));
         }
         let other = self.backing_of(|other, recorded| {
-            other != name && everbyte_backing::share_bytes(recorded, &found)
+            other != name && everbyte::backing::share_bytes(recorded, &found)
         });
         match other {
             None => Ok(()),

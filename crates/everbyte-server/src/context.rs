@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use everbyte_backing::{Backing, rights_for};
+use everbyte::backing::{Backing, rights_for};
 use everbyte_control::{NewVolume, Refused};
 use everbyte_media::{Mapped, Writers};
 use everbyte_path::Rights;
@@ -15,7 +15,7 @@ pub(crate) struct Context {
     /// True if the pool is a private copy, whose changes are dropped.
     pub(crate) unchanging: bool,
     /// Options of backing devices, but for the rights, which are those of the moment.
-    pub(crate) backing: everbyte_backing::Options,
+    pub(crate) backing: everbyte::backing::Options,
     /// True if what the pool names is opened with the rights of the process, whoever can change the pool.
     pub(crate) trust_pool: bool,
 }

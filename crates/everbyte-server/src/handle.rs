@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use everbyte_backing::KnownBacking;
+use everbyte::backing::KnownBacking;
 use everbyte_block::BlockVolume;
 use everbyte_cache::Change;
 use everbyte_control::{Cause, FileRequest, MountServed, Refused, Response, VolumeStatus};

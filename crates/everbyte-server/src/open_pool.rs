@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use everbyte_backing::Claim;
+use everbyte::backing::Claim;
 use everbyte_control::{Attached, Cause, ControlServer, Handler, Refused, Request, Response};
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{Description, Mapped, Stack, Writers};
@@ -34,7 +34,7 @@ pub struct Options {
     /// True if the pool is a private copy, whose changes are dropped.
     pub unchanging: bool,
     /// Options of the backing devices of caches.
-    pub backing: everbyte_backing::Options,
+    pub backing: everbyte::backing::Options,
     /// Durability of answered writes, which exports announce to clients.
     pub durability: Durability,
     /// True if files and devices are opened with the rights of the process, whoever can change the pool.

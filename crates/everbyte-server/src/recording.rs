@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
-use everbyte_backing::KnownBacking;
+use everbyte::backing::KnownBacking;
 use everbyte_device::BackingIdentity;
 use everbyte_device::record::{RecordedOp, RecordedRequest, Recorder, RequestLog};
 use everbyte_media::Stack;

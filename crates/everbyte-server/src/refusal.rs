@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use everbyte_backing::BackingError;
+use everbyte::backing::BackingError;
 use everbyte_cache::CacheError;
 use everbyte_control::{Cause, Refused};
 use everbyte_fs::FsError;

@@ -305,7 +305,7 @@ mod tests {
         Pool::format(&medium, 8, [1; 16]).unwrap();
         let options = OpenOptions { capacity_blocks: 8192 };
         let pool = Arc::new(Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap());
-        let backing = everbyte_backing::Options::default();
+        let backing = everbyte::backing::Options::default();
         Volumes::new(Context { pool, unchanging: false, backing, trust_pool: false })
     }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use everbyte_backing::{
-    self as backing, Backing, BackingError, KnownBacking, Outcome, Watch, Watched, Work,
+use crate::backing::{
+    self, Backing, BackingError, IoWatchdog, KnownBacking, Outcome, TimedTask, Watched,
 };
 use everbyte_cache::{Cache, Identity, Settings, inspect, volume_bytes};
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, WriteRequest};
@@ -194,12 +194,13 @@ fn open_cache(
     name: &str,
     volume: Arc<Volume>,
     found: Backing,
-    watch: &Arc<Watch>,
+    watch: &Arc<IoWatchdog>,
 ) -> Result<Cache, Error> {
     let Backing { device, identity, .. } = found;
     let text = identity.name.clone();
     let device = Arc::new(Watched { device, watch: Arc::clone(watch) });
-    let work = Work::begin("cache-open", watch, move || Cache::open(volume, device, &identity));
+    let work =
+        TimedTask::begin("cache-open", watch, move || Cache::open(volume, device, &identity));
     match work.wait(shared.backing.silence_max) {
         Outcome::Done(opened) => opened.map_err(Error::cache(name)),
         Outcome::Silent(silence) => {

@@ -117,6 +117,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backing;
 pub mod block;
 pub mod cache;
 pub mod device;

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::backing::{IoWatchdog, KnownBacking, Outcome, TimedTask};
 use crossbeam_utils::CachePadded;
-use everbyte_backing::{KnownBacking, Outcome, Watch, Work};
 use everbyte_cache::{Cache, WritebackThread};
 use everbyte_device::DeviceError;
 use everbyte_pool::sync::thread_index;
@@ -31,7 +31,7 @@ pub(crate) struct OpenCache {
     pub(crate) backing: KnownBacking,
     pub(crate) size_bytes: u64,
     /// The requests that the backing device has not answered.
-    watch: Arc<Watch>,
+    watch: Arc<IoWatchdog>,
     /// Longest time it may be silent while the cache is closed.
     silence_max: Duration,
     /// Quiesce locks: requests hold one of them shared, so that closing waits for them. Each has the
@@ -59,7 +59,7 @@ impl OpenCache {
     pub(crate) fn start(
         name: &str,
         (cache, backing): (Cache, KnownBacking),
-        watch: Arc<Watch>,
+        watch: Arc<IoWatchdog>,
         silence_max: Duration,
     ) -> std::io::Result<Self> {
         let size_bytes = cache.settings().backing_bytes;
@@ -96,13 +96,13 @@ impl OpenCache {
             Some((state, doors.collect::<Option<Vec<_>>>()?))
         };
         let Some((mut state, mut doors)) = shut() else {
-            return Err(self.silent(self.watch.silence()));
+            return Err(self.silent(self.watch.stall_time()));
         };
         let cache = match &*state {
             State::Closed(closed) => return closed.clone(),
             State::Open { cache, .. } => Arc::clone(cache),
         };
-        let flushing = Work::begin("cache-flush", &self.watch, move || cache.sync());
+        let flushing = TimedTask::begin("cache-flush", &self.watch, move || cache.sync());
         let closed = match flushing.wait(self.silence_max) {
             Outcome::Done(flushed) => flushed,
             Outcome::Silent(silence) => Err(self.silent(silence)),
@@ -114,7 +114,7 @@ impl OpenCache {
         );
         drop((doors, state));
         // Its thread may be in a request that is never answered, so it ends on a thread of its own.
-        let ending = Work::begin("cache-end", &self.watch, move || drop(open));
+        let ending = TimedTask::begin("cache-end", &self.watch, move || drop(open));
         if let Outcome::Silent(silence) = ending.wait(END_SILENCE_MAX) {
             let (volume, error) = (&self.name, self.silent(silence));
             tracing::warn!(volume, %error, "the cache is closed without its answer");
@@ -127,7 +127,7 @@ impl OpenCache {
     fn patiently<T>(&self, begun: Instant, try_lock: impl Fn() -> Option<T>) -> Option<T> {
         loop {
             let taken = try_lock();
-            if taken.is_some() || self.watch.silence().min(begun.elapsed()) >= self.silence_max {
+            if taken.is_some() || self.watch.stall_time().min(begun.elapsed()) >= self.silence_max {
                 return taken;
             }
         }

@@ -195,13 +195,13 @@ impl PoolBuilder {
             Error::Io { action: "inspect", path, source }
         })?;
         let rights = match &stack {
-            Some(stack) if !self.trust_pool => everbyte_backing::rights_for(&stack.writers()),
+            Some(stack) if !self.trust_pool => crate::backing::rights_for(&stack.writers()),
             _ => everbyte_path::Rights::Own,
         };
-        let options = everbyte_backing::Options {
+        let options = crate::backing::Options {
             direct: self.direct_backing,
             rights,
-            ..everbyte_backing::Options::default()
+            ..crate::backing::Options::default()
         };
         let stack = stack.map(Arc::new);
         let backing = BackingUse { options, silence_max: self.backing_timeout, stack };

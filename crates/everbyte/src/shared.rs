@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use everbyte_backing::Claim;
+use crate::backing::Claim;
 use everbyte_device::DeviceError;
 use everbyte_media::{Description, Mapped, Stack};
 use everbyte_pool::{CheckpointTimer, PoolError};
@@ -21,7 +21,7 @@ pub(crate) type Engine = everbyte_pool::Pool<Mapped>;
 
 /// Use of backing devices by caches.
 pub(crate) struct BackingUse {
-    pub(crate) options: everbyte_backing::Options,
+    pub(crate) options: crate::backing::Options,
     /// Longest time one may be silent while its cache is made, opened or closed.
     pub(crate) silence_max: Duration,
     /// The objects that the pool lies on.

@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, unsafe_allowed: false }
 }
 
-const ROWS: [Row; 31] = [
+const ROWS: [Row; 30] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -55,7 +55,7 @@ const ROWS: [Row; 31] = [
         "everbyte-cli",
         &[
             "everbyte-server",
-            "everbyte-backing",
+            "everbyte",
             "everbyte-control",
             "everbyte-nbd",
             "everbyte-cache",
@@ -76,7 +76,6 @@ const ROWS: [Row; 31] = [
     Row {
         name: "everbyte",
         uses: &[
-            "everbyte-backing",
             "everbyte-cache",
             "everbyte-block",
             "everbyte-fs",
@@ -93,7 +92,7 @@ const ROWS: [Row; 31] = [
     row(
         "everbyte-server",
         &[
-            "everbyte-backing",
+            "everbyte",
             "everbyte-control",
             "everbyte-nbd",
             "everbyte-cache",
@@ -141,16 +140,6 @@ const ROWS: [Row; 31] = [
         optional: &[],
         tests_use: &["everbyte-crash"],
         unsafe_allowed: true,
-    },
-    // What a cache and a protocol need of each other, for those who embed the one without the
-    // other.
-    Row {
-        name: "everbyte-backing",
-        // The stacks that devices lie on: media and backing devices share no bytes.
-        uses: &["everbyte-cache", "everbyte-device", "everbyte-media", "everbyte-path"],
-        optional: &["everbyte-nbd"],
-        tests_use: &[],
-        unsafe_allowed: false,
     },
     row("everbyte-nbd", &["everbyte-path", "everbyte-device"], &["everbyte-testkit"]),
     row(

@@ -7,10 +7,9 @@ use super::sizes::production_lines;
 use super::{Finding, Tree};
 
 /// Code that opens what users name: folders, and single files of crates below.
-const SCOPE: [&str; 8] = [
+const SCOPE: [&str; 7] = [
     "crates/everbyte/src/",
     "crates/everbyte-cli/src/",
-    "crates/everbyte-backing/src/",
     "crates/everbyte-control/src/",
     "crates/everbyte-fuse/src/",
     "crates/everbyte-server/src/",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use everbyte_backing as backing;
+use everbyte::backing;
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Durability, Server, Settings, SocketFile};

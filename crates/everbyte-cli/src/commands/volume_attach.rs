@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use everbyte_backing as backing;
+use everbyte::backing;
 use everbyte_control::{Request, Response};
 
 use everbyte_server::ask;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::builder::PossibleValuesParser;
-use everbyte_backing::{self as backing, BackingError};
+use everbyte::backing::{self, BackingError};
 use everbyte_block::{BLOCK_NAME, CACHE_NAME};
 use everbyte_cache::{Mode, Policy, usable_policies};
 use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};

@@ -1,6 +1,6 @@
 //! Making caches.
 
-use everbyte_backing::{self as backing, Backing};
+use everbyte::backing::{self, Backing};
 use everbyte_cache::{Cache, Mode, Settings, volume_bytes};
 use everbyte_control::{NewCache, NewVolume, Refused};
 use everbyte_policy::sim;

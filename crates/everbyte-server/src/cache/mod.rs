@@ -1,7 +1,7 @@
 //! Caches: opening them before their backing devices, changing them, closing them.
 //!
 //! Invariants: a cache is open at most once; its backing device is open, and locked if it is a file,
-//! as long as the cache is; looking at a cache needs no backing device. Work that may wait for a
+//! as long as the cache is; looking at a cache needs no backing device. TimedTask that may wait for a
 //! backing device runs on a thread of its own, and no lock is held meanwhile. A cache that is taken
 //! apart to be changed holds nothing in DRAM that is not in the pool.
 
@@ -11,8 +11,8 @@ mod status;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte_backing::{
-    self as backing, Backing, BackingError, Cancel, KnownBacking, Outcome, Watch, Watched, Work,
+use everbyte::backing::{
+    self, Backing, BackingError, Cancel, IoWatchdog, KnownBacking, Outcome, TimedTask, Watched,
 };
 use everbyte_cache::{
     Cache, CacheError, Change, Identity, Inspection, WritebackThread, inspect, volume_bytes,
@@ -56,7 +56,7 @@ struct Shared {
     trust_pool: bool,
     unchanging: bool,
     /// The requests that the backing device has not answered.
-    watch: Arc<Watch>,
+    watch: Arc<IoWatchdog>,
     /// Ends all waits for an NBD server, for good; `None` if the system had nothing to make it of.
     cancel: Option<Cancel>,
     state: Mutex<State>,
@@ -100,7 +100,7 @@ impl CacheHandle {
         work: impl FnOnce(&Arc<Shared>) -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
         let shared = Arc::clone(&self.0);
-        let work = Work::begin("cache-change", &self.0.watch, move || work(&shared));
+        let work = TimedTask::begin("cache-change", &self.0.watch, move || work(&shared));
         self.0.outcome(work.wait(self.0.options.reconnect_timeout + CHANGE_SILENCE))
     }
 
@@ -242,7 +242,7 @@ impl Handle for CacheHandle {
     fn abandon(&self) {
         self.0.stop_waiting();
         let shared = Arc::clone(&self.0);
-        let work = Work::begin("cache-end", &self.0.watch, move || shared.let_go());
+        let work = TimedTask::begin("cache-end", &self.0.watch, move || shared.let_go());
         // Who comes next may want the backing device. But its writer may be in a request that is never
         // answered, and this thread need not wait for that.
         let _ended_or_silent = work.wait(END_SILENCE_MAX);
@@ -257,16 +257,16 @@ impl Handle for CacheHandle {
         };
         let (flushed, shared) = (Arc::clone(&open.cache), Arc::clone(&self.0));
         let work = move || flushed.sync().map_err(|error| error.to_string());
-        let work = Work::begin("cache-flush", &self.0.watch, work);
+        let work = TimedTask::begin("cache-flush", &self.0.watch, work);
         Some(Box::new(ClosingCache { flushing: work, open: Some(open), ending: None, shared }))
     }
 }
 
 /// A cache whose dirty pages in DRAM are made durable for the last time.
 struct ClosingCache {
-    flushing: Work<Result<(), String>>,
+    flushing: TimedTask<Result<(), String>>,
     open: Option<OpenCache>,
-    ending: Option<Work<()>>,
+    ending: Option<TimedTask<()>>,
     shared: Arc<Shared>,
 }
 
@@ -275,7 +275,7 @@ impl Closing for ClosingCache {
         let flushed = self.flushing.wait(CLOSE_SILENCE_MAX);
         self.shared.stop_waiting();
         let open = self.open.take();
-        self.ending = Some(Work::begin("cache-end", &self.shared.watch, move || drop(open)));
+        self.ending = Some(TimedTask::begin("cache-end", &self.shared.watch, move || drop(open)));
         match flushed {
             Outcome::Done(flushed) => flushed,
             Outcome::Silent(silence) => Err(self.shared.silent(silence)),
@@ -450,7 +450,7 @@ impl Shared {
         drop(state);
         let opening = Opening { shared: Arc::clone(self), is_settled: false };
         // The result is the state.
-        drop(Work::begin("cache-open", &self.watch, move || opening.carry_out()));
+        drop(TimedTask::begin("cache-open", &self.watch, move || opening.carry_out()));
     }
 
     fn open_cache(&self) -> Result<OpenCache, Unavailable> {
@@ -504,7 +504,7 @@ impl Shared {
                 State::Opening => {}
             }
             if self.changed.wait_until(&mut state, deadline).timed_out() {
-                let reason = self.silent(self.watch.silence());
+                let reason = self.silent(self.watch.stall_time());
                 return Err(Unavailable::new("backing silent", reason));
             }
         }
@@ -558,7 +558,7 @@ impl Shared {
             _ => return Ok(()),
         };
         let work = move || cache.sync().map_err(|error| error.to_string());
-        let work = Work::begin("cache-flush", &self.watch, work);
+        let work = TimedTask::begin("cache-flush", &self.watch, work);
         let reason = match work.wait(self.options.reconnect_timeout + CHANGE_SILENCE) {
             Outcome::Done(Ok(())) => return Ok(()),
             Outcome::Done(Err(reason)) | Outcome::Failed(reason) => reason,

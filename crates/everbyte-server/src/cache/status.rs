@@ -41,7 +41,7 @@ impl Shared {
     }
 
     fn condition(&self, state: &State) -> Condition {
-        let silence = self.watch.silence();
+        let silence = self.watch.stall_time();
         if silence >= SILENT_AFTER {
             return Condition { state: "backing silent", reason: Some(self.silent(silence)) };
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_media::Stack;
 use parking_lot::Mutex;
 
-use crate::error::BackingError;
+use super::error::BackingError;
 
 static CLAIMS: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);

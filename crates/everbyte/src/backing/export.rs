@@ -24,9 +24,9 @@ mod with_nbd {
     pub use everbyte_nbd::Cancel;
     pub(crate) use everbyte_nbd::is_uri;
 
+    use super::super::error::BackingError;
+    use super::super::options::Options;
     use super::LocalExport;
-    use crate::error::BackingError;
-    use crate::options::Options;
 
     /// Longest time an NBD server may take to answer a request before its connection is given up.
     const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
@@ -70,9 +70,9 @@ mod without_nbd {
 
     use everbyte_device::BlockDevice;
 
+    use super::super::error::BackingError;
+    use super::super::options::Options;
     use super::LocalExport;
-    use crate::error::BackingError;
-    use crate::options::Options;
 
     /// Ends waits for NBD servers, of which this build has none.
     #[derive(Clone, Debug)]

@@ -3,18 +3,16 @@
 //!
 //! Without the feature `nbd`, backing devices are files and block devices. Knows no pool.
 
-#![forbid(unsafe_code)]
-
-mod backing;
 mod claims;
 mod error;
 mod export;
+mod open;
 mod options;
 mod watch;
 
-pub use backing::{Backing, KnownBacking, look_within, open, open_within, resolve, share_bytes};
 pub use claims::Claim;
 pub use error::BackingError;
 pub use export::Cancel;
+pub use open::{Backing, KnownBacking, look_within, open, open_within, resolve, share_bytes};
 pub use options::{Options, rights_for};
-pub use watch::{Outcome, UnderWay, Watch, Watched, Work};
+pub use watch::{IoWatchdog, Outcome, PendingRequest, TimedTask, Watched};

@@ -16,11 +16,11 @@ use everbyte_device::{
 use everbyte_media::Stack;
 use everbyte_path::Rights;
 
-use crate::claims::Claim;
-use crate::error::BackingError;
-use crate::export::{self, Cancel, is_uri, local_export};
-use crate::options::Options;
-use crate::watch::{Outcome, Watch, Work};
+use super::claims::Claim;
+use super::error::BackingError;
+use super::export::{self, Cancel, is_uri, local_export};
+use super::options::Options;
+use super::watch::{IoWatchdog, Outcome, TimedTask};
 
 /// The facts about a backing device, open or not.
 #[derive(Clone, Debug)]
@@ -173,11 +173,11 @@ pub fn open_within(
     options: &Options,
     silence_max: Duration,
 ) -> Result<Backing, BackingError> {
-    let watch = Arc::<Watch>::default();
+    let watch = Arc::<IoWatchdog>::default();
     let cancel = Cancel::new().ok();
     let (opened, options, ending) = (text.to_owned(), options.clone(), cancel.clone());
     let opening = Arc::clone(&watch);
-    let work = Work::begin("backing-open", &watch, move || {
+    let work = TimedTask::begin("backing-open", &watch, move || {
         let _request = opening.begin();
         open(&opened, &options, ending)
     });
@@ -203,9 +203,9 @@ pub fn look_within(
     rights: &Rights,
     silence_max: Duration,
 ) -> Result<KnownBacking, BackingError> {
-    let watch = Arc::<Watch>::default();
+    let watch = Arc::<IoWatchdog>::default();
     let (looked_at, looking, rights) = (text.to_owned(), Arc::clone(&watch), rights.clone());
-    let work = Work::begin("backing-look", &watch, move || {
+    let work = TimedTask::begin("backing-look", &watch, move || {
         let _request = looking.begin();
         look_at(&looked_at, &rights)
     });

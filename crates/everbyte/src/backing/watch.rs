@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The requests that a device has not answered.
 #[derive(Default)]
-pub struct Watch(Mutex<Unanswered>);
+pub struct IoWatchdog(Mutex<Unanswered>);
 
 #[derive(Default)]
 struct Unanswered {
@@ -28,31 +28,31 @@ struct Unanswered {
 }
 
 /// A request, or anything else that waits for a device, as long as it lives.
-pub struct UnderWay<'w> {
-    watch: &'w Watch,
+pub struct PendingRequest<'w> {
+    watch: &'w IoWatchdog,
     number: u64,
 }
 
-impl Watch {
+impl IoWatchdog {
     /// A request begins; it is under way as long as the result lives.
     #[must_use]
-    pub fn begin(&self) -> UnderWay<'_> {
+    pub fn begin(&self) -> PendingRequest<'_> {
         let mut unanswered = self.0.lock();
         let number = unanswered.next;
         unanswered.next += 1;
         unanswered.since.insert(number, Instant::now());
-        UnderWay { watch: self, number }
+        PendingRequest { watch: self, number }
     }
 
     /// Time for which the oldest request has not been answered; zero if there is none.
     #[must_use]
-    pub fn silence(&self) -> Duration {
+    pub fn stall_time(&self) -> Duration {
         let oldest = self.0.lock().since.first_key_value().map(|(_, since)| *since);
         oldest.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         self.watch.0.lock().since.remove(&self.number);
     }
@@ -69,18 +69,18 @@ pub enum Outcome<T> {
     Failed(String),
 }
 
-/// Work on a thread of its own.
-pub struct Work<T> {
+/// TimedTask on a thread of its own.
+pub struct TimedTask<T> {
     result: Result<mpsc::Receiver<T>, std::io::Error>,
-    watch: Arc<Watch>,
+    watch: Arc<IoWatchdog>,
     begun: Instant,
 }
 
-impl<T: Send + 'static> Work<T> {
+impl<T: Send + 'static> TimedTask<T> {
     /// Begins work whose requests `watch` sees.
     pub fn begin(
         name: &str,
-        watch: &Arc<Watch>,
+        watch: &Arc<IoWatchdog>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Self {
         let (send, receive) = mpsc::channel();
@@ -104,7 +104,7 @@ impl<T: Send + 'static> Work<T> {
                     return Outcome::Failed("its thread has panicked".to_owned());
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let silence = self.watch.silence();
+                    let silence = self.watch.stall_time();
                     if silence.min(self.begun.elapsed()) >= silence_max {
                         return Outcome::Silent(silence);
                     }
@@ -119,7 +119,7 @@ pub struct Watched {
     /// The device.
     pub device: Arc<dyn BlockDevice>,
     /// Sees its requests.
-    pub watch: Arc<Watch>,
+    pub watch: Arc<IoWatchdog>,
 }
 
 impl everbyte_device::Decorator for Watched {
@@ -201,9 +201,9 @@ mod tests {
 
     #[test]
     fn work_is_waited_for_as_long_as_requests_are_answered() {
-        let watch = Arc::new(Watch::default());
+        let watch = Arc::new(IoWatchdog::default());
         let busy = Arc::clone(&watch);
-        let work = Work::begin("busy", &watch, move || {
+        let work = TimedTask::begin("busy", &watch, move || {
             for _ in 0..30 {
                 let _request = busy.begin();
                 std::thread::sleep(Duration::from_millis(10));
@@ -211,15 +211,15 @@ mod tests {
             7
         });
         assert!(matches!(work.wait(Duration::from_secs(60)), Outcome::Done(7)));
-        assert_eq!(watch.silence(), Duration::ZERO);
+        assert_eq!(watch.stall_time(), Duration::ZERO);
     }
 
     #[test]
     fn work_whose_device_is_silent_is_left_and_its_result_kept() {
-        let watch = Arc::new(Watch::default());
+        let watch = Arc::new(IoWatchdog::default());
         let (busy, gate) = (Arc::clone(&watch), Arc::new(Barrier::new(2)));
         let open = Arc::clone(&gate);
-        let work = Work::begin("silent", &watch, move || {
+        let work = TimedTask::begin("silent", &watch, move || {
             let _request = busy.begin();
             gate.wait();
             8
@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_told() {
-        let watch = Arc::new(Watch::default());
-        let work: Work<()> = Work::begin("wrong", &watch, || panic!("as it should"));
+        let watch = Arc::new(IoWatchdog::default());
+        let work: TimedTask<()> = TimedTask::begin("wrong", &watch, || panic!("as it should"));
         assert!(matches!(work.wait(Duration::from_secs(60)), Outcome::Failed(_)));
     }
 }
