@@ -15,22 +15,22 @@ use everbyte_pool::{
     LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec, WriteError,
 };
 
-use crate::block_map_kind::BlockMapKind;
-use crate::dentries::{DENTRIES_MAX, Dentries};
+use crate::dentry::cache::{DENTRIES_MAX, Dentries};
 use crate::dir::KnownUnits;
-use crate::directory_kind::DirectoryKind;
 use crate::error::FsError;
-use crate::files::Files;
+use crate::format::block_map_kind::BlockMapKind;
+use crate::format::directory_kind::DirectoryKind;
+use crate::format::number::{FileType, InodeNo};
+use crate::format::reader::Reader;
 use crate::format::{
     DirSettings, FS, Field, FsSuperblock, InodeWords, TABLES_AT, TIME_RANGE_NS, TableGeometry,
     encode_time,
 };
 use crate::index::{self, IndexKind};
-use crate::locks::InodeLocks;
-use crate::number::{FileType, InodeNo};
+use crate::inode::locks::InodeLocks;
+use crate::inode::open_files::Files;
+use crate::inode::tables::{InodeTables, reader_of};
 use crate::plant::Bug;
-use crate::reader::Reader;
-use crate::tables::{InodeTables, reader_of};
 
 /// Settings of a new file system.
 #[derive(Clone, Copy, Debug)]

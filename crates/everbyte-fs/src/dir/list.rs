@@ -19,9 +19,9 @@ use everbyte_pool::{Batch, Corrupt};
 use super::{
     BLOCK_WORDS, DAMAGE_MAX, Dir, FoundEntry, ListedEntry, OnBlock, Shape, bucket_word, node_word,
 };
+use crate::dentry::file_name::Name;
 use crate::error::FsError;
 use crate::format::{Bucket, BucketHead, BucketHeader, RawEntry, SLOTS, Slot, SlotFilter};
-use crate::name::Name;
 use crate::plant::Bug;
 
 /// Most levels of nodes.

@@ -21,16 +21,16 @@ use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{Batch, Corrupt};
 use siphasher::sip::SipHasher13;
 
-use crate::dentries::Dentry;
-use crate::directory_kind::DirectoryKind;
+use crate::dentry::cache::Dentry;
+use crate::dentry::file_name::Name;
 use crate::error::FsError;
+use crate::format::directory_kind::DirectoryKind;
+use crate::format::number::{FileType, InodeNo};
+use crate::format::reader::Reader;
 use crate::format::{
     Bucket, BucketHead, DirSettings, HASH_BITS, HEAP_UNITS, LINE_SLOTS, RawEntry, Slot, SlotFilter,
     first_line,
 };
-use crate::name::Name;
-use crate::number::{FileType, InodeNo};
-use crate::reader::Reader;
 
 pub(crate) use known_units::KnownUnits;
 

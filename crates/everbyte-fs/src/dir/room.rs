@@ -143,6 +143,6 @@ mod tests {
 
     #[test]
     fn the_longest_entry_is_as_long_as_is_said() {
-        assert_eq!(entry_units(crate::name::NAME_BYTES_MAX), UNITS_OF_ENTRY_MAX);
+        assert_eq!(entry_units(crate::dentry::file_name::NAME_BYTES_MAX), UNITS_OF_ENTRY_MAX);
     }
 }

@@ -22,9 +22,9 @@ use super::{
     BLOCK_WORDS, DAMAGE_MAX, Dir, FoundEntry, ListedEntry, OnBlock, Shape, WORDS_ONE_BY_ONE,
     bucket_word, node_word,
 };
+use crate::dentry::file_name::Name;
 use crate::error::FsError;
 use crate::format::{Bucket, BucketHead, BucketHeader, HASH_BITS, RawEntry, first_hash, tree_key};
-use crate::name::Name;
 use crate::plant::Bug;
 
 /// Pairs of a node.

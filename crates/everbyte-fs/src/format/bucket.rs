@@ -13,8 +13,8 @@ use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
 use super::heap::{FreeUnits, HEAP_UNITS, Place, TakenUnits, UNIT};
-use crate::directory_kind::DirectoryKind;
-use crate::number::{FileType, InodeNo};
+use crate::format::directory_kind::DirectoryKind;
+use crate::format::number::{FileType, InodeNo};
 use crate::plant::Bug;
 
 /// Bits of a hash.

@@ -11,8 +11,8 @@ use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
 use super::time::decode_time;
-use crate::file_flags::FileFlags;
-use crate::number::{FileType, InodeNo, MODE_PERMISSIONS};
+use crate::format::file_flags::FileFlags;
+use crate::format::number::{FileType, InodeNo, MODE_PERMISSIONS};
 
 /// Bytes of an inode.
 pub(crate) const INODE_BYTES: u64 = 256;

@@ -1,9 +1,14 @@
 //! The structures of a file system on the medium.
 
+pub(crate) mod block_map_kind;
 mod bucket;
+pub(crate) mod directory_kind;
+pub(crate) mod file_flags;
 mod heap;
 mod index_run;
 mod inode;
+pub(crate) mod number;
+pub(crate) mod reader;
 mod superblock;
 mod table;
 mod time;

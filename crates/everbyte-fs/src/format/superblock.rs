@@ -9,8 +9,8 @@ use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::table::{TABLES_MAX, TableGeometry};
-use crate::directory_kind::DirectoryKind;
-use crate::reader::Reader;
+use crate::format::directory_kind::DirectoryKind;
+use crate::format::reader::Reader;
 
 /// The kind of volumes that are file systems.
 pub const FS: VolumeKind = VolumeKind(4);

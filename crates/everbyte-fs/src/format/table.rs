@@ -8,7 +8,7 @@ use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::{Corrupt, check_readable};
 
 use super::INODE_BYTES;
-use crate::number::InodeNo;
+use crate::format::number::InodeNo;
 
 /// Says of a word that it is a table's first.
 const TAG: u64 = 0x5441;

@@ -15,8 +15,8 @@ use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent,
 use zerocopy::IntoBytes;
 
 use crate::error::FsError;
+use crate::format::reader::Reader;
 use crate::format::{IndexRunTrailer, PREVIOUS_RUN_AT};
-use crate::reader::Reader;
 
 /// Blocks of a run, unless something larger must fit.
 const RUN_BLOCKS_MAX: u64 = 64;

@@ -22,7 +22,7 @@ use super::sorted::{
 use super::tree::{Census, Tree};
 use crate::error::FsError;
 use crate::format::FsSuperblock;
-use crate::reader::Reader;
+use crate::format::reader::Reader;
 
 /// Bytes of a node unless told otherwise.
 pub(super) const NODE_BYTES: u32 = 128;

@@ -8,7 +8,7 @@ use super::TableIndex;
 use super::entry_runs::EntryRuns;
 use crate::error::FsError;
 use crate::format::FsSuperblock;
-use crate::reader::Reader;
+use crate::format::reader::Reader;
 
 /// A direct index that is open.
 pub(super) struct DirectIndex(EntryRuns);

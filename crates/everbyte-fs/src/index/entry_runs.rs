@@ -8,8 +8,8 @@ use everbyte_pool::format::Entry;
 use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 
 use crate::error::FsError;
+use crate::format::reader::Reader;
 use crate::format::{INDEX_WORDS, INDEX_WORDS_AT};
-use crate::reader::Reader;
 
 const WORDS: u64 = BLOCK_U64 / 8;
 /// Most blocks of a run: 2 MiB.

@@ -8,7 +8,7 @@ use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::{Corrupt, check_readable};
 
 use crate::error::FsError;
-use crate::reader::Reader;
+use crate::format::reader::Reader;
 
 /// Bits of an address in lines of 64 bytes: 1 PiB.
 const ADDRESS_BITS: u32 = 44;

@@ -33,8 +33,8 @@ use entry_runs::{ENTRIES_MAX, EntryRuns};
 use window::WindowIndex;
 
 use crate::error::FsError;
+use crate::format::reader::Reader;
 use crate::format::{FsSuperblock, TABLES_MAX, TableGeometry};
-use crate::reader::Reader;
 
 /// An index that is open.
 pub(crate) trait TableIndex<M: Medium>: Send + Sync {

@@ -13,7 +13,7 @@ use super::link::Link;
 use super::tree::{Census, Tree};
 use crate::error::FsError;
 use crate::format::FsSuperblock;
-use crate::reader::Reader;
+use crate::format::reader::Reader;
 
 /// A radix tree that is open.
 pub(super) struct RadixIndex {

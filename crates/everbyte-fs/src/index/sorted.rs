@@ -9,7 +9,7 @@ use everbyte_pool::{Batch, Corrupt, check_readable};
 
 use super::link::Link;
 use super::tree::Tree;
-use crate::reader::Reader;
+use crate::format::reader::Reader;
 
 /// The key that is none.
 const UNUSED: u32 = u32::MAX;

@@ -8,9 +8,9 @@ use zerocopy::IntoBytes;
 use super::arena::{Arena, Taken, fill};
 use super::link::Link;
 use crate::error::FsError;
+use crate::format::reader::Reader;
 use crate::format::{FsSuperblock, INDEX_WORDS_AT};
 use crate::plant::Bug;
-use crate::reader::Reader;
 
 /// A tree of nodes of one size.
 pub(super) struct Tree {

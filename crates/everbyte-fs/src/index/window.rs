@@ -20,9 +20,9 @@ use super::arena::reader_of;
 use super::entry_runs::EntryRuns;
 use super::{TableIndex, Tables};
 use crate::error::FsError;
+use crate::format::reader::Reader;
 use crate::format::{FsSuperblock, TableGeometry};
 use crate::plant::Bug;
-use crate::reader::Reader;
 
 const STRUCTURE: &str = "window index";
 const REGION_BLOCKS: u64 = WINDOW_REGION_BYTES / BLOCK_U64;

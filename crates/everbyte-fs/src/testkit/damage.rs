@@ -3,7 +3,7 @@
 use everbyte_media::{BLOCK, BlockNo, Medium};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::attribute_block;
+use crate::attributes::xattr_block;
 use crate::format::{FsSuperblock, InodeWords, TableGeometry, is_bucket, reseal_bucket};
 
 /// Puts the checksums of a block right, of whichever structure of a file system it is.
@@ -20,7 +20,7 @@ pub fn reseal<M: Medium>(medium: &M, block: BlockNo) {
     } else if is_bucket(first) {
         reseal_bucket(&mut bytes);
     } else {
-        attribute_block::reseal(&mut bytes);
+        xattr_block::reseal(&mut bytes);
     }
     medium.store(block.offset(), &bytes);
 }

@@ -14,9 +14,9 @@ use everbyte_media::Medium;
 use everbyte_pool::{Batch, Corrupt};
 
 use super::{BLOCK_WORDS, DAMAGE_MAX, Dir, FoundEntry, ListedEntry, OnBlock, Shape};
+use crate::dentry::file_name::Name;
 use crate::error::FsError;
 use crate::format::{Bucket, BucketHead, HASH_BITS, RawEntry};
-use crate::name::Name;
 
 /// Bits that a node takes.
 const NODE_BITS: u32 = BLOCK_WORDS.trailing_zeros();

@@ -1,0 +1,4 @@
+//! Access control lists.
+
+pub(crate) mod apply;
+pub(crate) mod format;

@@ -1,0 +1,345 @@
+//! The dentry cache: names that were looked up lately, in DRAM, and what each leads to. That there is no
+//! such name is noted as well.
+//!
+//! Invariants, argued in docs/decisions/0024:
+//! - A name is noted under the lock of its directory, by who has found or changed it there. Whoever changes
+//!   a name forgets it first, under that lock for writing. So what is found here is what the directory
+//!   says, or said while an operation that changes it was not answered yet.
+//! - That a name is absent counts until any directory is removed: its inode may be another file's then.
+//! - A look takes no lock: it believes nothing that was written meanwhile. Forgetting waits until nobody
+//!   writes to the set; noting gives up instead.
+//! - There are never more entries than at the beginning. A name that is too long for one is not noted.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use everbyte_plant::planted;
+
+use crate::dentry::file_name::Name;
+use crate::format::number::{FileType, InodeNo};
+use crate::plant::Bug;
+
+/// Most entries of a file system: 1.25 MiB.
+pub(crate) const DENTRIES_MAX: usize = 1 << 14;
+/// Entries of a set, one of which a name can have.
+const WAYS: usize = 4;
+/// Words of an entry's name.
+const NAME_WORDS: usize = 5;
+/// Longest name that is noted, in bytes.
+const NAME_BYTES: usize = 8 * NAME_WORDS;
+/// Bits of the length in the word of an entry that says its type.
+const LEN_BITS: u32 = 8;
+/// Odd constants with well-spread bits: the golden ratio's, and pi's.
+const SPREAD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x2437_54a4_a6f0_15f7];
+
+/// The file that a name leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Dentry {
+    pub(crate) inode: InodeNo,
+    pub(crate) kind: FileType,
+}
+
+/// An entry: one line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Way {
+    parent: AtomicU64,
+    /// The file; or, of a name that is absent, how many directories had been removed.
+    inode: AtomicU64,
+    /// Length of the name, and above it the type; none of a name that is absent.
+    kind: AtomicU64,
+    name: [AtomicU64; NAME_WORDS],
+}
+
+/// Entries that a hash chooses.
+#[derive(Default)]
+#[repr(align(64))]
+struct Set {
+    /// Odd while somebody writes to the set; another number after each who did (a sequence lock).
+    sequence: AtomicU64,
+    /// The hashes of the entries; 0 for none.
+    tags: [AtomicU64; WAYS],
+    ways: [Way; WAYS],
+}
+
+/// A name in a directory, as it stands in an entry.
+struct Key {
+    parent: u64,
+    len: u64,
+    name: [u64; NAME_WORDS],
+    /// The hash of all this, never 0.
+    tag: u64,
+}
+
+/// The dentry cache of a file system.
+pub(crate) struct Dentries {
+    /// As many as a power of two; none if nothing is noted.
+    sets: Box<[Set]>,
+    /// Nobody can guess which names share a set.
+    seed: u64,
+    directories_removed: AtomicU64,
+}
+
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    let [low, high] = [product, product >> 64].map(|half| half & u128::from(u64::MAX));
+    u64::try_from(low ^ high).expect("64 bits")
+}
+
+impl Key {
+    fn new(parent: InodeNo, name: Name<'_>, seed: u64) -> Option<Self> {
+        let bytes = name.bytes();
+        let mut room = [0; NAME_BYTES];
+        room.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let mut words = [0; NAME_WORDS];
+        for (word, bytes) in words.iter_mut().zip(room.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let len = bytes.len() as u64;
+        let start = mix(parent.0 ^ seed, SPREAD[0] ^ len);
+        let used = &words[..bytes.len().div_ceil(8)];
+        let tag = used.iter().fold(start, |hash, word| mix(hash ^ word, SPREAD[1])) | 1;
+        Some(Self { parent: parent.0, len, name: words, tag })
+    }
+}
+
+impl Way {
+    fn is(&self, key: &Key) -> bool {
+        let is_word = |(own, key): (&AtomicU64, &u64)| own.load(Ordering::Relaxed) == *key;
+        self.parent.load(Ordering::Relaxed) == key.parent
+            && self.kind.load(Ordering::Relaxed) & ((1 << LEN_BITS) - 1) == key.len
+            && self.name.iter().zip(&key.name).all(is_word)
+    }
+
+    fn put(&self, key: &Key, inode: u64, kind: u64) {
+        self.parent.store(key.parent, Ordering::Relaxed);
+        self.inode.store(inode, Ordering::Relaxed);
+        self.kind.store(kind << LEN_BITS | key.len, Ordering::Relaxed);
+        for (own, key) in self.name.iter().zip(&key.name) {
+            own.store(*key, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Set {
+    fn way_of(&self, key: &Key) -> Option<usize> {
+        self.tags.iter().position(|tag| tag.load(Ordering::Relaxed) == key.tag)
+    }
+
+    /// Begins to write, unless somebody else does. Returns the sequence number of before.
+    fn try_begin(&self) -> Option<u64> {
+        let before = self.sequence.load(Ordering::Relaxed) & !1;
+        let begun = self.sequence.compare_exchange(
+            before,
+            before + 1,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        // Nothing of what is stored now is seen before the odd number.
+        fence(Ordering::Release);
+        begun.ok()
+    }
+
+    fn end(&self, before: u64) {
+        self.sequence.store(before + 2, Ordering::Release);
+    }
+}
+
+impl Dentries {
+    /// For about `entries` names, at most [`DENTRIES_MAX`]; with 0 nothing is ever noted.
+    pub(crate) fn new(entries: u64, seed: u64) -> Self {
+        let entries = usize::try_from(entries).map_or(DENTRIES_MAX, |all| all.min(DENTRIES_MAX));
+        let sets = if entries == 0 { 0 } else { entries.div_ceil(WAYS).next_power_of_two() };
+        let sets = (0..sets).map(|_| Set::default()).collect();
+        Self { sets, seed, directories_removed: AtomicU64::new(0) }
+    }
+
+    fn place_of(&self, parent: InodeNo, name: Name<'_>) -> Option<(&Set, Key)> {
+        if self.sets.is_empty() {
+            return None;
+        }
+        let key = Key::new(parent, name, self.seed)?;
+        // The lowest bit is the same in all.
+        let place = usize::try_from(key.tag >> 32).expect("32 bits") & (self.sets.len() - 1);
+        Some((&self.sets[place], key))
+    }
+
+    /// The file that `name` in `parent` leads to, `Some(None)` if there is no such name; `None` if that is not known.
+    pub(crate) fn get(&self, parent: InodeNo, name: Name<'_>) -> Option<Option<Dentry>> {
+        let (set, key) = self.place_of(parent, name)?;
+        let before = set.sequence.load(Ordering::Acquire);
+        let way = &set.ways[set.way_of(&key)?];
+        let is_it = way.is(&key);
+        let inode = way.inode.load(Ordering::Relaxed);
+        let kind = way.kind.load(Ordering::Relaxed);
+        // Everything was read before the number is read again.
+        fence(Ordering::Acquire);
+        if !is_it || before % 2 == 1 || set.sequence.load(Ordering::Relaxed) != before {
+            return None;
+        }
+        let mode = u32::try_from(kind >> LEN_BITS).ok()? << 12;
+        if mode == 0 {
+            let removed = self.directories_removed.load(Ordering::Acquire);
+            return (inode == removed).then_some(None);
+        }
+        Some(Some(Dentry { inode: InodeNo(inode), kind: FileType::from_mode(mode)? }))
+    }
+
+    /// Notes what `name` in `parent` leads to. The caller holds the lock of `parent`, and knows it to be a
+    /// directory that was not removed.
+    pub(crate) fn note(&self, parent: InodeNo, name: Name<'_>, found: Option<Dentry>) {
+        let known = || self.get(parent, name);
+        if planted(Bug::AbsentNameKept) && known() == Some(None)
+            || planted(Bug::DentryKept) && known().flatten().is_some()
+        {
+            return;
+        }
+        let Some((set, key)) = self.place_of(parent, name) else { return };
+        let Some(before) = set.try_begin() else { return };
+        let empty = || set.tags.iter().position(|tag| tag.load(Ordering::Relaxed) == 0);
+        // In turns, which the number that grows with each note tells.
+        let oldest = || usize::try_from(before / 2 % WAYS as u64).expect("less than there are");
+        let way = set.way_of(&key).or_else(empty).unwrap_or_else(oldest);
+        let removed = || self.directories_removed.load(Ordering::Acquire);
+        let inode = found.map_or_else(removed, |found| found.inode.0);
+        let kind = found.map_or(0, |found| found.kind.mode_bits() >> 12);
+        set.ways[way].put(&key, inode, u64::from(kind));
+        set.tags[way].store(key.tag, Ordering::Relaxed);
+        set.end(before);
+    }
+
+    /// Forgets `name` in `parent`, whose lock the caller holds for writing, and returns true if it was known
+    /// to be absent: then it is, until the caller changes that.
+    pub(crate) fn forget(&self, parent: InodeNo, name: Name<'_>) -> bool {
+        let Some((set, key)) = self.place_of(parent, name) else { return false };
+        // Nobody can note it meanwhile.
+        if set.way_of(&key).is_none() {
+            return false;
+        }
+        let before = loop {
+            match set.try_begin() {
+                Some(before) => break before,
+                // Somebody writes a line.
+                None => std::thread::yield_now(),
+            }
+        };
+        let mut is_absent = false;
+        if let Some(place) = set.way_of(&key) {
+            let way = &set.ways[place];
+            let is_file = way.kind.load(Ordering::Relaxed) >> LEN_BITS != 0;
+            let removed = self.directories_removed.load(Ordering::Acquire);
+            is_absent = way.is(&key) && !is_file && way.inode.load(Ordering::Relaxed) == removed;
+            let is_kept = planted(if is_file { Bug::DentryKept } else { Bug::AbsentNameKept });
+            set.tags[place].store(if is_kept { key.tag } else { 0 }, Ordering::Relaxed);
+        }
+        set.end(before);
+        is_absent
+    }
+
+    /// Forgets all names that are absent. The caller holds the lock of a directory that is being removed.
+    pub(crate) fn forget_absent(&self) {
+        self.directories_removed.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: u64 = 7;
+
+    fn name(text: &str) -> Name<'_> {
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    fn file(inode: u64) -> Option<Dentry> {
+        Some(Dentry { inode: InodeNo(inode), kind: FileType::Regular })
+    }
+
+    #[test]
+    fn a_name_is_known_from_when_it_is_noted_until_it_is_forgotten() {
+        let dentries = Dentries::new(64, SEED);
+        let dir = InodeNo(3);
+        assert_eq!(dentries.get(dir, name("a")), None);
+        dentries.note(dir, name("a"), file(9));
+        dentries.note(dir, name("b"), None);
+        assert_eq!(dentries.get(dir, name("a")), Some(file(9)));
+        assert_eq!(dentries.get(dir, name("b")), Some(None));
+        assert_eq!(dentries.get(InodeNo(4), name("a")), None, "it is another directory's");
+        dentries.note(dir, name("b"), file(10));
+        assert_eq!(dentries.get(dir, name("b")), Some(file(10)), "a name has one entry");
+        for name in [name("a"), name("b"), name("c")] {
+            dentries.forget(dir, name);
+            assert_eq!(dentries.get(dir, name), None);
+        }
+        for (found, is_absent) in [(file(9), false), (None, true)] {
+            dentries.note(dir, name("a"), found);
+            assert_eq!(dentries.forget(dir, name("a")), is_absent);
+            assert!(!dentries.forget(dir, name("a")), "it is not known any more");
+        }
+    }
+
+    #[test]
+    fn that_a_name_is_absent_is_known_until_a_directory_is_removed() {
+        let dentries = Dentries::new(64, SEED);
+        dentries.note(InodeNo(3), name("a"), None);
+        dentries.note(InodeNo(3), name("b"), file(9));
+        dentries.forget_absent();
+        assert_eq!(dentries.get(InodeNo(3), name("a")), None);
+        assert_eq!(dentries.get(InodeNo(3), name("b")), Some(file(9)));
+        assert!(!dentries.forget(InodeNo(3), name("a")));
+        dentries.note(InodeNo(3), name("a"), None);
+        assert_eq!(dentries.get(InodeNo(3), name("a")), Some(None));
+    }
+
+    #[test]
+    fn no_more_names_are_kept_than_there_is_room_for_and_none_that_is_too_long() {
+        let dentries = Dentries::new(60, SEED);
+        for number in 0..1000 {
+            dentries.note(InodeNo(number), name("some name"), file(number));
+            assert_eq!(dentries.get(InodeNo(number), name("some name")), Some(file(number)));
+        }
+        let known = |number| dentries.get(InodeNo(number), name("some name")).is_some();
+        let known = (0..1000).filter(|&number| known(number)).count();
+        assert!((40..=64).contains(&known), "{known}");
+        let long = "n".repeat(NAME_BYTES + 1);
+        for (len, is_kept) in [(NAME_BYTES, true), (NAME_BYTES + 1, false)] {
+            dentries.note(InodeNo(1), name(&long[..len]), file(2));
+            assert_eq!(dentries.get(InodeNo(1), name(&long[..len])).is_some(), is_kept);
+        }
+        let none = Dentries::new(0, SEED);
+        none.note(InodeNo(1), name("a"), file(2));
+        none.forget(InodeNo(1), name("a"));
+        assert_eq!(none.get(InodeNo(1), name("a")), None);
+    }
+
+    /// Two threads write to one set, and two read what is there.
+    #[test]
+    fn what_is_read_while_others_write_was_noted_as_a_whole() {
+        let dentries = Dentries::new(1, SEED);
+        let kinds = [FileType::Regular, FileType::Directory];
+        std::thread::scope(|scope| {
+            for parent in [1, 2] {
+                let dentries = &dentries;
+                scope.spawn(move || {
+                    for round in 0..20_000_u64 {
+                        let kind = kinds[usize::from(round % 2 == 1)];
+                        let inode = InodeNo(round << 2 | parent);
+                        dentries.note(InodeNo(parent), name("n"), Some(Dentry { inode, kind }));
+                        if round % 3 == 0 {
+                            dentries.forget(InodeNo(parent), name("n"));
+                            assert_eq!(dentries.get(InodeNo(parent), name("n")), None);
+                        }
+                    }
+                });
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        let found = dentries.get(InodeNo(parent), name("n")).flatten();
+                        let Some(Dentry { inode, kind }) = found else { continue };
+                        assert_eq!(inode.0 & 3, parent);
+                        assert_eq!(kind, kinds[usize::from(inode.0 >> 2 & 1 == 1)]);
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,169 @@
+//! Files that are open in a program's hand, and are read without a lock.
+//!
+//! The sequence of the inode's lock is noted, the bytes are copied, and the sequence is looked at again: if
+//! it has not moved, nobody had the inode for writing in between. The same number tells that the inode is what
+//! it was when it was last read and found right, so neither is that done again.
+//!
+//! Invariant: nothing is concluded from what was copied, or failed to be, before the second look
+//! (docs/crash-model.md argues it).
+
+use std::sync::Arc;
+
+use everbyte_extent::DeviceOffset;
+use everbyte_media::Medium;
+use everbyte_plant::planted;
+
+use crate::error::FsError;
+use crate::file::data::check_regular;
+use crate::format::number::{FileType, InodeNo};
+use crate::fs::FileSystem;
+use crate::inode::inode_ref::Found;
+use crate::inode::open_files::FileState;
+use crate::plant::Bug;
+
+/// Copies that are made in vain before a reader takes the lock.
+const ATTEMPTS: u32 = 3;
+
+/// A regular file that is open, for programs that read it often: while nobody changes the file, a read takes no lock
+/// and does not look at the inode. [`FileSystem::close_file`] ends it; one that is dropped stays open until the
+/// file system is closed.
+pub struct OpenFile<M: Medium> {
+    inode: InodeNo,
+    state: Arc<FileState<M>>,
+}
+
+impl<M: Medium> OpenFile<M> {
+    /// The file.
+    #[must_use]
+    pub fn inode(&self) -> InodeNo {
+        self.inode
+    }
+}
+
+impl<M: Medium> std::fmt::Debug for OpenFile<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenFile").field("inode", &self.inode).finish_non_exhaustive()
+    }
+}
+
+/// Outcome of an attempt without the lock.
+enum CopyOutcome {
+    /// So many bytes of one moment.
+    Done(usize),
+    /// A writer came by; the next attempt may do.
+    Moved,
+    /// A writer is there, the inode was not read since, or this is not for readers without locks.
+    NotForIt,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// Opens a regular file as [`FileSystem::open_inode`] does, to be read by [`FileSystem::read_file`].
+    ///
+    /// # Errors
+    /// `Stale`, it is no regular file, or the inode cannot be right.
+    pub fn open_file(&self, inode: InodeNo) -> Result<OpenFile<M>, FsError> {
+        self.open_found_file(Found::any(inode))
+    }
+
+    /// The same of a file that was `found`.
+    fn open_found_file(&self, found: Found) -> Result<OpenFile<M>, FsError> {
+        let inode = found.inode;
+        let _lock = self.locks.read(inode);
+        let (at, words) = self.load_found(found)?;
+        check_regular(&words)?;
+        let state = self.files.open(inode, at, &words);
+        state.note_verified(self.locks.note(inode));
+        Ok(OpenFile { inode, state })
+    }
+
+    /// Opens the regular file that `path` leads to. Follows symbolic links.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attr_at`] and [`FileSystem::open_file`].
+    pub fn open_file_at(&self, from: InodeNo, path: &[u8]) -> Result<OpenFile<M>, FsError> {
+        let open = |kind, found| match kind {
+            FileType::Symlink => Ok(None),
+            _ => self.open_found_file(found).map(Some),
+        };
+        if let Some(opened) = self.at_plain_place(from, path, open)?.flatten() {
+            return Ok(opened);
+        }
+        self.at_located(from, path, |found| self.open_found_file(found))
+    }
+
+    /// Ends what [`FileSystem::open_file`] began, as [`FileSystem::close_inode`] does.
+    ///
+    /// # Errors
+    /// As [`FileSystem::close_inode`]; `Invalid` if it is of another file system, in which it stays open.
+    pub fn close_file(&self, file: OpenFile<M>) -> Result<(), FsError> {
+        self.check_own(&file)?;
+        self.close_inode(file.inode)
+    }
+
+    /// Checks that a file is open in this file system: another one has another file of the number.
+    fn check_own(&self, file: &OpenFile<M>) -> Result<(), FsError> {
+        if Arc::ptr_eq(file.state.extent.volume(), self.volume()) {
+            return Ok(());
+        }
+        Err(FsError::Invalid { what: "the file is open in another file system" })
+    }
+
+    /// Reads as [`FileSystem::read`] does. While nobody changes the file this takes no lock, and does not look at the
+    /// inode: that it was damaged meanwhile is found when it is opened or changed the next time.
+    ///
+    /// # Errors
+    /// Bytes cannot be read; `Stale` if it was closed and is gone; `Invalid` if it is of another file system.
+    pub fn read_file(
+        &self,
+        file: &OpenFile<M>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<usize, FsError> {
+        for _ in 0..ATTEMPTS {
+            match self.read_unlocked(file, offset, out) {
+                CopyOutcome::Done(len) => return Ok(len),
+                CopyOutcome::Moved => {}
+                CopyOutcome::NotForIt => break,
+            }
+        }
+        self.read_in_lock(file, offset, out)
+    }
+
+    #[inline]
+    fn read_unlocked(&self, file: &OpenFile<M>, offset: u64, out: &mut [u8]) -> CopyOutcome {
+        let extent = &file.state.extent;
+        let Some(noted) = self.locks.note(file.inode) else { return CopyOutcome::NotForIt };
+        let is_own = Arc::ptr_eq(extent.volume(), self.volume());
+        // After the first look, so that who deletes the volume is seen here or moves the sequence.
+        if !is_own || !file.state.is_verified_at(noted) || self.volume().is_gone() {
+            return CopyOutcome::NotForIt;
+        }
+        let left = extent.size_bytes().saturating_sub(offset);
+        let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let copied = extent.copy_beside_writers(DeviceOffset(offset), &mut out[..len]);
+        if !self.locks.is_as_noted(file.inode, noted) && !planted(Bug::OpenFileLooksOnce) {
+            return CopyOutcome::Moved;
+        }
+        if copied == Ok(true) { CopyOutcome::Done(len) } else { CopyOutcome::NotForIt }
+    }
+
+    /// Reads under the inode's lock.
+    #[cold]
+    fn read_in_lock(
+        &self,
+        file: &OpenFile<M>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<usize, FsError> {
+        self.check_own(file)?;
+        let _lock = self.locks.read(file.inode);
+        let read = self.file_to_read(file.inode).and_then(|state| {
+            // Else it was closed, and the number is another file's.
+            let is_it = Arc::ptr_eq(&state, &file.state);
+            if is_it { state.read(offset, out) } else { Err(FsError::Stale(file.inode)) }
+        });
+        // A copy that was thrown away may have been of a block that is another volume's by now.
+        out[read.as_ref().map_or(0, |&len| len)..].fill(0);
+        read
+    }
+}

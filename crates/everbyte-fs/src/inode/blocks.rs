@@ -1,0 +1,158 @@
+//! The blocks of an inode: those of its bytes or of its directory, and the one of its attributes.
+
+use std::fmt;
+
+use everbyte_extent::{FirstEntries, MapView, visit_first_entries};
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+use hashbrown::HashSet;
+
+use crate::dir::Dir;
+use crate::format::block_map_kind::BlockMapKind;
+use crate::format::number::{FileType, InodeNo};
+use crate::format::reader::Reader;
+use crate::format::{
+    DirSettings, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords,
+};
+use crate::inode::edits::Edit;
+
+/// Shows every block and cell of the inode in `edit` once, in a file system with these shapes.
+///
+/// # Errors
+/// A structure that cannot be right, or `claim`'s.
+pub(crate) fn visit_blocks<M: Medium>(
+    reader: Reader<'_, M>,
+    edit: &Edit,
+    (directories, map): (DirSettings, BlockMapKind),
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let mut claim_one = |block, named_at| {
+        let part = Part::Blocks(BlockRun { start: block, len: 1 });
+        claim(UsedExtent { part, named_at, holds: BlockUse::Map })
+    };
+    if let Some(block) = attributes_block(reader, edit.at, edit.words.get(Field::Attributes))? {
+        claim_one(block, Field::Attributes.at(edit.at))?;
+    }
+    match edit.words.file_type() {
+        FileType::Regular => visit_map(reader, edit, map, claim),
+        FileType::Directory => {
+            let dir = Dir::new(reader, edit.number, Field::Root.at(edit.at), directories);
+            dir.each_block(&mut |named_at, block| claim_one(block, named_at))
+        }
+        FileType::Symlink if has_long_target(&edit.words) => {
+            let (data, first) = (reader.data.blocks(), first_entries(edit));
+            visit_first_entries(reader.medium, first, &data, claim)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Notes what is shown of a structure, of which nobody else keeps count, so that none is walked for ever: damaged words
+/// can lead from a node to itself, or to one node from many places.
+pub(crate) struct Shown<'s> {
+    structure: &'s dyn fmt::Display,
+    nodes: HashSet<PoolOffset>,
+    /// Bytes of the pool that have not been shown.
+    bytes_left: u64,
+}
+
+impl<'s> Shown<'s> {
+    /// Nothing yet of `structure`.
+    pub(crate) fn new<M: Medium>(reader: Reader<'_, M>, structure: &'s dyn fmt::Display) -> Self {
+        let blocks = reader.data.blocks();
+        let bytes_left = (blocks.end - blocks.start) * BLOCK_U64;
+        Self { structure, nodes: HashSet::new(), bytes_left }
+    }
+
+    /// Notes `extent`.
+    ///
+    /// # Errors
+    /// It is a node that was shown before, or more was shown than the pool has.
+    pub(crate) fn note(&mut self, extent: &UsedExtent) -> Result<(), Corrupt> {
+        let (at, bytes) = extent.part.bytes();
+        if extent.holds == BlockUse::Map && !self.nodes.insert(at) {
+            return Err(self.wrong(extent.named_at, &format!("it leads to {at} a second time")));
+        }
+        let left = self.bytes_left.checked_sub(bytes);
+        let more = || self.wrong(extent.named_at, "it leads to more blocks than the pool has");
+        self.bytes_left = left.ok_or_else(more)?;
+        Ok(())
+    }
+
+    fn wrong(&self, named_at: PoolOffset, what: &str) -> Corrupt {
+        Corrupt::new(self.structure.to_string(), named_at, what)
+    }
+}
+
+/// Plans to give up all blocks and cells of `inode` that `visit` shows. Reads nothing that the batch changes.
+///
+/// # Errors
+/// That of `visit`, or something is shown twice, or belongs to nobody. Nothing is planned to be given up then.
+pub(crate) fn give_all<M: Medium>(
+    batch: &mut Batch<'_, '_, M>,
+    (reader, inode): (Reader<'_, M>, InodeNo),
+    visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
+) -> Result<(), Corrupt> {
+    let (mut runs, mut cells) = (Vec::new(), Vec::new());
+    let mut shown = Shown::new(reader, &inode);
+    visit(&mut |extent| {
+        shown.note(&extent)?;
+        match extent.part {
+            Part::Blocks(run) => runs.push((run, extent.named_at)),
+            Part::Cell { at, size } => cells.push((at, size)),
+        }
+        Ok(())
+    })?;
+    // Blocks that lie together are given up together, whatever stood between the words that name them.
+    runs.sort_unstable_by_key(|(run, _)| run.start);
+    if let Some([_, (run, named_at)]) =
+        runs.array_windows().find(|[(run, _), (next, _)]| run.start.0 + run.len > next.start.0)
+    {
+        return Err(shown.wrong(*named_at, &format!("it leads to {} a second time", run.start)));
+    }
+    // Whoever had them as well has given them up. A crash would have shown that, a clean end does not.
+    let volume = batch.volume();
+    if let Some((run, named_at)) = runs.iter().find(|(run, _)| volume.has_free_block(*run)) {
+        let what = format!("it leads to {}, which was given up by someone else", run.start);
+        return Err(shown.wrong(*named_at, &what));
+    }
+    batch.give_all(runs.iter().flat_map(|(run, _)| run.blocks()));
+    cells.into_iter().for_each(|(at, size)| batch.give_cell(at, size));
+    Ok(())
+}
+
+fn first_entries(edit: &Edit) -> FirstEntries {
+    FirstEntries { at: edit.at.plus(INODE_AREA_AT), count: FIRST_ENTRIES }
+}
+
+/// Shows every block and cell of the map of a regular file once.
+pub(crate) fn visit_map<M: Medium>(
+    reader: Reader<'_, M>,
+    edit: &Edit,
+    map: BlockMapKind,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let data = reader.data.blocks();
+    visit_first_entries(reader.medium, first_entries(edit), &data, claim)?;
+    let size_bytes = edit.words.get(Field::Size).next_multiple_of(BLOCK_U64);
+    let root_at = Field::Root.at(edit.at);
+    MapView { kind: map.map(), root_at, size_bytes, data }.visit(reader.medium, claim)
+}
+
+/// Returns true if a symbolic link's target stands in a block of its own.
+pub(crate) fn has_long_target(words: &InodeWords) -> bool {
+    words.get(Field::Size) > INLINE_TARGET_MAX as u64
+}
+
+/// The block that `word`, an inode's, names.
+///
+/// # Errors
+/// It names none.
+pub(crate) fn attributes_block<M: Medium>(
+    reader: Reader<'_, M>,
+    inode: PoolOffset,
+    word: u64,
+) -> Result<Option<BlockNo>, Corrupt> {
+    let at = Field::Attributes.at(inode);
+    Ok(reader.decode("extended attributes", word, at)?.map(|entry| entry.block))
+}

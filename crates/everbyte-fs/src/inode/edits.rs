@@ -1,0 +1,146 @@
+//! Changes of inodes while an operation is planned: each inode is read once, changed in DRAM, and its
+//! words that differ are planned at the end.
+//!
+//! Invariant: the caller holds the locks of the inodes for writing.
+
+use everbyte_media::{Medium, PoolOffset};
+use everbyte_plant::planted;
+use everbyte_pool::{Batch, Corrupt};
+use smallvec::SmallVec;
+
+use crate::dentry::cache::Dentry;
+use crate::error::FsError;
+use crate::format::number::{FileType, InodeNo};
+use crate::format::reader::Reader;
+use crate::format::{Difference, Field, InodeWords};
+use crate::inode::tables::InodeTables;
+use crate::plant::Bug;
+
+/// An inode that an operation looks at or changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edit {
+    pub(crate) number: InodeNo,
+    /// Its address.
+    pub(crate) at: PoolOffset,
+    old: InodeWords,
+    /// Its words, as they will be.
+    pub(crate) words: InodeWords,
+    /// True if something changes that the words may not show.
+    changes_beyond_words: bool,
+}
+
+impl Edit {
+    /// An inode as it is.
+    pub(crate) fn new(number: InodeNo, at: PoolOffset, words: InodeWords) -> Self {
+        Self { number, at, old: words, words, changes_beyond_words: false }
+    }
+
+    /// Sets these times to `now`, because bytes, entries or a name of the inode change. It may be the time of the change
+    /// before, and nothing of the inode is another then.
+    pub(crate) fn stamp(&mut self, now: u64, times: &[Field]) {
+        self.words.stamp(now, times);
+        self.changes_beyond_words = true;
+    }
+
+    /// Leaves the inode as it is, which will be free, and say nothing then.
+    pub(crate) fn leave(&mut self) {
+        self.words = self.old;
+    }
+}
+
+/// The inodes that an operation looks at or changes.
+pub(crate) struct Edits<'t, M: Medium> {
+    tables: &'t InodeTables<M>,
+    edits: SmallVec<[Edit; 4]>,
+}
+
+impl<'t, M: Medium> Edits<'t, M> {
+    pub(crate) fn new(tables: &'t InodeTables<M>) -> Self {
+        Self { tables, edits: SmallVec::new() }
+    }
+
+    /// The inode `number`, to be changed.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such inode; or it cannot be right.
+    pub(crate) fn get(
+        &mut self,
+        reader: Reader<'_, M>,
+        number: InodeNo,
+    ) -> Result<&mut Edit, FsError> {
+        let place = self.edits.iter().position(|edit| edit.number == number);
+        let place = match place {
+            Some(place) => place,
+            None => {
+                // Read where it stays: to move its words costs as much as to check them.
+                let place = self.edits.len();
+                self.edits.push(Edit::new(number, PoolOffset(0), InodeWords::EMPTY));
+                let edit = &mut self.edits[place];
+                let found = self.tables.load_into(reader, number, &mut edit.words);
+                match found.map_err(FsError::from).and_then(|at| at.ok_or(FsError::Stale(number))) {
+                    Ok(at) => (edit.at, edit.old) = (at, edit.words),
+                    Err(error) => {
+                        self.edits.pop();
+                        return Err(error);
+                    }
+                }
+                place
+            }
+        };
+        Ok(&mut self.edits[place])
+    }
+
+    /// Checks that what a name in the directory `parent` leads to is of the type that the name says, and has names; of a
+    /// directory that `parent` is the one that has it. It has one name, and is free without that: one more would lead to
+    /// nothing, or to another file.
+    ///
+    /// # Errors
+    /// As [`Edits::get`]; it is not, or has none.
+    pub(crate) fn check_named(
+        &mut self,
+        reader: Reader<'_, M>,
+        parent: InodeNo,
+        named: Dentry,
+    ) -> Result<(), FsError> {
+        let Dentry { inode, kind: named_kind } = named;
+        let edit = self.get(reader, inode)?;
+        let kind = edit.words.file_type();
+        let what = if kind != named_kind {
+            format!("a name of a {named_kind:?} leads to {inode}, which is a {kind:?}")
+        } else if edit.words.links() == 0 {
+            format!("a name leads to {inode}, which says that it has none")
+        } else if kind == FileType::Directory && inode == parent {
+            format!("a name leads to {inode}, which is this directory itself")
+        } else if kind == FileType::Directory && edit.words.get(Field::Special) != parent.0 {
+            let has_it = InodeNo(edit.words.get(Field::Special));
+            format!("a name leads to {inode}, whose parent is {has_it}")
+        } else {
+            return Ok(());
+        };
+        Err(Corrupt::new(format!("directory of {parent}"), edit.at, what).into())
+    }
+
+    /// Plans every change.
+    pub(crate) fn plan(mut self, batch: &mut Batch<'_, '_, M>) {
+        for edit in &mut self.edits {
+            let epoch = batch.writer().epoch();
+            if edit.changes_beyond_words {
+                self.tables.note_change(edit.number, epoch, Difference::Times);
+            }
+            if edit.words == edit.old {
+                continue;
+            }
+            let difference = edit.words.difference(&edit.old);
+            self.tables.note_change(edit.number, epoch, difference);
+            edit.words.seal();
+            for (place, old, new) in edit.words.changes(&edit.old) {
+                let at = edit.at.plus(8 * place as u64);
+                if planted(Bug::LinksUnlogged) && place == Field::ModeLinks as usize {
+                    batch.fill_word(at, new);
+                    continue;
+                }
+                batch.change_word_once(at, old, new);
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Inode locks: who may look at or change which inodes, and what belongs to them.
+//!
+//! Invariants: a thread takes all the locks that it needs in one call, in ascending order of stripes,
+//! and no others until it has given them back; so there is no deadlock. They come after the volume's
+//! gate, and before block locks and a lane. Who has the lane takes locks of inode tables, in ascending order, too.
+
+use std::sync::Arc;
+
+use everbyte_extent::{SequencedLock, WriteGuard};
+use everbyte_plant::planted;
+use everbyte_pool::Users;
+use everbyte_pool::sync::RwLockReadGuard;
+use smallvec::SmallVec;
+
+use crate::format::number::InodeNo;
+use crate::plant::Bug;
+
+pub(crate) const STRIPES: usize = 4096;
+
+/// The locks of a file system's inodes.
+#[derive(Clone)]
+pub(crate) struct InodeLocks(Arc<[SequencedLock]>);
+
+/// Inodes held for writing.
+pub(crate) type WriteGuards<'l> = SmallVec<[WriteGuard<'l>; 4]>;
+
+/// The stripe of an inode: neighbours, which one thread makes after each other, lie apart.
+pub(crate) fn stripe_of(inode: InodeNo) -> usize {
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    usize::try_from(inode.0.wrapping_mul(SPREAD) >> 52).expect("twelve bits")
+}
+
+impl InodeLocks {
+    pub(crate) fn new() -> Self {
+        Self((0..STRIPES).map(|_| SequencedLock::default()).collect())
+    }
+
+    pub(crate) fn read(&self, inode: InodeNo) -> RwLockReadGuard<'_, ()> {
+        self.0[stripe_of(inode)].read()
+    }
+
+    /// The sequence of the lock of `inode`, unless somebody has it for writing.
+    #[inline]
+    pub(crate) fn note(&self, inode: InodeNo) -> Option<u64> {
+        self.0[stripe_of(inode)].note()
+    }
+
+    /// Returns true if nobody had the lock of `inode` for writing since its sequence was `noted`.
+    #[inline]
+    pub(crate) fn is_as_noted(&self, inode: InodeNo, noted: u64) -> bool {
+        self.0[stripe_of(inode)].is_as_noted(noted)
+    }
+
+    pub(crate) fn write(&self, inodes: &[InodeNo]) -> WriteGuards<'_> {
+        let mut stripes: SmallVec<[usize; 4]> = inodes.iter().map(|&i| stripe_of(i)).collect();
+        if planted(Bug::LocksInOrderOfCall) {
+            let all = stripes.clone();
+            let mut place = 0..;
+            stripes.retain(|stripe| !all[..place.next().unwrap_or(0)].contains(stripe));
+        } else {
+            stripes.sort_unstable();
+            stripes.dedup();
+        }
+        stripes.into_iter().map(|stripe| self.0[stripe].write()).collect()
+    }
+}
+
+impl Users for InodeLocks {
+    fn wait_idle(&self) {
+        for lock in &*self.0 {
+            drop(lock.write());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inodes_of_one_stripe_are_locked_once() {
+        let locks = InodeLocks::new();
+        let same = (2..).map(InodeNo).find(|&i| stripe_of(i) == stripe_of(InodeNo(1))).unwrap();
+        assert_eq!(locks.write(&[same, InodeNo(1), same]).len(), 1);
+        assert_eq!(locks.write(&[InodeNo(3), InodeNo(2), InodeNo(1)]).len(), 3);
+    }
+}

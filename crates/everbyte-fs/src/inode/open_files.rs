@@ -1,0 +1,241 @@
+//! Files in use: the extent of each, and how many have it open.
+//!
+//! Invariants: an inode has at most one entry here, found or made by who holds its lock; it goes with
+//! the inode, or when nobody has the file open and there are too many; a shard is looked through only when
+//! it has doubled since it was last, so that files which stay open cost nothing. Nobody but the holder of its lock
+//! for writing changes what the map of its extent is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use everbyte_extent::{BlockLocks, Delta, DeviceOffset, Extent, ExtentSettings, FirstEntries};
+use everbyte_media::{Medium, PoolOffset};
+use everbyte_pool::sync::Mutex;
+use everbyte_pool::{THRESHOLD_LINES_DEFAULT, Volume};
+use hashbrown::HashMap;
+
+use crate::error::FsError;
+use crate::format::block_map_kind::BlockMapKind;
+use crate::format::number::InodeNo;
+use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
+use crate::inode::locks::stripe_of;
+
+const SHARDS: usize = 64;
+/// Least entries of a shard from which on those that nobody has open are dropped.
+const IDLE_MAX: usize = 1024;
+
+/// A file in use.
+pub(crate) struct FileState<M: Medium> {
+    /// Its bytes.
+    pub(crate) extent: Extent<M>,
+    opens: AtomicU64,
+    /// The sequence of the inode's lock when the inode was last read and found right, and with it the extent's size; one
+    /// that no reader notes if it was not.
+    verified: AtomicU64,
+    /// It was made without a name, and may still get one.
+    may_be_named: AtomicBool,
+    /// It is counted among those without a name that somebody has open.
+    is_nameless: AtomicBool,
+}
+
+/// A sequence that no reader notes.
+const NEVER: u64 = 1;
+
+impl<M: Medium> FileState<M> {
+    /// Notes that the inode was read and found right, by who holds its lock, whose sequence is `noted`.
+    pub(crate) fn note_verified(&self, noted: Option<u64>) {
+        self.verified.store(noted.unwrap_or(NEVER), Ordering::Release);
+    }
+
+    /// Returns true if the inode was read and found right since anybody last had its lock for writing, whose sequence
+    /// is `noted`.
+    #[inline]
+    pub(crate) fn is_verified_at(&self, noted: u64) -> bool {
+        self.verified.load(Ordering::Acquire) == noted
+    }
+
+    /// Reads bytes from `offset` on, and returns how many there are. The caller holds the inode's lock, and the extent
+    /// has the inode's size.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, FsError> {
+        let left = self.extent.size_bytes().saturating_sub(offset);
+        let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if len > 0 {
+            self.extent.read(DeviceOffset(offset), &mut out[..len])?;
+        }
+        Ok(len)
+    }
+
+    /// Returns true if somebody has it open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opens.load(Ordering::Acquire) > 0
+    }
+}
+
+/// One part of the files in use.
+struct Shard<M: Medium> {
+    files: HashMap<InodeNo, Arc<FileState<M>>>,
+    /// So many entries are looked through for those that can be dropped.
+    full_at: usize,
+}
+
+impl<M: Medium> Shard<M> {
+    fn new() -> Self {
+        Self { files: HashMap::new(), full_at: IDLE_MAX }
+    }
+
+    fn make_room(&mut self) {
+        if self.files.len() < self.full_at {
+            return;
+        }
+        // Those that a thread holds in its hand are used under their lock, so they stay the only ones.
+        self.files.retain(|_, file| file.is_open() || Arc::strong_count(file) > 1);
+        self.full_at = IDLE_MAX.max(2 * self.files.len());
+    }
+}
+
+/// The files in use.
+pub(crate) struct Files<M: Medium> {
+    volume: Arc<Volume<M>>,
+    /// The shape of their block maps.
+    pub(crate) map: BlockMapKind,
+    block_locks: BlockLocks,
+    shards: Box<[Mutex<Shard<M>>]>,
+    /// Files without a name that somebody has open.
+    nameless: AtomicU64,
+}
+
+impl<M: Medium> Files<M> {
+    pub(crate) fn new(volume: Arc<Volume<M>>, map: BlockMapKind) -> Self {
+        Self {
+            volume,
+            map,
+            block_locks: BlockLocks::new(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect(),
+            nameless: AtomicU64::new(0),
+        }
+    }
+
+    fn shard(&self, inode: InodeNo) -> &Mutex<Shard<M>> {
+        &self.shards[stripe_of(inode) % SHARDS]
+    }
+
+    /// The regular file `inode` at `at`, which has `size_bytes`. The caller holds its lock.
+    pub(crate) fn get(&self, inode: InodeNo, at: PoolOffset, size_bytes: u64) -> Arc<FileState<M>> {
+        let shard = &mut *self.shard(inode).lock();
+        if let Some(file) = shard.files.get(&inode) {
+            file.extent.set_size_bytes(size_bytes);
+            return Arc::clone(file);
+        }
+        shard.make_room();
+        let settings = ExtentSettings {
+            root_at: Field::Root.at(at),
+            checksum_root_at: None,
+            map: self.map.map(),
+            delta: Delta::default(),
+            threshold_lines: THRESHOLD_LINES_DEFAULT,
+            size_bytes,
+        };
+        let first = FirstEntries { at: at.plus(INODE_AREA_AT), count: FIRST_ENTRIES };
+        let locks = self.block_locks.shared(inode.0.wrapping_mul(FIRST_ENTRIES));
+        let volume = Arc::clone(&self.volume);
+        let extent = Extent::with_locks(volume, &settings, locks, Some(first));
+        let (may_be_named, is_nameless) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (opens, verified) = (AtomicU64::new(0), AtomicU64::new(NEVER));
+        let file = FileState { extent, opens, verified, may_be_named, is_nameless };
+        let file = Arc::new(file);
+        shard.files.insert(inode, Arc::clone(&file));
+        file
+    }
+
+    /// The regular file `inode`, if it is known and its inode was read and found right since anybody last had its lock
+    /// for writing, whose sequence is `noted`. The caller holds it.
+    pub(crate) fn verified(&self, inode: InodeNo, noted: u64) -> Option<Arc<FileState<M>>> {
+        let shard = self.shard(inode).lock();
+        shard.files.get(&inode).filter(|file| file.is_verified_at(noted)).map(Arc::clone)
+    }
+
+    /// Counts one more who has `inode` open, which has these words. The caller holds its lock.
+    pub(crate) fn open(
+        &self,
+        inode: InodeNo,
+        at: PoolOffset,
+        words: &InodeWords,
+    ) -> Arc<FileState<M>> {
+        let file = self.get(inode, at, words.get(Field::Size));
+        let is_first = file.opens.fetch_add(1, Ordering::AcqRel) == 0;
+        // It was left without a name because it cannot be freed, and the last who closes it counts it off.
+        if is_first && words.links() == 0 {
+            self.count_nameless(&file);
+        }
+        file
+    }
+
+    /// Opens `inode` for whoever made it without a name. Nobody else knows it yet.
+    pub(crate) fn open_unnamed(&self, inode: InodeNo, at: PoolOffset) {
+        let file = self.get(inode, at, 0);
+        file.may_be_named.store(true, Ordering::Release);
+        file.opens.fetch_add(1, Ordering::AcqRel);
+        self.count_nameless(&file);
+    }
+
+    fn count_nameless(&self, file: &FileState<M>) {
+        if !file.is_nameless.swap(true, Ordering::AcqRel) {
+            self.nameless.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Counts `file` off, if it was counted: it has a name now, or nobody has it open any more.
+    pub(crate) fn count_off(&self, file: &FileState<M>) {
+        if file.is_nameless.swap(false, Ordering::AcqRel) {
+            self.nameless.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Counts `inode`, which somebody has open and which has lost its last name. The caller holds its lock for writing.
+    pub(crate) fn note_nameless(&self, inode: InodeNo) {
+        if let Some(file) = self.shard(inode).lock().files.get(&inode) {
+            self.count_nameless(file);
+        }
+    }
+
+    /// Files without a name that somebody has open.
+    pub(crate) fn nameless(&self) -> u64 {
+        self.nameless.load(Ordering::Acquire)
+    }
+
+    /// Returns true if `inode` was made without a name and has not got one since. The caller holds its
+    /// lock.
+    pub(crate) fn may_be_named(&self, inode: InodeNo) -> bool {
+        let shard = self.shard(inode).lock();
+        shard.files.get(&inode).is_some_and(|file| file.may_be_named.load(Ordering::Acquire))
+    }
+
+    /// Notes that `inode` has a name. The caller holds its lock for writing.
+    pub(crate) fn note_named(&self, inode: InodeNo) {
+        if let Some(file) = self.shard(inode).lock().files.get(&inode)
+            && file.may_be_named.swap(false, Ordering::AcqRel)
+        {
+            self.count_off(file);
+        }
+    }
+
+    /// Counts one less, and returns the file if that was the last one. The caller holds the lock for writing.
+    pub(crate) fn close(&self, inode: InodeNo) -> Option<Arc<FileState<M>>> {
+        let shard = &mut *self.shard(inode).lock();
+        let file = shard.files.get(&inode)?;
+        let before = file
+            .opens
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |opens| opens.checked_sub(1));
+        (before == Ok(1)).then(|| Arc::clone(file))
+    }
+
+    /// Returns true if somebody has `inode` open. The caller holds its lock.
+    pub(crate) fn is_open(&self, inode: InodeNo) -> bool {
+        self.shard(inode).lock().files.get(&inode).is_some_and(|file| file.is_open())
+    }
+
+    /// Forgets `inode`, which is free, and returns what was known of it. The caller holds its lock for writing.
+    pub(crate) fn forget(&self, inode: InodeNo) -> Option<Arc<FileState<M>>> {
+        self.shard(inode).lock().files.remove(&inode)
+    }
+}

@@ -1,0 +1,370 @@
+//! Judging the tree of a file system as a whole, while nobody changes it: which names lead where, how
+//! often, and whether every inode is reached from the root.
+//!
+//! What is wrong is said in words that name the inode, its address and a path to it. Nothing here is
+//! believed before it was checked, so a tree of any shape is judged in time that grows with its size.
+
+use std::fmt::Write as _;
+
+use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+use everbyte_pool::{Corrupt, Part};
+use hashbrown::HashMap;
+
+use crate::attributes::xattr_block::Attributes;
+use crate::dir::Dir;
+use crate::format::block_map_kind::BlockMapKind;
+use crate::format::number::{FileType, InodeNo};
+use crate::format::reader::Reader;
+use crate::format::{DirSettings, Field, FsSuperblock, InodeWords, RawEntry};
+use crate::inode::blocks::{Shown, visit_blocks};
+use crate::inode::edits::Edit;
+use crate::inode::tables::{InodeTables, SlotState};
+
+/// Problems that are listed before the rest is only counted.
+const LISTED_MAX: usize = 50;
+/// Most names of a path that is shown.
+const PATH_NAMES_MAX: usize = 64;
+
+/// An inode, and the names that were found for it.
+struct Node {
+    at: PoolOffset,
+    kind: FileType,
+    links: u32,
+    /// Of a directory the number of entries that its inode says.
+    entries: u64,
+    /// Blocks that it has, as its inode says.
+    blocks: u64,
+    /// Blocks that were found; `None` if one of the structures that name them cannot be right.
+    blocks_found: Option<u64>,
+    /// Of a directory the one that has it, as its inode says.
+    parent: InodeNo,
+    is_orphan: bool,
+    names: u32,
+    subdirectories: u32,
+    /// The first directory in which it has a name.
+    named_in: Option<InodeNo>,
+}
+
+/// A tree that is being judged.
+struct Tree<'t, M: Medium> {
+    reader: Reader<'t, M>,
+    superblock: &'t FsSuperblock,
+    map: BlockMapKind,
+    nodes: HashMap<InodeNo, Node>,
+    problems: Vec<String>,
+    /// Problems that are not listed.
+    more: usize,
+}
+
+/// Judges the tree, and returns what is wrong with it.
+pub(crate) fn judge<M: Medium>(
+    reader: Reader<'_, M>,
+    (superblock, map): (&FsSuperblock, BlockMapKind),
+    tables: &InodeTables<M>,
+) -> Vec<String> {
+    let nodes = HashMap::new();
+    let mut tree = Tree { reader, superblock, map, nodes, problems: Vec::new(), more: 0 };
+    let mut broken = tree.gather(tables);
+    broken.extend(tree.follow_names());
+    for (inode, corrupt) in broken {
+        tree.note(|tree| {
+            let path = inode.map(|inode| format!("{}: ", tree.path(inode)));
+            format!("{}{corrupt}", path.unwrap_or_default())
+        });
+    }
+    tree.compare();
+    tree.find_circles();
+    if tree.more > 0 {
+        tree.problems.push(format!("{} more problems of files and names", tree.more));
+    }
+    tree.problems
+}
+
+impl<M: Medium> Tree<'_, M> {
+    /// Lists the problem that `say` puts in words, or counts it. Words of what is only counted are not made: to find a path
+    /// takes a walk through directories.
+    fn note(&mut self, say: impl FnOnce(&Self) -> String) {
+        if self.problems.len() < LISTED_MAX {
+            self.problems.push(say(self));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn root(&self) -> InodeNo {
+        self.superblock.geometry().root()
+    }
+
+    /// Reads every inode in use, and returns those that cannot be right, and tables, which are no inode's.
+    fn gather(&mut self, tables: &InodeTables<M>) -> Vec<(Option<InodeNo>, Corrupt)> {
+        let (reader, nodes) = (self.reader, &mut self.nodes);
+        let shapes = (self.superblock.directories(), self.map);
+        let data = reader.data.blocks();
+        // No block has two owners, so all inodes together lead to no more than the pool has.
+        let mut bytes_left = (data.end - data.start) * BLOCK_U64;
+        let mut broken = Vec::new();
+        for table in 0..tables.tables() {
+            let judged = tables.each_slot_of(reader, table, &mut |inode, at, state| {
+                if state == SlotState::Free {
+                    return Ok(());
+                }
+                match InodeWords::load(reader.medium, at, inode) {
+                    Ok(words) => {
+                        let attributes = Attributes::load(reader, at, words.get(Field::Attributes));
+                        broken.extend(attributes.err().map(|corrupt| (Some(inode), corrupt)));
+                        // Who asks for what the volume owns is told what is wrong there.
+                        let of = (inode, at, &words);
+                        let blocks_found = count_blocks(reader, of, shapes, &mut bytes_left).ok();
+                        let is_orphan = state == SlotState::Orphan;
+                        nodes.insert(inode, node(at, &words, is_orphan, blocks_found));
+                    }
+                    Err(corrupt) => broken.push((Some(inode), corrupt)),
+                }
+                Ok(())
+            });
+            broken.extend(judged.err().map(|corrupt| (None, corrupt)));
+        }
+        broken
+    }
+
+    /// Follows every name of every directory, and returns the directories that cannot be right.
+    fn follow_names(&mut self) -> Vec<(Option<InodeNo>, Corrupt)> {
+        let is_listed = |node: &Node| node.kind == FileType::Directory && !node.is_orphan;
+        let mut directories: Vec<InodeNo> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| is_listed(node))
+            .map(|(inode, _)| *inode)
+            .collect();
+        directories.sort_unstable();
+        let mut broken = Vec::new();
+        let mut wrong = Vec::new();
+        for directory in directories {
+            let mut from = Some(0);
+            let mut entries = 0;
+            while let Some(place) = from {
+                let found = self.dir(directory).map(|dir| dir.entries_from(place));
+                let Some(found) = found else { break };
+                match found {
+                    Ok((found, next)) => {
+                        entries += found.len() as u64;
+                        wrong.extend(
+                            found.iter().filter_map(|found| self.follow(directory, &found.entry)),
+                        );
+                        from = next;
+                    }
+                    Err(corrupt) => {
+                        broken.push((Some(directory), corrupt));
+                        break;
+                    }
+                }
+            }
+            let said = self.nodes.get(&directory).map_or(0, |node| node.entries);
+            if from.is_none() && said != entries {
+                wrong.push((directory, format!("it has {entries} entries, its inode says {said}")));
+            }
+        }
+        // Only now every path is known.
+        for (inode, what) in wrong {
+            self.note_about(inode, &what);
+        }
+        broken
+    }
+
+    fn dir(&self, inode: InodeNo) -> Option<Dir<'_, M>> {
+        let node = self.nodes.get(&inode).filter(|node| node.kind == FileType::Directory)?;
+        Some(Dir::new(self.reader, inode, Field::Root.at(node.at), self.superblock.directories()))
+    }
+
+    /// Counts a name, and says of its directory what is wrong with it.
+    fn follow(&mut self, directory: InodeNo, entry: &RawEntry) -> Option<(InodeNo, String)> {
+        let name = show_name(&entry.name);
+        let wrong = |what: String| Some((directory, format!("its name {name} {what}")));
+        let inode = entry.inode;
+        let is_root = inode == self.root();
+        let Some(node) = self.nodes.get_mut(&inode) else {
+            return wrong(format!("leads to {inode}, which is no file that can be read"));
+        };
+        node.names += 1;
+        node.named_in.get_or_insert(directory);
+        let (kind, parent, is_orphan) = (node.kind, node.parent, node.is_orphan);
+        if kind == FileType::Directory
+            && let Some(node) = self.nodes.get_mut(&directory)
+        {
+            node.subdirectories += 1;
+        }
+        if is_orphan {
+            return wrong(format!("leads to {inode}, which has lost its last name"));
+        }
+        if kind != entry.kind {
+            return wrong(format!("is of a {:?}, and {inode} is a {kind:?}", entry.kind));
+        }
+        if is_root {
+            return wrong("leads to the root".to_owned());
+        }
+        if kind == FileType::Directory && parent != directory {
+            return wrong(format!("leads to {inode}, whose parent is {parent}"));
+        }
+        None
+    }
+
+    /// Compares the links that inodes have with the names that lead to them, and their blocks with those that were found.
+    fn compare(&mut self) {
+        let root = self.root();
+        let mut wrong = Vec::new();
+        for (&inode, node) in &self.nodes {
+            if let Some(found) = node.blocks_found.filter(|&found| found != node.blocks) {
+                let said = node.blocks;
+                wrong.push((inode, format!("it has {found} blocks, its inode says {said}")));
+            }
+            if node.is_orphan {
+                continue;
+            }
+            let (names, links) = (node.names, node.links);
+            if node.kind != FileType::Directory {
+                if names != links {
+                    wrong
+                        .push((inode, format!("{names} names lead to it, its inode says {links}")));
+                }
+                continue;
+            }
+            if inode != root && names != 1 {
+                wrong.push((inode, format!("{names} names lead to it, a directory has one")));
+            }
+            let expected = node.subdirectories.saturating_add(2);
+            if links != expected {
+                let what = format!(
+                    "it has {} subdirectories, and {links} links instead of {expected}",
+                    node.subdirectories
+                );
+                wrong.push((inode, what));
+            }
+        }
+        if !self.nodes.get(&root).is_some_and(|node| node.kind == FileType::Directory) {
+            self.note(|_| format!("the root, {root}, is no directory that can be read"));
+        }
+        wrong.sort_unstable();
+        for (inode, what) in wrong {
+            self.note_about(inode, &what);
+        }
+    }
+
+    /// Finds directories that are their own ancestors: from which no parent leads to the root.
+    fn find_circles(&mut self) {
+        let mut reached: HashMap<InodeNo, bool> = HashMap::from([(self.root(), true)]);
+        let mut inodes: Vec<InodeNo> = self.nodes.keys().copied().collect();
+        inodes.sort_unstable();
+        for inode in inodes {
+            let mut way = Vec::new();
+            let mut at = inode;
+            let is_circle = loop {
+                if let Some(&is_reached) = reached.get(&at) {
+                    break !is_reached && way.contains(&at);
+                }
+                let Some(node) = self.nodes.get(&at) else { break false };
+                if node.kind != FileType::Directory || node.is_orphan {
+                    break false;
+                }
+                reached.insert(at, false);
+                way.push(at);
+                at = node.parent;
+            };
+            if is_circle {
+                self.note_about(at, "it is its own ancestor, and not below the root");
+            }
+            way.into_iter().for_each(|inode| _ = reached.insert(inode, true));
+        }
+    }
+
+    fn note_about(&mut self, inode: InodeNo, what: &str) {
+        self.note(|tree| {
+            let at = tree.nodes.get(&inode).map_or(PoolOffset(0), |node| node.at);
+            let path = tree.path(inode);
+            format!("{path}, {inode} at {at}: {what}")
+        });
+    }
+
+    /// A path to `inode` from the root, as far as names lead there.
+    fn path(&self, inode: InodeNo) -> String {
+        let mut names = Vec::new();
+        let mut at = inode;
+        while at != self.root() && names.len() < PATH_NAMES_MAX {
+            let named_in = self.nodes.get(&at).and_then(|node| node.named_in);
+            let named_in = named_in.or_else(|| self.search(at));
+            let Some(parent) = named_in else { break };
+            names.push(self.name_in(parent, at).unwrap_or_else(|| "?".to_owned()));
+            at = parent;
+        }
+        let mut path = if at == self.root() { String::new() } else { "...".to_owned() };
+        for name in names.iter().rev() {
+            let _ = write!(path, "/{name}");
+        }
+        if path.is_empty() { "/".to_owned() } else { path }
+    }
+
+    /// The directory that has a name for an inode that cannot be read.
+    fn search(&self, inode: InodeNo) -> Option<InodeNo> {
+        let directories = self.nodes.iter().filter(|(_, node)| node.kind == FileType::Directory);
+        let mut directories = directories.map(|(inode, _)| *inode);
+        directories.find(|&directory| self.name_in(directory, inode).is_some())
+    }
+
+    /// The name of `inode` in `directory`.
+    fn name_in(&self, directory: InodeNo, inode: InodeNo) -> Option<String> {
+        let dir = self.dir(directory)?;
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let (found, next) = dir.entries_from(place).ok()?;
+            if let Some(found) = found.iter().find(|found| found.entry.inode == inode) {
+                return Some(show_name(&found.entry.name));
+            }
+            from = next;
+        }
+        None
+    }
+}
+
+/// Counts the blocks of the inode at `at`, in a file system with these shapes.
+///
+/// # Errors
+/// A structure that cannot be right.
+fn count_blocks<M: Medium>(
+    reader: Reader<'_, M>,
+    (inode, at, words): (InodeNo, PoolOffset, &InodeWords),
+    shapes: (DirSettings, BlockMapKind),
+    bytes_left: &mut u64,
+) -> Result<u64, Corrupt> {
+    let (mut shown, mut blocks) = (Shown::new(reader, &inode), 0);
+    visit_blocks(reader, &Edit::new(inode, at, *words), shapes, &mut |used| {
+        shown.note(&used)?;
+        let (at, bytes) = used.part.bytes();
+        let more = || Corrupt::new(inode.to_string(), at, "inodes lead to more than the pool has");
+        *bytes_left = bytes_left.checked_sub(bytes).ok_or_else(more)?;
+        if let Part::Blocks(run) = used.part {
+            blocks += run.len;
+        }
+        Ok(())
+    })?;
+    Ok(blocks)
+}
+
+fn node(at: PoolOffset, words: &InodeWords, is_orphan: bool, blocks_found: Option<u64>) -> Node {
+    Node {
+        at,
+        kind: words.file_type(),
+        links: words.links(),
+        entries: words.get(Field::Size),
+        blocks: words.get(Field::Blocks),
+        blocks_found,
+        parent: InodeNo(words.get(Field::Special)),
+        is_orphan,
+        names: 0,
+        subdirectories: 0,
+        named_in: None,
+    }
+}
+
+/// A name without control characters.
+fn show_name(name: &[u8]) -> String {
+    name.escape_ascii().to_string()
+}

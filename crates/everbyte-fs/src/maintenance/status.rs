@@ -1,0 +1,87 @@
+//! Fullness of a file system, as `statfs` reports it.
+//!
+//! Invariant: one file can get all reported free blocks as data, while no other program writes. So the report subtracts
+//! the map of such a file, and a reserve.
+
+use everbyte_media::{BLOCK_U64, Medium};
+
+use crate::format::block_map_kind::BlockMapKind;
+use crate::fs::FileSystem;
+use crate::index::IndexKind;
+
+/// Reserve for directories, extended attributes and partial nodes of maps: a share of the size, as a divisor, and its
+/// bounds in blocks.
+const RESERVE_SHARE: u64 = 256;
+const RESERVE_BLOCKS_MIN: u64 = 8;
+const RESERVE_BLOCKS_MAX: u64 = 64;
+/// Blocks of a region of inode tables in a window index.
+const REGION_BLOCKS: u64 = 512;
+
+/// How full a file system is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FsStatus {
+    /// Size in blocks of 4096 bytes.
+    pub blocks: u64,
+    /// Blocks of data for one more file: the unused part of the size, or of the pool if the pool has less, without the
+    /// map of that file and a reserve. A removal adds the file's blocks at once.
+    pub free_blocks: u64,
+    /// Limit of inodes; less if the free space holds fewer inode tables.
+    pub inodes: u64,
+    /// Inodes for new files.
+    pub free_inodes: u64,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// Space and inodes: used and free.
+    #[must_use]
+    pub fn status(&self) -> FsStatus {
+        let blocks = self.size_blocks();
+        let left = self.volume().used_blocks().map_or(blocks, |used| blocks.saturating_sub(used));
+        let left = left.min(self.pool().info().free_bytes / BLOCK_U64);
+        let reserve = (blocks / RESERVE_SHARE).clamp(RESERVE_BLOCKS_MIN, RESERVE_BLOCKS_MAX);
+        let used_inodes = self.tables.used();
+        let inodes = self.tables.inodes_max().min(used_inodes + self.inodes_that_fit(left));
+        let for_data = left.saturating_sub(reserve + self.blocks_of_next_inode());
+        FsStatus {
+            blocks,
+            free_blocks: for_data - map_blocks_max(self.files.map, for_data),
+            inodes,
+            free_inodes: inodes.saturating_sub(used_inodes),
+        }
+    }
+
+    /// Free inodes of the existing tables.
+    fn free_slots(&self) -> u64 {
+        let slots = self.tables.tables() * self.superblock.geometry().usable();
+        slots.saturating_sub(self.tables.used())
+    }
+
+    /// Free inodes of the existing tables, and of tables in `left` more blocks.
+    fn inodes_that_fit(&self, left: u64) -> u64 {
+        let geometry = self.superblock.geometry();
+        self.free_slots() + left / geometry.blocks() * geometry.usable()
+    }
+
+    /// Blocks of the inode table of the next file; 0 if an existing table has a free inode.
+    fn blocks_of_next_inode(&self) -> u64 {
+        let table_blocks = self.superblock.geometry().blocks();
+        let is_window = self.superblock.index == IndexKind::Window.code();
+        match self.free_slots() {
+            0 if !is_window => table_blocks,
+            0 if self.tables.tables().is_multiple_of(REGION_BLOCKS / table_blocks) => REGION_BLOCKS,
+            _ => 0,
+        }
+    }
+}
+
+/// Upper bound of the blocks in the map of a file that has `blocks` with its map.
+fn map_blocks_max(map: BlockMapKind, blocks: u64) -> u64 {
+    match map {
+        // A node names 512 blocks or nodes, and 1/512 + 1/512^2 + ... is 1/511. The reserve has a partial node of each
+        // level.
+        BlockMapKind::Radix => blocks.div_ceil(511),
+        // If no two blocks are adjacent, each is a run. After additions alone a node of 512 bytes has 16 pairs or more:
+        // 1/128 + 1/(128 * 16) + ... is 1/120.
+        BlockMapKind::Runs => blocks.div_ceil(120),
+    }
+}

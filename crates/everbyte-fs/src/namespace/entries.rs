@@ -1,0 +1,503 @@
+//! Names: looking them up, giving files their first and further names, and taking names away.
+
+use everbyte_media::{BLOCK, Medium, PoolOffset};
+use everbyte_plant::planted;
+use everbyte_pool::format::Entry;
+use everbyte_pool::{Batch, Corrupt};
+
+use crate::attributes::acl::apply;
+use crate::attributes::protection::{check_mutable, check_unrestricted};
+use crate::attributes::stat::Attr;
+use crate::dentry::cache::Dentry;
+use crate::dentry::file_name::Name;
+use crate::dir::{Dir, FoundEntry};
+use crate::error::FsError;
+use crate::format::file_flags::FileFlags;
+use crate::format::number::{FileType, InodeNo, SET_GROUP_ID};
+use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeImage, InodeWords};
+use crate::fs::{FileSystem, now};
+use crate::inode::blocks::has_long_target;
+use crate::inode::edits::{Edit, Edits};
+use crate::inode::inode_ref::Found;
+use crate::inode::orphan::Unnamed;
+use crate::inode::tables::TakenInode;
+use crate::plant::Bug;
+
+/// Most names of a file.
+pub(crate) const LINKS_MAX: u32 = 65_000;
+/// Longest target of a symbolic link in bytes.
+const TARGET_BYTES_MAX: usize = 4095;
+
+/// A file that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// Its type.
+    pub kind: FileType,
+    /// Permissions, set-user-id, set-group-id and sticky bits.
+    pub permissions: u32,
+    /// Permissions that are taken away, unless the directory has a default access control list.
+    pub umask: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group, unless the directory gives its own.
+    pub gid: u32,
+    /// Of a device the device that it stands for.
+    pub device: u64,
+    /// Of a symbolic link what it leads to, 1 to 4095 bytes.
+    pub target: &'a [u8],
+}
+
+/// How many names a new file has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Names {
+    None,
+    One,
+}
+
+/// The type of file that a name is taken away from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Removal {
+    File,
+    Directory,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// The directory whose inode is in `edit`.
+    ///
+    /// # Errors
+    /// `NotDirectory`; `NotFound` if it was removed.
+    pub(crate) fn dir(
+        &self,
+        number: InodeNo,
+        at: PoolOffset,
+        words: &InodeWords,
+    ) -> Result<Dir<'_, M>, FsError> {
+        if words.file_type() != FileType::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        if words.links() == 0 {
+            return Err(FsError::NotFound);
+        }
+        let (root_at, settings) = (Field::Root.at(at), self.superblock.directories());
+        Ok(Dir::new(self.reader(), number, root_at, settings).knowing(&self.known_units))
+    }
+
+    pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {
+        self.dir(edit.number, edit.at, &edit.words)
+    }
+
+    /// The file that `name` names in the directory `parent`.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `Stale`, or a structure cannot be right.
+    pub fn lookup(&self, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
+        let find = || Ok(self.find_entry(parent, name)?.map(|found| (parent, found)));
+        self.find_and(find, |_, found| self.attr_of(found))?.ok_or(FsError::NotFound)
+    }
+
+    /// The number of the inode that `name` names in `parent`.
+    pub(crate) fn find_name(
+        &self,
+        parent: InodeNo,
+        name: Name<'_>,
+    ) -> Result<Option<InodeNo>, FsError> {
+        Ok(self.find_entry(parent, name)?.map(|found| found.inode))
+    }
+
+    /// The file that `name` in `parent` leads to at this moment.
+    pub(crate) fn find_entry(
+        &self,
+        parent: InodeNo,
+        name: Name<'_>,
+    ) -> Result<Option<Dentry>, FsError> {
+        if let Some(known) = self.dentries.get(parent, name) {
+            return Ok(known);
+        }
+        let lock = self.locks.read(parent);
+        let (at, words) = self.load_inode(parent)?;
+        let found = self.dir(parent, at, &words)?.find(name)?.map(|found| found.dentry());
+        if planted(Bug::DentryNotedLate) {
+            drop(lock);
+            self.dentries.note(parent, name, found);
+            return Ok(found);
+        }
+        self.dentries.note(parent, name, found);
+        Ok(found)
+    }
+
+    /// The entry of `name` in `dir`, which is held for writing, unless it is known to be absent.
+    pub(crate) fn find_unless(
+        &self,
+        is_absent: bool,
+        dir: &Dir<'_, M>,
+        name: Name<'_>,
+    ) -> Result<Option<FoundEntry>, FsError> {
+        if is_absent { Ok(None) } else { Ok(dir.find(name)?) }
+    }
+
+    /// The directory that has the directory `inode`; the root has itself.
+    ///
+    /// # Errors
+    /// `NotDirectory`, `Stale`, or the inode cannot be right.
+    pub fn parent(&self, inode: InodeNo) -> Result<InodeNo, FsError> {
+        let _lock = self.locks.read(inode);
+        let (at, words) = self.load_inode(inode)?;
+        self.dir(inode, at, &words)?;
+        Ok(InodeNo(words.get(Field::Special)))
+    }
+
+    /// Makes a file named `name` in `parent`.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` if the directory was removed, `NotDirectory`, `Immutable`, `NoInodes`, `NoSpace`,
+    /// `NameTooLong` or `Invalid` for the target of a link, or the volume's.
+    pub fn create_inode(
+        &self,
+        parent: InodeNo,
+        name: Name<'_>,
+        new: &NewInode<'_>,
+    ) -> Result<Attr, FsError> {
+        if new.kind == FileType::Symlink && new.target.is_empty() {
+            return Err(FsError::Invalid { what: "a link leads somewhere" });
+        }
+        if new.target.len() > TARGET_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let _op = self.volume().begin_op();
+        let _locks = self.locks.write(&[parent]);
+        let is_absent = self.dentries.forget(parent, name);
+        let taken = match self.tables.take(self.volume()) {
+            // A name that exists is no matter of space.
+            Err(error @ (FsError::NoSpace | FsError::NoInodes { .. })) => {
+                self.check_absent(parent, name)?;
+                return Err(error);
+            }
+            taken => taken?,
+        };
+        let mut attr = None;
+        self.volume().change(|batch, _| {
+            let mut edits = Edits::new(&self.tables);
+            let edit = edits.get(self.reader(), parent)?;
+            if self.find_unless(is_absent, &self.dir_of(edit)?, name)?.is_some() {
+                return Err(FsError::Exists);
+            }
+            check_mutable(&edit.words)?;
+            let words = self.plan_file(batch, edit, name, (&taken, new))?;
+            edits.plan(batch);
+            attr = Some(Attr::of(&words));
+            Ok(())
+        })?;
+        self.dentries.note(parent, name, Some(Dentry { inode: taken.number, kind: new.kind }));
+        taken.keep();
+        Ok(attr.expect("a change that was made was planned"))
+    }
+
+    /// Checks that the directory `parent`, whose lock the caller holds, has no such name.
+    fn check_absent(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
+        let (at, words) = self.load_inode(parent)?;
+        match self.dir(parent, at, &words)?.find(name)? {
+            Some(_) => Err(FsError::Exists),
+            None => Ok(()),
+        }
+    }
+
+    /// Plans a new file named `name`, which nothing has, in the directory `parent`.
+    pub(crate) fn plan_file<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        parent: &mut Edit,
+        name: Name<'_>,
+        (taken, new): (&TakenInode<'_, M>, &NewInode<'_>),
+    ) -> Result<InodeWords, FsError> {
+        let (words, image) = self.plan_inode(batch, parent, (taken, new), Names::One)?;
+        let before = batch.savepoint();
+        self.dir_of(parent)?.plan_insert(batch, name, taken.number, new.kind)?;
+        // After the entry, for which locks are taken: a locked instruction waits for what was streamed.
+        self.stream_inode(batch, taken.at, &image);
+        note_entries(parent, 1, batch.taken_since(before), words.get(Field::Created));
+        if new.kind == FileType::Directory {
+            parent.words.set_links(one_more(parent.words.links())?);
+        }
+        Ok(words)
+    }
+
+    /// Plans the inode of a new file in the directory `parent`, but for its image, which is returned to be streamed.
+    pub(crate) fn plan_inode<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        parent: &Edit,
+        (taken, new): (&TakenInode<'_, M>, &NewInode<'_>),
+        names: Names,
+    ) -> Result<(InodeWords, InodeImage), FsError> {
+        let gives_group = parent.words.mode() & SET_GROUP_ID != 0;
+        let is_directory = new.kind == FileType::Directory;
+        let set_group_id = if gives_group && is_directory { SET_GROUP_ID } else { 0 };
+        let wanted = (new.kind, new.permissions, new.umask);
+        let inherited = apply::inherited(self.reader(), parent, wanted)?;
+        let mut words = InodeWords::new(taken.number, generation(batch.writer().epoch()));
+        words.set_type(new.kind, inherited.permissions | set_group_id);
+        words.set_links(match names {
+            Names::None => 0,
+            Names::One if is_directory => 2,
+            Names::One => 1,
+        });
+        words.set_owner(new.uid, if gives_group { parent.words.gid() } else { new.gid });
+        words.set_flags(parent.words.flags().common(FileFlags::INHERITED));
+        words.set(Field::Special, if is_directory { parent.number.0 } else { new.device });
+        words.stamp(now(), &[Field::Accessed, Field::Modified, Field::Changed, Field::Created]);
+        let before = batch.savepoint();
+        words.set(Field::Attributes, inherited.attributes.plan_block(batch)?);
+        let mut area = [0; INLINE_TARGET_MAX];
+        if new.kind == FileType::Symlink {
+            words.set(Field::Size, new.target.len() as u64);
+            words.set(Field::TargetChecksum, u64::from(crc32c::crc32c(new.target)));
+            if has_long_target(&words) {
+                let block = batch.take().ok_or(FsError::NoSpace)?;
+                let mut image = [0; BLOCK];
+                image[..new.target.len()].copy_from_slice(new.target);
+                batch.stream(block.offset(), &image);
+                area[..8].copy_from_slice(&Entry::data(block).encode().to_le_bytes());
+            } else {
+                area[..new.target.len()].copy_from_slice(new.target);
+            }
+        }
+        words.set(Field::Blocks, batch.taken_since(before).unsigned_abs());
+        words.seal();
+        let is_listed = names == Names::None && !planted(Bug::UnnamedNotListed);
+        self.tables.plan_use(batch, taken.number, is_listed)?;
+        Ok((words, words.image(&area)))
+    }
+
+    /// Streams the image of an inode that was planned.
+    pub(crate) fn stream_inode(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        at: PoolOffset,
+        image: &InodeImage,
+    ) {
+        let claimed = if planted(Bug::InodesFreshByBlock) {
+            (at.block().offset(), BLOCK)
+        } else {
+            (at, image.len())
+        };
+        batch.claim_lines(claimed.0, claimed.1);
+        if planted(Bug::NameBeforeInode) {
+            self.medium().store(at, image);
+        } else {
+            batch.stream(at, image);
+        }
+    }
+
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Invalid` if it is none; it cannot be read or be right.
+    pub fn read_link(&self, inode: InodeNo) -> Result<Vec<u8>, FsError> {
+        let _lock = self.locks.read(inode);
+        let (at, words) = self.load_inode(inode)?;
+        if words.file_type() != FileType::Symlink {
+            return Err(FsError::Invalid { what: "it is no symbolic link" });
+        }
+        let wrong = |what: &str| Corrupt::new(format!("{inode}"), at, what);
+        let len = usize::try_from(words.get(Field::Size)).unwrap_or(usize::MAX);
+        if len > TARGET_BYTES_MAX {
+            return Err(wrong("its target is longer than there can be").into());
+        }
+        let area = at.plus(INODE_AREA_AT);
+        let target_at = if has_long_target(&words) {
+            let entry = self.reader().entry("target of a link", area)?;
+            entry.ok_or_else(|| wrong("it names no block of its target"))?.block.offset()
+        } else {
+            area
+        };
+        let mut target = vec![0; len];
+        self.medium().read(target_at, &mut target);
+        everbyte_pool::check_readable(self.medium(), "target of a link", target_at, len as u64)?;
+        if u64::from(crc32c::crc32c(&target)) != words.get(Field::TargetChecksum) {
+            return Err(wrong("the checksum of its target is wrong").into());
+        }
+        Ok(target)
+    }
+
+    /// Gives `inode`, which is no directory, another name; one of [`FileSystem::create_unnamed`] its first.
+    ///
+    /// # Errors
+    /// The first that holds of `NotDirectory`, and `NotFound` if the directory was removed; `Exists`; `NotPermitted` for a
+    /// directory; `NotFound` if the file has lost its last name; `TooManyLinks`; `NoSpace`; or the volume's.
+    pub fn link(&self, inode: InodeNo, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
+        let _op = self.volume().begin_op();
+        let _locks = self.locks.write(&[parent, inode]);
+        let is_absent = self.dentries.forget(parent, name);
+        let mut attr = None;
+        self.volume().change(|batch, _| {
+            let mut edits = Edits::new(&self.tables);
+            let dir = self.dir_of(edits.get(self.reader(), parent)?)?;
+            if self.find_unless(is_absent, &dir, name)?.is_some() {
+                return Err(FsError::Exists);
+            }
+            check_mutable(&edits.get(self.reader(), parent)?.words)?;
+            let words = &mut edits.get(self.reader(), inode)?.words;
+            check_unrestricted(words)?;
+            let kind = words.file_type();
+            match (kind, words.links()) {
+                (FileType::Directory, _) => return Err(FsError::NotPermitted),
+                (_, 0) if !self.files.may_be_named(inode) => return Err(FsError::NotFound),
+                (_, links) => words.set_links(one_more(links)?),
+            }
+            if words.links() == 1 && !planted(Bug::NamedStillListed) {
+                self.tables.plan_orphan(batch, inode, false)?;
+            }
+            let now = now();
+            words.set(Field::Changed, now);
+            attr = Some(Attr::of(words));
+            let before = batch.savepoint();
+            dir.plan_insert(batch, name, inode, kind)?;
+            let blocks = batch.taken_since(before);
+            note_entries(edits.get(self.reader(), parent)?, 1, blocks, now);
+            edits.plan(batch);
+            Ok(())
+        })?;
+        self.files.note_named(inode);
+        let attr: Attr = attr.expect("a change that was made was planned");
+        self.dentries.note(parent, name, Some(Dentry { inode, kind: attr.kind }));
+        Ok(attr)
+    }
+
+    /// Takes a name of a file away that is no directory. A file without a name and without anybody who
+    /// has it open is gone.
+    ///
+    /// # Errors
+    /// `NotFound`, `Immutable` or `AppendOnly` (the file or its directory), `NotDirectory`, `IsDirectory`, or the volume's.
+    pub fn unlink(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
+        self.unlink_file(parent, name).map(drop)
+    }
+
+    /// Does the same, and returns the file, for who has something of it: another may have the name before, or after.
+    ///
+    /// # Errors
+    /// As [`FileSystem::unlink`].
+    pub fn unlink_file(&self, parent: InodeNo, name: Name<'_>) -> Result<InodeNo, FsError> {
+        self.remove(parent, name, Removal::File)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NotEmpty`, or the volume's.
+    pub fn remove_directory(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
+        self.remove(parent, name, Removal::Directory).map(drop)
+    }
+
+    fn remove(&self, parent: InodeNo, name: Name<'_>, what: Removal) -> Result<InodeNo, FsError> {
+        loop {
+            let target = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
+            let _op = self.volume().begin_op();
+            let _locks = self.locks.write(&[parent, target]);
+            self.dentries.forget(parent, name);
+            let mut outcome = None;
+            let epoch = self.volume().change(|batch, _| {
+                outcome = self.plan_remove(batch, (parent, name), target, what)?;
+                Ok::<(), FsError>(())
+            })?;
+            if let Some(unnamed) = outcome {
+                self.dentries.note(parent, name, None);
+                return self.unnamed(unnamed, epoch).map(|()| target);
+            }
+        }
+    }
+
+    /// Plans that `name` in `parent` goes, if it still names `target`.
+    fn plan_remove<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        (parent, name): (InodeNo, Name<'_>),
+        target: InodeNo,
+        what: Removal,
+    ) -> Result<Option<Unnamed>, FsError> {
+        let now = now();
+        let mut edits = Edits::new(&self.tables);
+        let dir = self.dir_of(edits.get(self.reader(), parent)?)?;
+        let found = dir.find(name)?;
+        let Some(found) = found.filter(|found| found.inode == target) else { return Ok(None) };
+        let is_directory = found.kind == FileType::Directory;
+        edits.check_named(self.reader(), parent, found.dentry())?;
+        for inode in [parent, target] {
+            check_unrestricted(&edits.get(self.reader(), inode)?.words)?;
+        }
+        match what {
+            Removal::File if is_directory => return Err(FsError::IsDirectory),
+            Removal::Directory if !is_directory => return Err(FsError::NotDirectory),
+            _ => {}
+        }
+        dir.plan_remove(batch, &found);
+        let edit = edits.get(self.reader(), parent)?;
+        note_entries(edit, -1, 0, now);
+        if is_directory {
+            edit.words.set_links(edit.words.links().saturating_sub(1));
+        }
+        let edit = edits.get(self.reader(), target)?;
+        if is_directory && edit.words.get(Field::Size) > 0 {
+            return Err(FsError::NotEmpty);
+        }
+        let unnamed = self.plan_unname(batch, edit, now)?;
+        edits.plan(batch);
+        Ok(Some(unnamed))
+    }
+
+    /// Notes that somebody has `inode` open, whose bytes stay even if it loses its last name.
+    ///
+    /// # Errors
+    /// `Stale`, or the inode cannot be right.
+    pub fn open_inode(&self, inode: InodeNo) -> Result<Attr, FsError> {
+        self.open_found(Found::any(inode))
+    }
+
+    /// The same of a file that was `found`.
+    pub(crate) fn open_found(&self, found: Found) -> Result<Attr, FsError> {
+        let _lock = self.locks.read(found.inode);
+        let (at, words) = self.load_found(found)?;
+        self.files.open(found.inode, at, &words);
+        Ok(Attr::of(&words))
+    }
+
+    /// Ends what [`FileSystem::open_inode`] began. A file without a name is gone after the last.
+    ///
+    /// # Errors
+    /// The volume's: a file without a name is freed when the file system is opened then.
+    pub fn close_inode(&self, inode: InodeNo) -> Result<(), FsError> {
+        let _op = self.volume().begin_op();
+        let _locks = self.locks.write(&[inode]);
+        let Some(file) = self.files.close(inode) else { return Ok(()) };
+        let freed = self.load_inode(inode).and_then(|(_, words)| match words.links() {
+            0 => self.unnamed(Unnamed::Large(inode), 0),
+            _ => Ok(()),
+        });
+        // Freed or not: nobody waits for its space any more. The number may be another file's by now.
+        self.files.count_off(&file);
+        freed
+    }
+}
+
+/// The generation of an inode that is made in `epoch`. A slot is filled once in an epoch.
+fn generation(epoch: u64) -> u64 {
+    if planted(Bug::GenerationReused) { 1 } else { epoch }
+}
+
+/// Checks that a file can have so many links.
+pub(crate) fn check_links(links: u32) -> Result<(), FsError> {
+    if links <= LINKS_MAX { Ok(()) } else { Err(FsError::TooManyLinks) }
+}
+
+/// One more than `links`.
+fn one_more(links: u32) -> Result<u32, FsError> {
+    let more = links.saturating_add(1);
+    check_links(more).map(|()| more)
+}
+
+/// Notes in a directory's inode that it has so many entries and blocks more, or less.
+pub(crate) fn note_entries(edit: &mut Edit, entries: i64, blocks: i64, now: u64) {
+    let words = &mut edit.words;
+    words.set(Field::Size, words.get(Field::Size).saturating_add_signed(entries));
+    words.set(Field::Blocks, words.get(Field::Blocks).saturating_add_signed(blocks));
+    edit.stamp(now, &[Field::Modified, Field::Changed]);
+}

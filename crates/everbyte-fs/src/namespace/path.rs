@@ -1,0 +1,247 @@
+//! Paths: walked name by name, without a kernel that does so.
+
+use everbyte_media::Medium;
+
+use crate::attributes::stat::Attr;
+use crate::dentry::file_name::Name;
+use crate::error::FsError;
+use crate::format::number::{FileType, InodeNo};
+use crate::fs::FileSystem;
+use crate::inode::inode_ref::Found;
+
+/// Most symbolic links that a walk follows, as Linux has it.
+const LINKS_FOLLOWED_MAX: u32 = 40;
+
+/// The place that a path leads to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Located {
+    /// The directory and the name there; `None` if the path leads to where it begins, or ends in `.`,
+    /// `..` or `/`.
+    pub place: Option<(InodeNo, Vec<u8>)>,
+    /// The file; `None` if there is none of this name.
+    pub file: Option<Attr>,
+}
+
+/// The names of a path in reverse order. What ends in a slash is a directory, as what ends in `.` is.
+fn reversed_parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = path.ends_with(b"/").then_some(&b"."[..]);
+    let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
+    end.into_iter().chain(parts.rev())
+}
+
+/// Splits a path before its last name. `None` if it ends in no name.
+fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let (parents, last) = path.split_at(start);
+    (!matches!(last, b"" | b"." | b"..")).then_some((parents, last))
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// The file that `path` leads to, as [`FileSystem::locate`] finds it. Of a path of names alone no
+    /// memory is allocated.
+    ///
+    /// # Errors
+    /// As [`FileSystem::locate`]; `NotFound` if there is none.
+    pub fn attr_at(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<Attr, FsError> {
+        let found = self.at_plain_place(from, path, |_, found| self.attr_of(found))?;
+        if let Some(found) = found.filter(|found| !follow || found.kind != FileType::Symlink) {
+            return Ok(found);
+        }
+        self.locate(from, path, follow)?.file.ok_or(FsError::NotFound)
+    }
+
+    /// Opens the file that `path` leads to, as [`FileSystem::open_inode`] does. Follows symbolic links.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attr_at`].
+    pub fn open_at(&self, from: InodeNo, path: &[u8]) -> Result<Attr, FsError> {
+        let open = |kind, found| match kind {
+            FileType::Symlink => Ok(None),
+            _ => self.open_found(found).map(Some),
+        };
+        if let Some(opened) = self.at_plain_place(from, path, open)?.flatten() {
+            return Ok(opened);
+        }
+        self.at_located(from, path, |found| self.open_found(found))
+    }
+
+    /// Does something with what a path of names alone leads to; `None` if it is no such path.
+    pub(crate) fn at_plain_place<R>(
+        &self,
+        from: InodeNo,
+        path: &[u8],
+        act: impl Fn(FileType, Found) -> Result<R, FsError>,
+    ) -> Result<Option<R>, FsError> {
+        let find = || match self.plain_place(from, path)? {
+            Some((parent, name)) => {
+                let found = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;
+                Ok(Some((parent, found)))
+            }
+            None => Ok(None),
+        };
+        self.find_and(find, act)
+    }
+
+    /// Does something with what any path leads to.
+    pub(crate) fn at_located<R>(
+        &self,
+        from: InodeNo,
+        path: &[u8],
+        act: impl Fn(Found) -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
+        loop {
+            let attr = self.attr_at(from, path, true)?;
+            match act(Found::made_in(attr.inode, attr.generation)) {
+                // It was removed in between: perhaps there is another one.
+                Err(FsError::Stale(_)) => {}
+                acted => return acted,
+            }
+        }
+    }
+
+    /// The file that `name` names in the directory that had these attributes; `None` if there is none.
+    fn lookup_in(&self, directory: &Attr, name: Name<'_>) -> Result<Option<Attr>, FsError> {
+        let found = self.lookup(directory.inode, name);
+        self.check_is(directory)?;
+        match found {
+            Err(FsError::NotFound) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// The directory that has the one that had these attributes.
+    fn above(&self, directory: &Attr) -> Result<Attr, FsError> {
+        loop {
+            let epoch = self.volume().current_epoch();
+            let parent = self.parent(directory.inode);
+            self.check_is(directory)?;
+            let above = self.attr(parent?);
+            // Else the number of the parent may be another's by now.
+            if self.volume().completed_epoch() < epoch {
+                return above;
+            }
+        }
+    }
+
+    /// Checks that a number is still that of the file that had these attributes.
+    ///
+    /// # Errors
+    /// `NotFound` if not; or the inode cannot be right.
+    fn check_is(&self, attr: &Attr) -> Result<(), FsError> {
+        match self.attr_of(Found::made_in(attr.inode, attr.generation)) {
+            Err(FsError::Stale(_)) => Err(FsError::NotFound),
+            loaded => loaded.map(drop),
+        }
+    }
+
+    /// The directory that `path` leads to, and the name there that it ends in, of a file that may exist
+    /// or not. Of a path of names alone no memory is allocated.
+    ///
+    /// # Errors
+    /// As [`FileSystem::locate`]; `InvalidName` if the path ends in no name.
+    pub fn place_at<'p>(
+        &self,
+        from: InodeNo,
+        path: &'p [u8],
+    ) -> Result<(InodeNo, Name<'p>), FsError> {
+        let plain = loop {
+            let epoch = self.volume().current_epoch();
+            let place = self.plain_place(from, path);
+            // Else numbers of directories on the way may be others' by now.
+            if self.volume().completed_epoch() < epoch {
+                break place?;
+            }
+        };
+        if let Some(place) = plain {
+            return Ok(place);
+        }
+        let (parents, last) = split_last(path).ok_or(FsError::InvalidName)?;
+        Ok((self.attr_at(from, parents, true)?.inode, Name::new(last)?))
+    }
+
+    /// The place that a path of names leads to; `None` if `.`, `..` or a symbolic link is on the way, or
+    /// the path ends in no name.
+    pub(crate) fn plain_place<'p>(
+        &self,
+        from: InodeNo,
+        path: &'p [u8],
+    ) -> Result<Option<(InodeNo, Name<'p>)>, FsError> {
+        let Some((parents, last)) = split_last(path) else { return Ok(None) };
+        let mut at = if path.starts_with(b"/") { self.root() } else { from };
+        for part in parents.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+            if matches!(part, b"." | b"..") {
+                return Ok(None);
+            }
+            let found = self.find_entry(at, Name::new(part)?)?.ok_or(FsError::NotFound)?;
+            match found.kind {
+                FileType::Directory => at = found.inode,
+                FileType::Symlink => return Ok(None),
+                _ => return Err(FsError::NotDirectory),
+            }
+        }
+        Ok(Some((at, Name::new(last)?)))
+    }
+
+    /// The place that `path` leads to from the directory `from`, or from the root if it begins with `/`.
+    /// Follows symbolic links, up to 40, and one at the end if `follow` says so: then the place is
+    /// where that leads. Of a name that does not exist only the directory must.
+    ///
+    /// # Errors
+    /// `NotFound` or `NotDirectory` on the way; `TooManySymlinks`; `InvalidName` or `NameTooLong`;
+    /// `Stale`, or a structure cannot be right.
+    pub fn locate(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<Located, FsError> {
+        let start = if path.starts_with(b"/") { self.root() } else { from };
+        let mut at = self.attr(start)?;
+        let mut place = None;
+        let mut left: Vec<Vec<u8>> = reversed_parts(path).map(<[u8]>::to_vec).collect();
+        let mut followed = 0;
+        while let Some(part) = left.pop() {
+            match &part[..] {
+                b"." | b".." if at.kind != FileType::Directory => {
+                    return Err(FsError::NotDirectory);
+                }
+                b"." => place = None,
+                b".." => (at, place) = (self.above(&at)?, None),
+                name => match self.lookup_in(&at, Name::new(name)?)? {
+                    Some(found)
+                        if found.kind == FileType::Symlink && (follow || !left.is_empty()) =>
+                    {
+                        followed += 1;
+                        if followed > LINKS_FOLLOWED_MAX {
+                            return Err(FsError::TooManySymlinks);
+                        }
+                        let target = self.read_link(found.inode);
+                        self.check_is(&found)?;
+                        let target = target?;
+                        left.extend(reversed_parts(&target).map(<[u8]>::to_vec));
+                        if target.starts_with(b"/") {
+                            (at, place) = (self.attr(self.root())?, None);
+                        }
+                    }
+                    Some(found) => (place, at) = (Some((at.inode, part)), found),
+                    // A directory that is to be made may have a slash behind its name.
+                    None if left.iter().all(|part| part == b".") => {
+                        return Ok(Located { place: Some((at.inode, part)), file: None });
+                    }
+                    None => return Err(FsError::NotFound),
+                },
+            }
+        }
+        Ok(Located { place, file: Some(at) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_name_of_a_path_is_split_off_if_it_ends_in_one() {
+        let split = |path: &'static str| split_last(path.as_bytes());
+        assert_eq!(split("a"), Some((&b""[..], &b"a"[..])));
+        assert_eq!(split("/a//b"), Some((&b"/a//"[..], &b"b"[..])));
+        for none in ["", "/", "a/", "a/.", ".."] {
+            assert_eq!(split(none), None, "{none}");
+        }
+    }
+}

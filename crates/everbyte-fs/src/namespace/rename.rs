@@ -1,0 +1,361 @@
+//! Renaming.
+
+use everbyte_media::Medium;
+use everbyte_plant::planted;
+use everbyte_pool::{Batch, Corrupt, check_readable};
+
+use crate::attributes::protection::{check_mutable, check_unrestricted};
+use crate::dentry::cache::Dentry;
+use crate::dentry::file_name::Name;
+use crate::dir::FoundEntry;
+use crate::error::FsError;
+use crate::format::Field;
+use crate::format::number::{FileType, InodeNo};
+use crate::fs::{FileSystem, now};
+use crate::inode::edits::Edits;
+use crate::inode::orphan::Unnamed;
+use crate::namespace::entries::{NewInode, check_links, note_entries};
+use crate::plant::Bug;
+
+/// The fate of a file that has the new name already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameMode {
+    /// It loses the name.
+    Replace,
+    /// The renaming fails.
+    NoReplace,
+    /// It gets the old name.
+    Exchange,
+    /// The old name becomes that of a character device 0/0 of this user and group without permissions, by
+    /// which union file systems hide a file of another layer.
+    Whiteout {
+        /// The device's user.
+        uid: u32,
+        /// The device's group, unless the directory gives its own.
+        gid: u32,
+        /// True if what has the new name loses it; else the renaming fails.
+        replaces: bool,
+    },
+}
+
+impl RenameMode {
+    /// Returns true if nothing may have the new name.
+    fn needs_free_name(self) -> bool {
+        matches!(self, Self::NoReplace | Self::Whiteout { replaces: false, .. })
+    }
+
+    /// Returns true if something has the old name afterwards.
+    fn keeps_old_name(self) -> bool {
+        matches!(self, Self::Exchange | Self::Whiteout { .. })
+    }
+
+    /// The device that takes the old name.
+    fn whiteout(self) -> Option<NewInode<'static>> {
+        let Self::Whiteout { uid, gid, .. } = self else { return None };
+        let kind = FileType::CharDevice;
+        Some(NewInode { kind, permissions: 0, umask: 0, uid, gid, device: 0, target: &[] })
+    }
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+struct Place<'n> {
+    parent: InodeNo,
+    name: Name<'n>,
+}
+
+/// The effect of a renaming.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    /// None: both names are of one file.
+    SameFile,
+    /// None: the names are of these files, perhaps none the new one, whose locks are not all held.
+    Others((InodeNo, Option<InodeNo>)),
+    /// The file has its new name; this became of the one that had it.
+    Renamed(Dentry, Unnamed),
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// Gives the file `name` in `parent` the name `new_name` in `new_parent` instead, at once.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` with `NoReplace`; `Immutable` or `AppendOnly` (a file or a directory); `IsDirectory`, `NotDirectory` or `NotEmpty` if what has
+    /// the new name cannot be replaced; `Invalid` if a directory would become its own ancestor;
+    /// `TooManyLinks`, `NoInodes`, `NoSpace`, or the volume's.
+    pub fn rename(
+        &self,
+        from: (InodeNo, Name<'_>),
+        to: (InodeNo, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        self.rename_files(from, to, mode).map(drop)
+    }
+
+    /// Does the same, and returns the file and the one that had the new name, for who has something of them: others may
+    /// have the names before, or after.
+    ///
+    /// # Errors
+    /// As [`FileSystem::rename`].
+    pub fn rename_files(
+        &self,
+        (parent, name): (InodeNo, Name<'_>),
+        (new_parent, new_name): (InodeNo, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<(InodeNo, Option<InodeNo>), FsError> {
+        let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
+        if planted(Bug::RenameInTwo) {
+            self.link(self.lookup(parent, name)?.inode, new_parent, new_name)?;
+            // The checkpoint that comes between, sooner or later.
+            self.sync()?;
+            return Ok((self.unlink_file(parent, name)?, None));
+        }
+        if planted(Bug::WhiteoutInTwo)
+            && let Some(new) = mode.whiteout()
+        {
+            let to = (new_parent, new_name);
+            let files = self.rename_files((parent, name), to, RenameMode::Replace)?;
+            // The checkpoint that comes between, sooner or later.
+            self.sync()?;
+            return self.create_inode(parent, name, &new).map(|_| files);
+        }
+        let _renames = (parent != new_parent).then(|| self.renames.lock());
+        let mut source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
+        // Mostly there is none, and what is wrong here is found out under the locks.
+        let mut target = self.dentries.get(new_parent, new_name).flatten().map(|known| known.inode);
+        loop {
+            let _op = self.volume().begin_op();
+            let _locks = self.locks.write(&[parent, new_parent, source, target.unwrap_or(source)]);
+            self.dentries.forget(parent, name);
+            let is_absent = self.dentries.forget(new_parent, new_name);
+            let whiteout = mode.whiteout().map(|new| (self.tables.take(self.volume()), new));
+            let mut outcome = Outcome::SameFile;
+            let epoch = self.volume().change(|batch, _| {
+                if let (Some(replaced), Some((Ok(taken), _))) = (target, &whiteout)
+                    && !planted(Bug::TablesHeldAsTheyCome)
+                {
+                    self.tables.hold_tables(batch, [replaced, taken.number]);
+                }
+                let mut edits = Edits::new(&self.tables);
+                let named = (target, is_absent);
+                outcome = self.plan_rename(batch, &mut edits, (from, source), (to, named), mode)?;
+                if let (Outcome::Renamed(..), Some((taken, new))) = (outcome, &whiteout) {
+                    // Only now: what else is wrong is no matter of space.
+                    let taken = taken.as_ref().map_err(FsError::clone)?;
+                    let edit = edits.get(self.reader(), parent)?;
+                    self.plan_file(batch, edit, name, (taken, new))?;
+                }
+                edits.plan(batch);
+                Ok::<(), FsError>(())
+            })?;
+            match outcome {
+                Outcome::Others(found) => (source, target) = found,
+                Outcome::SameFile => return Ok((source, target)),
+                Outcome::Renamed(moved, unnamed) => {
+                    if !mode.keeps_old_name() {
+                        self.dentries.note(parent, name, None);
+                    }
+                    self.dentries.note(new_parent, new_name, Some(moved));
+                    if let Some((Ok(taken), _)) = whiteout {
+                        taken.keep();
+                    }
+                    return self.unnamed(unnamed, epoch).map(|()| (source, target));
+                }
+            }
+        }
+    }
+
+    /// Plans a renaming, if the names name `source` and `target`.
+    fn plan_rename<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        edits: &mut Edits<'_, M>,
+        (from, source): (Place<'_>, InodeNo),
+        (to, (target, is_absent)): (Place<'_>, (Option<InodeNo>, bool)),
+        mode: RenameMode,
+    ) -> Result<Outcome, FsError> {
+        let reader = self.reader();
+        let from_dir = self.dir_of(edits.get(reader, from.parent)?)?;
+        let to_dir = self.dir_of(edits.get(reader, to.parent)?)?;
+        let is_same = |inode| inode == source || planted(Bug::RenameOfOldName);
+        let found = from_dir.find(from.name)?.ok_or(FsError::NotFound)?;
+        let replaced = self.find_unless(is_absent, &to_dir, to.name)?;
+        let named = replaced.as_ref().map(|found| found.inode);
+        if !is_same(found.inode) || named != target {
+            return Ok(Outcome::Others((found.inode, named)));
+        }
+        self.check_both(edits, (from, &found), (to, replaced.as_ref()), mode)?;
+        if from.parent != to.parent {
+            self.check_ancestors(&found, to.parent)?;
+        }
+        if target == Some(source) {
+            return Ok(Outcome::SameFile);
+        }
+        self.check_flags(edits, (from.parent, source), (to.parent, target))?;
+        if let (Some(replaced), false) = (&replaced, mode == RenameMode::Exchange) {
+            self.check_replaced(edits, &found, replaced)?;
+        }
+        let before = batch.savepoint();
+        from_dir.plan_remove(batch, &found);
+        if let Some(replaced) = &replaced {
+            to_dir.plan_remove(batch, replaced);
+        }
+        to_dir.plan_insert(batch, to.name, source, found.kind)?;
+        let blocks = batch.taken_since(before);
+        let now = now();
+        note_entries(edits.get(reader, to.parent)?, 1, blocks, now);
+        note_entries(edits.get(reader, from.parent)?, -1, 0, now);
+        self.note_moved(edits, &found, (from.parent, to.parent), now)?;
+        let mut unnamed = Unnamed::Linked;
+        match (replaced, mode) {
+            (Some(replaced), RenameMode::Exchange) => {
+                if from.parent != to.parent {
+                    self.check_ancestors(&replaced, from.parent)?;
+                }
+                let before = batch.savepoint();
+                from_dir.plan_insert(batch, from.name, replaced.inode, replaced.kind)?;
+                let blocks = batch.taken_since(before);
+                note_entries(edits.get(reader, from.parent)?, 1, blocks, now);
+                note_entries(edits.get(reader, to.parent)?, -1, 0, now);
+                self.note_moved(edits, &replaced, (to.parent, from.parent), now)?;
+            }
+            (Some(replaced), _) => {
+                unnamed = self.plan_replaced(batch, edits, &replaced, (to.parent, now))?;
+            }
+            (None, _) => {}
+        }
+        // Only now: on the way a directory may have one more than before and after.
+        if from.parent != to.parent {
+            for parent in [from.parent, to.parent] {
+                check_links(edits.get(reader, parent)?.words.links())?;
+            }
+        }
+        Ok(Outcome::Renamed(Dentry { inode: source, kind: found.kind }, unnamed))
+    }
+
+    /// Checks that what has the old name and the new one are of the types that these say, and that `mode` lets either be so.
+    fn check_both(
+        &self,
+        edits: &mut Edits<'_, M>,
+        (from, found): (Place<'_>, &FoundEntry),
+        (to, replaced): (Place<'_>, Option<&FoundEntry>),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        if mode.needs_free_name() && replaced.is_some() {
+            return Err(FsError::Exists);
+        }
+        if mode == RenameMode::Exchange && replaced.is_none() {
+            return Err(FsError::NotFound);
+        }
+        edits.check_named(self.reader(), from.parent, found.dentry())?;
+        replaced.map_or(Ok(()), |replaced| {
+            edits.check_named(self.reader(), to.parent, replaced.dentry())
+        })
+    }
+
+    /// Checks that the flags of these directories and files let one lose its name in the one, and get or replace a name
+    /// in the other.
+    fn check_flags(
+        &self,
+        edits: &mut Edits<'_, M>,
+        (from, source): (InodeNo, InodeNo),
+        (to, target): (InodeNo, Option<InodeNo>),
+    ) -> Result<(), FsError> {
+        let mut unrestricted = |inode| check_unrestricted(&edits.get(self.reader(), inode)?.words);
+        unrestricted(from)?;
+        unrestricted(source)?;
+        match target {
+            Some(target) => unrestricted(to).and_then(|()| unrestricted(target)),
+            None => check_mutable(&edits.get(self.reader(), to)?.words),
+        }
+    }
+
+    /// Plans the end of what had the new name.
+    fn plan_replaced<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        edits: &mut Edits<'_, M>,
+        replaced: &FoundEntry,
+        (parent, now): (InodeNo, u64),
+    ) -> Result<Unnamed, FsError> {
+        let reader = self.reader();
+        let is_directory = replaced.kind == FileType::Directory;
+        note_entries(edits.get(reader, parent)?, -1, 0, now);
+        if is_directory {
+            let words = &mut edits.get(reader, parent)?.words;
+            words.set_links(words.links().saturating_sub(1));
+        }
+        let edit = edits.get(reader, replaced.inode)?;
+        self.plan_unname(batch, edit, now)
+    }
+
+    /// Checks that what has the new name can lose it to `source`. Before anything is planned: the
+    /// directory that is renamed may be its only entry.
+    fn check_replaced(
+        &self,
+        edits: &mut Edits<'_, M>,
+        source: &FoundEntry,
+        replaced: &FoundEntry,
+    ) -> Result<(), FsError> {
+        match (source.kind == FileType::Directory, replaced.kind == FileType::Directory) {
+            (true, false) => return Err(FsError::NotDirectory),
+            (false, true) => return Err(FsError::IsDirectory),
+            (false, false) => return Ok(()),
+            (true, true) => {}
+        }
+        let words = &edits.get(self.reader(), replaced.inode)?.words;
+        if words.get(Field::Size) > 0 { Err(FsError::NotEmpty) } else { Ok(()) }
+    }
+
+    /// Notes in the inode of what is renamed, and of its parents, where it went. Whether these have too many links then
+    /// is the caller's business.
+    fn note_moved(
+        &self,
+        edits: &mut Edits<'_, M>,
+        moved: &FoundEntry,
+        (from, to): (InodeNo, InodeNo),
+        now: u64,
+    ) -> Result<(), FsError> {
+        let reader = self.reader();
+        let edit = edits.get(reader, moved.inode)?;
+        edit.stamp(now, &[Field::Changed]);
+        if moved.kind != FileType::Directory || from == to {
+            return Ok(());
+        }
+        edit.words.set(Field::Special, to.0);
+        let words = &mut edits.get(reader, from)?.words;
+        words.set_links(words.links().saturating_sub(1));
+        let words = &mut edits.get(reader, to)?.words;
+        words.set_links(words.links().saturating_add(1));
+        Ok(())
+    }
+
+    /// Checks that what is `moved` to `parent`, another directory than its own, is no ancestor of it. Nobody
+    /// else moves anything to another directory meanwhile, so the parents of directories stay what they are;
+    /// they change by single words.
+    fn check_ancestors(&self, moved: &FoundEntry, parent: InodeNo) -> Result<(), FsError> {
+        let mut at = parent;
+        // One met before, which is met again in a circle: it moves on by twice as many steps each time (Brent, "An
+        // improved Monte Carlo factorization algorithm", BIT 1980).
+        let (mut before, mut steps_left, mut steps) = (None, 0_u64, 1_u64);
+        loop {
+            if at == moved.inode {
+                return Err(FsError::Invalid { what: "a directory would be within itself" });
+            }
+            if moved.kind != FileType::Directory || at == self.root() {
+                return Ok(());
+            }
+            let inode_at = self.find_inode(at)?;
+            if before == Some(at) {
+                return Err(Corrupt::new(at.to_string(), inode_at, "it is its own ancestor").into());
+            }
+            if steps_left == 0 {
+                (before, steps_left, steps) = (Some(at), steps, 2 * steps);
+            }
+            steps_left -= 1;
+            let parent_at = Field::Special.at(inode_at);
+            let word = self.medium().load_word(parent_at);
+            check_readable(self.medium(), "inode", parent_at, 8)?;
+            at = InodeNo(word);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Files that are made without a name, and may get one: what `O_TMPFILE` asks for.
+
+use everbyte_media::Medium;
+
+use crate::attributes::protection::check_mutable;
+use crate::attributes::stat::Attr;
+use crate::error::FsError;
+use crate::format::number::{FileType, InodeNo};
+use crate::fs::FileSystem;
+use crate::inode::edits::Edits;
+use crate::namespace::entries::{Names, NewInode};
+
+impl<M: Medium> FileSystem<M> {
+    /// Makes a regular file without a name, as one that is made in `directory`, and opens it for the
+    /// caller, who ends that by [`FileSystem::close_inode`]. Until then [`FileSystem::link`] may give it
+    /// its first name; without one it is gone when it is closed, or after a crash.
+    ///
+    /// # Errors
+    /// `Invalid` for another type; `NotFound` if the directory was removed, `NotDirectory`, `NoInodes`,
+    /// `NoSpace`, or the volume's.
+    pub fn create_unnamed(&self, directory: InodeNo, new: &NewInode<'_>) -> Result<Attr, FsError> {
+        if new.kind != FileType::Regular {
+            return Err(FsError::Invalid { what: "only a regular file is made without a name" });
+        }
+        let _op = self.volume().begin_op();
+        let _lock = self.locks.read(directory);
+        let taken = self.tables.take(self.volume())?;
+        let mut attr = None;
+        self.volume().change(|batch, _| {
+            let mut edits = Edits::new(&self.tables);
+            let parent = edits.get(self.reader(), directory)?;
+            self.dir_of(parent)?;
+            check_mutable(&parent.words)?;
+            let (words, image) = self.plan_inode(batch, parent, (&taken, new), Names::None)?;
+            self.stream_inode(batch, taken.at, &image);
+            attr = Some(Attr::of(&words));
+            Ok::<(), FsError>(())
+        })?;
+        self.files.open_unnamed(taken.number, taken.at);
+        taken.keep();
+        Ok(attr.expect("a change that was made was planned"))
+    }
+}
