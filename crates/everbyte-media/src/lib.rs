@@ -39,12 +39,12 @@ compile_error!(
      a release barrier in `store_word` that also orders streamed stores."
 );
 
-mod bus;
 mod counters;
 mod cpu;
 mod crc;
 mod emulate;
 mod error;
+mod fault_handler;
 mod map;
 mod mapped;
 mod medium;
@@ -62,11 +62,11 @@ mod wear;
 mod window;
 mod writeback;
 
-pub use bus::{FaultRange, PageFault, ResolveFaults};
 pub use cpu::prefetch;
 pub use crc::crc32c;
 pub use emulate::{LineCost, Technology};
 pub use error::OpenError;
+pub use fault_handler::{FaultRange, PageFault, ResolveFaults};
 pub use mapped::{Description, Mapped};
 pub use medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
 pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created, settle_file};

@@ -20,11 +20,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::bus::{self, Registration};
 use crate::counters::{ShardedCounters, lines_touched};
 use crate::cpu::{Cpu, prefetch_line, store_fence};
 use crate::emulate::{self, Technology};
 use crate::error::OpenError;
+use crate::fault_handler::{self, Registration};
 use crate::map::{Mapping, Source, to_usize};
 use crate::medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
 use crate::open::{
@@ -392,7 +392,10 @@ impl Mapped {
         let registration =
             Registration::new(map.base().addr(), map.reserved(), to_usize(found.page))
                 .map_err(OpenError::io("catch memory errors of", &name))?
-                .ok_or_else(|| OpenError::TooMany { name: name.clone(), limit: bus::SLOTS })?;
+                .ok_or_else(|| OpenError::TooMany {
+                    name: name.clone(),
+                    limit: fault_handler::SLOTS,
+                })?;
         // Again: a lock that began before the registration did not find it.
         let _best_effort = own_memory::exempt(map.base(), to_usize(map.len()));
         let fixed = match found.kind {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::mm::{MlockAllFlags, mlockall, munlock, munlockall};
 
-use crate::bus::Registration;
+use crate::fault_handler::Registration;
 
 /// Number of locks that are held.
 static HOLDERS: Mutex<u32> = Mutex::new(0);

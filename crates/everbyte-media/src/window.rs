@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use libc::c_void;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::bus::Registration;
+use crate::fault_handler::Registration;
 use crate::map::{ALIGN, reserve_range, to_usize};
 use crate::own_memory;
 use crate::units::PoolOffset;

@@ -1,203 +1,191 @@
-//! The FUA fast path: what it makes durable without a checkpoint, and everything that it refuses.
+//! The short path: it does what a plan would do, at the same cost, or nothing.
 
-use everbyte_extent::FuaOutcome::{Durable, NotAllowed};
-use everbyte_extent::MapKind;
+use std::sync::Arc;
+
+use everbyte_crash::SimMedium;
+use everbyte_extent::ShortOutcome::{Done, NotForIt};
+use everbyte_extent::{Delta, DeviceOffset, MapKind};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
 
 use crate::new_pair;
 use crate::pair::{BOTH, Pair, Settings, pattern};
 
-/// A pair whose extents begin with four blocks of data that no open epoch knows of.
+const BLOCKS: u64 = 6;
+
+/// A pair whose extents begin with four blocks of data that no open epoch knows of. Their entries were looked
+/// up once, so it is known where they lie.
 fn settled(settings: &Settings) -> Pair<Mapped> {
     let pair = new_pair(256, settings);
     for which in BOTH {
         pair.write(which, 0, &pattern(which as u64, 4 * BLOCK)).unwrap();
+        pair.content(which).unwrap();
     }
     pair.volume().flush().unwrap();
     pair
 }
 
-/// Returns the bytes of extent `which` of a settled pair, with `data` at byte `at`.
-fn with(which: usize, at: usize, data: &[u8]) -> Vec<u8> {
-    let mut bytes = pattern(which as u64, 4 * BLOCK);
-    bytes[at..at + data.len()].copy_from_slice(data);
-    bytes
+/// Tries the short path; it must refuse, and change nothing at all then.
+fn is_refused<M: Medium>(pair: &Pair<M>, which: usize, at: u64, data: &[u8]) -> bool {
+    let (before, stored) = (pair.content(which), pair.medium().counters().bytes_stored);
+    let is_refused = pair.write_short(which, at, data).unwrap() == NotForIt;
+    let after = (pair.content(which), pair.medium().counters().bytes_stored);
+    assert!(!is_refused || (after.0.ok() == before.ok() && after.1 == stored), "it has written");
+    is_refused
 }
 
-/// Tries the fast path; nothing of the extent may change if it is refused.
-fn refused(pair: &Pair<Mapped>, which: usize, at: u64) -> bool {
-    let before = pair.content(which).unwrap();
-    let outcome = pair.write_fast(which, at, &[0xee; 10]).unwrap();
-    assert!(outcome == Durable || pair.content(which).unwrap() == before, "a refusal has written");
-    outcome == NotAllowed
+/// Requests within a block, most of which meet what earlier ones of their epoch have left.
+fn requests() -> impl Iterator<Item = (u64, Vec<u8>)> {
+    (0..120_u64).map(|round| {
+        let len = [8, 64, 700, 2100, BLOCK][usize::try_from(round * 7 % 5).unwrap()];
+        let start = round * 331 % (BLOCK - len + 1) as u64;
+        let at = round * 5 % BLOCKS * BLOCK_U64 + start;
+        // Every fourth request is made once more.
+        (at, pattern(round / 4, len))
+    })
 }
 
 #[test]
-fn a_few_lines_and_a_whole_block_survive_the_end_of_the_process_without_a_checkpoint() {
-    for checksums in [false, true] {
-        for (at, data) in [(5000, vec![1; 100]), (4096, vec![2; BLOCK]), (4099, vec![3; 3000])] {
+fn what_it_does_costs_what_a_plan_costs_and_leaves_the_same() {
+    for delta in [Delta::On, Delta::Off] {
+        for threshold_lines in [1, 32, 65] {
+            let settings = Settings { delta, threshold_lines, ..Settings::default() };
+            let [planned, short] = [(); 2].map(|()| settled(&settings));
             for which in BOTH {
-                let pair = settled(&Settings { checksums, ..Settings::default() });
-                let checkpoints = pair.volume().checkpoints();
-                assert_eq!(pair.write_fast(which, at, &data).unwrap(), Durable);
-                assert_eq!(pair.volume().checkpoints(), checkpoints);
-                let pair = pair.crashed();
-                let expected = with(which, usize::try_from(at).unwrap(), &data);
-                assert!(pair.read(which, 0, 4 * BLOCK).unwrap() == expected);
-                pair.judge().unwrap();
+                for (round, (at, data)) in requests().enumerate() {
+                    let what = format!("{settings:?}, extent {which}, round {round}");
+                    let costs = [&planned, &short].map(|pair| {
+                        let before = pair.medium().counters();
+                        if std::ptr::eq(pair, &raw const planned) {
+                            pair.write(which, at, &data).unwrap();
+                        } else {
+                            assert_eq!(pair.write_short(which, at, &data).unwrap(), Done, "{what}");
+                        }
+                        let cost = pair.medium().counters().since(&before);
+                        (cost.bytes_stored, cost.lines_stored, cost.lines_flushed, cost.fences)
+                    });
+                    assert_eq!(costs[0], costs[1], "{what}");
+                    if round % 30 == 29 {
+                        for pair in [&planned, &short] {
+                            pair.volume().flush().unwrap();
+                        }
+                    }
+                }
+                assert!(short.content(which).unwrap() == planned.content(which).unwrap());
             }
+            short.judge().unwrap();
         }
     }
 }
 
 #[test]
-fn a_hole_and_kept_zeroes_are_filled_durably_where_their_entries_are_old() {
+fn what_it_wrote_is_undone_by_a_crash_and_kept_by_a_flush() {
     for which in BOTH {
-        let pair = settled(&Settings::default());
-        pair.zero(which, 2 * BLOCK_U64, BLOCK_U64, false).unwrap();
-        pair.zero(which, 3 * BLOCK_U64, BLOCK_U64, true).unwrap();
-        for block in [2, 3] {
-            assert!(refused(&pair, which, block * BLOCK_U64), "its entry has a record");
+        for is_flushed in [false, true] {
+            let pair = settled(&Settings::default());
+            let before = pair.content(which).unwrap();
+            for (at, len) in [(100, 200), (4096, BLOCK), (8300, 3000), (4 * BLOCK_U64, 9)] {
+                assert_eq!(pair.write_short(which, at, &pattern(at, len)).unwrap(), Done);
+            }
+            let after = pair.content(which).unwrap();
+            if is_flushed {
+                pair.volume().flush().unwrap();
+            }
+            let pair = pair.crashed();
+            let expected = if is_flushed { after } else { before };
+            assert!(pair.content(which).unwrap() == expected, "flushed: {is_flushed}");
+            pair.judge().unwrap();
         }
+    }
+}
+
+#[test]
+fn it_is_for_no_checksums_no_kept_zeroes_no_runs_and_no_entry_that_would_be_searched_for() {
+    let checksums = Settings { checksums: true, ..Settings::default() };
+    assert!(is_refused(&settled(&checksums), 0, 5, &[1; 9]));
+    let runs = Settings { maps: [MapKind::Runs; 2], ..Settings::default() };
+    assert!(is_refused(&settled(&runs), 0, 5, &[1; 9]));
+    let pair = settled(&Settings { sizes: [8 << 20, 33_333], ..Settings::default() });
+    assert!(is_refused(&pair, 0, 5, &[]), "no bytes");
+    assert!(is_refused(&pair, 0, 4 << 20, &[1; 9]), "there is no leaf");
+    for which in BOTH {
+        pair.zero(which, BLOCK_U64, BLOCK_U64, true).unwrap();
+        assert!(is_refused(&pair, which, BLOCK_U64 + 5, &[1; 9]));
+        assert!(is_refused(&pair, which, BLOCK_U64, &[1; BLOCK]));
+    }
+}
+
+#[test]
+fn a_log_without_room_is_the_planners_affair() {
+    let settings = Settings { threshold_lines: 65, ..Settings::default() };
+    for which in BOTH {
+        let pair = new_pair(512, &Settings { sizes: [60 * BLOCK_U64; 2], ..settings });
+        pair.write(which, 0, &pattern(1, 60 * BLOCK)).unwrap();
+        pair.content(which).unwrap();
         pair.volume().flush().unwrap();
-        for block in [2, 3, 4] {
-            assert_eq!(pair.write_fast(which, block * BLOCK_U64 + 7, &[9; 5]).unwrap(), Durable);
-        }
-        let pair = pair.crashed();
-        for block in [2, 3, 4] {
-            let found = pair.read(which, block * BLOCK_U64, BLOCK).unwrap();
-            assert_eq!(found[..20], [0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
-        }
+        let new = pattern(2, BLOCK);
+        let refused_at = (0..60).find(|block| {
+            let at = block * BLOCK_U64;
+            pair.write_short(which, at, &new).unwrap() == NotForIt
+        });
+        let refused_at = refused_at.expect("half a lane has room for fifteen blocks") * BLOCK_U64;
+        assert!(refused_at >= 10 * BLOCK_U64);
+        assert!(is_refused(&pair, which, refused_at, &new));
+        pair.write(which, refused_at, &new).unwrap();
+        assert!(pair.read(which, refused_at, BLOCK).unwrap() == new);
         pair.judge().unwrap();
     }
 }
 
 #[test]
-fn more_than_a_block_is_refused_and_nothing_at_all_is_durable_already() {
-    let pair = settled(&Settings::default());
-    assert!(refused(&pair, 0, 4090));
-    assert_eq!(pair.write_fast(0, 4090, &[]).unwrap(), Durable);
-    assert_eq!(pair.write_fast(0, 4090, &[1; 6]).unwrap(), Durable, "to the block's last byte");
-}
-
-#[test]
-fn a_line_with_a_record_refuses_its_block_and_no_other_until_it_is_durable() {
-    for which in BOTH {
-        let pair = settled(&Settings::default());
-        pair.write(which, 100, &[7; 3]).unwrap();
-        assert!(refused(&pair, which, 2000), "undo would take back other lines of the block");
-        assert!(!refused(&pair, which, 5000));
-        assert!(!refused(&pair, 1 - which, 2000), "the other extent's block is another one");
-        pair.volume().flush().unwrap();
-        assert!(!refused(&pair, which, 2000));
-    }
-}
-
-#[test]
-fn an_entry_with_a_record_refuses_although_its_block_has_none() {
-    for which in BOTH {
-        let pair = settled(&Settings::default());
-        // The block stays as it is; only what the entry says of it changes.
-        pair.zero(which, BLOCK_U64, BLOCK_U64, true).unwrap();
-        assert!(refused(&pair, which, BLOCK_U64 + 9));
-        pair.volume().flush().unwrap();
-        assert!(!refused(&pair, which, BLOCK_U64 + 9));
-    }
-}
-
-#[test]
-fn what_the_epoch_being_flushed_has_records_of_refuses_until_that_is_done() {
-    for which in BOTH {
-        let pair = settled(&Settings::default());
-        pair.write(which, 100, &[7; 3]).unwrap();
-        pair.zero(which, BLOCK_U64, BLOCK_U64, true).unwrap();
-        let guard = pair.volume().lock_checkpoint();
-        let pending = pair.volume().begin_checkpoint(&guard).unwrap();
-        assert!(refused(&pair, which, 2000), "a record of the block");
-        assert!(refused(&pair, which, BLOCK_U64 + 9), "a record of the entry");
-        assert!(!refused(&pair, which, 2 * BLOCK_U64));
-        pending.finish().unwrap();
-        drop(guard);
-        assert!(!refused(&pair, which, 2000) && !refused(&pair, which, BLOCK_U64 + 9));
-    }
-}
-
-#[test]
-fn a_block_that_the_open_epoch_took_refuses() {
-    for which in BOTH {
-        let pair = settled(&Settings::default());
-        pair.write(which, BLOCK_U64, &[9; BLOCK]).unwrap();
-        assert!(refused(&pair, which, BLOCK_U64 + 100), "undo takes it away");
-        pair.volume().flush().unwrap();
-        assert!(!refused(&pair, which, BLOCK_U64 + 100));
-    }
-}
-
-#[test]
-fn a_node_younger_than_the_last_checkpoint_refuses_whatever_lies_below_it() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [8 << 20, 8 << 20], ..Settings::default() };
-    let pair = new_pair(512, &settings);
-    assert!(refused(&pair, 0, 0), "there is no node yet");
-    pair.write(0, 0, &[1; 10]).unwrap();
-    assert!(refused(&pair, 0, 9 * BLOCK_U64), "the leaf is new");
-    pair.volume().flush().unwrap();
-    assert!(!refused(&pair, 0, 9 * BLOCK_U64));
-    assert!(refused(&pair, 0, 2 << 20), "the branch is missing");
-}
-
-#[test]
-fn a_new_root_above_an_old_leaf_refuses_nothing_below_that_leaf() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [9000, 9000], ..Settings::default() };
-    let pair = new_pair(512, &settings);
-    pair.write(0, 0, &[1; 10]).unwrap();
-    pair.resize(0, 8 << 20).unwrap();
-    assert_eq!(pair.write_fast(0, 5, &[2; 10]).unwrap(), Durable);
-    // The tree gets a new top. Undo takes it away, and leaves the old leaf where it was.
-    pair.write(0, 4 << 20, &[3; 10]).unwrap();
-    assert!(refused(&pair, 0, (4 << 20) + 5), "the new leaf goes as well");
-    assert_eq!(pair.write_fast(0, 7, &[4; 10]).unwrap(), Durable);
-    pair.volume().flush().unwrap();
-    assert!(!refused(&pair, 0, (4 << 20) + 5));
-}
-
-#[test]
-fn bytes_that_are_there_already_cost_nothing() {
-    for which in BOTH {
-        let pair = settled(&Settings::default());
-        let before = pair.medium().counters();
-        let same = pattern(which as u64, 4 * BLOCK);
-        assert_eq!(pair.write_fast(which, 100, &same[100..3000]).unwrap(), Durable);
-        let cost = pair.medium().counters().since(&before);
-        assert_eq!((cost.bytes_stored, cost.fences, cost.lines_flushed), (0, 0, 0));
-    }
-}
-
-#[test]
-fn a_full_pool_refuses_to_replace_and_still_redoes() {
+fn a_full_pool_is_the_planners_affair_and_lines_are_changed_all_the_same() {
     let pair = settled(&Settings { sizes: [4 << 20, 33_333], ..Settings::default() });
     let mut at = 4 * BLOCK_U64;
     while pair.write(0, at, &pattern(at, BLOCK)).is_ok() {
         at += BLOCK_U64;
     }
     pair.volume().flush().unwrap();
-    assert_eq!(pair.write_fast(1, 0, &pattern(9, BLOCK)).unwrap(), NotAllowed);
-    assert_eq!(pair.write_fast(1, 0, &pattern(9, 500)).unwrap(), Durable);
-    let pair = pair.crashed();
-    assert!(pair.read(1, 0, 4 * BLOCK).unwrap() == with(1, 0, &pattern(9, 500)));
+    for which in BOTH {
+        assert!(is_refused(&pair, which, 0, &pattern(9, BLOCK)), "it would be replaced");
+        assert_eq!(pair.write_short(which, BLOCK_U64 + 5, &[9; 500]).unwrap(), Done);
+        assert!(pair.read(which, BLOCK_U64 + 5, 500).unwrap() == [9; 500]);
+    }
+    assert!(is_refused(&pair, 1, 5 * BLOCK_U64, &[1; 9]), "a hole needs a block");
+    pair.judge().unwrap();
 }
 
 #[test]
-fn a_full_log_refuses_to_redo_and_loses_nothing_of_what_it_has() {
-    let settings = Settings { threshold_lines: 65, ..Settings::default() };
-    let pair = settled(&settings);
-    let mut round = 0;
-    while pair.write_fast(0, 0, &pattern(round, BLOCK)).unwrap() == Durable {
-        round += 1;
-        assert!(round < 1000, "the log has no end");
+fn beside_a_poisoned_range_it_writes_nothing() {
+    let pair = Pair::make(&Arc::new(SimMedium::new(256 * BLOCK_U64)), &Settings::default());
+    for which in BOTH {
+        pair.write(which, 0, &pattern(which as u64, 4 * BLOCK)).unwrap();
     }
-    assert!(round > 10, "{round} records of a block fit in half a lane");
-    let pair = pair.crashed();
-    assert!(pair.read(0, 0, 4 * BLOCK).unwrap() == with(0, 0, &pattern(round - 1, BLOCK)));
+    pair.volume().flush().unwrap();
+    let block = pair.entry(0, 1).unwrap().block;
+    pair.medium().inject_poison(block.offset().plus(2048), 64);
+    // Whether it is known already, or found by what would be kept of the block.
+    for round in 0..2 {
+        assert!(is_refused(&pair, 0, BLOCK_U64, &[1; 1900]), "round {round}");
+        assert!(is_refused(&pair, 0, BLOCK_U64 + 2000, &[0; 100]), "zeroes stand for it");
+    }
+    assert!(pair.write(0, BLOCK_U64, &[1; 1900]).is_err());
+    pair.write(0, BLOCK_U64, &[1; BLOCK]).unwrap();
+    assert!(pair.read(0, BLOCK_U64, BLOCK).unwrap() == [1; BLOCK]);
+}
+
+#[test]
+fn a_block_of_a_view_is_replaced_and_the_view_has_its_bytes() {
+    for which in BOTH {
+        let pair = settled(&Settings { threshold_lines: 65, ..Settings::default() });
+        let old = pair.read(which, BLOCK_U64, BLOCK).unwrap();
+        let place = pair.entry(which, 1).unwrap();
+        let view = pair.extents[which].view(DeviceOffset(BLOCK_U64), BLOCK).unwrap();
+        assert_eq!(pair.write_short(which, BLOCK_U64 + 5, &[9; 10]).unwrap(), Done);
+        assert_ne!(pair.entry(which, 1).unwrap(), place);
+        let mut seen = vec![0; BLOCK];
+        assert_eq!(view.read(0, &mut seen).unwrap(), BLOCK);
+        assert!(seen == old);
+        assert!(pair.read(which, BLOCK_U64 + 5, 10).unwrap() == [9; 10]);
+        drop(view);
+        pair.judge().unwrap();
+    }
 }

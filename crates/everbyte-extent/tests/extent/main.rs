@@ -5,12 +5,12 @@
 mod choice;
 mod crash;
 mod fast_path;
+mod fua;
 mod looks;
 mod model;
 mod pair;
 mod resize;
 mod runs;
-mod short;
 mod together;
 mod views;
 mod zeroes;
