@@ -6,7 +6,7 @@
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
 use everbyte_extent::{
-    BlockRange, DeviceOffset, DurableWrite, ExtentError, FuaOutcome, Planner, ShortOutcome, pieces,
+    BlockRange, DeviceOffset, DurableWrite, ExtentError, FastPath, FuaOutcome, Planner, pieces,
 };
 use everbyte_media::Medium;
 use everbyte_plant::planted;
@@ -45,7 +45,7 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     pub(crate) fn write_request(&self, request: WriteRequest<'_>) -> Outcome {
-        if let ShortOutcome::Done = self.write_short(&request)? {
+        if let FastPath::Done = self.try_fast_path(&request)? {
             return Ok(());
         }
         self.check_write(named(&request))?;
@@ -67,26 +67,26 @@ impl<M: Medium> BlockVolume<M> {
         completed.map_err(|error| named(request).failed(self.volume(), error))
     }
 
-    /// Writes a request for one block by the short path or the FUA fast path, if that is for it.
-    fn write_short(&self, request: &WriteRequest<'_>) -> Result<ShortOutcome, DeviceError> {
+    /// Tries the fast path, then the FUA fast path. Returns `Ineligible` if neither applies.
+    fn try_fast_path(&self, request: &WriteRequest<'_>) -> Result<FastPath, DeviceError> {
         let range = range_of(request);
         if range.count != 1 {
-            return Ok(ShortOutcome::NotForIt);
+            return Ok(FastPath::Ineligible);
         }
         if request.fua == Fua::Yes {
             return Ok(match self.write_durably(request)? {
-                FuaOutcome::Durable => ShortOutcome::Done,
-                FuaOutcome::NotAllowed => ShortOutcome::NotForIt,
+                FuaOutcome::Durable => FastPath::Done,
+                FuaOutcome::NotAllowed => FastPath::Ineligible,
             });
         }
-        if !self.extent().has_short_path() {
-            return Ok(ShortOutcome::NotForIt);
+        if !self.extent().has_fast_path() {
+            return Ok(FastPath::Ineligible);
         }
-        self.extent().prefetch_write(range.first);
+        self.extent().prefetch_entry(range.first);
         let _op = self.volume().begin_op();
         let _block = self.extent().locks().write_one(range.first);
         self.check_write(named(request))?;
-        let written = self.extent().write_short(DeviceOffset(request.offset), request.data);
+        let written = self.extent().try_fast_path(DeviceOffset(request.offset), request.data);
         written.map_err(|error| named(request).failed(self.volume(), error))
     }
 
@@ -143,7 +143,7 @@ impl<M: Medium> BlockVolume<M> {
         let (mut durable, mut others): (SmallVec<[_; 1]>, SmallVec<[_; 1]>) =
             batch.into_iter().partition(is_for_it);
         for pending in &durable {
-            self.extent().prefetch_write(range_of(&pending.request).first);
+            self.extent().prefetch_entry(range_of(&pending.request).first);
         }
         let _op = self.volume().begin_op();
         let ranges = durable.iter().map(|pending| range_of(&pending.request));
@@ -172,7 +172,7 @@ impl<M: Medium> BlockVolume<M> {
 
     /// Makes a request for one block by the FUA fast path, if that is for it.
     fn write_durably(&self, request: &WriteRequest<'_>) -> Result<FuaOutcome, DeviceError> {
-        self.extent().prefetch_write(range_of(request).first);
+        self.extent().prefetch_entry(range_of(request).first);
         let _op = self.volume().begin_op();
         let _block = self.extent().locks().write_one(range_of(request).first);
         self.check_write(named(request))?;

@@ -33,7 +33,7 @@ pub use checksum::Checksum;
 pub use delta::{Delta, DeltaState};
 pub use error::{BlockReadError, Expected, ExtentError};
 pub use extent::{Extent, ExtentSettings};
-pub use fast_path::ShortOutcome;
+pub use fast_path::FastPath;
 pub use fua::{DurableWrite, FuaOutcome};
 pub use leaf::{LEAF_BYTES, LeafPart, leaf_parts};
 pub use locks::{BlockLocks, ReadGuards, WriteGuards};

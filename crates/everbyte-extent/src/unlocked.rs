@@ -35,7 +35,7 @@ enum CopyOutcome {
     /// A writer came by; the next attempt may do.
     Moved,
     /// A writer is there, or this is not for readers without locks.
-    NotForIt,
+    Ineligible,
 }
 
 impl<M: Medium> Extent<M> {
@@ -71,7 +71,7 @@ impl<M: Medium> Extent<M> {
             match self.attempt(blocks, range, out, &mut noted)? {
                 CopyOutcome::Done => return Ok(true),
                 CopyOutcome::Moved => {}
-                CopyOutcome::NotForIt => break,
+                CopyOutcome::Ineligible => break,
             }
         }
         Ok(false)
@@ -86,11 +86,11 @@ impl<M: Medium> Extent<M> {
         noted: &mut Noted<N>,
     ) -> Result<CopyOutcome, Corrupt> {
         if !self.locks().note(blocks, noted) {
-            return Ok(CopyOutcome::NotForIt);
+            return Ok(CopyOutcome::Ineligible);
         }
         // After the first look, so that who resizes or deletes either is seen here or moves a sequence.
         if self.check_range(range.offset.0, range.len as u64).is_err() {
-            return Ok(CopyOutcome::NotForIt);
+            return Ok(CopyOutcome::Ineligible);
         }
         let mut noted_late = || self.locks().note(blocks, noted);
         let copied = if N == 1 {
@@ -100,15 +100,15 @@ impl<M: Medium> Extent<M> {
         };
         // After the copy: zeroes may stand for what cannot be read.
         if self.medium().has_poison() {
-            return Ok(CopyOutcome::NotForIt);
+            return Ok(CopyOutcome::Ineligible);
         }
         if planted(Bug::CorruptBeforeSecondLook) && copied.is_err() {
-            return copied.map(|_| CopyOutcome::NotForIt);
+            return copied.map(|_| CopyOutcome::Ineligible);
         }
         if !self.locks().are_as_noted(blocks, noted) && !planted(Bug::ReaderLooksOnce) {
             return Ok(CopyOutcome::Moved);
         }
-        Ok(if copied? { CopyOutcome::Done } else { CopyOutcome::NotForIt })
+        Ok(if copied? { CopyOutcome::Done } else { CopyOutcome::Ineligible })
     }
 
     /// Copies the bytes from `offset` on as they may be while others write, for a caller who has a sequence of its own

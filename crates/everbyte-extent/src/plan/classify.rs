@@ -1,70 +1,132 @@
-//! The decision about a block that is written: what becomes of it, from what it is now.
+//! The decision about the data of a mapped block: the change that a write makes to it.
 //!
-//! Pure: knows no medium, no map and no batch.
+//! Owns the decision for the planner and the fast path. It is pure: it knows no medium, no map and no
+//! batch. [`Extent::inspect`] collects its input.
 
-use everbyte_media::LineMask;
+use everbyte_media::{BLOCK, BlockNo, LineMask, Medium};
+use everbyte_pool::Writer;
 
-/// A mapped block as a write finds it.
+use crate::address::BlockPiece;
+use crate::extent::Extent;
+
+/// The state of a mapped block at the time of a write.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    /// True if it lies in a poisoned range.
+pub(crate) struct BlockState {
+    /// True if the block lies in a poisoned range.
     pub(super) is_poisoned: bool,
-    /// True if a reader uses its bytes where they lie.
-    pub(super) is_pinned: bool,
-    /// True if this epoch allocated it, so that undo takes it away.
-    pub(super) is_fresh: bool,
-    /// Lines of it that the write changes.
-    pub(super) changed: LineMask,
-    /// Lines of it that have a record in this epoch.
-    pub(super) logged: LineMask,
-    /// True if the write covers all of it.
-    pub(super) is_whole: bool,
-    /// True if the threshold, or a shortage of log, asks for another block.
-    pub(super) is_better_replaced: bool,
+    /// True if a reader uses the bytes of the block in place.
+    is_pinned: bool,
+    /// True if this epoch allocated the block, so that undo frees it.
+    is_fresh: bool,
+    /// Lines of the block that the write changes.
+    changed: LineMask,
+    /// Lines of the block that have an undo record in this epoch.
+    logged: LineMask,
+    /// True if the write covers the whole block.
+    is_whole: bool,
+    /// True if the threshold or a shortage of log space asks for another block.
+    is_better_replaced: bool,
 }
 
-/// Change of a mapped block.
+impl BlockState {
+    /// A block in which a write of `changed` lines changes these, if nothing else is known of it.
+    fn plain(piece: BlockPiece<'_>, changed: LineMask) -> Self {
+        Self {
+            is_poisoned: false,
+            is_pinned: false,
+            is_fresh: false,
+            changed,
+            logged: LineMask::EMPTY,
+            is_whole: piece.data.len() == BLOCK,
+            is_better_replaced: false,
+        }
+    }
+
+    /// A block in a poisoned range.
+    pub(super) fn poisoned(piece: BlockPiece<'_>) -> Self {
+        Self { is_poisoned: true, ..Self::plain(piece, piece.lines()) }
+    }
+
+    /// A block that already holds the bytes of the write.
+    pub(super) fn unchanged(piece: BlockPiece<'_>) -> Self {
+        Self::plain(piece, LineMask::EMPTY)
+    }
+}
+
+/// The change of a mapped block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Change {
-    /// Nothing: no byte of it changes.
+pub(crate) enum Change {
+    /// No byte of the block changes.
     None,
-    /// It is filled over its own old bytes, unlogged.
+    /// The block is filled over its old bytes, unlogged.
     Refill,
     /// These lines are stored in place, unlogged.
     Store(LineMask),
-    /// Another block takes its place. `must` says that nothing else will do.
+    /// Another block takes its place.
     Replace {
         /// True if the write fails without another block.
         must: bool,
     },
-    /// The first lines are logged, the second stored in place.
+    /// The first lines are logged, the second lines are stored in place.
     Log(LineMask, LineMask),
 }
 
-/// Returns the change that a write makes to a mapped block that holds data.
-pub(super) fn classify(seen: &Seen) -> Change {
-    if seen.is_poisoned {
+/// Returns the change that a write makes to a mapped block with data.
+#[inline]
+pub(crate) fn classify(state: &BlockState) -> Change {
+    if state.is_poisoned {
         return Change::Replace { must: true };
     }
-    if seen.changed.is_empty() {
+    if state.changed.is_empty() {
         return Change::None;
     }
-    if seen.is_pinned {
+    if state.is_pinned {
         return Change::Replace { must: true };
     }
-    if seen.is_fresh {
-        let fills = seen.is_whole && seen.changed == LineMask::FULL;
-        return if fills { Change::Refill } else { Change::Store(seen.changed) };
+    if state.is_fresh {
+        let fills = state.is_whole && state.changed == LineMask::FULL;
+        return if fills { Change::Refill } else { Change::Store(state.changed) };
     }
-    if seen.is_better_replaced {
+    if state.is_better_replaced {
         return Change::Replace { must: false };
     }
-    in_place(seen)
+    in_place(state)
 }
 
-/// Returns the change that a write makes to it where there is no other block.
-pub(super) fn in_place(seen: &Seen) -> Change {
-    Change::Log(seen.changed.without(seen.logged), seen.changed)
+/// Returns the change of the block if no other block is free.
+#[inline]
+pub(super) fn in_place(state: &BlockState) -> Change {
+    Change::Log(state.changed.without(state.logged), state.changed)
+}
+
+impl<M: Medium> Extent<M> {
+    /// Returns the state of `block`, which is readable and of which `piece` changes the lines `changed`:
+    /// at least one. `log_is_short` says that a word of log is cheaper than a record of lines.
+    #[inline]
+    pub(crate) fn inspect(
+        &self,
+        writer: &Writer<'_, M>,
+        (block, piece): (BlockNo, BlockPiece<'_>),
+        changed: LineMask,
+        log_is_short: bool,
+    ) -> BlockState {
+        let mut state = BlockState::plain(piece, changed);
+        state.is_pinned = self.volume().is_pinned(block);
+        if state.is_pinned {
+            return state;
+        }
+        state.is_fresh = writer.is_fresh(block);
+        if !state.is_fresh {
+            state.logged = writer.logged(block);
+            state.is_better_replaced = if log_is_short {
+                // One word of log replaces the records of all lines that have none yet.
+                !changed.without(state.logged).is_empty()
+            } else {
+                self.threshold().replaces_in(writer.epoch(), changed, state.logged)
+            };
+        }
+        state
+    }
 }
 
 #[cfg(test)]
@@ -72,7 +134,7 @@ mod tests {
     use super::*;
 
     const FEW: LineMask = LineMask(0b110);
-    const OLD: Seen = Seen {
+    const OLD: BlockState = BlockState {
         is_poisoned: false,
         is_pinned: false,
         is_fresh: false,
@@ -85,41 +147,46 @@ mod tests {
     #[test]
     fn an_old_block_is_logged_once_a_line() {
         assert_eq!(classify(&OLD), Change::Log(FEW, FEW));
-        let again = Seen { logged: LineMask(0b10), ..OLD };
+        let again = BlockState { logged: LineMask(0b10), ..OLD };
         assert_eq!(classify(&again), Change::Log(LineMask(0b100), FEW));
-        let all = Seen { logged: FEW, ..OLD };
+        let all = BlockState { logged: FEW, ..OLD };
         assert_eq!(classify(&all), Change::Log(LineMask::EMPTY, FEW));
     }
 
     #[test]
     fn a_fresh_block_needs_no_record_and_no_other_block() {
-        let fresh = Seen { is_fresh: true, is_better_replaced: true, ..OLD };
+        let fresh = BlockState { is_fresh: true, is_better_replaced: true, ..OLD };
         assert_eq!(classify(&fresh), Change::Store(FEW));
-        let whole = Seen { is_whole: true, changed: LineMask::FULL, ..fresh };
+        let whole = BlockState { is_whole: true, changed: LineMask::FULL, ..fresh };
         assert_eq!(classify(&whole), Change::Refill);
-        assert_eq!(classify(&Seen { is_whole: true, ..fresh }), Change::Store(FEW));
+        assert_eq!(classify(&BlockState { is_whole: true, ..fresh }), Change::Store(FEW));
     }
 
     #[test]
     fn bytes_that_stay_the_same_cost_nothing_unless_they_cannot_be_read() {
-        let same = Seen { changed: LineMask::EMPTY, is_better_replaced: true, ..OLD };
+        let same = BlockState { changed: LineMask::EMPTY, is_better_replaced: true, ..OLD };
         assert_eq!(classify(&same), Change::None);
-        assert_eq!(classify(&Seen { is_fresh: true, ..same }), Change::None);
-        assert_eq!(classify(&Seen { is_poisoned: true, ..same }), Change::Replace { must: true });
+        assert_eq!(classify(&BlockState { is_fresh: true, ..same }), Change::None);
+        assert_eq!(
+            classify(&BlockState { is_poisoned: true, ..same }),
+            Change::Replace { must: true }
+        );
     }
 
     #[test]
     fn a_pinned_block_is_replaced_if_any_byte_of_it_changes_be_it_fresh_or_logged() {
-        let pinned = Seen { is_pinned: true, ..OLD };
-        for seen in [pinned, Seen { is_fresh: true, ..pinned }, Seen { logged: FEW, ..pinned }] {
-            assert_eq!(classify(&seen), Change::Replace { must: true });
+        let pinned = BlockState { is_pinned: true, ..OLD };
+        for state in
+            [pinned, BlockState { is_fresh: true, ..pinned }, BlockState { logged: FEW, ..pinned }]
+        {
+            assert_eq!(classify(&state), Change::Replace { must: true });
         }
-        assert_eq!(classify(&Seen { changed: LineMask::EMPTY, ..pinned }), Change::None);
+        assert_eq!(classify(&BlockState { changed: LineMask::EMPTY, ..pinned }), Change::None);
     }
 
     #[test]
     fn a_block_is_replaced_where_that_is_better_and_logged_where_it_cannot_be() {
-        let many = Seen { is_better_replaced: true, ..OLD };
+        let many = BlockState { is_better_replaced: true, ..OLD };
         assert_eq!(classify(&many), Change::Replace { must: false });
         assert_eq!(in_place(&many), Change::Log(FEW, FEW));
     }

@@ -8,7 +8,7 @@ use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
 
-use super::classify::{Change, Seen, classify, in_place};
+use super::classify::{BlockState, Change, classify, in_place};
 use super::{Place, Planner, SlotUse, Target};
 use crate::address::BlockPiece;
 use crate::error::ExtentError;
@@ -118,25 +118,24 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         target: Target<'_>,
         compares: bool,
     ) -> Result<(), ExtentError> {
-        let seen = self.look(piece, target, compares);
-        match classify(&seen) {
+        let state = self.inspect(piece, target, compares);
+        match classify(&state) {
             Change::Replace { must } => {
                 let to =
                     if must { self.take_data(piece.block) } else { self.take_other(piece.block) };
                 match to? {
-                    Some(to) => self.replace(piece, target, to, seen.is_poisoned),
+                    Some(to) => self.replace(piece, target, to, state.is_poisoned),
                     None if must || self.is_worth_a_checkpoint() => Err(ExtentError::NoSpace),
-                    None => self.change_in_place(piece, target, in_place(&seen)),
+                    None => self.change_in_place(piece, target, in_place(&state)),
                 }
             }
             change => self.change_in_place(piece, target, change),
         }
     }
 
-    /// Looks at a block that holds data, as far as the decision about it needs.
-    fn look(&mut self, piece: BlockPiece<'d>, target: Target<'_>, compares: bool) -> Seen {
+    /// Returns the state of a block with data, as far as the decision about it needs it.
+    fn inspect(&mut self, piece: BlockPiece<'d>, target: Target<'_>, compares: bool) -> BlockState {
         let (extent, block) = (self.extent, target.block);
-        let writer = self.batch.writer();
         if !self.is_prefetched {
             let at = block.offset().plus(piece.start as u64);
             extent.volume().prefetch_store(at, piece.data.len());
@@ -146,35 +145,16 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         } else {
             piece.lines()
         };
-        let is_whole = piece.data.len() == BLOCK;
-        let mut seen = Seen {
-            is_poisoned: extent.is_poisoned(block),
-            is_pinned: false,
-            is_fresh: false,
-            changed,
-            logged: LineMask::EMPTY,
-            is_whole,
-            is_better_replaced: false,
-        };
-        if seen.is_poisoned {
-            return seen;
+        // After the comparison, whose read may be the first to hit the poisoned range.
+        if extent.is_poisoned(block) {
+            return BlockState::poisoned(piece);
         }
-        seen.changed = extent.changed_or_unreadable(changed, block, piece);
-        if seen.changed.is_empty() {
-            return seen;
+        let changed = extent.changed_or_unreadable(changed, block, piece);
+        if changed.is_empty() {
+            return BlockState::unchanged(piece);
         }
-        seen.is_pinned = extent.volume().is_pinned(block);
-        seen.is_fresh = writer.is_fresh(block);
-        if !seen.is_fresh && !seen.is_pinned {
-            seen.logged = writer.logged(block);
-            seen.is_better_replaced = if self.circumstances.log_is_short {
-                // One word of log, instead of all the lines that have no record yet.
-                !seen.changed.without(seen.logged).is_empty()
-            } else {
-                extent.threshold().replaces_in(writer.epoch(), seen.changed, seen.logged)
-            };
-        }
-        seen
+        let log_is_short = self.circumstances.log_is_short;
+        extent.inspect(self.batch.writer(), (block, piece), changed, log_is_short)
     }
 
     /// Returns true if a checkpoint is worth it, so that a block can be replaced: because frees are

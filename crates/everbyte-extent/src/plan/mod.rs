@@ -25,6 +25,7 @@ use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
 use crate::map::{MapKind, Renamed, Spot, plan_renamed};
+pub(crate) use classify::{Change, classify};
 use prefetch::Found;
 use run::LeafRun;
 

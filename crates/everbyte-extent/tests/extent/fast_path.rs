@@ -1,9 +1,9 @@
-//! The short path: it does what a plan would do, at the same cost, or nothing.
+//! The fast path: the effect and the cost of a plan, or a refusal without effect.
 
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_extent::ShortOutcome::{Done, NotForIt};
+use everbyte_extent::FastPath::{Done, Ineligible};
 use everbyte_extent::{Delta, DeviceOffset, MapKind};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
 
@@ -24,10 +24,10 @@ fn settled(settings: &Settings) -> Pair<Mapped> {
     pair
 }
 
-/// Tries the short path; it must refuse, and change nothing at all then.
+/// Tries the fast path, and checks that a refusal changes nothing.
 fn is_refused<M: Medium>(pair: &Pair<M>, which: usize, at: u64, data: &[u8]) -> bool {
     let (before, stored) = (pair.content(which), pair.medium().counters().bytes_stored);
-    let is_refused = pair.write_short(which, at, data).unwrap() == NotForIt;
+    let is_refused = pair.try_fast_path(which, at, data).unwrap() == Ineligible;
     let after = (pair.content(which), pair.medium().counters().bytes_stored);
     assert!(!is_refused || (after.0.ok() == before.ok() && after.1 == stored), "it has written");
     is_refused
@@ -45,46 +45,50 @@ fn requests() -> impl Iterator<Item = (u64, Vec<u8>)> {
 }
 
 #[test]
-fn what_it_does_costs_what_a_plan_costs_and_leaves_the_same() {
+fn write_has_effect_and_cost_of_plan() {
     for delta in [Delta::On, Delta::Off] {
         for threshold_lines in [1, 32, 65] {
             let settings = Settings { delta, threshold_lines, ..Settings::default() };
-            let [planned, short] = [(); 2].map(|()| settled(&settings));
+            let [planned, fast] = [(); 2].map(|()| settled(&settings));
             for which in BOTH {
                 for (round, (at, data)) in requests().enumerate() {
                     let what = format!("{settings:?}, extent {which}, round {round}");
-                    let costs = [&planned, &short].map(|pair| {
+                    let costs = [&planned, &fast].map(|pair| {
                         let before = pair.medium().counters();
                         if std::ptr::eq(pair, &raw const planned) {
                             pair.write(which, at, &data).unwrap();
                         } else {
-                            assert_eq!(pair.write_short(which, at, &data).unwrap(), Done, "{what}");
+                            assert_eq!(
+                                pair.try_fast_path(which, at, &data).unwrap(),
+                                Done,
+                                "{what}"
+                            );
                         }
                         let cost = pair.medium().counters().since(&before);
                         (cost.bytes_stored, cost.lines_stored, cost.lines_flushed, cost.fences)
                     });
                     assert_eq!(costs[0], costs[1], "{what}");
                     if round % 30 == 29 {
-                        for pair in [&planned, &short] {
+                        for pair in [&planned, &fast] {
                             pair.volume().flush().unwrap();
                         }
                     }
                 }
-                assert!(short.content(which).unwrap() == planned.content(which).unwrap());
+                assert!(fast.content(which).unwrap() == planned.content(which).unwrap());
             }
-            short.judge().unwrap();
+            fast.judge().unwrap();
         }
     }
 }
 
 #[test]
-fn what_it_wrote_is_undone_by_a_crash_and_kept_by_a_flush() {
+fn write_is_undone_by_crash_kept_by_flush() {
     for which in BOTH {
         for is_flushed in [false, true] {
             let pair = settled(&Settings::default());
             let before = pair.content(which).unwrap();
             for (at, len) in [(100, 200), (4096, BLOCK), (8300, 3000), (4 * BLOCK_U64, 9)] {
-                assert_eq!(pair.write_short(which, at, &pattern(at, len)).unwrap(), Done);
+                assert_eq!(pair.try_fast_path(which, at, &pattern(at, len)).unwrap(), Done);
             }
             let after = pair.content(which).unwrap();
             if is_flushed {
@@ -99,7 +103,7 @@ fn what_it_wrote_is_undone_by_a_crash_and_kept_by_a_flush() {
 }
 
 #[test]
-fn it_is_for_no_checksums_no_kept_zeroes_no_runs_and_no_entry_that_would_be_searched_for() {
+fn checksums_zeroes_unknown_entries_are_refused() {
     let checksums = Settings { checksums: true, ..Settings::default() };
     assert!(is_refused(&settled(&checksums), 0, 5, &[1; 9]));
     let runs = Settings { maps: [MapKind::Runs; 2], ..Settings::default() };
@@ -115,7 +119,7 @@ fn it_is_for_no_checksums_no_kept_zeroes_no_runs_and_no_entry_that_would_be_sear
 }
 
 #[test]
-fn a_log_without_room_is_the_planners_affair() {
+fn full_log_is_refused() {
     let settings = Settings { threshold_lines: 65, ..Settings::default() };
     for which in BOTH {
         let pair = new_pair(512, &Settings { sizes: [60 * BLOCK_U64; 2], ..settings });
@@ -125,7 +129,7 @@ fn a_log_without_room_is_the_planners_affair() {
         let new = pattern(2, BLOCK);
         let refused_at = (0..60).find(|block| {
             let at = block * BLOCK_U64;
-            pair.write_short(which, at, &new).unwrap() == NotForIt
+            pair.try_fast_path(which, at, &new).unwrap() == Ineligible
         });
         let refused_at = refused_at.expect("half a lane has room for fifteen blocks") * BLOCK_U64;
         assert!(refused_at >= 10 * BLOCK_U64);
@@ -137,7 +141,7 @@ fn a_log_without_room_is_the_planners_affair() {
 }
 
 #[test]
-fn a_full_pool_is_the_planners_affair_and_lines_are_changed_all_the_same() {
+fn full_pool_refuses_replacement_not_changes() {
     let pair = settled(&Settings { sizes: [4 << 20, 33_333], ..Settings::default() });
     let mut at = 4 * BLOCK_U64;
     while pair.write(0, at, &pattern(at, BLOCK)).is_ok() {
@@ -146,7 +150,7 @@ fn a_full_pool_is_the_planners_affair_and_lines_are_changed_all_the_same() {
     pair.volume().flush().unwrap();
     for which in BOTH {
         assert!(is_refused(&pair, which, 0, &pattern(9, BLOCK)), "it would be replaced");
-        assert_eq!(pair.write_short(which, BLOCK_U64 + 5, &[9; 500]).unwrap(), Done);
+        assert_eq!(pair.try_fast_path(which, BLOCK_U64 + 5, &[9; 500]).unwrap(), Done);
         assert!(pair.read(which, BLOCK_U64 + 5, 500).unwrap() == [9; 500]);
     }
     assert!(is_refused(&pair, 1, 5 * BLOCK_U64, &[1; 9]), "a hole needs a block");
@@ -154,7 +158,7 @@ fn a_full_pool_is_the_planners_affair_and_lines_are_changed_all_the_same() {
 }
 
 #[test]
-fn beside_a_poisoned_range_it_writes_nothing() {
+fn poisoned_range_is_refused() {
     let pair = Pair::make(&Arc::new(SimMedium::new(256 * BLOCK_U64)), &Settings::default());
     for which in BOTH {
         pair.write(which, 0, &pattern(which as u64, 4 * BLOCK)).unwrap();
@@ -173,13 +177,13 @@ fn beside_a_poisoned_range_it_writes_nothing() {
 }
 
 #[test]
-fn a_block_of_a_view_is_replaced_and_the_view_has_its_bytes() {
+fn pinned_block_is_replaced_view_is_kept() {
     for which in BOTH {
         let pair = settled(&Settings { threshold_lines: 65, ..Settings::default() });
         let old = pair.read(which, BLOCK_U64, BLOCK).unwrap();
         let place = pair.entry(which, 1).unwrap();
         let view = pair.extents[which].view(DeviceOffset(BLOCK_U64), BLOCK).unwrap();
-        assert_eq!(pair.write_short(which, BLOCK_U64 + 5, &[9; 10]).unwrap(), Done);
+        assert_eq!(pair.try_fast_path(which, BLOCK_U64 + 5, &[9; 10]).unwrap(), Done);
         assert_ne!(pair.entry(which, 1).unwrap(), place);
         let mut seen = vec![0; BLOCK];
         assert_eq!(view.read(0, &mut seen).unwrap(), BLOCK);

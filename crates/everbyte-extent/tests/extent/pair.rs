@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use everbyte_extent::{
-    BlockRange, Delta, DeviceOffset, Extent, ExtentError, ExtentSettings, FuaOutcome, MapKind,
-    MapView, Planner, ShortOutcome, leaf_parts, table_blocks, visit_checksums,
+    BlockRange, Delta, DeviceOffset, Extent, ExtentError, ExtentSettings, FastPath, FuaOutcome,
+    MapKind, MapView, Planner, leaf_parts, table_blocks, visit_checksums,
 };
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{Descriptor, Entry, VolumeKind, decode_word, encode_word};
@@ -233,20 +233,20 @@ impl<M: Medium> Pair<M> {
         extent.write_durably(at, data)
     }
 
-    /// Tries the short path, and nothing else, with bytes of one block.
-    pub(crate) fn write_short(
+    /// Tries the fast path alone, with bytes of one block.
+    pub(crate) fn try_fast_path(
         &self,
         which: usize,
         at: u64,
         data: &[u8],
-    ) -> Result<ShortOutcome, ExtentError> {
+    ) -> Result<FastPath, ExtentError> {
         let extent = &self.extents[which];
         extent.check_range(at, data.len() as u64)?;
         let at = DeviceOffset(at);
-        extent.prefetch_write(at.block());
+        extent.prefetch_entry(at.block());
         let _op = self.volume().begin_op();
         let _block = extent.locks().write_one(at.block());
-        Ok(extent.write_short(at, data)?)
+        Ok(extent.try_fast_path(at, data)?)
     }
 
     pub(crate) fn zero(

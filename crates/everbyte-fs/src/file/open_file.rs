@@ -53,7 +53,7 @@ enum CopyOutcome {
     /// A writer came by; the next attempt may do.
     Moved,
     /// A writer is there, the inode was not read since, or this is not for readers without locks.
-    NotForIt,
+    Ineligible,
 }
 
 impl<M: Medium> FileSystem<M> {
@@ -123,7 +123,7 @@ impl<M: Medium> FileSystem<M> {
             match self.read_unlocked(file, offset, out) {
                 CopyOutcome::Done(len) => return Ok(len),
                 CopyOutcome::Moved => {}
-                CopyOutcome::NotForIt => break,
+                CopyOutcome::Ineligible => break,
             }
         }
         self.read_in_lock(file, offset, out)
@@ -132,11 +132,11 @@ impl<M: Medium> FileSystem<M> {
     #[inline]
     fn read_unlocked(&self, file: &OpenFile<M>, offset: u64, out: &mut [u8]) -> CopyOutcome {
         let extent = &file.state.extent;
-        let Some(noted) = self.locks.note(file.inode) else { return CopyOutcome::NotForIt };
+        let Some(noted) = self.locks.note(file.inode) else { return CopyOutcome::Ineligible };
         let is_own = Arc::ptr_eq(extent.volume(), self.volume());
         // After the first look, so that who deletes the volume is seen here or moves the sequence.
         if !is_own || !file.state.is_verified_at(noted) || self.volume().is_gone() {
-            return CopyOutcome::NotForIt;
+            return CopyOutcome::Ineligible;
         }
         let left = extent.size_bytes().saturating_sub(offset);
         let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -144,7 +144,7 @@ impl<M: Medium> FileSystem<M> {
         if !self.locks.is_as_noted(file.inode, noted) && !planted(Bug::OpenFileLooksOnce) {
             return CopyOutcome::Moved;
         }
-        if copied == Ok(true) { CopyOutcome::Done(len) } else { CopyOutcome::NotForIt }
+        if copied == Ok(true) { CopyOutcome::Done(len) } else { CopyOutcome::Ineligible }
     }
 
     /// Reads under the inode's lock.
