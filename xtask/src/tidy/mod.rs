@@ -11,6 +11,7 @@ mod figures;
 mod layers;
 mod layout;
 mod links;
+mod measure;
 mod modules;
 mod names;
 mod openings;
@@ -20,6 +21,7 @@ mod sizes;
 mod tree;
 mod words;
 
+pub(crate) use measure::{Measures, PATH as LIMITS, tightened};
 pub(crate) use tree::Tree;
 
 use std::fmt;
@@ -52,7 +54,7 @@ impl fmt::Display for Finding {
 
 /// Every broken rule in `tree`, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 14] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 15] = [
         sizes::check,
         layers::check,
         names::check,
@@ -67,6 +69,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         paths::check,
         figures::check,
         examples::check,
+        measure::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

@@ -7,6 +7,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
+use super::modules::is_test;
 use super::{Finding, Tree};
 
 const FILE_LINES_MAX: usize = 800;
@@ -98,11 +99,7 @@ impl Meter {
 
 impl<'ast> Visit<'ast> for Meter {
     fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
-        let is_test = module.attrs.iter().any(|attribute| {
-            attribute.path().is_ident("cfg")
-                && attribute.parse_args::<syn::Ident>().is_ok_and(|what| what == "test")
-        });
-        if !is_test {
+        if !is_test(&module.attrs) {
             syn::visit::visit_item_mod(self, module);
         }
     }

@@ -21,7 +21,7 @@ impl File {
     /// production build contains.
     pub(crate) fn is_test_code(&self) -> bool {
         let named_tests = self.path.ends_with("tests.rs");
-        let in_folder = ["tests", "benches", "examples", "fuzz", "bench"]
+        let in_folder = ["tests", "benches", "examples", "fuzz"]
             .iter()
             .any(|folder| self.path.split('/').rev().skip(1).any(|part| part == *folder));
         named_tests || in_folder
@@ -110,7 +110,7 @@ mod tests {
         assert!(is_test("crates/a/tests/it/main.rs"));
         assert!(is_test("crates/a/src/tests.rs"));
         assert!(is_test("crates/a/src/loom_tests.rs"));
-        assert!(is_test("bench/everbyte-bench/src/main.rs"));
+        assert!(!is_test("bench/everbyte-bench/src/main.rs"));
         assert!(!is_test("crates/a/src/testkit.rs"));
         assert!(!is_test("crates/a/src/tests_of_strength/x.rs"));
         assert!(!is_test("xtask/src/main.rs"));
