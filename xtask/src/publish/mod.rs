@@ -29,8 +29,8 @@ use anyhow::{Context, Result, bail};
 use run::Options;
 
 /// Pages with marked places.
-pub(crate) const PAGES: [&str; 4] =
-    ["docs/benchmarks.md", "docs/papers.md", "docs/scaling.md", "docs/simulation.md"];
+pub(crate) const PAGES: [&str; 5] =
+    ["README.md", "docs/benchmarks.md", "docs/papers.md", "docs/scaling.md", "docs/simulation.md"];
 /// Folder of the results, with the slash at its end.
 pub(crate) const FOLDER: &str = "docs/results/";
 

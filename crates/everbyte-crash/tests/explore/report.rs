@@ -35,8 +35,8 @@ fn the_examples_bug_is_found_and_told() {
 #[test]
 fn the_documents_quote_reports_that_are() {
     let report = failing(&Explorer::default(), &counter(false)).to_string();
-    let readme = include_str!("../../../../README.md");
-    let quoted = readme.split("```text\n").find(|block| block.starts_with("crash before")).unwrap();
+    let page = include_str!("../../../../docs/examples.md");
+    let quoted = page.split("```text\n").find(|block| block.starts_with("crash before")).unwrap();
     let quoted = quoted.split("```").next().unwrap();
     for line in quoted.lines().filter(|line| line.trim() != "...") {
         assert!(report.lines().any(|told| told == line), "{line:?} is not in:\n{report}");
