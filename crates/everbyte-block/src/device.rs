@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use everbyte_device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, Lends, SendError, WriteRequest,
+    BlockDevice, DeviceError, DirectAccess, Extent, Fua, Geometry, Hole, SendError, Transport,
+    WriteRequest,
 };
 use everbyte_extent::{DeviceOffset, leaf_parts};
 use everbyte_media::{BLOCK_U32, Medium};
@@ -25,16 +26,6 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         self.read_bytes(offset, out)
-    }
-
-    fn send(
-        &self,
-        offset: u64,
-        len: usize,
-        prefix: &[u8],
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), SendError> {
-        self.send_bytes(offset, len, prefix, socket)
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -82,12 +73,28 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
         self.extents(offset, len, extents_max)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         // Everything is in memory already.
         self.check_range(RequestRange { offset, len })
     }
 
-    fn lender(&self) -> Option<&dyn Lends> {
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
+    }
+}
+
+impl<M: Medium> Transport for BlockVolume<M> {
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        self.send_bytes(offset, len, prefix, socket)
+    }
+
+    fn direct_access(&self) -> Option<&dyn DirectAccess> {
         if self.volume().is_gone() { None } else { Some(self) }
     }
 }

@@ -30,7 +30,7 @@ impl RequestRange {
             ExtentError::NoSpace => DeviceError::NoSpace {
                 offset: self.offset,
                 len: self.len,
-                advice: "the pool is full; grow it, trim or delete volumes".into(),
+                reason: "the pool is full".into(),
             },
             ExtentError::OutOfRange { size_bytes } => {
                 DeviceError::OutOfRange { offset: self.offset, len: self.len, size_bytes }

@@ -5,7 +5,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use everbyte_device::{DeviceError, Extent as Status, Lends, Lent, SendError, send_all};
+use everbyte_device::{
+    DeviceError, DirectAccess, Extent as Status, MappedBytes, SendError, send_all,
+};
 use everbyte_extent::{ByteRange, DeviceOffset, ExtentError, Stored, View, chunks};
 use everbyte_media::{Medium, Piece, PoolOffset};
 
@@ -171,15 +173,15 @@ impl<M: Medium> BlockVolume<M> {
     }
 }
 
-impl<M: Medium> Lends for BlockVolume<M> {
-    fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+impl<M: Medium> DirectAccess for BlockVolume<M> {
+    fn map_range(&self, offset: u64, len: usize) -> Option<MappedBytes> {
         let at = self.extent().place_of(DeviceOffset(offset), len).ok().flatten()?;
         let address = self.medium().lend(at, len as u64)?;
-        Some(Lent { address, place: at.0, len })
+        Some(MappedBytes { address, place: at.0, len })
     }
 
-    fn has_failed(&self, lent: &Lent) -> bool {
-        self.medium().check_range(PoolOffset(lent.place), lent.len as u64).is_err()
+    fn has_failed(&self, mapped: &MappedBytes) -> bool {
+        self.medium().check_range(PoolOffset(mapped.place), mapped.len as u64).is_err()
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
+use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, IdentityMatch};
 use parking_lot::{Condvar, Mutex};
 
 use crate::copies::Writeback;
@@ -28,7 +28,7 @@ use crate::stats::CacheStats;
 pub(crate) struct FoundBacking<'a> {
     pub(crate) identity: &'a Identity,
     /// Result of comparing it with the recorded one.
-    pub(crate) likeness: Likeness,
+    pub(crate) likeness: IdentityMatch,
 }
 
 impl FoundBacking<'_> {
@@ -47,7 +47,7 @@ impl FoundBacking<'_> {
         let (backing_bytes, found) = (settings.backing_bytes, self.identity);
         let comparison = Comparison { scm, backing, backing_bytes, found };
         let matched = comparison.at_opening(pages)?;
-        if self.likeness == Likeness::Same || matched >= PROOF_PAGES {
+        if self.likeness == IdentityMatch::Same || matched >= PROOF_PAGES {
             return Ok(0);
         }
         let dirty_pages = pages.iter().filter(|(_, mark)| *mark == Mark::Dirty).count() as u64;
@@ -217,9 +217,9 @@ impl Settings {
     ///
     /// # Errors
     /// `OtherBacking`, if they differ.
-    pub(crate) fn check_backing(&self, found: &Identity) -> Result<Likeness, CacheError> {
+    pub(crate) fn check_backing(&self, found: &Identity) -> Result<IdentityMatch, CacheError> {
         let likeness = self.backing.compare(found);
-        if likeness != Likeness::Different {
+        if likeness != IdentityMatch::Different {
             return Ok(likeness);
         }
         let (recorded, found) = (Box::new(self.backing.clone()), Box::new(found.clone()));

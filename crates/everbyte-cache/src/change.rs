@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
+use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, IdentityMatch};
 use everbyte_plant::planted;
 
 use crate::cache::{Cache, FoundBacking};
@@ -139,7 +139,7 @@ impl Cache {
         let has_serial =
             old.kind == found.kind && old.serial == found.serial && !old.serial.is_empty();
         let is_same = match (&old.backing, &found.backing) {
-            (Some(old), Some(found)) => old.compare(found) == Likeness::Same,
+            (Some(old), Some(found)) => old.compare(found) == IdentityMatch::Same,
             _ => has_serial,
         };
         if !is_same && !pages.is_empty() && matched < PROOF_PAGES {

@@ -132,7 +132,7 @@ impl BlockDevice for Cache {
         Ok(extents)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         // A hint is no access, so the policy does not hear of it.
         check_range(offset, len, self.settings.backing_bytes)
     }

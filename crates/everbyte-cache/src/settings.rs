@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use everbyte_device::{BackingIdentity, Likeness};
+use everbyte_device::{BackingIdentity, IdentityMatch};
 use everbyte_policy::sim::Kind;
 use serde::{Deserialize, Serialize};
 
@@ -68,9 +68,9 @@ impl Identity {
     /// Compares two identities. Without a lasting identity of both, the serial decides, or the name
     /// if the serial is empty, and the result is at most `Plausible`.
     #[must_use]
-    pub fn compare(&self, other: &Self) -> Likeness {
+    pub fn compare(&self, other: &Self) -> IdentityMatch {
         if self.kind != other.kind {
-            return Likeness::Different;
+            return IdentityMatch::Different;
         }
         if let (Some(own), Some(found)) = (&self.backing, &other.backing) {
             return own.compare(found);
@@ -80,7 +80,7 @@ impl Identity {
         } else {
             self.serial == other.serial
         };
-        if is_same { Likeness::Plausible } else { Likeness::Different }
+        if is_same { IdentityMatch::Plausible } else { IdentityMatch::Different }
     }
 
     /// Returns true if a cache of the one device would change bytes below a cache of the other. Two
@@ -89,7 +89,7 @@ impl Identity {
     pub fn shares_bytes_with(&self, other: &Self) -> bool {
         match (&self.backing, &other.backing) {
             (Some(own), Some(found)) => own.shares_bytes_with(found),
-            _ => self.name == other.name || self.compare(other) != Likeness::Different,
+            _ => self.name == other.name || self.compare(other) != IdentityMatch::Different,
         }
     }
 }
@@ -305,15 +305,15 @@ mod tests {
             Identity { name: name.into(), backing, ..settings().backing }
         };
         let disk = file("/srv/disk", Some(1));
-        assert_eq!(disk.compare(&file("/other", Some(1))), Likeness::Same);
+        assert_eq!(disk.compare(&file("/other", Some(1))), IdentityMatch::Same);
         assert!(disk.shares_bytes_with(&file("/other", Some(1))));
-        assert_eq!(disk.compare(&file("/srv/disk", Some(2))), Likeness::Different);
+        assert_eq!(disk.compare(&file("/srv/disk", Some(2))), IdentityMatch::Different);
         assert!(!disk.shares_bytes_with(&file("/srv/disk", Some(2))));
         // As headers of the first version have it.
         let old = settings().backing;
-        assert_eq!(old.compare(&disk), Likeness::Plausible);
+        assert_eq!(old.compare(&disk), IdentityMatch::Plausible);
         let other = Identity { serial: "inode 8".into(), ..disk.clone() };
-        assert_eq!(old.compare(&other), Likeness::Different);
+        assert_eq!(old.compare(&other), IdentityMatch::Different);
         assert!(old.shares_bytes_with(&other), "they have one name");
         let export = |name: &str| Identity {
             kind: "nbd".into(),
@@ -322,7 +322,7 @@ mod tests {
             backing: None,
         };
         assert!(export("nbd://a/x").shares_bytes_with(&export("nbd://a/x")));
-        assert_eq!(export("nbd://a/x").compare(&export("nbd://a/y")), Likeness::Different);
+        assert_eq!(export("nbd://a/x").compare(&export("nbd://a/y")), IdentityMatch::Different);
         assert!(!export("nbd://a/x").shares_bytes_with(&disk));
     }
 

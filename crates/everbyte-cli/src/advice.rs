@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::error::Error;
 
 use everbyte_control::{Cause, ControlError, Occupied, Refused};
+use everbyte_device::DeviceError;
+use everbyte_media::OpenError;
 use everbyte_nbd::BindError;
 use everbyte_policy::trace::{Content, Format, Problem, Refusal, TraceError};
 use everbyte_pool::PoolError;
@@ -45,7 +47,9 @@ fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let trace = || error.downcast_ref().and_then(of_trace);
     let pool = || error.downcast_ref().and_then(of_pool);
     let record = || error.downcast_ref().and_then(of_record);
-    let of_engine = || pool().or_else(record);
+    let media = || error.downcast_ref().and_then(of_media);
+    let device = || error.downcast_ref().and_then(of_device);
+    let of_engine = || pool().or_else(record).or_else(media).or_else(device);
     control().or_else(bind).or_else(file).or_else(refusal).or_else(trace).or_else(of_engine)
 }
 
@@ -159,9 +163,20 @@ fn of_file(error: &FileError) -> Option<&'static str> {
         FileError::NoSize { .. } => Some("pass --size"),
         FileError::Lent { .. } => Some("end them first"),
         FileError::NotBlank { .. } => Some("pass --force to destroy what it holds"),
+        FileError::LeadsNowhere { .. } => Some("remove the link, or choose another path"),
+        FileError::Media(error) => of_media(error),
         FileError::Pool { source, .. } => of_pool(source),
         _ => None,
     }
+}
+
+fn of_media(error: &OpenError) -> Option<&'static str> {
+    matches!(error, OpenError::NoSpace { .. }).then_some("free space, or choose a smaller size")
+}
+
+fn of_device(error: &DeviceError) -> Option<&'static str> {
+    let is_full = matches!(error, DeviceError::NoSpace { .. });
+    is_full.then_some("grow the pool, or trim or delete volumes")
 }
 
 fn of_pool(error: &PoolError) -> Option<&'static str> {

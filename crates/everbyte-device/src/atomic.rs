@@ -1,6 +1,7 @@
 //! Devices that make several writes as one.
 
-use crate::device::{BlockDevice, DeviceError, WriteRequest};
+use crate::device::{BlockDevice, WriteRequest};
+use crate::error::DeviceError;
 
 /// Errors of [`AtomicWrites::write_atomic`].
 #[derive(Clone, Debug, thiserror::Error)]

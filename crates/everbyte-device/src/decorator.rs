@@ -2,23 +2,18 @@
 //!
 //! Owns the one place where requests are passed on. Knows no decorator.
 
-use std::os::fd::BorrowedFd;
+use crate::device::{BlockDevice, Extent, Fua, Geometry, Hole, WriteRequest};
+use crate::error::DeviceError;
+use crate::transport::Transport;
 
-use crate::device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest, check_range,
-    read_and_send,
-};
-use crate::lend::Lends;
-
-/// Route of a [`send`](BlockDevice::send), which is a read, and of a
-/// [`write_batch`](BlockDevice::write_batch), which is several writes, where a [`Decorator`] does not
-/// override them.
+/// Route of requests that consist of others, if a [`Decorator`] does not override them: a send is a read, and a
+/// [`write_batch`](BlockDevice::write_batch) is several writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Compound {
-    /// They go to the inner device as they are, which may be faster. For a decorator that overrides
-    /// neither `read` nor `write`, or overrides these two as well.
-    Forwarded,
-    /// They are made of the decorator's own `read` and `write`, so that it sees every request.
+pub enum Passthrough {
+    /// The inner device gets such a request whole, by its own transport, which may be faster. For a decorator that
+    /// overrides neither `read` nor `write`, or overrides `transport` and `write_batch` as well.
+    Whole,
+    /// The decorator's own `read` and `write` serve such a request, so it sees each of them.
     Split,
 }
 
@@ -32,8 +27,8 @@ pub trait Decorator: Send + Sync {
     /// The device behind it.
     type Inner: BlockDevice + ?Sized;
 
-    /// Route of `send` and `write_batch` if they are not overridden.
-    const COMPOUND: Compound;
+    /// Route of sends and of `write_batch`, if they are not overridden.
+    const PASSTHROUGH: Passthrough;
 
     /// The device behind it.
     fn inner(&self) -> &Self::Inner;
@@ -51,26 +46,6 @@ pub trait Decorator: Send + Sync {
         self.inner().read(offset, out)
     }
 
-    /// See [`BlockDevice::send`].
-    ///
-    /// # Errors
-    /// Those of the inner device.
-    fn send(
-        &self,
-        offset: u64,
-        len: usize,
-        prefix: &[u8],
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), SendError> {
-        match Self::COMPOUND {
-            Compound::Forwarded => self.inner().send(offset, len, prefix, socket),
-            Compound::Split => {
-                check_range(offset, len as u64, Decorator::geometry(self).size_bytes)?;
-                read_and_send(|at, out| self.read(at, out), (offset, len), prefix, socket)
-            }
-        }
-    }
-
     /// See [`BlockDevice::write`].
     ///
     /// # Errors
@@ -81,9 +56,9 @@ pub trait Decorator: Send + Sync {
 
     /// See [`BlockDevice::write_batch`].
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
-        match Self::COMPOUND {
-            Compound::Forwarded => self.inner().write_batch(requests),
-            Compound::Split => {
+        match Self::PASSTHROUGH {
+            Passthrough::Whole => self.inner().write_batch(requests),
+            Passthrough::Split => {
                 requests.iter().map(|r| self.write(r.offset, r.data, r.fua)).collect()
             }
         }
@@ -133,18 +108,20 @@ pub trait Decorator: Send + Sync {
         self.inner().status(offset, len, extents_max)
     }
 
-    /// See [`BlockDevice::cache`].
+    /// See [`BlockDevice::prefetch`].
     ///
     /// # Errors
     /// Those of the inner device.
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner().cache(offset, len)
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner().prefetch(offset, len)
     }
 
-    /// See [`BlockDevice::lender`]. Bytes that are used where they lie pass no decorator, so it lends none
-    /// unless it says so.
-    fn lender(&self) -> Option<&dyn Lends> {
-        None
+    /// See [`BlockDevice::transport`].
+    fn transport(&self) -> Option<&dyn Transport> {
+        match Self::PASSTHROUGH {
+            Passthrough::Whole => self.inner().transport(),
+            Passthrough::Split => None,
+        }
     }
 }
 
@@ -161,14 +138,16 @@ impl<D: Decorator> BlockDevice for D {
         Decorator::read(self, offset, out)
     }
 
-    fn send(
-        &self,
-        offset: u64,
-        len: usize,
-        prefix: &[u8],
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), SendError> {
-        Decorator::send(self, offset, len, prefix, socket)
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        Decorator::read(self, offset, out)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        Decorator::write(self, offset, data, Fua::No)
+    }
+
+    fn write_durable(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        Decorator::write(self, offset, data, Fua::Yes)
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -207,12 +186,12 @@ impl<D: Decorator> BlockDevice for D {
         Decorator::status(self, offset, len, extents_max)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        Decorator::cache(self, offset, len)
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        Decorator::prefetch(self, offset, len)
     }
 
-    fn lender(&self) -> Option<&dyn Lends> {
-        Decorator::lender(self)
+    fn transport(&self) -> Option<&dyn Transport> {
+        Decorator::transport(self)
     }
 }
 

@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::decorator::Compound;
-use crate::device::{BlockDevice, DeviceError, Fua};
+use crate::decorator::Passthrough;
+use crate::device::{BlockDevice, Fua};
+use crate::error::DeviceError;
 
 /// Costs of requests of one kind.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -136,7 +137,7 @@ impl DelayDevice {
 
 impl crate::decorator::Decorator for DelayDevice {
     type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &*self.device

@@ -1,36 +1,35 @@
-//! Devices whose bytes can be used where they lie.
+//! Direct access to the bytes of a device in memory.
 //!
-//! Owns the contract between who lends bytes and who loads them. Knows no memory.
+//! Owns the contract between a device and a borrower of its bytes. Knows no memory.
 
-/// Bytes of a device, where they lie in memory.
+/// Bytes of a device in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lent {
-    /// The address of the first one. What it points to is not this process's alone, so nobody makes a
-    /// reference of it.
+pub struct MappedBytes {
+    /// Address of the first byte. Other processes may change the bytes, so a borrower makes no
+    /// reference to them.
     pub address: *const u8,
-    /// The number of the first one in the memory that the device knows; of use to the device alone.
+    /// Number of the first byte in the device's own memory. For the device only.
     pub place: u64,
-    /// Bytes of it.
+    /// Number of bytes.
     pub len: usize,
 }
 
-/// A device that can tell where bytes of it lie.
+/// A device whose bytes are in memory.
 ///
 /// # Contract
-/// - Lent bytes are those of the device for as long as nobody writes, discards or zeroes any block of
-///   4 KiB in which some of them lie, the device is neither made smaller nor deleted, and it is not
-///   dropped. Whoever borrows sees to it that nobody does. After that the address may lead to bytes of
-///   anything else; it stays readable until the device is dropped.
-/// - Another 4 KiB behind the lent bytes can be loaded, too, and mean nothing: programs that look beyond the end of
-///   a damaged page by mistake do not crash.
-/// - Bytes that are known to be unreadable, or not to be what was stored, are not lent.
-/// - Memory can fail later. It reads as zeroes from then on, and `has_failed` says so; whatever was
-///   loaded since the bytes were lent counts only if `has_failed` says no after the loads.
-pub trait Lends {
-    /// Tells where `len` bytes from `offset` on lie, if they do so in one piece: holes lie nowhere.
-    /// `None` is no error: what is not lent can be read.
-    fn lend(&self, offset: u64, len: usize) -> Option<Lent>;
+/// - The mapped bytes are those of the device until a write, discard or zeroing of one of their
+///   blocks of 4 KiB, a shrink or deletion of the device, or its drop. The borrower prevents these. After that,
+///   other bytes may be at the address. The address stays readable until the drop of the device.
+/// - Another 4 KiB behind the mapped bytes are readable and have no meaning. So a program does not crash if it
+///   reads beyond the end of a damaged page.
+/// - Bytes that are known to be unreadable or corrupt are not mapped.
+/// - Memory can fail later. It reads as zeroes from then on, and `has_failed` returns true. Bytes that a
+///   borrower loaded are valid only if `has_failed` returns false after the loads.
+pub trait DirectAccess {
+    /// Returns the place of `len` bytes from `offset` on, if they are in memory in one piece. Holes are
+    /// not. `None` is not an error: a read returns the bytes.
+    fn map_range(&self, offset: u64, len: usize) -> Option<MappedBytes>;
 
-    /// Returns true if memory of `lent` has failed.
-    fn has_failed(&self, lent: &Lent) -> bool;
+    /// Returns true if memory under `mapped` has failed.
+    fn has_failed(&self, mapped: &MappedBytes) -> bool;
 }

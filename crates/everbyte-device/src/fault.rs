@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::decorator::Compound;
-use crate::device::{BlockDevice, DeviceError, Fua, Hole};
+use crate::decorator::Passthrough;
+use crate::device::{BlockDevice, Fua, Hole};
+use crate::error::DeviceError;
 
 /// Kinds of requests that can fail or hang.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -111,7 +112,7 @@ impl FaultDevice {
 
 impl crate::decorator::Decorator for FaultDevice {
     type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &*self.device

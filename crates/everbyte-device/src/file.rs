@@ -24,8 +24,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
+use crate::device::{BlockDevice, Extent, Fua, Geometry, Hole, check_range};
 use crate::direct::{ALIGN, Direct};
+use crate::error::DeviceError;
 use crate::identity::{BackingIdentity, stable_path};
 use crate::syncs::Syncs;
 
@@ -220,8 +221,8 @@ impl FileDevice {
     fn failed(&self, offset: u64, len: u64, error: &io::Error) -> DeviceError {
         let path = self.path.display();
         if error.kind() == io::ErrorKind::StorageFull {
-            let advice = format!("the file system of {path} is full");
-            return DeviceError::NoSpace { offset, len, advice };
+            let reason = format!("the file system of {path} is full");
+            return DeviceError::NoSpace { offset, len, reason };
         }
         DeviceError::Media { offset, len, reason: format!("{path}: {error}") }
     }
@@ -528,7 +529,7 @@ impl BlockDevice for FileDevice {
         Ok(self.extents(offset, len, extents_max))
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         check_range(offset, len, self.size_bytes)
     }
 }
@@ -778,7 +779,7 @@ mod tests {
             let Some(block) = block.over_another(&two) else { continue };
             let second = FileDevice::open(&block.0).unwrap().identity().clone();
             let likeness = first.compare(&second);
-            assert_eq!(likeness, crate::Likeness::Different, "{first:?} {second:?}");
+            assert_eq!(likeness, crate::IdentityMatch::Different, "{first:?} {second:?}");
             return;
         }
         not_run("somebody else takes every loop device");

@@ -23,7 +23,7 @@ const STABLE_LINKS: [&str; 3] = ["/dev/disk/by-id", "/dev/mapper", "/dev/disk/by
 
 /// Certainty that two identities are those of one backing file or device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Likeness {
+pub enum IdentityMatch {
     /// It is proved that they are.
     Same,
     /// Nothing contradicts it, and nothing proves it: the system gives too little information.
@@ -63,17 +63,17 @@ impl FileIdentity {
         })
     }
 
-    fn compare(&self, other: &Self) -> Likeness {
+    fn compare(&self, other: &Self) -> IdentityMatch {
         let is_same_id = self.file_system != 0 && self.file_system == other.file_system;
         let is_same_system = is_same_id || self.device == other.device;
         match (self.born_ns, other.born_ns) {
-            _ if self.inode != other.inode => Likeness::Different,
-            (Some(born), Some(other)) if born != other => Likeness::Different,
-            (Some(_), Some(_)) if is_same_system => Likeness::Same,
+            _ if self.inode != other.inode => IdentityMatch::Different,
+            (Some(born), Some(other)) if born != other => IdentityMatch::Different,
+            (Some(_), Some(_)) if is_same_system => IdentityMatch::Same,
             // Some file systems, XFS for one, make their identifier of the device's number.
-            (Some(_), Some(_)) => Likeness::Plausible,
-            _ if is_same_system => Likeness::Plausible,
-            _ => Likeness::Different,
+            (Some(_), Some(_)) => IdentityMatch::Plausible,
+            _ if is_same_system => IdentityMatch::Plausible,
+            _ => IdentityMatch::Different,
         }
     }
 }
@@ -164,23 +164,23 @@ impl BackingIdentity {
 
     /// Compares it with `other`: are they identities of the same backing file or device?
     #[must_use]
-    pub fn compare(&self, other: &Self) -> Likeness {
+    pub fn compare(&self, other: &Self) -> IdentityMatch {
         match (self, other) {
             (Self::File(file), Self::File(other)) => file.compare(other),
             (
                 Self::Loop { file, offset_bytes },
                 Self::Loop { file: other, offset_bytes: other_offset },
             ) if offset_bytes == other_offset => file.compare(other),
-            (Self::Disk { .. }, Self::Disk { .. }) if self == other => Likeness::Same,
+            (Self::Disk { .. }, Self::Disk { .. }) if self == other => IdentityMatch::Same,
             (
                 Self::Number { device, boot, sequence },
                 Self::Number { device: other, boot: other_boot, sequence: other_sequence },
             ) if device == other => match boot == other_boot && *sequence != 0 {
-                true if sequence == other_sequence => Likeness::Same,
-                true => Likeness::Different,
-                false => Likeness::Plausible,
+                true if sequence == other_sequence => IdentityMatch::Same,
+                true => IdentityMatch::Different,
+                false => IdentityMatch::Plausible,
             },
-            _ => Likeness::Different,
+            _ => IdentityMatch::Different,
         }
     }
 
@@ -192,7 +192,7 @@ impl BackingIdentity {
             (
                 Self::File(file) | Self::Loop { file, .. },
                 Self::File(other) | Self::Loop { file: other, .. },
-            ) => file.compare(other) != Likeness::Different,
+            ) => file.compare(other) != IdentityMatch::Different,
             (
                 Self::Disk { hardware, partition_start: start },
                 Self::Disk { hardware: other, partition_start: other_start },
@@ -200,7 +200,7 @@ impl BackingIdentity {
                 hardware == other
                     && (start.is_none() || other_start.is_none() || start == other_start)
             }
-            _ => self.compare(other) != Likeness::Different,
+            _ => self.compare(other) != IdentityMatch::Different,
         }
     }
 }
@@ -263,17 +263,17 @@ mod tests {
     #[test]
     fn a_file_made_anew_with_the_old_inode_is_another() {
         let old = file(1, 7, Some(100));
-        assert_eq!(old.compare(&file(1, 7, Some(100))), Likeness::Same);
-        assert_eq!(old.compare(&file(1, 7, Some(101))), Likeness::Different);
-        assert_eq!(old.compare(&file(1, 8, Some(100))), Likeness::Different);
-        assert_eq!(old.compare(&file(1, 7, None)), Likeness::Plausible);
+        assert_eq!(old.compare(&file(1, 7, Some(100))), IdentityMatch::Same);
+        assert_eq!(old.compare(&file(1, 7, Some(101))), IdentityMatch::Different);
+        assert_eq!(old.compare(&file(1, 8, Some(100))), IdentityMatch::Different);
+        assert_eq!(old.compare(&file(1, 7, None)), IdentityMatch::Plausible);
         // The file system has another number after a restart.
-        assert_eq!(old.compare(&file(2, 7, Some(100))), Likeness::Same);
+        assert_eq!(old.compare(&file(2, 7, Some(100))), IdentityMatch::Same);
         // XFS then has another identifier as well.
         let elsewhere = |born_ns| FileIdentity { file_system: 6, ..file(2, 7, born_ns) };
-        assert_eq!(old.compare(&elsewhere(Some(100))), Likeness::Plausible);
-        assert_eq!(old.compare(&elsewhere(Some(101))), Likeness::Different);
-        assert_eq!(old.compare(&elsewhere(None)), Likeness::Different);
+        assert_eq!(old.compare(&elsewhere(Some(100))), IdentityMatch::Plausible);
+        assert_eq!(old.compare(&elsewhere(Some(101))), IdentityMatch::Different);
+        assert_eq!(old.compare(&elsewhere(None)), IdentityMatch::Different);
     }
 
     /// A folder as `/sys` has it, gone when dropped.
@@ -316,11 +316,11 @@ mod tests {
         let expected =
             BackingIdentity::Disk { hardware: "wwid naa.1".into(), partition_start: Some(2048) };
         assert_eq!(part, expected);
-        assert_eq!(disk.compare(&of("disk").unwrap()), Likeness::Same);
-        assert_eq!(disk.compare(&part), Likeness::Different);
+        assert_eq!(disk.compare(&of("disk").unwrap()), IdentityMatch::Same);
+        assert_eq!(disk.compare(&part), IdentityMatch::Different);
         assert!(disk.shares_bytes_with(&part) && part.shares_bytes_with(&part));
         let other = of("other").unwrap();
-        assert_eq!(disk.compare(&other), Likeness::Different);
+        assert_eq!(disk.compare(&other), IdentityMatch::Different);
         assert!(!disk.shares_bytes_with(&other));
         assert_eq!(of("silent"), None);
     }
@@ -335,11 +335,11 @@ mod tests {
             BackingIdentity::of_folder(&sys.0.join("loop0")).unwrap()
         };
         let (one, two) = (set("one.img"), set("two.img"));
-        assert_eq!(one.compare(&two), Likeness::Different);
-        assert_ne!(one.compare(&set("one.img")), Likeness::Different);
+        assert_eq!(one.compare(&two), IdentityMatch::Different);
+        assert_ne!(one.compare(&set("one.img")), IdentityMatch::Different);
         let file = BackingIdentity::of(&File::open(sys.0.join("one.img")).unwrap()).unwrap();
         assert!(file.shares_bytes_with(&one) && !file.shares_bytes_with(&two));
-        assert_eq!(file.compare(&one), Likeness::Different);
+        assert_eq!(file.compare(&one), IdentityMatch::Different);
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let pipe = BackingIdentity::at(&pipe).unwrap();
-        assert_eq!(pipe.compare(&opened), Likeness::Different);
+        assert_eq!(pipe.compare(&opened), IdentityMatch::Different);
         assert!(BackingIdentity::at(&sys.0.join("none")).is_err());
     }
 
@@ -365,11 +365,11 @@ mod tests {
             sequence,
         };
         let first = at(7, "a", 3);
-        assert_eq!(first.compare(&at(7, "a", 3)), Likeness::Same);
-        assert_eq!(first.compare(&at(7, "a", 4)), Likeness::Different);
-        assert_eq!(first.compare(&at(7, "b", 4)), Likeness::Plausible);
-        assert_eq!(first.compare(&at(8, "a", 3)), Likeness::Different);
-        assert_eq!(at(7, "a", 0).compare(&at(7, "a", 0)), Likeness::Plausible);
+        assert_eq!(first.compare(&at(7, "a", 3)), IdentityMatch::Same);
+        assert_eq!(first.compare(&at(7, "a", 4)), IdentityMatch::Different);
+        assert_eq!(first.compare(&at(7, "b", 4)), IdentityMatch::Plausible);
+        assert_eq!(first.compare(&at(8, "a", 3)), IdentityMatch::Different);
+        assert_eq!(at(7, "a", 0).compare(&at(7, "a", 0)), IdentityMatch::Plausible);
     }
 
     #[test]

@@ -10,13 +10,13 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use everbyte_device::{BlockDevice, Fua, MemoryDevice, conformance};
+//! use everbyte_device::{BlockDevice, MemoryDevice, conformance};
 //!
 //! let device = MemoryDevice::new(1 << 20);
-//! device.write(4096, b"hello", Fua::No)?;
-//! device.flush()?; // what was answered before is durable now
+//! device.write_at(4096, b"hello")?;
+//! device.flush()?; // earlier writes are durable now
 //! let mut found = [0; 5];
-//! device.read(4096, &mut found)?;
+//! device.read_at(4096, &mut found)?;
 //! assert_eq!(&found, b"hello");
 //!
 //! conformance(&|size_bytes| Arc::new(MemoryDevice::new(size_bytes))); // panics at a broken promise
@@ -30,28 +30,32 @@ mod decorator;
 mod delay;
 mod device;
 mod direct;
+mod direct_access;
+mod error;
 mod fault;
 mod file;
 mod identity;
-mod lend;
 mod memory;
 mod read_only;
 pub mod record;
+mod send;
 mod socket;
 mod syncs;
+mod transport;
 pub mod unflushed;
 
 pub use atomic::{AtomicWriteError, AtomicWrites};
 pub use conformance::conformance;
-pub use decorator::{Compound, Decorator};
+pub use decorator::{Decorator, Passthrough};
 pub use delay::{DelayDevice, DiskCosts, StepCosts};
-pub use device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest, check_range,
-};
+pub use device::{BlockDevice, Extent, Fua, Geometry, Hole, WriteRequest, check_range};
+pub use direct_access::{DirectAccess, MappedBytes};
+pub use error::{DeviceError, SendError};
 pub use fault::{FaultDevice, Faults};
 pub use file::{FileDevice, FileDeviceError, FileOptions};
-pub use identity::{BackingIdentity, FileIdentity, Likeness, stable_path};
-pub use lend::{Lends, Lent};
+pub use identity::{BackingIdentity, FileIdentity, IdentityMatch, stable_path};
 pub use memory::MemoryDevice;
 pub use read_only::ReadOnlyDevice;
+pub use send::send;
 pub use socket::send_all;
+pub use transport::Transport;

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
+use crate::device::{BlockDevice, Extent, Fua, Geometry, Hole, check_range};
+use crate::error::DeviceError;
 
 const BLOCK: usize = 4096;
 const BLOCK_U64: u64 = BLOCK as u64;
@@ -286,7 +287,7 @@ impl BlockDevice for MemoryDevice {
         Ok(extents)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         check_range(offset, len, self.contents.read().size_bytes)
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::decorator::Compound;
-use crate::device::{BlockDevice, DeviceError, Fua, Geometry, Hole, WriteRequest};
+use crate::decorator::Passthrough;
+use crate::device::{BlockDevice, Fua, Geometry, Hole, WriteRequest};
+use crate::error::DeviceError;
 
 /// A read-only view of a device, which others may write meanwhile. Whatever would change the device
 /// fails with [`DeviceError::ReadOnly`], if its range lies in the device.
@@ -27,7 +28,7 @@ impl ReadOnlyDevice {
 
 impl crate::decorator::Decorator for ReadOnlyDevice {
     type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
         &*self.device

@@ -18,8 +18,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::decorator::Compound;
-use crate::device::{BlockDevice, DeviceError, Fua, Hole, SendError, WriteRequest};
+use crate::decorator::Passthrough;
+use crate::device::{BlockDevice, Fua, Hole, WriteRequest};
+use crate::error::{DeviceError, SendError};
+use crate::transport::Transport;
 
 /// Notes that may wait for the log: 40 MiB, or some seconds of the fastest clients.
 const WAITING_MAX: usize = 1 << 20;
@@ -293,20 +295,7 @@ impl Recorded {
     }
 }
 
-impl crate::decorator::Decorator for Recorded {
-    type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
-
-    fn inner(&self) -> &Self::Inner {
-        &*self.device
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(offset, out)?;
-        self.note(RecordedOp::Read, offset, out.len() as u64);
-        Ok(())
-    }
-
+impl Transport for Recorded {
     fn send(
         &self,
         offset: u64,
@@ -314,8 +303,27 @@ impl crate::decorator::Decorator for Recorded {
         prefix: &[u8],
         socket: BorrowedFd<'_>,
     ) -> Result<(), SendError> {
-        self.device.send(offset, len, prefix, socket)?;
+        crate::send(&*self.device, (offset, len), prefix, socket)?;
         self.note(RecordedOp::Read, offset, len as u64);
+        Ok(())
+    }
+}
+
+impl crate::decorator::Decorator for Recorded {
+    type Inner = dyn BlockDevice;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.device
+    }
+
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read(offset, out)?;
+        self.note(RecordedOp::Read, offset, out.len() as u64);
         Ok(())
     }
 

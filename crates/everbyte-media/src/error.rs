@@ -45,7 +45,7 @@ pub enum OpenError {
         place: &'static str,
     },
     /// The file system is full.
-    #[error("no space for {len} bytes in {name}: free some or choose a smaller size")]
+    #[error("no space for {len} bytes in {name}")]
     NoSpace {
         /// The file.
         name: String,

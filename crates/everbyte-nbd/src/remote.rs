@@ -291,7 +291,7 @@ fn failed(span: Span, error: &ClientError) -> DeviceError {
     };
     match *errno {
         errno::PERM => DeviceError::ReadOnly { reason: message.clone() },
-        errno::NOSPC => DeviceError::NoSpace { offset, len, advice: message.clone() },
+        errno::NOSPC => DeviceError::NoSpace { offset, len, reason: message.clone() },
         errno::NOTSUP => DeviceError::NotFast,
         errno::SHUTDOWN => DeviceError::Gone,
         _ => DeviceError::Media { offset, len, reason: error.to_string() },
@@ -396,7 +396,7 @@ impl BlockDevice for RemoteDevice {
         Ok(within(extents, at, span, extents_max))
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(offset, len)?;
         if len == 0 {
             return Ok(());

@@ -79,7 +79,7 @@ mod tests {
             }
             let (offset, len) = (4096, 512);
             for (error, words) in [
-                (DeviceError::NoSpace { offset, len, advice: secret() }, "512 bytes at 4096"),
+                (DeviceError::NoSpace { offset, len, reason: secret() }, "512 bytes at 4096"),
                 (DeviceError::ReadOnly { reason: secret() }, "read-only"),
                 (DeviceError::Media { offset, len, reason: secret() }, "at 4096+512"),
             ] {

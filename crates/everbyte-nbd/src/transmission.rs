@@ -331,7 +331,8 @@ impl<'a> Transmission<'a> {
         let done = if request.len <= GATHERED_READ_MAX && self.input.has_more() {
             device.read(request.offset, self.output.space(len))
         } else {
-            match device.send(request.offset, len, self.output.as_slice(), self.socket) {
+            let range = (request.offset, len);
+            match everbyte_device::send(&**device, range, self.output.as_slice(), self.socket) {
                 Ok(()) => {
                     self.output.clear();
                     Ok(())
@@ -376,7 +377,7 @@ impl<'a> Transmission<'a> {
                 Ok(())
             }
             // `admit` lets no other command pass.
-            _ => device.cache(offset, len),
+            _ => device.prefetch(offset, len),
         }
     }
 

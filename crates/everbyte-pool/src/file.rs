@@ -64,7 +64,7 @@ pub enum FileError {
         path: PathBuf,
     },
     /// A link without a file behind it, where a new pool is to be.
-    #[error("{} is a link that leads nowhere; remove it, or choose another path", path.display())]
+    #[error("{} is a link without a target", path.display())]
     LeadsNowhere {
         /// The path asked for.
         path: PathBuf,
@@ -584,8 +584,8 @@ fn warn_of_others(path: &Path, file: &File) {
     if metadata.mode() & kept_out != 0 {
         let path = path.display();
         tracing::warn!(
-            "others can open {path} (mode {:o}), and read every volume in it; `chmod {mode} {path}` \
-             keeps them out",
+            "other users can open {path} (mode {:o}) and read every volume in it; a mode of {mode} \
+             prevents it",
             metadata.mode() & 0o777
         );
     }
@@ -769,14 +769,14 @@ mod tests {
         // A place that logs is registered by the first thread that meets it while any thread has a subscriber, and is
         // off from then on if that thread has none. Others' tests meet this place; a new subscriber puts it right.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let is_heard = || logged(|| drop(open(&path).unwrap())).contains("chmod");
+        let is_heard = || logged(|| drop(open(&path).unwrap())).contains("other users can open");
         assert!((0..100).any(|_| is_heard()), "nothing is logged");
         for (mode, warns) in [(0o600, false), (0o640, true), (0o604, true), (0o622, true)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             for (which, open) in open_all.iter().enumerate() {
                 let logged = logged(open);
-                let advice = format!("`chmod 600 {}`", path.display());
-                assert_eq!(logged.contains(&advice), warns, "{which} of mode {mode:o}: {logged}");
+                let text = format!("other users can open {}", path.display());
+                assert_eq!(logged.contains(&text), warns, "{which} of mode {mode:o}: {logged}");
                 assert_eq!(logged.contains(&format!("mode {mode:o}")), warns, "{logged}");
             }
         }

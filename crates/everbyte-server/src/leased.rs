@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use everbyte_device::{BlockDevice, Compound};
+use everbyte_device::{BlockDevice, Passthrough};
 
 use crate::quiesce::Lease;
 
@@ -22,7 +22,7 @@ impl Leased {
 
 impl everbyte_device::Decorator for Leased {
     type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
         &*self.device

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use everbyte_control::{Cause, KindStatus, NewVolume, Refused, SwapStatus, VolumeStatus};
-use everbyte_device::{BlockDevice, Compound, Decorator};
+use everbyte_device::{BlockDevice, Decorator, Passthrough};
 use everbyte_media::OwnMemory;
 use everbyte_pool::ScrubReport;
 use everbyte_swap_volume::{
@@ -35,7 +35,7 @@ struct Exported {
 
 impl Decorator for Exported {
     type Inner = ScratchDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
         &self.device

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, DeviceError, Fua, Lends, Lent, WriteRequest,
+    AtomicWriteError, AtomicWrites, DeviceError, DirectAccess, Fua, MappedBytes, WriteRequest,
 };
 use parking_lot::{RwLock, RwLockWriteGuard};
 
@@ -172,17 +172,17 @@ impl Database {
 
     /// Tells where whole blocks of the database lie, all of which it has; `None` if they are to be read. They stay
     /// there until the database is written, for which the caller has SQLite's lock.
-    pub(crate) fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+    pub(crate) fn lend(&self, offset: u64, len: usize) -> Option<MappedBytes> {
         // The places of a volume that was deleted are those of others' bytes.
-        let lender = self.device.lender()?;
-        let lent = self.places.find(offset, len).or_else(|| self.look_up(lender, offset, len))?;
+        let access = self.device.transport()?.direct_access()?;
+        let lent = self.places.find(offset, len).or_else(|| self.look_up(access, offset, len))?;
         count(&self.counters.pages_lent);
         Some(lent)
     }
 
     /// Asks the device for what is to be lent, and keeps the answer.
     #[cold]
-    fn look_up(&self, lender: &dyn Lends, offset: u64, len: usize) -> Option<Lent> {
+    fn look_up(&self, access: &dyn DirectAccess, offset: u64, len: usize) -> Option<MappedBytes> {
         let files = self.files.read();
         if files.broken.is_some() || files.batch.is_some() {
             return None;
@@ -191,7 +191,7 @@ impl Database {
         if end > files.header.length(FileKind::Main)? {
             return None;
         }
-        let lent = lender.lend(files.header.start(FileKind::Main) + offset, len)?;
+        let lent = access.map_range(files.header.start(FileKind::Main) + offset, len)?;
         // Under the files' lock, so that a database that breaks meanwhile forgets it.
         let capacity = files.header.capacity(FileKind::Main, self.device_bytes);
         self.places.keep(offset, &lent, capacity);
@@ -200,9 +200,9 @@ impl Database {
 
     /// Ends the use of lent bytes. If memory failed under them, what SQLite took from it may be zeroes, and nothing may
     /// be done any more.
-    pub(crate) fn take_back(&self, lent: &Lent) -> Result<(), DatabaseError> {
-        match self.device.lender() {
-            Some(lender) if lender.has_failed(lent) => {
+    pub(crate) fn take_back(&self, lent: &MappedBytes) -> Result<(), DatabaseError> {
+        match self.device.transport().and_then(|transport| transport.direct_access()) {
+            Some(access) if access.has_failed(lent) => {
                 let reason = format!("memory failed under a page in use, at {}", lent.place);
                 Err(self.broken(&mut self.files.write(), reason))
             }

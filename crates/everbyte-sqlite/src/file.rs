@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-use everbyte_device::Lent;
+use everbyte_device::MappedBytes;
 use everbyte_media::{BLOCK, BLOCK_U64};
 use libsqlite3_sys as ffi;
 
@@ -49,7 +49,7 @@ pub(crate) struct File {
     /// Bytes from the start of the database that SQLite may use where they lie.
     lent_max: u64,
     /// Pages that it uses so, with their offsets: a few at a time.
-    lent: Vec<(u64, Lent)>,
+    lent: Vec<(u64, MappedBytes)>,
 }
 
 impl File {
@@ -151,7 +151,7 @@ impl File {
 
     /// Refuses to change bytes that SQLite uses where they lie.
     fn check_unused(&self, from: u64, to: u64) -> Result<(), DatabaseError> {
-        let is_in = |(at, lent): &&(u64, Lent)| *at < to && from < at + lent.len as u64;
+        let is_in = |(at, lent): &&(u64, MappedBytes)| *at < to && from < at + lent.len as u64;
         match self.lent.iter().find(is_in) {
             Some(&(offset, _)) => {
                 Err(DatabaseError::InUse { name: self.database.name().to_owned(), offset })

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use everbyte_device::Lent;
+use everbyte_device::MappedBytes;
 use everbyte_media::{BLOCK, BLOCK_U64};
 
 /// Blocks in a piece of the table: 2 MiB of the database, in 2 KiB.
@@ -34,7 +34,7 @@ pub(crate) struct Places {
 impl Places {
     /// Finds the bytes from `offset` on, whole blocks, if the places of all of them are known and they lie in one piece.
     #[inline]
-    pub(crate) fn find(&self, offset: u64, len: usize) -> Option<Lent> {
+    pub(crate) fn find(&self, offset: u64, len: usize) -> Option<MappedBytes> {
         let first = self.known(offset)?;
         for (behind, number) in (0..len).step_by(BLOCK).zip(first..).skip(1) {
             if self.known(offset.checked_add(behind as u64)?)? != number {
@@ -44,11 +44,11 @@ impl Places {
         let place = u64::from(first - 1) * BLOCK_U64;
         let base = self.base.get()?.load(Ordering::Relaxed);
         let address = base.wrapping_add(usize::try_from(place).ok()?).cast_const();
-        Some(Lent { address, place, len })
+        Some(MappedBytes { address, place, len })
     }
 
     /// Keeps the place of whole blocks from `offset` on, of a database that never has more than `capacity` bytes.
-    pub(crate) fn keep(&self, offset: u64, lent: &Lent, capacity: u64) {
+    pub(crate) fn keep(&self, offset: u64, lent: &MappedBytes, capacity: u64) {
         let Some((base, first)) = numbered(lent) else { return };
         let kept = self.base.get_or_init(|| AtomicPtr::new(base));
         if kept.load(Ordering::Relaxed) != base {
@@ -91,7 +91,7 @@ impl Places {
 }
 
 /// The address of place 0 and the number of the first block, if all numbers can be kept.
-fn numbered(lent: &Lent) -> Option<(*mut u8, u32)> {
+fn numbered(lent: &MappedBytes) -> Option<(*mut u8, u32)> {
     let first = u32::try_from(lent.place / BLOCK_U64).ok()?.checked_add(1)?;
     first.checked_add(u32::try_from(lent.len.div_ceil(BLOCK)).ok()?)?;
     let base = lent.address.wrapping_sub(usize::try_from(lent.place).ok()?);
@@ -114,9 +114,9 @@ mod tests {
 
     const CAPACITY: u64 = 8 << 20;
 
-    fn lent(place: usize, len: usize) -> Lent {
+    fn lent(place: usize, len: usize) -> MappedBytes {
         let address = std::ptr::without_provenance(0x10_0000 + place);
-        Lent { address, place: place as u64, len }
+        MappedBytes { address, place: place as u64, len }
     }
 
     #[test]
@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn places_that_have_no_number_are_not_kept() {
         let places = Places::default();
-        let elsewhere = Lent { place: 1 << 20, ..lent(4096, BLOCK) };
+        let elsewhere = MappedBytes { place: 1 << 20, ..lent(4096, BLOCK) };
         let far = u64::from(u32::MAX) * BLOCK_U64;
-        let far = Lent { place: far, ..lent(usize::try_from(far).unwrap(), BLOCK) };
+        let far = MappedBytes { place: far, ..lent(usize::try_from(far).unwrap(), BLOCK) };
         places.keep(0, &lent(0, BLOCK), CAPACITY);
         for other in [elsewhere, far, lent(64, BLOCK)] {
             places.keep(4096, &other, CAPACITY);

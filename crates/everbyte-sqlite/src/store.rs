@@ -271,7 +271,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use everbyte_device::{AtomicWriteError, Compound, Decorator, MemoryDevice, WriteRequest};
+    use everbyte_device::{AtomicWriteError, Decorator, MemoryDevice, Passthrough, WriteRequest};
 
     use super::*;
 
@@ -284,7 +284,7 @@ mod tests {
 
     impl Decorator for SlowVolume {
         type Inner = MemoryDevice;
-        const COMPOUND: Compound = Compound::Split;
+        const PASSTHROUGH: Passthrough = Passthrough::Split;
 
         fn inner(&self) -> &MemoryDevice {
             &self.below

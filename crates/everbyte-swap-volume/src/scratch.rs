@@ -209,7 +209,7 @@ impl BlockDevice for ScratchDevice {
         Ok(extents)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(offset, len)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Compound, Lends, WriteRequest};
+use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Passthrough, WriteRequest};
 use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
 
@@ -92,14 +92,10 @@ impl fmt::Debug for BlockVolume {
 
 impl everbyte_device::Decorator for BlockVolume {
     type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
         &self.0.device
-    }
-
-    fn lender(&self) -> Option<&dyn Lends> {
-        self.0.device.lender()
     }
 }
 

@@ -330,7 +330,7 @@ impl BlockDevice for CacheVolume {
         self.0.cache.begin_op()?.status(offset, len, extents_max)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.cache.begin_op()?.cache(offset, len)
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.0.cache.begin_op()?.prefetch(offset, len)
     }
 }

@@ -206,8 +206,8 @@ fn push_write<'a>(edits: &mut Edits<'a>, offset: u64, mut data: &'a [u8]) {
 fn device_error(offset: u64, len: u64, error: &Refused) -> DeviceError {
     match error {
         Refused::NoSpace => {
-            let advice = "the medium must be larger".to_owned();
-            DeviceError::NoSpace { offset, len, advice }
+            let reason = "the medium is full".to_owned();
+            DeviceError::NoSpace { offset, len, reason }
         }
         Refused::Failed(error) => media_error(offset, len, error),
     }
@@ -313,7 +313,7 @@ impl<E: Engine> BlockDevice for Front<E> {
         Ok(extents)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(offset, len)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, WriteRequest,
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Passthrough, WriteRequest,
 };
 use everbyte_extent::Delta;
 use everbyte_media::{BLOCK_U64, Medium};
@@ -76,7 +76,7 @@ impl<M: Medium> Rollback<M> {
 
 impl<M: Medium> everbyte_device::Decorator for Rollback<M> {
     type Inner = BlockVolume<M>;
-    const COMPOUND: Compound = Compound::Forwarded;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
         &self.volume

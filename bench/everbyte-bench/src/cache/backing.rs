@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use everbyte_device::{
-    BlockDevice, Compound, DelayDevice, DeviceError, DiskCosts, FileDevice, MemoryDevice,
+    BlockDevice, DelayDevice, DeviceError, DiskCosts, FileDevice, MemoryDevice, Passthrough,
 };
 
 /// A file behind a cache, as slow as a disk.
@@ -61,7 +61,7 @@ impl Backing {
 
 impl everbyte_device::Decorator for Backing {
     type Inner = DelayDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.slow

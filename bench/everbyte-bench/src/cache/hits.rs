@@ -234,7 +234,7 @@ fn slice(
 mod tests {
     use std::sync::Mutex;
 
-    use everbyte_device::{Compound, DeviceError, MemoryDevice};
+    use everbyte_device::{DeviceError, MemoryDevice, Passthrough};
     use indicatif::ProgressBar;
 
     use super::*;
@@ -248,7 +248,7 @@ mod tests {
 
     impl everbyte_device::Decorator for Noting {
         type Inner = MemoryDevice;
-        const COMPOUND: Compound = Compound::Split;
+        const PASSTHROUGH: Passthrough = Passthrough::Split;
 
         fn inner(&self) -> &MemoryDevice {
             &self.memory

@@ -435,8 +435,8 @@ impl BlockDevice for LruCache {
         self.backing.status(offset, len, max)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.backing.cache(offset, len)
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.backing.prefetch(offset, len)
     }
 }
 

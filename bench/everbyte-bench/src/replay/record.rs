@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Hole, MemoryDevice};
+use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, MemoryDevice, Passthrough};
 use everbyte_nbd::{Address, Server};
 use parking_lot::Mutex;
 
@@ -62,7 +62,7 @@ impl Recorder {
 
 impl everbyte_device::Decorator for Recorder {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.device

@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use everbyte_device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, check_range, send_all,
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, Transport, check_range,
+    send_all,
 };
 use everbyte_media::{Mapped, MediaOptions, Medium, OpenError, Piece, PoolOffset};
 
@@ -36,25 +37,7 @@ impl PlainDevice {
     }
 }
 
-impl BlockDevice for PlainDevice {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            size_bytes: self.size_bytes,
-            minimum_bytes: 1,
-            preferred_bytes: 4096,
-            read_only: false,
-        }
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.check(offset, out.len() as u64)?;
-        match self.keeps {
-            true => self.medium.read(PoolOffset(offset), out),
-            false => out.fill(0),
-        }
-        Ok(())
-    }
-
+impl Transport for PlainDevice {
     fn send(
         &self,
         offset: u64,
@@ -73,6 +56,26 @@ impl BlockDevice for PlainDevice {
         let mut rest = vec![0; len - data_sent];
         self.read(offset + data_sent as u64, &mut rest)?;
         send_all(socket, &rest)?;
+        Ok(())
+    }
+}
+
+impl BlockDevice for PlainDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size_bytes: self.size_bytes,
+            minimum_bytes: 1,
+            preferred_bytes: 4096,
+            read_only: false,
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(offset, out.len() as u64)?;
+        match self.keeps {
+            true => self.medium.read(PoolOffset(offset), out),
+            false => out.fill(0),
+        }
         Ok(())
     }
 
@@ -115,7 +118,11 @@ impl BlockDevice for PlainDevice {
         Ok(vec![Extent { len, hole: true, zero: true }])
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(offset, len)
     }
 }

@@ -108,7 +108,7 @@ fn every_flip_of_data_is_found_by_readers_and_by_a_scrub() {
         assert!(pool.check().unwrap().is_clean(), "ownership is another matter");
 
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let sent = volume.send(block * 4096 + 100, 50, b"ok", ours.as_fd());
+        let sent = everbyte_device::send(&volume, (block * 4096 + 100, 50), b"ok", ours.as_fd());
         assert!(matches!(sent, Err(SendError::Device(DeviceError::Media { .. }))));
         theirs.set_nonblocking(true).unwrap();
         let got = std::io::Read::read(&mut theirs, &mut [0; 9]);

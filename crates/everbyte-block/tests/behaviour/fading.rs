@@ -265,12 +265,12 @@ fn zeroes_that_left_in_the_place_of_a_page_are_no_answer() {
     let pool = open(&medium);
     let volume = BlockVolume::open(&pool, "v").unwrap();
     let (ours, _theirs) = UnixStream::pair().unwrap();
-    volume.send(3 * 4096, 4096, b"ok", ours.as_fd()).unwrap();
+    everbyte_device::send(&volume, (3 * 4096, 4096), b"ok", ours.as_fd()).unwrap();
     medium.sent_line.store(place_of(&medium, 3).plus(5 * 64).0, Ordering::Relaxed);
-    let sent = volume.send(3 * 4096, 4096, b"ok", ours.as_fd());
+    let sent = everbyte_device::send(&volume, (3 * 4096, 4096), b"ok", ours.as_fd());
     assert!(matches!(sent, Err(SendError::Socket(_))), "{sent:?}");
     // A page that failed elsewhere is no reason to end a connection.
-    volume.send(4 * 4096, 4096, b"ok", ours.as_fd()).unwrap();
+    everbyte_device::send(&volume, (4 * 4096, 4096), b"ok", ours.as_fd()).unwrap();
     let view = volume.view(6 * 4096, 4096).unwrap();
     medium.sent_line.store(place_of(&medium, 6).0, Ordering::Relaxed);
     let sent = view.send(ours.as_fd(), 0);

@@ -75,7 +75,7 @@ fn read<M: Medium>(volume: &BlockVolume<M>, block: u64) -> Result<Vec<u8>, Devic
 /// Returns the bytes that a client gets by `send`; the device's error only if nothing was sent.
 fn sent<M: Medium>(volume: &BlockVolume<M>, block: u64) -> Result<Vec<u8>, DeviceError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let done = volume.send(block * 4096, 4096, b"ok", ours.as_fd());
+    let done = everbyte_device::send(volume, (block * 4096, 4096), b"ok", ours.as_fd());
     drop(ours);
     let mut got = Vec::new();
     theirs.read_to_end(&mut got).unwrap();

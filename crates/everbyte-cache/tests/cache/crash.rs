@@ -11,7 +11,7 @@ use everbyte_block::BlockVolume;
 use everbyte_cache::plant::Bug;
 use everbyte_cache::{Cache, Change, Mode, Settings, inspect};
 use everbyte_crash::{Crash, Explorer, Failure, Log, Scenario, SimMedium, Summary};
-use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Geometry, Hole, MemoryDevice};
+use everbyte_device::{BlockDevice, DeviceError, Fua, Geometry, Hole, MemoryDevice, Passthrough};
 use everbyte_plant::plant;
 use everbyte_policy::sim::Kind;
 use everbyte_pool::format::VolumeKind;
@@ -96,7 +96,7 @@ impl Journaled {
 
 impl everbyte_device::Decorator for Journaled {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.backing
@@ -526,7 +526,7 @@ impl PageOutcome {
 
 impl everbyte_device::Decorator for PageOutcome {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.backing

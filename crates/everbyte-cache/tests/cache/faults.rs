@@ -11,7 +11,9 @@ use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_cache::plant::Bug;
 use everbyte_cache::{Cache, CacheError, Settings};
 use everbyte_crash::SimMedium;
-use everbyte_device::{BlockDevice, Compound, DeviceError, FaultDevice, Faults, Fua, MemoryDevice};
+use everbyte_device::{
+    BlockDevice, DeviceError, FaultDevice, Faults, Fua, MemoryDevice, Passthrough,
+};
 use everbyte_media::{Mapped, Medium, PoolOffset};
 use everbyte_plant::plant;
 use everbyte_policy::sim::Kind;
@@ -120,7 +122,7 @@ impl Scratched {
 
 impl everbyte_device::Decorator for Scratched {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.backing
@@ -284,7 +286,7 @@ impl Meanwhile {
 
 impl everbyte_device::Decorator for Meanwhile {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.backing

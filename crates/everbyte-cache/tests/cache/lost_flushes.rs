@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use everbyte_cache::plant::Bug;
 use everbyte_cache::{Cache, Change, Mode, Settings};
-use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Hole, MemoryDevice};
+use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, MemoryDevice, Passthrough};
 use everbyte_media::Mapped;
 use everbyte_plant::plant;
 
@@ -69,7 +69,7 @@ impl Forgetful {
 
 impl everbyte_device::Decorator for Forgetful {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.shown

@@ -7,7 +7,7 @@ use everbyte_block::BlockVolume;
 use everbyte_cache::Cache;
 use everbyte_cache::plant::Bug;
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, Fua, MemoryDevice,
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, MemoryDevice, Passthrough,
     WriteRequest,
 };
 use everbyte_media::Mapped;
@@ -34,7 +34,7 @@ impl Keeping {
 
 impl everbyte_device::Decorator for Keeping {
     type Inner = BlockVolume<Mapped>;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.volume
@@ -46,8 +46,8 @@ impl everbyte_device::Decorator for Keeping {
         if *data == [0]
             && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_err()
         {
-            let advice = "it was told to fail".to_owned();
-            return Err(DeviceError::NoSpace { offset, len: 1, advice });
+            let reason = "it was told to fail".to_owned();
+            return Err(DeviceError::NoSpace { offset, len: 1, reason });
         }
         self.volume.write(offset, data, fua)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use everbyte_block::BlockVolume;
 use everbyte_cache::Cache;
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, Fua, WriteRequest,
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, Passthrough, WriteRequest,
 };
 use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
@@ -51,7 +51,7 @@ impl Watched {
 
 impl everbyte_device::Decorator for Watched {
     type Inner = BlockVolume<Mapped>;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.volume

@@ -7,7 +7,8 @@ use rand::rngs::SmallRng;
 
 use super::SIZE;
 use super::twin::{Op, Twin, pattern};
-use crate::device::{BlockDevice, DeviceError, Fua, Hole, WriteRequest};
+use crate::device::{BlockDevice, Fua, Hole, WriteRequest};
+use crate::error::DeviceError;
 
 /// Offsets and lengths where alignment matters.
 const EDGES: [usize; 12] = [0, 1, 7, 8, 9, 63, 511, 512, 513, 4095, 4096, 4097];

@@ -16,7 +16,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::device::{BlockDevice, DeviceError, Fua, Hole, WriteRequest};
+use crate::device::{BlockDevice, Fua, Hole, WriteRequest};
+use crate::error::DeviceError;
 
 /// Size of most devices under test, in bytes.
 const SIZE: u64 = 1 << 20;

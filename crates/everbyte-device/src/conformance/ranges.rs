@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::twin::{Op, Twin, send};
-use crate::device::{BlockDevice, DeviceError, Fua, Hole, WriteRequest};
+use crate::device::{BlockDevice, Fua, Hole, WriteRequest};
+use crate::error::DeviceError;
 
 /// Starts past every device, or so that the end overflows.
 const OUTSIDE_BYTES: usize = 16;
@@ -72,7 +73,7 @@ fn outside(device: &dyn BlockDevice, offset: u64, len: u64) {
     refused("write_zeroes", offset, len, zeroes(Hole::Allowed));
     refused("write_zeroes without hole", offset, len, zeroes(Hole::Forbidden));
     refused("status", offset, len, device.status(offset, len, 4).map(drop));
-    refused("cache", offset, len, device.cache(offset, len));
+    refused("prefetch", offset, len, device.prefetch(offset, len));
     // Nobody has memory for the longest ones.
     send_refused(device, offset, usize::try_from(len).unwrap_or(usize::MAX));
 

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::twin::pattern;
-use crate::device::{BlockDevice, Fua, SendError};
+use crate::device::{BlockDevice, Fua};
+use crate::error::SendError;
 
 /// Far beyond what a socket buffers.
 const LARGE: usize = 4 << 20;
@@ -44,7 +45,7 @@ fn slow(device: &dyn BlockDevice, data: &[u8]) {
             }
             received
         });
-        check("large send", device.send(4099, LARGE - 3, b"the prefix", near.as_fd()));
+        check("large send", crate::send(&*device, (4099, LARGE - 3), b"the prefix", near.as_fd()));
         drop(near);
         reader.join().unwrap_or_default()
     });
@@ -58,7 +59,7 @@ fn stalled(device: &Arc<dyn BlockDevice>, data: &[u8]) {
     let (near, mut far) = check("socket pair", UnixStream::pair());
     let sender = {
         let device = Arc::clone(device);
-        thread::spawn(move || device.send(4096, LARGE, b"", near.as_fd()))
+        thread::spawn(move || crate::send(&*device, (4096, LARGE), b"", near.as_fd()))
     };
     // One byte means that the send is under way.
     let mut received = vec![0; 1];
@@ -94,7 +95,7 @@ fn stalled(device: &Arc<dyn BlockDevice>, data: &[u8]) {
 fn closed(device: &dyn BlockDevice) {
     let (near, far) = check("socket pair", UnixStream::pair());
     drop(far);
-    let result = device.send(0, LARGE, b"prefix", near.as_fd());
+    let result = crate::send(&*device, (0, LARGE), b"prefix", near.as_fd());
     assert!(
         matches!(result, Err(SendError::Socket(_))),
         "conformance, sending: a closed socket gave {result:?}"

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    BlockDevice, Compound, DeviceError, Extent, Fua, Geometry, MemoryDevice, SendError,
-    WriteRequest, conformance,
+    BlockDevice, DeviceError, Extent, Fua, Geometry, MemoryDevice, Passthrough, SendError,
+    Transport, WriteRequest, conformance,
 };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -35,9 +35,25 @@ impl Faulty {
     }
 }
 
+impl Transport for Faulty {
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        if self.has(Fault::PrefixBeforeError) {
+            crate::send_all(socket, prefix)?;
+            return crate::send(&self.inner, (offset, len), b"", socket);
+        }
+        crate::send(&self.inner, (offset, len), prefix, socket)
+    }
+}
+
 impl crate::decorator::Decorator for Faulty {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.inner
@@ -55,18 +71,8 @@ impl crate::decorator::Decorator for Faulty {
         self.inner.read(offset, out)
     }
 
-    fn send(
-        &self,
-        offset: u64,
-        len: usize,
-        prefix: &[u8],
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), SendError> {
-        if self.has(Fault::PrefixBeforeError) {
-            crate::send_all(socket, prefix)?;
-            return self.inner.send(offset, len, b"", socket);
-        }
-        self.inner.send(offset, len, prefix, socket)
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {

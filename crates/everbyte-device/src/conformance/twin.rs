@@ -13,7 +13,8 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 
-use crate::device::{BlockDevice, DeviceError, Fua, Hole, WriteRequest};
+use crate::device::{BlockDevice, Fua, Hole, WriteRequest};
+use crate::error::DeviceError;
 
 /// Operations shown when one fails.
 const HISTORY: usize = 12;
@@ -105,7 +106,7 @@ pub(super) fn send(
         let mut received = Vec::new();
         far.read_to_end(&mut received).map(|_| received)
     });
-    let sent = device.send(offset, len, prefix, near.as_fd());
+    let sent = crate::send(&*device, (offset, len), prefix, near.as_fd());
     drop(near);
     let received = receiver
         .join()
@@ -206,7 +207,7 @@ impl Twin {
                 self.status(offset, len, extents_max);
             }
             Op::Cache { offset, len } => {
-                self.expect(self.device.cache(base + offset as u64, len as u64));
+                self.expect(self.device.prefetch(base + offset as u64, len as u64));
             }
             Op::Flush => self.expect(self.device.flush()),
         }

@@ -6,23 +6,30 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Compound;
+use super::Passthrough;
 use crate::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, SendError, WriteRequest,
-    conformance,
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, SendError, Transport,
+    WriteRequest, conformance,
 };
 
 /// Notes which of its methods are called.
 #[derive(Default)]
-struct Noted(Mutex<Vec<&'static str>>);
+struct RequestLog(Mutex<Vec<&'static str>>);
 
-impl Noted {
+impl RequestLog {
     fn note(&self, method: &'static str) {
         self.0.lock().push(method);
     }
 }
 
-impl BlockDevice for Noted {
+impl Transport for RequestLog {
+    fn send(&self, _: u64, _: usize, _: &[u8], _: BorrowedFd<'_>) -> Result<(), SendError> {
+        self.note("send");
+        Ok(())
+    }
+}
+
+impl BlockDevice for RequestLog {
     fn geometry(&self) -> Geometry {
         self.note("geometry");
         Geometry { size_bytes: 77, minimum_bytes: 1, preferred_bytes: 2, read_only: false }
@@ -30,11 +37,6 @@ impl BlockDevice for Noted {
 
     fn read(&self, _: u64, _: &mut [u8]) -> Result<(), DeviceError> {
         self.note("read");
-        Ok(())
-    }
-
-    fn send(&self, _: u64, _: usize, _: &[u8], _: BorrowedFd<'_>) -> Result<(), SendError> {
-        self.note("send");
         Ok(())
     }
 
@@ -68,9 +70,13 @@ impl BlockDevice for Noted {
         Ok(Vec::new())
     }
 
-    fn cache(&self, _: u64, _: u64) -> Result<(), DeviceError> {
-        self.note("cache");
+    fn prefetch(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        self.note("prefetch");
         Ok(())
+    }
+
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
     }
 }
 
@@ -79,7 +85,7 @@ struct Forwarding(Arc<dyn BlockDevice>);
 
 impl super::Decorator for Forwarding {
     type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
         &*self.0
@@ -91,7 +97,7 @@ struct Splitting(Arc<dyn BlockDevice>);
 
 impl super::Decorator for Splitting {
     type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &*self.0
@@ -104,30 +110,30 @@ fn call_all(device: &dyn BlockDevice) {
     let request = WriteRequest { offset: 0, data: &[1], fua: Fua::No };
     device.geometry();
     device.read(0, &mut [0]).unwrap();
-    device.send(0, 1, b"prefix", near.as_fd()).unwrap();
+    crate::send(device, (0, 1), b"prefix", near.as_fd()).unwrap();
     device.write(0, &[1], Fua::No).unwrap();
     assert_eq!(device.write_batch(&[request; 2]).len(), 2);
     device.flush().unwrap();
     device.discard(0, 1, Fua::No).unwrap();
     device.write_zeroes(0, 1, Hole::Allowed, false, Fua::No).unwrap();
     device.status(0, 1, 1).unwrap();
-    device.cache(0, 1).unwrap();
+    device.prefetch(0, 1).unwrap();
 }
 
 #[test]
-fn what_is_not_overridden_reaches_the_device_behind_as_the_same_request() {
-    let direct = Noted::default();
+fn whole_passthrough_forwards_each_request() {
+    let direct = RequestLog::default();
     call_all(&direct);
-    let behind = Arc::new(Noted::default());
-    call_all(&Forwarding(Arc::<Noted>::clone(&behind)));
+    let behind = Arc::new(RequestLog::default());
+    call_all(&Forwarding(Arc::<RequestLog>::clone(&behind)));
     assert_eq!(*behind.0.lock(), *direct.0.lock());
     assert_eq!(behind.0.lock().len(), 10);
 }
 
 #[test]
-fn a_decorator_that_splits_sees_every_read_and_write() {
-    let behind = Arc::new(Noted::default());
-    call_all(&Splitting(Arc::<Noted>::clone(&behind)));
+fn split_passthrough_sees_each_read_and_write() {
+    let behind = Arc::new(RequestLog::default());
+    call_all(&Splitting(Arc::<RequestLog>::clone(&behind)));
     let split = [
         "geometry",
         "read",
@@ -141,7 +147,7 @@ fn a_decorator_that_splits_sees_every_read_and_write() {
         "discard",
         "write_zeroes",
         "status",
-        "cache",
+        "prefetch",
     ];
     assert_eq!(*behind.0.lock(), split);
 }

@@ -2,7 +2,7 @@
 //! `docs/format.md`, not from the program.
 
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, Compound, MemoryDevice, WriteRequest,
+    AtomicWriteError, AtomicWrites, BlockDevice, MemoryDevice, Passthrough, WriteRequest,
 };
 
 use super::PAGE;
@@ -28,7 +28,7 @@ impl Volume {
 
 impl everbyte_device::Decorator for Volume {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.0

@@ -133,7 +133,7 @@ fn do_call(device: &RemoteDevice, call: &Call, broken: bool) -> bool {
         }
         Call::Cache { offset, len } => {
             asks_nothing = true;
-            device.cache(offset, len)
+            device.prefetch(offset, len)
         }
     };
     assert!(!broken || asks_nothing || done.is_err(), "{call:?} on a broken connection");

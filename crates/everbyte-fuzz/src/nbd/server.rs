@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use everbyte_device::{
-    BlockDevice, Compound, DeviceError, Extent, Fua, MemoryDevice, SendError, WriteRequest,
+    BlockDevice, DeviceError, Extent, Fua, MemoryDevice, Passthrough, SendError, Transport,
+    WriteRequest,
 };
 use everbyte_nbd::{Export, ExportInfo, Exports, OpenError, serve_connection};
 
@@ -353,14 +354,7 @@ impl Exports for OneExport {
     }
 }
 
-impl everbyte_device::Decorator for Observed {
-    type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
-
-    fn inner(&self) -> &Self::Inner {
-        &self.device
-    }
-
+impl Transport for Observed {
     fn send(
         &self,
         offset: u64,
@@ -370,7 +364,20 @@ impl everbyte_device::Decorator for Observed {
     ) -> Result<(), SendError> {
         self.listen();
         assert!(len <= PAYLOAD_MAX as usize, "more is to be sent than may be asked for");
-        self.device.send(offset, len, prefix, socket)
+        everbyte_device::send(&self.device, (offset, len), prefix, socket)
+    }
+}
+
+impl everbyte_device::Decorator for Observed {
+    type Inner = MemoryDevice;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.device
+    }
+
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {

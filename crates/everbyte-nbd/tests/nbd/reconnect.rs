@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use everbyte_device::{
-    BlockDevice, Compound, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice,
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, Passthrough,
 };
 use everbyte_nbd::{ClientOptions, Reconnect, RemoteDevice};
 use parking_lot::{Condvar, Mutex};
@@ -88,7 +88,7 @@ impl Forgetful {
 
 impl everbyte_device::Decorator for Forgetful {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.now
@@ -360,8 +360,8 @@ impl BlockDevice for Naive {
         self.inner.lock().status(offset, len, max)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.lock().cache(offset, len)
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.lock().prefetch(offset, len)
     }
 }
 
@@ -438,7 +438,7 @@ struct Gated {
 
 impl everbyte_device::Decorator for Gated {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.inner

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use everbyte_device::{
-    BlockDevice, Compound, DeviceError, Extent, Fua, Hole, MemoryDevice, WriteRequest,
+    BlockDevice, DeviceError, Extent, Fua, Hole, MemoryDevice, Passthrough, WriteRequest,
 };
 use everbyte_nbd::{Address, Durability, Export, ExportInfo, Exports, OpenError, Server, Settings};
 use parking_lot::{Condvar, Mutex};
@@ -332,7 +332,7 @@ impl Watched {
 
 impl everbyte_device::Decorator for Watched {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.inner
@@ -383,8 +383,8 @@ impl everbyte_device::Decorator for Watched {
         self.inner.status(offset, len, max)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.pass(format!("cache {offset}+{len}"))?;
-        self.inner.cache(offset, len)
+        self.inner.prefetch(offset, len)
     }
 }

@@ -183,7 +183,7 @@ impl Allocator {
             tracing::warn!(
                 free_blocks = self.free_blocks(),
                 total_blocks = self.total_blocks(),
-                "the pool is running out of space: grow it, trim or delete volumes"
+                "the pool is running out of space"
             );
         }
     }

@@ -25,7 +25,7 @@ pub enum WriteError {
     #[error("the root of a volume with a log changes in its epochs only")]
     HasLog,
     /// A checkpoint was begun and failed or was abandoned: no epoch can be completed any more.
-    #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
+    #[error("an earlier checkpoint of the volume failed")]
     CheckpointAbandoned,
     /// A thread panicked inside an epoch, or could not roll a group back. The epoch may hold part of a
     /// write: it is never completed.

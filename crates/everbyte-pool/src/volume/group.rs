@@ -17,7 +17,7 @@ use crate::sync::{MutexGuard, RwLockWriteGuard};
 pub enum GroupError {
     /// The group has used up what one epoch's log or the pool's free space holds. Nothing of the
     /// call that failed was written.
-    #[error("the group is too large: {what}; commit it or roll it back")]
+    #[error("the group is too large: {what}")]
     TooLarge {
         /// The resource that ran out.
         what: &'static str,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, Fua, MemoryDevice,
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, MemoryDevice, Passthrough,
     WriteRequest,
 };
 use everbyte_sqlite::{Store, volume_bytes};
@@ -39,7 +39,7 @@ impl Scripted {
 
 impl everbyte_device::Decorator for Scripted {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.below
@@ -135,7 +135,7 @@ impl Freezing {
 
 impl everbyte_device::Decorator for Freezing {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.below
@@ -194,14 +194,14 @@ struct Keeping(MemoryDevice);
 
 impl everbyte_device::Decorator for Keeping {
     type Inner = MemoryDevice;
-    const COMPOUND: Compound = Compound::Split;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
 
     fn inner(&self) -> &Self::Inner {
         &self.0
     }
 
     fn discard(&self, offset: u64, len: u64, _fua: Fua) -> Result<(), DeviceError> {
-        Err(DeviceError::NoSpace { offset, len, advice: "scripted".to_owned() })
+        Err(DeviceError::NoSpace { offset, len, reason: "scripted".to_owned() })
     }
 }
 

@@ -1,11 +1,13 @@
 //! Pages that SQLite uses where they lie.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, Compound, Lends, Lent, WriteRequest,
+    AtomicWriteError, AtomicWrites, DirectAccess, MappedBytes, Passthrough, SendError, Transport,
+    WriteRequest,
 };
 use everbyte_media::{Mapped, MediaOptions, Technology};
 use everbyte_pool::Pool;
@@ -184,13 +186,29 @@ struct Failing {
 
 impl everbyte_device::Decorator for Failing {
     type Inner = BlockVolume<Mapped>;
-    const COMPOUND: Compound = Compound::Forwarded;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
         &self.volume
     }
 
-    fn lender(&self) -> Option<&dyn Lends> {
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
+    }
+}
+
+impl Transport for Failing {
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        everbyte_device::send(&self.volume, (offset, len), prefix, socket)
+    }
+
+    fn direct_access(&self) -> Option<&dyn DirectAccess> {
         Some(self)
     }
 }
@@ -201,12 +219,12 @@ impl AtomicWrites for Failing {
     }
 }
 
-impl Lends for Failing {
-    fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
-        self.volume.lend(offset, len)
+impl DirectAccess for Failing {
+    fn map_range(&self, offset: u64, len: usize) -> Option<MappedBytes> {
+        self.volume.map_range(offset, len)
     }
 
-    fn has_failed(&self, _: &Lent) -> bool {
+    fn has_failed(&self, _: &MappedBytes) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 }
@@ -216,7 +234,7 @@ fn memory_that_fails_under_a_page_ends_all_work() {
     let size_bytes = volume_bytes(4 << 20);
     let volume =
         BlockVolume::create(&new_pool(64), "v", size_bytes, &BlockOptions::default()).unwrap();
-    assert!(volume.lender().is_some());
+    assert!(volume.direct_access().is_some());
     let device = Arc::new(Failing { volume, has_failed: AtomicBool::new(false) });
     let store = Store::of_devices();
     store.attach(NAME, Arc::clone(&device) as Arc<dyn AtomicWrites>).unwrap();

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use everbyte_cache::Identity;
 use everbyte_device::{
-    BackingIdentity, BlockDevice, Compound, Decorator, FileDevice, FileDeviceError, FileOptions,
-    Likeness, stable_path,
+    BackingIdentity, BlockDevice, Decorator, FileDevice, FileDeviceError, FileOptions,
+    IdentityMatch, Passthrough, stable_path,
 };
 use everbyte_media::Stack;
 use everbyte_path::Rights;
@@ -36,7 +36,8 @@ impl KnownBacking {
     /// that is another device.
     #[must_use]
     pub fn recorded(identity: Identity, found: Option<Self>) -> Self {
-        let found = found.filter(|found| found.identity.compare(&identity) != Likeness::Different);
+        let found =
+            found.filter(|found| found.identity.compare(&identity) != IdentityMatch::Different);
         Self { identity, stack: found.and_then(|found| found.stack) }
     }
 }
@@ -67,7 +68,7 @@ struct ClaimedDevice {
 
 impl Decorator for ClaimedDevice {
     type Inner = FileDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &FileDevice {
         &self.device

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use everbyte_device::{
-    BlockDevice, Compound, DeviceError, Extent, Fua, Hole, SendError, WriteRequest,
+    BlockDevice, DeviceError, Extent, Fua, Hole, Passthrough, SendError, Transport, WriteRequest,
 };
 use parking_lot::Mutex;
 
@@ -122,19 +122,7 @@ pub struct Watched {
     pub watch: Arc<IoWatchdog>,
 }
 
-impl everbyte_device::Decorator for Watched {
-    type Inner = dyn BlockDevice;
-    const COMPOUND: Compound = Compound::Forwarded;
-
-    fn inner(&self) -> &Self::Inner {
-        &*self.device
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        let _request = self.watch.begin();
-        self.device.read(offset, out)
-    }
-
+impl Transport for Watched {
     fn send(
         &self,
         offset: u64,
@@ -143,7 +131,25 @@ impl everbyte_device::Decorator for Watched {
         socket: std::os::fd::BorrowedFd<'_>,
     ) -> Result<(), SendError> {
         let _request = self.watch.begin();
-        self.device.send(offset, len, prefix, socket)
+        everbyte_device::send(&*self.device, (offset, len), prefix, socket)
+    }
+}
+
+impl everbyte_device::Decorator for Watched {
+    type Inner = dyn BlockDevice;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.device
+    }
+
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let _request = self.watch.begin();
+        self.device.read(offset, out)
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -188,9 +194,9 @@ impl everbyte_device::Decorator for Watched {
         self.device.status(offset, len, extents_max)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         let _request = self.watch.begin();
-        self.device.cache(offset, len)
+        self.device.prefetch(offset, len)
     }
 }
 
