@@ -19,8 +19,8 @@ use everbyte_swap::BlockedSignals;
 use libc::{c_int, c_void, pid_t};
 
 use crate::heap::Heap;
-use crate::say::say;
-use crate::{any_heap, at_work, kernel, own};
+use crate::stderr::say;
+use crate::{any_heap, at_work, internal_heap, kernel};
 
 type Fork = unsafe extern "C" fn() -> pid_t;
 type Handler = Option<unsafe extern "C" fn()>;
@@ -159,13 +159,13 @@ fn hold() {
     if let Some(heap) = any_heap() {
         heap.hold();
     }
-    own::hold();
+    internal_heap::hold();
     HOLDS.set(true);
 }
 
 fn let_go() {
     if HOLDS.replace(false) {
-        own::release();
+        internal_heap::release();
         if let Some(heap) = any_heap() {
             heap.release();
         }

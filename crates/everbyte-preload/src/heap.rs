@@ -18,9 +18,9 @@ use libmimalloc_sys as mi;
 
 use crate::kernel::{self, PAGE};
 use crate::lock::Lock;
-use crate::say::{say, say_apart};
 use crate::settings::Settings;
-use crate::source::{Source, memory_file};
+use crate::slot_source::{Source, memory_file};
+use crate::stderr::{say, say_apart};
 use crate::variables;
 
 /// Alignment of mimalloc's arenas, and of their lengths, in bytes.

@@ -13,15 +13,15 @@
 mod aligned;
 mod fork;
 mod heap;
+mod internal_heap;
 mod kernel;
 mod lock;
 mod malloc;
 mod mappings;
-mod own;
 mod report;
-mod say;
 mod settings;
-mod source;
+mod slot_source;
+mod stderr;
 mod variables;
 mod vfork;
 
@@ -32,8 +32,8 @@ use everbyte_swap::BlockedSignals;
 use libmimalloc_sys as mi;
 
 use heap::Heap;
-use say::say;
 use settings::Settings;
+use stderr::say;
 
 /// Exit status of a program that cannot be started.
 const FAILED_STATUS: i32 = 1;

@@ -13,7 +13,7 @@ use libmimalloc_sys as mi;
 
 use crate::heap::{Added, Heap};
 use crate::kernel::PAGE;
-use crate::{aligned, any_heap, at_work, heap, kernel, own, vfork};
+use crate::{aligned, any_heap, at_work, heap, internal_heap, kernel, vfork};
 
 /// The alignment of everything that is larger than a [`WORD`].
 const ALIGN: usize = 16;
@@ -49,7 +49,7 @@ fn with_room(heap: &Heap, bytes: usize, allocate: impl Fn() -> *mut c_void) -> *
 
 fn allocate(bytes: usize, align: usize, zeroed: bool) -> *mut c_void {
     let Some(heap) = heap() else {
-        let at = own::allocate(bytes, align);
+        let at = internal_heap::allocate(bytes, align);
         return if at.is_null() { out_of_memory() } else { at.cast() };
     };
     if align >= aligned::ALIGN_MIN {
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
     }
     let Some(heap) = heap_of(at) else {
         // SAFETY: the caller's promise; what is not the heap's is our own.
-        return unsafe { own::free(at.cast()) };
+        return unsafe { internal_heap::free(at.cast()) };
     };
     // What a child frees its parent may still have.
     if vfork::is_child() {
@@ -189,7 +189,7 @@ pub(crate) unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
         0
     } else if heap_of(at).is_none() {
         // SAFETY: the caller's promise.
-        unsafe { own::size(at.cast()) }
+        unsafe { internal_heap::size(at.cast()) }
     } else if aligned::is_one(at) {
         // SAFETY: the caller's promise; nothing else of the heap's is so aligned.
         unsafe { aligned::size(at) }

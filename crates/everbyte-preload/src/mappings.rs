@@ -14,7 +14,7 @@ use libc::{c_int, c_uint, c_void, off_t, size_t};
 
 use crate::heap::Heap;
 use crate::kernel::{PAGE, READ_WRITE};
-use crate::say::{say, say_once};
+use crate::stderr::{say, say_once};
 use crate::{any_heap, at_work, heap, kernel, vfork};
 
 /// Mappings from this size on are paged.

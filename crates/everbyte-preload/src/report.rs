@@ -7,7 +7,7 @@ use everbyte_swap::{SlotWear, Statistics, UNIT};
 
 use crate::at_work;
 use crate::heap::Heap;
-use crate::say::say;
+use crate::stderr::say;
 
 /// Times that a cell of phase-change memory can be written, for the estimate of its life.
 const CELL_WRITES: f64 = 1e8;

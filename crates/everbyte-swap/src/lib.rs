@@ -23,32 +23,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod backing;
-mod direct;
-mod direct_region;
 mod error;
-mod mapped_parts;
-mod origin;
-mod paged;
-mod pager;
-mod pages;
-mod part;
 mod plant;
 mod region;
-mod resolver;
 mod slots;
 mod store;
-mod threads;
-#[cfg(test)]
-mod turns;
-mod uffd;
-mod unit;
 
 pub use everbyte_media::BlockedSignals;
 
-pub use direct_region::DirectMode;
 pub use error::RegionError;
-pub use pager::stats::Statistics;
-pub use region::{FaultMode, Region, RegionOptions};
+pub use region::{DirectMode, FaultMode, Region, RegionOptions, Statistics};
 pub use slots::{FreeSlots, SlotNo, SlotOrder, SlotSearches};
 pub use store::{FileStore, SlotStore, SlotWear, SwapSpace, UNIT};

@@ -2,25 +2,38 @@
 
 #![allow(unsafe_code, reason = "lending the region's bytes, and leaving them to forked children")]
 
+mod backing;
+mod direct;
+mod fork_guard;
+mod paged;
+mod stats;
+mod threads;
+#[cfg(test)]
+mod turns;
+mod units;
+
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use everbyte_media::BlockedSignals;
 
-use crate::backing::Backing;
-use crate::direct_region::{Direct, DirectMode, DirectOptions, direct_slots_needed};
 use crate::error::RegionError;
-use crate::paged::Paged;
-use crate::pager::memory::UnitRun;
-use crate::pager::stats::Statistics;
-use crate::pager::{LIMIT_MIN, PagerOptions, WINDOW, slots_needed};
-use crate::pages::Pages;
 use crate::slots::SlotNo;
+use crate::slots::index;
 use crate::store::{SwapSpace, UNIT};
-use crate::threads::Workers;
-use crate::uffd::{Delivery, OpenFailure, Uffd};
-use crate::unit::{UnitNo, index};
+use backing::Backing;
+use direct::region::{Direct, DirectOptions, direct_slots_needed};
+use paged::engine::{LIMIT_MIN, PagerOptions, WINDOW, slots_needed};
+use paged::region::Paged;
+use paged::threads::Workers;
+use paged::uffd::{Delivery, OpenFailure, Uffd};
+use paged::uffd_memory::Pages;
+use units::UnitNo;
+use units::UnitRun;
+
+pub use direct::region::DirectMode;
+pub use stats::Statistics;
 
 const UNIT_BYTES: u64 = UNIT as u64;
 

@@ -10,6 +10,9 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use everbyte_slots::{ByteTree, RunTree};
 
+/// Slots that the state of a unit can name, at most.
+pub(crate) const SLOTS_MAX: u64 = 1 << 36;
+
 /// The number of a slot in its store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SlotNo(pub u64);
@@ -166,6 +169,12 @@ fn hold(tree: &Mutex<ByteTree>) -> MutexGuard<'_, ByteTree> {
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     }
+}
+
+/// A number of units or slots as an index.
+#[expect(clippy::cast_possible_truncation, reason = "usize is u64 on the only architecture")]
+pub(crate) const fn index(number: u64) -> usize {
+    number as usize
 }
 
 #[cfg(test)]

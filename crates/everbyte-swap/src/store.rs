@@ -17,7 +17,7 @@ use everbyte_media::{
 };
 
 use crate::slots::{FreeSlots, SlotMap, SlotNo, SlotOrder, SlotSearches};
-use crate::unit::{SLOTS_MAX, index};
+use crate::slots::{SLOTS_MAX, index};
 
 /// Bytes of a unit, and of a slot.
 pub const UNIT: usize = BLOCK;

@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::unit::UnitNo;
+use crate::region::units::UnitNo;
 
 /// Streams that are followed at once.
 const STREAMS: usize = 16;
@@ -69,7 +69,7 @@ impl Streams {
             }
         }
         let place = self.next.fetch_add(1, Relaxed) % STREAMS as u64;
-        self.words[crate::unit::index(place)].store(packed(at.0, 0, 0), Relaxed);
+        self.words[crate::slots::index(place)].store(packed(at.0, 0, 0), Relaxed);
         Ahead::NONE
     }
 

@@ -15,10 +15,10 @@ use rand::{RngExt, SeedableRng};
 
 use super::rounds::Round;
 use super::*;
-use crate::pager::memory::UnitRun;
+use crate::region::turns::Turns;
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
 use crate::slots::SlotOrder;
-use crate::turns::Turns;
-use crate::unit::UnitNo;
 
 /// Threads of a run. The first one makes rounds.
 const THREADS: usize = 3;

@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::fault::{Access, FAILURES_MAX, FaultError};
-use super::memory::{Memory, MemoryError, UnitRun};
 use super::{LIMIT_MIN, Pager, WINDOW, reserve};
-use crate::unit::{PINS_MAX, Phase, Unit, UnitNo};
+use crate::region::paged::memory::{Memory, MemoryError};
+use crate::region::paged::unit::{PINS_MAX, Phase, Unit};
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
 
 /// A request that was refused or failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,7 +150,7 @@ impl<M: Memory> Pager<M> {
     fn discard_in_window(&self, from: u64, to: u64) -> Result<(), PlaceError> {
         // The evictor reads pages that it does not own; none may be taken away under it.
         let _no_eviction = self.hold_evictor();
-        let mut seen = [Unit::EMPTY; crate::unit::index(WINDOW)];
+        let mut seen = [Unit::EMPTY; crate::slots::index(WINDOW)];
         let mut has_pages = false;
         // Claimed first: a unit is poisoned by who owns it.
         for (at, seen) in (from..to).map(UnitNo).zip(&mut seen) {

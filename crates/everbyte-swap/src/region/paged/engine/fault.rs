@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering::SeqCst;
 use everbyte_plant::planted;
 
 use super::evict::Progress;
-use super::memory::{Memory, MemoryError, UnitRun};
-use super::stats::{add, count};
 use super::stream::Ahead;
 use super::{Pager, WINDOW};
 use crate::plant::Bug;
+use crate::region::paged::memory::{Memory, MemoryError};
+use crate::region::paged::unit::{Phase, Unit};
+use crate::region::stats::{add, count};
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
 use crate::slots::SlotNo;
-use crate::unit::{Phase, Unit, UnitNo, index};
+use crate::slots::index;
 
 /// Passes over all windows without anything evicted, after which a fault goes above the limit.
 const PASSES_MAX: u32 = 3;

@@ -14,12 +14,10 @@
 
 mod evict;
 mod fault;
-pub(crate) mod memory;
-mod place;
-pub(crate) mod stats;
-mod stores;
+mod fork_hold;
+mod protect_policy;
+mod range_ops;
 mod stream;
-mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -32,17 +30,19 @@ use everbyte_plant::planted;
 use everbyte_slots::SlotTree;
 
 use crate::plant::Bug;
+use crate::region::paged::memory::{Memory, MemoryError};
+use crate::region::paged::unit::{Unit, UnitTable};
+use crate::region::stats::{Counters, Statistics};
+use crate::region::units::UnitNo;
+use crate::slots::index;
 use crate::slots::{SlotMap, SlotNo};
-use crate::unit::{Unit, UnitNo, UnitTable, index};
 use evict::Batch;
-use memory::{Memory, MemoryError};
-use stats::{Counters, Statistics};
-use stores::Stores;
+use protect_policy::Stores;
 use stream::Streams;
 
 pub(crate) use evict::Progress;
 pub(crate) use fault::{Access, FaultError};
-pub(crate) use place::PlaceError;
+pub(crate) use range_ops::PlaceError;
 
 /// Units of a window: what the evictor looks at together, and the most that is read ahead.
 pub(crate) const WINDOW: u64 = 16;

@@ -19,8 +19,7 @@
 
 pub(crate) mod budget;
 mod heat;
-pub(crate) mod memory;
-mod place;
+mod range_ops;
 pub(crate) mod rounds;
 
 #[cfg(test)]
@@ -32,15 +31,17 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use everbyte_plant::planted;
 
-use crate::pager::stats::{Counters, Statistics, add, count};
-use crate::part::{PART_UNITS, Part, PartNo, PartPhase, PartTable, RunNo, WATCHES};
 use crate::plant::Bug;
+use crate::region::direct::chunk::{
+    PART_UNITS, Part, PartNo, PartPhase, PartTable, RunNo, WATCHES,
+};
+use crate::region::direct::memory::{Allowed, PartError, PartMemory};
+use crate::region::stats::{Counters, Statistics, add, count};
+use crate::slots::index;
 use crate::slots::{SlotMap, SlotNo};
-use crate::unit::index;
 use budget::Budget;
-use memory::{Allowed, PartError, PartMemory};
 
-pub(crate) use place::DirectError;
+pub(crate) use range_ops::DirectError;
 
 /// Times that the system refuses a step before a fault fails.
 const REFUSALS_MAX: u32 = 200;

@@ -7,9 +7,11 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::fault::{Access, FaultError};
-use super::memory::{Memory, UnitRun};
 use super::{Pager, PlaceError};
-use crate::unit::{Phase, UnitNo};
+use crate::region::paged::memory::Memory;
+use crate::region::paged::unit::Phase;
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
 
 impl<M: Memory> Pager<M> {
     /// Units of `run` whose bytes are in slots alone.

@@ -21,12 +21,14 @@ use std::sync::{MutexGuard, TryLockError};
 
 use everbyte_plant::planted;
 
-use super::memory::{Memory, UnitRun};
-use super::stats::add;
 use super::{Pager, WINDOW};
 use crate::plant::Bug;
+use crate::region::paged::memory::Memory;
+use crate::region::paged::unit::{Phase, Unit};
+use crate::region::stats::add;
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
 use crate::slots::SlotNo;
-use crate::unit::{Phase, Unit, UnitNo};
 
 /// Units of a batch, give or take a window.
 const BATCH: usize = 128;
@@ -86,11 +88,11 @@ pub(super) struct Batch {
 impl Batch {
     /// An empty batch with room for all that will ever be in it.
     pub(super) fn new(slot_hint: SlotNo) -> Self {
-        let room = BATCH + crate::unit::index(WINDOW);
+        let room = BATCH + crate::slots::index(WINDOW);
         Self {
             leaving: Vec::with_capacity(room),
             runs: Vec::with_capacity(room),
-            bridge: Vec::with_capacity(BRIDGE_MAX + crate::unit::index(WINDOW)),
+            bridge: Vec::with_capacity(BRIDGE_MAX + crate::slots::index(WINDOW)),
             clean: 0,
             room: 0,
             is_short: false,
@@ -304,7 +306,7 @@ impl<M: Memory> Pager<M> {
     /// Step 3.
     fn copy_out(&self, batch: &mut Batch) {
         let mut from = 0;
-        let window = crate::unit::index(WINDOW);
+        let window = crate::slots::index(WINDOW);
         while from < batch.leaving.len() {
             if batch.leaving[from].step != Step::WritingBack {
                 from += 1;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::part::{PartNo, RunNo};
+use crate::region::direct::chunk::{PartNo, RunNo};
 
 /// Accesses that the mapping of a part allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

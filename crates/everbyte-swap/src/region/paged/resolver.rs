@@ -13,12 +13,12 @@ use std::time::Instant;
 use everbyte_media::{PageFault, ResolveFaults};
 
 use crate::error::RegionError;
-use crate::origin::Origin;
-use crate::pager::stats::add;
-use crate::pager::{Access, FaultError, Pager, Trouble};
-use crate::pages::Pages;
+use crate::region::fork_guard::Origin;
+use crate::region::paged::engine::{Access, FaultError, Pager, Trouble};
+use crate::region::paged::uffd_memory::Pages;
+use crate::region::stats::add;
+use crate::region::units::UnitNo;
 use crate::store::UNIT;
-use crate::unit::UnitNo;
 
 /// A region's pager, and the first fault that it could not resolve.
 pub(crate) struct Shared {

@@ -233,7 +233,7 @@ impl Uffd {
         }
         let is_fault = message.event == EVENT_PAGEFAULT;
         Ok(is_fault.then(|| FaultMessage {
-            address: crate::unit::index(message.address),
+            address: crate::slots::index(message.address),
             is_store: message.flags & (FLAG_WRITE | FLAG_WP) != 0,
             is_present: message.flags & FLAG_WP != 0,
         }))

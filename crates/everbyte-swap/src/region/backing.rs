@@ -1,8 +1,8 @@
 //! The memory behind a region: pages that move by faults, or parts that are mapped straight.
 
 use crate::error::RegionError;
-use crate::pager::memory::UnitRun;
-use crate::pager::stats::Statistics;
+use crate::region::stats::Statistics;
+use crate::region::units::UnitRun;
 
 /// The memory of a region. Runs of units lie in the region.
 pub(crate) trait Backing: Send + Sync {

@@ -17,21 +17,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use libc::c_void;
-use rustix::event::Timespec;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::pager::WINDOW;
-use crate::pager::memory::{Memory, MemoryError, UnitRun};
+use crate::region::paged::engine::WINDOW;
+use crate::region::paged::memory::{Memory, MemoryError};
+use crate::region::paged::uffd::Uffd;
+use crate::region::threads::pause;
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
 use crate::slots::SlotNo;
+use crate::slots::index;
 use crate::store::{SwapSpace, UNIT};
-use crate::uffd::Uffd;
-use crate::unit::{UnitNo, index};
 
 const WINDOW_BYTES: usize = index(WINDOW) * UNIT;
 /// Names this process where a descriptor of one is asked for (Linux 6.15).
 const PIDFD_SELF_THREAD_GROUP: RawFd = -10_001;
-/// Time that a thread sleeps where it waits for another.
-const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 /// Bytes for each page in the kernel's map of them.
 const PAGEMAP_ENTRY: usize = 8;
 /// Pages of which it is read at once.
@@ -398,16 +398,6 @@ unsafe fn advise(start: *mut u8, len: usize, advice: libc::c_int) -> io::Result<
 /// True if the kernel knows no such advice, or gives it up for such memory.
 fn is_refused(done: &io::Result<()>) -> bool {
     done.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
-}
-
-/// Waits a little for another thread, for the `tries`th time.
-pub(crate) fn pause(tries: u32) {
-    match tries {
-        0..8 => (0..32).for_each(|_| std::hint::spin_loop()),
-        8..64 => std::thread::yield_now(),
-        // By the system call, since the C library's function is a cancellation point.
-        _ => drop(rustix::thread::nanosleep(&REST)),
-    }
 }
 
 /// Fills `units` units, at least 1, by a call that takes their bytes; the first one alone, where the program has split

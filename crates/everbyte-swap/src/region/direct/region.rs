@@ -17,21 +17,22 @@ use std::time::{Duration, Instant};
 
 use everbyte_media::{FaultRange, PageFault, ResolveFaults};
 
-use crate::backing::Backing;
-use crate::direct::budget::{Budget, count_mappings, half_of_most};
-use crate::direct::memory::PartError;
-use crate::direct::rounds::{Findings, Round};
-use crate::direct::{DirectError, DirectSettings, Parts};
 use crate::error::RegionError;
-use crate::mapped_parts::MappedParts;
-use crate::origin::Origin;
-use crate::pager::memory::UnitRun;
-use crate::pager::stats::{Statistics, add};
-use crate::part::{PART, PART_UNITS, PartNo};
+use crate::region::backing::Backing;
+use crate::region::direct::chunk::{PART, PART_UNITS, PartNo};
+use crate::region::direct::engine::budget::{Budget, count_mappings, half_of_most};
+use crate::region::direct::engine::rounds::{Findings, Round};
+use crate::region::direct::engine::{DirectError, DirectSettings, Parts};
+use crate::region::direct::memory::PartError;
+use crate::region::direct::remap_memory::MappedParts;
+use crate::region::fork_guard::Origin;
+use crate::region::stats::{Statistics, add};
+use crate::region::threads::spawn;
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
 use crate::slots::SlotNo;
+use crate::slots::index;
 use crate::store::{SwapSpace, UNIT};
-use crate::threads::spawn;
-use crate::unit::{UnitNo, index};
 
 /// Time for which parts are inaccessible in a round, at most.
 const WINDOW: Duration = Duration::from_millis(10);

@@ -14,12 +14,13 @@ use everbyte_plant::plant;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::memory::{Memory, MemoryError, UnitRun};
 use super::*;
 use crate::plant::Bug;
+use crate::region::paged::memory::{Memory, MemoryError};
+use crate::region::paged::unit::Phase;
+use crate::region::turns::Turns;
+use crate::region::units::UnitRun;
 use crate::slots::SlotOrder;
-use crate::turns::Turns;
-use crate::unit::Phase;
 
 /// Threads of a run.
 const THREADS: usize = 3;

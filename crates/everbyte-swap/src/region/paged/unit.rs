@@ -28,11 +28,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use everbyte_plant::planted;
 
 use crate::plant::Bug;
-use crate::slots::SlotNo;
-
-/// The number of a unit in its region.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct UnitNo(pub(crate) u64);
+use crate::region::units::UnitNo;
+use crate::slots::{SLOTS_MAX, SlotNo, index};
 
 /// The phase of a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,8 +59,7 @@ const PINS_SHIFT: u32 = 16;
 /// Times that a unit can be pinned at once.
 pub(crate) const PINS_MAX: u64 = 0xfff;
 const SLOT_SHIFT: u32 = 28;
-/// Slots that a word can name.
-pub(crate) const SLOTS_MAX: u64 = 1 << (64 - SLOT_SHIFT);
+const _: () = assert!(SLOTS_MAX == 1 << (64 - SLOT_SHIFT));
 
 /// A unit's word as it was at some moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -200,12 +196,6 @@ impl UnitTable {
     pub(crate) fn set(&self, at: UnitNo, unit: Unit) {
         self.word(at).store(unit.0, SeqCst);
     }
-}
-
-/// A number of units or slots as an index.
-#[expect(clippy::cast_possible_truncation, reason = "usize is u64 on the only architecture")]
-pub(crate) const fn index(number: u64) -> usize {
-    number as usize
 }
 
 #[cfg(test)]

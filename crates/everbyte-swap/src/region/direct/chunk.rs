@@ -24,8 +24,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use everbyte_plant::planted;
 
 use crate::plant::Bug;
+use crate::slots::index;
 use crate::store::{RUN_SLOTS, UNIT};
-use crate::unit::index;
 
 /// Units of a part, and slots of a run.
 pub(crate) const PART_UNITS: u64 = RUN_SLOTS;

@@ -26,12 +26,12 @@ use rustix::mm::{
     mremap_fixed, munmap,
 };
 
-use crate::direct::memory::{Allowed, PartError, PartMemory};
-use crate::pages::pause;
-use crate::part::{PART, PART_UNITS, PartNo, RunNo};
+use crate::region::direct::chunk::{PART, PART_UNITS, PartNo, RunNo};
+use crate::region::direct::memory::{Allowed, PartError, PartMemory};
+use crate::region::threads::pause;
 use crate::slots::SlotNo;
+use crate::slots::index;
 use crate::store::{SwapSpace, UNIT};
-use crate::unit::index;
 
 const PART_BYTES: usize = index(PART);
 

@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::Parts;
 use super::budget::MOVE_MAPPINGS;
 use super::heat::{is_worth_exchange, score, with_score};
-use super::memory::{PartError, PartMemory};
-use crate::pager::stats::{add, count};
-use crate::part::{PartNo, WATCHES};
-use crate::unit::index;
+use crate::region::direct::chunk::{PartNo, WATCHES};
+use crate::region::direct::memory::{PartError, PartMemory};
+use crate::region::stats::{add, count};
+use crate::slots::index;
 
 /// Words that are looked at for one part to watch.
 const LOOKS: u64 = 256;

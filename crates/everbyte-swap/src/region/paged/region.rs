@@ -7,18 +7,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use everbyte_media::FaultRange;
 
-use crate::backing::Backing;
 use crate::error::RegionError;
-use crate::origin::Origin;
-use crate::pager::memory::{MemoryError, UnitRun};
-use crate::pager::stats::Statistics;
-use crate::pager::{FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, slots_needed};
-use crate::pages::Pages;
-use crate::resolver::Shared;
+use crate::region::backing::Backing;
+use crate::region::fork_guard::Origin;
+use crate::region::paged::engine::{
+    FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, slots_needed,
+};
+use crate::region::paged::memory::MemoryError;
+use crate::region::paged::resolver::Shared;
+use crate::region::paged::threads::{Threads, Workers};
+use crate::region::paged::uffd_memory::Pages;
+use crate::region::stats::Statistics;
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
 use crate::slots::SlotMap;
+use crate::slots::index;
 use crate::store::UNIT;
-use crate::threads::{Threads, Workers};
-use crate::unit::{UnitNo, index};
 
 const UNIT_BYTES: u64 = UNIT as u64;
 

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::Parts;
 use super::budget::MOVE_MAPPINGS;
-use super::memory::{Allowed, PartError, PartMemory};
-use crate::pager::memory::UnitRun;
-use crate::pager::stats::{add, count};
-use crate::part::{PART_PINS_MAX, PART_UNITS, Part, PartNo, PartPhase};
-use crate::unit::{UnitNo, index};
+use crate::region::direct::chunk::{PART_PINS_MAX, PART_UNITS, Part, PartNo, PartPhase};
+use crate::region::direct::memory::{Allowed, PartError, PartMemory};
+use crate::region::stats::{add, count};
+use crate::region::units::UnitNo;
+use crate::region::units::UnitRun;
+use crate::slots::index;
 
 /// A request that was refused or failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,14 +1,7 @@
 //! The pager's view of memory: what it can do to the pages of a region and the slots of a store.
 
+use crate::region::units::{UnitNo, UnitRun};
 use crate::slots::SlotNo;
-use crate::unit::UnitNo;
-
-/// Adjacent units.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct UnitRun {
-    pub(crate) first: UnitNo,
-    pub(crate) units: u64,
-}
 
 /// A step that was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
