@@ -217,37 +217,6 @@ fn indexes_are_compared_under_every_workload() {
     assert!(
         value(&results, "csb+", "fileserver, 200 files, 3 threads, nodes of 128 B", "rate") > 0.0
     );
-    for shape in ["hashed", "linear", "b+"].map(|shape| format!("{shape} directories")) {
-        for names in [10, 300] {
-            let of = |what: &str, metric| {
-                value(&results, &shape, &format!("{what}, {names} names"), metric)
-            };
-            assert!(of("create", "time_to_hashed") > 0.0);
-            assert!(of("create", "log_bytes") > 0.0 && of("create", "lines_stored") > 0.0);
-            assert!(of("create", "fences") > 0.0 && of("unlink", "fences") > 0.0);
-            let reads = ["lookup", "lookup of none", "readdir"];
-            assert!(reads.iter().all(|what| of(what, "lines_stored") + of(what, "fences") == 0.0));
-            assert!(of("readdir", "directory_bytes") > 0.0);
-        }
-        let title = "varmail, 200 files, 1 thread, by directories";
-        assert!(value(&results, &shape, title, "rate") > 0.0);
-    }
-    for shape in ["radix maps", "runs maps"] {
-        for blocks in [32, 512] {
-            let of = |what: &str, metric| {
-                value(&results, shape, &format!("{what}, files of {blocks} blocks"), metric)
-            };
-            assert!(of("append of 16 KiB", "time_to_radix") > 0.0);
-            assert!(of("append of 16 KiB", "map_bytes") > 0.0);
-            assert!(of("overwrite of a block", "log_bytes") > 0.0);
-            assert!(of("cut to half", "fences") > 0.0);
-            for what in ["look-up", "look-up after overwrites", "read of 128 KiB"] {
-                assert!(of(what, "lines_stored") + of(what, "fences") == 0.0, "{shape}: {what}");
-            }
-        }
-        let title = "fileserver, 200 files, 1 thread, by block maps";
-        assert!(value(&results, shape, title, "rate") > 0.0);
-    }
     for row in results["rows"].as_array().unwrap() {
         assert!(row["value"].is_number() || row["note"].is_string(), "{row}");
     }

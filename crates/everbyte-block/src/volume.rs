@@ -121,7 +121,6 @@ impl<M: Medium> BlockVolume<M> {
         let root = match options.map {
             MapKind::Radix => NewRoot::Empty,
             MapKind::Direct => NewRoot::Zeroes { blocks: table_blocks(size_bytes) },
-            MapKind::Runs => return Err(PoolError::Invalid(RUNS_REFUSED.to_owned())),
         };
         pool.create_volume(&spec, root)?;
         Self::open_as(pool, name, kind)
@@ -272,9 +271,6 @@ impl<M: Medium> BlockVolume<M> {
     }
 }
 
-/// The reason why a block volume has no map of runs.
-const RUNS_REFUSED: &str = "a map of runs is for files: a block volume is changed by many at once";
-
 /// The map of the volume in `view`.
 ///
 /// # Errors
@@ -282,9 +278,7 @@ const RUNS_REFUSED: &str = "a map of runs is for files: a block volume is change
 pub(crate) fn map_view(view: &VolumeView<'_>) -> Result<MapView, Corrupt> {
     let unknown = || Corrupt::new("volume descriptor", view.root_at, "unknown map");
     Ok(MapView {
-        kind: MapKind::from_code(view.descriptor.map)
-            .filter(|kind| *kind != MapKind::Runs)
-            .ok_or_else(unknown)?,
+        kind: MapKind::from_code(view.descriptor.map).ok_or_else(unknown)?,
         root_at: view.root_at,
         size_bytes: view.size_bytes,
         data: view.data_start..view.data_end,

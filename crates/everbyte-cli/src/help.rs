@@ -428,7 +428,7 @@ mod tests {
             (&["log-size", "lanes", "checkpoint-lines"], Some("The log")),
             (&["wipe"], Some("Swap volumes")),
             (&["backing", "scm", "dram", "mode", "policy", "small-write"], Some("Caches")),
-            (&["index", "inodes", "directories", "block-map"], Some("File systems")),
+            (&["index", "inodes"], Some("File systems")),
             (&["size", "kind", "json"], None),
         ] {
             for option in options {

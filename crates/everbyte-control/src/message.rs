@@ -235,12 +235,6 @@ pub struct NewFs {
     pub inodes_max: Option<u64>,
     /// Inode tables have 2 MiB instead of 4 KiB.
     pub large_tables: bool,
-    /// The shape of directories; `None` for the one that suits most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub directories: Option<String>,
-    /// The shape of the maps of files' blocks; `None` for the one that suits most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub block_map: Option<String>,
 }
 
 /// A cache that is to be made. Its strings are words of the command line.

@@ -241,22 +241,20 @@ mod tests {
         let spec = VolumeSpec { log_bytes: Some(1 << 20), ..VolumeSpec::new("v", KIND, 1 << 20) };
         pool.create_volume(&spec, NewRoot::Empty).unwrap();
         let handle = pool.open_volume("v", KIND).unwrap();
-        for map in [MapKind::Radix, MapKind::Runs] {
-            let settings = ExtentSettings {
-                root_at: handle.root_at(),
-                checksum_root_at: None,
-                map,
-                delta: Delta::default(),
-                threshold_lines: THRESHOLD_LINES_DEFAULT,
-                size_bytes: 256 << 30,
-            };
-            let places = |first_entries| {
-                let (volume, locks) = (Arc::clone(handle.volume()), BlockLocks::new());
-                let extent = Extent::with_locks(volume, &settings, locks, first_entries);
-                extent.leaves.places().count()
-            };
-            assert_eq!(places(None), 1 << 17);
-            assert_eq!(places(Some(FirstEntries { at: PoolOffset(1 << 16), count: 16 })), 1);
-        }
+        let settings = ExtentSettings {
+            root_at: handle.root_at(),
+            checksum_root_at: None,
+            map: MapKind::Radix,
+            delta: Delta::default(),
+            threshold_lines: THRESHOLD_LINES_DEFAULT,
+            size_bytes: 256 << 30,
+        };
+        let places = |first_entries| {
+            let (volume, locks) = (Arc::clone(handle.volume()), BlockLocks::new());
+            let extent = Extent::with_locks(volume, &settings, locks, first_entries);
+            extent.leaves.places().count()
+        };
+        assert_eq!(places(None), 1 << 17);
+        assert_eq!(places(Some(FirstEntries { at: PoolOffset(1 << 16), count: 16 })), 1);
     }
 }

@@ -14,7 +14,7 @@ use crate::address::{BlockPiece, DeviceOffset, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::{Path, Spot};
+use crate::map::Path;
 
 /// The end of an attempt at the FUA fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,7 +111,7 @@ impl<M: Medium> Extent<M> {
         let mut writer = None;
         for (write, target) in writes.iter_mut().zip(targets.drain(..)) {
             write.state = target.map_err(ExtentError::from).and_then(|target| match target {
-                Some((spot, old)) => self.prepare_durably(&mut writer, spot, old, write.piece),
+                Some((at, old)) => self.prepare_durably(&mut writer, at, old, write.piece),
                 None => Ok(State::NotAllowed),
             });
         }
@@ -125,16 +125,13 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// The entry for `piece` and its place, if its block may be changed without a checkpoint.
-    fn fua_target(&self, piece: BlockPiece<'_>) -> Result<Option<(Spot, Option<Entry>)>, Corrupt> {
-        let (at, spot, entry) = match self.look_up(piece.block)? {
-            Path::Entry(at) => (at, Spot::Word(at), self.entries().load(at)?),
-            Path::Run(run) => match run.pair_at {
-                Some(at) if self.is_settled_pair(at) => (at.plus(8), Spot::Run(run), run.entry),
-                _ => return Ok(None),
-            },
-            Path::Missing(_) => return Ok(None),
-        };
+    /// The entry for `piece` and its address, if its block may be changed without a checkpoint.
+    fn fua_target(
+        &self,
+        piece: BlockPiece<'_>,
+    ) -> Result<Option<(PoolOffset, Option<Entry>)>, Corrupt> {
+        let Path::Entry(at) = self.look_up(piece.block)? else { return Ok(None) };
+        let entry = self.entries().load(at)?;
         let named = entry.map(|entry| entry.block);
         if let Some(block) = named {
             // What replaces the block leaves its bytes alone.
@@ -142,14 +139,14 @@ impl<M: Medium> Extent<M> {
             let len = if in_place { piece.data.len() } else { 0 };
             self.volume().prefetch_store(block.offset().plus(piece.start as u64), len);
         }
-        Ok(self.volume().fua_fast_path_allowed(at, named).then_some((spot, entry)))
+        Ok(self.volume().fua_fast_path_allowed(at, named).then_some((at, entry)))
     }
 
     /// Prepares that `piece` is written over `old` durably: all but what follows the first fence.
     fn prepare_durably<'v>(
         &'v self,
         writer: &mut Option<Writer<'v, M>>,
-        spot: Spot,
+        entry_at: PoolOffset,
         old: Option<Entry>,
         piece: BlockPiece<'_>,
     ) -> Result<State, ExtentError> {
@@ -175,8 +172,6 @@ impl<M: Medium> Extent<M> {
             }
             self.check_replaceable(block, piece)?;
         }
-        // One word says where a block lies, or this is no place to change it.
-        let Spot::Word(entry_at) = spot else { return Ok(State::NotAllowed) };
         let writer = self.joined(writer)?;
         let Some(to) = writer.alloc() else { return Ok(State::NotAllowed) };
         if !self.fill_durably(writer, to, data, piece)? {

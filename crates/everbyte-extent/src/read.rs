@@ -12,7 +12,7 @@ use everbyte_pool::plant::Bug;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::{self, ENTRIES, InRun, Interrupted, MapKind, Path};
+use crate::map::{self, ENTRIES, Interrupted, MapKind, Path};
 
 /// Blocks that are locked at once for reading: 1 MiB.
 const BLOCKS_AT_ONCE: u64 = 256;
@@ -73,28 +73,9 @@ fn stored_by(entry: Option<Entry>) -> Stored {
 
 impl<M: Medium> Extent<M> {
     fn stored(&self, block: LogicalBlock) -> Result<Stored, Corrupt> {
-        self.stored_after(block, &mut None)
-    }
-
-    /// The same for one of several blocks, of which the last that was looked up, with what a map of runs said of it, is
-    /// `seen`.
-    fn stored_after(
-        &self,
-        block: LogicalBlock,
-        seen: &mut Option<(LogicalBlock, InRun)>,
-    ) -> Result<Stored, Corrupt> {
-        if let Some((first, run)) = seen
-            && let Some(after) = block.0.checked_sub(first.0).filter(|&after| after < run.blocks)
-        {
-            return Ok(stored_by(run.entry_after(after)));
-        }
         match self.look_up(block)? {
             Path::Entry(at) => self.entries().load(at).map(stored_by),
             Path::Missing(_) => Ok(Stored::Hole),
-            Path::Run(run) => {
-                *seen = Some((block, run));
-                Ok(stored_by(run.entry))
-            }
         }
     }
 
@@ -146,12 +127,12 @@ impl<M: Medium> Extent<M> {
 
     /// Reads under locks that the caller holds.
     fn read_locked(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
-        let (mut done, mut seen) = (0, None);
+        let mut done = 0;
         while done < out.len() {
             let at = offset.plus(done as u64);
             let len = (BLOCK - at.in_block()).min(out.len() - done);
             let piece = &mut out[done..done + len];
-            match self.stored_after(at.block(), &mut seen)? {
+            match self.stored(at.block())? {
                 Stored::Data(start) if self.has_checksums() => {
                     let mut whole = [0; BLOCK];
                     self.read_verified(start.block(), at.block().offset(), &mut whole)?;
@@ -183,11 +164,11 @@ impl<M: Medium> Extent<M> {
         if !prefix.is_empty() {
             pieces.push(Piece::Bytes(prefix));
         }
-        let (mut done, mut seen) = (0, None);
+        let mut done = 0;
         while done < range.len {
             let at = range.offset.plus(done as u64);
             let len = (BLOCK - at.in_block()).min(range.len - done);
-            match (self.stored_after(at.block(), &mut seen)?, pieces.last_mut()) {
+            match (self.stored(at.block())?, pieces.last_mut()) {
                 (Stored::Data(start), last) => {
                     let at = start.plus(at.in_block() as u64);
                     match last {
@@ -224,7 +205,6 @@ impl<M: Medium> Extent<M> {
                 let next = self.leaf_after(block);
                 (Stored::Hole, next.map_err(|interrupted| interrupted.corrupt)?)
             }
-            Path::Run(run) => (stored_by(run.entry), LogicalBlock(block.0 + run.blocks)),
         })
     }
 

@@ -109,7 +109,6 @@ impl<M: Medium> Extent<M> {
         let entry = match self.look_up(block) {
             Ok(Path::Entry(at)) => self.entries().load(at),
             Ok(Path::Missing(_)) => Ok(None),
-            Ok(Path::Run(run)) => Ok(run.entry),
             Err(corrupt) => Err(corrupt),
         };
         match entry {

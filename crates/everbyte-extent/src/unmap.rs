@@ -64,7 +64,6 @@ impl<M: Medium> Extent<M> {
             let next = match self.map_kind() {
                 MapKind::Radix => map::first_leaf_from(&self.entries(), self.root_at(), from)
                     .map_err(|interrupted| interrupted.corrupt)?,
-                MapKind::Runs => self.first_run_from(from)?,
                 MapKind::Direct => None,
             };
             let Some(next) = next else { break };

@@ -18,15 +18,13 @@ use everbyte_pool::{
 use crate::dentry::cache::{DENTRIES_MAX, Dentries};
 use crate::dir::KnownUnits;
 use crate::error::FsError;
-use crate::format::block_map_kind::BlockMapKind;
-use crate::format::directory_kind::DirectoryKind;
 use crate::format::number::{FileType, InodeNo};
 use crate::format::reader::Reader;
 use crate::format::{
-    DirSettings, FS, Field, FsSuperblock, InodeWords, TABLES_AT, TIME_RANGE_NS, TableGeometry,
-    encode_time,
+    FS, Field, FsSuperblock, InodeWords, TABLES_AT, TIME_RANGE_NS, TableGeometry, encode_time,
 };
 use crate::index::{self, IndexKind};
+use crate::inode::blocks::check_map;
 use crate::inode::locks::InodeLocks;
 use crate::inode::open_files::Files;
 use crate::inode::tables::{InodeTables, reader_of};
@@ -37,10 +35,6 @@ use crate::plant::Bug;
 pub struct FsOptions {
     /// The index over inode tables.
     pub index: IndexKind,
-    /// The shape of directories.
-    pub directories: DirectoryKind,
-    /// The shape of the maps of files' blocks.
-    pub block_map: BlockMapKind,
     /// Bytes of a node of the index: a power of two from 64 to 4096; `None` for a size that suits it. A
     /// direct index and a window have no nodes.
     pub index_node_bytes: Option<u32>,
@@ -64,8 +58,6 @@ impl Default for FsOptions {
     fn default() -> Self {
         Self {
             index: IndexKind::default(),
-            directories: DirectoryKind::default(),
-            block_map: BlockMapKind::default(),
             index_node_bytes: None,
             inodes_max: None,
             large_tables: false,
@@ -124,14 +116,12 @@ impl<M: Medium> FileSystem<M> {
             (options.index.code(), node_bytes),
             geometry,
             tables_max,
-            DirSettings { kind: options.directories, hash_key: [random_word(), random_word()] },
+            [random_word(), random_word()],
         );
         let mut spec = VolumeSpec::new(name, FS, size_bytes);
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
         spec.checkpoint_lines = options.checkpoint_lines;
-        spec.map = options.block_map.map().code();
-        spec.ro_compat = options.directories.ro_compat() | options.block_map.ro_compat();
         pool.create_volume(&spec, NewRoot::Blocks(&superblock.image()))?;
         Self::open_or_format(pool, name, options).inspect_err(|error| {
             // A volume without a file system is of no use to anybody. It is the error that matters.
@@ -161,7 +151,7 @@ impl<M: Medium> FileSystem<M> {
         let volume = handle.volume();
         let reader = reader_of(volume);
         let (superblock, at) = FsSuperblock::load(reader, volume.root_at())?;
-        let map = BlockMapKind::from_code(volume.descriptor().map, volume.root_at())?;
+        check_map(volume.descriptor().map, volume.root_at())?;
         let is_empty = FsSuperblock::tables_word(reader, at)? == 0;
         if is_empty && volume.read_only_reason().is_none() {
             format(volume, &superblock, at, options).map_err(|error| match error {
@@ -184,7 +174,7 @@ impl<M: Medium> FileSystem<M> {
             superblock,
             tables,
             locks: InodeLocks::new(),
-            files: Files::new(Arc::clone(volume), map),
+            files: Files::new(Arc::clone(volume)),
             dentries,
             known_units: KnownUnits::new(),
             renames: Mutex::new(()),

@@ -34,8 +34,6 @@ pub use everbyte_pool::{PinError, PinLimits};
 pub use file::copy::FilePlace;
 pub use file::open_file::OpenFile;
 pub use file::space::{Allocation, Seek};
-pub use format::block_map_kind::BlockMapKind;
-pub use format::directory_kind::DirectoryKind;
 pub use format::file_flags::FileFlags;
 pub use format::number::{FileType, InodeNo, MODE_PERMISSIONS, MODE_TYPE};
 pub use format::{FS, TIME_RANGE_NS};

@@ -28,10 +28,6 @@ pub enum Bug {
     GenerationReused,
     /// The halves of a bucket that is cut in two are named without a record.
     SplitUnlogged,
-    /// The word that names a new bucket of a linear directory changes without a record.
-    ListUnlogged,
-    /// Pairs of a node of a directory's B+ tree move without a record.
-    PairsUnlogged,
     /// The number of inode tables changes without a record.
     TableUnlogged,
     /// Inodes of a new table are free for others before the table counts as one.

@@ -103,10 +103,6 @@ pub enum Bug {
     CorruptBeforeSecondLook,
     /// A shutdown ends with the first volume whose checkpoint fails.
     CloseStopsEarly,
-    /// Words of a node of a map of runs change without a record.
-    RunsUnlogged,
-    /// A pair of a map of runs counts as one that no undo touches.
-    RunsBelieved,
     /// A volume that somebody has open is given to a second user, with locks of his own.
     SecondHandleGiven,
 }

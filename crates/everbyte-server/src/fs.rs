@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
-use everbyte_fs::{AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind};
+use everbyte_fs::{AccessTimes, FileSystem, FsOptions, IndexKind};
 use everbyte_fuse::{
     KernelCaching, Loss, LostStores, Mount, MountError, MountOptions, Privileges, Unmounted,
 };
@@ -74,20 +74,8 @@ impl FsHandle {
             IndexKind::from_name(&wanted.index)
                 .ok_or_else(|| Refused::new(format!("{:?} is no index", wanted.index)))
         })?;
-        let directories = wanted.and_then(|wanted| wanted.directories.as_deref());
-        let directories = directories.map_or(Ok(DirectoryKind::default()), |name| {
-            DirectoryKind::from_name(name)
-                .ok_or_else(|| Refused::new(format!("{name:?} is no shape of directories")))
-        })?;
-        let block_map = wanted.and_then(|wanted| wanted.block_map.as_deref());
-        let block_map = block_map.map_or(Ok(BlockMapKind::default()), |name| {
-            BlockMapKind::from_name(name)
-                .ok_or_else(|| Refused::new(format!("{name:?} is no shape of block maps")))
-        })?;
         let options = FsOptions {
             index,
-            directories,
-            block_map,
             index_node_bytes: wanted.and_then(|wanted| wanted.index_node_bytes),
             inodes_max: wanted.and_then(|wanted| wanted.inodes_max),
             large_tables: wanted.is_some_and(|wanted| wanted.large_tables),

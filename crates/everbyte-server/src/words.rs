@@ -4,9 +4,6 @@ use everbyte_block::{Checksum, Delta, MapKind};
 
 pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
     [("radix", MapKind::Radix), ("direct", MapKind::Direct)];
-/// The same, and those that only file systems have.
-pub(crate) const ALL_MAP_WORDS: [(&str, MapKind); 3] =
-    [MAP_WORDS[0], MAP_WORDS[1], ("runs", MapKind::Runs)];
 pub(crate) const DELTA_WORDS: [(&str, Delta); 3] =
     [("auto", Delta::Auto), ("on", Delta::On), ("off", Delta::Off)];
 

@@ -247,7 +247,7 @@ pub(crate) const SUITES: [Suite; 18] = [
     },
     Suite {
         name: "index",
-        command: "-p everbyte-bench -- index --skip alone,nodes,sizes,misses,names,maps,directories \
+        command: "-p everbyte-bench -- index --skip alone,nodes,sizes,misses,directories \
                   --files 640000 --create-files 2560000 --threads 1,16 --seconds 1 --output OUT",
         form: Form::Bench,
         minutes: 60,

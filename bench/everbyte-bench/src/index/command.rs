@@ -19,8 +19,6 @@ const QUICK_ROUNDS: usize = 1;
 const QUICK_SLICE_S: f64 = 0.01;
 const QUICK_FILES: u32 = 200;
 const QUICK_TABLES: u64 = 600;
-const QUICK_NAMES: [u32; 2] = [10, 300];
-const QUICK_MAP_BLOCKS: [u32; 2] = [32, 512];
 const QUICK_THREADS: [usize; 2] = [1, 3];
 const QUICK_NODE_BYTES: [u32; 2] = [128, 4096];
 
@@ -74,16 +72,6 @@ pub(crate) struct IndexArgs {
     #[arg(long, default_value_t = 80_000, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
     tables: u64,
-    /// Names in the directories of every shape that are compared.
-    #[arg(long, value_name = "COUNT", value_delimiter = ',',
-          default_values_t = [10, 1000, 100_000],
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    names: Vec<u32>,
-    /// Blocks of 4 KiB of the files with block maps of every shape that are compared.
-    #[arg(long, value_name = "COUNT", value_delimiter = ',',
-          default_values_t = [32, 1024, 32_768],
-          value_parser = clap::value_parser!(u32).range(20..=262_144))]
-    map_blocks: Vec<u32>,
     /// An empty directory to run the workloads in as well, with a name for the results.
     #[arg(long = "dir", value_name = "NAME=PATH")]
     directories: Vec<Place>,
@@ -125,8 +113,6 @@ impl IndexArgs {
         settings.threads = Some(QUICK_THREADS.to_vec());
         settings.node_bytes = QUICK_NODE_BYTES.to_vec();
         settings.tables = QUICK_TABLES;
-        settings.names = QUICK_NAMES.to_vec();
-        settings.map_blocks = QUICK_MAP_BLOCKS.to_vec();
         settings.rounds = QUICK_ROUNDS;
     }
 }
@@ -150,8 +136,6 @@ pub(crate) fn index(args: &IndexArgs) -> Result<()> {
         node_bytes: ascending(&args.node_bytes),
         places: args.directories.clone(),
         tables: args.tables,
-        names: ascending(&args.names),
-        map_blocks: ascending(&args.map_blocks),
         rounds: usize::from(args.repeats),
         slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
         operations: args.operations,

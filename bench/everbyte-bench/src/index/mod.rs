@@ -10,16 +10,13 @@ mod cases;
 mod choice;
 mod collected;
 pub(crate) mod command;
-mod cost;
 mod directories;
 pub(crate) mod directory;
 pub(crate) mod drive;
 pub(crate) mod file_set;
 pub(crate) mod library;
-mod maps;
 pub(crate) mod memory;
 pub(crate) mod misses;
-mod names;
 pub(crate) mod personality;
 mod picker;
 pub(crate) mod place;
@@ -61,10 +58,6 @@ pub(crate) enum Part {
     Sizes,
     /// Misses of the last-level cache, by cachegrind.
     Misses,
-    /// Names in directories of every shape, and the workloads on them.
-    Names,
-    /// Files with block maps of every shape, and the workloads on them.
-    Maps,
     /// Filebench's workloads in directories.
     Directories,
 }
@@ -85,10 +78,6 @@ pub(crate) struct Settings<'a> {
     places: Vec<Place>,
     /// Inode tables of the part `alone`.
     tables: u64,
-    /// Names of the directories of the part `names`, ascending.
-    names: Vec<u32>,
-    /// Blocks of the files of the part `maps`, ascending.
-    map_blocks: Vec<u32>,
     rounds: usize,
     slice: Duration,
     /// Operations of a run, instead of a slice of time.
@@ -157,10 +146,7 @@ impl Settings<'_> {
         if wants(Part::Directories) {
             self.places.iter().try_for_each(Place::check)?;
         }
-        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses, Part::Names, Part::Maps]
-            .into_iter()
-            .any(wants)
-        {
+        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses].into_iter().any(wants) {
             for &personality in &self.personalities {
                 let most = self.files_of(personality).into_iter().max().unwrap_or_default();
                 let what = format!("{} with {most} files", personality.name());
@@ -200,14 +186,6 @@ fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>
     }
     if wants(Part::Misses) {
         rows.extend(misses::run(settings)?);
-    }
-    if wants(Part::Names) {
-        rows.extend(names::entries(settings)?);
-        rows.extend(names::workloads(settings)?);
-    }
-    if wants(Part::Maps) {
-        rows.extend(maps::files(settings)?);
-        rows.extend(maps::workloads(settings)?);
     }
     if wants(Part::Directories) && !settings.places.is_empty() {
         rows.extend(directories::run(settings)?);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use everbyte_fs::{BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind, kinds};
+use everbyte_fs::{FileSystem, FsOptions, IndexKind, kinds};
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, check_room};
 use everbyte_pool::{OpenOptions, Pool};
 
@@ -47,8 +47,6 @@ pub(crate) struct Setting {
     pub(crate) node_bytes: Option<u32>,
     pub(crate) large_tables: bool,
     pub(crate) pages: Pages,
-    pub(crate) directories: DirectoryKind,
-    pub(crate) block_map: BlockMapKind,
 }
 
 /// Bytes that a workload takes at most.
@@ -63,14 +61,7 @@ pub(crate) struct Need {
 impl Setting {
     /// An index with what suits it.
     pub(crate) fn of(index: IndexKind) -> Self {
-        Self {
-            index,
-            node_bytes: None,
-            large_tables: false,
-            pages: Pages::Small,
-            directories: DirectoryKind::default(),
-            block_map: BlockMapKind::default(),
-        }
+        Self { index, node_bytes: None, large_tables: false, pages: Pages::Small }
     }
 
     /// Its name in the results.
@@ -123,8 +114,6 @@ impl Setting {
             index_node_bytes: self.node_bytes,
             inodes_max: Some(inodes),
             large_tables: self.large_tables,
-            directories: self.directories,
-            block_map: self.block_map,
             log_bytes: Some(LOG_BYTES.min(bytes / 8)),
             lanes: LANES,
             ..FsOptions::default()

@@ -1,19 +1,13 @@
-//! The figures of the index suite: those of the two papers, remade, with their numbers beside ours, and
-//! those that answer what they left open.
-
-use everbyte_fs::{BlockMapKind, DirectoryKind};
+//! The figures of the index suite: those of the two papers, remade, with their numbers beside ours.
 
 use super::collected::TO_REFERENCE;
 use super::directories::{IN_PROCESS, SERVERS, access_title};
 use super::directory::Access;
 use super::misses::{MISS_RATE, misses_title, watched_files};
-use super::names::{
-    Operation, TO_REFERENCE as TIME_TO_HASHED, names_title, subject, workload_title,
-};
 use super::personality::Personality;
 use super::place::Pages;
 use super::sweeps::{nodes_title, sizes_of_tables_and_pages, sizes_title};
-use super::{Settings, choice, maps, title};
+use super::{Settings, choice, title};
 use crate::report::figure::{Figure, Shape};
 use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
@@ -77,8 +71,6 @@ pub(super) fn figures(settings: &Settings<'_>) -> Vec<Figure> {
     figures.push(shares(settings));
     figures.push(alone(settings));
     figures.push(the_choice(settings));
-    figures.extend([entries(settings), entries_to_hashed(settings), directories(settings)]);
-    figures.extend([maps(settings), map_space(settings), mapped(settings)]);
     figures.push(ntl(settings));
     figures
 }
@@ -268,120 +260,6 @@ fn the_choice(settings: &Settings<'_>) -> Figure {
         names(settings),
         vec![(choice::WORKLOAD.to_owned(), "all workloads".to_owned())],
         TO_REFERENCE,
-    )
-}
-
-/// Every operation on names, in directories of every size.
-fn operations(settings: &Settings<'_>) -> Vec<(String, String)> {
-    let of = |operation| {
-        settings.names.iter().map(move |&names| {
-            let title = names_title(operation, names);
-            (title.clone(), title)
-        })
-    };
-    Operation::ALL.into_iter().flat_map(of).collect()
-}
-
-fn shapes() -> Vec<String> {
-    DirectoryKind::ALL.into_iter().map(subject).collect()
-}
-
-fn entries(settings: &Settings<'_>) -> Figure {
-    Figure {
-        logarithmic: true,
-        ..bars(
-            "Names in a directory",
-            "Nanoseconds of an operation in a directory of so many names, of listing for each name; \
-             logarithmic. The study left directory entries open. Linear is PMFS's list of blocks, here \
-             with 27 bits of each name's hash to look at instead of the name.",
-            shapes(),
-            operations(settings),
-            metric::TIME,
-        )
-    }
-}
-
-fn entries_to_hashed(settings: &Settings<'_>) -> Figure {
-    Figure {
-        logarithmic: true,
-        ..bars(
-            "Names, beside the hashed directory",
-            "The same times as multiples of those of the hashed directory in the same round; \
-             logarithmic. Below 1 the other shape is faster.",
-            shapes(),
-            operations(settings),
-            TIME_TO_HASHED,
-        )
-    }
-}
-
-fn directories(settings: &Settings<'_>) -> Figure {
-    let groups = settings
-        .personalities
-        .iter()
-        .map(|&own| (workload_title(&title(own, settings.files_min(), 1)), own.name().to_owned()));
-    bars(
-        "The workloads by shape of directories",
-        "Operations in a second, one thread, fewest files. Filebench's trees have directories of some \
-         twenty to a hundred names, but for varmail, whose files are in one.",
-        shapes(),
-        groups.collect(),
-        metric::RATE,
-    )
-}
-
-fn map_shapes() -> Vec<String> {
-    BlockMapKind::ALL.into_iter().map(maps::subject).collect()
-}
-
-/// These operations on files of every size.
-fn on_files(settings: &Settings<'_>, operations: &[maps::Operation]) -> Vec<(String, String)> {
-    let of = |&operation: &maps::Operation| {
-        settings.map_blocks.iter().map(move |&blocks| {
-            let title = maps::files_title(operation, blocks);
-            (title.clone(), title)
-        })
-    };
-    operations.iter().flat_map(of).collect()
-}
-
-fn maps(settings: &Settings<'_>) -> Figure {
-    Figure {
-        logarithmic: true,
-        ..bars(
-            "Files, by the shape of their block maps",
-            "Times as multiples of those with radix trees in the same round; logarithmic. Below 1 runs are \
-             faster. The study left block maps open. The first 16 blocks of a file are named in its inode.",
-            map_shapes(),
-            on_files(settings, &maps::Operation::ALL),
-            maps::TO_REFERENCE,
-        )
-    }
-}
-
-fn map_space(settings: &Settings<'_>) -> Figure {
-    Figure {
-        logarithmic: true,
-        ..bars(
-            "Space of block maps",
-            "Bytes of maps for each block of a file, after appends and after overwrites of whole blocks, each of \
-             which puts a block elsewhere; logarithmic.",
-            map_shapes(),
-            on_files(settings, &[maps::Operation::Append, maps::Operation::Overwrite]),
-            "map_bytes",
-        )
-    }
-}
-
-fn mapped(settings: &Settings<'_>) -> Figure {
-    let title = |own| maps::workload_title(&title(own, settings.files_min(), 1));
-    let groups = settings.personalities.iter().map(|&own| (title(own), own.name().to_owned()));
-    bars(
-        "The workloads by shape of block maps",
-        "Operations in a second, one thread, fewest files.",
-        map_shapes(),
-        groups.collect(),
-        metric::RATE,
     )
 }
 

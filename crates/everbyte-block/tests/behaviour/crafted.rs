@@ -74,7 +74,6 @@ fn leaf_link(medium: &Mapped, map: MapKind) -> PoolOffset {
     match map {
         MapKind::Radix => named_at(medium, root_at).offset(),
         MapKind::Direct => root_at,
-        MapKind::Runs => unreachable!("no block volume has runs"),
     }
 }
 

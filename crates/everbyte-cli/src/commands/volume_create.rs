@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use everbyte::backing::{self, BackingError};
 use everbyte_block::{BLOCK_NAME, CACHE_NAME};
 use everbyte_cache::{Mode, Policy, usable_policies};
 use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};
-use everbyte_fs::{BlockMapKind, DirectoryKind, FS_NAME, IndexKind};
+use everbyte_fs::{FS_NAME, IndexKind};
 use everbyte_pool::LANES_DEFAULT;
 use everbyte_server::ask;
 use everbyte_swap_volume::SWAP_NAME;
@@ -129,15 +129,12 @@ pub(crate) struct Args {
 /// Settings of a file system.
 #[derive(clap::Args)]
 struct FsArgs {
-    /// The index over inode tables. A direct one takes 8 bytes for every table that there can be at
-    /// once, trees take space for the tables that there are, and a window takes 2M at a time, in one
-    /// piece, for tables and index. Left out, it is direct.
-    #[arg(long, help_heading = "File systems", value_name = "INDEX",
-          value_parser = IndexKind::ALL.map(IndexKind::name))]
+    /// The index over inode tables. A direct index takes 8 bytes for each possible table at creation. A window takes 2M at a
+    /// time, in one piece, for tables and index. The default is direct.
+    #[arg(long, help_heading = "File systems", value_name = "INDEX", value_parser = indexes())]
     index: Option<String>,
-    /// Size of a node of a tree: a power of two from 64 to 4096 bytes. Left out, it is 4K for
-    /// pmfs-radix, 2K for page-cache-radix, 256 bytes for b+ and 128 for csb+.
-    #[arg(long, help_heading = "File systems", value_parser = parse_size, value_name = "SIZE")]
+    /// Size of a node of an index that is a tree: a power of two from 64 to 4096 bytes.
+    #[arg(long, help_heading = "File systems", value_parser = parse_size, value_name = "SIZE", hide = true)]
     index_node: Option<u64>,
     /// Most files, directories and links that there can be. Left out, it is one for each 16K of the
     /// size.
@@ -146,31 +143,23 @@ struct FsArgs {
     /// Put inodes into tables of 2M instead of 4K.
     #[arg(long, help_heading = "File systems")]
     large_inode_tables: bool,
-    /// The shape of directories: extendible hashing, a list of blocks that is searched from its
-    /// beginning, or a B+ tree by hashes. Left out, it is hashed. It cannot be changed later.
-    #[arg(long, help_heading = "File systems", value_name = "SHAPE",
-          value_parser = DirectoryKind::ALL.map(DirectoryKind::name))]
-    directories: Option<String>,
-    /// The shape of the maps of files' blocks: a radix tree with a word for each block, or a B+ tree of runs of
-    /// blocks that lie together. Left out, it is radix. It cannot be changed later.
-    #[arg(long, help_heading = "File systems", value_name = "SHAPE",
-          value_parser = BlockMapKind::ALL.map(BlockMapKind::name))]
-    block_map: Option<String>,
+}
+
+/// The names of indexes. The help does not list trees: they only reproduce the figures of a paper.
+fn indexes() -> PossibleValuesParser {
+    let value = |kind: IndexKind| PossibleValue::new(kind.name()).hide(kind.is_tree());
+    PossibleValuesParser::new(IndexKind::ALL.map(value))
 }
 
 impl FsArgs {
     fn wanted(&self, is_fs: bool) -> Result<Option<Box<NewFs>>, UsageError> {
-        let Self { index, index_node, inodes, large_inode_tables, directories, block_map } = self;
-        let is_given = index.is_some()
-            || index_node.is_some()
-            || inodes.is_some()
-            || *large_inode_tables
-            || directories.is_some()
-            || block_map.is_some();
+        let Self { index, index_node, inodes, large_inode_tables } = self;
+        let is_given =
+            index.is_some() || index_node.is_some() || inodes.is_some() || *large_inode_tables;
         if is_given && !is_fs {
             return Err(UsageError(
-                "--index, --index-node, --inodes, --large-inode-tables, --directories and \
-                 --block-map are for file systems: add --kind fs, or leave them out"
+                "--index, --index-node, --inodes and --large-inode-tables are for file systems: \
+                 add --kind fs, or leave them out"
                     .into(),
             ));
         }
@@ -180,8 +169,6 @@ impl FsArgs {
             index_node_bytes: index_node.map(u32::try_from).transpose().map_err(too_large)?,
             inodes_max: *inodes,
             large_tables: *large_inode_tables,
-            directories: directories.clone(),
-            block_map: block_map.clone(),
         };
         Ok(is_given.then(|| Box::new(new)))
     }

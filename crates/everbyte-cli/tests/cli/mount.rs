@@ -265,42 +265,6 @@ fn file_systems_of_every_index_are_made_and_mounted() {
         mount.stop();
         place.run("volume delete POOL files").good();
     }
-    for directories in ["hashed", "linear", "b+"] {
-        let line = "volume create POOL files --kind fs --size 16M --inodes 200 --directories";
-        place.run(&format!("{line} {directories}")).good();
-        let mount = files.mount();
-        for number in 0..150 {
-            fs::write(files.dir.join(number.to_string()), number.to_string()).unwrap();
-        }
-        mount.stop();
-        let mount = files.mount();
-        assert_eq!(fs::read_dir(&files.dir).unwrap().count(), 150, "{directories}");
-        assert_eq!(fs::read(files.dir.join("149")).unwrap(), b"149", "{directories}");
-        mount.stop();
-        place.run("pool check POOL").good();
-        place.run("volume delete POOL files").good();
-    }
-    for block_map in ["radix", "runs"] {
-        let line = "volume create POOL files --kind fs --size 16M --inodes 200 --block-map";
-        place.run(&format!("{line} {block_map}")).good();
-        let mount = files.mount();
-        let bytes: Vec<u8> = (0..300_000_u32).map(|byte| (byte % 251) as u8).collect();
-        fs::write(files.dir.join("f"), &bytes).unwrap();
-        mount.stop();
-        let mount = files.mount();
-        assert!(fs::read(files.dir.join("f")).unwrap() == bytes, "{block_map}");
-        mount.stop();
-        place.run("pool check POOL").good();
-        let listed = place.run("volume list POOL --json").json();
-        let map =
-            listed["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "files");
-        assert_eq!(map.unwrap()["map"], block_map);
-        place.run("volume delete POOL files").good();
-    }
-    let wrong = "volume create POOL disk --size 16M --block-map runs";
-    place.run(wrong).failed(2, &["--block-map", "--kind fs"]);
-    let wrong = "volume create POOL disk --size 16M --directories linear";
-    place.run(wrong).failed(2, &["--directories", "--kind fs"]);
     let wrong = "volume create POOL files --kind fs --size 16M --index b+ --index-node 100";
     place.run(wrong).failed(1, &["100"]);
     place.run("volume create POOL disk --size 16M --inodes 5").failed(2, &["--kind fs"]);

@@ -9,7 +9,7 @@ use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Corrupt};
 use smallvec::SmallVec;
 
-use super::{EntryReader, MapKind, Path, Slot, Spot, build_branch, lookup_path, runs, slot_at};
+use super::{EntryReader, MapKind, Path, Slot, build_branch, lookup_path, slot_at};
 use crate::address::LogicalBlock;
 use crate::error::ExtentError;
 use crate::extent::Extent;
@@ -68,27 +68,6 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Returns true if undo of an open epoch can touch neither the pair at `at` of a map of runs nor its node.
-    pub(crate) fn is_settled_pair(&self, at: PoolOffset) -> bool {
-        let (volume, node) = (self.volume(), at.block());
-        let is_settled = volume.fua_fast_path_allowed(at, Some(node))
-            && volume.fua_fast_path_allowed(at.plus(8), None);
-        is_settled || planted(Bug::RunsBelieved)
-    }
-
-    /// The first block from `from` on that a map of runs names.
-    pub(crate) fn first_run_from(&self, from: u64) -> Result<Option<u64>, Corrupt> {
-        let mut block = from;
-        while block < u64::MAX {
-            let run = runs::look_up(&self.entries(), None, self.root_at(), block)?;
-            if run.entry.is_some() {
-                return Ok(Some(block));
-            }
-            block += run.blocks;
-        }
-        Ok(None)
-    }
-
     /// Returns true if the entry of `block` is in a leaf of the map, and not beside the root word.
     #[inline]
     fn is_below_leaf(&self, block: LogicalBlock) -> bool {
@@ -111,7 +90,6 @@ impl<M: Medium> Extent<M> {
                 let blocks = self.size_blocks();
                 Ok(lookup_path(&entries, root_at, block.0, blocks, word, on_node)?.into())
             }
-            MapKind::Runs => runs::look_up(&entries, batch, root_at, block.0).map(Path::Run),
             MapKind::Direct => {
                 let root = entries.load(root_at)?.ok_or_else(|| {
                     Corrupt::new("volume root", root_at, "a direct map has no table")
@@ -156,17 +134,16 @@ impl<M: Medium> Extent<M> {
         Ok(path)
     }
 
-    /// The place of the entry for `block`, with the branch that leads to it planned if it is
+    /// The address of the entry for `block`, with the branch that leads to it planned if it is
     /// missing.
     pub(crate) fn entry_for_write<'v>(
         &'v self,
         batch: &mut Batch<'v, '_, M>,
         block: LogicalBlock,
-    ) -> Result<Spot, ExtentError> {
+    ) -> Result<PoolOffset, ExtentError> {
         loop {
             match self.look_up_in(batch, block)? {
-                Path::Entry(at) => return Ok(Spot::Word(at)),
-                Path::Run(run) => return Ok(Spot::Run(run)),
+                Path::Entry(at) => return Ok(at),
                 Path::Missing(attach) => self.attach(batch, block.0, &attach)?,
             }
         }

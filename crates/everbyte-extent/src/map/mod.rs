@@ -1,16 +1,14 @@
 //! The mapping table: from logical block number to the word that says where the block lies.
 //!
 //! Owns the shape of the table. The meaning of an entry, and the moments at which it is logged and
-//! stored, are the write path's. A radix tree and a table have 8-byte entries that are stored
-//! atomically, so that lookups need no lock of the table. Whoever changes the shape holds
-//! the structure lock. Runs have no entry of a block's own, and no lookup beside a change.
+//! stored, are the write path's. Entries have 8 bytes and are stored atomically, so lookups need no lock
+//! of the table. A change of the shape holds the structure lock.
 
 mod direct;
 mod first;
 mod leaves;
 mod lookup;
 mod radix;
-mod runs;
 
 use std::ops::Range;
 
@@ -26,7 +24,6 @@ pub(crate) use radix::{
     Attach, Interrupted, Slot, build_branch, each_slot_node, find_leaf_link, first_leaf_from,
     lookup_path,
 };
-pub(crate) use runs::{InRun, Renamed, plan_renamed};
 
 use crate::address::LogicalBlock;
 
@@ -42,9 +39,6 @@ pub enum MapKind {
     /// One table for the whole volume; takes 1/512 of its size at once, and every look-up is one
     /// load.
     Direct,
-    /// A B+ tree of runs of blocks that lie together; takes space for the runs. For extents of which
-    /// whoever changes one keeps everyone else out, as a file's is, and a block volume's is not.
-    Runs,
 }
 
 impl MapKind {
@@ -54,14 +48,13 @@ impl MapKind {
         match self {
             Self::Radix => 0,
             Self::Direct => 1,
-            Self::Runs => 2,
         }
     }
 
     /// The shape with this number.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        [Self::Radix, Self::Direct, Self::Runs].into_iter().find(|kind| kind.code() == code)
+        [Self::Radix, Self::Direct].into_iter().find(|kind| kind.code() == code)
     }
 }
 
@@ -72,17 +65,6 @@ pub(crate) enum Path {
     Entry(PoolOffset),
     /// At a missing branch.
     Missing(Attach),
-    /// At what is said of the block and others, which have no entries of their own.
-    Run(InRun),
-}
-
-/// Place where a block's entry changes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Spot {
-    /// Its own word.
-    Word(PoolOffset),
-    /// A map of runs, which says this now.
-    Run(InRun),
 }
 
 /// Reads entries of maps, root words and inner ones too.
@@ -174,7 +156,6 @@ impl MapView {
         match self.kind {
             MapKind::Radix => radix::visit(&entries, self.root_at, claim),
             MapKind::Direct => direct::visit(&entries, self, claim),
-            MapKind::Runs => runs::visit(&entries, self.root_at, claim),
         }
     }
 
@@ -187,7 +168,7 @@ impl MapView {
         let data = DataArea::new(self.data.clone());
         match self.kind {
             MapKind::Direct => direct::table(&EntryReader::new(medium, &data), self).map(drop),
-            MapKind::Radix | MapKind::Runs => Ok(()),
+            MapKind::Radix => Ok(()),
         }
     }
 }

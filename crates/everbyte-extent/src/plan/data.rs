@@ -9,7 +9,7 @@ use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
 
 use super::classify::{BlockState, Change, classify, in_place};
-use super::{Place, Planner, SlotUse, Target};
+use super::{EntryWord, Planner, SlotUse, Target};
 use crate::address::BlockPiece;
 use crate::error::ExtentError;
 
@@ -29,12 +29,12 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         let extent = self.extent;
         self.send_whole(to, piece)?;
-        let (place, old) = self.place_for(piece.block)?;
+        let (word, old) = self.entry_word(piece.block)?;
         if let Some(old) = old {
             extent.volume().prefetch_free(old.block);
             self.batch.give(old.block);
         }
-        self.name(&place, Some(Entry::data(to)));
+        self.name(&word, Some(Entry::data(to)));
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         let extent = self.extent;
         let block = target.block;
-        let meaningless = self.batch.writer().is_fresh(block) || !self.may_come_back(target.place);
+        let meaningless = self.batch.writer().is_fresh(block) || !self.may_come_back(target.entry);
         // It held data a moment ago, perhaps, which a reader still uses.
         let is_pinned = extent.volume().is_pinned(block);
         let to = if is_pinned || extent.is_poisoned(block) {
@@ -102,13 +102,9 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         self.sum(block, None, piece, SlotUse::Undone)
     }
 
-    /// Returns true if undoing an open epoch may make the entry at `place` another one.
-    fn may_come_back(&self, place: &Place) -> bool {
-        let volume = self.extent.volume();
-        match *place {
-            Place::Word { at, .. } => volume.word_logged_in_open(at),
-            Place::Run { pair_at, .. } => pair_at.is_none_or(|at| !self.extent.is_settled_pair(at)),
-        }
+    /// Returns true if undoing an open epoch may make the entry in `word` another one.
+    fn may_come_back(&self, word: &EntryWord) -> bool {
+        self.extent.volume().word_logged_in_open(word.at)
     }
 
     /// A write over a block that holds data. `compares` says whether to look which lines change.

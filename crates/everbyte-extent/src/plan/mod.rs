@@ -24,7 +24,6 @@ use crate::address::{BlockPiece, DeviceOffset, LogicalBlock, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::{MapKind, Renamed, Spot, plan_renamed};
 pub(crate) use classify::{Change, classify};
 use prefetch::Found;
 use run::LeafRun;
@@ -41,8 +40,6 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
     found: Vec<Found>,
     /// Those of them that were needed already.
     passed: usize,
-    /// Blocks whose places change in a map of runs, which is planned when the rest is.
-    renamed: Vec<Renamed>,
     /// True if what is mapped is to stay where it is unless it must go: blocks are for those that have none.
     stays: bool,
 }
@@ -50,17 +47,16 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
 /// The entry of a block that is written, and what it names.
 #[derive(Clone, Copy)]
 struct Target<'t> {
-    place: &'t Place,
+    entry: &'t EntryWord,
     /// The block that it names.
     block: BlockNo,
 }
 
-/// The place of an entry.
-enum Place {
-    /// A word of its own, which is this now.
-    Word { at: PoolOffset, word: u64 },
-    /// A pair of a map of runs, for this block and perhaps others; `None` for a hole.
-    Run { block: LogicalBlock, pair_at: Option<PoolOffset> },
+/// The word of an entry.
+struct EntryWord {
+    at: PoolOffset,
+    /// Its present value.
+    word: u64,
 }
 
 /// The part that the slot of a block's checksum plays for those who undo.
@@ -88,7 +84,6 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
             run: None,
             found: Vec::new(),
             passed: 0,
-            renamed: Vec::new(),
             stays: false,
         }
     }
@@ -102,21 +97,20 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         self.planned(|own| own.write_pieces(offset, data))
     }
 
-    /// Plans what `plan` does and what a map of runs then says, or nothing.
+    /// Plans what `plan` does, or nothing.
     fn planned(
         &mut self,
         plan: impl Fn(&mut Self) -> Result<(), ExtentError>,
     ) -> Result<(), ExtentError> {
         let savepoint = self.batch.savepoint();
-        let mut planned = plan(self).and_then(|()| self.name_runs());
-        // Elsewhere a checkpoint comes first. A map of runs may lack space for a node alone, which says where
-        // data went.
-        let may_stay = self.circumstances.pool_was_full || self.extent.map_kind() == MapKind::Runs;
+        let mut planned = plan(self);
+        // If the pool was not full before, a checkpoint comes first.
+        let may_stay = self.circumstances.pool_was_full;
         if matches!(planned, Err(ExtentError::NoSpace)) && may_stay && !self.stays {
-            // Perhaps a block that could have stayed took what one without space, or a node, needed.
+            // Perhaps a block that could have stayed took the last block, and one without space needed it.
             self.give_up(savepoint);
             self.stays = true;
-            planned = plan(self).and_then(|()| self.name_runs());
+            planned = plan(self);
             self.stays = false;
         }
         planned.inspect_err(|_| self.give_up(savepoint))
@@ -134,7 +128,6 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// Drops all that was planned since `savepoint`.
     fn give_up(&mut self, savepoint: Savepoint) {
         self.batch.roll_back(savepoint);
-        self.renamed.clear();
         self.run = None;
     }
 
@@ -145,15 +138,6 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
             self.write_piece(piece)?;
         }
         Ok(())
-    }
-
-    /// Plans what a map of runs says of the blocks that are to lie elsewhere.
-    fn name_runs(&mut self) -> Result<(), ExtentError> {
-        if self.renamed.is_empty() {
-            return Ok(());
-        }
-        let mut renamed = std::mem::take(&mut self.renamed);
-        plan_renamed(self.extent, self.batch, &mut renamed)
     }
 
     fn write_piece(&mut self, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
@@ -167,14 +151,14 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         {
             return self.replace_unseen(piece, to);
         }
-        let (place, entry) = self.place_for(piece.block)?;
+        let (word, entry) = self.entry_word(piece.block)?;
         let Some(entry) = entry else {
             let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
             self.fill_new(to, None, piece)?;
-            self.name(&place, Some(Entry::data(to)));
+            self.name(&word, Some(Entry::data(to)));
             return Ok(());
         };
-        let target = Target { place: &place, block: entry.block };
+        let target = Target { entry: &word, block: entry.block };
         if entry.flags.zero {
             return self.write_over_zeroes(piece, target);
         }
@@ -237,8 +221,8 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// Sends a whole block to `to`, which is new, while the rest is planned.
     ///
     /// While it is under way, a processor waits for its end where it loads a value whole that was stored in memory in parts.
-    /// Such values are results of functions that are not inlined, and copies of a [`Place`]: they took up to a quarter
-    /// of the time of 64 KiB, so the functions around here are inlined, and places are borrowed.
+    /// Such values are results of functions that are not inlined, and copies of an [`EntryWord`]: they took up to a quarter
+    /// of the time of 64 KiB, so the functions around here are inlined, and entries are borrowed.
     fn send_whole(&mut self, to: BlockNo, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
         self.batch.stream(to.offset(), piece.data);
         self.sum(to, None, piece, SlotUse::Meaningless)
@@ -246,33 +230,27 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
 
     /// Plans that the entry of `target` names `to` instead.
     fn name_instead(&mut self, target: Target<'_>, to: BlockNo) {
-        self.name(target.place, Some(Entry::data(to)));
+        self.name(target.entry, Some(Entry::data(to)));
         if to != target.block {
             self.batch.give(target.block);
         }
     }
 
-    /// Plans that the entry at `place` is `entry`, or none.
+    /// Plans that the entry in `word` becomes `entry`, or none.
     #[inline(always)]
-    fn name(&mut self, place: &Place, entry: Option<Entry>) {
-        match *place {
-            Place::Word { at, word } => {
-                self.batch.change_word_once(at, word, entry.map_or(0, Entry::encode));
-            }
-            Place::Run { block, .. } => self.renamed.push(Renamed { block, entry }),
-        }
+    fn name(&mut self, word: &EntryWord, entry: Option<Entry>) {
+        self.batch.change_word_once(word.at, word.word, entry.map_or(0, Entry::encode));
     }
 
-    /// The place of the entry of `block`, with the branch that leads there planned if it is missing, and what it is.
+    /// The word of the entry of `block`, and the decoded entry. Plans the branch to the word if it is missing.
     #[inline(always)]
-    fn place_for(&mut self, block: LogicalBlock) -> Result<(Place, Option<Entry>), ExtentError> {
-        match self.entry_for(block)? {
-            Spot::Word(at) => {
-                let word = self.extent.medium().load_word(at);
-                Ok((Place::Word { at, word }, self.extent.entries().decode(word, at)?))
-            }
-            Spot::Run(run) => Ok((Place::Run { block, pair_at: run.pair_at }, run.entry)),
-        }
+    fn entry_word(
+        &mut self,
+        block: LogicalBlock,
+    ) -> Result<(EntryWord, Option<Entry>), ExtentError> {
+        let at = self.entry_for(block)?;
+        let word = self.extent.medium().load_word(at);
+        Ok((EntryWord { at, word }, self.extent.entries().decode(word, at)?))
     }
 
     /// Plans the checksum that block `to` has with `piece` over what `around` holds.

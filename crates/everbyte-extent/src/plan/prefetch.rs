@@ -6,7 +6,7 @@ use everbyte_pool::WordGroup;
 use super::Planner;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock, pieces};
 use crate::error::ExtentError;
-use crate::map::{Path, Spot};
+use crate::map::Path;
 
 /// Blocks of a plan up to which their entries are fetched ahead.
 const BLOCKS_MAX: u64 = 64;
@@ -74,14 +74,14 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         }
     }
 
-    /// The place of the entry for `block`, which was looked up ahead or is now, with the branch that
+    /// The address of the entry for `block`, which was looked up ahead or is now, with the branch that
     /// leads to it planned if it is missing.
-    pub(super) fn entry_for(&mut self, block: LogicalBlock) -> Result<Spot, ExtentError> {
+    pub(super) fn entry_for(&mut self, block: LogicalBlock) -> Result<PoolOffset, ExtentError> {
         // In the order in which they are planned.
         match self.found.get(self.passed) {
             Some(found) if found.block == block => {
                 self.passed += 1;
-                Ok(Spot::Word(found.entry_at))
+                Ok(found.entry_at)
             }
             _ => self.extent.entry_for_write(self.batch, block),
         }

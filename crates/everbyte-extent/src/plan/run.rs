@@ -69,9 +69,6 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         let at = match extent.look_up_in(self.batch, LogicalBlock(first.0 + beside))? {
             Path::Entry(at) => at,
             Path::Missing(_) => return Ok(true),
-            Path::Run(run) => {
-                return Ok(run.entry.is_none() && run.blocks >= LEAF_BLOCKS - beside);
-            }
         };
         for place in 0..LEAF_BLOCKS - beside {
             if !is_free(at.plus(8 * place))? {

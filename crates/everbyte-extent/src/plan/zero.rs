@@ -1,16 +1,16 @@
 //! Plans that bytes read as zeroes: blocks that are unmapped, or keep their space.
 
-use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BLOCK_U64, Medium};
 use everbyte_plant::planted;
 use everbyte_pool::Corrupt;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
 
-use super::{Place, Planner};
+use super::{EntryWord, Planner};
 use crate::address::{DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;
 use crate::leaf::LeafPart;
-use crate::map::{self, ENTRIES, InRun, MapKind, Path, Renamed, Spot};
+use crate::map::{self, ENTRIES, MapKind, Path};
 
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
@@ -35,14 +35,13 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         let mut block = from;
         while block < to {
             self.take_leaf_run(block, to.0)?;
-            let (is_hole, blocks) = match self.extent.entry_for_write(self.batch, block)? {
-                Spot::Word(at) => (self.extent.entries().load(at)?.is_none(), 1),
-                Spot::Run(run) => (run.entry.is_none(), run.blocks),
-            };
-            let has_space = if is_hole { self.zero_blocks(block, to, true)? } else { blocks };
-            block.0 += has_space;
+            let at = self.extent.entry_for_write(self.batch, block)?;
+            if self.extent.entries().load(at)?.is_none() {
+                self.zero_block(block, true)?;
+            }
+            block.0 += 1;
         }
-        self.name_runs()
+        Ok(())
     }
 
     /// Plans that bytes `from .. to` read as zeroes. Whole blocks, and the last one of the extent,
@@ -74,100 +73,46 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             if reserve {
                 self.take_leaf_run(block, to.0 / BLOCK_U64)?;
             }
-            let beyond = LogicalBlock(block.0 + 1).max(to.block());
-            at = if is_whole {
-                let blocks = self.zero_blocks(block, beyond, reserve)?;
-                LogicalBlock(block.0 + blocks).offset().min(to)
-            } else {
-                if reserve || self.extent.has_data(block)? {
-                    let len = usize::try_from(end.0 - at.0).expect("at most a block");
-                    self.write_pieces(at, &ZEROES[..len])?;
-                }
-                end
-            };
+            if is_whole {
+                self.zero_block(block, reserve)?;
+            } else if reserve || self.extent.has_data(block)? {
+                let len = usize::try_from(end.0 - at.0).expect("at most a block");
+                self.write_pieces(at, &ZEROES[..len])?;
+            }
+            at = end;
         }
         Ok(())
     }
 
-    /// Plans that `block`, and perhaps blocks after it before `to`, are unmapped, or with `reserve` that they read as
-    /// zeroes from space that stays their own. Returns how many.
-    fn zero_blocks(
-        &mut self,
-        block: LogicalBlock,
-        to: LogicalBlock,
-        reserve: bool,
-    ) -> Result<u64, ExtentError> {
-        let spot = match (self.extent.look_up_in(self.batch, block)?, reserve) {
-            (Path::Entry(at), _) => Spot::Word(at),
-            (Path::Run(run), _) => Spot::Run(run),
-            (Path::Missing(_), false) => return Ok(1),
-            (Path::Missing(_), true) => self.extent.entry_for_write(self.batch, block)?,
+    /// Plans that `block` is unmapped, or with `reserve` that it reads as zeroes from space that stays its own.
+    fn zero_block(&mut self, block: LogicalBlock, reserve: bool) -> Result<(), ExtentError> {
+        let at = match self.extent.look_up_in(self.batch, block)? {
+            Path::Entry(at) => at,
+            Path::Missing(_) if !reserve => return Ok(()),
+            Path::Missing(_) => self.extent.entry_for_write(self.batch, block)?,
         };
-        match spot {
-            Spot::Word(at) => self.zero_word(block, at, reserve).map(|()| 1),
-            Spot::Run(run) => self.zero_run((block, to), run, reserve),
-        }
-    }
-
-    fn zero_word(
-        &mut self,
-        block: LogicalBlock,
-        at: PoolOffset,
-        reserve: bool,
-    ) -> Result<(), ExtentError> {
-        let word = self.extent.medium().load_word(at);
-        let place = &Place::Word { at, word };
-        match (self.extent.entries().decode(word, at)?, reserve) {
+        let word = EntryWord { at, word: self.extent.medium().load_word(at) };
+        match (self.extent.entries().decode(word.word, at)?, reserve) {
             (None, false) => {}
             (None, true) => {
                 let to = self.take_data(block)?.ok_or(ExtentError::NoSpace)?;
-                self.name(place, Some(Entry::zero(to)));
+                self.name(&word, Some(Entry::zero(to)));
             }
             (Some(entry), true) if entry.flags.zero => {}
-            (Some(entry), true) => self.name(place, Some(Entry::zero(entry.block))),
+            (Some(entry), true) => self.name(&word, Some(Entry::zero(entry.block))),
             (Some(entry), false) => {
-                self.name(place, None);
+                self.name(&word, None);
                 self.batch.give(entry.block);
             }
         }
         Ok(())
     }
 
-    /// The same where a map of runs says `run` of `block`. Returns how many blocks before `to` it did that to.
-    fn zero_run(
-        &mut self,
-        (block, to): (LogicalBlock, LogicalBlock),
-        run: InRun,
-        reserve: bool,
-    ) -> Result<u64, ExtentError> {
-        let blocks = run.blocks.min(to.0 - block.0);
-        let names = (block.0..block.0 + blocks).map(LogicalBlock);
-        match (run.entry, reserve) {
-            (None, false) => {}
-            (None, true) => {
-                let to = self.take_data(block)?.ok_or(ExtentError::NoSpace)?;
-                self.renamed.push(Renamed { block, entry: Some(Entry::zero(to)) });
-                return Ok(1);
-            }
-            (Some(entry), true) if entry.flags.zero => {}
-            (Some(entry), true) => self.renamed.extend(
-                names
-                    .zip(entry.block.0..)
-                    .map(|(block, at)| Renamed { block, entry: Some(Entry::zero(BlockNo(at))) }),
-            ),
-            (Some(entry), false) => {
-                self.renamed.extend(names.map(|block| Renamed { block, entry: None }));
-                self.batch.give_all((entry.block.0..entry.block.0 + blocks).map(BlockNo));
-            }
-        }
-        Ok(blocks)
-    }
-
     /// Plans that the blocks whose entries stand beside the root word are unmapped.
     fn zero_first_entries(&mut self) -> Result<(), ExtentError> {
         let first = self.extent.first_entries();
         for block in 0..first.map_or(0, |first| first.count) {
-            self.zero_blocks(LogicalBlock(block), LogicalBlock(block + 1), false)?;
+            self.zero_block(LogicalBlock(block), false)?;
         }
         Ok(())
     }

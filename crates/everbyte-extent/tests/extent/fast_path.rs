@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
 use everbyte_extent::FastPath::{Done, Ineligible};
-use everbyte_extent::{Delta, DeviceOffset, MapKind};
+use everbyte_extent::{Delta, DeviceOffset};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
 
 use crate::new_pair;
@@ -106,8 +106,6 @@ fn write_is_undone_by_crash_kept_by_flush() {
 fn checksums_zeroes_unknown_entries_are_refused() {
     let checksums = Settings { checksums: true, ..Settings::default() };
     assert!(is_refused(&settled(&checksums), 0, 5, &[1; 9]));
-    let runs = Settings { maps: [MapKind::Runs; 2], ..Settings::default() };
-    assert!(is_refused(&settled(&runs), 0, 5, &[1; 9]));
     let pair = settled(&Settings { sizes: [8 << 20, 33_333], ..Settings::default() });
     assert!(is_refused(&pair, 0, 5, &[]), "no bytes");
     assert!(is_refused(&pair, 0, 4 << 20, &[1; 9]), "there is no leaf");

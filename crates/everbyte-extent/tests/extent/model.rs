@@ -137,7 +137,7 @@ fn check(pair: &Pair<Mapped>, model: &Model, step: &Step) -> Result<(), TestCase
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let map = || prop_oneof![Just(MapKind::Radix), Just(MapKind::Direct), Just(MapKind::Runs)];
+    let map = || prop_oneof![Just(MapKind::Radix), Just(MapKind::Direct)];
     let delta = prop_oneof![Just(Delta::On), Just(Delta::Off), Just(Delta::Auto)];
     let threshold = prop_oneof![Just(0), Just(1), Just(32), Just(65)];
     (map(), map(), delta, threshold, any::<bool>()).prop_map(

@@ -10,7 +10,7 @@ use everbyte_extent::{
     MapKind, MapView, Planner, leaf_parts, table_blocks, visit_checksums,
 };
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
-use everbyte_pool::format::{Descriptor, Entry, VolumeKind, decode_word, encode_word};
+use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
     BatchOutcome, BlockRun, BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part,
     Pool, PoolError, ScrubFinding, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView,
@@ -67,10 +67,6 @@ impl<M: Medium> Kind<M> for PairKind {
 
     fn name(&self) -> &'static str {
         "pair"
-    }
-
-    fn has_cells(&self, descriptor: &Descriptor) -> bool {
-        BOTH.iter().any(|&which| map_of(descriptor.map, which) == MapKind::Runs)
     }
 
     fn visit(

@@ -4,7 +4,7 @@ use everbyte_extent::{DeviceOffset, LogicalBlock, MapKind, Stored};
 use everbyte_media::{BLOCK_U64, Mapped, PoolOffset};
 
 use crate::new_pair;
-use crate::pair::{Pair, Settings, pattern};
+use crate::pair::{Pair, Settings};
 
 const LEAF: u64 = 2 << 20;
 
@@ -39,7 +39,7 @@ fn free_blocks(pair: &Pair<Mapped>) -> u64 {
 
 #[test]
 fn a_leaf_of_holes_that_is_written_at_once_lies_together() {
-    for maps in [MapKind::Radix, MapKind::Direct, MapKind::Runs] {
+    for maps in [MapKind::Radix, MapKind::Direct] {
         let pair = large(maps);
         let data = vec![7; usize::try_from(LEAF).unwrap()];
         pair.write(0, LEAF, &data).unwrap();
@@ -110,56 +110,4 @@ fn a_leaf_is_written_block_by_block_where_no_run_is_free() {
     pair.write(1, 0, &data).unwrap();
     assert_eq!(pair.read(1, 0, LEAF.try_into().unwrap()).unwrap(), data);
     pair.judge().unwrap();
-}
-
-/// Each overwrite cuts a run, which needs room for two runs more; where there is none, the block stays where it is.
-#[test]
-fn an_overwrite_below_a_map_of_runs_finds_the_pool_full_and_is_made_in_place() {
-    let sizes = [LEAF, 5000];
-    let pair = new_pair(200, &Settings { maps: [MapKind::Runs; 2], sizes, ..Settings::default() });
-    let block = |seed| pattern(seed, 4096);
-    let mut blocks = 0;
-    while pair.write(0, blocks * BLOCK_U64, &block(blocks)).is_ok() {
-        blocks += 1;
-    }
-    assert!((50..200).contains(&blocks), "{blocks} blocks fill the pool");
-    for seed in [1000, 2000] {
-        for number in (0..blocks).rev().step_by(2).chain((0..blocks).step_by(3)) {
-            pair.write(0, number * BLOCK_U64, &block(seed + number)).unwrap();
-            let read = pair.read(0, number * BLOCK_U64, 4096).unwrap();
-            assert!(read == block(seed + number), "block {number}");
-        }
-    }
-    assert!(pair.write(0, blocks * BLOCK_U64, &[1]).is_err(), "the pool is full");
-    pair.judge().unwrap();
-    let pair = pair.reopened();
-    assert!(pair.read(0, 0, 4096).unwrap() == block(2000));
-    pair.judge().unwrap();
-}
-
-/// Whoever takes space away needs none, also where many pairs of a node go at once.
-#[test]
-fn what_is_unmapped_below_a_map_of_runs_needs_no_space() {
-    let sizes = [LEAF, 5000];
-    let pair = new_pair(200, &Settings { maps: [MapKind::Runs; 2], sizes, ..Settings::default() });
-    // Each block is a run: its neighbours lie elsewhere.
-    let mut blocks = 0;
-    for number in (0..80).step_by(2).chain((1..80).step_by(2)) {
-        pair.write(0, number * BLOCK_U64, &[7; 4096]).unwrap();
-    }
-    while pair.write(0, (90 + 2 * blocks) * BLOCK_U64, &[8; 4096]).is_ok() {
-        blocks += 1;
-    }
-    pair.volume().flush().unwrap();
-    assert!(pair.write(0, (90 + 2 * blocks) * BLOCK_U64, &[8; 4096]).is_err());
-    let free = free_blocks(&pair);
-    for (first, count) in [(3, 20), (29, 1), (40, 45)] {
-        pair.zero(0, first * BLOCK_U64, count * BLOCK_U64, false).unwrap();
-        let read = pair.read(0, first * BLOCK_U64, 4096).unwrap();
-        assert!(read == [0; 4096], "block {first}");
-    }
-    assert!(pair.read(0, 2 * BLOCK_U64, 4096).unwrap() == [7; 4096]);
-    assert!(free_blocks(&pair) >= free + 61);
-    pair.judge().unwrap();
-    pair.reopened().judge().unwrap();
 }

@@ -14,7 +14,7 @@ use everbyte_pool::{PinError, PinLimits};
 use crate::new_pair;
 use crate::pair::{BOTH, Pair, Settings, pattern};
 
-const MAPS: [MapKind; 3] = [MapKind::Radix, MapKind::Direct, MapKind::Runs];
+const MAPS: [MapKind; 2] = [MapKind::Radix, MapKind::Direct];
 
 /// Two blocks of data, a hole, kept zeroes, and a block of data.
 fn mixed(maps: MapKind) -> Pair<Mapped> {

@@ -1,47 +1,41 @@
-//! Directories: entries by name, in buckets of a block each.
+//! Directories: entries by name, in buckets of a block each, below a trie over the bits of the names' hashes
+//! (extendible hashing, Fagin et al., 1979, with the directory of buckets as a tree).
 //!
-//! Owns the trait of the shapes in which a directory's buckets can be found, one file each, and what they
-//! have in common: buckets, the entries in them, their hashes. All directories of a file system have the
-//! shape that its superblock says.
+//! The word at the directory's root names a bucket or a node. A node is a block of 512 words and takes the
+//! next nine bits of a hash. Each word names a bucket or a node. A bucket stands in each word of a node
+//! whose hashes begin with the bits of the bucket.
 //!
 //! Invariants: the caller holds the lock of the directory. Entries and new blocks are filled before the
-//! fence, where nothing durable reads; the words that make them reachable are logged. A place in a list
-//! stays where it is whatever comes and goes.
+//! fence, where nothing durable reads; the words that make them reachable are logged. The place of an entry
+//! in a listing is its hash, so it never changes.
 
+mod insert;
 mod known_units;
-mod list;
+mod listing;
 mod room;
-mod tree;
-mod trie;
+mod walk;
 
 use std::hash::Hasher;
 
 use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
-use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{Batch, Corrupt};
 use siphasher::sip::SipHasher13;
 
 use crate::dentry::cache::Dentry;
 use crate::dentry::file_name::Name;
-use crate::error::FsError;
-use crate::format::directory_kind::DirectoryKind;
 use crate::format::number::{FileType, InodeNo};
 use crate::format::reader::Reader;
 use crate::format::{
-    Bucket, BucketHead, DirSettings, HASH_BITS, HEAP_UNITS, LINE_SLOTS, RawEntry, Slot, SlotFilter,
-    first_line,
+    Bucket, BucketHead, HASH_BITS, HEAP_UNITS, LINE_SLOTS, RawEntry, Slot, SlotFilter, first_line,
 };
 
 pub(crate) use known_units::KnownUnits;
 
-use list::List;
-use tree::Tree;
-use trie::Trie;
-
 /// Words of a block.
 const BLOCK_WORDS: u64 = BLOCK as u64 / 8;
-/// Words of a node that are changed one by one; more make a new node.
-const WORDS_ONE_BY_ONE: u64 = 16;
+/// Bits that a node takes.
+const NODE_BITS: u32 = BLOCK_WORDS.trailing_zeros();
+const _: () = assert!(NODE_BITS < HASH_BITS);
 /// Lowest bits of a hash, which tell entries apart that have the other bits in common.
 const SAME_HASH_BITS: u32 = 2;
 /// Such entries at most.
@@ -54,64 +48,8 @@ pub(crate) fn hash_of(key: [u64; 2], name: Name<'_>) -> u64 {
     hasher.finish() >> (64 - HASH_BITS) & !(SAME_HASH_MAX - 1)
 }
 
-/// Damaged parts of a directory after which a listing past damage returns.
-const DAMAGE_MAX: usize = 64;
-
 /// Takes each block of a directory, and the address of a word that names it.
 pub(crate) type OnBlock<'a> = dyn FnMut(PoolOffset, BlockNo) -> Result<(), Corrupt> + 'a;
-
-/// A shape of directories: how buckets are found from the word at a directory's root.
-trait Shape<M: Medium> {
-    /// The entry of `name`, whose hash that is.
-    ///
-    /// # Errors
-    /// The directory cannot be right.
-    fn find(dir: &Dir<'_, M>, name: Name<'_>, hash: u64) -> Result<Option<FoundEntry>, Corrupt>;
-
-    /// Plans an entry that the directory does not have.
-    ///
-    /// # Errors
-    /// `NoSpace`, or the directory cannot be right.
-    fn plan_insert(
-        dir: &Dir<'_, M>,
-        batch: &mut Batch<'_, '_, M>,
-        entry: RawEntry,
-    ) -> Result<(), FsError>;
-
-    /// The entries from a place on of the first bucket that has any, in the order of their places, and
-    /// the first place beyond that bucket, if there can be more.
-    ///
-    /// # Errors
-    /// The directory cannot be right.
-    fn entries_from(
-        dir: &Dir<'_, M>,
-        from: u64,
-    ) -> Result<(Vec<ListedEntry>, Option<u64>), Corrupt>;
-
-    /// The same past damage: readable entries of the first bucket that has any, or whose damage is noted.
-    fn salvage_from(
-        dir: &Dir<'_, M>,
-        from: u64,
-        damage: &mut Vec<Corrupt>,
-    ) -> (Vec<ListedEntry>, Option<u64>);
-
-    /// Shows every block once, nodes before what they name.
-    ///
-    /// # Errors
-    /// A word that cannot be right, or `on_block`'s.
-    fn each_block(dir: &Dir<'_, M>, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt>;
-}
-
-/// Calls a function of the directory's shape.
-macro_rules! by_shape {
-    ($dir:expr, $function:ident, $($argument:expr),*) => {
-        match $dir.settings.kind {
-            DirectoryKind::Hashed => <Trie as Shape<M>>::$function($dir, $($argument),*),
-            DirectoryKind::Linear => <List as Shape<M>>::$function($dir, $($argument),*),
-            DirectoryKind::BPlus => <Tree as Shape<M>>::$function($dir, $($argument),*),
-        }
-    };
-}
 
 /// A directory that is looked at or changed.
 #[derive(Clone, Copy)]
@@ -121,7 +59,8 @@ pub(crate) struct Dir<'m, M: Medium> {
     owner: InodeNo,
     /// The address of the word that names its top.
     root_at: PoolOffset,
-    settings: DirSettings,
+    /// Key of the hash of names.
+    hash_key: [u64; 2],
     /// Knowledge of its buckets, of one that may be changed.
     known: Option<&'m KnownUnits>,
 }
@@ -155,9 +94,9 @@ impl<'m, M: Medium> Dir<'m, M> {
         reader: Reader<'m, M>,
         owner: InodeNo,
         root_at: PoolOffset,
-        settings: DirSettings,
+        hash_key: [u64; 2],
     ) -> Self {
-        Self { reader, owner, root_at, settings, known: None }
+        Self { reader, owner, root_at, hash_key, known: None }
     }
 
     /// The same for who may change it, with what is known of the file system's buckets.
@@ -170,24 +109,9 @@ impl<'m, M: Medium> Dir<'m, M> {
     /// # Errors
     /// The directory cannot be right.
     pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<FoundEntry>, Corrupt> {
-        let hash = hash_of(self.settings.hash_key, name);
-        by_shape!(self, find, name, hash)
-    }
-
-    /// Plans an entry of a name that the directory does not have.
-    ///
-    /// # Errors
-    /// `NoSpace`, or the directory cannot be right.
-    pub(crate) fn plan_insert(
-        &self,
-        batch: &mut Batch<'_, '_, M>,
-        name: Name<'_>,
-        inode: InodeNo,
-        kind: FileType,
-    ) -> Result<(), FsError> {
-        let hash = hash_of(self.settings.hash_key, name);
-        let entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
-        by_shape!(self, plan_insert, batch, entry)
+        let hash = hash_of(self.hash_key, name);
+        let Some((_, head)) = self.head_of(None, hash)? else { return Ok(None) };
+        self.find_in(head, name, hash)
     }
 
     /// Plans that an entry that was found in the same plan is not there any more.
@@ -201,7 +125,7 @@ impl<'m, M: Medium> Dir<'m, M> {
     /// Addresses of the slots that cannot be read, or whose entries cannot, and that may be those of `name`. Buckets that
     /// cannot be found or read have none.
     pub(crate) fn lost_slots(&self, name: Name<'_>) -> Vec<PoolOffset> {
-        let hash = hash_of(self.settings.hash_key, name);
+        let hash = hash_of(self.hash_key, name);
         let filter = SlotFilter::new(hash);
         let mut lost = Vec::new();
         // Behind damage of a node there may be more, of which nothing is known.
@@ -236,37 +160,6 @@ impl<'m, M: Medium> Dir<'m, M> {
         batch.change_word(slot_at, Slot::Empty.encode());
     }
 
-    /// The entries from a place on of the first bucket that has any, in the order of their places, and
-    /// the first place beyond that bucket, if there can be more.
-    ///
-    /// # Errors
-    /// The directory cannot be right.
-    pub(crate) fn entries_from(
-        &self,
-        from: u64,
-    ) -> Result<(Vec<ListedEntry>, Option<u64>), Corrupt> {
-        by_shape!(self, entries_from, from)
-    }
-
-    /// Readable entries from a place on, in the order of their places, and the first place beyond them, if
-    /// there can be more. Notes what cannot be read, and goes on behind it; ends early if nothing but damage
-    /// is found for a while.
-    pub(crate) fn salvage_from(
-        &self,
-        from: u64,
-        damage: &mut Vec<Corrupt>,
-    ) -> (Vec<ListedEntry>, Option<u64>) {
-        by_shape!(self, salvage_from, from, damage)
-    }
-
-    /// Shows every block once, and the address of a word that names it, nodes before what they name.
-    ///
-    /// # Errors
-    /// A word that cannot be right, or `on_block`'s.
-    pub(crate) fn each_block(&self, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
-        by_shape!(self, each_block, on_block)
-    }
-
     /// The entry of `name`, whose hash that is, in the bucket with this head.
     fn find_in(
         &self,
@@ -279,16 +172,6 @@ impl<'m, M: Medium> Dir<'m, M> {
         if let Some(found) = self.entry_among(&head, (line * LINE_SLOTS, &words), filter, name)? {
             return Ok(Some(found));
         }
-        self.find_in_all(head, name, filter)
-    }
-
-    /// The same, in the order of the slots.
-    fn find_in_all(
-        &self,
-        head: BucketHead,
-        name: Name<'_>,
-        filter: SlotFilter,
-    ) -> Result<Option<FoundEntry>, Corrupt> {
         let mut bucket = Bucket::unread(head);
         bucket.read(self.reader.medium)?;
         let found = self.entry_among(&head, (0, bucket.words()), filter, name)?;
@@ -306,8 +189,7 @@ impl<'m, M: Medium> Dir<'m, M> {
 
     /// The head of one of its buckets.
     fn head(&self, bucket: BlockNo) -> Result<BucketHead, Corrupt> {
-        let of = (self.owner, self.settings.kind);
-        BucketHead::load(self.reader.medium, bucket.offset(), of)
+        BucketHead::load(self.reader.medium, bucket.offset(), self.owner)
     }
 
     /// Reads the slots of `bucket` as they will be once `batch` is carried out.
@@ -352,54 +234,6 @@ impl<'m, M: Medium> Dir<'m, M> {
         })
     }
 
-    /// The entries with hashes from `from` on of a bucket, in the order of their hashes, which are their
-    /// places.
-    fn listed(&self, bucket: &Bucket, from: u64) -> Result<Vec<ListedEntry>, Corrupt> {
-        let entries = self.entries_of(bucket)?.into_iter();
-        let listed = entries.map(|entry| ListedEntry { place: entry.hash, entry });
-        let mut listed: Vec<_> = listed.filter(|listed| listed.place >= from).collect();
-        listed.sort_unstable_by_key(|listed| listed.place);
-        Ok(listed)
-    }
-
-    /// The readable entries of the bucket with this head, each with the number of its slot. Notes those that
-    /// cannot be read.
-    fn salvaged(&self, head: BucketHead, damage: &mut Vec<Corrupt>) -> Vec<(usize, RawEntry)> {
-        let bucket = match Bucket::load(self.reader.medium, head) {
-            Ok(bucket) => bucket,
-            Err(corrupt) => {
-                damage.push(corrupt);
-                return Vec::new();
-            }
-        };
-        let mut entries = Vec::new();
-        for slot in bucket.slots() {
-            let entry = match slot {
-                Ok((index, Slot::Entry { place, .. })) => {
-                    let entry = bucket.head.entry(self.reader.medium, place);
-                    entry.map(|entry| entries.push((index, entry)))
-                }
-                other => other.map(drop),
-            };
-            damage.extend(entry.err());
-        }
-        entries
-    }
-
-    /// The same with hashes as places, from `from` on and in their order.
-    fn salvaged_by_hash(
-        &self,
-        head: BucketHead,
-        from: u64,
-        damage: &mut Vec<Corrupt>,
-    ) -> Vec<ListedEntry> {
-        let entries = self.salvaged(head, damage).into_iter();
-        let listed = entries.map(|(_, entry)| ListedEntry { place: entry.hash, entry });
-        let mut listed: Vec<_> = listed.filter(|listed| listed.place >= from).collect();
-        listed.sort_unstable_by_key(|listed| listed.place);
-        listed
-    }
-
     /// The entries of a bucket, in no order.
     fn entries_of(&self, bucket: &Bucket) -> Result<Vec<RawEntry>, Corrupt> {
         let mut entries = Vec::new();
@@ -414,14 +248,4 @@ impl<'m, M: Medium> Dir<'m, M> {
         }
         Ok(entries)
     }
-}
-
-/// The word that names a node, `height` levels above the buckets.
-fn node_word(node: BlockNo, height: u8) -> u64 {
-    Entry { block: node, flags: EntryFlags { height, ..EntryFlags::default() } }.encode()
-}
-
-/// The word that names a bucket.
-fn bucket_word(bucket: BlockNo) -> u64 {
-    Entry::data(bucket).encode()
 }

@@ -124,7 +124,7 @@ impl<M: Medium> Dir<'_, M> {
 
     /// The head of the first bucket of a directory.
     pub(super) fn first_header(&self) -> BucketHeader {
-        BucketHeader { owner: self.owner, kind: self.settings.kind, depth: 0, prefix: 0 }
+        BucketHeader { owner: self.owner, depth: 0, prefix: 0 }
     }
 }
 

@@ -353,7 +353,7 @@ impl<M: Medium> FileSystem<M> {
     /// Plans that a regular file has no blocks.
     fn plan_free_map(&self, batch: &mut Batch<'_, '_, M>, edit: &Edit) -> Result<(), FsError> {
         let of = (self.reader(), edit.number);
-        give_all(batch, of, |give| visit_map(self.reader(), edit, self.files.map, give))?;
+        give_all(batch, of, |give| visit_map(self.reader(), edit, give))?;
         let entries = (0..FIRST_ENTRIES).map(|entry| edit.at.plus(INODE_AREA_AT + 8 * entry));
         for at in entries.chain([Field::Root.at(edit.at)]) {
             let old = self.medium().load_word(at);

@@ -13,7 +13,6 @@ use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
 use super::heap::{FreeUnits, HEAP_UNITS, Place, TakenUnits, UNIT};
-use crate::format::directory_kind::DirectoryKind;
 use crate::format::number::{FileType, InodeNo};
 use crate::plant::Bug;
 
@@ -41,9 +40,6 @@ const _: () = assert!(SLOT_LINES * LINE_SLOTS == SLOTS);
 const STRUCTURE: &str = "directory bucket";
 const MAGIC: u64 = 0x4255_434b_4554;
 const ENTRY_HEAD: usize = 24;
-/// Place of the directory's shape in the last word of a head, and bits of a B+ tree's key.
-const KIND_SHIFT: u32 = 8;
-const TREE_KEY_BITS: u32 = 48;
 const TAG_BITS: u32 = 27;
 const EPOCH_BITS: u32 = 31;
 /// Bytes that a place can have.
@@ -254,50 +250,26 @@ fn crc_of(entry: &[u8]) -> u32 {
 pub(crate) struct BucketHeader {
     /// The directory.
     pub(crate) owner: InodeNo,
-    /// The shape of the directory.
-    pub(crate) kind: DirectoryKind,
-    /// Of a hashed directory the bits that the hashes of its entries have in common, else 0.
+    /// Number of bits that the hashes of its entries have in common.
     pub(crate) depth: u32,
-    /// These bits; of a linear directory the bucket's number from 0 on, of a B+ tree the lowest key
-    /// that belongs here.
+    /// These bits.
     pub(crate) prefix: u64,
 }
 
 impl BucketHeader {
     fn words(self) -> [u64; 4] {
-        let shape = u64::from(self.kind.code()) << KIND_SHIFT | u64::from(self.depth);
-        sealed([MAGIC, self.owner.0, self.prefix, shape])
+        sealed([MAGIC, self.owner.0, self.prefix, u64::from(self.depth)])
     }
 
     /// Returns true if `hash` belongs here, as far as the bucket alone can tell.
     pub(crate) fn covers(self, hash: u64) -> bool {
-        match self.kind {
-            DirectoryKind::Hashed => {
-                self.depth == 0 || hash >> (HASH_BITS - self.depth) == self.prefix
-            }
-            DirectoryKind::Linear => true,
-            DirectoryKind::BPlus => tree_key(hash) >= self.prefix,
-        }
+        self.depth == 0 || hash >> (HASH_BITS - self.depth) == self.prefix
     }
 
     /// Returns true if there can be such a bucket.
     fn can_be(self) -> bool {
-        match self.kind {
-            DirectoryKind::Hashed => self.depth < HASH_BITS && self.prefix >> self.depth == 0,
-            DirectoryKind::Linear => self.depth == 0,
-            DirectoryKind::BPlus => self.depth == 0 && self.prefix >> TREE_KEY_BITS == 0,
-        }
+        self.depth < HASH_BITS && self.prefix >> self.depth == 0
     }
-}
-
-/// The key of a hash in a directory that is a B+ tree: so many bits as a checked word has.
-pub(crate) fn tree_key(hash: u64) -> u64 {
-    hash >> (HASH_BITS - TREE_KEY_BITS)
-}
-
-/// The lowest hash that has a key.
-pub(crate) fn first_hash(tree_key: u64) -> u64 {
-    tree_key << (HASH_BITS - TREE_KEY_BITS)
 }
 
 /// The words of a head with their checksum.
@@ -349,20 +321,20 @@ impl BucketHead {
     /// Reads the head of the bucket at `at`.
     ///
     /// # Errors
-    /// It cannot be read, or is no bucket of `owner`, a directory of that shape.
+    /// It cannot be read, or is no bucket of the directory `owner`.
     pub(crate) fn load<M: Medium>(
         medium: &M,
         at: PoolOffset,
-        (owner, kind): (InodeNo, DirectoryKind),
+        owner: InodeNo,
     ) -> Result<Self, Corrupt> {
         let mut head = [0_u64; 4];
         medium.read(at, head.as_mut_bytes());
         check_readable(medium, STRUCTURE, at, SLOTS_AT)?;
         let head = head.map(u64::from_le);
         let depth = u32::try_from(head[3] & 0xff).expect("a byte");
-        let header = BucketHeader { owner: InodeNo(head[1]), kind, depth, prefix: head[2] };
+        let header = BucketHeader { owner: InodeNo(head[1]), depth, prefix: head[2] };
         if head != header.words() || header.owner != owner {
-            let what = format!("it is no bucket of the {} directory of {owner}", kind.name());
+            let what = format!("it is not a bucket of the directory {owner}");
             return Err(Corrupt::new(STRUCTURE, at, what));
         }
         if !header.can_be() {
@@ -585,8 +557,7 @@ mod tests {
 
     #[test]
     fn free_units_and_free_slots_are_those_of_the_slots_one_by_one() {
-        let kind = DirectoryKind::Hashed;
-        let header = BucketHeader { owner: InodeNo(1), kind, depth: 0, prefix: 0 };
+        let header = BucketHeader { owner: InodeNo(1), depth: 0, prefix: 0 };
         let head = BucketHead { at: PoolOffset(4096), header };
         let mut random = 1_u64;
         let mut next = |below: usize| {
@@ -647,8 +618,7 @@ mod tests {
         let last_line = (0..).map(|n| n << 2).filter(|&hash| first_line(hash) == SLOT_LINES - 1);
         let entries: Vec<RawEntry> =
             (0..15).map(|n| n << 2).chain(last_line.skip(1).take(9)).map(entry).collect();
-        let kind = DirectoryKind::Hashed;
-        let header = BucketHeader { owner: InodeNo(1), kind, depth: 0, prefix: 0 };
+        let header = BucketHeader { owner: InodeNo(1), depth: 0, prefix: 0 };
         let image = Bucket::image(header, &entries);
         let word = |slot: usize| u64::from_le_bytes(*image[64 + 8 * slot..].first_chunk().unwrap());
         for (number, entry) in entries.iter().enumerate() {

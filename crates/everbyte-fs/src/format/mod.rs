@@ -1,8 +1,6 @@
 //! The structures of a file system on the medium.
 
-pub(crate) mod block_map_kind;
 mod bucket;
-pub(crate) mod directory_kind;
 pub(crate) mod file_flags;
 mod heap;
 mod index_run;
@@ -17,7 +15,7 @@ mod time;
 pub(crate) use bucket::entry_units;
 pub(crate) use bucket::{
     Bucket, BucketHead, BucketHeader, HASH_BITS, LINE_SLOTS, RawEntry, SLOTS, Slot, SlotFilter,
-    first_hash, first_line, tree_key,
+    first_line,
 };
 #[cfg(feature = "testkit")]
 pub(crate) use bucket::{is_bucket, reseal_bucket};
@@ -28,7 +26,7 @@ pub(crate) use inode::{
     INODE_BYTES, InodeImage, InodeWords,
 };
 pub use superblock::FS;
-pub(crate) use superblock::{DirSettings, FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};
+pub(crate) use superblock::{FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};
 pub(crate) use table::{Bit, TABLES_MAX, TableGeometry};
 pub use time::TIME_RANGE_NS;
 pub(crate) use time::{decode_time, encode_time};

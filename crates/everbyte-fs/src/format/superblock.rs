@@ -9,7 +9,6 @@ use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::table::{TABLES_MAX, TableGeometry};
-use crate::format::directory_kind::DirectoryKind;
 use crate::format::reader::Reader;
 
 /// The kind of volumes that are file systems.
@@ -21,15 +20,6 @@ pub(crate) const TABLES_AT: u64 = 128;
 pub(crate) const INDEX_WORDS_AT: u64 = 1024;
 /// Words of the index in the superblock.
 pub(crate) const INDEX_WORDS: u64 = (BLOCK as u64 - INDEX_WORDS_AT) / 8;
-
-/// Settings that all directories of a file system have in common.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DirSettings {
-    /// Their shape.
-    pub(crate) kind: DirectoryKind,
-    /// Key of the hash of names.
-    pub(crate) hash_key: [u64; 2],
-}
 
 /// The part of a superblock that never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -46,7 +36,7 @@ pub(crate) struct FsSuperblock {
     pub(crate) tables_max: u64,
     /// Key of the hash of names.
     pub(crate) hash_key: [u64; 2],
-    /// The shape of its directories.
+    /// Shape of its directories: 0, hashed. No other shape exists.
     directories: u32,
     reserved: [u32; 17],
     crc: u64,
@@ -60,7 +50,7 @@ impl FsSuperblock {
         (index, index_node_bytes): (u32, u32),
         geometry: TableGeometry,
         tables_max: u64,
-        directories: DirSettings,
+        hash_key: [u64; 2],
     ) -> Self {
         let mut superblock = Self {
             magic: MAGIC,
@@ -68,8 +58,8 @@ impl FsSuperblock {
             index_node_bytes,
             table_blocks: geometry.blocks(),
             tables_max,
-            hash_key: directories.hash_key,
-            directories: directories.kind.code(),
+            hash_key,
+            directories: 0,
             reserved: [0; 17],
             crc: 0,
         };
@@ -107,13 +97,6 @@ impl FsSuperblock {
             .expect("a superblock is checked when it is read or made")
     }
 
-    /// The settings of its directories. `load` has checked that they have a known shape.
-    pub(crate) fn directories(&self) -> DirSettings {
-        let kind = DirectoryKind::from_code(self.directories)
-            .expect("a superblock is checked when it is read or made");
-        DirSettings { kind, hash_key: self.hash_key }
-    }
-
     /// Finds and reads the superblock that the root word at `root_at` names.
     ///
     /// # Errors
@@ -126,7 +109,7 @@ impl FsSuperblock {
         let none = || Corrupt::new("volume root", root_at, "it names no superblock");
         let (at, medium) = (root.ok_or_else(none)?.block.offset(), reader.medium);
         let mut superblock =
-            Self::new((0, 0), TableGeometry::new(1).expect("one block"), 0, DirSettings::default());
+            Self::new((0, 0), TableGeometry::new(1).expect("one block"), 0, [0; 2]);
         medium.read(at, superblock.as_mut_bytes());
         check_readable(medium, "superblock of the file system", at, TABLES_AT)?;
         superblock
@@ -163,7 +146,7 @@ impl FsSuperblock {
         if !(1..TABLES_MAX).contains(&self.tables_max) {
             return Err(format!("{} inode tables cannot be", self.tables_max));
         }
-        if DirectoryKind::from_code(self.directories).is_none() {
+        if self.directories != 0 {
             let kind = self.directories;
             return Err(format!("directories of kind {kind} are unknown to this program"));
         }

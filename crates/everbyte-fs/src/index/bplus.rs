@@ -6,12 +6,11 @@
 //! have them, leave full nodes, and replace none.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
-use everbyte_pool::{Batch, Claim, Corrupt, check_readable};
+use everbyte_pool::{Batch, Corrupt, check_readable};
 
-use super::TableIndex;
 use super::arena::reader_of;
 use super::link::Link;
-use super::sorted::{Entry, EntryNode, check_bounds, key_of};
+use super::sorted::{Entry, EntryNode, Path, SortedTree, check_bounds, split};
 use super::tree::{Census, Tree};
 use crate::error::FsError;
 use crate::format::FsSuperblock;
@@ -64,23 +63,8 @@ impl BPlusIndex {
         self.tree.add(batch, &self.shape.image(&self.tree, entries), level)
     }
 
-    /// The place of the child of `node` that `key` belongs to. The first key is no bound.
-    #[inline]
-    fn child<M: Medium>(
-        &self,
-        reader: Reader<'_, M>,
-        node: Link,
-        key: u32,
-    ) -> Result<(u64, Link), Corrupt> {
-        let place = self.shape.count_at_most(reader.medium, node.at, key).saturating_sub(1);
-        check_readable(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
-        let place = place.min(self.shape.entries_max as u64 - 1);
-        let at = self.shape.link_at(node.at, place);
-        Ok((place, self.tree.named(reader, at, node.level - 1)?))
-    }
-
     /// Plans `entry` at `place` of `node`; the entry before leads to `left` from now on.
-    fn plan_entry<M: Medium>(
+    fn plan_at<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
         (node, place): (Link, usize),
@@ -103,9 +87,9 @@ impl BPlusIndex {
         if entries.len() <= self.shape.entries_max {
             return Ok(Grown::Replaced(self.add(batch, &entries, node.level)?));
         }
-        let upper = entries.split_off(entries.len() / 2);
-        let left = Some(self.add(batch, &entries, node.level)?);
-        let right = (upper[0].0, self.add(batch, &upper, node.level)?);
+        let (lower, key, upper) = split(entries);
+        let left = Some(self.add(batch, &lower, node.level)?);
+        let right = (key, self.add(batch, &upper, node.level)?);
         Ok(Grown::Beside { left, right })
     }
 
@@ -126,8 +110,52 @@ impl BPlusIndex {
         self.tree.publish(batch, self.tree.root_at, new.encode());
         Ok(())
     }
+}
 
-    fn visit_node<M: Medium>(
+impl<M: Medium> SortedTree<M> for BPlusIndex {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    fn leaves(&self) -> EntryNode {
+        self.shape
+    }
+
+    #[inline]
+    fn child(&self, reader: Reader<'_, M>, node: Link, key: u32) -> Result<(u64, Link), Corrupt> {
+        let place = self.shape.count_at_most(reader.medium, node.at, key).saturating_sub(1);
+        check_readable(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
+        let place = place.min(self.shape.entries_max as u64 - 1);
+        let at = self.shape.link_at(node.at, place);
+        Ok((place, self.tree.named(reader, at, node.level - 1)?))
+    }
+
+    fn plan_entry(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        Path { root, above, leaf }: Path,
+        entry: Entry,
+    ) -> Result<(), FsError> {
+        let place = self.shape.count_at_most(reader_of(batch).medium, leaf.at, entry.0);
+        let place = usize::try_from(place).expect("a place in a node");
+        let mut grown = self.plan_at(batch, (leaf, place), entry, None)?;
+        for (node, place) in above.into_iter().rev() {
+            match grown {
+                Grown::Done => return Ok(()),
+                Grown::Replaced(link) => {
+                    let at = self.shape.link_at(node.at, place as u64);
+                    self.tree.publish(batch, at, link.encode());
+                    return Ok(());
+                }
+                Grown::Beside { left, right } => {
+                    grown = self.plan_at(batch, (node, place + 1), right, left)?;
+                }
+            }
+        }
+        self.plan_root(batch, root, &grown)
+    }
+
+    fn visit_node(
         &self,
         reader: Reader<'_, M>,
         census: &mut Census,
@@ -148,61 +176,5 @@ impl BPlusIndex {
             self.visit_node(reader, census, (below, named_at), (low, high))?;
         }
         Ok(())
-    }
-}
-
-impl<M: Medium> TableIndex<M> for BPlusIndex {
-    fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
-        let Some(key) = key_of(table) else { return Ok(None) };
-        let mut node = self.tree.root_node(reader)?;
-        while node.level > 1 {
-            node = self.child(reader, node, key)?.1;
-        }
-        self.shape.find(&self.tree, reader, node.at, key)
-    }
-
-    fn plan_insert(
-        &self,
-        batch: &mut Batch<'_, '_, M>,
-        table: u64,
-        block: BlockNo,
-    ) -> Result<(), FsError> {
-        let key = key_of(table).ok_or(FsError::NoInodes { max: u64::from(u32::MAX) })?;
-        let (reader, table) = (reader_of(batch), Link::table(block)?);
-        let root = self.tree.root_node(reader)?;
-        let (mut node, mut way) = (root, Vec::new());
-        while node.level > 1 {
-            let (place, below) = self.child(reader, node, key)?;
-            way.push((node, place));
-            node = below;
-        }
-        if let Some(place) = self.shape.place_of(reader.medium, node.at, key) {
-            batch.change_word(self.shape.link_at(node.at, place), table.encode());
-            return Ok(());
-        }
-        let place = usize::try_from(self.shape.count_at_most(reader.medium, node.at, key));
-        let place = place.expect("a place in a node");
-        let mut grown = self.plan_entry(batch, (node, place), (key, table), None)?;
-        for (node, place) in way.into_iter().rev() {
-            match grown {
-                Grown::Done => return Ok(()),
-                Grown::Replaced(link) => {
-                    let at = self.shape.link_at(node.at, place);
-                    self.tree.publish(batch, at, link.encode());
-                    return Ok(());
-                }
-                Grown::Beside { left, right } => {
-                    let place = usize::try_from(place).expect("a place in a node") + 1;
-                    grown = self.plan_entry(batch, (node, place), right, left)?;
-                }
-            }
-        }
-        self.plan_root(batch, root, &grown)
-    }
-
-    fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
-        let mut census = self.tree.census(reader, claim)?;
-        let root = (self.tree.root_node(reader)?, self.tree.root_at);
-        self.visit_node(reader, &mut census, root, (0, u32::MAX))
     }
 }

@@ -10,14 +10,14 @@
 //! copied for each new node or made as large as they can ever be; doubling is between the two.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
-use everbyte_pool::{Batch, Claim, Corrupt, check_readable};
+use everbyte_pool::{Batch, Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
-use super::TableIndex;
 use super::arena::{fill, reader_of};
 use super::link::Link;
 use super::sorted::{
-    EntryNode, check_bounds, count_at_most, key_added, key_of, key_words, load_keys,
+    Entry, EntryNode, Path, SortedTree, check_bounds, count_at_most, key_added, key_words,
+    load_keys, split,
 };
 use super::tree::{Census, Tree};
 use crate::error::FsError;
@@ -106,23 +106,6 @@ impl CsbPlusIndex {
         Ok(Link { at, ..group })
     }
 
-    /// The place of the child of `node` that `key` belongs to. The first key is no bound.
-    #[inline]
-    fn child<M: Medium>(
-        &self,
-        reader: Reader<'_, M>,
-        node: Link,
-        key: u32,
-    ) -> Result<(u64, Link), Corrupt> {
-        let keys_at = node.at.plus(KEYS_AT);
-        let count = count_at_most(reader.medium, keys_at, self.key_words(), key);
-        let place = count.saturating_sub(1).min(self.children_max as u64 - 1);
-        // After the keys: whoever sees a new one sees the group that has its node.
-        let group = self.tree.named(reader, node.at, node.level - 1)?;
-        check_readable(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
-        Ok((place, self.node(reader, group, place)?))
-    }
-
     fn load<M: Medium>(&self, reader: Reader<'_, M>, node: Link) -> Result<Inner, Corrupt> {
         let keys = load_keys(&self.tree, reader, node.at.plus(KEYS_AT), self.key_words())?;
         if keys.len() > self.children_max {
@@ -170,20 +153,15 @@ impl CsbPlusIndex {
         Link::new(at, level)
     }
 
-    /// Plans an entry in a leaf.
+    /// Plans an entry that the leaf does not have.
     fn plan_leaf<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
         leaf: Link,
-        (key, table): (u32, Link),
+        (key, table): Entry,
     ) -> Result<Changed, FsError> {
         let mut entries = self.leaves.load(&self.tree, reader_of(batch), leaf)?;
         let place = entries.partition_point(|entry| entry.0 < key);
-        if entries.get(place).is_some_and(|entry| entry.0 == key) {
-            let at = self.leaves.link_at(leaf.at, place as u64);
-            batch.change_word(at, table.encode());
-            return Ok(Changed::Done);
-        }
         let image = |entries: &[_]| self.leaves.image(&self.tree, entries);
         if place == entries.len() {
             if place < self.leaves.entries_max {
@@ -196,9 +174,8 @@ impl CsbPlusIndex {
         if entries.len() <= self.leaves.entries_max {
             return Ok(Changed::Node(image(&entries)));
         }
-        let upper = entries.split_off(entries.len() / 2);
-        let (key, right) = (upper[0].0, image(&upper));
-        Ok(Changed::Beside { left: Some(image(&entries)), key, right })
+        let (lower, key, upper) = split(entries);
+        Ok(Changed::Beside { left: Some(image(&lower)), key, right: image(&upper) })
     }
 
     /// Plans what a change of the child at `place` means for `node`.
@@ -292,8 +269,42 @@ impl CsbPlusIndex {
         self.tree.publish(batch, self.tree.root_at, new.encode());
         Ok(())
     }
+}
 
-    fn visit_node<M: Medium>(
+impl<M: Medium> SortedTree<M> for CsbPlusIndex {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    fn leaves(&self) -> EntryNode {
+        self.leaves
+    }
+
+    #[inline]
+    fn child(&self, reader: Reader<'_, M>, node: Link, key: u32) -> Result<(u64, Link), Corrupt> {
+        let keys_at = node.at.plus(KEYS_AT);
+        let count = count_at_most(reader.medium, keys_at, self.key_words(), key);
+        let place = count.saturating_sub(1).min(self.children_max as u64 - 1);
+        // After the keys: whoever sees a new one sees the group that has its node.
+        let group = self.tree.named(reader, node.at, node.level - 1)?;
+        check_readable(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
+        Ok((place, self.node(reader, group, place)?))
+    }
+
+    fn plan_entry(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        Path { root, above, leaf }: Path,
+        entry: Entry,
+    ) -> Result<(), FsError> {
+        let mut changed = self.plan_leaf(batch, leaf, entry)?;
+        for above in above.into_iter().rev() {
+            changed = self.plan_inner(batch, above, changed)?;
+        }
+        self.plan_root(batch, root, changed)
+    }
+
+    fn visit_node(
         &self,
         reader: Reader<'_, M>,
         census: &mut Census,
@@ -316,44 +327,5 @@ impl CsbPlusIndex {
             self.visit_node(reader, census, (below, node.at), (low, high))?;
         }
         Ok(())
-    }
-}
-
-impl<M: Medium> TableIndex<M> for CsbPlusIndex {
-    fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
-        let Some(key) = key_of(table) else { return Ok(None) };
-        let mut node = self.tree.root_node(reader)?;
-        while node.level > 1 {
-            node = self.child(reader, node, key)?.1;
-        }
-        self.leaves.find(&self.tree, reader, node.at, key)
-    }
-
-    fn plan_insert(
-        &self,
-        batch: &mut Batch<'_, '_, M>,
-        table: u64,
-        block: BlockNo,
-    ) -> Result<(), FsError> {
-        let key = key_of(table).ok_or(FsError::NoInodes { max: u64::from(u32::MAX) })?;
-        let (reader, table) = (reader_of(batch), Link::table(block)?);
-        let root = self.tree.root_node(reader)?;
-        let (mut node, mut way) = (root, Vec::new());
-        while node.level > 1 {
-            let (place, below) = self.child(reader, node, key)?;
-            way.push((node, usize::try_from(place).expect("a place in a node")));
-            node = below;
-        }
-        let mut changed = self.plan_leaf(batch, node, (key, table))?;
-        for above in way.into_iter().rev() {
-            changed = self.plan_inner(batch, above, changed)?;
-        }
-        self.plan_root(batch, root, changed)
-    }
-
-    fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
-        let mut census = self.tree.census(reader, claim)?;
-        let root = (self.tree.root_node(reader)?, self.tree.root_at);
-        self.visit_node(reader, &mut census, root, (0, u32::MAX))
     }
 }

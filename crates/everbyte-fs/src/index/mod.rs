@@ -30,6 +30,7 @@ use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent}
 
 use direct::DirectIndex;
 use entry_runs::{ENTRIES_MAX, EntryRuns};
+use sorted::SortedIndex;
 use window::WindowIndex;
 
 use crate::error::FsError;
@@ -279,8 +280,8 @@ pub(crate) fn open<M: Medium>(
         IndexKind::Direct => Box::new(DirectIndex::open(superblock, at, reader)?),
         IndexKind::PmfsRadix => Box::new(pmfs_radix::new(superblock, at)),
         IndexKind::PageCacheRadix => Box::new(page_cache_radix::new(superblock, at)),
-        IndexKind::BPlus => Box::new(bplus::BPlusIndex::new(superblock, at)),
-        IndexKind::CsbPlus => Box::new(csb_plus::CsbPlusIndex::new(superblock, at)),
+        IndexKind::BPlus => Box::new(SortedIndex(bplus::BPlusIndex::new(superblock, at))),
+        IndexKind::CsbPlus => Box::new(SortedIndex(csb_plus::CsbPlusIndex::new(superblock, at))),
         IndexKind::Window => Box::new(WindowIndex::open(superblock, at, reader)?),
     })
 }

@@ -1,14 +1,17 @@
-//! Nodes with sorted keys: how a key is looked for, and nodes that have a link for each key.
+//! Trees of nodes with sorted keys: search, nodes with a link for each key, and the common part of both trees.
 //!
 //! Keys are numbers of tables in 32 bits, two in a word; unused ones are all ones and come last. A key is
 //! added behind the others by one word, after all that it leads to: until then nobody sees it. Hence
 //! whoever looks something up needs no lock, and reads keys before links.
 
-use everbyte_media::{Medium, PoolOffset};
-use everbyte_pool::{Batch, Corrupt, check_readable};
+use everbyte_media::{BlockNo, Medium, PoolOffset};
+use everbyte_pool::{Batch, Claim, Corrupt, check_readable};
 
+use super::TableIndex;
+use super::arena::reader_of;
 use super::link::Link;
-use super::tree::Tree;
+use super::tree::{Census, Tree};
+use crate::error::FsError;
 use crate::format::reader::Reader;
 
 /// The key that is none.
@@ -18,7 +21,7 @@ const UNUSED_WORD: u64 = u64::MAX;
 const LINEAR_WORDS: u64 = 8;
 
 /// The key of a table, unless no key can be so large.
-pub(super) fn key_of(table: u64) -> Option<u32> {
+fn key_of(table: u64) -> Option<u32> {
     u32::try_from(table).ok().filter(|&key| key != UNUSED)
 }
 
@@ -133,7 +136,7 @@ impl EntryNode {
     /// # Errors
     /// The leaf cannot be right.
     #[inline]
-    pub(super) fn find<M: Medium>(
+    fn find<M: Medium>(
         self,
         tree: &Tree,
         reader: Reader<'_, M>,
@@ -150,7 +153,7 @@ impl EntryNode {
 
     /// The place of `key` in `leaf`.
     #[inline]
-    pub(super) fn place_of<M: Medium>(self, medium: &M, leaf: PoolOffset, key: u32) -> Option<u64> {
+    fn place_of<M: Medium>(self, medium: &M, leaf: PoolOffset, key: u32) -> Option<u64> {
         let place = self.count_at_most(medium, leaf, key).checked_sub(1)?;
         let word = halves(medium.load_word(leaf.plus(place / 2 * 8)));
         (word[usize::from(place % 2 == 1)] == key).then_some(place)
@@ -198,6 +201,100 @@ impl EntryNode {
             batch.change_word(key_at, key_word);
         }
     }
+}
+
+/// A tree of nodes with sorted keys, whose leaves have a link to a table for each key.
+pub(super) trait SortedTree<M: Medium>: Send + Sync {
+    /// The root, and the space of the nodes.
+    fn tree(&self) -> &Tree;
+
+    /// The shape of the leaves.
+    fn leaves(&self) -> EntryNode;
+
+    /// The child of `node`, above the leaves, that `key` belongs to, and its place. The first key is no bound.
+    ///
+    /// # Errors
+    /// The node cannot be right.
+    fn child(&self, reader: Reader<'_, M>, node: Link, key: u32) -> Result<(u64, Link), Corrupt>;
+
+    /// Plans an entry that the leaf does not have.
+    ///
+    /// # Errors
+    /// `NoSpace`, or a node that cannot be right.
+    fn plan_entry(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        path: Path,
+        entry: Entry,
+    ) -> Result<(), FsError>;
+
+    /// Notes the nodes below `node`, whose keys lie in these bounds, and checks them.
+    ///
+    /// # Errors
+    /// A node that cannot be right.
+    fn visit_node(
+        &self,
+        reader: Reader<'_, M>,
+        census: &mut Census,
+        node: (Link, PoolOffset),
+        bounds: (u32, u32),
+    ) -> Result<(), Corrupt>;
+}
+
+/// The nodes from a root to a leaf.
+pub(super) struct Path {
+    pub(super) root: Link,
+    /// Nodes above the leaf, from the root on, each with the place of the next one.
+    pub(super) above: Vec<(Link, usize)>,
+    pub(super) leaf: Link,
+}
+
+/// An index that is a sorted tree.
+pub(super) struct SortedIndex<T>(pub(super) T);
+
+impl<M: Medium, T: SortedTree<M>> TableIndex<M> for SortedIndex<T> {
+    fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
+        let Some(key) = key_of(table) else { return Ok(None) };
+        let mut node = self.0.tree().root_node(reader)?;
+        while node.level > 1 {
+            node = self.0.child(reader, node, key)?.1;
+        }
+        self.0.leaves().find(self.0.tree(), reader, node.at, key)
+    }
+
+    fn plan_insert(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        table: u64,
+        block: BlockNo,
+    ) -> Result<(), FsError> {
+        let key = key_of(table).ok_or(FsError::NoInodes { max: u64::from(u32::MAX) })?;
+        let (reader, table) = (reader_of(batch), Link::table(block)?);
+        let root = self.0.tree().root_node(reader)?;
+        let (mut leaf, mut above) = (root, Vec::new());
+        while leaf.level > 1 {
+            let (place, below) = self.0.child(reader, leaf, key)?;
+            above.push((leaf, usize::try_from(place).expect("a place in a node")));
+            leaf = below;
+        }
+        if let Some(place) = self.0.leaves().place_of(reader.medium, leaf.at, key) {
+            batch.change_word(self.0.leaves().link_at(leaf.at, place), table.encode());
+            return Ok(());
+        }
+        self.0.plan_entry(batch, Path { root, above, leaf }, (key, table))
+    }
+
+    fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+        let mut census = self.0.tree().census(reader, claim)?;
+        let root = (self.0.tree().root_node(reader)?, self.0.tree().root_at);
+        self.0.visit_node(reader, &mut census, root, (0, u32::MAX))
+    }
+}
+
+/// The keys and links of entries in two halves, the upper one with its first key.
+pub(super) fn split(mut entries: Vec<Entry>) -> (Vec<Entry>, u32, Vec<Entry>) {
+    let upper = entries.split_off(entries.len() / 2);
+    (entries, upper[0].0, upper)
 }
 
 /// Checks that keys lie in `low .. high`.

@@ -2,28 +2,25 @@
 
 use std::fmt;
 
-use everbyte_extent::{FirstEntries, MapView, visit_first_entries};
+use everbyte_extent::{FirstEntries, MapKind, MapView, visit_first_entries};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 use hashbrown::HashSet;
 
 use crate::dir::Dir;
-use crate::format::block_map_kind::BlockMapKind;
 use crate::format::number::{FileType, InodeNo};
 use crate::format::reader::Reader;
-use crate::format::{
-    DirSettings, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords,
-};
+use crate::format::{FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
 use crate::inode::edits::Edit;
 
-/// Shows every block and cell of the inode in `edit` once, in a file system with these shapes.
+/// Shows every block and cell of the inode in `edit` once, in a file system with this key of the hash of names.
 ///
 /// # Errors
 /// A structure that cannot be right, or `claim`'s.
 pub(crate) fn visit_blocks<M: Medium>(
     reader: Reader<'_, M>,
     edit: &Edit,
-    (directories, map): (DirSettings, BlockMapKind),
+    hash_key: [u64; 2],
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let mut claim_one = |block, named_at| {
@@ -34,9 +31,9 @@ pub(crate) fn visit_blocks<M: Medium>(
         claim_one(block, Field::Attributes.at(edit.at))?;
     }
     match edit.words.file_type() {
-        FileType::Regular => visit_map(reader, edit, map, claim),
+        FileType::Regular => visit_map(reader, edit, claim),
         FileType::Directory => {
-            let dir = Dir::new(reader, edit.number, Field::Root.at(edit.at), directories);
+            let dir = Dir::new(reader, edit.number, Field::Root.at(edit.at), hash_key);
             dir.each_block(&mut |named_at, block| claim_one(block, named_at))
         }
         FileType::Symlink if has_long_target(&edit.words) => {
@@ -129,14 +126,25 @@ fn first_entries(edit: &Edit) -> FirstEntries {
 pub(crate) fn visit_map<M: Medium>(
     reader: Reader<'_, M>,
     edit: &Edit,
-    map: BlockMapKind,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let data = reader.data.blocks();
     visit_first_entries(reader.medium, first_entries(edit), &data, claim)?;
     let size_bytes = edit.words.get(Field::Size).next_multiple_of(BLOCK_U64);
     let root_at = Field::Root.at(edit.at);
-    MapView { kind: map.map(), root_at, size_bytes, data }.visit(reader.medium, claim)
+    MapView { kind: MapKind::Radix, root_at, size_bytes, data }.visit(reader.medium, claim)
+}
+
+/// Checks the kind of block maps in the descriptor of a volume whose root word is at `root_at`.
+///
+/// # Errors
+/// It is not the radix tree.
+pub(crate) fn check_map(kind: u32, root_at: PoolOffset) -> Result<(), Corrupt> {
+    if kind == MapKind::Radix.code() {
+        return Ok(());
+    }
+    let what = format!("block maps of kind {kind} are unknown to this program");
+    Err(Corrupt::new("volume descriptor", root_at, what))
 }
 
 /// Returns true if a symbolic link's target stands in a block of its own.

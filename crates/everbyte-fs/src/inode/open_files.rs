@@ -8,14 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use everbyte_extent::{BlockLocks, Delta, DeviceOffset, Extent, ExtentSettings, FirstEntries};
+use everbyte_extent::{
+    BlockLocks, Delta, DeviceOffset, Extent, ExtentSettings, FirstEntries, MapKind,
+};
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{THRESHOLD_LINES_DEFAULT, Volume};
 use hashbrown::HashMap;
 
 use crate::error::FsError;
-use crate::format::block_map_kind::BlockMapKind;
 use crate::format::number::InodeNo;
 use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
 use crate::inode::locks::stripe_of;
@@ -96,8 +97,6 @@ impl<M: Medium> Shard<M> {
 /// The files in use.
 pub(crate) struct Files<M: Medium> {
     volume: Arc<Volume<M>>,
-    /// The shape of their block maps.
-    pub(crate) map: BlockMapKind,
     block_locks: BlockLocks,
     shards: Box<[Mutex<Shard<M>>]>,
     /// Files without a name that somebody has open.
@@ -105,10 +104,9 @@ pub(crate) struct Files<M: Medium> {
 }
 
 impl<M: Medium> Files<M> {
-    pub(crate) fn new(volume: Arc<Volume<M>>, map: BlockMapKind) -> Self {
+    pub(crate) fn new(volume: Arc<Volume<M>>) -> Self {
         Self {
             volume,
-            map,
             block_locks: BlockLocks::new(),
             shards: (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect(),
             nameless: AtomicU64::new(0),
@@ -130,7 +128,7 @@ impl<M: Medium> Files<M> {
         let settings = ExtentSettings {
             root_at: Field::Root.at(at),
             checksum_root_at: None,
-            map: self.map.map(),
+            map: MapKind::Radix,
             delta: Delta::default(),
             threshold_lines: THRESHOLD_LINES_DEFAULT,
             size_bytes,

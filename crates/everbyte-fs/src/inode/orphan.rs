@@ -153,9 +153,9 @@ impl<M: Medium> FileSystem<M> {
         {
             return Ok(());
         }
-        let shapes = (self.superblock.directories(), self.files.map);
+        let hash_key = self.superblock.hash_key;
         let of = (self.reader(), edit.number);
-        give_all(batch, of, |give| visit_blocks(self.reader(), edit, shapes, give))?;
+        give_all(batch, of, |give| visit_blocks(self.reader(), edit, hash_key, give))?;
         Ok(())
     }
 }

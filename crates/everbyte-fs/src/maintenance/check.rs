@@ -12,10 +12,9 @@ use hashbrown::HashMap;
 
 use crate::attributes::xattr_block::Attributes;
 use crate::dir::Dir;
-use crate::format::block_map_kind::BlockMapKind;
 use crate::format::number::{FileType, InodeNo};
 use crate::format::reader::Reader;
-use crate::format::{DirSettings, Field, FsSuperblock, InodeWords, RawEntry};
+use crate::format::{Field, FsSuperblock, InodeWords, RawEntry};
 use crate::inode::blocks::{Shown, visit_blocks};
 use crate::inode::edits::Edit;
 use crate::inode::tables::{InodeTables, SlotState};
@@ -49,7 +48,6 @@ struct Node {
 struct Tree<'t, M: Medium> {
     reader: Reader<'t, M>,
     superblock: &'t FsSuperblock,
-    map: BlockMapKind,
     nodes: HashMap<InodeNo, Node>,
     problems: Vec<String>,
     /// Problems that are not listed.
@@ -59,11 +57,11 @@ struct Tree<'t, M: Medium> {
 /// Judges the tree, and returns what is wrong with it.
 pub(crate) fn judge<M: Medium>(
     reader: Reader<'_, M>,
-    (superblock, map): (&FsSuperblock, BlockMapKind),
+    superblock: &FsSuperblock,
     tables: &InodeTables<M>,
 ) -> Vec<String> {
     let nodes = HashMap::new();
-    let mut tree = Tree { reader, superblock, map, nodes, problems: Vec::new(), more: 0 };
+    let mut tree = Tree { reader, superblock, nodes, problems: Vec::new(), more: 0 };
     let mut broken = tree.gather(tables);
     broken.extend(tree.follow_names());
     for (inode, corrupt) in broken {
@@ -98,7 +96,7 @@ impl<M: Medium> Tree<'_, M> {
     /// Reads every inode in use, and returns those that cannot be right, and tables, which are no inode's.
     fn gather(&mut self, tables: &InodeTables<M>) -> Vec<(Option<InodeNo>, Corrupt)> {
         let (reader, nodes) = (self.reader, &mut self.nodes);
-        let shapes = (self.superblock.directories(), self.map);
+        let hash_key = self.superblock.hash_key;
         let data = reader.data.blocks();
         // No block has two owners, so all inodes together lead to no more than the pool has.
         let mut bytes_left = (data.end - data.start) * BLOCK_U64;
@@ -114,7 +112,7 @@ impl<M: Medium> Tree<'_, M> {
                         broken.extend(attributes.err().map(|corrupt| (Some(inode), corrupt)));
                         // Who asks for what the volume owns is told what is wrong there.
                         let of = (inode, at, &words);
-                        let blocks_found = count_blocks(reader, of, shapes, &mut bytes_left).ok();
+                        let blocks_found = count_blocks(reader, of, hash_key, &mut bytes_left).ok();
                         let is_orphan = state == SlotState::Orphan;
                         nodes.insert(inode, node(at, &words, is_orphan, blocks_found));
                     }
@@ -173,7 +171,7 @@ impl<M: Medium> Tree<'_, M> {
 
     fn dir(&self, inode: InodeNo) -> Option<Dir<'_, M>> {
         let node = self.nodes.get(&inode).filter(|node| node.kind == FileType::Directory)?;
-        Some(Dir::new(self.reader, inode, Field::Root.at(node.at), self.superblock.directories()))
+        Some(Dir::new(self.reader, inode, Field::Root.at(node.at), self.superblock.hash_key))
     }
 
     /// Counts a name, and says of its directory what is wrong with it.
@@ -324,18 +322,18 @@ impl<M: Medium> Tree<'_, M> {
     }
 }
 
-/// Counts the blocks of the inode at `at`, in a file system with these shapes.
+/// Counts the blocks of the inode at `at`, in a file system with this key of the hash of names.
 ///
 /// # Errors
 /// A structure that cannot be right.
 fn count_blocks<M: Medium>(
     reader: Reader<'_, M>,
     (inode, at, words): (InodeNo, PoolOffset, &InodeWords),
-    shapes: (DirSettings, BlockMapKind),
+    hash_key: [u64; 2],
     bytes_left: &mut u64,
 ) -> Result<u64, Corrupt> {
     let (mut shown, mut blocks) = (Shown::new(reader, &inode), 0);
-    visit_blocks(reader, &Edit::new(inode, at, *words), shapes, &mut |used| {
+    visit_blocks(reader, &Edit::new(inode, at, *words), hash_key, &mut |used| {
         shown.note(&used)?;
         let (at, bytes) = used.part.bytes();
         let more = || Corrupt::new(inode.to_string(), at, "inodes lead to more than the pool has");

@@ -101,8 +101,8 @@ impl<M: Medium> FileSystem<M> {
         }
         check_unrestricted(&edit.words)?;
         let is_directory = found.kind == FileType::Directory;
-        let shapes = (self.superblock.directories(), self.files.map);
-        let mut is_damaged = visit_blocks(self.reader(), edit, shapes, &mut |_| Ok(())).is_err();
+        let hash_key = self.superblock.hash_key;
+        let mut is_damaged = visit_blocks(self.reader(), edit, hash_key, &mut |_| Ok(())).is_err();
         if is_directory {
             let (entries, damage) = read_entries(&self.dir_of(edit)?);
             if entries.count > 0 {

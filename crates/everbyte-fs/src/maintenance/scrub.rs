@@ -109,16 +109,16 @@ impl<M: Medium> FileSystem<M> {
             let _lock = self.locks.read(inode);
             let Some((at, words)) = self.tables.load(reader, inode)? else { return Ok(()) };
             let edit = Edit::new(inode, at, words);
-            let shapes = (self.superblock.directories(), self.files.map);
+            let hash_key = self.superblock.hash_key;
             let mut shown = Shown::new(reader, &inode);
-            visit_blocks(reader, &edit, shapes, &mut |used| {
+            visit_blocks(reader, &edit, hash_key, &mut |used| {
                 shown.note(&used)?;
                 self.scrub_blocks(report, &used);
                 Ok(())
             })?;
             if words.file_type() == FileType::Directory {
                 let root_at = Field::Root.at(at);
-                let dir = Dir::new(reader, inode, root_at, self.superblock.directories());
+                let dir = Dir::new(reader, inode, root_at, hash_key);
                 let (mut from, mut count) = (Some(0), 0);
                 while let Some(place) = from {
                     let (entries, next) = dir.entries_from(place)?;

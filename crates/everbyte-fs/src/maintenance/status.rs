@@ -5,7 +5,6 @@
 
 use everbyte_media::{BLOCK_U64, Medium};
 
-use crate::format::block_map_kind::BlockMapKind;
 use crate::fs::FileSystem;
 use crate::index::IndexKind;
 
@@ -44,7 +43,7 @@ impl<M: Medium> FileSystem<M> {
         let for_data = left.saturating_sub(reserve + self.blocks_of_next_inode());
         FsStatus {
             blocks,
-            free_blocks: for_data - map_blocks_max(self.files.map, for_data),
+            free_blocks: for_data - map_blocks_max(for_data),
             inodes,
             free_inodes: inodes.saturating_sub(used_inodes),
         }
@@ -75,13 +74,8 @@ impl<M: Medium> FileSystem<M> {
 }
 
 /// Upper bound of the blocks in the map of a file that has `blocks` with its map.
-fn map_blocks_max(map: BlockMapKind, blocks: u64) -> u64 {
-    match map {
-        // A node names 512 blocks or nodes, and 1/512 + 1/512^2 + ... is 1/511. The reserve has a partial node of each
-        // level.
-        BlockMapKind::Radix => blocks.div_ceil(511),
-        // If no two blocks are adjacent, each is a run. After additions alone a node of 512 bytes has 16 pairs or more:
-        // 1/128 + 1/(128 * 16) + ... is 1/120.
-        BlockMapKind::Runs => blocks.div_ceil(120),
-    }
+fn map_blocks_max(blocks: u64) -> u64 {
+    // A node names 512 blocks or nodes, and 1/512 + 1/512^2 + ... is 1/511. The reserve has a partial node of each
+    // level.
+    blocks.div_ceil(511)
 }

@@ -78,8 +78,8 @@ impl<M: Medium> FileSystem<M> {
         if words.links() == 0 {
             return Err(FsError::NotFound);
         }
-        let (root_at, settings) = (Field::Root.at(at), self.superblock.directories());
-        Ok(Dir::new(self.reader(), number, root_at, settings).knowing(&self.known_units))
+        let (root_at, hash_key) = (Field::Root.at(at), self.superblock.hash_key);
+        Ok(Dir::new(self.reader(), number, root_at, hash_key).knowing(&self.known_units))
     }
 
     pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {

@@ -1,21 +1,18 @@
 //! Crashes: after any of them the tree is as it was at a checkpoint, the pool sound, and the file
 //! system usable.
 
-mod maps;
-
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, Omission, SimMedium, Summary};
 use everbyte_fs::plant::Bug;
 use everbyte_fs::testkit::damage::fix_hash_key;
-use everbyte_fs::{BlockMapKind, DirectoryKind, FsOptions, IndexKind};
-use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_fs::{FsOptions, IndexKind};
+use everbyte_media::BLOCK_U64;
 use everbyte_plant::plant;
 use everbyte_testkit::crash_seed;
 
-use crate::damage::directory_with;
 use crate::model::Model;
-use crate::operations::{ACLS, AclName, LONG, LONG_NAMES, Mode, Op, Subject, Tree};
+use crate::operations::{ACLS, AclName, LONG, Mode, Op, Subject, Tree};
 use crate::random::with_index;
 use crate::real::Real;
 
@@ -23,8 +20,6 @@ use crate::real::Real;
 const POOL_BLOCKS: u64 = 160;
 const LARGE_POOL_BLOCKS: u64 = 4 * 512;
 pub(crate) const RUN_POOL_BLOCKS: u64 = 2 * 512 + 200;
-/// Of one with a directory whose tree has nodes below nodes.
-const TREE_POOL_BLOCKS: u64 = 512;
 const RUN_BYTES: u64 = 2 << 20;
 
 /// Trees that a crash may leave from now on.
@@ -184,8 +179,6 @@ pub(crate) struct Workload {
     before: Vec<Op>,
     ops: Vec<Op>,
     pub(crate) index: IndexKind,
-    pub(crate) directories: DirectoryKind,
-    pub(crate) block_map: BlockMapKind,
     /// True if operations may be refused.
     pub(crate) may_fail: bool,
     pub(crate) pool_blocks: u64,
@@ -195,8 +188,7 @@ impl Workload {
     fn options(&self) -> FsOptions {
         // Tables for two regions of a window.
         let inodes_max = if self.index == IndexKind::Window { 9000 } else { 400 };
-        let (directories, block_map) = (self.directories, self.block_map);
-        FsOptions { inodes_max: Some(inodes_max), directories, block_map, ..options() }
+        FsOptions { inodes_max: Some(inodes_max), ..options() }
     }
 
     fn starting_ops(&self) -> impl Iterator<Item = Op> {
@@ -221,8 +213,6 @@ pub(crate) fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Wor
         before: Vec::new(),
         ops,
         index: IndexKind::Direct,
-        directories: DirectoryKind::Hashed,
-        block_map: BlockMapKind::Radix,
         may_fail: false,
         pool_blocks,
     }
@@ -494,131 +484,6 @@ fn omissions_are_caught() {
         let failure = found.expect_err(&format!("{name}: {omission:?} was not missed"));
         let words = ["checksum is wrong", "not one of", "can be so", "is gone", "bucket", "orphan"];
         assert!(words.iter().any(|words| failure.contains(words)), "{omission:?}: {failure}");
-    }
-}
-
-/// A way in which a directory grows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Growth {
-    /// The first bucket becomes two below a node.
-    FirstNode,
-    /// A node that stays where it is names a bucket more.
-    InPlace,
-    /// Another node takes the place of one.
-    NodeReplaced,
-    /// A node is cut in two.
-    NodeCut,
-}
-
-impl Growth {
-    /// Returns true if it grew so when the word at its top was `before`, is `top`, and leads to so many
-    /// blocks.
-    fn is_it(self, before: u64, top: u64, blocks: u64) -> bool {
-        let height = |word: u64| word >> 42 & 7;
-        match self {
-            Self::FirstNode => height(top) == 1 && blocks == 3,
-            Self::InPlace => before == top && blocks >= 5,
-            Self::NodeReplaced => before != top && height(before) == 1 && height(top) == 1,
-            Self::NodeCut => height(before) == 1 && height(top) == 2,
-        }
-    }
-}
-
-/// How many names, from that number on, the directory `d` has before one makes it grow so.
-fn names_before(directories: DirectoryKind, first: u32, growth: Growth) -> u32 {
-    let medium = Arc::new(SimMedium::new(TREE_POOL_BLOCKS * BLOCK_U64));
-    let mut work = work("growth", []);
-    (work.directories, work.pool_blocks) = (directories, TREE_POOL_BLOCKS);
-    prepare(&medium, &work);
-    let mut real = Real::open(&medium).unwrap();
-    let (root, name) = (real.fs.root(), everbyte_fs::Name::new(b"d").unwrap());
-    let (mut at, mut before) = (None, (0, 0));
-    for count in 0.. {
-        real.make(&Op::Names(vec!["d"], first + count, 1)).unwrap();
-        let at = *at.get_or_insert_with(|| directory_with(&medium, 2));
-        let now = (medium.load_word(at), real.fs.lookup(root, name).unwrap().blocks);
-        if now.1 > before.1 && growth.is_it(before.0, now.0, now.1) {
-            return count;
-        }
-        before = now;
-    }
-    unreachable!("directories grow")
-}
-
-/// A directory that grows in some way while crashes come.
-fn grown(
-    directories: DirectoryKind,
-    (name, first): (&'static str, u32),
-    growth: Growth,
-) -> Workload {
-    let count = names_before(directories, first, growth);
-    let names = |first, count| Op::Names(vec!["d"], first, count);
-    let pool_blocks = if growth == Growth::NodeCut { TREE_POOL_BLOCKS } else { POOL_BLOCKS };
-    let before = vec![names(first, count)];
-    let work = work(name, [names(first + count, 2)]);
-    Workload { before, directories, pool_blocks, ..work }
-}
-
-/// Every way in which a list and a tree grow.
-static GROWTHS_OF_DIRECTORIES: LazyLock<Vec<Workload>> = LazyLock::new(|| {
-    let grown = |directories, name, first, growth| grown(directories, (name, first), growth);
-    vec![
-        grown(DirectoryKind::Linear, "list gets a node", 0, Growth::FirstNode),
-        grown(DirectoryKind::Linear, "list gets a bucket", LONG_NAMES, Growth::InPlace),
-        grown(DirectoryKind::BPlus, "tree gets a node", 0, Growth::FirstNode),
-        grown(DirectoryKind::BPlus, "pairs move", LONG_NAMES, Growth::InPlace),
-        grown(DirectoryKind::BPlus, "node is replaced", LONG_NAMES, Growth::NodeReplaced),
-        grown(DirectoryKind::BPlus, "node is cut", LONG_NAMES, Growth::NodeCut),
-    ]
-});
-
-/// Operations that change names, on directories of the other shapes.
-fn named_workloads() -> Vec<Workload> {
-    let names = [
-        "mkdir",
-        "link",
-        "rmdir",
-        "rename",
-        "replace",
-        "across",
-        "exchange",
-        "slots",
-        "whiteout",
-        "exchange files",
-    ];
-    let of = |directories| {
-        let all = workloads().into_iter().chain(further_workloads());
-        let named = all.filter(|work| names.contains(&work.name));
-        named.map(move |work| Workload { directories, ..work })
-    };
-    [DirectoryKind::Linear, DirectoryKind::BPlus].into_iter().flat_map(of).collect()
-}
-
-#[test]
-fn no_crash_while_directories_of_other_shapes_change_leaves_anything_but_a_checkpoint() {
-    for work in named_workloads().iter().chain(&*GROWTHS_OF_DIRECTORIES) {
-        let name = (work.directories, work.name);
-        let summary = explored(&few(), work).unwrap_or_else(|e| panic!("{name:?}: {e}"));
-        println!("{name:?}: {summary}");
-    }
-}
-
-#[test]
-fn planted_bugs_of_lists_and_trees_are_caught() {
-    let slots = named_workloads().into_iter().filter(|work| work.name == "slots");
-    for work in slots {
-        caught_in(&work, Bug::EntryReusedEarly, &["can be so", "not one of", "is gone"]);
-    }
-    let words = ["directory", "not one of", "bucket", "no block", "names", "its inode says"];
-    for work in &*GROWTHS_OF_DIRECTORIES {
-        let bug = match (work.directories, work.name) {
-            (DirectoryKind::Linear, _) => Bug::ListUnlogged,
-            (_, "tree gets a node") => Bug::SplitUnlogged,
-            (_, "pairs move") => Bug::PairsUnlogged,
-            // The others make the same changes in a directory that takes long to fill.
-            _ => continue,
-        };
-        caught_in(work, bug, &words);
     }
 }
 

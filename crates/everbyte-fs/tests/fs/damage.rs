@@ -6,11 +6,10 @@ use std::sync::Arc;
 use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::damage::reseal;
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor};
+use zerocopy::{FromBytes, IntoBytes};
 
-use everbyte_fs::{
-    BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind, Name,
-    NewInode,
-};
+use everbyte_fs::{FileSystem, FileType, FsError, FsOptions, IndexKind, Name, NewInode};
 
 use crate::operations::{Op, Subject};
 use crate::posix::{name, new_inode};
@@ -21,12 +20,7 @@ pub(crate) const POOL_BYTES: u64 = 12 << 20;
 
 /// The image of a closed pool with files of every kind.
 fn image() -> Vec<u8> {
-    image_with(DirectoryKind::Hashed)
-}
-
-/// The same with directories of that shape.
-fn image_with(directories: DirectoryKind) -> Vec<u8> {
-    image_of(&FsOptions { directories, ..options() })
+    image_of(&options())
 }
 
 /// The same of a file system that is made so.
@@ -75,11 +69,7 @@ fn use_damaged(image: Vec<u8>) -> bool {
 
 #[test]
 fn no_flip_of_a_structure_panics_or_hangs_and_most_are_noticed() {
-    DirectoryKind::ALL.into_iter().for_each(flip_bits);
-}
-
-fn flip_bits(directories: DirectoryKind) {
-    let image = image_with(directories);
+    let image = image();
     let medium = Arc::new(SimMedium::from_image(image.clone()));
     let pool = open_pool(&medium).unwrap();
     let data = pool.data_bounds();
@@ -90,10 +80,6 @@ fn flip_bits(directories: DirectoryKind) {
         let word = |at: u64| medium.load_word(PoolOffset(start + at));
         // Blocks of data have no structure; logs are not the file system's.
         let is_superblock = word(0) == u64::from_le_bytes(*b"EVERBFS1");
-        // The image of hashed directories has it as well.
-        if is_superblock && directories != DirectoryKind::Hashed {
-            continue;
-        }
         let is_structure =
             is_superblock || word(0) == 0x4255_434b_4554 || word(0) >> 32 & 0xffff == 0x5441;
         if !is_structure {
@@ -220,10 +206,9 @@ fn a_name_that_leads_out_of_its_directory_is_an_error() {
     assert!(error.to_string().contains("no directory can have it"), "{error}");
 }
 
-/// The blocks of `medium` that directories have above their buckets, for the one that the word at
-/// `root_at` is the top of.
-fn top_of(medium: &SimMedium, root_at: PoolOffset) -> BlockNo {
-    BlockNo(medium.load_word(root_at) & ((1 << 40) - 1))
+/// The block that the word at `at` names.
+fn block_named_at(medium: &SimMedium, at: PoolOffset) -> BlockNo {
+    BlockNo(medium.load_word(at) & ((1 << 40) - 1))
 }
 
 /// The address of the word that names the top of the directory that has `entries` entries.
@@ -238,94 +223,13 @@ pub(crate) fn directory_with(medium: &SimMedium, entries: u64) -> PoolOffset {
     inodes.find(is_it).expect("there is such a directory").plus(112)
 }
 
-/// Words of the nodes of lists and trees that cannot be where they are: each is an error that says
-/// where, for who looks a name up, lists, adds one, or checks the pool; and no name is hidden by it.
-#[test]
-fn a_node_of_a_directory_that_cannot_be_right_is_an_error_and_hides_no_name() {
-    // A pair of a tree has two words, and a list one.
-    for (directories, step) in [(DirectoryKind::Linear, 8), (DirectoryKind::BPlus, 16)] {
-        let image = image_with(directories);
-        let medium = SimMedium::from_image(image.clone());
-        let node = top_of(&medium, directory_with(&medium, 120));
-        let word_at = |index: u64| node.offset().plus(step * index + step - 8);
-        let words = [0, 1].map(|index| medium.load_word(word_at(index)));
-        assert!(words.iter().all(|&word| word != 0), "{directories:?} has two buckets");
-        let bucket_of_root = medium.load_word(directory_with(&medium, 3));
-        // The buckets change places, both words name one, the other is another directory's, or what
-        // they name is of another level.
-        let level = everbyte_pool::format::encode_word((words[1] & ((1 << 40) - 1)) | 1 << 42);
-        let wrongs = [
-            [words[1], words[0]],
-            [words[0]; 2],
-            [words[0], bucket_of_root],
-            [words[0], level],
-            [0, words[1]],
-        ];
-        for wrong in wrongs {
-            let medium = Arc::new(SimMedium::from_image(image.clone()));
-            (0..).zip(wrong).for_each(|(index, word)| medium.store_word(word_at(index), word));
-            let pool = open_pool(&medium).unwrap();
-            let report = pool.check().unwrap();
-            assert!(!report.is_clean(), "{directories:?} {wrong:x?}: {report:?}");
-            drop(pool);
-            let fs = Real::open(&medium).unwrap().fs;
-            let directory = fs.lookup(fs.root(), name("d")).unwrap().inode;
-            let mut noticed = 0;
-            for number in 0..120 {
-                match fs.lookup(directory, name(&format!("name {number}"))) {
-                    Ok(_) => {}
-                    Err(FsError::Corrupt(corrupt)) => {
-                        noticed += 1;
-                        assert!(corrupt.to_string().contains("directory"), "{corrupt}");
-                    }
-                    Err(error) => panic!("{directories:?} {wrong:x?}: name {number}: {error}"),
-                }
-            }
-            assert!(noticed > 0, "{directories:?} {wrong:x?}");
-        }
-    }
-}
-
-/// A word at the end of a list or tree that is lost hides names from who looks them up, and not from a
-/// scrub: the inode says how many there are.
-#[test]
-fn a_scrub_misses_the_entries_behind_a_word_that_is_lost() {
-    for (directories, step) in [(DirectoryKind::Linear, 8), (DirectoryKind::BPlus, 16)] {
-        let medium = Arc::new(SimMedium::from_image(image_with(directories)));
-        let node = top_of(&medium, directory_with(&medium, 120));
-        let last = node.offset().plus(step + step - 8);
-        assert_ne!(medium.load_word(last), 0);
-        medium.store_word(last, 0);
-        let found = Real::open(&medium).unwrap().fs.scrub(0).0.findings;
-        assert_eq!(found.len(), 1, "{directories:?}: {found:?}");
-    }
-}
-
-/// One slot of a list's first bucket is damaged: one name is in doubt, and no other.
-#[test]
-fn a_damaged_slot_of_a_list_hides_no_name_of_another_bucket() {
-    const SLOTS_AT: u64 = 64;
-    let medium = Arc::new(SimMedium::from_image(image_with(DirectoryKind::Linear)));
-    let node = top_of(&medium, directory_with(&medium, 120));
-    let slot = top_of(&medium, node.offset()).offset().plus(SLOTS_AT);
-    medium.store_word(slot, medium.load_word(slot) ^ 1 << 20);
-    let fs = Real::open(&medium).unwrap().fs;
-    let directory = fs.lookup(fs.root(), name("d")).unwrap().inode;
-    let found = |number: &i32| fs.lookup(directory, name(&format!("name {number}"))).is_ok();
-    assert_eq!((0..120).filter(found).count(), 119);
-    let absent = fs.lookup(directory, name("no such name"));
-    assert!(matches!(absent, Err(FsError::Corrupt(_))), "{absent:?}");
-}
-
 #[test]
 fn nothing_is_listed_behind_the_last_place_that_there_can_be() {
-    for directories in [DirectoryKind::Hashed, DirectoryKind::Linear, DirectoryKind::BPlus] {
-        let medium = Arc::new(SimMedium::from_image(image_with(directories)));
-        let fs = Real::open(&medium).unwrap().fs;
-        let directory = fs.lookup(fs.root(), name("d")).unwrap().inode;
-        for place in [1 << 62, u64::MAX] {
-            assert_eq!(fs.list(directory, place).unwrap().len(), 0, "{directories:?}");
-        }
+    let medium = Arc::new(SimMedium::from_image(image()));
+    let fs = Real::open(&medium).unwrap().fs;
+    let directory = fs.lookup(fs.root(), name("d")).unwrap().inode;
+    for place in [1 << 62, u64::MAX] {
+        assert_eq!(fs.list(directory, place).unwrap().len(), 0);
     }
 }
 
@@ -337,6 +241,24 @@ fn directories_of_an_unknown_shape_are_an_error_that_says_so() {
     reseal(&*medium, block);
     let error = Real::open(&medium).map(drop).expect_err("it was believed").to_string();
     assert!(error.contains("directories of kind 3 are unknown"), "{error}");
+}
+
+#[test]
+fn unknown_kind_of_block_maps_is_an_error() {
+    let image = image();
+    for kind in [1, 2] {
+        let medium = Arc::new(SimMedium::from_image(image.clone()));
+        for copy in DESCRIPTOR_AT {
+            // The volume has the first slot, behind the two superblocks of the pool.
+            let at = BlockNo(2).offset().plus(copy);
+            let mut bytes = [0; size_of::<Descriptor>()];
+            medium.read(at, &mut bytes);
+            let descriptor = Descriptor::read_from_bytes(&bytes).unwrap();
+            medium.store(at, Descriptor { map: kind, ..descriptor }.sealed().as_bytes());
+        }
+        let error = Real::open(&medium).map(drop).expect_err("it was believed").to_string();
+        assert!(error.contains(&format!("block maps of kind {kind} are unknown")), "{error}");
+    }
 }
 
 /// The block of `medium` with the superblock of a file system.
@@ -389,7 +311,7 @@ fn a_word_that_names_a_large_inode_table_at_the_end_of_the_pool_is_an_error() {
         let table = fs.inode_table_at(0).unwrap().block();
         let words_at = superblock(&medium).offset().plus(1024);
         let (word_at, shift) = match index {
-            IndexKind::Direct => (top_of(&medium, words_at).offset(), 0),
+            IndexKind::Direct => (block_named_at(&medium, words_at).offset(), 0),
             _ => (words_at, 6),
         };
         let naming = |block: BlockNo| everbyte_pool::format::encode_word(block.0 << shift);
@@ -432,11 +354,7 @@ fn a_word_that_names_a_large_inode_table_at_the_end_of_the_pool_is_an_error() {
 
 #[test]
 fn a_damaged_slot_of_a_bucket_hides_no_name_and_lets_none_be_added() {
-    DirectoryKind::ALL.into_iter().for_each(damage_slots);
-}
-
-fn damage_slots(directories: DirectoryKind) {
-    let image = image_with(directories);
+    let image = image();
     let names = ["a", "d", "link"];
     let medium = SimMedium::from_image(image.clone());
     let is_root = |at: &PoolOffset| {
@@ -556,64 +474,6 @@ fn a_file_system_that_finds_no_space_is_not_there_and_says_what_it_needs() {
     make(&small).unwrap();
 }
 
-/// The node of runs that the word at `named_at` names.
-pub(crate) fn node_of_runs(medium: &SimMedium, named_at: PoolOffset) -> PoolOffset {
-    let value = everbyte_pool::format::decode_word(medium.load_word(named_at)).unwrap();
-    BlockNo(value & ((1 << 40) - 1)).offset().plus((value >> 45) * 512)
-}
-
-/// Pairs of a map of runs that cannot be where they are: each is an error that says where, for who reads, writes,
-/// or checks the pool; and no bytes are given for others.
-#[test]
-fn a_node_of_runs_that_cannot_be_right_is_an_error_and_gives_no_bytes_of_others() {
-    let options = FsOptions { block_map: BlockMapKind::Runs, ..options() };
-    let image = image_of(&options);
-    let medium = Arc::new(SimMedium::from_image(image.clone()));
-    let real = Real::open(&medium).unwrap();
-    let inode = real.fs.lookup(real.fs.root(), name("a")).unwrap().inode;
-    // Its root word follows that of its attributes.
-    let root_at = word_of_file(&medium, 80_000);
-    let node = node_of_runs(&medium, root_at);
-    let (key, word) = (medium.load_word(node), medium.load_word(node.plus(8)));
-    drop(real);
-    let checked = everbyte_pool::format::encode_word;
-    let (first, len) = (16_u64, 4_u64);
-    assert_eq!(key, checked(first << 8 | (len - 1)), "the file's blocks lie together");
-    let root = medium.load_word(root_at) & ((1 << 48) - 1);
-    let blocks = POOL_BYTES / BLOCK_U64;
-    for (at, wrong) in [
-        (node, key ^ 1),
-        (node, checked(first << 8 | 255)),
-        (node.plus(8), word ^ 1 << 20),
-        (node.plus(8), checked(blocks - 1)),
-        (node.plus(8), checked(1 << 42 | word & 0xff_ffff)),
-        (node.plus(24), word),
-        (node.plus(8), 0),
-        (root_at, checked(root ^ 3 << 42)),
-        (root_at, checked(root ^ 1 << 42)),
-        (root_at, checked(root | 1 << 40)),
-        (root_at, checked(1 << 42 | (blocks + 9))),
-    ] {
-        let medium = Arc::new(SimMedium::from_image(image.clone()));
-        medium.store_word(at, wrong);
-        let pool = open_pool(&medium).unwrap();
-        let report = pool.check();
-        assert!(!report.is_ok_and(|report| report.is_clean()), "{wrong:#x} at {at}");
-        drop(pool);
-        let Ok(real) = Real::open(&medium) else { continue };
-        let mut bytes = vec![0; 80_000];
-        match real.fs.read(inode, 0, &mut bytes) {
-            Err(FsError::Corrupt(corrupt)) => assert!(
-                ["node of runs", "map entry"].iter().any(|what| corrupt.to_string().contains(what)),
-                "{corrupt}"
-            ),
-            // A run that is too long, and one that nobody asks for: the file's bytes are as they were.
-            Ok(_) => assert!(at == node.plus(24) || wrong == checked(first << 8 | 255)),
-            Err(error) => panic!("{wrong:#x} at {at}: {error}"),
-        }
-    }
-}
-
 /// The root word of the only file of that many bytes.
 pub(crate) fn word_of_file(medium: &SimMedium, size: u64) -> PoolOffset {
     let inodes = (0..POOL_BYTES / 256).map(|inode| PoolOffset(inode * 256));
@@ -623,58 +483,4 @@ pub(crate) fn word_of_file(medium: &SimMedium, size: u64) -> PoolOffset {
     };
     let mut inodes = inodes;
     inodes.find(is_it).expect("there is such a file").plus(112)
-}
-
-#[test]
-fn no_flip_of_a_map_of_runs_panics_or_hangs() {
-    let image = image_of(&FsOptions { block_map: BlockMapKind::Runs, ..options() });
-    let medium = SimMedium::from_image(image.clone());
-    let root_at = word_of_file(&medium, 80_000);
-    let node = node_of_runs(&medium, root_at);
-    let words = [root_at, node, node.plus(8)];
-    for (at, bit) in words.into_iter().flat_map(|at| (0..64).map(move |bit| (at, bit))) {
-        let medium = SimMedium::from_image(image.clone());
-        medium.store_word(at, medium.load_word(at) ^ 1 << bit);
-        let used = catch_unwind(AssertUnwindSafe(|| use_damaged(medium.image())));
-        assert!(used.unwrap_or_else(|_| panic!("bit {bit} of {at}")), "bit {bit} of {at}");
-    }
-}
-
-/// A clean opening looks for the nodes of maps, which are cells: it finds all of them, and reads one word of a file
-/// that has none.
-#[test]
-fn a_clean_opening_reads_only_the_inodes_that_have_nodes() {
-    let medium = Arc::new(SimMedium::new(POOL_BYTES));
-    let options = FsOptions { block_map: BlockMapKind::Runs, ..options() };
-    let mut real = Real::make(&medium, &FsOptions { inodes_max: Some(60), ..options });
-    for op in [
-        Op::Create(vec!["small"], 0o644),
-        Op::Write { path: vec!["small"], offset: 0, len: 20_000, byte: 3 },
-        Op::Create(vec!["a"], 0o644),
-        Op::Write { path: vec!["a"], offset: 100_000, len: 9_000, byte: 3 },
-        Op::Mkdir(vec!["d"], 0o755),
-        Op::Names(vec!["d"], 0, 30),
-        Op::Symlink(vec!["link"], 200),
-        Op::Sync,
-    ] {
-        real.make(&op).unwrap();
-    }
-    let pool = Arc::clone(real.fs.pool());
-    drop(real);
-    pool.close().unwrap();
-    let image = medium.image();
-    let opened = |medium: SimMedium| open_pool(&Arc::new(medium)).unwrap();
-    let pool = opened(SimMedium::from_image(image.clone()));
-    assert!(pool.recovery().was_clean);
-    let report = pool.check().unwrap();
-    assert!(report.is_clean(), "{:?}", report.problems);
-    for (size, is_read) in [(20_000, false), (109_000, true)] {
-        let medium = SimMedium::from_image(image.clone());
-        // Its checksum is the first word, its root word the fifteenth.
-        let at = PoolOffset(word_of_file(&medium, size).0 - 112);
-        medium.store_word(at, medium.load_word(at) ^ 1);
-        let pool = opened(medium);
-        let remarks = pool.recovery().remarks.join("; ");
-        assert_eq!(remarks.contains("its checksum is wrong"), is_read, "{size} bytes: {remarks}");
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium};
 use everbyte_fs::plant::Bug;
-use everbyte_fs::{BlockMapKind, FileSystem, FileType, FsOptions, InodeNo, Name, NewInode};
+use everbyte_fs::{FileSystem, FileType, FsOptions, InodeNo, Name, NewInode};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_plant::plant;
 use everbyte_testkit::crash_seed;
@@ -16,20 +16,10 @@ use crate::real::Real;
 
 const POOL_BLOCKS: u64 = 160;
 
-/// The shape of the file's map, and the place of its first byte that is not in a hole.
-#[derive(Clone, Copy)]
-struct Place {
-    block_map: BlockMapKind,
-    base: u64,
-}
-
-/// Blocks whose entries stand in the inode.
-const IN_INODE: Place = Place { block_map: BlockMapKind::Radix, base: 0 };
-/// Blocks of which the map's nodes say where they are, of each shape.
-const IN_NODES: [Place; 2] = [
-    Place { block_map: BlockMapKind::Radix, base: 16 * BLOCK_U64 },
-    Place { block_map: BlockMapKind::Runs, base: 16 * BLOCK_U64 },
-];
+/// Offsets of the first byte that is not in a hole: of a block whose entry stands in the inode, and of a block below
+/// the map's nodes.
+const IN_INODE: u64 = 0;
+const IN_NODES: u64 = 16 * BLOCK_U64;
 
 /// Something that is done to the file.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +43,8 @@ fn find(fs: &FileSystem<SimMedium>) -> InodeNo {
 }
 
 /// A file of 9000 bytes that is durable.
-fn prepare(medium: &Arc<SimMedium>, Place { block_map, base }: Place) {
-    let options =
-        FsOptions { lanes: 1, log_bytes: Some(64 << 10), block_map, ..FsOptions::default() };
+fn prepare(medium: &Arc<SimMedium>, base: u64) {
+    let options = FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() };
     let real = Real::make(medium, &options);
     let new = NewInode {
         kind: FileType::Regular,
@@ -135,14 +124,14 @@ fn check(real: Real<SimMedium>, crash: &Crash<'_, Allowed>, base: u64) -> Result
     Err(format!("{len} bytes that begin with {} and change at {changes:?}", found[0]))
 }
 
-fn explored(steps: &[Step], place: Place, seed: u64) -> Result<String, String> {
+fn explored(steps: &[Step], base: u64, seed: u64) -> Result<String, String> {
     let scenario = Closures::new(
-        |medium, log| run(medium, log, (steps, place.base)),
+        |medium, log| run(medium, log, (steps, base)),
         |medium| Real::open(medium).map_err(|error| error.to_string()),
-        |real, crash| check(real, crash, place.base),
+        |real, crash| check(real, crash, base),
     )
     .medium_len(POOL_BLOCKS * BLOCK_U64)
-    .prepared(move |medium| prepare(medium, place));
+    .prepared(move |medium| prepare(medium, base));
     let explorer = Explorer { seed, nested_depth: 0, runs_max: 6, ..Explorer::default() };
     let summary = explorer.explore(&scenario).map_err(|failure| failure.to_string())?;
     Ok(summary.to_string())
@@ -159,12 +148,11 @@ fn what_was_written_durably_is_there_after_every_crash() {
         &[Truncate(12_000), Durably(9000, 50, 2), Write(10_000, 9, 3), Durably(11_990, 20, 4)],
         &[Write(100, 4, 2), Sync, Durably(200, 300, 3), Truncate(150), Durably(0, 100, 4)],
     ];
-    for place in [IN_INODE].into_iter().chain(IN_NODES) {
+    for base in [IN_INODE, IN_NODES] {
         for steps in workloads {
-            let (map, base) = (place.block_map.name(), place.base);
-            let summary = explored(steps, place, crash_seed());
-            let summary = summary.unwrap_or_else(|e| panic!("{map} {base}: {steps:?}: {e}"));
-            println!("{map} {base}: {steps:?}: {summary}");
+            let summary = explored(steps, base, crash_seed());
+            let summary = summary.unwrap_or_else(|e| panic!("{base}: {steps:?}: {e}"));
+            println!("{base}: {steps:?}: {summary}");
         }
     }
 }
@@ -172,10 +160,10 @@ fn what_was_written_durably_is_there_after_every_crash() {
 #[test]
 fn a_write_that_is_durable_beyond_a_durable_size_is_caught() {
     let steps = [Truncate(12_000), Durably(9000, 50, 2)];
-    for place in [IN_INODE].into_iter().chain(IN_NODES) {
-        explored(&steps, place, 0).unwrap();
+    for base in [IN_INODE, IN_NODES] {
+        explored(&steps, base, 0).unwrap();
         let _bug = plant(Bug::DurableBeyondSize);
-        let failure = explored(&steps, place, 0).expect_err("a planted bug");
+        let failure = explored(&steps, base, 0).expect_err("a planted bug");
         assert!(failure.contains("9000 bytes that begin with 1"), "{failure}");
     }
 }

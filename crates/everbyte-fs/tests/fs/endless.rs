@@ -9,15 +9,12 @@ use std::time::Duration;
 use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::damage::reseal;
 use everbyte_fs::{
-    Allocation, BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind,
-    InodeNo, RenameMode, Seek,
+    Allocation, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo, RenameMode, Seek,
 };
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags, decode_word, encode_word};
 
-use crate::damage::{
-    POOL_BYTES, change_inode, directory_with, node_of_runs, superblock, word_of_file,
-};
+use crate::damage::{POOL_BYTES, change_inode, directory_with, superblock, word_of_file};
 use crate::posix::{create, name, new_inode};
 use crate::random::options;
 use crate::real::Real;
@@ -78,16 +75,6 @@ fn fill(medium: &SimMedium, block: BlockNo, words: &[u64]) {
     }
 }
 
-/// Nodes of which each names the one below in all its words: under the uppermost a walk would see 512^levels.
-/// Returns the word for the uppermost one.
-fn levels(medium: &SimMedium, levels: u8, named: impl Fn(BlockNo, u8) -> u64, lowest: u64) -> u64 {
-    (1..=levels).fold(lowest, |below, level| {
-        let block = free_block(u64::from(level));
-        fill(medium, block, &[below]);
-        named(block, level)
-    })
-}
-
 fn said<T>(result: Result<T, FsError>) -> String {
     match result {
         Err(error @ FsError::Corrupt(_)) => {
@@ -123,30 +110,20 @@ fn found(
 
 #[test]
 fn directories_that_lead_to_themselves_are_errors_for_a_check_a_scrub_and_who_removes_them() {
-    for directories in DirectoryKind::ALL {
-        let image = image(FsOptions { directories, ..options() }, |_| {});
-        let root_at = directory_with(&image, 0);
-        let top = if directories == DirectoryKind::Hashed {
-            // Neighbours that name the same block are one bucket, so there are two, which name each other.
-            let nodes = [word(free_block(0), 1), word(free_block(1), 1)];
-            (0..2).for_each(|node| fill(&image, free_block(node), &nodes));
-            nodes[0]
-        } else {
-            levels(&image, 5, word, word(free_block(0), 0))
-        };
-        image.store_word(root_at, top);
-        let remove = |fs: &Fs| said(fs.remove_directory(fs.root(), name("e")));
-        for said in found(&image, &format!("{directories:?} directories"), remove) {
-            assert!(
-                said.contains("inode") || said.contains("directory"),
-                "{directories:?}: {said}"
-            );
-        }
-        let real = Real::open(&Arc::new(image)).unwrap();
-        let fs = Arc::clone(&real.fs);
-        let listed = ends("a listing", move || fs.list(find(&fs, "e"), 0));
-        assert!(said(listed).contains("directory"), "{directories:?}");
+    let image = image(options(), |_| {});
+    let root_at = directory_with(&image, 0);
+    // Neighbours that name the same block are one bucket, so there are two, which name each other.
+    let nodes = [word(free_block(0), 1), word(free_block(1), 1)];
+    (0..2).for_each(|node| fill(&image, free_block(node), &nodes));
+    image.store_word(root_at, nodes[0]);
+    let remove = |fs: &Fs| said(fs.remove_directory(fs.root(), name("e")));
+    for said in found(&image, "directories", remove) {
+        assert!(said.contains("inode") || said.contains("directory"), "{said}");
     }
+    let real = Real::open(&Arc::new(image)).unwrap();
+    let fs = Arc::clone(&real.fs);
+    let listed = ends("a listing", move || fs.list(find(&fs, "e"), 0));
+    assert!(said(listed).contains("directory"));
 }
 
 /// The root word of the file's map, with a map of five levels in which each node names the next in all its words,
@@ -218,63 +195,49 @@ fn a_damaged_word_behind_a_large_hole_is_found_at_once() {
 fn a_sparse_file_is_punched_at_the_cost_of_what_it_has() {
     const SIZE: u64 = 1 << 44;
     const LEN: usize = 9000;
-    for block_map in BlockMapKind::ALL {
-        let medium = Arc::new(SimMedium::new(POOL_BYTES));
-        let real = Real::make(&medium, &FsOptions { block_map, ..options() });
-        let fs = &real.fs;
-        let inode = create(fs, fs.root(), "sparse");
-        fs.truncate(inode, SIZE).unwrap();
-        // The second begins where a hole ends in the midst of 2 MiB.
-        let places = [0, 3 << 20, SIZE - LEN as u64];
-        for at in places {
-            assert_eq!(fs.write(inode, at, &[7; LEN]).unwrap(), LEN);
-        }
-        let before = (fs.attr(inode).unwrap(), medium.counters().fences);
-        let punching = Arc::clone(fs);
-        let punch = move || punching.allocate(inode, (0, SIZE), Allocation::Punch, true);
-        ends("a punch", punch).unwrap();
-        let fences = medium.counters().fences - before.1;
-        assert!(fences < 100, "{block_map:?}: {fences} fences");
-        let after = fs.attr(inode).unwrap();
-        assert_eq!(after.size, SIZE, "{block_map:?}");
-        assert!(after.blocks + 9 <= before.0.blocks, "{block_map:?}: {} blocks", after.blocks);
-        assert!(after.modified_ns > before.0.modified_ns, "{block_map:?}");
-        for at in places {
-            let mut bytes = [7; LEN];
-            assert_eq!(fs.read(inode, at, &mut bytes).unwrap(), LEN);
-            assert!(bytes == [0; LEN], "{block_map:?}: {at}");
-        }
-        let sought = fs.seek(inode, 0, Seek::Data);
-        assert!(matches!(sought, Err(FsError::NoData)), "{block_map:?}: {sought:?}");
-        fs.sync().unwrap();
-        assert!(fs.pool().check().unwrap().is_clean(), "{block_map:?}");
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let real = Real::make(&medium, &options());
+    let fs = &real.fs;
+    let inode = create(fs, fs.root(), "sparse");
+    fs.truncate(inode, SIZE).unwrap();
+    // The second begins where a hole ends in the midst of 2 MiB.
+    let places = [0, 3 << 20, SIZE - LEN as u64];
+    for at in places {
+        assert_eq!(fs.write(inode, at, &[7; LEN]).unwrap(), LEN);
     }
+    let before = (fs.attr(inode).unwrap(), medium.counters().fences);
+    let punching = Arc::clone(fs);
+    let punch = move || punching.allocate(inode, (0, SIZE), Allocation::Punch, true);
+    ends("a punch", punch).unwrap();
+    let fences = medium.counters().fences - before.1;
+    assert!(fences < 100, "{fences} fences");
+    let after = fs.attr(inode).unwrap();
+    assert_eq!(after.size, SIZE);
+    assert!(after.blocks + 9 <= before.0.blocks, "{} blocks", after.blocks);
+    assert!(after.modified_ns > before.0.modified_ns);
+    for at in places {
+        let mut bytes = [7; LEN];
+        assert_eq!(fs.read(inode, at, &mut bytes).unwrap(), LEN);
+        assert!(bytes == [0; LEN], "{at}");
+    }
+    let sought = fs.seek(inode, 0, Seek::Data);
+    assert!(matches!(sought, Err(FsError::NoData)), "{sought:?}");
+    fs.sync().unwrap();
+    assert!(fs.pool().check().unwrap().is_clean());
 }
 
 #[test]
 fn blocks_that_a_file_has_twice_are_given_to_nobody() {
-    // Two words of a radix tree, and two pairs of a node of runs.
-    for block_map in BlockMapKind::ALL {
-        let image = image(FsOptions { block_map, ..options() }, |_| {});
-        let root_at = word_of_file(&image, FILE_BYTES);
-        if block_map == BlockMapKind::Radix {
-            let node = BlockNo(decode_word(image.load_word(root_at)).unwrap() & ((1 << 40) - 1));
-            image.store_word(
-                node.offset().plus(8 * 17),
-                image.load_word(node.offset().plus(8 * 16)),
-            );
-        } else {
-            let node = node_of_runs(&image, root_at);
-            assert_eq!(image.load_word(node.plus(16 + 8)), 0);
-            image.store_word(node.plus(16), encode_word(100 << 8));
-            image.store_word(node.plus(16 + 8), image.load_word(node.plus(8)));
-        }
-        let real = Real::open(&Arc::new(image)).unwrap();
-        let (fs, free) = (&real.fs, real.fs.status().free_blocks);
-        assert!(said(fs.unlink(fs.root(), name("a"))).contains("a second time"), "{block_map:?}");
-        assert!(said(fs.truncate(find(fs, "a"), 0)).contains("a second time"), "{block_map:?}");
-        assert_eq!(fs.status().free_blocks, free, "{block_map:?}");
-    }
+    let image = image(options(), |_| {});
+    let root_at = word_of_file(&image, FILE_BYTES);
+    let node = BlockNo(decode_word(image.load_word(root_at)).unwrap() & ((1 << 40) - 1));
+    let entry = image.load_word(node.offset().plus(8 * 16));
+    image.store_word(node.offset().plus(8 * 17), entry);
+    let real = Real::open(&Arc::new(image)).unwrap();
+    let (fs, free) = (&real.fs, real.fs.status().free_blocks);
+    assert!(said(fs.unlink(fs.root(), name("a"))).contains("a second time"));
+    assert!(said(fs.truncate(find(fs, "a"), 0)).contains("a second time"));
+    assert_eq!(fs.status().free_blocks, free);
 }
 
 /// The image of a closed pool with two files of one block each, both of which name that of the first.

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use everbyte_fs::{
-    Allocation, BlockMapKind, FileSystem, FileType, FsOptions, IndexKind, InodeNo, RenameMode,
-    kinds,
+    Allocation, FileSystem, FileType, FsOptions, IndexKind, InodeNo, RenameMode, kinds,
 };
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions};
 use everbyte_pool::{OpenOptions, Pool};
@@ -158,12 +157,11 @@ proptest! {
     #[test]
     fn reported_free_space_can_be_taken_in_any_state(
         steps in prop::collection::vec(aging(), 0..14),
-        block_map in prop::sample::select(BlockMapKind::ALL.to_vec()),
         index in prop::sample::select(vec![IndexKind::Direct, IndexKind::BPlus, IndexKind::Window]),
         (fs_mib, by_writing) in (prop::sample::select(vec![12_u64, 30, 64]), any::<bool>()),
     ) {
         let pool = new_pool(40 * MIB);
-        let options = FsOptions { block_map, index, ..small_log() };
+        let options = FsOptions { index, ..small_log() };
         let fs = FileSystem::create(&pool, "files", fs_mib * MIB, &options).unwrap();
         take_all(&fs, by_writing);
         steps.iter().for_each(|step| age(&fs, step));

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
 use everbyte_fs::{
-    Allocation, BlockMapKind, FilePlace, FileSystem, FileType, FsError, FsOptions, IndexKind,
-    InodeNo, RenameMode,
+    Allocation, FilePlace, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo, RenameMode,
 };
 
 use crate::posix::{create, name, new_inode};
@@ -32,39 +31,37 @@ fn read(fs: &FileSystem<SimMedium>, inode: InodeNo) -> Vec<u8> {
 /// There is no block to replace one with, and no log for all that the write changes.
 #[test]
 fn bytes_that_are_mapped_are_written_and_copied_over_in_a_full_pool_with_a_small_log() {
-    for block_map in BlockMapKind::ALL {
-        let medium = Arc::new(SimMedium::new(8 << 20));
-        let small = FsOptions { block_map, lanes: 1, log_bytes: Some(64 << 10), ..options() };
-        let real = Real::make(&medium, &small);
-        let fs = &real.fs;
-        let [file, other] = ["file", "other"].map(|text| create(fs, fs.root(), text));
-        for (inode, byte) in [(file, 1), (other, 2)] {
-            assert_eq!(fs.write(inode, 0, &vec![byte; FILE_BYTES]).unwrap(), FILE_BYTES);
-        }
-        fill(fs);
-        assert_eq!(fs.write(file, 0, &vec![7; FILE_BYTES]).unwrap(), FILE_BYTES, "{block_map:?}");
-        assert!(read(fs, file).iter().all(|&byte| byte == 7), "{block_map:?}");
-        // The parts that it is made in are whole blocks.
-        let crashed = Real::open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
-        for block in read(&crashed.fs, file).chunks(4096) {
-            assert!([[1; 4096], [7; 4096]].contains(block.first_chunk().unwrap()), "{block_map:?}");
-        }
-        fs.sync().unwrap();
-        let bytes = vec![8; FILE_BYTES - 300];
-        assert_eq!(fs.write(file, 100, &bytes).unwrap(), bytes.len(), "{block_map:?}");
-        let mut expected = vec![7; FILE_BYTES];
-        expected[100..FILE_BYTES - 200].fill(8);
-        assert!(read(fs, file) == expected, "{block_map:?}");
-        fs.sync().unwrap();
-        let [from, to] =
-            [(other, 5000), (file, 900)].map(|(inode, offset)| FilePlace { inode, offset });
-        let copied = fs.copy(from, to, FILE_BYTES as u64).unwrap();
-        assert_eq!(copied, FILE_BYTES as u64 - 5000, "{block_map:?}");
-        expected[900..900 + FILE_BYTES - 5000].fill(2);
-        assert!(read(fs, file) == expected, "{block_map:?}");
-        fs.sync().unwrap();
-        assert!(fs.pool().check().unwrap().is_clean(), "{block_map:?}");
+    let medium = Arc::new(SimMedium::new(8 << 20));
+    let small = FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..options() };
+    let real = Real::make(&medium, &small);
+    let fs = &real.fs;
+    let [file, other] = ["file", "other"].map(|text| create(fs, fs.root(), text));
+    for (inode, byte) in [(file, 1), (other, 2)] {
+        assert_eq!(fs.write(inode, 0, &vec![byte; FILE_BYTES]).unwrap(), FILE_BYTES);
     }
+    fill(fs);
+    assert_eq!(fs.write(file, 0, &vec![7; FILE_BYTES]).unwrap(), FILE_BYTES);
+    assert!(read(fs, file).iter().all(|&byte| byte == 7));
+    // The parts that it is made in are whole blocks.
+    let crashed = Real::open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
+    for block in read(&crashed.fs, file).chunks(4096) {
+        assert!([[1; 4096], [7; 4096]].contains(block.first_chunk().unwrap()));
+    }
+    fs.sync().unwrap();
+    let bytes = vec![8; FILE_BYTES - 300];
+    assert_eq!(fs.write(file, 100, &bytes).unwrap(), bytes.len());
+    let mut expected = vec![7; FILE_BYTES];
+    expected[100..FILE_BYTES - 200].fill(8);
+    assert!(read(fs, file) == expected);
+    fs.sync().unwrap();
+    let [from, to] =
+        [(other, 5000), (file, 900)].map(|(inode, offset)| FilePlace { inode, offset });
+    let copied = fs.copy(from, to, FILE_BYTES as u64).unwrap();
+    assert_eq!(copied, FILE_BYTES as u64 - 5000);
+    expected[900..900 + FILE_BYTES - 5000].fill(2);
+    assert!(read(fs, file) == expected);
+    fs.sync().unwrap();
+    assert!(fs.pool().check().unwrap().is_clean());
 }
 
 /// The first and the last block must be logged, and the words of all others: more than the smallest log has room for.
@@ -80,12 +77,9 @@ fn holes_are_made_in_a_full_pool_with_the_smallest_log() {
         let [from, to] = [hole, file].map(|inode| FilePlace { inode, offset: 1 });
         assert_eq!(fs.copy(from, to, HOLE).unwrap(), HOLE);
     };
-    let changes = [punch, zero, copy].into_iter().enumerate();
-    for ((way, change), block_map) in
-        changes.flat_map(|change| BlockMapKind::ALL.map(|block_map| (change, block_map)))
-    {
+    for (way, change) in [punch, zero, copy].into_iter().enumerate() {
         let medium = Arc::new(SimMedium::new(8 << 20));
-        let small = FsOptions { block_map, lanes: 1, log_bytes: Some(32 << 10), ..options() };
+        let small = FsOptions { lanes: 1, log_bytes: Some(32 << 10), ..options() };
         let real = Real::make(&medium, &small);
         let fs = &real.fs;
         let [file, hole] = ["file", "hole"].map(|text| create(fs, fs.root(), text));
@@ -95,10 +89,10 @@ fn holes_are_made_in_a_full_pool_with_the_smallest_log() {
         change(fs, file, hole);
         let mut bytes = vec![7; BYTES];
         assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), BYTES);
-        assert_eq!((bytes[0], bytes[BYTES - 1]), (1, 1), "way {way}, {block_map:?}");
-        assert!(bytes[1..BYTES - 1].iter().all(|&byte| byte == 0), "way {way}, {block_map:?}");
+        assert_eq!((bytes[0], bytes[BYTES - 1]), (1, 1), "way {way}");
+        assert!(bytes[1..BYTES - 1].iter().all(|&byte| byte == 0), "way {way}");
         fs.sync().unwrap();
-        assert!(fs.pool().check().unwrap().is_clean(), "way {way}, {block_map:?}");
+        assert!(fs.pool().check().unwrap().is_clean(), "way {way}");
     }
 }
 

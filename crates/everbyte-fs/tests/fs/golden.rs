@@ -12,14 +12,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_crash::{Plan, SimMedium};
-use everbyte_fs::{BlockMapKind, DirectoryKind, FsOptions, IndexKind, TIME_RANGE_NS};
+use everbyte_fs::{FsOptions, IndexKind, TIME_RANGE_NS};
 use everbyte_media::BLOCK_U64;
 use ruzstd::decoding::StreamingDecoder;
 use serde::{Deserialize, Serialize};
 
 use crate::crash::use_after_crash;
 use crate::model::Model;
-use crate::operations::{LONG, LONG_NAMES, Mode, Op, Seen, Subject, Tree};
+use crate::operations::{LONG, Mode, Op, Seen, Subject, Tree};
 use crate::random::with_index;
 use crate::real::{Real, open_pool};
 
@@ -131,11 +131,7 @@ struct Shop {
 }
 
 impl Shop {
-    fn new(index: IndexKind, directories: DirectoryKind) -> Self {
-        Self::with_map(index, directories, BlockMapKind::Radix)
-    }
-
-    fn with_map(index: IndexKind, directories: DirectoryKind, block_map: BlockMapKind) -> Self {
+    fn new(index: IndexKind) -> Self {
         // A window has 2 MiB of inodes at once.
         let blocks = if index == IndexKind::Window { 4 * 512 } else { 256 };
         let medium = Arc::new(SimMedium::new(blocks * BLOCK_U64));
@@ -143,8 +139,6 @@ impl Shop {
             inodes_max: Some(200),
             lanes: 1,
             log_bytes: Some(64 << 10),
-            directories,
-            block_map,
             ..FsOptions::default()
         };
         let real = Real::make(&medium, &with_index(index, options));
@@ -172,14 +166,12 @@ impl Shop {
 fn make() -> Vec<(Golden, Vec<u8>)> {
     let mut all: Vec<_> = IndexKind::ALL.into_iter().map(clean).collect();
     all.push(crashed());
-    all.extend([DirectoryKind::Linear, DirectoryKind::BPlus].map(with_directories));
-    all.push(with_runs());
     all.push(with_flags_and_times());
     all
 }
 
 fn with_flags_and_times() -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(IndexKind::Direct, DirectoryKind::Hashed);
+    let mut shop = Shop::new(IndexKind::Direct);
     shop.make(&contents());
     let flags = |path: &[&'static str], bits| Op::Flags(path.to_vec(), bits);
     let accessed = |path: &[&'static str], ns| Op::Accessed(path.to_vec(), ns);
@@ -201,43 +193,8 @@ fn with_flags_and_times() -> (Golden, Vec<u8>) {
     (shop.golden("fs-flags-and-times", "flags, and times of the whole range", &image), image)
 }
 
-fn with_runs() -> (Golden, Vec<u8>) {
-    let mut shop = Shop::with_map(IndexKind::Direct, DirectoryKind::Hashed, BlockMapKind::Runs);
-    shop.make(&contents());
-    // Two levels of nodes, in which pairs stand in no order.
-    let create = [Op::Create(vec!["c", "runs"], 0o600)];
-    let apart = (0..45).map(|run| (16 + run * 29 % 45 * 2, 4096));
-    let writes = apart.chain([(40, 8192), (16, 100)]).map(|(block, len)| Op::Write {
-        path: vec!["c", "runs"],
-        offset: block * BLOCK_U64,
-        len,
-        byte: 6,
-    });
-    shop.make(&create.into_iter().chain(writes).chain([Op::Sync]).collect::<Vec<_>>());
-    shop.real.fs.pool().close().unwrap();
-    let image = shop.medium.image();
-    (shop.golden("fs-block-map-runs", "some of everything; a clean shutdown", &image), image)
-}
-
-fn with_directories(directories: DirectoryKind) -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(IndexKind::Direct, directories);
-    shop.make(&contents());
-    // Two buckets and more, nodes above them, and places that were used again.
-    shop.make(&[
-        Op::Names(vec!["c", LONG], LONG_NAMES, 40),
-        Op::Unlink(vec!["c", "name 1"]),
-        Op::Sync,
-        Op::Names(vec!["c"], 130, 150),
-        Op::Sync,
-    ]);
-    shop.real.fs.pool().close().unwrap();
-    let image = shop.medium.image();
-    let name = format!("fs-directories-{}", directories.name().replace('+', "-plus"));
-    (shop.golden(&name, "some of everything; a clean shutdown", &image), image)
-}
-
 fn clean(index: IndexKind) -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(index, DirectoryKind::Hashed);
+    let mut shop = Shop::new(index);
     shop.make(&contents());
     shop.real.fs.pool().close().unwrap();
     let image = shop.medium.image();
@@ -246,7 +203,7 @@ fn clean(index: IndexKind) -> (Golden, Vec<u8>) {
 }
 
 fn crashed() -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(IndexKind::Direct, DirectoryKind::Hashed);
+    let mut shop = Shop::new(IndexKind::Direct);
     shop.make(&contents());
     shop.make(&[Op::Open(vec!["large"], 0), Op::Unlink(vec!["large"]), Op::Sync]);
     let about = "a crash with a file that was open without a name, and an open epoch to undo";
@@ -265,7 +222,7 @@ fn crashed() -> (Golden, Vec<u8>) {
 #[test]
 fn every_golden_image_of_a_file_system_reads_as_its_manifest_says() {
     let all = manifest();
-    assert!(all.len() >= 9, "images are missing");
+    assert!(all.len() >= 8, "images are missing");
     all.iter().for_each(|golden| hold(golden, read_image(&golden.name)));
 }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_crash::SimMedium;
 use everbyte_fs::plant::Bug;
 use everbyte_fs::{
-    AccessTimes, Allocation, BlockMapKind, DirectoryKind, FilePlace, FileSystem, FileType, FsError,
-    FsOptions, InodeNo, Name, NewInode, Seek, kinds,
+    AccessTimes, Allocation, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name,
+    NewInode, Seek, kinds,
 };
 use everbyte_media::Medium;
 use everbyte_plant::plant;
@@ -203,38 +203,6 @@ fn a_file_that_was_only_read_costs_a_sync_of_its_data_nothing_and_a_full_one_a_c
     drop(real);
     let real = Real::open(&medium).unwrap();
     assert!(real.fs.attr(inode).unwrap().accessed_ns >= accessed, "what was synced is there");
-}
-
-/// Directories that an older program does not know keep it from writing, even where it knows file systems.
-#[test]
-fn a_pool_with_directories_of_another_shape_is_read_only_for_a_program_that_knows_hashed_ones() {
-    for directories in DirectoryKind::ALL {
-        let medium = Arc::new(SimMedium::new(4 << 20));
-        let options = FsOptions { directories, log_bytes: Some(1 << 20), ..options() };
-        Real::make(&medium, &options).fs.pool().close().unwrap();
-        let older = CountedKind(kinds(), AtomicU64::new(0));
-        let kinds = Kinds::new([Arc::new(older) as Arc<dyn Kind<SimMedium>>]);
-        let pool = Pool::open(medium, kinds, &OpenOptions::default()).unwrap();
-        let reason = pool.read_only_reason();
-        let is_refused = reason.is_some_and(|reason| reason.contains("features 0xa"));
-        assert_eq!(is_refused, directories != DirectoryKind::Hashed, "{directories:?}");
-    }
-}
-
-/// So do block maps that an older program does not know.
-#[test]
-fn a_pool_with_block_maps_of_runs_is_read_only_for_a_program_that_knows_radix_trees() {
-    for block_map in BlockMapKind::ALL {
-        let medium = Arc::new(SimMedium::new(4 << 20));
-        let options = FsOptions { block_map, log_bytes: Some(1 << 20), ..options() };
-        Real::make(&medium, &options).fs.pool().close().unwrap();
-        let older = CountedKind(kinds(), AtomicU64::new(0));
-        let kinds = Kinds::new([Arc::new(older) as Arc<dyn Kind<SimMedium>>]);
-        let pool = Pool::open(medium, kinds, &OpenOptions::default()).unwrap();
-        let reason = pool.read_only_reason();
-        let is_refused = reason.is_some_and(|reason| reason.contains("features 0x12"));
-        assert_eq!(is_refused, block_map != BlockMapKind::Radix, "{block_map:?}");
-    }
 }
 
 /// Counts how often the blocks of a file system are walked.

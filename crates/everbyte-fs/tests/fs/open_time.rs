@@ -2,14 +2,13 @@
 //! run by hand: it says how long, and fails only if something is lost.
 //!
 //! `EVERBYTE_FILES` says how many files (2,560,000 unless told otherwise), each of 16 KiB that are reserved
-//! and not stored, `EVERBYTE_INDEX` which index, and `EVERBYTE_MAP` which
-//! shape of block maps.
+//! and not stored, `EVERBYTE_INDEX` which index.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use everbyte_fs::{
-    Allocation, BlockMapKind, FileSystem, FileType, FsOptions, IndexKind, InodeNo, Name, NewInode,
+    Allocation, FileSystem, FileType, FsOptions, IndexKind, InodeNo, Name, NewInode,
 };
 use everbyte_media::{Mapped, MediaOptions};
 
@@ -63,16 +62,12 @@ fn opening_a_large_file_system_takes_this_long() {
     let index = asked("EVERBYTE_INDEX").map_or(IndexKind::default(), |name| {
         IndexKind::from_name(&name).expect("the name of an index")
     });
-    let block_map = asked("EVERBYTE_MAP").map_or(BlockMapKind::default(), |name| {
-        BlockMapKind::from_name(&name).expect("the name of a shape")
-    });
     let bytes = files * POOL_BYTES_OF_FILE + (256 << 20);
     let medium = Arc::new(Mapped::anonymous(bytes / 4096 * 4096, &MediaOptions::new()).unwrap());
     everbyte_pool::Pool::format(&*medium, 2, [1; 16]).unwrap();
     let pool = open_pool(&medium).unwrap();
     let options = FsOptions {
         index,
-        block_map,
         inodes_max: Some(files + files / 100 + 1000),
         log_bytes: Some(64 << 20),
         ..FsOptions::default()
@@ -81,7 +76,7 @@ fn opening_a_large_file_system_takes_this_long() {
     let fs = FileSystem::create(&pool, "files", bytes, &options).unwrap();
     fill(&fs, files);
     fs.sync().unwrap();
-    println!("{}, {}: made {files} files in {}", index.name(), block_map.name(), took(start));
+    println!("{}: made {files} files in {}", index.name(), took(start));
     let mut free_inodes = fs.status().free_inodes;
     drop(fs);
     pool.close().unwrap();

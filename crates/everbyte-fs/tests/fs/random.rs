@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::{
-    BlockMapKind, DirectoryKind, FileSystem, FsError, FsOptions, IndexKind, InodeNo, TIME_RANGE_NS,
-};
+use everbyte_fs::{FileSystem, FsError, FsOptions, IndexKind, InodeNo, TIME_RANGE_NS};
 use everbyte_media::{Mapped, MediaOptions};
 use proptest::prelude::*;
 
@@ -101,23 +99,14 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The shapes that a file system can have.
-type Shapes = (IndexKind, DirectoryKind, BlockMapKind);
-
-fn shapes() -> impl Strategy<Value = Shapes> {
-    let index = prop::sample::select(IndexKind::ALL.to_vec());
-    let directories = prop::sample::select(DirectoryKind::ALL.to_vec());
-    (index, directories, prop::sample::select(BlockMapKind::ALL.to_vec()))
-}
-
-fn with_shapes((index, directories, block_map): Shapes) -> FsOptions {
-    FsOptions { directories, block_map, ..with_index(index, options()) }
+fn index() -> impl Strategy<Value = IndexKind> {
+    prop::sample::select(IndexKind::ALL.to_vec())
 }
 
 /// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.
-fn run(shapes: Shapes, ops: &[Op], is_closed: bool) {
+fn run(index: IndexKind, ops: &[Op], is_closed: bool) {
     let medium = Arc::new(SimMedium::new(POOL_BYTES as u64));
-    let (mut real, mut model) = (Real::make(&medium, &with_shapes(shapes)), Model::new());
+    let (mut real, mut model) = (Real::make(&medium, &with_index(index, options())), Model::new());
     for op in ops {
         let made = real.make(op);
         assert_eq!(made, model.make(op), "{op:?}");
@@ -154,10 +143,10 @@ fn run(shapes: Shapes, ops: &[Op], is_closed: bool) {
 }
 
 /// Two threads, each in a directory of its own, on one file system.
-fn run_beside(shapes: Shapes, all: [Vec<Op>; 2]) {
+fn run_beside(index: IndexKind, all: [Vec<Op>; 2]) {
     let medium = Mapped::anonymous(POOL_BYTES as u64, &MediaOptions::default()).unwrap();
     let medium = Arc::new(medium);
-    let fs = Real::make(&medium, &with_shapes(shapes)).fs;
+    let fs = Real::make(&medium, &with_index(index, options())).fs;
     let tops = ["left", "right"];
     let ops = all.into_iter().zip(tops).map(|(ops, top)| {
         let ops = ops.into_iter().map(move |op| op.below(top));
@@ -194,20 +183,20 @@ proptest! {
 
     #[test]
     fn random_operations_do_what_the_model_does(
-        shapes in shapes(),
+        index in index(),
         ops in prop::collection::vec(op(), 1..60),
         is_closed in any::<bool>(),
     ) {
-        run(shapes, &ops, is_closed);
+        run(index, &ops, is_closed);
     }
 
     #[test]
     fn two_threads_do_what_one_after_the_other_would(
-        shapes in shapes(),
+        index in index(),
         left in prop::collection::vec(op(), 1..60),
         right in prop::collection::vec(op(), 1..60),
     ) {
-        run_beside(shapes, [left, right]);
+        run_beside(index, [left, right]);
     }
 }
 
@@ -223,9 +212,9 @@ fn listed(fs: &FileSystem<SimMedium>, directory: InodeNo) -> Vec<String> {
 }
 
 /// Makes many names, of which so many that are far apart go and come again, and takes all away.
-fn many_names(directories: DirectoryKind, names: &[String]) {
+fn many_names(names: &[String]) {
     let medium = Arc::new(SimMedium::new(64 << 20));
-    let options = FsOptions { inodes_max: Some(20_000), directories, ..options() };
+    let options = FsOptions { inodes_max: Some(20_000), ..options() };
     let real = Real::make(&medium, &options);
     let (fs, root) = (&real.fs, real.fs.root());
     let first = create(fs, root, &names[0]);
@@ -239,7 +228,7 @@ fn many_names(directories: DirectoryKind, names: &[String]) {
         names
     };
     let expected = sorted(names.to_vec());
-    assert_eq!(sorted(listed(fs, root)), expected, "{directories:?}");
+    assert_eq!(sorted(listed(fs, root)), expected);
     let blocks = fs.attr(root).unwrap().blocks;
     let some = || names.iter().skip(1).step_by(7);
     some().for_each(|text| fs.unlink(root, name(text)).unwrap());
@@ -247,8 +236,8 @@ fn many_names(directories: DirectoryKind, names: &[String]) {
     // Their places may be used again only now.
     fs.sync().unwrap();
     some().for_each(link);
-    assert_eq!(sorted(listed(fs, root)), expected, "{directories:?}");
-    assert!(fs.attr(root).unwrap().blocks <= blocks + blocks / 50 + 1, "{directories:?}");
+    assert_eq!(sorted(listed(fs, root)), expected);
+    assert!(fs.attr(root).unwrap().blocks <= blocks + blocks / 50 + 1);
     fs.sync().unwrap();
     let report = fs.pool().check().unwrap();
     assert!(report.is_clean(), "{report:?}");
@@ -262,19 +251,7 @@ fn many_names(directories: DirectoryKind, names: &[String]) {
 
 #[test]
 fn a_directory_of_many_names_has_each_once_and_is_empty_in_the_end() {
-    let short = |count: u32| (0..count).map(|n| format!("file number {n}")).collect::<Vec<_>>();
-    many_names(DirectoryKind::Hashed, &short(9000));
-    many_names(DirectoryKind::Linear, &short(1500));
-    // A tree with nodes below nodes.
-    many_names(DirectoryKind::BPlus, &long_names(2800));
-}
-
-fn long_names(count: u32) -> Vec<String> {
-    (0..count).map(|number| numbered_name(LONG_NAMES + number)).collect()
-}
-
-#[test]
-#[ignore = "it takes half a minute, because each name is looked for in all buckets"]
-fn a_list_of_more_buckets_than_a_node_has_words_has_each_name_once() {
-    many_names(DirectoryKind::Linear, &long_names(6400));
+    many_names(&(0..9000).map(|number| format!("file number {number}")).collect::<Vec<_>>());
+    // Fewer names fill a bucket, so nodes lie below nodes.
+    many_names(&(0..2800).map(|number| numbered_name(LONG_NAMES + number)).collect::<Vec<_>>());
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::{DirectoryKind, FileFlags, FileSystem, FsError, FsOptions, InodeNo};
+use everbyte_fs::{FileFlags, FileSystem, FsError, FsOptions, InodeNo};
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 
 use crate::damage::{directory_with, image_of};
@@ -18,8 +18,8 @@ const NAMES: u64 = 900;
 const BUCKET_NAMES_MAX: usize = 121;
 
 /// The image of a pool whose directory `d` has [`NAMES`] names.
-fn image(directories: DirectoryKind) -> Vec<u8> {
-    let options = FsOptions { directories, inodes_max: Some(4000), ..options() };
+fn image() -> Vec<u8> {
+    let options = FsOptions { inodes_max: Some(4000), ..options() };
     let medium = Arc::new(SimMedium::new(24 << 20));
     let mut real = Real::make(&medium, &options);
     real.make(&Op::Create(vec!["a"], 0o644)).unwrap();
@@ -68,95 +68,82 @@ fn buckets(medium: &SimMedium, directory: InodeNo) -> Vec<PoolOffset> {
 
 #[test]
 fn damaged_bucket_hides_no_name_of_another() {
-    for directories in DirectoryKind::ALL {
-        let image = image(directories);
-        let (medium, real, directory) = open(&image);
-        let (all, damage) = listed(&real.fs, directory);
-        assert_eq!((all.len() as u64, damage), (NAMES, 0), "{directories:?}");
-        let found = buckets(&medium, directory);
-        drop(real);
-        let (mut damaged, mut lost_in_all) = (0, 0);
-        for at in found.iter().step_by(found.len().div_ceil(8)) {
-            // The head, and then one slot.
-            for (word, names_max) in [(4, BUCKET_NAMES_MAX), (64 + 8 * 11, 1)] {
-                let (medium, real, directory) = open(&image);
-                let at = at.plus(word & !7);
-                if word > 64 && medium.load_word(at) == 0 {
-                    continue;
-                }
-                medium.store_word(at, medium.load_word(at) ^ 0xa55a << 20);
-                let (names, damage) = listed(&real.fs, directory);
-                let lost = all.difference(&names).count();
-                assert!(names.is_subset(&all) && lost <= names_max, "{directories:?} {lost}");
-                // A bucket that was replaced is damaged for nobody.
-                assert_eq!(lost > 0, damage > 0, "{directories:?} at {at}: {lost} {damage}");
-                lost_in_all += lost;
-                damaged += usize::from(lost > 0);
+    let image = image();
+    let (medium, real, directory) = open(&image);
+    let (all, damage) = listed(&real.fs, directory);
+    assert_eq!((all.len() as u64, damage), (NAMES, 0));
+    let found = buckets(&medium, directory);
+    drop(real);
+    let (mut damaged, mut lost_in_all) = (0, 0);
+    for at in found.iter().step_by(found.len().div_ceil(8)) {
+        // The head, and then one slot.
+        for (word, names_max) in [(4, BUCKET_NAMES_MAX), (64 + 8 * 11, 1)] {
+            let (medium, real, directory) = open(&image);
+            let at = at.plus(word & !7);
+            if word > 64 && medium.load_word(at) == 0 {
+                continue;
             }
+            medium.store_word(at, medium.load_word(at) ^ 0xa55a << 20);
+            let (names, damage) = listed(&real.fs, directory);
+            let lost = all.difference(&names).count();
+            assert!(names.is_subset(&all) && lost <= names_max, "{lost}");
+            // A bucket that was replaced is damaged for nobody.
+            assert_eq!(lost > 0, damage > 0, "{at}: {lost} {damage}");
+            lost_in_all += lost;
+            damaged += usize::from(lost > 0);
         }
-        assert!(damaged > 1 && lost_in_all < all.len() * damaged / 2, "{directories:?} {damaged}");
     }
+    assert!(damaged > 1 && lost_in_all < all.len() * damaged / 2, "{damaged}");
 }
 
 #[test]
 fn damaged_node_word_hides_no_name_of_another() {
-    for directories in DirectoryKind::ALL {
-        let image = image(directories);
+    let image = image();
+    let (medium, real, directory) = open(&image);
+    let (all, _) = listed(&real.fs, directory);
+    let root = directory_with(&medium, NAMES);
+    let node = PoolOffset((medium.load_word(root) & ((1 << 40) - 1)) * BLOCK_U64);
+    drop(real);
+    let mut noticed = 0;
+    for at in (0..4096).step_by(8 * 23).chain([0, 8, 16, 24]).map(|at| node.plus(at)) {
         let (medium, real, directory) = open(&image);
-        let (all, _) = listed(&real.fs, directory);
-        let root = directory_with(&medium, NAMES);
-        let node = PoolOffset((medium.load_word(root) & ((1 << 40) - 1)) * BLOCK_U64);
-        drop(real);
-        let mut noticed = 0;
-        for at in (0..4096).step_by(8 * 23).chain([0, 8, 16, 24]).map(|at| node.plus(at)) {
-            let (medium, real, directory) = open(&image);
-            if medium.load_word(at) == 0 {
-                continue;
-            }
-            medium.store_word(at, medium.load_word(at) ^ 1 << 33);
-            let (names, damage) = listed(&real.fs, directory);
-            let lost = all.difference(&names).count();
-            assert!(
-                names.is_subset(&all) && lost <= 2 * BUCKET_NAMES_MAX,
-                "{directories:?} {lost}"
-            );
-            assert!(
-                lost == 0 || damage > 0,
-                "{directories:?} at {at}: {lost} names are not missed"
-            );
-            noticed += usize::from(damage > 0);
+        if medium.load_word(at) == 0 {
+            continue;
         }
-        // A bucket of a trie is found by any of its words.
-        assert!(noticed > 0, "{directories:?}");
-        // The word at the root itself.
-        let (medium, real, directory) = open(&image);
-        medium.store_word(root, medium.load_word(root) ^ 1 << 33);
-        let read = real.fs.list_readable(directory, 0);
-        assert!(read.is_err() || !read.unwrap().damage.is_empty(), "{directories:?}");
+        medium.store_word(at, medium.load_word(at) ^ 1 << 33);
+        let (names, damage) = listed(&real.fs, directory);
+        let lost = all.difference(&names).count();
+        assert!(names.is_subset(&all) && lost <= 2 * BUCKET_NAMES_MAX, "{lost}");
+        assert!(lost == 0 || damage > 0, "{at}: {lost} names are not missed");
+        noticed += usize::from(damage > 0);
     }
+    // A bucket of a trie is found by any of its words.
+    assert!(noticed > 0);
+    // The word at the root itself.
+    let (medium, real, directory) = open(&image);
+    medium.store_word(root, medium.load_word(root) ^ 1 << 33);
+    let read = real.fs.list_readable(directory, 0);
+    assert!(read.is_err() || !read.unwrap().damage.is_empty());
 }
 
 #[test]
 fn whole_listing_past_damage_is_the_plain_one() {
-    for directories in DirectoryKind::ALL {
-        let medium =
-            Arc::new(SimMedium::from_image(image_of(&FsOptions { directories, ..options() })));
-        drop(open_pool(&medium).unwrap());
-        let real = Real::open(&medium).unwrap();
-        let mut place = 0;
-        loop {
-            let plain = real.fs.list(real.fs.root(), place).unwrap();
-            let read = real.fs.list_readable(real.fs.root(), place).unwrap();
-            assert_eq!((&read.entries, read.damage.len()), (&plain, 0));
-            let Some(last) = plain.last() else { break };
-            place = last.next;
-        }
+    let medium = Arc::new(SimMedium::from_image(image_of(&options())));
+    drop(open_pool(&medium).unwrap());
+    let real = Real::open(&medium).unwrap();
+    let mut place = 0;
+    loop {
+        let plain = real.fs.list(real.fs.root(), place).unwrap();
+        let read = real.fs.list_readable(real.fs.root(), place).unwrap();
+        assert_eq!((&read.entries, read.damage.len()), (&plain, 0));
+        let Some(last) = plain.last() else { break };
+        place = last.next;
     }
 }
 
 #[test]
 fn flags_forbid_the_removal_of_damaged_names() {
-    let image = image(DirectoryKind::Hashed);
+    let image = image();
     let is_forbidden = |error: &FsError| matches!(error, FsError::Immutable | FsError::AppendOnly);
     for flags in [FileFlags::IMMUTABLE, FileFlags::APPEND_ONLY] {
         // An entry in each bucket of `d` is damaged.

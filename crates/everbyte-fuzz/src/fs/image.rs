@@ -11,7 +11,7 @@ use arbitrary::Arbitrary;
 use everbyte_fs::testkit::damage::{fix_hash_key, reseal};
 use everbyte_fs::testkit::operations::{Mode, Op, Subject, Tree};
 use everbyte_fs::testkit::real::{Real, open_pool};
-use everbyte_fs::{BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind};
+use everbyte_fs::{FileSystem, FsOptions, IndexKind};
 use everbyte_media::{BLOCK_U64, BlockNo, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::Pool;
 use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor, Entry, EntryFlags, encode_word};
@@ -24,21 +24,14 @@ const POOL_BLOCKS: u64 = 288;
 const SLOTS: u64 = 2;
 const STEPS_MAX: usize = 20;
 const DAMAGES_MAX: usize = 6;
-type Shape = (IndexKind, DirectoryKind, BlockMapKind);
-
-/// Kinds of indexes that fit into the pool, then shapes of directories, and of block maps.
-const SHAPES: [Shape; 8] = [
-    (IndexKind::Direct, DirectoryKind::Hashed, BlockMapKind::Radix),
-    (IndexKind::PmfsRadix, DirectoryKind::Hashed, BlockMapKind::Radix),
-    (IndexKind::PageCacheRadix, DirectoryKind::Hashed, BlockMapKind::Radix),
-    (IndexKind::BPlus, DirectoryKind::Hashed, BlockMapKind::Radix),
-    (IndexKind::CsbPlus, DirectoryKind::Hashed, BlockMapKind::Radix),
-    (IndexKind::Direct, DirectoryKind::Linear, BlockMapKind::Radix),
-    (IndexKind::Direct, DirectoryKind::BPlus, BlockMapKind::Radix),
-    (IndexKind::Direct, DirectoryKind::Hashed, BlockMapKind::Runs),
+/// Kinds of indexes that fit into the pool.
+const INDEXES: [IndexKind; 5] = [
+    IndexKind::Direct,
+    IndexKind::PmfsRadix,
+    IndexKind::PageCacheRadix,
+    IndexKind::BPlus,
+    IndexKind::CsbPlus,
 ];
-/// Those of them that differ by the index alone, which come first.
-const BY_INDEX: usize = 5;
 
 /// A word in the place of another.
 #[derive(Clone, Copy, Debug, Arbitrary)]
@@ -85,7 +78,7 @@ struct Origin {
     other: Tree,
 }
 
-static ORIGINS: LazyLock<[Origin; 8]> = LazyLock::new(|| SHAPES.map(make));
+static ORIGINS: LazyLock<[Origin; INDEXES.len()]> = LazyLock::new(|| INDEXES.map(make));
 
 thread_local! {
     /// The medium, mapped once, because mapping memory costs more than a story.
@@ -116,16 +109,9 @@ fn replace_random(medium: &Mapped, slot: u64) {
 }
 
 /// Adds a file system with some of everything, and closes the pool. Returns its tree.
-fn add(
-    medium: &Arc<Mapped>,
-    name: &str,
-    slot: u64,
-    (index, directories, block_map): Shape,
-) -> Tree {
+fn add(medium: &Arc<Mapped>, name: &str, slot: u64, index: IndexKind) -> Tree {
     let options = FsOptions {
         index,
-        directories,
-        block_map,
         index_node_bytes: index.is_tree().then_some(64),
         inodes_max: Some(200),
         lanes: 1,
@@ -168,12 +154,12 @@ fn add(
     tree
 }
 
-fn make(shape: Shape) -> Origin {
+fn make(index: IndexKind) -> Origin {
     let medium = new_medium();
     Pool::format(&*medium, SLOTS, [7; 16]).unwrap();
-    add(&medium, "files", 0, shape);
+    add(&medium, "files", 0, index);
     let first = image_of(&medium);
-    let other = add(&medium, "other", 1, SHAPES[0]);
+    let other = add(&medium, "other", 1, INDEXES[0]);
     let image = image_of(&medium);
     let log = log_blocks(&image, 0);
     let block_of = |number: u64| {
@@ -200,11 +186,7 @@ fn log_blocks(image: &[u8], slot: u64) -> std::ops::Range<u64> {
 /// If a promise is broken.
 pub fn fs_image(bytes: &[u8]) {
     let Some(story) = crate::story::<Story>(bytes) else { return };
-    // The highest numbers have the shapes that are beside hashed directories and radix trees.
-    let origin = match usize::from(story.origin) {
-        number if number < 192 => &ORIGINS[number % BY_INDEX],
-        number => &ORIGINS[BY_INDEX + number % (ORIGINS.len() - BY_INDEX)],
-    };
+    let origin = &ORIGINS[usize::from(story.origin) % ORIGINS.len()];
     let medium = MEDIUM.with(|medium| Arc::clone(medium.get_or_init(new_medium)));
     medium.store(PoolOffset(0), &origin.image);
     if story.crashed {

@@ -11,7 +11,7 @@ use everbyte_crash::{Plan, SimMedium};
 use everbyte_fs::testkit::model::Model;
 use everbyte_fs::testkit::operations::{Op, Subject};
 use everbyte_fs::testkit::real::Real;
-use everbyte_fs::{BlockMapKind, DirectoryKind, FsOptions, IndexKind};
+use everbyte_fs::{FsOptions, IndexKind};
 
 use super::story::Act;
 
@@ -43,14 +43,8 @@ pub fn fs_operations(bytes: &[u8]) {
     let kinds =
         IndexKind::ALL.map(|kind| if kind == IndexKind::Window { IndexKind::Direct } else { kind });
     let index = kinds[usize::from(story.index) % kinds.len()];
-    let shapes = DirectoryKind::ALL;
-    let directories = shapes[usize::from(story.index) / kinds.len() % shapes.len()];
-    let maps = BlockMapKind::ALL;
-    let block_map = maps[usize::from(story.index) / (kinds.len() * shapes.len()) % maps.len()];
     let options = FsOptions {
         index,
-        directories,
-        block_map,
         index_node_bytes: index.is_tree().then_some(64),
         inodes_max: Some(300),
         lanes: 1,

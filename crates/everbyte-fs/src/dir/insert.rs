@@ -1,27 +1,36 @@
-//! Adding entries to a hashed directory, and the cutting of buckets that are full.
+//! Insertion of entries, and the split of full buckets.
 
 use everbyte_media::{BLOCK, BlockNo, Medium};
 use everbyte_plant::planted;
 use everbyte_pool::Batch;
+use everbyte_pool::format::{Entry, EntryFlags};
 
-use super::super::room::is_worth_keeping;
-use super::super::{BLOCK_WORDS, Dir, WORDS_ONE_BY_ONE, bucket_word, node_word};
+use super::room::is_worth_keeping;
 use super::walk::Way;
+use super::{BLOCK_WORDS, Dir, hash_of};
+use crate::dentry::file_name::Name;
 use crate::error::FsError;
+use crate::format::number::{FileType, InodeNo};
 use crate::format::{Bucket, BucketHeader, HASH_BITS, RawEntry};
 use crate::plant::Bug;
 
+/// Words of a node that are changed one by one; more make a new node.
+const WORDS_ONE_BY_ONE: u64 = 16;
+
 impl<M: Medium> Dir<'_, M> {
-    /// Plans an entry that the directory does not have.
+    /// Plans an entry of a name that the directory does not have.
     ///
     /// # Errors
     /// `NoSpace`, or the directory cannot be right.
-    pub(super) fn plan_insert_hashed(
+    pub(crate) fn plan_insert(
         &self,
         batch: &mut Batch<'_, '_, M>,
-        mut entry: RawEntry,
+        name: Name<'_>,
+        inode: InodeNo,
+        kind: FileType,
     ) -> Result<(), FsError> {
-        let hash = entry.hash;
+        let hash = hash_of(self.hash_key, name);
+        let mut entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
         // Each round halves what is in the way, down to a bucket for one hash.
         for _ in 0..=HASH_BITS {
             let Some((way, head)) = self.head_of(Some(batch), hash)? else {
@@ -92,10 +101,10 @@ impl<M: Medium> Dir<'_, M> {
             let image = node_image((0..BLOCK_WORDS).map(|i| if i < half { low } else { high }));
             batch.stream(node.offset(), &image[..]);
             if planted(Bug::SplitUnlogged) {
-                batch.stream(way.named_at, &node_word(node, 1).to_le_bytes());
+                batch.stream(way.named_at, &node_word(node).to_le_bytes());
                 return Ok(());
             }
-            batch.change_word(way.named_at, node_word(node, 1));
+            batch.change_word(way.named_at, node_word(node));
             return Ok(());
         }
         let (node, node_named_at) = way.node.expect("a bucket beside others is in a node");
@@ -117,7 +126,7 @@ impl<M: Medium> Dir<'_, M> {
             put_word(&mut image, index, word);
         }
         batch.stream(new.offset(), &image[..]);
-        batch.change_word(node_named_at, node_word(new, 1));
+        batch.change_word(node_named_at, node_word(new));
         batch.give(node);
         Ok(())
     }
@@ -134,4 +143,14 @@ fn node_image(buckets: impl Iterator<Item = BlockNo>) -> Box<[u8; BLOCK]> {
 fn put_word(image: &mut [u8; BLOCK], index: u64, word: u64) {
     let at = usize::try_from(8 * index).expect("a place in a block");
     image[at..at + 8].copy_from_slice(&word.to_le_bytes());
+}
+
+/// The word that names a node.
+fn node_word(node: BlockNo) -> u64 {
+    Entry { block: node, flags: EntryFlags { height: 1, ..EntryFlags::default() } }.encode()
+}
+
+/// The word that names a bucket.
+fn bucket_word(bucket: BlockNo) -> u64 {
+    Entry::data(bucket).encode()
 }

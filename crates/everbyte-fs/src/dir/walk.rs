@@ -3,8 +3,7 @@
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, Corrupt};
 
-use super::super::{BLOCK_WORDS, Dir, OnBlock};
-use super::NODE_BITS;
+use super::{BLOCK_WORDS, Dir, NODE_BITS, OnBlock};
 use crate::format::{BucketHead, HASH_BITS};
 
 /// The way to a bucket.
@@ -109,7 +108,7 @@ impl<M: Medium> Dir<'_, M> {
     ///
     /// # Errors
     /// A word that cannot be right, or `on_block`'s.
-    pub(super) fn each_block_hashed(&self, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
+    pub(crate) fn each_block(&self, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
         match self.named(None, self.root_at)? {
             None => Ok(()),
             Some((kind, block)) => {
