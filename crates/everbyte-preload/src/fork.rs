@@ -19,7 +19,7 @@ use everbyte_swap::BlockedSignals;
 use libc::{c_int, c_void, pid_t};
 
 use crate::heap::Heap;
-use crate::stderr::say;
+use crate::stderr::print;
 use crate::{any_heap, at_work, internal_heap, kernel};
 
 type Fork = unsafe extern "C" fn() -> pid_t;
@@ -44,7 +44,7 @@ pub(crate) fn register() {
     // SAFETY: three functions that live as long as the process.
     let failed = unsafe { call_register(Some(before), Some(parent), Some(child), ptr::null_mut()) };
     if failed != 0 {
-        say("children of this program will lack its memory: no room for fork handlers");
+        print("children of this program will lack its memory: no room for fork handlers");
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn fork() -> pid_t {
     // Constructors may fork before this library's has run.
     at_work(register);
     if let Err(reason) = at_work(make_whole) {
-        at_work(|| say(&format!("cannot fork: {reason}")));
+        at_work(|| print(&format!("cannot fork: {reason}")));
         kernel::set_errno(libc::ENOMEM);
         return -1;
     }
@@ -176,7 +176,7 @@ extern "C" fn before() {
     at_work(|| {
         // Not every fork is made by `fork` above: `daemon` and `forkpty` call the C library's.
         if let Err(reason) = make_whole() {
-            say(&format!("cannot fork, so this ends here: {reason}"));
+            print(&format!("cannot fork, so this ends here: {reason}"));
             std::process::abort();
         }
         hold();

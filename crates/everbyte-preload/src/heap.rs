@@ -19,8 +19,8 @@ use libmimalloc_sys as mi;
 use crate::kernel::{self, PAGE};
 use crate::lock::Lock;
 use crate::settings::Settings;
-use crate::slot_source::{Source, memory_file};
-use crate::stderr::{say, say_apart};
+use crate::slot_source::{SlotSource, memory_file};
+use crate::stderr::{print, print_detached};
 use crate::variables;
 
 /// Alignment of mimalloc's arenas, and of their lengths, in bytes.
@@ -54,7 +54,7 @@ pub(crate) struct Heap {
 
 /// The outcome of an attempt to give the allocator another arena.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Added {
+pub(crate) enum ArenaOutcome {
     /// It has one more.
     Now,
     /// Another thread was faster.
@@ -69,7 +69,7 @@ struct State {
     /// End of what was ever used.
     end: usize,
     store: FileStore,
-    source: Source,
+    source: SlotSource,
     has_complained: bool,
 }
 
@@ -77,7 +77,7 @@ impl State {
     /// Says why there is no more memory, the first time.
     fn complain(&mut self, reason: impl FnOnce() -> String) {
         if !std::mem::replace(&mut self.has_complained, true) {
-            say(&format!("no more memory for this program: {}", reason()));
+            print(&format!("no more memory for this program: {}", reason()));
         }
     }
 }
@@ -95,7 +95,7 @@ impl Heap {
     /// # Errors
     /// The reason, in words.
     pub(crate) fn new(settings: Settings) -> Result<Self, String> {
-        let source = Source::new(settings.volume, settings.trust_pool);
+        let source = SlotSource::new(settings.volume, settings.trust_pool);
         // A program that stays below its limit needs nothing.
         let store = FileStore::of_ranges(&memory_file(PAGE as u64)?, &[], settings.space_bytes)
             .map_err(|error| format!("cannot reserve address space: {error}"))?;
@@ -113,7 +113,7 @@ impl Heap {
             .fault_mode(mode)
             .reserves(false)
             .thread_start(crate::stay_at_work)
-            .trouble(|error| say_apart(&format!("paging has failed: {error}")));
+            .on_failure(|error| print_detached(&format!("paging has failed: {error}")));
         let variables = if settings.bss { variables::pages() } else { 0..0 };
         let region = if variables.is_empty() {
             Region::map(bytes, settings.dram_bytes, &space, &options)
@@ -425,12 +425,12 @@ impl Heap {
 
     /// Gives the allocator another arena, with room for an object of `bytes` bytes, unless another thread
     /// has done so since there were `seen`.
-    pub(crate) fn add_arena(&self, seen: u32, bytes: usize) -> Added {
+    pub(crate) fn add_arena(&self, seen: u32, bytes: usize) -> ArenaOutcome {
         let _one_at_a_time = self.adding.lock();
         if self.arenas() != seen {
-            return Added::ByAnother;
+            return ArenaOutcome::ByAnother;
         }
-        if self.grow_by_arena(bytes) { Added::Now } else { Added::Not }
+        if self.grow_by_arena(bytes) { ArenaOutcome::Now } else { ArenaOutcome::Not }
     }
 
     /// False if there is no memory. The caller holds `adding`.
@@ -511,7 +511,7 @@ impl Heap {
         if *forks == 0
             && let Err(error) = self.region.fork_ended()
         {
-            say(&format!("the next child would lack memory, so this ends here: {error}"));
+            print(&format!("the next child would lack memory, so this ends here: {error}"));
             std::process::abort();
         }
     }

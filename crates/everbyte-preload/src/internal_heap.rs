@@ -62,13 +62,13 @@ unsafe impl Send for Blocks {}
 static BLOCKS: Lock<Blocks> = Lock::new(Blocks(Dlmalloc::new_with_allocator(PrivatePages)));
 
 /// The global allocator of this library's Rust.
-struct Own;
+struct InternalHeap;
 
 #[global_allocator]
-static OWN: Own = Own;
+static INTERNAL_HEAP: InternalHeap = InternalHeap;
 
 // SAFETY: dlmalloc's contract is that of `GlobalAlloc`, under the lock.
-unsafe impl GlobalAlloc for Own {
+unsafe impl GlobalAlloc for InternalHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: a layout's size and alignment are what dlmalloc asks for.
         unsafe { BLOCKS.lock().0.malloc(layout.size(), layout.align()) }

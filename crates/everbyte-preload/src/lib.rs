@@ -33,7 +33,7 @@ use libmimalloc_sys as mi;
 
 use heap::Heap;
 use settings::Settings;
-use stderr::say;
+use stderr::print;
 
 /// Exit status of a program that cannot be started.
 const FAILED_STATUS: i32 = 1;
@@ -109,7 +109,7 @@ extern "C" fn start() {
         let settings = match Settings::read() {
             Ok(settings) => settings,
             Err(missing) => {
-                say(&format!("{missing} is not set, so nothing of this program pages"));
+                print(&format!("{missing} is not set, so nothing of this program pages"));
                 return;
             }
         };
@@ -124,7 +124,7 @@ extern "C" fn start() {
                 HEAP.store(std::ptr::from_ref(heap).cast_mut(), Ordering::Release);
             }
             Err(reason) => {
-                say(&format!("cannot give this program memory: {reason}"));
+                print(&format!("cannot give this program memory: {reason}"));
                 // SAFETY: ends the process, in which nothing has begun yet.
                 unsafe { libc::_exit(FAILED_STATUS) };
             }

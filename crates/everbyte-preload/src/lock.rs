@@ -27,7 +27,7 @@ impl<T> Lock<T> {
     }
 
     /// Waits for the lock. Who holds it must not ask again.
-    pub(crate) fn lock(&self) -> Held<'_, T> {
+    pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         let mut tries = 0;
         while self.is_held.swap(true, Ordering::Acquire) {
             if tries < YIELDS {
@@ -38,10 +38,10 @@ impl<T> Lock<T> {
             }
             tries += 1;
         }
-        Held(self)
+        LockGuard(self)
     }
 
-    /// Releases a lock whose [`Held`] was forgotten by this thread, or by the one that forked this
+    /// Releases a lock whose [`LockGuard`] was forgotten by this thread, or by the one that forked this
     /// process.
     pub(crate) fn release(&self) {
         self.is_held.store(false, Ordering::Release);
@@ -49,25 +49,25 @@ impl<T> Lock<T> {
 }
 
 /// The right to the value of a [`Lock`].
-pub(crate) struct Held<'l, T>(&'l Lock<T>);
+pub(crate) struct LockGuard<'l, T>(&'l Lock<T>);
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: one `Held` exists at a time, and it lends its value only as itself is borrowed.
+        // SAFETY: one `LockGuard` exists at a time, and it lends its value only as itself is borrowed.
         unsafe { &*self.0.value.get() }
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for LockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above.
         unsafe { &mut *self.0.value.get() }
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for LockGuard<'_, T> {
     fn drop(&mut self) {
         self.0.release();
     }

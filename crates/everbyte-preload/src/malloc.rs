@@ -11,7 +11,7 @@ use std::ptr;
 use libc::{c_int, c_void, size_t};
 use libmimalloc_sys as mi;
 
-use crate::heap::{Added, Heap};
+use crate::heap::{ArenaOutcome, Heap};
 use crate::kernel::PAGE;
 use crate::{aligned, any_heap, at_work, heap, internal_heap, kernel, vfork};
 
@@ -40,9 +40,9 @@ fn with_room(heap: &Heap, bytes: usize, allocate: impl Fn() -> *mut c_void) -> *
             return out_of_memory();
         }
         match at_work(|| heap.add_arena(seen, bytes)) {
-            Added::Now => added += 1,
-            Added::ByAnother => {}
-            Added::Not => return out_of_memory(),
+            ArenaOutcome::Now => added += 1,
+            ArenaOutcome::ByAnother => {}
+            ArenaOutcome::Not => return out_of_memory(),
         }
     }
 }

@@ -14,7 +14,7 @@ use libc::{c_int, c_uint, c_void, off_t, size_t};
 
 use crate::heap::Heap;
 use crate::kernel::{PAGE, READ_WRITE};
-use crate::stderr::{say, say_once};
+use crate::stderr::{print, print_once};
 use crate::{any_heap, at_work, heap, kernel, vfork};
 
 /// Mappings from this size on are paged.
@@ -328,7 +328,7 @@ fn pin(heap: &Heap, part: &Range<usize>) -> c_int {
     match at_work(|| heap.pin(part)) {
         Ok(()) => 0,
         Err(error) => {
-            at_work(|| say_once(&format!("mlock fails: {error}"), &MLOCK_COMPLAINED));
+            at_work(|| print_once(&format!("mlock fails: {error}"), &MLOCK_COMPLAINED));
             refused(libc::ENOMEM)
         }
     }
@@ -402,7 +402,7 @@ pub(crate) extern "C" fn mlockall(flags: c_int) -> c_int {
             return refused(libc::ENOMEM);
         }
         at_work(|| {
-            say("mlockall fails, because it would keep the whole heap in DRAM: mlock works")
+            print("mlockall fails, because it would keep the whole heap in DRAM: mlock works")
         });
         return refused(libc::ENOMEM);
     }

@@ -7,7 +7,7 @@ use everbyte_swap::{SlotWear, Statistics, UNIT};
 
 use crate::at_work;
 use crate::heap::Heap;
-use crate::stderr::say;
+use crate::stderr::print;
 
 /// Times that a cell of phase-change memory can be written, for the estimate of its life.
 const CELL_WRITES: f64 = 1e8;
@@ -26,13 +26,13 @@ pub(crate) fn start(heap: &'static Heap, interval: Duration) {
         at_work(|| {
             loop {
                 std::thread::sleep(interval);
-                say(&line(heap, since));
+                print(&line(heap, since));
             }
         });
     };
     let named = std::thread::Builder::new().name("everbyte report".into());
     if let Err(error) = named.spawn(report) {
-        say(&format!("no thread for statistics: {error}"));
+        print(&format!("no thread for statistics: {error}"));
     }
 }
 
@@ -42,13 +42,13 @@ pub(crate) fn summarise() {
     if heap.is_child() {
         return;
     }
-    say(&line(heap, since));
-    say(&life(heap, since));
+    print(&line(heap, since));
+    print(&life(heap, since));
     if let Some(wear) = heap.wear() {
-        say(&wear_line(wear));
+        print(&wear_line(wear));
     }
     if let Err(trouble) = heap.check() {
-        say(&trouble.to_string());
+        print(&trouble.to_string());
     }
 }
 

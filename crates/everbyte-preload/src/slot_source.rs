@@ -18,7 +18,7 @@ const NEXT_SERVER_TIME_MAX: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_millis(50);
 
 /// A source of slots.
-pub(crate) enum Source {
+pub(crate) enum SlotSource {
     /// Files in memory, one for each time.
     Memory,
     /// A swap volume, by the server of its pool, and whether that was gone when it was asked last.
@@ -34,7 +34,7 @@ pub(crate) struct Volume {
     trust_pool: bool,
 }
 
-impl Source {
+impl SlotSource {
     /// The volume of this name in a pool; memory without one. With `trust_pool`, users other than root and this one may
     /// change its bytes.
     pub(crate) fn new(volume: Option<(PathBuf, String)>, trust_pool: bool) -> Self {

@@ -17,7 +17,7 @@ fn line(what: &str) -> String {
 }
 
 /// Says something.
-pub(crate) fn say(what: &str) {
+pub(crate) fn print(what: &str) {
     let line = line(what);
     let mut rest = line.as_bytes();
     let is_signalled = has_sigpipe();
@@ -57,7 +57,7 @@ fn take_sigpipe() {
 }
 
 /// Says something in a thread that has none of the program's descriptors.
-pub(crate) fn say_apart(what: &str) {
+pub(crate) fn print_detached(what: &str) {
     if let Some(mut output) = programs_stderr() {
         let _written = output.write_all(line(what).as_bytes());
     }
@@ -76,8 +76,8 @@ fn programs_stderr() -> Option<File> {
 }
 
 /// Says something of which one time is enough.
-pub(crate) fn say_once(what: &str, is_said: &AtomicBool) {
+pub(crate) fn print_once(what: &str, is_said: &AtomicBool) {
     if !is_said.swap(true, Relaxed) {
-        say(what);
+        print(what);
     }
 }

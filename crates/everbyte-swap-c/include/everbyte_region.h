@@ -15,11 +15,11 @@
 // Advice: what the range holds is not needed any more, and it is to hold zeroes.
 #define EVERBYTE_DONT_NEED 1
 
-// Direct mode whose hot parts and cold ones change places between the store and DRAM: a thread of the region's makes
+// Direct mode whose hot chunks and cold ones change places between the store and DRAM: a thread of the region's makes
 // a few of them inaccessible now and then, for at most 10 ms, to see how soon they are touched.
 #define EVERBYTE_DIRECT_EXCHANGING 1
 
-// Direct mode whose parts stay where they were first touched, but for `everbyte_region_prefetch`. System calls may be
+// Direct mode whose chunks stay where they were first touched, but for `everbyte_region_prefetch`. System calls may be
 // given what was touched once.
 #define EVERBYTE_DIRECT_STILL 2
 
@@ -94,10 +94,10 @@ typedef struct EverbyteRegionOptions {
   uint32_t read_ahead;
   // Not 0: pages are never write-protected, and always copied out. For stores nearly as fast as DRAM.
   uint32_t always_copies_out;
-  // `EVERBYTE_DIRECT_EXCHANGING` or `EVERBYTE_DIRECT_STILL`: what is not in DRAM is the store's own memory, in parts of 2
-  // MiB, where loads and stores go without a fault once a part was touched. For stores that are files on tmpfs or
+  // `EVERBYTE_DIRECT_EXCHANGING` or `EVERBYTE_DIRECT_STILL`: what is not in DRAM is the store's own memory, in chunks of 2
+  // MiB, where loads and stores go without a fault once a chunk was touched. For stores that are files on tmpfs or
   // DAX, or lent by a pool's server. Faults come as SIGSEGV; any DRAM limit will do, 0 too, and counts in
-  // 2 MiB; pins keep whole parts where they are, in DRAM or not; `handlers` must be 0. 0: the region pages.
+  // 2 MiB; pins keep whole chunks where they are, in DRAM or not; `handlers` must be 0. 0: the region pages.
   uint32_t direct;
 } EverbyteRegionOptions;
 

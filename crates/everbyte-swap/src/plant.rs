@@ -31,22 +31,22 @@ pub(crate) enum Bug {
     GoneTakenForThere,
     /// A page that a zap took away before it failed comes back with zeroes.
     RestoredAsZeroes,
-    /// Two threads make an empty part.
+    /// Two threads make an empty chunk.
     TwoMakers,
-    /// A part that is moved is copied to its run before stores to it fault.
+    /// A chunk that is moved is copied to its run before stores to it fault.
     CopiedBeforeFrozen,
-    /// A part's run is free before its mapping is gone.
+    /// A chunk's run is free before its mapping is gone.
     RunFreedBeforeMoved,
-    /// A part is let go of before its mapping is replaced.
-    PartReleasedBeforeMoved,
-    /// Pinned parts are moved too.
-    PinnedPartMoved,
-    /// A new part shows what its run held before.
+    /// A chunk is let go of before its mapping is replaced.
+    ChunkReleasedBeforeMoved,
+    /// Pinned chunks are moved too.
+    PinnedChunkMoved,
+    /// A new chunk shows what its run held before.
     RunNotZeroed,
-    /// The run of a part that has moved to DRAM is forgotten.
+    /// The run of a chunk that has moved to DRAM is forgotten.
     RunLeaked,
-    /// A part that could not move to DRAM gives up the run that it still is.
+    /// A chunk that could not move to DRAM gives up the run that it still is.
     RunFreedThoughNotMoved,
-    /// A part that could not move out of DRAM counts as the run that it was to be.
+    /// A chunk that could not move out of DRAM counts as the run that it was to be.
     MovedThoughRefused,
 }

@@ -23,12 +23,12 @@ use crate::slots::SlotNo;
 use crate::slots::index;
 use crate::store::{SwapSpace, UNIT};
 use backing::Backing;
-use direct::region::{Direct, DirectOptions, direct_slots_needed};
+use direct::region::{DirectOptions, DirectRegion, direct_slots_needed};
 use paged::engine::{LIMIT_MIN, PagerOptions, WINDOW, slots_needed};
-use paged::region::Paged;
+use paged::region::PagedRegion;
 use paged::threads::Workers;
 use paged::uffd::{Delivery, OpenFailure, Uffd};
-use paged::uffd_memory::Pages;
+use paged::uffd_memory::UffdMemory;
 use units::UnitNo;
 use units::UnitRun;
 
@@ -68,7 +68,7 @@ pub struct RegionOptions {
     direct: Option<DirectMode>,
     mappings_max: Option<u64>,
     thread_start: fn(),
-    trouble: fn(&RegionError),
+    on_failure: fn(&RegionError),
 }
 
 impl Default for RegionOptions {
@@ -81,7 +81,7 @@ impl Default for RegionOptions {
             direct: None,
             mappings_max: None,
             thread_start: || {},
-            trouble: |_| {},
+            on_failure: |_| {},
         }
     }
 }
@@ -124,8 +124,8 @@ impl RegionOptions {
     /// Has a thread of the region's call this when there is a reason for [`Region::check`] to fail, once for each kind of them:
     /// for programs that would not ask. The thread has no descriptors of the program's, not even standard error. In
     /// direct mode nobody calls.
-    pub fn trouble(mut self, call: fn(&RegionError)) -> Self {
-        self.trouble = call;
+    pub fn on_failure(mut self, call: fn(&RegionError)) -> Self {
+        self.on_failure = call;
         self
     }
 
@@ -203,7 +203,7 @@ impl Region {
             return Self::map_direct(bytes, dram_limit, space, options, mode);
         }
         let handlers = checked_handlers(bytes, dram_limit, options)?;
-        let pages = Pages::map(index(bytes), open_uffd(handlers)?, Arc::clone(space));
+        let pages = UffdMemory::map(index(bytes), open_uffd(handlers)?, Arc::clone(space));
         let pages = pages.map_err(RegionError::io("map the region"))?;
         Self::map_paged(pages, bytes, &[], dram_limit, space, options)
     }
@@ -240,7 +240,7 @@ impl Region {
         }
         let uffd = open_uffd(handlers)?;
         // SAFETY: the caller's promise.
-        let pages = unsafe { Pages::over(&existing, index(bytes), uffd, Arc::clone(space)) };
+        let pages = unsafe { UffdMemory::over(&existing, index(bytes), uffd, Arc::clone(space)) };
         let pages = pages.map_err(RegionError::io("map the region behind what is there"))?;
         let present = pages.present(existing.len());
         let present = present.map_err(RegionError::io("see which pages are there"))?;
@@ -266,13 +266,13 @@ impl Region {
         let needed = if options.reserves { direct_slots_needed(units, limit) } else { 0 };
         Self::start(bytes, needed, space, |slot_hint| {
             let options = DirectOptions { mode, mappings_max, thread_start };
-            Ok(Box::new(Direct::start(units, limit, slot_hint, space, options)?))
+            Ok(Box::new(DirectRegion::start(units, limit, slot_hint, space, options)?))
         })
     }
 
     /// A region of these pages, of which some units are present.
     fn map_paged(
-        pages: Pages,
+        pages: UffdMemory,
         bytes: u64,
         present: &[UnitNo],
         dram_limit: u64,
@@ -281,8 +281,8 @@ impl Region {
     ) -> Result<Self, RegionError> {
         let (units, limit) = (bytes / UNIT_BYTES, dram_limit / UNIT_BYTES);
         let needed = if options.reserves { slots_needed(units, limit) } else { 0 };
-        let (thread_start, trouble) = (options.thread_start, options.trouble);
-        let workers = Workers { handlers: options.handlers(), thread_start, trouble };
+        let (thread_start, on_failure) = (options.thread_start, options.on_failure);
+        let workers = Workers { handlers: options.handlers(), thread_start, on_failure };
         Self::start(bytes, needed, space, |slot_hint| {
             let pager_options = PagerOptions {
                 limit,
@@ -291,7 +291,7 @@ impl Region {
                 tracks_stores: options.tracks_stores,
             };
             let slots = &space.slots;
-            Ok(Box::new(Paged::start(pages, units, present, slots, &pager_options, workers)?))
+            Ok(Box::new(PagedRegion::start(pages, units, present, slots, &pager_options, workers)?))
         })
     }
 

@@ -258,7 +258,7 @@ static void use_direct(EverbyteSpace *space, const char *path)
     EXPECT(statistics.units_resident == LIMIT / UNIT);
     EXPECT(statistics.units_direct == (BYTES - LIMIT) / UNIT);
     EXPECT(moved_within(region, bytes, 500) == 0);
-    /* A system call takes what was touched, without a pin, and pins hold whole parts. */
+    /* A system call takes what was touched, without a pin, and pins hold whole chunks. */
     int ends[2];
     EXPECT(pipe(ends) == 0);
     EXPECT(write(ends[1], "from a pipe", 11) == 11);

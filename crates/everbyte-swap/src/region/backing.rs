@@ -1,4 +1,4 @@
-//! The memory behind a region: pages that move by faults, or parts that are mapped straight.
+//! The memory behind a region: pages that move by faults, or chunks that are mapped straight.
 
 use crate::error::RegionError;
 use crate::region::stats::Statistics;

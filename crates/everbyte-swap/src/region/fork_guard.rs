@@ -14,16 +14,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::store::UNIT;
 
 /// The memory in which a region was mapped.
-pub(crate) struct Origin {
+pub(crate) struct ForkGuard {
     mark: NonNull<AtomicU8>,
 }
 
 // SAFETY: an atomic in a mapping without thread affinity.
-unsafe impl Send for Origin {}
+unsafe impl Send for ForkGuard {}
 // SAFETY: as above.
-unsafe impl Sync for Origin {}
+unsafe impl Sync for ForkGuard {}
 
-impl Origin {
+impl ForkGuard {
     /// The memory of this process.
     pub(crate) fn here() -> io::Result<Self> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
@@ -48,7 +48,7 @@ impl Origin {
     }
 }
 
-impl Drop for Origin {
+impl Drop for ForkGuard {
     fn drop(&mut self) {
         // SAFETY: our own page, which nobody uses any more; nothing can be done about a failure.
         let _cannot_fail = unsafe { munmap(self.mark.as_ptr().cast(), UNIT) };

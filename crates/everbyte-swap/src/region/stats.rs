@@ -73,12 +73,12 @@ counters! {
     /// Units that went in above the limit, because nothing could be evicted.
     units_over_limit,
     /// Parts of a region in direct mode that were made inaccessible for a moment, to see whether they are used.
-    parts_watched,
+    chunks_watched,
     /// Those of them that were touched meanwhile.
-    parts_touched,
-    /// Moves of parts that were not made because the process had too many mappings.
+    chunks_touched,
+    /// Moves of chunks that were not made because the process had too many mappings.
     moves_refused,
-    /// Moves of parts that the system or the store made impossible; the parts stayed where they were.
+    /// Moves of chunks that the system or the store made impossible; the chunks stayed where they were.
     moves_failed,
 }
 

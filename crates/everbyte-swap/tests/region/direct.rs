@@ -12,9 +12,9 @@ use everbyte_swap::{
 use crate::hazards::{fork, load_in_vforked, run_ignored};
 use crate::{MIB, UNIT, space};
 
-const PART: u64 = 2 * MIB;
-const PARTS: u64 = 6;
-const LEN: u64 = PARTS * PART;
+const CHUNK: u64 = 2 * MIB;
+const CHUNKS: u64 = 6;
+const LEN: u64 = CHUNKS * CHUNK;
 
 fn still() -> RegionOptions {
     RegionOptions::new().direct(DirectMode::Still)
@@ -63,10 +63,10 @@ fn bytes_beyond_the_limit_are_the_stores_own_memory() {
     let mut region = Region::map(LEN, 0, &space, &still()).unwrap();
     fill(&mut region);
     let faults = region.statistics().faults_store;
-    assert_eq!(faults, PARTS, "one for each part");
+    assert_eq!(faults, CHUNKS, "one for each chunk");
     let mut file = Vec::new();
     File::open(&path).unwrap().read_to_end(&mut file).unwrap();
-    assert!(file == region.as_slice(), "parts and runs have one order, and the same bytes");
+    assert!(file == region.as_slice(), "chunks and runs have one order, and the same bytes");
     assert_eq!(mappings(&region), 1, "neighbours are one mapping");
     assert_eq!(region.bytes_stored(UNIT..3 * UNIT).unwrap(), 2 * UNIT);
     assert_eq!(space.slots_free(), 0);
@@ -82,7 +82,7 @@ fn a_new_part_holds_zeroes_whatever_its_run_held() {
     let mut before = region(0, &space);
     before.as_mut_slice().fill(7);
     drop(before);
-    let mut after = region(PART, &space);
+    let mut after = region(CHUNK, &space);
     assert!(after.as_slice().iter().all(|byte| *byte == 0));
     after.as_mut_slice().fill(7);
     after.discard(UNIT..LEN - UNIT).unwrap();
@@ -95,93 +95,93 @@ fn a_new_part_holds_zeroes_whatever_its_run_held() {
 #[test]
 fn parts_move_to_dram_and_back_with_their_bytes() {
     let space = space(LEN, SlotOrder::Order64);
-    let mut region = region(2 * PART, &space);
+    let mut region = region(2 * CHUNK, &space);
     fill(&mut region);
-    region.set_dram_limit(4 * PART).unwrap();
-    assert_eq!(region.prefetch(PART..LEN).unwrap(), 3 * PART);
-    assert_eq!(region.statistics().units_in, 2 * PART / UNIT);
+    region.set_dram_limit(4 * CHUNK).unwrap();
+    assert_eq!(region.prefetch(CHUNK..LEN).unwrap(), 3 * CHUNK);
+    assert_eq!(region.statistics().units_in, 2 * CHUNK / UNIT);
     check(&region);
-    region.set_dram_limit(PART).unwrap();
+    region.set_dram_limit(CHUNK).unwrap();
     let statistics = region.statistics();
-    assert_eq!(statistics.units_out, 3 * PART / UNIT);
-    assert_eq!(statistics.units_resident, PART / UNIT);
+    assert_eq!(statistics.units_out, 3 * CHUNK / UNIT);
+    assert_eq!(statistics.units_resident, CHUNK / UNIT);
     check(&region);
     region.check().unwrap();
 }
 
-/// Its last part is not whole.
+/// Its last chunk is not whole.
 #[test]
 fn a_region_need_not_be_whole_parts() {
-    let space = space(2 * PART, SlotOrder::Order64);
-    let mut region = Region::map(PART + UNIT, 0, &space, &still()).unwrap();
+    let space = space(2 * CHUNK, SlotOrder::Order64);
+    let mut region = Region::map(CHUNK + UNIT, 0, &space, &still()).unwrap();
     fill(&mut region);
     check(&region);
-    region.set_dram_limit(PART).unwrap();
-    assert_eq!(region.prefetch(PART..PART + UNIT).unwrap(), UNIT);
+    region.set_dram_limit(CHUNK).unwrap();
+    assert_eq!(region.prefetch(CHUNK..CHUNK + UNIT).unwrap(), UNIT);
     check(&region);
-    region.discard(PART..PART + UNIT).unwrap();
-    assert_eq!(region.statistics().units_resident, 0, "all of the part's units are given up");
+    region.discard(CHUNK..CHUNK + UNIT).unwrap();
+    assert_eq!(region.statistics().units_resident, 0, "all of the chunk's units are given up");
 }
 
 #[test]
 fn system_calls_may_be_given_what_was_touched_or_is_pinned() {
     let space = space(LEN, SlotOrder::Order64);
-    let mut region = region(PART, &space);
+    let mut region = region(CHUNK, &space);
     let zeroes = || File::open("/dev/zero").unwrap();
     let error = zeroes().read(&mut region.as_mut_slice()[..8]).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
     fill(&mut region);
-    for part in 0..PARTS {
-        let at = index(part * PART);
+    for chunk in 0..CHUNKS {
+        let at = index(chunk * CHUNK);
         assert_eq!(zeroes().read(&mut region.as_mut_slice()[at..at + 8]).unwrap(), 8);
     }
-    let range = 3 * PART + 5..4 * PART + 5;
+    let range = 3 * CHUNK + 5..4 * CHUNK + 5;
     region.pin(range.clone()).unwrap();
     region.set_dram_limit(LEN).unwrap();
-    assert_eq!(region.prefetch(3 * PART..LEN).unwrap(), 0, "what is pinned stays");
+    assert_eq!(region.prefetch(3 * CHUNK..LEN).unwrap(), 0, "what is pinned stays");
     assert!(
-        matches!(region.discard(0..LEN), Err(RegionError::Pinned { offset }) if offset == 3 * PART)
+        matches!(region.discard(0..LEN), Err(RegionError::Pinned { offset }) if offset == 3 * CHUNK)
     );
     region.unpin(range).unwrap();
-    assert_eq!(region.prefetch(3 * PART..LEN).unwrap(), 3 * PART);
+    assert_eq!(region.prefetch(3 * CHUNK..LEN).unwrap(), 3 * CHUNK);
 }
 
 #[test]
 fn a_forked_child_has_nothing_of_it() {
     let space = space(LEN, SlotOrder::Order64);
-    let mut region = region(2 * PART, &space);
+    let mut region = region(2 * CHUNK, &space);
     fill(&mut region);
-    region.set_dram_limit(3 * PART).unwrap();
+    region.set_dram_limit(3 * CHUNK).unwrap();
     region.prefetch(0..LEN).unwrap();
-    region.discard(5 * PART..LEN).unwrap();
-    for part in 0..PARTS {
-        let place = region.as_mut_ptr().wrapping_add(index(part * PART));
+    region.discard(5 * CHUNK..LEN).unwrap();
+    for chunk in 0..CHUNKS {
+        let place = region.as_mut_ptr().wrapping_add(index(chunk * CHUNK));
         let status = fork(|| {
             // SAFETY: restores the default action, which the handler of faults falls back to.
             unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
             // SAFETY: not the child's memory; that it ends is what is tested.
             i32::from(unsafe { place.read_volatile() })
         });
-        assert_eq!(status.signal(), Some(libc::SIGSEGV), "part {part}: {status:?}");
+        assert_eq!(status.signal(), Some(libc::SIGSEGV), "chunk {chunk}: {status:?}");
     }
     let status = fork(|| {
         let done = region.prefetch(0..LEN).and_then(|_| region.discard(0..LEN));
         i32::from(!matches!(done, Err(RegionError::ForkedChild)))
     });
-    assert_eq!(status.code(), Some(0), "a call in a child moves parts of its parent's");
+    assert_eq!(status.code(), Some(0), "a call in a child moves chunks of its parent's");
     assert!(matches!(region.fork_begins(0..LEN), Err(RegionError::NotDirect { .. })));
 }
 
 #[test]
 fn a_child_with_its_parents_memory_touches_it_first() {
-    let region = region(PART, &space(LEN, SlotOrder::Order64));
+    let region = region(CHUNK, &space(LEN, SlotOrder::Order64));
     assert_eq!(load_in_vforked(&region).code(), Some(0));
 }
 
 #[test]
 fn an_access_that_is_nobodys_still_ends_the_process() {
     let space = space(LEN, SlotOrder::Order64);
-    let region = region(PART, &space);
+    let region = region(CHUNK, &space);
     let status = fork(|| {
         // SAFETY: nothing is mapped there; that it ends is what is tested.
         i32::from(unsafe { std::ptr::without_provenance::<u8>(4096).read_volatile() })
@@ -193,7 +193,7 @@ fn an_access_that_is_nobodys_still_ends_the_process() {
 #[test]
 #[ignore = "ends the process; run by an_instruction_in_a_region_ends_the_process"]
 fn child_calls_a_region() {
-    let mut region = region(PART, &space(LEN, SlotOrder::Order64));
+    let mut region = region(CHUNK, &space(LEN, SlotOrder::Order64));
     region.as_mut_slice()[0] = 0xc3;
     // SAFETY: ends the process if it has not ended by then.
     unsafe { libc::alarm(20) };
@@ -210,13 +210,13 @@ fn an_instruction_in_a_region_ends_the_process() {
 
 #[test]
 fn what_direct_mode_cannot_do_is_refused_by_name() {
-    let map = |space: &Arc<SwapSpace>, options| Region::map(LEN, PART, space, &options);
+    let map = |space: &Arc<SwapSpace>, options| Region::map(LEN, CHUNK, space, &options);
     let own = SwapSpace::new(FileStore::anonymous(LEN).unwrap(), SlotOrder::Order64);
     assert!(matches!(map(&own, still()), Err(RegionError::NotMappable)));
     let order8 = space(LEN, SlotOrder::Order8);
     assert!(matches!(map(&order8, still()), Err(RegionError::NotMappable)));
-    let small = space(LEN - 2 * PART, SlotOrder::Order64);
-    let needed = (PARTS * PART) / UNIT;
+    let small = space(LEN - 2 * CHUNK, SlotOrder::Order64);
+    let needed = (CHUNKS * CHUNK) / UNIT;
     let refused = map(&small, still()).unwrap_err();
     assert!(
         matches!(refused, RegionError::SpaceTooSmall { needed: n, .. } if n == needed),
@@ -234,10 +234,10 @@ fn what_direct_mode_cannot_do_is_refused_by_name() {
 fn nothing_moves_beyond_the_bound_on_mappings() {
     let space = space(LEN, SlotOrder::Order64);
     let options = still().mappings_max(1);
-    let mut region = Region::map(LEN, PART, &space, &options).unwrap();
+    let mut region = Region::map(LEN, CHUNK, &space, &options).unwrap();
     fill(&mut region);
     region.set_dram_limit(LEN).unwrap();
-    assert_eq!(region.prefetch(0..LEN).unwrap(), PART);
+    assert_eq!(region.prefetch(0..LEN).unwrap(), CHUNK);
     assert_eq!(region.statistics().moves_refused, 1);
     check(&region);
 }
@@ -248,34 +248,34 @@ fn a_run_that_is_gone_is_told_and_what_is_in_dram_stays() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("store");
     let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap(), SlotOrder::Order64);
-    let mut region = region(PART, &space);
+    let mut region = region(CHUNK, &space);
     fill(&mut region);
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
     region.set_dram_limit(LEN).unwrap();
-    let lost = region.prefetch(PART..2 * PART).unwrap_err();
-    assert!(matches!(lost, RegionError::Unreadable { offset: PART }), "{lost}");
+    let lost = region.prefetch(CHUNK..2 * CHUNK).unwrap_err();
+    assert!(matches!(lost, RegionError::Unreadable { offset: CHUNK }), "{lost}");
     assert_eq!(region.as_slice()[index(UNIT)], expected(1), "what is in DRAM is still there");
 }
 
-/// Touches one part over and over until it is in DRAM, which takes a few rounds.
+/// Touches one chunk over and over until it is in DRAM, which takes a few rounds.
 #[test]
 fn a_hot_part_takes_the_place_of_a_cold_one() {
     let space = space(LEN, SlotOrder::Order64);
     let options = RegionOptions::new().direct(DirectMode::Exchanging);
-    let mut region = Region::map(LEN, 2 * PART, &space, &options).unwrap();
+    let mut region = Region::map(LEN, 2 * CHUNK, &space, &options).unwrap();
     fill(&mut region);
-    let hot = index(LEN - PART);
-    while region.bytes_stored(LEN - PART..LEN).unwrap() > 0 {
+    let hot = index(LEN - CHUNK);
+    while region.bytes_stored(LEN - CHUNK..LEN).unwrap() > 0 {
         let statistics = region.statistics();
-        assert!(statistics.parts_watched < 10_000, "{statistics:?}");
+        assert!(statistics.chunks_watched < 10_000, "{statistics:?}");
         for _ in 0..1000 {
             region.as_mut_slice()[hot + 1] ^= 1;
         }
     }
     let statistics = region.statistics();
-    assert!(statistics.parts_watched > 0 && statistics.parts_touched > 0, "{statistics:?}");
-    // Rounds go on, and a part on its way counts as neither.
-    let is_full = |_: &u32| region.statistics().units_resident == 2 * PART / UNIT;
+    assert!(statistics.chunks_watched > 0 && statistics.chunks_touched > 0, "{statistics:?}");
+    // Rounds go on, and a chunk on its way counts as neither.
+    let is_full = |_: &u32| region.statistics().units_resident == 2 * CHUNK / UNIT;
     assert!((0..1_000_000).find(is_full).is_some());
     check(&region);
 }

@@ -612,7 +612,7 @@ fn told(kind: usize, times: u64) -> bool {
 #[test]
 fn trouble_is_told_once_to_who_does_not_ask() {
     for (nth, options) in (1..).zip(of_both_modes()) {
-        let (mut region, fails, _) = failing(&options.trouble(note_told));
+        let (mut region, fails, _) = failing(&options.on_failure(note_told));
         fill(&mut region);
         fails.store(true, Ordering::SeqCst);
         fill(&mut region);
@@ -620,7 +620,7 @@ fn trouble_is_told_once_to_who_does_not_ask() {
         fill(&mut region);
     }
     if let Some(options) = transparent(1) {
-        let region = with_an_unreadable_unit(&options.trouble(note_told));
+        let region = with_an_unreadable_unit(&options.on_failure(note_told));
         let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
         let mut fails =
             |number: &u64| file.write(&region.as_slice()[unit(*number)..][..8]).is_err();

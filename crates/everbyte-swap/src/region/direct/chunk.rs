@@ -1,4 +1,4 @@
-//! The state of a part: 2 MiB of a region in direct mode, in one atomic word.
+//! The state of a chunk: 2 MiB of a region in direct mode, in one atomic word.
 //!
 //! ```text
 //!              first touch, room               hot
@@ -9,14 +9,14 @@
 //!        \                     DramWatched \               | DirectWatched
 //!         +-------------------------------------------------+
 //! ```
-//! Every arrow passes through `Busy`, in which one thread owns the part and everybody else waits.
+//! Every arrow passes through `Busy`, in which one thread owns the chunk and everybody else waits.
 //!
 //! Invariants:
-//! - A run belongs to a part exactly while it is `Direct` or `DirectWatched`.
-//! - A part that is `Dram` or `Direct` may be loaded and stored. One that is `Empty` or watched is inaccessible,
+//! - A run belongs to a chunk exactly while it is `Direct` or `DirectWatched`.
+//! - A chunk that is `Dram` or `Direct` may be loaded and stored. One that is `Empty` or watched is inaccessible,
 //!   so whoever touches it faults.
-//! - A part that is pinned is `Dram` or `Direct`, or `Busy` for a moment.
-//! - Only who made a part `Busy` stores to its word; all else is compare-and-swap.
+//! - A chunk that is pinned is `Dram` or `Direct`, or `Busy` for a moment.
+//! - Only who made a chunk `Busy` stores to its word; all else is compare-and-swap.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -27,24 +27,24 @@ use crate::plant::Bug;
 use crate::slots::index;
 use crate::store::{RUN_SLOTS, UNIT};
 
-/// Units of a part, and slots of a run.
-pub(crate) const PART_UNITS: u64 = RUN_SLOTS;
-/// Bytes of a part, and of a run.
-pub(crate) const PART: u64 = PART_UNITS * UNIT as u64;
+/// Units of a chunk, and slots of a run.
+pub(crate) const CHUNK_UNITS: u64 = RUN_SLOTS;
+/// Bytes of a chunk, and of a run.
+pub(crate) const CHUNK: u64 = CHUNK_UNITS * UNIT as u64;
 /// Parts that can be watched at once.
 pub(crate) const WATCHES: usize = 16;
 
-/// The number of a part in its region.
+/// The number of a chunk in its region.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct PartNo(pub(crate) u64);
+pub(crate) struct ChunkNo(pub(crate) u64);
 
 /// The number of a run, an aligned group of 512 slots, in its store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct RunNo(pub(crate) u64);
 
-/// The phase of a part.
+/// The phase of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PartPhase {
+pub(crate) enum ChunkPhase {
     /// It holds zeroes and takes neither DRAM nor a run.
     Empty,
     /// It is in DRAM.
@@ -63,53 +63,53 @@ const PHASE: u64 = 7;
 const WATCH_SHIFT: u32 = 8;
 const WATCH: u64 = 0xff;
 const PINS_SHIFT: u32 = 16;
-/// Times that a part can be pinned at once.
-pub(crate) const PART_PINS_MAX: u64 = 0xfff;
+/// Times that a chunk can be pinned at once.
+pub(crate) const CHUNK_PINS_MAX: u64 = 0xfff;
 const RUN_SHIFT: u32 = 32;
 
-/// A part's word as it was at some moment.
+/// A chunk's word as it was at some moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part(u64);
+pub(crate) struct Chunk(u64);
 
-impl Part {
-    pub(crate) const EMPTY: Self = Self(PartPhase::Empty as u64);
-    pub(crate) const DRAM: Self = Self(PartPhase::Dram as u64);
+impl Chunk {
+    pub(crate) const EMPTY: Self = Self(ChunkPhase::Empty as u64);
+    pub(crate) const DRAM: Self = Self(ChunkPhase::Dram as u64);
 
-    /// A part that is `run`.
+    /// A chunk that is `run`.
     pub(crate) fn direct(run: RunNo) -> Self {
-        Self(PartPhase::Direct as u64 | run.0 << RUN_SHIFT)
+        Self(ChunkPhase::Direct as u64 | run.0 << RUN_SHIFT)
     }
 
-    pub(crate) fn phase(self) -> PartPhase {
+    pub(crate) fn phase(self) -> ChunkPhase {
         match self.0 & PHASE {
-            0 => PartPhase::Empty,
-            1 => PartPhase::Dram,
-            2 => PartPhase::Direct,
-            3 => PartPhase::DramWatched,
-            4 => PartPhase::DirectWatched,
-            _ => PartPhase::Busy,
+            0 => ChunkPhase::Empty,
+            1 => ChunkPhase::Dram,
+            2 => ChunkPhase::Direct,
+            3 => ChunkPhase::DramWatched,
+            4 => ChunkPhase::DirectWatched,
+            _ => ChunkPhase::Busy,
         }
     }
 
     /// The run that it is, if it is one.
     pub(crate) fn run(self) -> Option<RunNo> {
-        let is_run = matches!(self.phase(), PartPhase::Direct | PartPhase::DirectWatched);
+        let is_run = matches!(self.phase(), ChunkPhase::Direct | ChunkPhase::DirectWatched);
         is_run.then_some(RunNo(self.0 >> RUN_SHIFT))
     }
 
     pub(crate) fn is_dram(self) -> bool {
-        matches!(self.phase(), PartPhase::Dram | PartPhase::DramWatched)
+        matches!(self.phase(), ChunkPhase::Dram | ChunkPhase::DramWatched)
     }
 
     pub(crate) fn is_watched(self) -> bool {
-        matches!(self.phase(), PartPhase::DramWatched | PartPhase::DirectWatched)
+        matches!(self.phase(), ChunkPhase::DramWatched | ChunkPhase::DirectWatched)
     }
 
     /// The same, inaccessible, as the `watch`th of a round; as it is if it is neither in DRAM nor a run.
     pub(crate) fn watched(self, watch: usize) -> Self {
         let phase = match self.phase() {
-            PartPhase::Dram => PartPhase::DramWatched,
-            PartPhase::Direct => PartPhase::DirectWatched,
+            ChunkPhase::Dram => ChunkPhase::DramWatched,
+            ChunkPhase::Direct => ChunkPhase::DirectWatched,
             _ => return self,
         };
         let kept = self.0 & !PHASE & !(WATCH << WATCH_SHIFT);
@@ -119,8 +119,8 @@ impl Part {
     /// The same, accessible.
     pub(crate) fn unwatched(self) -> Self {
         let phase = match self.phase() {
-            PartPhase::DramWatched => PartPhase::Dram,
-            PartPhase::DirectWatched => PartPhase::Direct,
+            ChunkPhase::DramWatched => ChunkPhase::Dram,
+            ChunkPhase::DirectWatched => ChunkPhase::Direct,
             _ => return self,
         };
         Self(self.0 & !PHASE & !(WATCH << WATCH_SHIFT) | phase as u64)
@@ -132,16 +132,16 @@ impl Part {
     }
 
     pub(crate) fn pins(self) -> u64 {
-        self.0 >> PINS_SHIFT & PART_PINS_MAX
+        self.0 >> PINS_SHIFT & CHUNK_PINS_MAX
     }
 
-    /// The same, pinned `pins` times, at most [`PART_PINS_MAX`].
+    /// The same, pinned `pins` times, at most [`CHUNK_PINS_MAX`].
     pub(crate) fn with_pins(self, pins: u64) -> Self {
-        Self(self.0 & !(PART_PINS_MAX << PINS_SHIFT) | pins << PINS_SHIFT)
+        Self(self.0 & !(CHUNK_PINS_MAX << PINS_SHIFT) | pins << PINS_SHIFT)
     }
 }
 
-impl std::fmt::Debug for Part {
+impl std::fmt::Debug for Chunk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.phase())?;
         if let Some(run) = self.run() {
@@ -154,48 +154,48 @@ impl std::fmt::Debug for Part {
     }
 }
 
-/// The words of all parts of a region.
-pub(crate) struct PartTable {
+/// The words of all chunks of a region.
+pub(crate) struct ChunkTable {
     words: Box<[AtomicU64]>,
 }
 
-impl PartTable {
-    /// `parts` parts, all empty.
-    pub(crate) fn new(parts: usize) -> Self {
-        Self { words: bytemuck::zeroed_slice_box(parts) }
+impl ChunkTable {
+    /// `chunks` chunks, all empty.
+    pub(crate) fn new(chunks: usize) -> Self {
+        Self { words: bytemuck::zeroed_slice_box(chunks) }
     }
 
     pub(crate) fn len(&self) -> u64 {
         self.words.len() as u64
     }
 
-    fn word(&self, at: PartNo) -> &AtomicU64 {
+    fn word(&self, at: ChunkNo) -> &AtomicU64 {
         &self.words[index(at.0)]
     }
 
-    pub(crate) fn load(&self, at: PartNo) -> Part {
-        Part(self.word(at).load(SeqCst))
+    pub(crate) fn load(&self, at: ChunkNo) -> Chunk {
+        Chunk(self.word(at).load(SeqCst))
     }
 
     /// Replaces `seen`; false if the word is something else by now.
-    pub(crate) fn replace(&self, at: PartNo, seen: Part, new: Part) -> bool {
+    pub(crate) fn replace(&self, at: ChunkNo, seen: Chunk, new: Chunk) -> bool {
         self.word(at).compare_exchange(seen.0, new.0, SeqCst, SeqCst).is_ok()
     }
 
-    /// Makes a part the caller's to move; false if it is not as `seen` by now, or another's.
-    pub(crate) fn claim(&self, at: PartNo, seen: Part) -> bool {
-        if seen.phase() == PartPhase::Busy {
+    /// Makes a chunk the caller's to move; false if it is not as `seen` by now, or another's.
+    pub(crate) fn claim(&self, at: ChunkNo, seen: Chunk) -> bool {
+        if seen.phase() == ChunkPhase::Busy {
             return false;
         }
-        if planted(Bug::TwoMakers) && seen.phase() == PartPhase::Empty {
+        if planted(Bug::TwoMakers) && seen.phase() == ChunkPhase::Empty {
             return true;
         }
-        self.replace(at, seen, Part(seen.0 | PHASE))
+        self.replace(at, seen, Chunk(seen.0 | PHASE))
     }
 
     /// Ends what [`claim`](Self::claim) began.
-    pub(crate) fn set(&self, at: PartNo, part: Part) {
-        self.word(at).store(part.0, SeqCst);
+    pub(crate) fn set(&self, at: ChunkNo, chunk: Chunk) {
+        self.word(at).store(chunk.0, SeqCst);
     }
 }
 
@@ -206,24 +206,24 @@ mod tests {
     #[test]
     fn a_word_keeps_its_fields_apart() {
         let run = RunNo((1 << 32) - 1);
-        let part = Part::direct(run).with_pins(PART_PINS_MAX);
-        assert_eq!((part.phase(), part.run()), (PartPhase::Direct, Some(run)));
-        assert_eq!(part.pins(), PART_PINS_MAX);
-        let watched = Part::direct(run).watched(WATCHES - 1);
-        assert_eq!((watched.phase(), watched.watch()), (PartPhase::DirectWatched, WATCHES - 1));
-        assert_eq!(watched.unwatched(), Part::direct(run));
-        assert_eq!(Part::DRAM.watched(3).unwatched(), Part::DRAM);
-        assert_eq!(Part::DRAM.watched(3).run(), None);
-        assert_eq!(Part::EMPTY.watched(3), Part::EMPTY, "there is nothing to watch");
+        let chunk = Chunk::direct(run).with_pins(CHUNK_PINS_MAX);
+        assert_eq!((chunk.phase(), chunk.run()), (ChunkPhase::Direct, Some(run)));
+        assert_eq!(chunk.pins(), CHUNK_PINS_MAX);
+        let watched = Chunk::direct(run).watched(WATCHES - 1);
+        assert_eq!((watched.phase(), watched.watch()), (ChunkPhase::DirectWatched, WATCHES - 1));
+        assert_eq!(watched.unwatched(), Chunk::direct(run));
+        assert_eq!(Chunk::DRAM.watched(3).unwatched(), Chunk::DRAM);
+        assert_eq!(Chunk::DRAM.watched(3).run(), None);
+        assert_eq!(Chunk::EMPTY.watched(3), Chunk::EMPTY, "there is nothing to watch");
     }
 
     #[test]
     fn a_part_has_one_owner() {
-        let table = PartTable::new(1);
-        let (at, seen) = (PartNo(0), Part::EMPTY);
+        let table = ChunkTable::new(1);
+        let (at, seen) = (ChunkNo(0), Chunk::EMPTY);
         assert!(table.claim(at, seen) && !table.claim(at, seen));
         assert!(!table.claim(at, table.load(at)), "it is another's");
-        table.set(at, Part::DRAM);
-        assert_eq!(table.load(at), Part::DRAM);
+        table.set(at, Chunk::DRAM);
+        assert_eq!(table.load(at), Chunk::DRAM);
     }
 }

@@ -1,20 +1,20 @@
-//! Direct mode: parts of 2 MiB that are runs of a byte-addressable store, mapped straight, or in DRAM.
+//! Direct mode: chunks of 2 MiB that are runs of a byte-addressable store, mapped straight, or in DRAM.
 //!
-//! Owns the words of all parts and the count of those in DRAM. Changes mappings and moves bytes through
-//! [`PartMemory`] alone, so that tests can explore it on memory that is a table.
+//! Owns the words of all chunks and the count of those in DRAM. Changes mappings and moves bytes through
+//! [`ChunkMemory`] alone, so that tests can explore it on memory that is a table.
 //!
 //! The order of steps of a move:
-//! 1. The part is claimed, so nobody else moves it, pins it or makes it accessible.
-//! 2. It becomes read-only. From here on its bytes cannot change: who stores faults, and waits for the part.
+//! 1. The chunk is claimed, so nobody else moves it, pins it or makes it accessible.
+//! 2. It becomes read-only. From here on its bytes cannot change: who stores faults, and waits for the chunk.
 //! 3. It is copied.
 //! 4. Its mapping is replaced at once, so that loads find the same bytes before and after.
-//! 5. Only then the part is let go of, and the run that it has left is free.
+//! 5. Only then the chunk is let go of, and the run that it has left is free.
 //!
 //! `docs/swap.md` argues by these steps that no store is lost; D1 to D5 of `docs/proofs.md` are the same as lemmas.
 //!
 //! Invariants:
-//! - A part counts as in DRAM from before its memory is made until after it is gone.
-//! - Nothing here allocates, sleeps on a lock or touches the region's bytes but through `PartMemory`, so
+//! - A chunk counts as in DRAM from before its memory is made until after it is gone.
+//! - Nothing here allocates, sleeps on a lock or touches the region's bytes but through `ChunkMemory`, so
 //!   that faults can be resolved in a signal handler.
 
 pub(crate) mod budget;
@@ -33,15 +33,15 @@ use everbyte_plant::planted;
 
 use crate::plant::Bug;
 use crate::region::direct::chunk::{
-    PART_UNITS, Part, PartNo, PartPhase, PartTable, RunNo, WATCHES,
+    CHUNK_UNITS, Chunk, ChunkNo, ChunkPhase, ChunkTable, RunNo, WATCHES,
 };
-use crate::region::direct::memory::{Allowed, PartError, PartMemory};
+use crate::region::direct::memory::{ChunkError, ChunkMemory, Permission};
 use crate::region::stats::{Counters, Statistics, add, count};
 use crate::slots::index;
 use crate::slots::{SlotMap, SlotNo};
 use budget::Budget;
 
-pub(crate) use range_ops::DirectError;
+pub(crate) use range_ops::RangeError;
 
 /// Times that the system refuses a step before a fault fails.
 const REFUSALS_MAX: u32 = 200;
@@ -49,7 +49,7 @@ const REFUSALS_MAX: u32 = 200;
 /// Settings of a region in direct mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectSettings {
-    /// Units of the region, of which the last part may have fewer than others.
+    /// Units of the region, of which the last chunk may have fewer than others.
     pub(crate) units: u64,
     /// Parts that may be in DRAM.
     pub(crate) limit: u64,
@@ -57,29 +57,29 @@ pub(crate) struct DirectSettings {
     pub(crate) slot_hint: SlotNo,
 }
 
-/// The parts of a region in direct mode.
-pub(crate) struct Parts<M> {
+/// The chunks of a region in direct mode.
+pub(crate) struct Chunks<M> {
     pub(crate) memory: M,
-    table: PartTable,
+    table: ChunkTable,
     units: u64,
     slots: Arc<SlotMap>,
-    /// The slot from which the first part's run is searched.
+    /// The slot from which the first chunk's run is searched.
     home: SlotNo,
     /// Parts in DRAM.
     dram: AtomicU64,
     limit: AtomicU64,
     pinned: AtomicU64,
     budget: Budget,
-    /// The moments at which the parts of a round were touched; 0 for those that were not.
+    /// The moments at which the chunks of a round were touched; 0 for those that were not.
     touched: [AtomicU64; WATCHES],
-    /// How hot each part was when it was watched last; see [`heat`].
+    /// How hot each chunk was when it was watched last; see [`heat`].
     heat: Box<[AtomicU8]>,
     pub(crate) counters: Counters,
     full: AtomicBool,
     store_failed: AtomicBool,
 }
 
-impl<M: PartMemory> Parts<M> {
+impl<M: ChunkMemory> Chunks<M> {
     /// Parts that are all empty.
     pub(crate) fn new(
         memory: M,
@@ -87,10 +87,10 @@ impl<M: PartMemory> Parts<M> {
         budget: Budget,
         settings: &DirectSettings,
     ) -> Self {
-        let parts = index(settings.units.div_ceil(PART_UNITS));
+        let chunks = index(settings.units.div_ceil(CHUNK_UNITS));
         Self {
             memory,
-            table: PartTable::new(parts),
+            table: ChunkTable::new(chunks),
             units: settings.units,
             slots,
             home: settings.slot_hint,
@@ -99,7 +99,7 @@ impl<M: PartMemory> Parts<M> {
             pinned: AtomicU64::new(0),
             budget,
             touched: [const { AtomicU64::new(0) }; WATCHES],
-            heat: (0..parts).map(|_| AtomicU8::new(0)).collect(),
+            heat: (0..chunks).map(|_| AtomicU8::new(0)).collect(),
             counters: Counters::default(),
             full: AtomicBool::new(false),
             store_failed: AtomicBool::new(false),
@@ -111,19 +111,19 @@ impl<M: PartMemory> Parts<M> {
         self.table.len()
     }
 
-    /// Units of a part that belong to the region.
-    fn units_of(&self, at: PartNo) -> u64 {
-        PART_UNITS.min(self.units - at.0 * PART_UNITS)
+    /// Units of a chunk that belong to the region.
+    fn units_of(&self, at: ChunkNo) -> u64 {
+        CHUNK_UNITS.min(self.units - at.0 * CHUNK_UNITS)
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
-        let parts = (0..self.len()).map(PartNo);
-        let direct = parts.filter(|&at| self.table.load(at).run().is_some()).count() as u64;
+        let chunks = (0..self.len()).map(ChunkNo);
+        let direct = chunks.filter(|&at| self.table.load(at).run().is_some()).count() as u64;
         Statistics {
-            units_resident: self.dram.load(SeqCst) * PART_UNITS,
-            units_limit: self.limit.load(SeqCst) * PART_UNITS,
+            units_resident: self.dram.load(SeqCst) * CHUNK_UNITS,
+            units_limit: self.limit.load(SeqCst) * CHUNK_UNITS,
             units_pinned: self.pinned.load(SeqCst),
-            units_direct: direct * PART_UNITS,
+            units_direct: direct * CHUNK_UNITS,
             slots_free: self.slots.free_count(),
             ..self.counters.read()
         }
@@ -134,28 +134,28 @@ impl<M: PartMemory> Parts<M> {
         self.store_failed.load(SeqCst)
     }
 
-    /// True if the last part that needed a run found none.
+    /// True if the last chunk that needed a run found none.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(SeqCst)
     }
 
     /// Resolves a fault: afterwards the access can be made again. It may then fault once more.
-    pub(crate) fn fault(&self, at: PartNo, is_store: bool) -> Result<(), PartError> {
+    pub(crate) fn fault(&self, at: ChunkNo, is_store: bool) -> Result<(), ChunkError> {
         count(if is_store { &self.counters.faults_store } else { &self.counters.faults_load });
         let (mut waits, mut refusals) = (0, 0);
         loop {
             self.memory.step();
             let seen = self.table.load(at);
             let done = match seen.phase() {
-                PartPhase::Busy => Ok(false),
-                PartPhase::Empty => self.make(at, seen),
+                ChunkPhase::Busy => Ok(false),
+                ChunkPhase::Empty => self.make(at, seen),
                 // As a rule another thread was first.
                 _ => self.make_accessible(at, seen, true),
             };
             match done {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(PartError::Refused) if refusals < REFUSALS_MAX => refusals += 1,
+                Err(ChunkError::Refused) if refusals < REFUSALS_MAX => refusals += 1,
                 Err(error) => return Err(error),
             }
             if waits == 0 {
@@ -166,20 +166,20 @@ impl<M: PartMemory> Parts<M> {
         }
     }
 
-    /// Ends the caller's claim to a part, which is as `part` says from now on.
-    fn settle(&self, at: PartNo, part: Part) {
+    /// Ends the caller's claim to a chunk, which is as `chunk` says from now on.
+    fn settle(&self, at: ChunkNo, chunk: Chunk) {
         self.memory.step();
-        self.table.set(at, part);
+        self.table.set(at, chunk);
         self.memory.step();
     }
 
-    /// Makes a part that is not empty accessible. False if it is another's or changed.
-    fn make_accessible(&self, at: PartNo, seen: Part, is_used: bool) -> Result<bool, PartError> {
+    /// Makes a chunk that is not empty accessible. False if it is another's or changed.
+    fn make_accessible(&self, at: ChunkNo, seen: Chunk, is_used: bool) -> Result<bool, ChunkError> {
         if !self.table.claim(at, seen) {
             return Ok(false);
         }
         self.memory.step();
-        let done = self.memory.allow(at, Allowed::Everything);
+        let done = self.memory.allow(at, Permission::Everything);
         if done.is_err() {
             self.settle(at, seen);
         } else {
@@ -191,9 +191,9 @@ impl<M: PartMemory> Parts<M> {
         done.map(|()| true)
     }
 
-    /// Gives an empty part DRAM if there is room, else a run. If there is no run either, it goes to DRAM above
+    /// Gives an empty chunk DRAM if there is room, else a run. If there is no run either, it goes to DRAM above
     /// the limit: the program's contents matter more. False if it is another's.
-    fn make(&self, at: PartNo, seen: Part) -> Result<bool, PartError> {
+    fn make(&self, at: ChunkNo, seen: Chunk) -> Result<bool, ChunkError> {
         if !self.table.claim(at, seen) {
             return Ok(false);
         }
@@ -201,7 +201,7 @@ impl<M: PartMemory> Parts<M> {
         let has_room = self.try_admit();
         if !has_room && let Some(run) = self.make_direct(at) {
             add(&self.counters.units_zeroed, self.units_of(at));
-            self.settle(at, Part::direct(run));
+            self.settle(at, Chunk::direct(run));
             return Ok(true);
         }
         if !has_room {
@@ -216,12 +216,12 @@ impl<M: PartMemory> Parts<M> {
                 add(&self.counters.units_over_limit, self.units_of(at));
             }
             add(&self.counters.units_zeroed, self.units_of(at));
-            self.settle(at, Part::DRAM);
+            self.settle(at, Chunk::DRAM);
         }
         opened.map(|()| true)
     }
 
-    /// Counts a part as in DRAM if there is room.
+    /// Counts a chunk as in DRAM if there is room.
     fn try_admit(&self) -> bool {
         if self.dram.fetch_add(1, SeqCst) < self.limit.load(SeqCst) {
             return true;
@@ -230,8 +230,8 @@ impl<M: PartMemory> Parts<M> {
         false
     }
 
-    /// Makes an empty part that the caller owns a run of zeroes.
-    fn make_direct(&self, at: PartNo) -> Option<RunNo> {
+    /// Makes an empty chunk that the caller owns a run of zeroes.
+    fn make_direct(&self, at: ChunkNo) -> Option<RunNo> {
         let run = self.take_run(at)?;
         let zeroed = if planted(Bug::RunNotZeroed) { Ok(()) } else { self.memory.zero_run(run) };
         match zeroed.and_then(|()| self.memory.map_run(at, run)) {
@@ -244,41 +244,41 @@ impl<M: PartMemory> Parts<M> {
         }
     }
 
-    /// Takes a run for a part, if there is one and the store is sound. Runs follow each other as parts do where
+    /// Takes a run for a chunk, if there is one and the store is sound. Runs follow each other as chunks do where
     /// that can be had: such neighbours are one mapping.
-    fn take_run(&self, at: PartNo) -> Option<RunNo> {
+    fn take_run(&self, at: ChunkNo) -> Option<RunNo> {
         if self.has_failed() {
             return None;
         }
-        let hint = SlotNo((self.home.0 + at.0 * PART_UNITS) % self.slots.capacity().max(1));
-        let Some(first) = self.slots.alloc_run(PART_UNITS, hint) else {
+        let hint = SlotNo((self.home.0 + at.0 * CHUNK_UNITS) % self.slots.capacity().max(1));
+        let Some(first) = self.slots.alloc_run(CHUNK_UNITS, hint) else {
             self.full.store(true, SeqCst);
             return None;
         };
-        Some(RunNo(first.0 / PART_UNITS))
+        Some(RunNo(first.0 / CHUNK_UNITS))
     }
 
     fn free_run(&self, run: RunNo) {
         self.memory.step();
-        self.slots.free_run(SlotNo(run.0 * PART_UNITS), PART_UNITS);
+        self.slots.free_run(SlotNo(run.0 * CHUNK_UNITS), CHUNK_UNITS);
         self.full.store(false, SeqCst);
     }
 
-    fn note(&self, error: PartError) {
-        if error == PartError::StoreFailed {
+    fn note(&self, error: ChunkError) {
+        if error == ChunkError::StoreFailed {
             self.store_failed.store(true, SeqCst);
         }
     }
 
-    /// True if a part is one that may be moved or watched.
-    fn is_movable(seen: Part) -> bool {
+    /// True if a chunk is one that may be moved or watched.
+    fn is_movable(seen: Chunk) -> bool {
         let is_there = seen.is_dram() || seen.run().is_some();
-        is_there && (seen.pins() == 0 || planted(Bug::PinnedPartMoved))
+        is_there && (seen.pins() == 0 || planted(Bug::PinnedChunkMoved))
     }
 
-    /// Moves a part from its run to DRAM, if there is room. False if there is none, or the part is not a run,
+    /// Moves a chunk from its run to DRAM, if there is room. False if there is none, or the chunk is not a run,
     /// is pinned or another's. On failure it stays where it is.
-    pub(crate) fn promote(&self, at: PartNo) -> Result<bool, PartError> {
+    pub(crate) fn promote(&self, at: ChunkNo) -> Result<bool, ChunkError> {
         let seen = self.table.load(at);
         let Some(run) = seen.run().filter(|_| Self::is_movable(seen)) else { return Ok(false) };
         if !self.try_admit() {
@@ -293,8 +293,8 @@ impl<M: PartMemory> Parts<M> {
             self.free_run(run);
         }
         let moved = self.freeze(at).and_then(|()| {
-            if planted(Bug::PartReleasedBeforeMoved) {
-                self.settle(at, Part::DRAM);
+            if planted(Bug::ChunkReleasedBeforeMoved) {
+                self.settle(at, Chunk::DRAM);
             }
             self.memory.move_in(at, run)
         });
@@ -306,7 +306,7 @@ impl<M: PartMemory> Parts<M> {
             }
         } else {
             add(&self.counters.units_in, self.units_of(at));
-            self.settle(at, Part::DRAM);
+            self.settle(at, Chunk::DRAM);
             if !planted(Bug::RunLeaked) && !planted(Bug::RunFreedBeforeMoved) {
                 self.free_run(run);
             }
@@ -314,9 +314,9 @@ impl<M: PartMemory> Parts<M> {
         moved.map(|()| true)
     }
 
-    /// Moves a part from DRAM to a run. False if there is no run, or the part is not in DRAM, is pinned or
+    /// Moves a chunk from DRAM to a run. False if there is no run, or the chunk is not in DRAM, is pinned or
     /// another's. On failure it stays where it is.
-    pub(crate) fn demote(&self, at: PartNo) -> Result<bool, PartError> {
+    pub(crate) fn demote(&self, at: ChunkNo) -> Result<bool, ChunkError> {
         let seen = self.table.load(at);
         if !seen.is_dram() || !Self::is_movable(seen) {
             return Ok(false);
@@ -332,54 +332,54 @@ impl<M: PartMemory> Parts<M> {
         let moved = copied.and_then(|()| self.memory.map_run(at, run));
         if let Err(error) = moved {
             self.note(error);
-            self.thaw(at, if planted(Bug::MovedThoughRefused) { Part::direct(run) } else { seen });
+            self.thaw(at, if planted(Bug::MovedThoughRefused) { Chunk::direct(run) } else { seen });
             self.free_run(run);
         } else {
             add(&self.counters.units_out, self.units_of(at));
-            self.settle(at, Part::direct(run));
+            self.settle(at, Chunk::direct(run));
             self.dram.fetch_sub(1, SeqCst);
         }
         moved.map(|()| true)
     }
 
-    /// Keeps stores from a part that the caller owns.
-    fn freeze(&self, at: PartNo) -> Result<(), PartError> {
-        let frozen = self.memory.allow(at, Allowed::Loads);
+    /// Keeps stores from a chunk that the caller owns.
+    fn freeze(&self, at: ChunkNo) -> Result<(), ChunkError> {
+        let frozen = self.memory.allow(at, Permission::Loads);
         self.memory.step();
         frozen
     }
 
-    /// Ends a move that came to nothing. If the part cannot be made accessible, who touches it finds out.
-    fn thaw(&self, at: PartNo, seen: Part) {
-        let _or_by_the_next_fault = self.memory.allow(at, Allowed::Everything);
+    /// Ends a move that came to nothing. If the chunk cannot be made accessible, who touches it finds out.
+    fn thaw(&self, at: ChunkNo, seen: Chunk) {
+        let _or_by_the_next_fault = self.memory.allow(at, Permission::Everything);
         self.settle(at, seen.unwatched());
     }
 
-    /// Makes a part inaccessible until somebody touches it, as the `watch`th of a round. False if it is empty,
+    /// Makes a chunk inaccessible until somebody touches it, as the `watch`th of a round. False if it is empty,
     /// watched, pinned or another's.
-    pub(crate) fn watch(&self, at: PartNo, watch: usize) -> bool {
+    pub(crate) fn watch(&self, at: ChunkNo, watch: usize) -> bool {
         let seen = self.table.load(at);
         let is_free = !seen.is_watched() && Self::is_movable(seen) && self.table.claim(at, seen);
         if !is_free {
             return false;
         }
         self.memory.step();
-        let done = self.memory.allow(at, Allowed::Nothing);
+        let done = self.memory.allow(at, Permission::Nothing);
         self.settle(at, if done.is_ok() { seen.watched(watch) } else { seen });
         done.is_ok()
     }
 
-    /// Ends the watch of a part, if nobody has touched it.
-    pub(crate) fn unwatch(&self, at: PartNo) {
+    /// Ends the watch of a chunk, if nobody has touched it.
+    pub(crate) fn unwatch(&self, at: ChunkNo) {
         let mut tries = 0;
         loop {
             let seen = self.table.load(at);
             let is_over = match seen.phase() {
-                PartPhase::DramWatched | PartPhase::DirectWatched => {
-                    // Whoever touches a part that could not be made accessible tries again.
+                ChunkPhase::DramWatched | ChunkPhase::DirectWatched => {
+                    // Whoever touches a chunk that could not be made accessible tries again.
                     self.make_accessible(at, seen, false).unwrap_or(true)
                 }
-                PartPhase::Busy => false,
+                ChunkPhase::Busy => false,
                 _ => true,
             };
             if is_over {
@@ -392,10 +392,10 @@ impl<M: PartMemory> Parts<M> {
 
     /// Frees every run that the region has. Only when it is not mapped any more.
     pub(crate) fn free_runs(&self) {
-        for at in (0..self.len()).map(PartNo) {
+        for at in (0..self.len()).map(ChunkNo) {
             if let Some(run) = self.table.load(at).run() {
                 self.free_run(run);
-                self.table.set(at, Part::EMPTY);
+                self.table.set(at, Chunk::EMPTY);
             }
         }
     }

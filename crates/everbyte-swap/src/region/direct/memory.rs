@@ -1,12 +1,12 @@
-//! The view that direct mode has of memory: what it can do to the parts of a region and the runs of a store.
+//! The view that direct mode has of memory: what it can do to the chunks of a region and the runs of a store.
 
 use std::ops::Range;
 
-use crate::region::direct::chunk::{PartNo, RunNo};
+use crate::region::direct::chunk::{ChunkNo, RunNo};
 
-/// Accesses that the mapping of a part allows.
+/// Accesses that the mapping of a chunk allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Allowed {
+pub(crate) enum Permission {
     /// None: each faults.
     Nothing,
     /// Loads; stores fault.
@@ -16,7 +16,7 @@ pub(crate) enum Allowed {
 
 /// A step that was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PartError {
+pub(crate) enum ChunkError {
     /// The system has no memory, or no room for a mapping; later it may.
     Refused,
     /// The run cannot be read.
@@ -25,36 +25,36 @@ pub(crate) enum PartError {
     StoreFailed,
 }
 
-/// Parts and runs, one step at a time. The caller owns the parts and runs that a step names.
+/// Chunks and runs, one step at a time. The caller owns the chunks and runs that a step names.
 ///
 /// # Contract
-/// What replaces a mapping does so at once: whoever touches the part meanwhile meets the old mapping or the new
+/// What replaces a mapping does so at once: whoever touches the chunk meanwhile meets the old mapping or the new
 /// one. On failure the old one is there. When a step that takes an access away returns, none such is under way
 /// any more.
-pub(crate) trait PartMemory: Send + Sync {
-    /// Makes an empty part accessible memory of zeroes.
-    fn open(&self, at: PartNo) -> Result<(), PartError>;
+pub(crate) trait ChunkMemory: Send + Sync {
+    /// Makes an empty chunk accessible memory of zeroes.
+    fn open(&self, at: ChunkNo) -> Result<(), ChunkError>;
 
-    /// Makes a part in DRAM (`run` is `None`) or one that is a run empty: inaccessible, without either.
-    fn close(&self, at: PartNo, run: Option<RunNo>) -> Result<(), PartError>;
+    /// Makes a chunk in DRAM (`run` is `None`) or one that is a run empty: inaccessible, without either.
+    fn close(&self, at: ChunkNo, run: Option<RunNo>) -> Result<(), ChunkError>;
 
-    /// Changes what the mapping of a part that is not empty allows.
-    fn allow(&self, at: PartNo, allowed: Allowed) -> Result<(), PartError>;
+    /// Changes what the mapping of a chunk that is not empty allows.
+    fn allow(&self, at: ChunkNo, allowed: Permission) -> Result<(), ChunkError>;
 
     /// Makes a run hold zeroes.
-    fn zero_run(&self, run: RunNo) -> Result<(), PartError>;
+    fn zero_run(&self, run: RunNo) -> Result<(), ChunkError>;
 
-    /// Copies a part, which may be loaded, to a run, and makes sure that it has arrived.
-    fn copy_out(&self, at: PartNo, run: RunNo) -> Result<(), PartError>;
+    /// Copies a chunk, which may be loaded, to a run, and makes sure that it has arrived.
+    fn copy_out(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError>;
 
-    /// Replaces the mapping of a part by that of a run, accessible.
-    fn map_run(&self, at: PartNo, run: RunNo) -> Result<(), PartError>;
+    /// Replaces the mapping of a chunk by that of a run, accessible.
+    fn map_run(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError>;
 
-    /// Copies a run to new memory, and replaces the mapping of a part by that, accessible.
-    fn move_in(&self, at: PartNo, run: RunNo) -> Result<(), PartError>;
+    /// Copies a run to new memory, and replaces the mapping of a chunk by that, accessible.
+    fn move_in(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError>;
 
-    /// Makes units of a part, which is accessible, hold zeroes.
-    fn zero(&self, at: PartNo, units: Range<u64>);
+    /// Makes units of a chunk, which is accessible, hold zeroes.
+    fn zero(&self, at: ChunkNo, units: Range<u64>);
 
     /// Nanoseconds since some moment.
     fn now_ns(&self) -> u64;

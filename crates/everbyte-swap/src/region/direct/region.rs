@@ -1,7 +1,7 @@
-//! Regions in direct mode: parts on real mappings, the thread that finds out which are hot, and faults.
+//! Regions in direct mode: chunks on real mappings, the thread that finds out which are hot, and faults.
 //!
-//! Invariant: what a signal handler runs is [`DirectShared::resolve`], `direct` and `mapped_parts`, and none
-//! of it allocates, sleeps on a lock, or touches the region itself but for parts that it has claimed.
+//! Invariant: what a signal handler runs is [`DirectResolver::resolve`], `direct` and `mapped_parts`, and none
+//! of it allocates, sleeps on a lock, or touches the region itself but for chunks that it has claimed.
 
 #![allow(
     unsafe_code,
@@ -19,13 +19,13 @@ use everbyte_media::{FaultRange, PageFault, ResolveFaults};
 
 use crate::error::RegionError;
 use crate::region::backing::Backing;
-use crate::region::direct::chunk::{PART, PART_UNITS, PartNo};
+use crate::region::direct::chunk::{CHUNK, CHUNK_UNITS, ChunkNo};
 use crate::region::direct::engine::budget::{Budget, count_mappings, half_of_most};
 use crate::region::direct::engine::rounds::{Findings, Round};
-use crate::region::direct::engine::{DirectError, DirectSettings, Parts};
-use crate::region::direct::memory::PartError;
-use crate::region::direct::remap_memory::MappedParts;
-use crate::region::fork_guard::Origin;
+use crate::region::direct::engine::{Chunks, DirectSettings, RangeError};
+use crate::region::direct::memory::ChunkError;
+use crate::region::direct::remap_memory::RemapMemory;
+use crate::region::fork_guard::ForkGuard;
 use crate::region::stats::{Statistics, add};
 use crate::region::threads::spawn;
 use crate::region::units::UnitNo;
@@ -34,19 +34,19 @@ use crate::slots::SlotNo;
 use crate::slots::index;
 use crate::store::{SwapSpace, UNIT};
 
-/// Time for which parts are inaccessible in a round, at most.
+/// Time for which chunks are inaccessible in a round, at most.
 const WINDOW: Duration = Duration::from_millis(10);
 /// Time between two rounds.
 const REST: Duration = Duration::from_millis(30);
 /// The same where nothing is touched, or can be found out.
 const REST_LONG: Duration = Duration::from_secs(1);
-/// Moves take no more than one part in so many of the time.
+/// Moves take no more than one chunk in so many of the time.
 const MOVES_SHARE: u32 = 10;
 
-/// Rules by which parts of a region in direct mode move between DRAM and the store.
+/// Rules by which chunks of a region in direct mode move between DRAM and the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectMode {
-    /// A thread of the region's now and then makes a few parts inaccessible, for at most 10 ms, to see how soon
+    /// A thread of the region's now and then makes a few chunks inaccessible, for at most 10 ms, to see how soon
     /// they are touched; hot ones in the store and cold ones in DRAM change places.
     Exchanging,
     /// Parts stay where they are first touched, but for [`Region::prefetch`](crate::Region::prefetch) and
@@ -55,34 +55,34 @@ pub enum DirectMode {
     Still,
 }
 
-/// A region's parts, and what could not be done for a fault.
-struct DirectShared {
-    parts: Parts<MappedParts>,
-    origin: Origin,
+/// A region's chunks, and what could not be done for a fault.
+struct DirectResolver {
+    chunks: Chunks<RemapMemory>,
+    fork_guard: ForkGuard,
     /// The offset of the first page that could not be read plus 1, or 0.
     unreadable: AtomicU64,
-    /// The offset of the first part for which the system had no memory or mapping plus 1, or 0.
+    /// The offset of the first chunk for which the system had no memory or mapping plus 1, or 0.
     refused: AtomicU64,
 }
 
-impl DirectShared {
+impl DirectResolver {
     fn note(noted: &AtomicU64, offset: u64) {
         let _first_wins = noted.compare_exchange(0, offset + 1, SeqCst, SeqCst);
     }
 }
 
-// SAFETY: `fault` moves parts, whose promise it is not to allocate, lock or panic; reading the clock
-// and the mark of the memory needs neither; of the region, only bytes of claimed parts are touched, which are
+// SAFETY: `fault` moves chunks, whose promise it is not to allocate, lock or panic; reading the clock
+// and the mark of the memory needs neither; of the region, only bytes of claimed chunks are touched, which are
 // accessible to whoever claimed them.
-unsafe impl ResolveFaults for DirectShared {
+unsafe impl ResolveFaults for DirectResolver {
     fn resolve(&self, fault: PageFault) -> bool {
         // A forked child has no such memory, whatever else it has mapped there.
-        if !self.origin.is_here() {
+        if !self.fork_guard.is_here() {
             return false;
         }
-        let offset = fault.address.wrapping_sub(self.parts.memory.base().addr()) as u64;
-        let at = PartNo(offset / PART);
-        if at.0 >= self.parts.len() {
+        let offset = fault.address.wrapping_sub(self.chunks.memory.base().addr()) as u64;
+        let at = ChunkNo(offset / CHUNK);
+        if at.0 >= self.chunks.len() {
             return false;
         }
         if !fault.is_forbidden {
@@ -91,35 +91,35 @@ unsafe impl ResolveFaults for DirectShared {
             return false;
         }
         let start = Instant::now();
-        let done = self.parts.fault(at, fault.is_store);
+        let done = self.chunks.fault(at, fault.is_store);
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        add(&self.parts.counters.fault_ns, ns);
+        add(&self.chunks.counters.fault_ns, ns);
         if done.is_err() {
-            Self::note(&self.refused, at.0 * PART);
+            Self::note(&self.refused, at.0 * CHUNK);
         }
         done.is_ok()
     }
 }
 
 /// A region in direct mode.
-pub(crate) struct Direct {
-    /// Declared first, hence dropped first: no fault reaches parts that are gone.
+pub(crate) struct DirectRegion {
+    /// Declared first, hence dropped first: no fault reaches chunks that are gone.
     faults: Option<FaultRange>,
     sampler: Option<Sampler>,
-    shared: Arc<DirectShared>,
+    shared: Arc<DirectResolver>,
 }
 
 /// Settings of a region in direct mode.
 #[derive(Clone, Copy)]
 pub(crate) struct DirectOptions {
     pub(crate) mode: DirectMode,
-    /// Mappings that the process may have for parts to be moved; half of what the system allows if `None`.
+    /// Mappings that the process may have for chunks to be moved; half of what the system allows if `None`.
     pub(crate) mappings_max: Option<u64>,
     /// The region's thread calls this first.
     pub(crate) thread_start: fn(),
 }
 
-impl Direct {
+impl DirectRegion {
     /// Maps `units` units, of which `limit` may be in DRAM, on a store whose slots may be used from `slot_hint` on.
     pub(crate) fn start(
         units: u64,
@@ -128,16 +128,17 @@ impl Direct {
         space: &Arc<SwapSpace>,
         options: DirectOptions,
     ) -> Result<Self, RegionError> {
-        let memory = MappedParts::map(units.div_ceil(PART_UNITS), Arc::clone(space));
+        let memory = RemapMemory::map(units.div_ceil(CHUNK_UNITS), Arc::clone(space));
         let memory = memory.map_err(RegionError::io("map the region"))?;
         let bound = options.mappings_max.unwrap_or_else(half_of_most);
         let budget = Budget::new(bound, count_mappings);
-        let limit = limit / PART_UNITS;
+        let limit = limit / CHUNK_UNITS;
         let settings = DirectSettings { units, limit, slot_hint };
-        let parts = Parts::new(memory, Arc::clone(&space.slots), budget, &settings);
-        let shared = Arc::new(DirectShared {
-            parts,
-            origin: Origin::here().map_err(RegionError::io("map a page that forks empty"))?,
+        let chunks = Chunks::new(memory, Arc::clone(&space.slots), budget, &settings);
+        let shared = Arc::new(DirectResolver {
+            chunks,
+            fork_guard: ForkGuard::here()
+                .map_err(RegionError::io("map a page that forks empty"))?,
             unreadable: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         });
@@ -150,8 +151,8 @@ impl Direct {
     }
 
     fn register(&self) -> Result<FaultRange, RegionError> {
-        let parts = &self.shared.parts;
-        let (base, len) = (parts.memory.base().addr(), index(parts.len() * PART));
+        let chunks = &self.shared.chunks;
+        let (base, len) = (chunks.memory.base().addr(), index(chunks.len() * CHUNK));
         // SAFETY: the resolver is behind an `Arc` of this struct's, which outlives the range that
         // is dropped before it; who touches the region's bytes borrows the region, or has
         // promised as much.
@@ -161,38 +162,38 @@ impl Direct {
     }
 }
 
-impl Backing for Direct {
+impl Backing for DirectRegion {
     fn base(&self) -> *mut u8 {
-        self.shared.parts.memory.base()
+        self.shared.chunks.memory.base()
     }
 
     fn is_here(&self) -> bool {
-        self.shared.origin.is_here()
+        self.shared.fork_guard.is_here()
     }
 
-    /// One run more than the parts that have no room in DRAM: two parts change places by way of it.
+    /// One run more than the chunks that have no room in DRAM: two chunks change places by way of it.
     fn slots_needed(&self, units: u64, limit: u64) -> u64 {
         direct_slots_needed(units, limit)
     }
 
     fn prefetch(&self, run: UnitRun) -> Result<u64, RegionError> {
-        self.shared.parts.prefetch(run).map_err(region_error)
+        self.shared.chunks.prefetch(run).map_err(region_error)
     }
 
     fn pin(&self, run: UnitRun) -> Result<(), RegionError> {
-        self.shared.parts.pin(run).map_err(region_error)
+        self.shared.chunks.pin(run).map_err(region_error)
     }
 
     fn unpin(&self, run: UnitRun) -> Result<(), RegionError> {
-        self.shared.parts.unpin(run).map_err(region_error)
+        self.shared.chunks.unpin(run).map_err(region_error)
     }
 
     fn discard(&self, run: UnitRun) -> Result<(), RegionError> {
-        self.shared.parts.discard(run).map_err(region_error)
+        self.shared.chunks.discard(run).map_err(region_error)
     }
 
     fn set_limit(&self, units: u64) -> Result<(), RegionError> {
-        self.shared.parts.set_limit(units / PART_UNITS);
+        self.shared.chunks.set_limit(units / CHUNK_UNITS);
         Ok(())
     }
 
@@ -205,16 +206,16 @@ impl Backing for Direct {
     }
 
     fn units_stored(&self, run: UnitRun) -> u64 {
-        self.shared.parts.units_direct(run)
+        self.shared.chunks.units_direct(run)
     }
 
     fn statistics(&self) -> Statistics {
-        self.shared.parts.statistics()
+        self.shared.chunks.statistics()
     }
 
     fn check(&self) -> Result<(), RegionError> {
         let offset = |noted: &AtomicU64| noted.load(SeqCst).checked_sub(1);
-        if self.shared.parts.has_failed() {
+        if self.shared.chunks.has_failed() {
             return Err(RegionError::StoreFailed);
         }
         if let Some(offset) = offset(&self.shared.unreadable) {
@@ -223,37 +224,37 @@ impl Backing for Direct {
         if let Some(offset) = offset(&self.shared.refused) {
             return Err(RegionError::NoMemory { offset });
         }
-        if self.shared.parts.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
+        if self.shared.chunks.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
     }
 }
 
-impl Drop for Direct {
+impl Drop for DirectRegion {
     fn drop(&mut self) {
         self.sampler = None;
         self.faults = None;
         // Runs are others' only once nothing of the region maps them.
-        self.shared.parts.memory.unmap();
-        self.shared.parts.free_runs();
+        self.shared.chunks.memory.unmap();
+        self.shared.chunks.free_runs();
     }
 }
 
 /// Slots with which a region of `units` units never runs out of runs.
 pub(crate) fn direct_slots_needed(units: u64, limit: u64) -> u64 {
-    let (parts, limit) = (units.div_ceil(PART_UNITS), limit / PART_UNITS);
+    let (chunks, limit) = (units.div_ceil(CHUNK_UNITS), limit / CHUNK_UNITS);
     let spare = u64::from(limit > 0);
-    if parts <= limit { 0 } else { (parts - limit + spare) * PART_UNITS }
+    if chunks <= limit { 0 } else { (chunks - limit + spare) * CHUNK_UNITS }
 }
 
-fn region_error(error: DirectError) -> RegionError {
-    let offset = |at: PartNo| at.0 * PART;
+fn region_error(error: RangeError) -> RegionError {
+    let offset = |at: ChunkNo| at.0 * CHUNK;
     match error {
-        DirectError::Part(at, PartError::Refused) => RegionError::NoMemory { offset: offset(at) },
-        DirectError::Part(at, PartError::Unreadable) => {
+        RangeError::Chunk(at, ChunkError::Refused) => RegionError::NoMemory { offset: offset(at) },
+        RangeError::Chunk(at, ChunkError::Unreadable) => {
             RegionError::Unreadable { offset: offset(at) }
         }
-        DirectError::Part(_, PartError::StoreFailed) => RegionError::StoreFailed,
-        DirectError::Pinned(UnitNo(at)) => RegionError::Pinned { offset: at * UNIT as u64 },
-        DirectError::BadPin(at) => RegionError::BadPin { offset: offset(at) },
+        RangeError::Chunk(_, ChunkError::StoreFailed) => RegionError::StoreFailed,
+        RangeError::Pinned(UnitNo(at)) => RegionError::Pinned { offset: at * UNIT as u64 },
+        RangeError::BadPin(at) => RegionError::BadPin { offset: offset(at) },
     }
 }
 
@@ -264,10 +265,10 @@ struct Sampler {
 }
 
 impl Sampler {
-    fn start(shared: &Arc<DirectShared>, thread_start: fn()) -> Result<Self, RegionError> {
+    fn start(shared: &Arc<DirectResolver>, thread_start: fn()) -> Result<Self, RegionError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, until) = (Arc::clone(shared), Arc::clone(&stop));
-        let run = move |_: &[BorrowedFd<'_>]| run_rounds(&shared.parts, &until);
+        let run = move |_: &[BorrowedFd<'_>]| run_rounds(&shared.chunks, &until);
         let handle = spawn("sampler", &[], thread_start, run)?;
         Ok(Self { stop, handle: Some(handle) })
     }
@@ -284,20 +285,20 @@ impl Drop for Sampler {
     }
 }
 
-fn run_rounds(parts: &Parts<MappedParts>, stop: &AtomicBool) {
-    let mut round = Round::new(parts.memory.base().addr() as u64);
+fn run_rounds(chunks: &Chunks<RemapMemory>, stop: &AtomicBool) {
+    let mut round = Round::new(chunks.memory.base().addr() as u64);
     let mut rest = REST;
     while !stop.load(SeqCst) {
         std::thread::park_timeout(rest);
         let longer = (rest * 2).min(REST_LONG);
-        if stop.load(SeqCst) || !parts.begin_round(&mut round) {
+        if stop.load(SeqCst) || !chunks.begin_round(&mut round) {
             rest = longer;
             continue;
         }
         std::thread::park_timeout(WINDOW);
         let start = Instant::now();
         let window_ns = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX);
-        let findings = parts.end_round(&mut round, window_ns);
+        let findings = chunks.end_round(&mut round, window_ns);
         rest = match findings {
             Findings { is_refused: true, .. } => REST_LONG,
             Findings { touched: 0, .. } => longer,
@@ -321,34 +322,34 @@ mod tests {
 
     #[test]
     fn a_region_needs_a_run_for_each_part_without_room_and_one_to_change_places() {
-        assert_eq!(direct_slots_needed(4 * PART_UNITS, 4 * PART_UNITS), 0);
-        assert_eq!(direct_slots_needed(4 * PART_UNITS, 3 * PART_UNITS), 2 * PART_UNITS);
-        assert_eq!(direct_slots_needed(4 * PART_UNITS, 3 * PART_UNITS - 1), 3 * PART_UNITS);
-        assert_eq!(direct_slots_needed(4 * PART_UNITS, 0), 4 * PART_UNITS, "nothing moves");
-        assert_eq!(direct_slots_needed(1, 0), PART_UNITS);
+        assert_eq!(direct_slots_needed(4 * CHUNK_UNITS, 4 * CHUNK_UNITS), 0);
+        assert_eq!(direct_slots_needed(4 * CHUNK_UNITS, 3 * CHUNK_UNITS), 2 * CHUNK_UNITS);
+        assert_eq!(direct_slots_needed(4 * CHUNK_UNITS, 3 * CHUNK_UNITS - 1), 3 * CHUNK_UNITS);
+        assert_eq!(direct_slots_needed(4 * CHUNK_UNITS, 0), 4 * CHUNK_UNITS, "nothing moves");
+        assert_eq!(direct_slots_needed(1, 0), CHUNK_UNITS);
     }
 
-    /// Threads that store to words of their own, in parts that others move, watch and pin all the time.
+    /// Threads that store to words of their own, in chunks that others move, watch and pin all the time.
     #[test]
     fn contents_hold_while_parts_move() {
-        const PARTS: u64 = 4;
+        const CHUNKS: u64 = 4;
         const THREADS: u64 = 3;
         const MOVES: usize = 200;
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let store = FileStore::create(&directory.path().join("store"), 4 * PART).unwrap();
+        let store = FileStore::create(&directory.path().join("store"), 4 * CHUNK).unwrap();
         let space = SwapSpace::new(store, SlotOrder::Order64);
         let options =
             DirectOptions { mode: DirectMode::Still, mappings_max: None, thread_start: || {} };
-        let (units, limit) = (PARTS * PART_UNITS, 2 * PART_UNITS);
-        let direct = Direct::start(units, limit, SlotNo(0), &space, options).unwrap();
-        let (base, parts) = (direct.base().expose_provenance(), &direct.shared.parts);
+        let (units, limit) = (CHUNKS * CHUNK_UNITS, 2 * CHUNK_UNITS);
+        let direct = DirectRegion::start(units, limit, SlotNo(0), &space, options).unwrap();
+        let (base, chunks) = (direct.base().expose_provenance(), &direct.shared.chunks);
         let stop = AtomicBool::new(false);
         let run = |me: u64| {
             let mut random = SmallRng::seed_from_u64(me);
-            // Few words, so that each is met again after its part has moved.
+            // Few words, so that each is met again after its chunk has moved.
             let mut stored = vec![0u64; 1024];
             let word = |nth: usize| {
-                let at = nth * index(PARTS * PART) / 1024 + 8 * index(me);
+                let at = nth * index(CHUNKS * CHUNK) / 1024 + 8 * index(me);
                 // SAFETY: an aligned word of the region, which outlives the threads; words are atomics.
                 unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(base + at)) }
             };
@@ -366,20 +367,20 @@ mod tests {
             (0..THREADS).for_each(|me| drop(scope.spawn(move || run(me))));
             let mut random = SmallRng::seed_from_u64(99);
             for _ in 0..MOVES {
-                let at = PartNo(random.random_range(0..PARTS));
+                let at = ChunkNo(random.random_range(0..CHUNKS));
                 match random.random_range(0..6) {
-                    0 | 1 => drop(parts.demote(at).unwrap()),
-                    2 | 3 => drop(parts.promote(at).unwrap()),
+                    0 | 1 => drop(chunks.demote(at).unwrap()),
+                    2 | 3 => drop(chunks.promote(at).unwrap()),
                     4 => {
-                        parts.watch(at, 0);
+                        chunks.watch(at, 0);
                         std::thread::yield_now();
-                        parts.unwatch(at);
+                        chunks.unwatch(at);
                     }
                     _ => {
-                        let run = UnitRun { first: UnitNo(at.0 * PART_UNITS), units: PART_UNITS };
-                        parts.pin(run).unwrap();
-                        assert_eq!(parts.demote(at), Ok(false));
-                        parts.unpin(run).unwrap();
+                        let run = UnitRun { first: UnitNo(at.0 * CHUNK_UNITS), units: CHUNK_UNITS };
+                        chunks.pin(run).unwrap();
+                        assert_eq!(chunks.demote(at), Ok(false));
+                        chunks.unpin(run).unwrap();
                     }
                 }
             }

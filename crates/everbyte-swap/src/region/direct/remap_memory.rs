@@ -1,16 +1,16 @@
-//! The parts of a region in direct mode: real mappings behind the steps.
+//! The chunks of a region in direct mode: real mappings behind the steps.
 //!
-//! Owns the address range. What takes a part's place is prepared elsewhere and then moved there by one
+//! Owns the address range. What takes a chunk's place is prepared elsewhere and then moved there by one
 //! `mremap`, which takes the old mapping away and puts the new one there while every fault of the process waits. A
 //! run is mapped a second time by an `mremap` of no bytes of the store's own mapping, so no descriptor of its
 //! file is needed, and what that has locked stays locked.
 //!
 //! Invariant: every mapping in the range is kept from children of a fork before it is moved there.
 //!
-//! Limit: where the kernel has too little memory in the midst of such a move, the part is not mapped any more, and
+//! Limit: where the kernel has too little memory in the midst of such a move, the chunk is not mapped any more, and
 //! touching it ends in SIGSEGV. It checks the number of mappings before.
 
-#![allow(unsafe_code, reason = "mapping parts, moving their mappings and copying their bytes")]
+#![allow(unsafe_code, reason = "mapping chunks, moving their mappings and copying their bytes")]
 
 use std::io;
 use std::ops::Range;
@@ -26,19 +26,19 @@ use rustix::mm::{
     mremap_fixed, munmap,
 };
 
-use crate::region::direct::chunk::{PART, PART_UNITS, PartNo, RunNo};
-use crate::region::direct::memory::{Allowed, PartError, PartMemory};
+use crate::region::direct::chunk::{CHUNK, CHUNK_UNITS, ChunkNo, RunNo};
+use crate::region::direct::memory::{ChunkError, ChunkMemory, Permission};
 use crate::region::threads::pause;
 use crate::slots::SlotNo;
 use crate::slots::index;
 use crate::store::{SwapSpace, UNIT};
 
-const PART_BYTES: usize = index(PART);
+const CHUNK_BYTES: usize = index(CHUNK);
 
 static ZEROES: [u8; UNIT] = [0; UNIT];
 
-/// The parts of a region.
-pub(crate) struct MappedParts {
+/// The chunks of a region.
+pub(crate) struct RemapMemory {
     base: *mut u8,
     raw: *mut c_void,
     raw_len: usize,
@@ -48,27 +48,27 @@ pub(crate) struct MappedParts {
 }
 
 // SAFETY: the range is memory without thread affinity, and the pointers never change. Which thread
-// may do what to a part is the business of whoever claims parts.
-unsafe impl Send for MappedParts {}
+// may do what to a chunk is the business of whoever claims chunks.
+unsafe impl Send for RemapMemory {}
 // SAFETY: as above.
-unsafe impl Sync for MappedParts {}
+unsafe impl Sync for RemapMemory {}
 
-/// A mapping of a part's size that nobody else knows; unmapped when dropped.
+/// A mapping of a chunk's size that nobody else knows; unmapped when dropped.
 struct Prepared(*mut c_void);
 
 impl Prepared {
     /// New memory of zeroes, at a multiple of its size, so that it can be one large page.
     fn memory(access: ProtFlags) -> io::Result<Self> {
-        let place = map_nothing(PART_BYTES, access)?;
-        if place.addr().is_multiple_of(PART_BYTES) {
+        let place = map_nothing(CHUNK_BYTES, access)?;
+        if place.addr().is_multiple_of(CHUNK_BYTES) {
             return Self(place).kept_from_children();
         }
         drop(Self(place));
-        let raw = map_nothing(2 * PART_BYTES, access)?;
-        let before = raw.addr().next_multiple_of(PART_BYTES) - raw.addr();
+        let raw = map_nothing(2 * CHUNK_BYTES, access)?;
+        let before = raw.addr().next_multiple_of(CHUNK_BYTES) - raw.addr();
         let place = raw.wrapping_byte_add(before);
-        let behind = place.wrapping_byte_add(PART_BYTES);
-        for (rest, len) in [(raw, before), (behind, PART_BYTES - before)] {
+        let behind = place.wrapping_byte_add(CHUNK_BYTES);
+        for (rest, len) in [(raw, before), (behind, CHUNK_BYTES - before)] {
             if len > 0 {
                 // SAFETY: mapped above, and known to nobody else.
                 unsafe { munmap(rest, len) }?;
@@ -84,11 +84,11 @@ impl Prepared {
         let (at, flags) = (at.cast_mut().cast(), MremapFlags::MAYMOVE);
         // If this fails the kernel may have unmapped the place already, which is then somebody else's.
         // SAFETY: of no bytes the kernel moves nothing: it makes a second mapping, at a place that is ours.
-        unsafe { mremap_fixed(at, 0, PART_BYTES, flags, place) }?;
+        unsafe { mremap_fixed(at, 0, CHUNK_BYTES, flags, place) }?;
         let run = Self(place).kept_from_children()?;
         // All of it is there. Entering small pages by one call spares a fault for each.
         // SAFETY: its own mapping, whose bytes the advice does not change.
-        let _best_effort = unsafe { madvise(place, PART_BYTES, Advice::LinuxPopulateWrite) };
+        let _best_effort = unsafe { madvise(place, CHUNK_BYTES, Advice::LinuxPopulateWrite) };
         Ok(run)
     }
 
@@ -101,10 +101,10 @@ impl Prepared {
 
     fn kept_from_children(self) -> io::Result<Self> {
         // SAFETY: its own mapping; the advice changes nothing in this process.
-        unsafe { madvise(self.0, PART_BYTES, Advice::LinuxDontFork) }?;
+        unsafe { madvise(self.0, CHUNK_BYTES, Advice::LinuxDontFork) }?;
         // Large pages only save time, and not every kind of memory has them.
         // SAFETY: as above.
-        let _best_effort = unsafe { madvise(self.0, PART_BYTES, Advice::LinuxHugepage) };
+        let _best_effort = unsafe { madvise(self.0, CHUNK_BYTES, Advice::LinuxHugepage) };
         Ok(self)
     }
 
@@ -114,7 +114,7 @@ impl Prepared {
     /// Whoever uses `to` may find the bytes of this mapping there from now on.
     unsafe fn move_to(self, to: *mut c_void) -> io::Result<()> {
         // SAFETY: the mapping is nobody else's, and what it replaces is the caller's business.
-        unsafe { mremap_fixed(self.0, PART_BYTES, PART_BYTES, MremapFlags::MAYMOVE, to) }?;
+        unsafe { mremap_fixed(self.0, CHUNK_BYTES, CHUNK_BYTES, MremapFlags::MAYMOVE, to) }?;
         self.leave();
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Drop for Prepared {
     fn drop(&mut self) {
         // SAFETY: its own mapping, which nobody else knows. It cannot fail for such a range, and there
         // would be nothing to do about it.
-        let _cannot_fail = unsafe { munmap(self.0, PART_BYTES) };
+        let _cannot_fail = unsafe { munmap(self.0, CHUNK_BYTES) };
     }
 }
 
@@ -135,12 +135,12 @@ fn map_nothing(len: usize, access: ProtFlags) -> io::Result<*mut c_void> {
     Ok(unsafe { mmap_anonymous(ptr::null_mut(), len, access, flags) }?)
 }
 
-impl MappedParts {
-    /// Maps so many parts, aligned to their size, all empty.
-    pub(crate) fn map(parts: u64, space: Arc<SwapSpace>) -> io::Result<Self> {
-        let raw_len = index(parts + 1) * PART_BYTES;
+impl RemapMemory {
+    /// Maps so many chunks, aligned to their size, all empty.
+    pub(crate) fn map(chunks: u64, space: Arc<SwapSpace>) -> io::Result<Self> {
+        let raw_len = index(chunks + 1) * CHUNK_BYTES;
         let raw = map_nothing(raw_len, ProtFlags::empty())?;
-        let skip = raw.addr().next_multiple_of(PART_BYTES) - raw.addr();
+        let skip = raw.addr().next_multiple_of(CHUNK_BYTES) - raw.addr();
         let base = raw.cast::<u8>().wrapping_add(skip);
         let (is_mapped, start) = (AtomicBool::new(true), Instant::now());
         let mapped = Self { base, raw, raw_len, space, is_mapped, start };
@@ -165,92 +165,92 @@ impl MappedParts {
         }
     }
 
-    fn place(&self, at: PartNo) -> *mut u8 {
-        self.base.wrapping_add(index(at.0) * PART_BYTES)
+    fn place(&self, at: ChunkNo) -> *mut u8 {
+        self.base.wrapping_add(index(at.0) * CHUNK_BYTES)
     }
 
     fn slots_of(run: RunNo) -> impl Iterator<Item = SlotNo> {
-        (0..PART_UNITS).map(move |nth| SlotNo(run.0 * PART_UNITS + nth))
+        (0..CHUNK_UNITS).map(move |nth| SlotNo(run.0 * CHUNK_UNITS + nth))
     }
 
-    /// Puts a mapping in the place of a part's.
-    fn replace(&self, at: PartNo, by: io::Result<Prepared>) -> Result<(), PartError> {
+    /// Puts a mapping in the place of a chunk's.
+    fn replace(&self, at: ChunkNo, by: io::Result<Prepared>) -> Result<(), ChunkError> {
         let to = self.place(at).cast();
-        // SAFETY: a part of our own range, which the caller owns, and which is to hold what was prepared.
+        // SAFETY: a chunk of our own range, which the caller owns, and which is to hold what was prepared.
         let moved = by.and_then(|by| unsafe { by.move_to(to) });
-        moved.map_err(|_refused| PartError::Refused)
+        moved.map_err(|_refused| ChunkError::Refused)
     }
 
-    fn check_store(&self) -> Result<(), PartError> {
-        self.space.store().check().map_err(|_reason| PartError::StoreFailed)
+    fn check_store(&self) -> Result<(), ChunkError> {
+        self.space.store().check().map_err(|_reason| ChunkError::StoreFailed)
     }
 }
 
-impl Drop for MappedParts {
+impl Drop for RemapMemory {
     fn drop(&mut self) {
         self.unmap();
     }
 }
 
-impl PartMemory for MappedParts {
-    fn open(&self, at: PartNo) -> Result<(), PartError> {
-        self.allow(at, Allowed::Everything)
+impl ChunkMemory for RemapMemory {
+    fn open(&self, at: ChunkNo) -> Result<(), ChunkError> {
+        self.allow(at, Permission::Everything)
     }
 
-    fn close(&self, at: PartNo, _run: Option<RunNo>) -> Result<(), PartError> {
+    fn close(&self, at: ChunkNo, _run: Option<RunNo>) -> Result<(), ChunkError> {
         self.replace(at, Prepared::memory(ProtFlags::empty()))
     }
 
-    fn allow(&self, at: PartNo, allowed: Allowed) -> Result<(), PartError> {
+    fn allow(&self, at: ChunkNo, allowed: Permission) -> Result<(), ChunkError> {
         let access = match allowed {
-            Allowed::Nothing => MprotectFlags::empty(),
-            Allowed::Loads => MprotectFlags::READ,
-            Allowed::Everything => MprotectFlags::READ | MprotectFlags::WRITE,
+            Permission::Nothing => MprotectFlags::empty(),
+            Permission::Loads => MprotectFlags::READ,
+            Permission::Everything => MprotectFlags::READ | MprotectFlags::WRITE,
         };
-        // SAFETY: a part of our own range, which the caller owns. Who is kept out faults, and waits.
-        let done = unsafe { mprotect(self.place(at).cast(), PART_BYTES, access) };
-        done.map_err(|_refused| PartError::Refused)
+        // SAFETY: a chunk of our own range, which the caller owns. Who is kept out faults, and waits.
+        let done = unsafe { mprotect(self.place(at).cast(), CHUNK_BYTES, access) };
+        done.map_err(|_refused| ChunkError::Refused)
     }
 
-    fn zero_run(&self, run: RunNo) -> Result<(), PartError> {
+    fn zero_run(&self, run: RunNo) -> Result<(), ChunkError> {
         for slot in Self::slots_of(run) {
-            // SAFETY: the zeroes are no part of the store.
+            // SAFETY: the zeroes are no chunk of the store.
             unsafe { self.space.write(slot, ZEROES.as_ptr()) }
         }
         self.check_store()
     }
 
-    fn copy_out(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+    fn copy_out(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
         for (slot, nth) in Self::slots_of(run).zip(0..) {
             let page = self.place(at).wrapping_add(nth * UNIT);
-            // SAFETY: a page of our range, which may be loaded. The part is not this run.
+            // SAFETY: a page of our range, which may be loaded. The chunk is not this run.
             unsafe { self.space.write(slot, page) }
         }
         self.check_store()
     }
 
-    fn map_run(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
-        let address = self.space.store().address(SlotNo(run.0 * PART_UNITS));
+    fn map_run(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
+        let address = self.space.store().address(SlotNo(run.0 * CHUNK_UNITS));
         self.replace(at, Prepared::run(address))
     }
 
-    fn move_in(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
-        let (store, first) = (self.space.store(), SlotNo(run.0 * PART_UNITS));
+    fn move_in(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
+        let (store, first) = (self.space.store(), SlotNo(run.0 * CHUNK_UNITS));
         let new = Prepared::memory(ProtFlags::READ | ProtFlags::WRITE);
-        let new = new.map_err(|_refused| PartError::Refused)?;
+        let new = new.map_err(|_refused| ChunkError::Refused)?;
         // SAFETY: the run is mapped at the store's address as long as the store is there, and nobody stores to it: the
-        // part that it is may only be loaded. The new memory is as long, and nobody else's.
-        unsafe { ptr::copy_nonoverlapping(store.address(first), new.0.cast(), PART_BYTES) }
+        // chunk that it is may only be loaded. The new memory is as long, and nobody else's.
+        unsafe { ptr::copy_nonoverlapping(store.address(first), new.0.cast(), CHUNK_BYTES) }
         // What cannot be read is known only once it was tried.
-        if !store.is_readable(first, PART_UNITS) {
-            return Err(PartError::Unreadable);
+        if !store.is_readable(first, CHUNK_UNITS) {
+            return Err(ChunkError::Unreadable);
         }
         self.replace(at, Ok(new))
     }
 
-    fn zero(&self, at: PartNo, units: Range<u64>) {
+    fn zero(&self, at: ChunkNo, units: Range<u64>) {
         let first = self.place(at).wrapping_add(index(units.start) * UNIT);
-        // SAFETY: pages of a part of our range, which the caller owns and has made accessible.
+        // SAFETY: pages of a chunk of our range, which the caller owns and has made accessible.
         unsafe { ptr::write_bytes(first, 0, index(units.end - units.start) * UNIT) }
     }
 

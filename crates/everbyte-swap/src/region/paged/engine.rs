@@ -37,12 +37,12 @@ use crate::region::units::UnitNo;
 use crate::slots::index;
 use crate::slots::{SlotMap, SlotNo};
 use evict::Batch;
-use protect_policy::Stores;
+use protect_policy::ProtectPolicy;
 use stream::Streams;
 
 pub(crate) use evict::Progress;
 pub(crate) use fault::{Access, FaultError};
-pub(crate) use range_ops::PlaceError;
+pub(crate) use range_ops::RangeError;
 
 /// Units of a window: what the evictor looks at together, and the most that is read ahead.
 pub(crate) const WINDOW: u64 = 16;
@@ -52,7 +52,7 @@ pub(crate) const LIMIT_MIN: u64 = 64;
 /// The reason why a pager evicts nothing more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Trouble {
+pub(crate) enum PagingFailure {
     /// The descriptor by which pages are moved is gone.
     DescriptorLost = 1,
     /// The store lost what was copied to it.
@@ -85,7 +85,7 @@ pub(crate) struct Pager<M> {
     pinned: AtomicU64,
     limit: AtomicU64,
     tracks_stores: bool,
-    stores: Stores,
+    protect_policy: ProtectPolicy,
     /// Turns that the evictor's hand has made.
     turn: AtomicU64,
     evictor: Mutex<Batch>,
@@ -94,8 +94,8 @@ pub(crate) struct Pager<M> {
     /// Faults on protected pages.
     store_streams: Streams,
     pub(crate) counters: Counters,
-    trouble: AtomicU8,
-    /// Pages may be missing of units that should have them: a zap has failed, and so has putting them back.
+    failure: AtomicU8,
+    /// UffdMemory may be missing of units that should have them: a zap has failed, and so has putting them back.
     is_doubtful: AtomicBool,
     /// A unit was given a mark by which accesses to it end in SIGBUS, which stays until its place is zapped.
     has_poisoned: AtomicBool,
@@ -123,13 +123,13 @@ impl<M: Memory> Pager<M> {
             pinned: AtomicU64::new(0),
             limit: AtomicU64::new(options.limit),
             tracks_stores: options.tracks_stores,
-            stores: Stores::default(),
+            protect_policy: ProtectPolicy::default(),
             turn: AtomicU64::new(0),
             evictor: Mutex::new(Batch::new(options.slot_hint)),
             streams: Streams::new(options.read_ahead.min(WINDOW)),
             store_streams: Streams::new(options.read_ahead.min(WINDOW)),
             counters: Counters::default(),
-            trouble: AtomicU8::new(0),
+            failure: AtomicU8::new(0),
             is_doubtful: AtomicBool::new(false),
             has_poisoned: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
@@ -154,12 +154,12 @@ impl<M: Memory> Pager<M> {
     }
 
     /// The reason why nothing is evicted any more, if so.
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
-        match self.trouble.load(SeqCst) {
+    pub(crate) fn failure(&self) -> Option<PagingFailure> {
+        match self.failure.load(SeqCst) {
             0 => None,
-            1 => Some(Trouble::DescriptorLost),
-            2 => Some(Trouble::StoreFailed),
-            _ => Some(Trouble::Locked),
+            1 => Some(PagingFailure::DescriptorLost),
+            2 => Some(PagingFailure::StoreFailed),
+            _ => Some(PagingFailure::Locked),
         }
     }
 
@@ -169,14 +169,14 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Notes the first reason for which nothing is evicted any more.
-    fn note_trouble(&self, error: MemoryError) {
-        let trouble = match error {
-            MemoryError::DescriptorLost => Trouble::DescriptorLost,
-            MemoryError::StoreFailed => Trouble::StoreFailed,
-            MemoryError::Locked => Trouble::Locked,
+    fn note_failure(&self, error: MemoryError) {
+        let failure = match error {
+            MemoryError::DescriptorLost => PagingFailure::DescriptorLost,
+            MemoryError::StoreFailed => PagingFailure::StoreFailed,
+            MemoryError::Locked => PagingFailure::Locked,
             MemoryError::AlreadyThere | MemoryError::Unreadable | MemoryError::Again => return,
         };
-        if self.trouble.compare_exchange(0, trouble as u8, SeqCst, SeqCst).is_ok() {
+        if self.failure.compare_exchange(0, failure as u8, SeqCst, SeqCst).is_ok() {
             self.wake_evictor();
         }
     }

@@ -20,7 +20,7 @@ pub(crate) enum MemoryError {
     Locked,
 }
 
-/// Pages and slots, one step at a time. The caller owns the units that a step names.
+/// UffdMemory and slots, one step at a time. The caller owns the units that a step names.
 pub(crate) trait Memory: Send + Sync {
     /// Gives `units` units a page each, filled from slots `slot` and following, write-protected if
     /// `protect`. Returns how many got one, at least 1.

@@ -9,14 +9,14 @@ use everbyte_media::FaultRange;
 
 use crate::error::RegionError;
 use crate::region::backing::Backing;
-use crate::region::fork_guard::Origin;
+use crate::region::fork_guard::ForkGuard;
 use crate::region::paged::engine::{
-    FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, slots_needed,
+    FaultError, LIMIT_MIN, Pager, PagerOptions, RangeError, slots_needed,
 };
 use crate::region::paged::memory::MemoryError;
-use crate::region::paged::resolver::Shared;
+use crate::region::paged::resolver::FaultResolver;
 use crate::region::paged::threads::{Threads, Workers};
-use crate::region::paged::uffd_memory::Pages;
+use crate::region::paged::uffd_memory::UffdMemory;
 use crate::region::stats::Statistics;
 use crate::region::units::UnitNo;
 use crate::region::units::UnitRun;
@@ -27,19 +27,19 @@ use crate::store::UNIT;
 const UNIT_BYTES: u64 = UNIT as u64;
 
 /// A pager at work.
-pub(crate) struct Paged {
+pub(crate) struct PagedRegion {
     /// Declared first, hence dropped first: no fault reaches a pager that is gone.
     faults: Option<FaultRange>,
     threads: Option<Threads>,
-    shared: Arc<Shared>,
+    shared: Arc<FaultResolver>,
     /// Forks that have begun and not ended.
     forks: Mutex<u64>,
 }
 
-impl Paged {
-    /// Pages `units` units, of which some are present.
+impl PagedRegion {
+    /// UffdMemory `units` units, of which some are present.
     pub(crate) fn start(
-        pages: Pages,
+        pages: UffdMemory,
         units: u64,
         present: &[UnitNo],
         slots: &Arc<SlotMap>,
@@ -53,8 +53,9 @@ impl Paged {
         // If this fails, memory that was there before is as it was.
         pager.hold();
         present.iter().for_each(|&at| pager.adopt(at));
-        let origin = Origin::here().map_err(RegionError::io("map a page that forks empty"))?;
-        let shared = Arc::new(Shared::new(pager, origin));
+        let fork_guard =
+            ForkGuard::here().map_err(RegionError::io("map a page that forks empty"))?;
+        let shared = Arc::new(FaultResolver::new(pager, fork_guard));
         let mut paged = Self { faults: None, threads: None, shared, forks: Mutex::new(0) };
         paged.threads = Some(Threads::start(&paged.shared, workers)?);
         if workers.handlers == 0 {
@@ -77,7 +78,7 @@ impl Paged {
     }
 }
 
-impl Backing for Paged {
+impl Backing for PagedRegion {
     fn base(&self) -> *mut u8 {
         self.shared.pager.memory.base()
     }
@@ -91,29 +92,29 @@ impl Backing for Paged {
     }
 
     fn prefetch(&self, run: UnitRun) -> Result<u64, RegionError> {
-        self.shared.pager.prefetch(run).map_err(place_error)
+        self.shared.pager.prefetch(run).map_err(region_error)
     }
 
     fn pin(&self, run: UnitRun) -> Result<(), RegionError> {
-        self.shared.pager.pin(run).map_err(place_error)
+        self.shared.pager.pin(run).map_err(region_error)
     }
 
     fn unpin(&self, run: UnitRun) -> Result<(), RegionError> {
-        self.shared.pager.unpin(run).map_err(place_error)
+        self.shared.pager.unpin(run).map_err(region_error)
     }
 
     fn discard(&self, run: UnitRun) -> Result<(), RegionError> {
-        self.shared.pager.discard(run).map_err(place_error)
+        self.shared.pager.discard(run).map_err(region_error)
     }
 
     fn set_limit(&self, units: u64) -> Result<(), RegionError> {
-        self.shared.pager.set_limit(units).map_err(place_error)
+        self.shared.pager.set_limit(units).map_err(region_error)
     }
 
     fn fork_begins(&self, run: UnitRun) -> Result<(), RegionError> {
         let pager = &self.shared.pager;
         let forks = &mut *self.forks.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole = pager.hold_whole(run).map_err(place_error);
+        let whole = pager.hold_whole(run).map_err(region_error);
         let shared = whole.and_then(|()| {
             let shared = if *forks == 0 { pager.memory.share_with_children(true) } else { Ok(()) };
             shared.map_err(RegionError::io("share the region"))
@@ -151,7 +152,7 @@ impl Backing for Paged {
     }
 }
 
-impl Drop for Paged {
+impl Drop for PagedRegion {
     fn drop(&mut self) {
         self.threads = None;
         self.faults = None;
@@ -159,24 +160,24 @@ impl Drop for Paged {
     }
 }
 
-fn place_error(error: PlaceError) -> RegionError {
+fn region_error(error: RangeError) -> RegionError {
     let offset = |at: UnitNo| at.0 * UNIT_BYTES;
     match error {
-        PlaceError::Fault { at, error } => match error {
+        RangeError::Fault { at, error } => match error {
             FaultError::Unreadable => RegionError::Unreadable { offset: offset(at) },
             FaultError::NoMemory => RegionError::NoMemory { offset: offset(at) },
             FaultError::DescriptorLost => RegionError::DescriptorLost,
         },
-        PlaceError::TooManyPinned { pinned, most } => {
+        RangeError::TooManyPinned { pinned, most } => {
             RegionError::TooMuchPinned { pinned: pinned * UNIT_BYTES, most: most * UNIT_BYTES }
         }
-        PlaceError::Pinned(at) => RegionError::Pinned { offset: offset(at) },
-        PlaceError::BadPin(at) => RegionError::BadPin { offset: offset(at) },
-        PlaceError::LimitTooLow(units) => {
+        RangeError::Pinned(at) => RegionError::Pinned { offset: offset(at) },
+        RangeError::BadPin(at) => RegionError::BadPin { offset: offset(at) },
+        RangeError::LimitTooLow(units) => {
             RegionError::LimitTooLow { limit: 0, least: units * UNIT_BYTES }
         }
-        PlaceError::Zap(at, MemoryError::Again) => RegionError::NoMemory { offset: offset(at) },
-        PlaceError::Zap(_, MemoryError::Locked) => RegionError::Locked,
-        PlaceError::Zap(..) => RegionError::DescriptorLost,
+        RangeError::Zap(at, MemoryError::Again) => RegionError::NoMemory { offset: offset(at) },
+        RangeError::Zap(_, MemoryError::Locked) => RegionError::Locked,
+        RangeError::Zap(..) => RegionError::DescriptorLost,
     }
 }

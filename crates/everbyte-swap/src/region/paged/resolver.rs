@@ -13,32 +13,32 @@ use std::time::Instant;
 use everbyte_media::{PageFault, ResolveFaults};
 
 use crate::error::RegionError;
-use crate::region::fork_guard::Origin;
-use crate::region::paged::engine::{Access, FaultError, Pager, Trouble};
-use crate::region::paged::uffd_memory::Pages;
+use crate::region::fork_guard::ForkGuard;
+use crate::region::paged::engine::{Access, FaultError, Pager, PagingFailure};
+use crate::region::paged::uffd_memory::UffdMemory;
 use crate::region::stats::add;
 use crate::region::units::UnitNo;
 use crate::store::UNIT;
 
 /// A region's pager, and the first fault that it could not resolve.
-pub(crate) struct Shared {
-    pub(crate) pager: Pager<Pages>,
-    origin: Origin,
+pub(crate) struct FaultResolver {
+    pub(crate) pager: Pager<UffdMemory>,
+    fork_guard: ForkGuard,
     /// The offset of the first unit that could not be read plus 1, or 0.
     unreadable: AtomicU64,
 }
 
-impl Shared {
-    pub(crate) fn new(pager: Pager<Pages>, origin: Origin) -> Self {
-        Self { pager, origin, unreadable: AtomicU64::new(0) }
+impl FaultResolver {
+    pub(crate) fn new(pager: Pager<UffdMemory>, fork_guard: ForkGuard) -> Self {
+        Self { pager, fork_guard, unreadable: AtomicU64::new(0) }
     }
 
     /// As [`Region::check`](crate::Region::check).
     pub(crate) fn check(&self) -> Result<(), RegionError> {
-        match self.pager.trouble() {
-            Some(Trouble::DescriptorLost) => return Err(RegionError::DescriptorLost),
-            Some(Trouble::StoreFailed) => return Err(RegionError::StoreFailed),
-            Some(Trouble::Locked) => return Err(RegionError::Locked),
+        match self.pager.failure() {
+            Some(PagingFailure::DescriptorLost) => return Err(RegionError::DescriptorLost),
+            Some(PagingFailure::StoreFailed) => return Err(RegionError::StoreFailed),
+            Some(PagingFailure::Locked) => return Err(RegionError::Locked),
             None => {}
         }
         if let Some(offset) = self.unreadable() {
@@ -49,7 +49,7 @@ impl Shared {
 
     /// False in a forked child.
     pub(crate) fn is_here(&self) -> bool {
-        self.origin.is_here()
+        self.fork_guard.is_here()
     }
 
     /// The first offset whose bytes could not be read for a fault.
@@ -107,7 +107,7 @@ impl Shared {
 
 // SAFETY: `fault` runs the pager, whose promise it is not to allocate, lock or panic; reading the
 // clock needs neither; and the region itself is touched by the kernel alone.
-unsafe impl ResolveFaults for Shared {
+unsafe impl ResolveFaults for FaultResolver {
     fn resolve(&self, fault: PageFault) -> bool {
         // A forked child has no such memory, whatever else it has mapped there; the descriptor is its parent's.
         if !self.is_here() {

@@ -18,7 +18,7 @@ use rustix::thread::futex;
 use crate::error::RegionError;
 use crate::region::paged::engine::{Access, Progress};
 use crate::region::paged::memory::Memory;
-use crate::region::paged::resolver::Shared;
+use crate::region::paged::resolver::FaultResolver;
 use crate::region::threads::spawn;
 
 /// Batches without anything evicted, after which the evictor sleeps.
@@ -35,12 +35,12 @@ pub(crate) struct Workers {
     /// Each thread calls this first.
     pub(crate) thread_start: fn(),
     /// The evictor calls this for each kind of trouble, once.
-    pub(crate) trouble: fn(&RegionError),
+    pub(crate) on_failure: fn(&RegionError),
 }
 
 /// The threads of a region; they end when this is dropped.
 pub(crate) struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<FaultResolver>,
     stop: Arc<AtomicBool>,
     handles: Vec<JoinHandle<()>>,
     thread_start: fn(),
@@ -48,8 +48,11 @@ pub(crate) struct Threads {
 
 impl Threads {
     /// Starts the evictor, and the threads that resolve faults by messages.
-    pub(crate) fn start(shared: &Arc<Shared>, workers: Workers) -> Result<Self, RegionError> {
-        let Workers { handlers, thread_start, trouble } = workers;
+    pub(crate) fn start(
+        shared: &Arc<FaultResolver>,
+        workers: Workers,
+    ) -> Result<Self, RegionError> {
+        let Workers { handlers, thread_start, on_failure } = workers;
         // By it the evictor tells the handlers to end. This table's descriptor is closed again.
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(|error| RegionError::io("make an eventfd")(error.into()))?;
@@ -62,7 +65,7 @@ impl Threads {
         let kept = [shared.pager.memory.uffd.as_raw_fd(), event.as_raw_fd()];
         let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
         threads.spawn("evictor", &kept, move |own| {
-            run_evictor(&pager, &stop, &mut Teller::new(trouble));
+            run_evictor(&pager, &stop, &mut FailureReporter::new(on_failure));
             if let Some(event) = own.get(1) {
                 // An eventfd that is not full takes a 1.
                 let _written = rustix::io::write(event, &1u64.to_ne_bytes());
@@ -104,38 +107,38 @@ impl Drop for Threads {
 }
 
 /// Tells the program of each kind of trouble that its region has, the first time.
-struct Teller {
+struct FailureReporter {
     told: Vec<Discriminant<RegionError>>,
-    trouble: fn(&RegionError),
+    on_failure: fn(&RegionError),
 }
 
-impl Teller {
-    fn new(trouble: fn(&RegionError)) -> Self {
-        Self { told: Vec::new(), trouble }
+impl FailureReporter {
+    fn new(on_failure: fn(&RegionError)) -> Self {
+        Self { told: Vec::new(), on_failure }
     }
 
-    fn look(&mut self, shared: &Shared) {
+    fn look(&mut self, shared: &FaultResolver) {
         let Err(error) = shared.check() else { return };
         let kind = discriminant(&error);
         if !self.told.contains(&kind) {
             self.told.push(kind);
-            (self.trouble)(&error);
+            (self.on_failure)(&error);
         }
     }
 }
 
 /// Makes room whenever some is wanted. Whoever notes a trouble wakes this thread, which tells the program: it may allocate.
-fn run_evictor(shared: &Shared, stop: &AtomicBool, teller: &mut Teller) {
+fn run_evictor(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut FailureReporter) {
     let pager = &shared.pager;
     while !stop.load(SeqCst) {
-        teller.look(shared);
+        reporter.look(shared);
         if pager.wants_eviction() {
-            evict_until_room(shared, stop, teller);
+            evict_until_room(shared, stop, reporter);
             continue;
         }
         pager.wanted.store(0, SeqCst);
         // What was noted before that woke nobody.
-        teller.look(shared);
+        reporter.look(shared);
         if !pager.wants_eviction() && !stop.load(SeqCst) {
             // However it returns, the conditions are looked at again.
             let _woken = futex::wait(&pager.wanted, futex::Flags::PRIVATE, 0, None);
@@ -143,11 +146,11 @@ fn run_evictor(shared: &Shared, stop: &AtomicBool, teller: &mut Teller) {
     }
 }
 
-fn evict_until_room(shared: &Shared, stop: &AtomicBool, teller: &mut Teller) {
+fn evict_until_room(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut FailureReporter) {
     let pager = &shared.pager;
     let mut idle = 0;
     while !stop.load(SeqCst) && !pager.has_room() {
-        teller.look(shared);
+        reporter.look(shared);
         match pager.try_evict() {
             Progress::Evicted(0) => idle += 1,
             Progress::Evicted(_) => idle = 0,
@@ -161,7 +164,7 @@ fn evict_until_room(shared: &Shared, stop: &AtomicBool, teller: &mut Teller) {
 }
 
 /// Resolves faults until there is an event and it should stop.
-fn run_handler(shared: &Shared, stop: &AtomicBool, event: Option<BorrowedFd<'_>>) {
+fn run_handler(shared: &FaultResolver, stop: &AtomicBool, event: Option<BorrowedFd<'_>>) {
     let uffd = &shared.pager.memory.uffd;
     while !stop.load(SeqCst) {
         match uffd.read_fault() {

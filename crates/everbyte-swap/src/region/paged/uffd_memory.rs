@@ -34,7 +34,7 @@ const WINDOW_BYTES: usize = index(WINDOW) * UNIT;
 const PIDFD_SELF_THREAD_GROUP: RawFd = -10_001;
 /// Bytes for each page in the kernel's map of them.
 const PAGEMAP_ENTRY: usize = 8;
-/// Pages of which it is read at once.
+/// UffdMemory of which it is read at once.
 const PAGEMAP_PART: usize = 8192;
 /// Runs that are taken away by one call.
 const RUNS_MAX: usize = 64;
@@ -42,7 +42,7 @@ const RUNS_MAX: usize = 64;
 static ZEROES: [u8; WINDOW_BYTES] = [0; WINDOW_BYTES];
 
 /// The pages of a region.
-pub(crate) struct Pages {
+pub(crate) struct UffdMemory {
     base: *mut u8,
     raw: *mut c_void,
     raw_len: usize,
@@ -62,11 +62,11 @@ pub(crate) struct Pages {
 
 // SAFETY: the range is memory without thread affinity, and the pointers never change. Which thread
 // may do what to a page is the pager's business.
-unsafe impl Send for Pages {}
+unsafe impl Send for UffdMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for UffdMemory {}
 
-impl Pages {
+impl UffdMemory {
     /// Maps `len` bytes, aligned to a window, in which nothing is there yet.
     pub(crate) fn map(len: usize, uffd: Uffd, space: Arc<SwapSpace>) -> io::Result<Self> {
         let raw_len = len + WINDOW_BYTES;
@@ -273,7 +273,7 @@ impl Pages {
     }
 }
 
-impl Memory for Pages {
+impl Memory for UffdMemory {
     fn copy_in(
         &self,
         at: UnitNo,
@@ -366,7 +366,7 @@ impl Memory for Pages {
     }
 }
 
-impl Drop for Pages {
+impl Drop for UffdMemory {
     fn drop(&mut self) {
         let lent = *self.lent.get_mut();
         if lent > 0 {

@@ -1,6 +1,6 @@
-//! The bound on mappings: how many more of them moving parts may make.
+//! The bound on mappings: how many more of them moving chunks may make.
 //!
-//! Adjacent runs in adjacent parts are one mapping; a move can break it into three. Systems allow a process
+//! Adjacent runs in adjacent chunks are one mapping; a move can break it into three. Systems allow a process
 //! so many (`vm.max_map_count`) and fail every `mmap` beyond, whoever asks. So moves stop at a bound below
 //! that. Invariant: what was taken since the mappings were counted last, and those, are no more than the bound, but
 //! for what others have mapped since.

@@ -1,12 +1,12 @@
-//! Requests of a program: parts brought in, pinned, or given up, and another limit.
+//! Requests of a program: chunks brought in, pinned, or given up, and another limit.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::Parts;
+use super::Chunks;
 use super::budget::MOVE_MAPPINGS;
-use crate::region::direct::chunk::{PART_PINS_MAX, PART_UNITS, Part, PartNo, PartPhase};
-use crate::region::direct::memory::{Allowed, PartError, PartMemory};
+use crate::region::direct::chunk::{CHUNK_PINS_MAX, CHUNK_UNITS, Chunk, ChunkNo, ChunkPhase};
+use crate::region::direct::memory::{ChunkError, ChunkMemory, Permission};
 use crate::region::stats::{add, count};
 use crate::region::units::UnitNo;
 use crate::region::units::UnitRun;
@@ -14,28 +14,28 @@ use crate::slots::index;
 
 /// A request that was refused or failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DirectError {
-    /// A part could not be made or made accessible.
-    Part(PartNo, PartError),
-    /// This unit is in a pinned part.
+pub(crate) enum RangeError {
+    /// A chunk could not be made or made accessible.
+    Chunk(ChunkNo, ChunkError),
+    /// This unit is in a pinned chunk.
     Pinned(UnitNo),
-    /// This part is not pinned, or cannot be pinned once more.
-    BadPin(PartNo),
+    /// This chunk is not pinned, or cannot be pinned once more.
+    BadPin(ChunkNo),
 }
 
-/// The parts that a run of units touches.
-fn parts_of(run: UnitRun) -> impl Iterator<Item = PartNo> + Clone {
-    let end = if run.units == 0 { 0 } else { (run.first.0 + run.units).div_ceil(PART_UNITS) };
-    (run.first.0 / PART_UNITS..end).map(PartNo)
+/// The chunks that a run of units touches.
+fn chunks_of(run: UnitRun) -> impl Iterator<Item = ChunkNo> + Clone {
+    let end = if run.units == 0 { 0 } else { (run.first.0 + run.units).div_ceil(CHUNK_UNITS) };
+    (run.first.0 / CHUNK_UNITS..end).map(ChunkNo)
 }
 
-impl<M: PartMemory> Parts<M> {
-    /// Moves parts to DRAM from the first on, as far as there is room for them, for mappings and in DRAM. Returns the
+impl<M: ChunkMemory> Chunks<M> {
+    /// Moves chunks to DRAM from the first on, as far as there is room for them, for mappings and in DRAM. Returns the
     /// units of the run that are there.
-    pub(crate) fn prefetch(&self, run: UnitRun) -> Result<u64, DirectError> {
-        for at in parts_of(run) {
-            let failed = |error| DirectError::Part(at, error);
-            if self.table.load(at).phase() == PartPhase::Empty {
+    pub(crate) fn prefetch(&self, run: UnitRun) -> Result<u64, RangeError> {
+        for at in chunks_of(run) {
+            let failed = |error| RangeError::Chunk(at, error);
+            if self.table.load(at).phase() == ChunkPhase::Empty {
                 self.fault(at, false).map_err(failed)?;
             }
             let is_run = self.table.load(at).run().is_some();
@@ -43,7 +43,7 @@ impl<M: PartMemory> Parts<M> {
                 self.promote(at).map_err(failed)?;
             }
             if self.table.load(at).run().is_some() {
-                return Ok((at.0 * PART_UNITS).saturating_sub(run.first.0));
+                return Ok((at.0 * CHUNK_UNITS).saturating_sub(run.first.0));
             }
         }
         Ok(run.units)
@@ -58,12 +58,12 @@ impl<M: PartMemory> Parts<M> {
         may
     }
 
-    /// Keeps parts where they are, accessible, until they are unpinned as often.
-    pub(crate) fn pin(&self, run: UnitRun) -> Result<(), DirectError> {
-        for at in parts_of(run) {
-            if let Err(error) = self.pin_part(at) {
-                parts_of(run).take_while(|before| *before != at).for_each(|at| {
-                    self.unpin_part(at);
+    /// Keeps chunks where they are, accessible, until they are unpinned as often.
+    pub(crate) fn pin(&self, run: UnitRun) -> Result<(), RangeError> {
+        for at in chunks_of(run) {
+            if let Err(error) = self.pin_chunk(at) {
+                chunks_of(run).take_while(|before| *before != at).for_each(|at| {
+                    self.unpin_chunk(at);
                 });
                 return Err(error);
             }
@@ -72,51 +72,51 @@ impl<M: PartMemory> Parts<M> {
         Ok(())
     }
 
-    fn pin_part(&self, at: PartNo) -> Result<(), DirectError> {
+    fn pin_chunk(&self, at: ChunkNo) -> Result<(), RangeError> {
         let mut tries = 0;
         loop {
             self.memory.step();
             let seen = self.table.load(at);
             match seen.phase() {
-                PartPhase::Dram | PartPhase::Direct if seen.pins() == PART_PINS_MAX => {
-                    return Err(DirectError::BadPin(at));
+                ChunkPhase::Dram | ChunkPhase::Direct if seen.pins() == CHUNK_PINS_MAX => {
+                    return Err(RangeError::BadPin(at));
                 }
-                PartPhase::Dram | PartPhase::Direct => {
+                ChunkPhase::Dram | ChunkPhase::Direct => {
                     if self.table.replace(at, seen, seen.with_pins(seen.pins() + 1)) {
                         return Ok(());
                     }
                 }
-                PartPhase::Busy => {
+                ChunkPhase::Busy => {
                     self.memory.pause(tries);
                     tries += 1;
                 }
-                PartPhase::Empty | PartPhase::DramWatched | PartPhase::DirectWatched => {
-                    self.fault(at, true).map_err(|error| DirectError::Part(at, error))?;
+                ChunkPhase::Empty | ChunkPhase::DramWatched | ChunkPhase::DirectWatched => {
+                    self.fault(at, true).map_err(|error| RangeError::Chunk(at, error))?;
                 }
             }
         }
     }
 
-    /// Takes one pin off each part; all of them, or none.
-    pub(crate) fn unpin(&self, run: UnitRun) -> Result<(), DirectError> {
-        for at in parts_of(run) {
-            if !self.unpin_part(at) {
-                for at in parts_of(run).take_while(|before| *before != at) {
+    /// Takes one pin off each chunk; all of them, or none.
+    pub(crate) fn unpin(&self, run: UnitRun) -> Result<(), RangeError> {
+        for at in chunks_of(run) {
+            if !self.unpin_chunk(at) {
+                for at in chunks_of(run).take_while(|before| *before != at) {
                     // What was unpinned a moment ago can be pinned, unless it is gone by now.
-                    let _again = self.pin_part(at);
+                    let _again = self.pin_chunk(at);
                 }
-                return Err(DirectError::BadPin(at));
+                return Err(RangeError::BadPin(at));
             }
         }
         self.pinned.fetch_sub(run.units, SeqCst);
         Ok(())
     }
 
-    fn unpin_part(&self, at: PartNo) -> bool {
+    fn unpin_chunk(&self, at: ChunkNo) -> bool {
         let mut tries = 0;
         loop {
             let seen = self.table.load(at);
-            if seen.phase() == PartPhase::Busy {
+            if seen.phase() == ChunkPhase::Busy {
                 self.memory.pause(tries);
                 tries += 1;
             } else if seen.pins() == 0 {
@@ -129,24 +129,24 @@ impl<M: PartMemory> Parts<M> {
 
     /// Makes units hold zeroes. Parts of which no unit is left over give up their DRAM or run. Pinned ones are
     /// refused.
-    pub(crate) fn discard(&self, run: UnitRun) -> Result<(), DirectError> {
-        if let Some(at) = parts_of(run).find(|&at| self.table.load(at).pins() > 0) {
-            return Err(DirectError::Pinned(UnitNo((at.0 * PART_UNITS).max(run.first.0))));
+    pub(crate) fn discard(&self, run: UnitRun) -> Result<(), RangeError> {
+        if let Some(at) = chunks_of(run).find(|&at| self.table.load(at).pins() > 0) {
+            return Err(RangeError::Pinned(UnitNo((at.0 * CHUNK_UNITS).max(run.first.0))));
         }
-        parts_of(run).try_for_each(|at| self.discard_in_part(at, run))
+        chunks_of(run).try_for_each(|at| self.discard_in_chunk(at, run))
     }
 
-    /// Makes the units of `run` that lie in a part hold zeroes.
-    fn discard_in_part(&self, at: PartNo, run: UnitRun) -> Result<(), DirectError> {
-        let first = at.0 * PART_UNITS;
+    /// Makes the units of `run` that lie in a chunk hold zeroes.
+    fn discard_in_chunk(&self, at: ChunkNo, run: UnitRun) -> Result<(), RangeError> {
+        let first = at.0 * CHUNK_UNITS;
         let from = run.first.0.max(first) - first;
         let end = self.units_of(at).min(run.first.0 + run.units - first);
         let seen = self.claim_in_any_phase(at);
         if seen.pins() > 0 {
             self.settle(at, seen);
-            return Err(DirectError::Pinned(UnitNo(first + from)));
+            return Err(RangeError::Pinned(UnitNo(first + from)));
         }
-        let done = if seen.phase() == PartPhase::Empty {
+        let done = if seen.phase() == ChunkPhase::Empty {
             self.settle(at, seen);
             Ok(())
         } else if from == 0 && end == self.units_of(at) {
@@ -154,12 +154,12 @@ impl<M: PartMemory> Parts<M> {
         } else {
             self.zero(at, seen, from..end)
         };
-        done.map_err(|error| DirectError::Part(at, error))
+        done.map_err(|error| RangeError::Chunk(at, error))
     }
 
-    /// Makes units of a part that the caller owns hold zeroes, and lets go of it.
-    fn zero(&self, at: PartNo, seen: Part, units: Range<u64>) -> Result<(), PartError> {
-        let allowed = self.memory.allow(at, Allowed::Everything);
+    /// Makes units of a chunk that the caller owns hold zeroes, and lets go of it.
+    fn zero(&self, at: ChunkNo, seen: Chunk, units: Range<u64>) -> Result<(), ChunkError> {
+        let allowed = self.memory.allow(at, Permission::Everything);
         if allowed.is_ok() {
             self.memory.zero(at, units);
         }
@@ -167,13 +167,13 @@ impl<M: PartMemory> Parts<M> {
         allowed
     }
 
-    /// Empties a part that the caller owns.
-    fn empty(&self, at: PartNo, seen: Part) -> Result<(), PartError> {
+    /// Empties a chunk that the caller owns.
+    fn empty(&self, at: ChunkNo, seen: Chunk) -> Result<(), ChunkError> {
         if let Err(error) = self.memory.close(at, seen.run()) {
             self.settle(at, seen);
             return Err(error);
         }
-        self.settle(at, Part::EMPTY);
+        self.settle(at, Chunk::EMPTY);
         match seen.run() {
             Some(run) => self.free_run(run),
             None => {
@@ -183,7 +183,7 @@ impl<M: PartMemory> Parts<M> {
         Ok(())
     }
 
-    fn claim_in_any_phase(&self, at: PartNo) -> Part {
+    fn claim_in_any_phase(&self, at: ChunkNo) -> Chunk {
         let mut tries = 0;
         loop {
             self.memory.step();
@@ -196,13 +196,13 @@ impl<M: PartMemory> Parts<M> {
         }
     }
 
-    /// Changes the limit, and moves parts out of DRAM until it is kept, the coldest first: as far as there are runs, and
+    /// Changes the limit, and moves chunks out of DRAM until it is kept, the coldest first: as far as there are runs, and
     /// what is pinned stays.
-    pub(crate) fn set_limit(&self, parts: u64) {
-        self.limit.store(parts, SeqCst);
+    pub(crate) fn set_limit(&self, chunks: u64) {
+        self.limit.store(chunks, SeqCst);
         for heat in (0..=u8::MAX).step_by(15) {
-            for at in (0..self.len()).map(PartNo) {
-                if self.dram.load(SeqCst) <= parts {
+            for at in (0..self.len()).map(ChunkNo) {
+                if self.dram.load(SeqCst) <= chunks {
                     return;
                 }
                 let is_cold = self.heat[index(at.0)].load(SeqCst) <= heat;
@@ -217,23 +217,23 @@ impl<M: PartMemory> Parts<M> {
         }
     }
 
-    /// Units of `run` that are in runs. Waits for parts that are being moved or watched just now.
+    /// Units of `run` that are in runs. Waits for chunks that are being moved or watched just now.
     pub(crate) fn units_direct(&self, run: UnitRun) -> u64 {
         let end = run.first.0 + run.units;
-        let direct = parts_of(run).filter(|&at| self.settled(at).run().is_some());
+        let direct = chunks_of(run).filter(|&at| self.settled(at).run().is_some());
         let units = direct.map(|at| {
-            let first = at.0 * PART_UNITS;
-            (first + PART_UNITS).min(end) - first.max(run.first.0)
+            let first = at.0 * CHUNK_UNITS;
+            (first + CHUNK_UNITS).min(end) - first.max(run.first.0)
         });
         units.sum()
     }
 
-    /// A part once nobody is changing it.
-    fn settled(&self, at: PartNo) -> Part {
+    /// A chunk once nobody is changing it.
+    fn settled(&self, at: ChunkNo) -> Chunk {
         let mut tries = 0;
         loop {
             let seen = self.table.load(at);
-            if seen.phase() != PartPhase::Busy {
+            if seen.phase() != ChunkPhase::Busy {
                 return seen;
             }
             self.memory.pause(tries);
@@ -242,7 +242,7 @@ impl<M: PartMemory> Parts<M> {
     }
 
     /// Counts moves that failed.
-    pub(super) fn note_failed(&self, moved: &Result<bool, PartError>) {
+    pub(super) fn note_failed(&self, moved: &Result<bool, ChunkError>) {
         if moved.is_err() {
             add(&self.counters.moves_failed, 1);
         }

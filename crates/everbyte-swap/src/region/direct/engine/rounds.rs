@@ -1,39 +1,39 @@
-//! Rounds: some parts become inaccessible for a moment, and hot ones in runs change places with cold ones in
+//! Rounds: some chunks become inaccessible for a moment, and hot ones in runs change places with cold ones in
 //! DRAM.
 //!
 //! Parts are chosen at random, as many in runs as in DRAM, so that both are seen in the same way and at the same
 //! time. One thread makes rounds.
 //!
-//! Invariants: after [`Parts::end_round`] no part is watched; nothing is watched unless a part in a run could
+//! Invariants: after [`Chunks::end_round`] no chunk is watched; nothing is watched unless a chunk in a run could
 //! gain by it.
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::Parts;
+use super::Chunks;
 use super::budget::MOVE_MAPPINGS;
 use super::heat::{is_worth_exchange, score, with_score};
-use crate::region::direct::chunk::{PartNo, WATCHES};
-use crate::region::direct::memory::{PartError, PartMemory};
+use crate::region::direct::chunk::{ChunkNo, WATCHES};
+use crate::region::direct::memory::{ChunkError, ChunkMemory};
 use crate::region::stats::{add, count};
 use crate::slots::index;
 
-/// Words that are looked at for one part to watch.
+/// Words that are looked at for one chunk to watch.
 const LOOKS: u64 = 256;
 /// Mappings that a round adds while it lasts.
 const ROUND_MAPPINGS: u64 = 2 * WATCHES as u64;
 /// Parts of each kind in a round.
 const OF_A_KIND: usize = WATCHES / 2;
 
-/// A part that is watched.
+/// A chunk that is watched.
 #[derive(Clone, Copy)]
-struct Watched {
-    at: PartNo,
+struct WatchedChunk {
+    at: ChunkNo,
     since_ns: u64,
 }
 
 /// A round, and the state of its choices.
 pub(crate) struct Round {
-    watched: [Option<Watched>; WATCHES],
+    watched: [Option<WatchedChunk>; WATCHES],
     random: u64,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Findings {
     pub(crate) is_refused: bool,
 }
 
-/// A part and its heat.
-type Candidate = (u8, PartNo);
+/// A chunk and its heat.
+type Candidate = (u8, ChunkNo);
 
 impl Round {
     /// Rounds whose choices depend on a seed.
@@ -64,9 +64,9 @@ impl Round {
     }
 }
 
-impl<M: PartMemory> Parts<M> {
-    /// Makes some parts inaccessible. False if there is nothing to find out, or no room for mappings; then no
-    /// part is.
+impl<M: ChunkMemory> Chunks<M> {
+    /// Makes some chunks inaccessible. False if there is nothing to find out, or no room for mappings; then no
+    /// chunk is.
     pub(crate) fn begin_round(&self, round: &mut Round) -> bool {
         if self.limit.load(SeqCst) == 0 || self.has_failed() {
             return false;
@@ -81,11 +81,11 @@ impl<M: PartMemory> Parts<M> {
             return false;
         }
         let dram = self.watch_some(round, OF_A_KIND..WATCHES, false);
-        add(&self.counters.parts_watched, direct + dram);
+        add(&self.counters.chunks_watched, direct + dram);
         true
     }
 
-    /// Watches parts that are runs, or are not. Returns how many.
+    /// Watches chunks that are runs, or are not. Returns how many.
     fn watch_some(
         &self,
         round: &mut Round,
@@ -98,17 +98,18 @@ impl<M: PartMemory> Parts<M> {
             self.touched[watch].store(0, SeqCst);
             let since_ns = self.memory.now_ns();
             if self.watch(at, watch) {
-                round.watched[watch] = Some(Watched { at, since_ns });
+                round.watched[watch] = Some(WatchedChunk { at, since_ns });
                 found += 1;
             }
         }
         found
     }
 
-    /// A part to watch at or behind a random one.
-    fn find(&self, random: u64, is_run: bool) -> Option<PartNo> {
-        let parts = self.len();
-        let mut ahead = (0..LOOKS.min(parts)).map(|step| PartNo((random % parts + step) % parts));
+    /// A chunk to watch at or behind a random one.
+    fn find(&self, random: u64, is_run: bool) -> Option<ChunkNo> {
+        let chunks = self.len();
+        let mut ahead =
+            (0..LOOKS.min(chunks)).map(|step| ChunkNo((random % chunks + step) % chunks));
         ahead.find(|&at| {
             let seen = self.table.load(at);
             let is_kind = if is_run { seen.run().is_some() } else { seen.is_dram() };
@@ -116,15 +117,15 @@ impl<M: PartMemory> Parts<M> {
         })
     }
 
-    /// Makes what is still inaccessible accessible, `window_ns` after the round began, and moves parts by what was
+    /// Makes what is still inaccessible accessible, `window_ns` after the round began, and moves chunks by what was
     /// found.
     pub(crate) fn end_round(&self, round: &mut Round, window_ns: u64) -> Findings {
         let mut findings = Findings::default();
-        let mut direct = [(0, PartNo(0)); WATCHES];
+        let mut direct = [(0, ChunkNo(0)); WATCHES];
         let mut dram = direct;
         let (mut directs, mut drams) = (0, 0);
         for (watch, watched) in round.watched.iter_mut().enumerate() {
-            let Some(Watched { at, since_ns }) = watched.take() else { continue };
+            let Some(WatchedChunk { at, since_ns }) = watched.take() else { continue };
             self.unwatch(at);
             let touched_ns = Some(self.touched[watch].load(SeqCst)).filter(|ns| *ns > 0);
             let latency_ns = touched_ns.map(|ns| ns.saturating_sub(since_ns));
@@ -142,7 +143,7 @@ impl<M: PartMemory> Parts<M> {
             }
         }
         self.budget.give_back(ROUND_MAPPINGS);
-        add(&self.counters.parts_touched, findings.touched);
+        add(&self.counters.chunks_touched, findings.touched);
         let (direct, dram) = (&mut direct[..directs], &mut dram[..drams]);
         direct.sort_unstable_by_key(|(heat, _)| std::cmp::Reverse(*heat));
         dram.sort_unstable_by_key(|(heat, _)| *heat);
@@ -150,7 +151,7 @@ impl<M: PartMemory> Parts<M> {
         findings
     }
 
-    /// Moves parts: the hottest of `direct`, which come first, to DRAM, and the coldest of `dram` out of it.
+    /// Moves chunks: the hottest of `direct`, which come first, to DRAM, and the coldest of `dram` out of it.
     fn rearrange(&self, direct: &[Candidate], dram: &[Candidate], findings: &mut Findings) {
         let mut dram = dram.iter();
         while self.dram.load(SeqCst) > self.limit.load(SeqCst) {
@@ -177,9 +178,9 @@ impl<M: PartMemory> Parts<M> {
     /// Makes a move that the bound on mappings allows; false if it was not made.
     fn move_counted(
         &self,
-        at: PartNo,
+        at: ChunkNo,
         findings: &mut Findings,
-        make: impl Fn(&Self, PartNo) -> Result<bool, PartError>,
+        make: impl Fn(&Self, ChunkNo) -> Result<bool, ChunkError>,
     ) -> bool {
         if !self.budget.take(MOVE_MAPPINGS) {
             count(&self.counters.moves_refused);

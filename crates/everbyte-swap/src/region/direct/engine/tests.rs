@@ -2,7 +2,7 @@
 //! time.
 //!
 //! Every step is a point at which another thread may go on, also between two words of a copy. Threads own a word
-//! of each part that they share, and some parts alone; whatever they load must be what they stored. Not
+//! of each chunk that they share, and some chunks alone; whatever they load must be what they stored. Not
 //! covered: weak memory orders, and switches between two accesses to atomics without a step in between.
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use crate::slots::SlotOrder;
 
 /// Threads of a run. The first one makes rounds.
 const THREADS: usize = 3;
-const PARTS: u64 = 6;
+const CHUNKS: u64 = 6;
 /// Parts that all threads use.
 const SHARED: [u64; 3] = [0, 1, 2];
 /// Parts of one thread each.
@@ -45,14 +45,14 @@ enum Mapping {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct View {
     mapping: Mapping,
-    allowed: Allowed,
+    allowed: Permission,
 }
 
-const NOTHING: View = View { mapping: Mapping::Nothing, allowed: Allowed::Nothing };
+const NOTHING: View = View { mapping: Mapping::Nothing, allowed: Permission::Nothing };
 
 /// Mappings and runs that are tables.
 struct Table {
-    views: Mutex<[View; index(PARTS)]>,
+    views: Mutex<[View; index(CHUNKS)]>,
     runs: Mutex<[Words; RUNS]>,
     fails: AtomicBool,
     /// Every nth replacement of a mapping is refused, where this is n; none if it is 0.
@@ -64,7 +64,7 @@ struct Table {
 impl Table {
     fn new() -> Self {
         Self {
-            views: Mutex::new([NOTHING; index(PARTS)]),
+            views: Mutex::new([NOTHING; index(CHUNKS)]),
             runs: Mutex::new([[u64::MAX; THREADS]; RUNS]),
             fails: AtomicBool::new(false),
             refused_each: AtomicU64::new(0),
@@ -73,67 +73,67 @@ impl Table {
         }
     }
 
-    fn view(&self, at: PartNo) -> View {
+    fn view(&self, at: ChunkNo) -> View {
         self.views.lock().unwrap()[index(at.0)]
     }
 
-    fn set(&self, at: PartNo, mapping: Mapping, allowed: Allowed) {
+    fn set(&self, at: ChunkNo, mapping: Mapping, allowed: Permission) {
         self.views.lock().unwrap()[index(at.0)] = View { mapping, allowed };
     }
 
     /// Makes an access, if the mapping allows it.
     fn access<T>(
         &self,
-        at: PartNo,
-        needs: Allowed,
+        at: ChunkNo,
+        needs: Permission,
         act: impl FnOnce(&mut Words) -> T,
     ) -> Option<T> {
         let mut views = self.views.lock().unwrap();
         let view = &mut views[index(at.0)];
         let is_allowed = match view.allowed {
-            Allowed::Nothing => false,
-            Allowed::Loads => needs == Allowed::Loads,
-            Allowed::Everything => true,
+            Permission::Nothing => false,
+            Permission::Loads => needs == Permission::Loads,
+            Permission::Everything => true,
         };
         is_allowed.then(|| match &mut view.mapping {
-            Mapping::Nothing => panic!("part {at:?} is accessible, and there is nothing"),
+            Mapping::Nothing => panic!("chunk {at:?} is accessible, and there is nothing"),
             Mapping::Dram(words) => act(words),
             Mapping::Run(run) => act(&mut self.runs.lock().unwrap()[*run]),
         })
     }
 
     /// Begins to replace a mapping.
-    fn replace(&self) -> Result<(), PartError> {
+    fn replace(&self) -> Result<(), ChunkError> {
         self.step();
         let nth = self.replacements.fetch_add(1, SeqCst) + 1;
         let each = self.refused_each.load(SeqCst);
-        if each > 0 && nth.is_multiple_of(each) { Err(PartError::Refused) } else { Ok(()) }
+        if each > 0 && nth.is_multiple_of(each) { Err(ChunkError::Refused) } else { Ok(()) }
     }
 
-    fn check(&self) -> Result<(), PartError> {
-        if self.fails.load(SeqCst) { Err(PartError::StoreFailed) } else { Ok(()) }
+    fn check(&self) -> Result<(), ChunkError> {
+        if self.fails.load(SeqCst) { Err(ChunkError::StoreFailed) } else { Ok(()) }
     }
 }
 
-impl PartMemory for Table {
-    fn open(&self, at: PartNo) -> Result<(), PartError> {
+impl ChunkMemory for Table {
+    fn open(&self, at: ChunkNo) -> Result<(), ChunkError> {
         if self.view(at).mapping == Mapping::Nothing {
-            self.set(at, Mapping::Dram([0; THREADS]), Allowed::Everything);
+            self.set(at, Mapping::Dram([0; THREADS]), Permission::Everything);
         }
-        self.allow(at, Allowed::Everything)
+        self.allow(at, Permission::Everything)
     }
 
-    fn close(&self, at: PartNo, _run: Option<RunNo>) -> Result<(), PartError> {
-        self.set(at, Mapping::Nothing, Allowed::Nothing);
+    fn close(&self, at: ChunkNo, _run: Option<RunNo>) -> Result<(), ChunkError> {
+        self.set(at, Mapping::Nothing, Permission::Nothing);
         Ok(())
     }
 
-    fn allow(&self, at: PartNo, allowed: Allowed) -> Result<(), PartError> {
+    fn allow(&self, at: ChunkNo, allowed: Permission) -> Result<(), ChunkError> {
         self.set(at, self.view(at).mapping, allowed);
         Ok(())
     }
 
-    fn zero_run(&self, run: RunNo) -> Result<(), PartError> {
+    fn zero_run(&self, run: RunNo) -> Result<(), ChunkError> {
         for word in 0..THREADS {
             self.step();
             self.runs.lock().unwrap()[index(run.0)][word] = 0;
@@ -141,35 +141,35 @@ impl PartMemory for Table {
         self.check()
     }
 
-    fn copy_out(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+    fn copy_out(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
         for word in 0..THREADS {
             self.step();
-            let value = self.access(at, Allowed::Loads, |words| words[word]);
+            let value = self.access(at, Permission::Loads, |words| words[word]);
             self.runs.lock().unwrap()[index(run.0)][word] = value.expect("it may be loaded");
         }
         self.check()
     }
 
-    fn map_run(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+    fn map_run(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
         self.replace()?;
-        self.set(at, Mapping::Run(index(run.0)), Allowed::Everything);
+        self.set(at, Mapping::Run(index(run.0)), Permission::Everything);
         Ok(())
     }
 
-    fn move_in(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+    fn move_in(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
         let mut copy = [0; THREADS];
         for (word, to) in copy.iter_mut().enumerate() {
             self.step();
             *to = self.runs.lock().unwrap()[index(run.0)][word];
         }
         self.replace()?;
-        self.set(at, Mapping::Dram(copy), Allowed::Everything);
+        self.set(at, Mapping::Dram(copy), Permission::Everything);
         Ok(())
     }
 
-    fn zero(&self, at: PartNo, units: std::ops::Range<u64>) {
+    fn zero(&self, at: ChunkNo, units: std::ops::Range<u64>) {
         for word in (0..THREADS).filter(|word| units.contains(&(*word as u64))) {
-            self.access(at, Allowed::Everything, |words| words[word] = 0)
+            self.access(at, Permission::Everything, |words| words[word] = 0)
                 .expect("it is accessible");
         }
     }
@@ -187,13 +187,13 @@ impl PartMemory for Table {
     }
 }
 
-type Sim = Parts<Table>;
+type Sim = Chunks<Table>;
 
 fn sim_with(free_runs: usize, limit: u64, bound: u64) -> Sim {
-    let slots = SlotMap::new(SlotOrder::Order64, RUNS as u64 * PART_UNITS);
-    slots.free_run(SlotNo(0), free_runs as u64 * PART_UNITS);
-    let settings = DirectSettings { units: PARTS * PART_UNITS, limit, slot_hint: SlotNo(0) };
-    Parts::new(Table::new(), Arc::new(slots), Budget::new(bound, || Some(0)), &settings)
+    let slots = SlotMap::new(SlotOrder::Order64, RUNS as u64 * CHUNK_UNITS);
+    slots.free_run(SlotNo(0), free_runs as u64 * CHUNK_UNITS);
+    let settings = DirectSettings { units: CHUNKS * CHUNK_UNITS, limit, slot_hint: SlotNo(0) };
+    Chunks::new(Table::new(), Arc::new(slots), Budget::new(bound, || Some(0)), &settings)
 }
 
 fn sim(free_runs: usize) -> Sim {
@@ -201,67 +201,67 @@ fn sim(free_runs: usize) -> Sim {
 }
 
 /// Makes an access as the processor does: again after each fault.
-fn access<T>(parts: &Sim, at: u64, needs: Allowed, act: impl Fn(&mut Words) -> T) -> T {
+fn access<T>(chunks: &Sim, at: u64, needs: Permission, act: impl Fn(&mut Words) -> T) -> T {
     for _ in 0..10_000 {
-        parts.memory.step();
-        if let Some(done) = parts.memory.access(PartNo(at), needs, &act) {
+        chunks.memory.step();
+        if let Some(done) = chunks.memory.access(ChunkNo(at), needs, &act) {
             return done;
         }
-        parts.fault(PartNo(at), needs == Allowed::Everything).expect("nothing fails here");
+        chunks.fault(ChunkNo(at), needs == Permission::Everything).expect("nothing fails here");
     }
-    panic!("part {at} faults for ever: {:?}", parts.table.load(PartNo(at)));
+    panic!("chunk {at} faults for ever: {:?}", chunks.table.load(ChunkNo(at)));
 }
 
-/// A thread: what it stored in its word of each part.
+/// A thread: what it stored in its word of each chunk.
 struct Program<'a> {
-    parts: &'a Sim,
+    chunks: &'a Sim,
     me: usize,
     stored: Mutex<HashMap<u64, u64>>,
 }
 
 impl<'a> Program<'a> {
-    fn new(parts: &'a Sim, me: usize) -> Self {
-        Self { parts, me, stored: Mutex::default() }
+    fn new(chunks: &'a Sim, me: usize) -> Self {
+        Self { chunks, me, stored: Mutex::default() }
     }
 
     fn load(&self, at: u64) {
-        let found = access(self.parts, at, Allowed::Loads, |words| words[self.me]);
+        let found = access(self.chunks, at, Permission::Loads, |words| words[self.me]);
         let stored = self.stored.lock().unwrap().get(&at).copied().unwrap_or(0);
-        assert_eq!(found, stored, "part {at} for thread {}", self.me);
+        assert_eq!(found, stored, "chunk {at} for thread {}", self.me);
     }
 
     fn store(&self, at: u64, value: u64) {
-        access(self.parts, at, Allowed::Everything, |words| words[self.me] = value);
+        access(self.chunks, at, Permission::Everything, |words| words[self.me] = value);
         self.stored.lock().unwrap().insert(at, value);
     }
 
-    /// Holds a part in place while others go on.
+    /// Holds a chunk in place while others go on.
     fn pin(&self, at: u64) {
-        let run = UnitRun { first: UnitNo(at * PART_UNITS + 7), units: 1 };
-        self.parts.pin(run).expect("it can be pinned");
+        let run = UnitRun { first: UnitNo(at * CHUNK_UNITS + 7), units: 1 };
+        self.chunks.pin(run).expect("it can be pinned");
         let place = |view: View| match view.mapping {
             Mapping::Run(run) => Some(run),
             _ => None,
         };
-        let before = self.parts.memory.view(PartNo(at));
+        let before = self.chunks.memory.view(ChunkNo(at));
         for _ in 0..4 {
-            self.parts.memory.step();
-            let now = self.parts.memory.view(PartNo(at));
-            assert_eq!(now.allowed, Allowed::Everything, "pinned part {at} is not accessible");
-            assert_eq!(place(now), place(before), "pinned part {at} was moved");
+            self.chunks.memory.step();
+            let now = self.chunks.memory.view(ChunkNo(at));
+            assert_eq!(now.allowed, Permission::Everything, "pinned chunk {at} is not accessible");
+            assert_eq!(place(now), place(before), "pinned chunk {at} was moved");
         }
-        self.parts.unpin(run).expect("it is pinned");
+        self.chunks.unpin(run).expect("it is pinned");
     }
 
-    /// Gives up the own part, or the own word of it.
+    /// Gives up the own chunk, or the own word of it.
     fn discard(&self, is_whole: bool) {
         let own = OWN[self.me];
-        let first = own * PART_UNITS;
+        let first = own * CHUNK_UNITS;
         let run = match is_whole {
-            true => UnitRun { first: UnitNo(first), units: PART_UNITS },
+            true => UnitRun { first: UnitNo(first), units: CHUNK_UNITS },
             false => UnitRun { first: UnitNo(first + self.me as u64), units: 1 },
         };
-        self.parts.discard(run).expect("nobody else uses it");
+        self.chunks.discard(run).expect("nobody else uses it");
         self.stored.lock().unwrap().remove(&own);
     }
 
@@ -272,81 +272,81 @@ impl<'a> Program<'a> {
             let any = [SHARED[0], SHARED[1], SHARED[2], OWN[self.me]];
             let at = any[random.random_range(0..any.len())];
             if self.me == 0 && step == STEPS / 2 && seed % 16 == 7 {
-                self.parts.memory.fails.store(true, SeqCst);
+                self.chunks.memory.fails.store(true, SeqCst);
             }
             match random.random_range(0..11) {
                 0..3 => self.load(at),
                 3..6 => self.store(at, step as u64),
-                6 => drop(self.parts.demote(PartNo(at))),
-                7 => drop(self.parts.promote(PartNo(at))),
+                6 => drop(self.chunks.demote(ChunkNo(at))),
+                7 => drop(self.chunks.promote(ChunkNo(at))),
                 8 => self.pin(at),
                 9 if self.me == 0 => {
-                    if self.parts.begin_round(&mut round) {
+                    if self.chunks.begin_round(&mut round) {
                         self.load(at);
-                        self.parts.end_round(&mut round, 1000);
+                        self.chunks.end_round(&mut round, 1000);
                     }
                 }
                 9 => self.discard(false),
                 _ => self.discard(true),
             }
         }
-        self.parts.memory.step();
+        self.chunks.memory.step();
     }
 }
 
 /// Nothing is under way: everything agrees.
-fn check_settled(parts: &Sim, runs_all: usize) {
+fn check_settled(chunks: &Sim, runs_all: usize) {
     let mut runs = Vec::new();
     let mut in_dram = 0;
-    for at in (0..PARTS).map(PartNo) {
-        let (part, view) = (parts.table.load(at), parts.memory.view(at));
-        assert_eq!(part.pins(), 0);
-        let expected = match part.phase() {
-            PartPhase::Empty => NOTHING,
-            PartPhase::Dram => View { allowed: Allowed::Everything, ..view },
-            PartPhase::Direct => {
-                let run = part.run().map_or(RUNS, |run| index(run.0));
-                View { mapping: Mapping::Run(run), allowed: Allowed::Everything }
+    for at in (0..CHUNKS).map(ChunkNo) {
+        let (chunk, view) = (chunks.table.load(at), chunks.memory.view(at));
+        assert_eq!(chunk.pins(), 0);
+        let expected = match chunk.phase() {
+            ChunkPhase::Empty => NOTHING,
+            ChunkPhase::Dram => View { allowed: Permission::Everything, ..view },
+            ChunkPhase::Direct => {
+                let run = chunk.run().map_or(RUNS, |run| index(run.0));
+                View { mapping: Mapping::Run(run), allowed: Permission::Everything }
             }
             phase => panic!("{at:?} is {phase:?}"),
         };
-        assert_eq!(view, expected, "{at:?} is {part:?}");
+        assert_eq!(view, expected, "{at:?} is {chunk:?}");
         let is_dram = matches!(view.mapping, Mapping::Dram(_));
-        assert_eq!(is_dram, part.is_dram(), "{at:?} is {part:?}");
+        assert_eq!(is_dram, chunk.is_dram(), "{at:?} is {chunk:?}");
         in_dram += u64::from(is_dram);
-        runs.extend(part.run());
+        runs.extend(chunk.run());
     }
-    assert_eq!(parts.dram.load(SeqCst), in_dram, "parts in DRAM");
+    assert_eq!(chunks.dram.load(SeqCst), in_dram, "chunks in DRAM");
     let named = runs.len();
     runs.sort_unstable();
     runs.dedup();
-    assert_eq!(runs.len(), named, "a run has two parts");
-    assert_eq!(parts.slots.free_count(), (runs_all - named) as u64 * PART_UNITS, "free slots");
+    assert_eq!(runs.len(), named, "a run has two chunks");
+    assert_eq!(chunks.slots.free_count(), (runs_all - named) as u64 * CHUNK_UNITS, "free slots");
 }
 
 /// One run of all threads, in some of which moves are refused, or the store fails; the complaint of whoever has one.
 fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), String> {
-    // In some runs there are too few, and every run is soon another part's.
+    // In some runs there are too few, and every run is soon another chunk's.
     let runs = if seed.is_multiple_of(3) { RUNS - 2 } else { RUNS };
-    let parts = sim(runs);
+    let chunks = sim(runs);
     // In some the system refuses moves.
-    parts.memory.refused_each.store([0, 0, 2, 3][index(seed % 4)], SeqCst);
-    let programs: Vec<_> = (0..THREADS).map(|me| Program::new(&parts, me)).collect();
+    chunks.memory.refused_each.store([0, 0, 2, 3][index(seed % 4)], SeqCst);
+    let programs: Vec<_> = (0..THREADS).map(|me| Program::new(&chunks, me)).collect();
     let task = |program: &'_ Program<'_>| {
         let _planted = bug.map(plant);
         program.run(seed ^ (program.me as u64) << 32);
     };
     let tasks = programs.iter().map(|program| -> Task<'_> { Box::new(move || task(program)) });
     if let Some(trouble) = schedule::run(schedule, tasks.collect()).trouble {
-        let words: Vec<_> = (0..PARTS).map(|at| parts.table.load(PartNo(at))).collect();
-        return Err(format!("{trouble}; {words:?}, {:?}", parts.statistics()));
+        let words: Vec<_> = (0..CHUNKS).map(|at| chunks.table.load(ChunkNo(at))).collect();
+        return Err(format!("{trouble}; {words:?}, {:?}", chunks.statistics()));
     }
     let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        check_settled(&parts, runs);
+        check_settled(&chunks, runs);
         for program in &programs {
             SHARED.iter().chain([&OWN[program.me]]).for_each(|&at| program.load(at));
         }
-        check_settled(&parts, runs);
+        check_settled(&chunks, runs);
     }));
     settled.map_err(|panic| format!("{:?}", panic.downcast_ref::<String>()))
 }
@@ -400,11 +400,11 @@ fn no_order_of_steps_loses_a_part() {
 #[test]
 fn every_planted_bug_of_moving_parts_is_caught() {
     let bugs = [
-        (Bug::TwoMakers, "part 0 for thread"),
-        (Bug::CopiedBeforeFrozen, "part 0 for thread"),
+        (Bug::TwoMakers, "chunk 0 for thread"),
+        (Bug::CopiedBeforeFrozen, "chunk 0 for thread"),
         (Bug::RunFreedBeforeMoved, "free slots"),
-        (Bug::PartReleasedBeforeMoved, "is Direct run"),
-        (Bug::PinnedPartMoved, "pinned part 0 is not accessible"),
+        (Bug::ChunkReleasedBeforeMoved, "is Direct run"),
+        (Bug::PinnedChunkMoved, "pinned chunk 0 is not accessible"),
         (Bug::RunNotZeroed, "left: 18446744073709551615"),
         (Bug::RunLeaked, "free slots"),
         (Bug::RunFreedThoughNotMoved, "free slots"),
@@ -415,149 +415,151 @@ fn every_planted_bug_of_moving_parts_is_caught() {
 
 #[test]
 fn parts_are_in_dram_while_there_is_room_and_then_runs() {
-    let parts = sim(RUNS);
-    let program = Program::new(&parts, 0);
-    (0..PARTS).for_each(|at| program.store(at, at + 1));
-    let statistics = parts.statistics();
-    assert_eq!(statistics.units_resident, LIMIT * PART_UNITS);
-    assert_eq!(statistics.units_direct, (PARTS - LIMIT) * PART_UNITS);
+    let chunks = sim(RUNS);
+    let program = Program::new(&chunks, 0);
+    (0..CHUNKS).for_each(|at| program.store(at, at + 1));
+    let statistics = chunks.statistics();
+    assert_eq!(statistics.units_resident, LIMIT * CHUNK_UNITS);
+    assert_eq!(statistics.units_direct, (CHUNKS - LIMIT) * CHUNK_UNITS);
     assert_eq!(statistics.units_over_limit, 0);
-    (0..PARTS).for_each(|at| program.load(at));
-    check_settled(&parts, RUNS);
+    (0..CHUNKS).for_each(|at| program.load(at));
+    check_settled(&chunks, RUNS);
 }
 
 #[test]
 fn a_store_without_runs_costs_dram_and_no_contents() {
-    let parts = sim(1);
-    let program = Program::new(&parts, 0);
-    (0..PARTS).for_each(|at| program.store(at, at + 1));
-    assert!(parts.is_full());
-    let statistics = parts.statistics();
-    assert_eq!(statistics.units_over_limit, (PARTS - LIMIT - 1) * PART_UNITS);
-    assert_eq!(parts.demote(PartNo(0)), Ok(false), "there is no run");
-    (0..PARTS).for_each(|at| program.load(at));
-    check_settled(&parts, 1);
+    let chunks = sim(1);
+    let program = Program::new(&chunks, 0);
+    (0..CHUNKS).for_each(|at| program.store(at, at + 1));
+    assert!(chunks.is_full());
+    let statistics = chunks.statistics();
+    assert_eq!(statistics.units_over_limit, (CHUNKS - LIMIT - 1) * CHUNK_UNITS);
+    assert_eq!(chunks.demote(ChunkNo(0)), Ok(false), "there is no run");
+    (0..CHUNKS).for_each(|at| program.load(at));
+    check_settled(&chunks, 1);
 }
 
 #[test]
 fn a_store_that_fails_gets_no_more_parts() {
-    let parts = sim(RUNS);
-    let program = Program::new(&parts, 0);
+    let chunks = sim(RUNS);
+    let program = Program::new(&chunks, 0);
     (0..=LIMIT).for_each(|at| program.store(at, at + 1));
-    parts.memory.fails.store(true, SeqCst);
-    assert_eq!(parts.demote(PartNo(0)), Err(PartError::StoreFailed));
-    assert!(parts.has_failed());
-    (LIMIT + 1..PARTS).for_each(|at| program.store(at, at + 1));
-    assert_eq!(parts.statistics().units_direct, PART_UNITS, "what was there before stays");
-    (0..PARTS).for_each(|at| program.load(at));
-    check_settled(&parts, RUNS);
+    chunks.memory.fails.store(true, SeqCst);
+    assert_eq!(chunks.demote(ChunkNo(0)), Err(ChunkError::StoreFailed));
+    assert!(chunks.has_failed());
+    (LIMIT + 1..CHUNKS).for_each(|at| program.store(at, at + 1));
+    assert_eq!(chunks.statistics().units_direct, CHUNK_UNITS, "what was there before stays");
+    (0..CHUNKS).for_each(|at| program.load(at));
+    check_settled(&chunks, RUNS);
 }
 
 #[test]
 fn a_part_whose_move_is_refused_stays_where_it_is() {
-    let parts = sim(RUNS);
-    let program = Program::new(&parts, 0);
+    let chunks = sim(RUNS);
+    let program = Program::new(&chunks, 0);
     (0..=LIMIT).for_each(|at| program.store(at, at + 1));
-    parts.limit.store(PARTS, SeqCst);
-    parts.memory.refused_each.store(1, SeqCst);
-    let before = [0, LIMIT].map(|at| (parts.table.load(PartNo(at)), parts.memory.view(PartNo(at))));
-    assert_eq!(parts.demote(PartNo(0)), Err(PartError::Refused));
-    assert_eq!(parts.promote(PartNo(LIMIT)), Err(PartError::Refused));
-    let after = [0, LIMIT].map(|at| (parts.table.load(PartNo(at)), parts.memory.view(PartNo(at))));
+    chunks.limit.store(CHUNKS, SeqCst);
+    chunks.memory.refused_each.store(1, SeqCst);
+    let before =
+        [0, LIMIT].map(|at| (chunks.table.load(ChunkNo(at)), chunks.memory.view(ChunkNo(at))));
+    assert_eq!(chunks.demote(ChunkNo(0)), Err(ChunkError::Refused));
+    assert_eq!(chunks.promote(ChunkNo(LIMIT)), Err(ChunkError::Refused));
+    let after =
+        [0, LIMIT].map(|at| (chunks.table.load(ChunkNo(at)), chunks.memory.view(ChunkNo(at))));
     assert_eq!(after, before);
-    let statistics = parts.statistics();
+    let statistics = chunks.statistics();
     assert_eq!((statistics.units_in, statistics.units_out), (0, 0));
-    check_settled(&parts, RUNS);
-    parts.memory.refused_each.store(0, SeqCst);
-    assert_eq!((parts.demote(PartNo(0)), parts.promote(PartNo(LIMIT))), (Ok(true), Ok(true)));
+    check_settled(&chunks, RUNS);
+    chunks.memory.refused_each.store(0, SeqCst);
+    assert_eq!((chunks.demote(ChunkNo(0)), chunks.promote(ChunkNo(LIMIT))), (Ok(true), Ok(true)));
     (0..=LIMIT).for_each(|at| program.load(at));
-    check_settled(&parts, RUNS);
+    check_settled(&chunks, RUNS);
 }
 
 #[test]
 fn nothing_moves_at_the_bound_on_mappings() {
-    let parts = sim_with(RUNS, LIMIT, 0);
-    let program = Program::new(&parts, 0);
-    (0..PARTS).for_each(|at| program.store(at, at + 1));
-    assert!(!parts.begin_round(&mut Round::new(1)));
-    parts.set_limit(0);
-    assert_eq!(parts.statistics().units_resident, LIMIT * PART_UNITS);
-    parts.set_limit(PARTS);
-    let all = UnitRun { first: UnitNo(0), units: PARTS * PART_UNITS };
-    assert_eq!(parts.prefetch(all), Ok(LIMIT * PART_UNITS));
-    assert!(parts.statistics().moves_refused >= 3);
-    check_settled(&parts, RUNS);
+    let chunks = sim_with(RUNS, LIMIT, 0);
+    let program = Program::new(&chunks, 0);
+    (0..CHUNKS).for_each(|at| program.store(at, at + 1));
+    assert!(!chunks.begin_round(&mut Round::new(1)));
+    chunks.set_limit(0);
+    assert_eq!(chunks.statistics().units_resident, LIMIT * CHUNK_UNITS);
+    chunks.set_limit(CHUNKS);
+    let all = UnitRun { first: UnitNo(0), units: CHUNKS * CHUNK_UNITS };
+    assert_eq!(chunks.prefetch(all), Ok(LIMIT * CHUNK_UNITS));
+    assert!(chunks.statistics().moves_refused >= 3);
+    check_settled(&chunks, RUNS);
 }
 
 #[test]
 fn a_limit_is_kept_at_once_and_room_is_used_when_asked() {
-    let parts = sim(RUNS);
-    let program = Program::new(&parts, 0);
-    (0..PARTS - 1).for_each(|at| program.store(at, at + 1));
-    let all = UnitRun { first: UnitNo(3), units: PARTS * PART_UNITS - 3 };
-    parts.pin(UnitRun { first: UnitNo(0), units: 1 }).unwrap();
-    parts.set_limit(0);
-    assert_eq!(parts.statistics().units_resident, PART_UNITS, "what is pinned stays");
-    assert_eq!(parts.units_direct(all), (PARTS - 2) * PART_UNITS);
-    parts.unpin(UnitRun { first: UnitNo(0), units: 1 }).unwrap();
-    parts.set_limit(4);
-    assert_eq!(parts.prefetch(all), Ok(4 * PART_UNITS - 3));
-    (0..PARTS - 1).for_each(|at| program.load(at));
-    check_settled(&parts, RUNS);
+    let chunks = sim(RUNS);
+    let program = Program::new(&chunks, 0);
+    (0..CHUNKS - 1).for_each(|at| program.store(at, at + 1));
+    let all = UnitRun { first: UnitNo(3), units: CHUNKS * CHUNK_UNITS - 3 };
+    chunks.pin(UnitRun { first: UnitNo(0), units: 1 }).unwrap();
+    chunks.set_limit(0);
+    assert_eq!(chunks.statistics().units_resident, CHUNK_UNITS, "what is pinned stays");
+    assert_eq!(chunks.units_direct(all), (CHUNKS - 2) * CHUNK_UNITS);
+    chunks.unpin(UnitRun { first: UnitNo(0), units: 1 }).unwrap();
+    chunks.set_limit(4);
+    assert_eq!(chunks.prefetch(all), Ok(4 * CHUNK_UNITS - 3));
+    (0..CHUNKS - 1).for_each(|at| program.load(at));
+    check_settled(&chunks, RUNS);
 }
 
 #[test]
 fn a_part_that_is_touched_at_once_takes_the_place_of_one_that_is_not() {
-    let parts = sim(RUNS);
-    let program = Program::new(&parts, 0);
-    (0..PARTS).for_each(|at| program.store(at, at + 1));
+    let chunks = sim(RUNS);
+    let program = Program::new(&chunks, 0);
+    (0..CHUNKS).for_each(|at| program.store(at, at + 1));
     let mut round = Round::new(3);
     for _ in 0..64 {
-        assert!(parts.begin_round(&mut round));
-        program.load(PARTS - 1);
-        parts.end_round(&mut round, 1 << 40);
+        assert!(chunks.begin_round(&mut round));
+        program.load(CHUNKS - 1);
+        chunks.end_round(&mut round, 1 << 40);
     }
-    let statistics = parts.statistics();
-    assert!(parts.table.load(PartNo(PARTS - 1)).is_dram(), "{statistics:?}");
-    assert_eq!(statistics.units_in, PART_UNITS, "and nothing else moves: {statistics:?}");
-    assert_eq!(statistics.units_out, PART_UNITS);
-    assert_eq!(statistics.parts_touched, statistics.faults_load, "{statistics:?}");
-    (0..PARTS).for_each(|at| program.load(at));
-    check_settled(&parts, RUNS);
+    let statistics = chunks.statistics();
+    assert!(chunks.table.load(ChunkNo(CHUNKS - 1)).is_dram(), "{statistics:?}");
+    assert_eq!(statistics.units_in, CHUNK_UNITS, "and nothing else moves: {statistics:?}");
+    assert_eq!(statistics.units_out, CHUNK_UNITS);
+    assert_eq!(statistics.chunks_touched, statistics.faults_load, "{statistics:?}");
+    (0..CHUNKS).for_each(|at| program.load(at));
+    check_settled(&chunks, RUNS);
 }
 
 #[test]
 fn nothing_is_watched_where_nothing_could_be_gained() {
-    let parts = sim(RUNS);
-    let program = Program::new(&parts, 0);
+    let chunks = sim(RUNS);
+    let program = Program::new(&chunks, 0);
     (0..LIMIT).for_each(|at| program.store(at, 1));
-    assert!(!parts.begin_round(&mut Round::new(1)), "everything is in DRAM");
-    let parts = sim_with(RUNS, 0, 1 << 40);
-    Program::new(&parts, 0).store(0, 1);
-    assert!(!parts.begin_round(&mut Round::new(1)), "there is no DRAM");
-    assert_eq!(parts.statistics().parts_watched, 0);
+    assert!(!chunks.begin_round(&mut Round::new(1)), "everything is in DRAM");
+    let chunks = sim_with(RUNS, 0, 1 << 40);
+    Program::new(&chunks, 0).store(0, 1);
+    assert!(!chunks.begin_round(&mut Round::new(1)), "there is no DRAM");
+    assert_eq!(chunks.statistics().chunks_watched, 0);
 }
 
 #[test]
 fn requests_are_for_whole_parts_and_pins_keep_them() {
-    let parts = sim(RUNS);
-    let program = Program::new(&parts, 0);
+    let chunks = sim(RUNS);
+    let program = Program::new(&chunks, 0);
     program.store(0, 1);
     let (first, rest) = (
         UnitRun { first: UnitNo(0), units: 1 },
-        UnitRun { first: UnitNo(2), units: 2 * PART_UNITS },
+        UnitRun { first: UnitNo(2), units: 2 * CHUNK_UNITS },
     );
-    assert_eq!(parts.unpin(first), Err(DirectError::BadPin(PartNo(0))));
-    parts.pin(rest).unwrap();
-    assert_eq!(parts.demote(PartNo(0)), Ok(false));
-    assert!(!parts.watch(PartNo(0), 0));
-    assert_eq!(parts.discard(first), Err(DirectError::Pinned(UnitNo(0))));
-    assert_eq!(parts.statistics().units_pinned, 2 * PART_UNITS);
-    let more = UnitRun { first: UnitNo(0), units: PARTS * PART_UNITS };
-    assert_eq!(parts.unpin(more), Err(DirectError::BadPin(PartNo(3))), "and none is unpinned");
-    parts.unpin(rest).unwrap();
-    assert_eq!(parts.demote(PartNo(0)), Ok(true));
+    assert_eq!(chunks.unpin(first), Err(RangeError::BadPin(ChunkNo(0))));
+    chunks.pin(rest).unwrap();
+    assert_eq!(chunks.demote(ChunkNo(0)), Ok(false));
+    assert!(!chunks.watch(ChunkNo(0), 0));
+    assert_eq!(chunks.discard(first), Err(RangeError::Pinned(UnitNo(0))));
+    assert_eq!(chunks.statistics().units_pinned, 2 * CHUNK_UNITS);
+    let more = UnitRun { first: UnitNo(0), units: CHUNKS * CHUNK_UNITS };
+    assert_eq!(chunks.unpin(more), Err(RangeError::BadPin(ChunkNo(3))), "and none is unpinned");
+    chunks.unpin(rest).unwrap();
+    assert_eq!(chunks.demote(ChunkNo(0)), Ok(true));
     program.load(0);
-    parts.discard(more).unwrap();
-    assert_eq!((parts.statistics().units_resident, parts.statistics().units_direct), (0, 0));
+    chunks.discard(more).unwrap();
+    assert_eq!((chunks.statistics().units_resident, chunks.statistics().units_direct), (0, 0));
 }

@@ -4,7 +4,7 @@
 //! 1. Units are claimed.
 //! 2. The pages of dirty ones are write-protected, many by one call: units in between that have no
 //!    page are claimed as long as that takes. Only then are the units `WritingBack`. From here on the bytes of a unit that stays so cannot change.
-//! 3. Pages of zeroes are noted, others copied to new slots.
+//! 3. UffdMemory of zeroes are noted, others copied to new slots.
 //! 4. Units that are still `WritingBack` are claimed. A store to one of them since step 2 has
 //!    faulted, and made it `Dirty`: its new slot is given up, and it stays.
 //! 5. The pages of what was claimed are taken away, all of them at once, and only then
@@ -47,7 +47,7 @@ pub(crate) enum Progress {
 
 /// A unit on its way out.
 #[derive(Clone, Copy)]
-struct Leaving {
+struct EvictionCandidate {
     at: UnitNo,
     /// Its word when it was chosen.
     seen: Unit,
@@ -70,7 +70,7 @@ enum Step {
 
 /// The units that are being evicted, and where the hand is.
 pub(super) struct Batch {
-    leaving: Vec<Leaving>,
+    leaving: Vec<EvictionCandidate>,
     runs: Vec<UnitRun>,
     /// Units that are claimed only while those around them are protected.
     bridge: Vec<(UnitNo, Unit)>,
@@ -118,7 +118,7 @@ impl Batch {
 impl<M: Memory> Pager<M> {
     /// Evicts a batch, unless another thread is at it.
     pub(crate) fn try_evict(&self) -> Progress {
-        if self.trouble().is_some() {
+        if self.failure().is_some() {
             return Progress::Evicted(0);
         }
         match self.evictor.try_lock() {
@@ -193,7 +193,7 @@ impl<M: Memory> Pager<M> {
             if step == Step::Kept {
                 stays = true;
             } else {
-                batch.leaving.push(Leaving { at, seen, step });
+                batch.leaving.push(EvictionCandidate { at, seen, step });
             }
         }
         stays
@@ -261,7 +261,7 @@ impl<M: Memory> Pager<M> {
                 }
             }
             if let Err(error) = protected {
-                self.note_trouble(error);
+                self.note_failure(error);
             }
             from = end;
         }
@@ -323,7 +323,7 @@ impl<M: Memory> Pager<M> {
             from = end;
         }
         if let Err(error) = self.memory.check_copied() {
-            self.note_trouble(error);
+            self.note_failure(error);
             for leaving in &mut batch.leaving {
                 if let Step::Copied(slot) = leaving.step {
                     self.keep(leaving, slot);
@@ -333,7 +333,7 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Copies a protected page to `slot`, which is given up if it is not needed, or to another free one.
-    fn copy_unit(&self, leaving: &mut Leaving, slot: Option<SlotNo>, hint: &mut SlotNo) {
+    fn copy_unit(&self, leaving: &mut EvictionCandidate, slot: Option<SlotNo>, hint: &mut SlotNo) {
         self.memory.step();
         let at = leaving.at;
         if planted(Bug::GhostReused) && leaving.seen.stale_slot().is_some() {
@@ -389,7 +389,7 @@ impl<M: Memory> Pager<M> {
 
     /// A unit that was being written back stays: it is dirty again, unless a store made it so
     /// before.
-    fn keep(&self, leaving: &mut Leaving, slot: Option<SlotNo>) {
+    fn keep(&self, leaving: &mut EvictionCandidate, slot: Option<SlotNo>) {
         leaving.step = Step::Kept;
         if let Some(slot) = slot {
             self.free_slot(slot);
@@ -426,7 +426,7 @@ impl<M: Memory> Pager<M> {
             return batch.leaving.len() as u64;
         }
         if let Err(error) = self.memory.zap(&batch.runs) {
-            self.note_trouble(error);
+            self.note_failure(error);
             self.put_back(batch);
             return 0;
         }
@@ -446,7 +446,7 @@ impl<M: Memory> Pager<M> {
             self.settle(leaving.at, unit.evicted_in(turn));
         }
         self.resident.fetch_sub(gone, SeqCst);
-        self.stores.note_clean(clean);
+        self.protect_policy.note_clean(clean);
         add(&self.counters.units_evicted, gone);
         add(&self.counters.units_evicted_clean, clean);
         add(&self.counters.units_evicted_zero, zero);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use everbyte_plant::planted;
 
 use super::evict::Progress;
-use super::stream::Ahead;
+use super::stream::ReadAhead;
 use super::{Pager, WINDOW};
 use crate::plant::Bug;
 use crate::region::paged::memory::{Memory, MemoryError};
@@ -106,7 +106,7 @@ impl<M: Memory> Pager<M> {
 
     /// The failure that a step which failed means for who asked.
     pub(super) fn failed(&self, error: MemoryError) -> FaultError {
-        self.note_trouble(error);
+        self.note_failure(error);
         match error {
             MemoryError::Unreadable => FaultError::Unreadable,
             MemoryError::Again => FaultError::NoMemory,
@@ -129,7 +129,7 @@ impl<M: Memory> Pager<M> {
             self.resident.fetch_sub(1, SeqCst);
             return Ok(false);
         }
-        let ahead = if is_fault { self.streams.note(at) } else { Ahead::NONE };
+        let ahead = if is_fault { self.streams.note(at) } else { ReadAhead::NONE };
         let mut claimed = Claimed { first: at, seen: [seen; index(WINDOW)], units: 1 };
         if ahead.stride == 1 {
             self.claim_ahead(&mut claimed, ahead.units);
@@ -189,8 +189,10 @@ impl<M: Memory> Pager<M> {
     fn fill_claimed(&self, claimed: &Claimed, access: Access) -> Result<(), MemoryError> {
         let (first, units) = (claimed.first, claimed.units);
         let slot = claimed.seen[0].slot();
-        let writable =
-            slot.is_none() || access.is_store || !self.tracks_stores || self.stores.are_likely();
+        let writable = slot.is_none()
+            || access.is_store
+            || !self.tracks_stores
+            || self.protect_policy.are_likely();
         let early = planted(Bug::SlotFreedBeforeFill) && writable;
         if let Some(slot) = slot
             && early
@@ -250,9 +252,10 @@ impl<M: Memory> Pager<M> {
     ) -> Result<bool, MemoryError> {
         let is_clean = seen.phase() == Phase::Clean;
         if is_clean {
-            self.stores.note_store();
+            self.protect_policy.note_store();
         }
-        let ahead = if is_fault && is_clean { self.store_streams.note(at) } else { Ahead::NONE };
+        let ahead =
+            if is_fault && is_clean { self.store_streams.note(at) } else { ReadAhead::NONE };
         self.make_dirty(at, seen, if ahead.stride == 1 { ahead.units } else { 0 })
     }
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::fault::{Access, FaultError};
-use super::{Pager, PlaceError};
+use super::{Pager, RangeError};
 use crate::region::paged::memory::Memory;
 use crate::region::paged::unit::Phase;
 use crate::region::units::UnitNo;
@@ -27,13 +27,13 @@ impl<M: Memory> Pager<M> {
 
     /// Stops evicting, and brings every unit of `run` in that is in a slot, whatever the limit. One
     /// thread at a time. What is held stays so until [`let_go`](Self::let_go), also if it fails.
-    pub(crate) fn hold_whole(&self, run: UnitRun) -> Result<(), PlaceError> {
+    pub(crate) fn hold_whole(&self, run: UnitRun) -> Result<(), RangeError> {
         self.is_held.store(true, SeqCst);
         // Who is evicting finishes its batch; who comes later sees the flag.
         drop(self.hold_evictor());
         for at in (run.first.0..run.first.0 + run.units).map(UnitNo) {
             let brought = self.bring_in_stored(at);
-            brought.map_err(|error| PlaceError::Fault { at, error })?;
+            brought.map_err(|error| RangeError::Fault { at, error })?;
         }
         Ok(())
     }

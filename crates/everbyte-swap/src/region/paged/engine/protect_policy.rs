@@ -14,19 +14,19 @@ use std::sync::atomic::Ordering::Relaxed;
 const WHOLE: u32 = 1 << 16;
 /// Share from which on pages are better not protected.
 const LIKELY: u32 = WHOLE / 3;
-/// Pages over which the share is averaged, more or less.
+/// UffdMemory over which the share is averaged, more or less.
 const MEMORY_SHIFT: u32 = 6;
 /// One in so many pages is protected in any case.
 const SAMPLE: u32 = 16;
 
 /// The share of protected pages that were stored to.
 #[derive(Default)]
-pub(super) struct Stores {
+pub(super) struct ProtectPolicy {
     share: AtomicU32,
     fills: AtomicU32,
 }
 
-impl Stores {
+impl ProtectPolicy {
     /// Notes a store to a protected page.
     pub(super) fn note_store(&self) {
         let share = self.share.load(Relaxed).min(WHOLE);
@@ -55,23 +55,23 @@ mod tests {
 
     #[test]
     fn pages_are_protected_until_most_of_them_are_stored_to_and_again_when_that_ends() {
-        let stores = Stores::default();
-        assert!(!stores.are_likely(), "at first nothing is known");
-        (0..200).for_each(|_| stores.note_store());
-        let unprotected = (0..160).filter(|_| stores.are_likely()).count();
+        let policy = ProtectPolicy::default();
+        assert!(!policy.are_likely(), "at first nothing is known");
+        (0..200).for_each(|_| policy.note_store());
+        let unprotected = (0..160).filter(|_| policy.are_likely()).count();
         assert_eq!(unprotected, 150, "one in sixteen is protected in any case");
-        stores.note_clean(1000);
-        (0..4).for_each(|_| stores.note_clean(64));
-        assert!((0..160).all(|_| !stores.are_likely()));
+        policy.note_clean(1000);
+        (0..4).for_each(|_| policy.note_clean(64));
+        assert!((0..160).all(|_| !policy.are_likely()));
     }
 
     #[test]
     fn one_page_in_five_that_is_stored_to_is_no_reason_to_copy_all() {
-        let stores = Stores::default();
+        let policy = ProtectPolicy::default();
         for _ in 0..1000 {
-            stores.note_clean(4);
-            stores.note_store();
+            policy.note_clean(4);
+            policy.note_store();
         }
-        assert!(!stores.are_likely());
+        assert!(!policy.are_likely());
     }
 }

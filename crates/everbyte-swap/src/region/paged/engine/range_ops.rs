@@ -11,7 +11,7 @@ use crate::region::units::UnitRun;
 
 /// A request that was refused or failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PlaceError {
+pub(crate) enum RangeError {
     /// A unit could not be brought in.
     Fault { at: UnitNo, error: FaultError },
     /// So many units would be pinned; so many may be.
@@ -22,20 +22,20 @@ pub(crate) enum PlaceError {
     BadPin(UnitNo),
     /// The limit is below this number of units.
     LimitTooLow(u64),
-    /// Pages could not be taken away.
+    /// UffdMemory could not be taken away.
     Zap(UnitNo, MemoryError),
 }
 
 impl<M: Memory> Pager<M> {
     /// Brings units in, as far as the limit has room for them. Returns how many are in.
-    pub(crate) fn prefetch(&self, run: UnitRun) -> Result<u64, PlaceError> {
+    pub(crate) fn prefetch(&self, run: UnitRun) -> Result<u64, RangeError> {
         let limit = self.limit.load(SeqCst);
         let most = limit - 2 * reserve(limit);
         let units = run.units.min(most.saturating_sub(self.pinned.load(SeqCst)));
         for at in (run.first.0..run.first.0 + units).map(UnitNo) {
             if matches!(self.units.load(at).phase(), Phase::Empty | Phase::Stored) {
                 let brought = self.bring_in(at, Access::LOAD, false);
-                brought.map_err(|error| PlaceError::Fault { at, error })?;
+                brought.map_err(|error| RangeError::Fault { at, error })?;
             }
         }
         Ok(units)
@@ -47,12 +47,12 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Brings units in for good: they are writable and stay until they are unpinned as often.
-    pub(crate) fn pin(&self, run: UnitRun) -> Result<(), PlaceError> {
+    pub(crate) fn pin(&self, run: UnitRun) -> Result<(), RangeError> {
         let pinned = self.pinned.fetch_add(run.units, SeqCst) + run.units;
         let most = Self::pins_most(self.limit.load(SeqCst));
         if pinned > most {
             self.pinned.fetch_sub(run.units, SeqCst);
-            return Err(PlaceError::TooManyPinned { pinned, most });
+            return Err(RangeError::TooManyPinned { pinned, most });
         }
         for at in (run.first.0..run.first.0 + run.units).map(UnitNo) {
             if let Err(error) = self.pin_unit(at) {
@@ -66,7 +66,7 @@ impl<M: Memory> Pager<M> {
         Ok(())
     }
 
-    fn pin_unit(&self, at: UnitNo) -> Result<(), PlaceError> {
+    fn pin_unit(&self, at: UnitNo) -> Result<(), RangeError> {
         let (mut tries, mut failures) = (0, 0);
         loop {
             self.memory.step();
@@ -82,7 +82,7 @@ impl<M: Memory> Pager<M> {
                     }
                     Err(error) => Err(self.failed(error)),
                 },
-                Phase::Dirty if seen.pins() == PINS_MAX => return Err(PlaceError::BadPin(at)),
+                Phase::Dirty if seen.pins() == PINS_MAX => return Err(RangeError::BadPin(at)),
                 Phase::Dirty => {
                     if self.units.replace(at, seen, seen.with_pins(seen.pins() + 1)) {
                         return Ok(());
@@ -95,12 +95,12 @@ impl<M: Memory> Pager<M> {
                     Ok(())
                 }
             };
-            done.map_err(|error| PlaceError::Fault { at, error })?;
+            done.map_err(|error| RangeError::Fault { at, error })?;
         }
     }
 
     /// Takes one pin off each unit; all of them, or none.
-    pub(crate) fn unpin(&self, run: UnitRun) -> Result<(), PlaceError> {
+    pub(crate) fn unpin(&self, run: UnitRun) -> Result<(), RangeError> {
         let units = (run.first.0..run.first.0 + run.units).map(UnitNo);
         for at in units.clone() {
             if !self.unpin_unit(at) {
@@ -108,7 +108,7 @@ impl<M: Memory> Pager<M> {
                     // What was unpinned a moment ago can be pinned, unless it is gone by now.
                     let _again = self.pin_unit(at);
                 }
-                return Err(PlaceError::BadPin(at));
+                return Err(RangeError::BadPin(at));
             }
         }
         self.pinned.fetch_sub(run.units, SeqCst);
@@ -131,11 +131,11 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Makes units hold zeroes, without their pages or slots. Pinned ones are refused.
-    pub(crate) fn discard(&self, run: UnitRun) -> Result<(), PlaceError> {
+    pub(crate) fn discard(&self, run: UnitRun) -> Result<(), RangeError> {
         let end = run.first.0 + run.units;
         let pinned = (run.first.0..end).map(UnitNo).find(|&at| self.units.load(at).pins() > 0);
         if let Some(at) = pinned {
-            return Err(PlaceError::Pinned(at));
+            return Err(RangeError::Pinned(at));
         }
         let mut from = run.first.0;
         while from < end {
@@ -147,7 +147,7 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Claims the units of (a part of) a window and empties them.
-    fn discard_in_window(&self, from: u64, to: u64) -> Result<(), PlaceError> {
+    fn discard_in_window(&self, from: u64, to: u64) -> Result<(), RangeError> {
         // The evictor reads pages that it does not own; none may be taken away under it.
         let _no_eviction = self.hold_evictor();
         let mut seen = [Unit::EMPTY; crate::slots::index(WINDOW)];
@@ -161,7 +161,7 @@ impl<M: Memory> Pager<M> {
         let is_pinned = |(_, seen): &(UnitNo, Unit)| seen.pins() > 0;
         if let Some((at, _)) = (from..to).map(UnitNo).zip(seen).find(is_pinned) {
             (from..to).map(UnitNo).zip(seen).for_each(|(at, seen)| self.settle(at, seen));
-            return Err(PlaceError::Pinned(at));
+            return Err(RangeError::Pinned(at));
         }
         has_pages |= self.has_poisoned.load(SeqCst);
         let run = UnitRun { first: UnitNo(from), units: to - from };
@@ -183,8 +183,8 @@ impl<M: Memory> Pager<M> {
             }
         }
         zapped.map_err(|error| {
-            self.note_trouble(error);
-            PlaceError::Zap(UnitNo(from), error)
+            self.note_failure(error);
+            RangeError::Zap(UnitNo(from), error)
         })
     }
 
@@ -225,10 +225,10 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Changes the limit, and has the evictor come down to it.
-    pub(crate) fn set_limit(&self, units: u64) -> Result<(), PlaceError> {
+    pub(crate) fn set_limit(&self, units: u64) -> Result<(), RangeError> {
         let pinned = self.pinned.load(SeqCst);
         if units < LIMIT_MIN || pinned > Self::pins_most(units) {
-            return Err(PlaceError::LimitTooLow(LIMIT_MIN.max(pinned + pinned.div_ceil(3))));
+            return Err(RangeError::LimitTooLow(LIMIT_MIN.max(pinned + pinned.div_ceil(3))));
         }
         self.limit.store(units, SeqCst);
         if self.wants_eviction() {

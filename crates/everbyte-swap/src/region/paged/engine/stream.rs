@@ -22,14 +22,14 @@ const STEPS: u64 = 0xff;
 
 /// A prediction: the units that a stream wants next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct ReadAhead {
     /// Units from one to the next.
     pub(crate) stride: u64,
     /// Units to read ahead.
     pub(crate) units: u64,
 }
 
-impl Ahead {
+impl ReadAhead {
     pub(crate) const NONE: Self = Self { stride: 1, units: 0 };
 }
 
@@ -48,9 +48,9 @@ impl Streams {
     }
 
     /// Notes a fault, and says what to read ahead.
-    pub(crate) fn note(&self, at: UnitNo) -> Ahead {
+    pub(crate) fn note(&self, at: UnitNo) -> ReadAhead {
         if self.units_max <= 1 {
-            return Ahead::NONE;
+            return ReadAhead::NONE;
         }
         for word in &self.words {
             let seen = word.load(Relaxed);
@@ -65,16 +65,16 @@ impl Streams {
             let gap = at.0.wrapping_sub(unit);
             if stride == 0 && (1..=STRIDE_MAX).contains(&gap) {
                 word.store(packed(at.0 + gap, gap, 1), Relaxed);
-                return Ahead::NONE;
+                return ReadAhead::NONE;
             }
         }
         let place = self.next.fetch_add(1, Relaxed) % STREAMS as u64;
         self.words[crate::slots::index(place)].store(packed(at.0, 0, 0), Relaxed);
-        Ahead::NONE
+        ReadAhead::NONE
     }
 
     /// The stream came to where it was expected: reads ahead twice as far as the last time.
-    fn follow(&self, word: &AtomicU64, at: UnitNo, stride: u64, steps: u64) -> Ahead {
+    fn follow(&self, word: &AtomicU64, at: UnitNo, stride: u64, steps: u64) -> ReadAhead {
         let steps = (steps + 1).min(STEPS);
         let units = if steps < STEPS_MIN {
             0
@@ -83,7 +83,7 @@ impl Streams {
             doubled.min(self.units_max) - 1
         };
         word.store(packed(at.0 + stride * (units + 1), stride, steps), Relaxed);
-        Ahead { stride, units }
+        ReadAhead { stride, units }
     }
 }
 

@@ -41,7 +41,7 @@ struct Page {
     protected: bool,
 }
 
-/// Pages and slots that are tables.
+/// UffdMemory and slots that are tables.
 struct Table {
     pages: Mutex<HashMap<u64, Page>>,
     slots: Mutex<[Words; index(SLOTS)]>,
@@ -236,7 +236,7 @@ impl Program<'_> {
         match self.pager.discard(run) {
             Ok(()) => drop(self.stored.lock().unwrap().remove(&own)),
             // It may hold what it held.
-            Err(PlaceError::Zap(..)) => self.store(own, 0),
+            Err(RangeError::Zap(..)) => self.store(own, 0),
             Err(error) => panic!("nobody else uses it: {error:?}"),
         }
     }
@@ -389,7 +389,7 @@ fn what_is_pinned_meanwhile_is_not_given_up() {
         let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
         program.store(0, 1);
         let give_up = || match pager.discard(UnitRun { first: UnitNo(0), units: 1 }) {
-            Ok(()) | Err(PlaceError::Pinned(UnitNo(0))) => {}
+            Ok(()) | Err(RangeError::Pinned(UnitNo(0))) => {}
             Err(error) => panic!("nothing else is in the way: {error:?}"),
         };
         let tasks: Vec<Task<'_>> = vec![Box::new(|| program.pin(0)), Box::new(give_up)];
@@ -444,8 +444,8 @@ fn a_zap_that_fails_half_way_loses_nothing() {
             *pager.memory.refuses_pages.lock().unwrap() = refused;
             assert!(matches!(pager.try_evict(), Progress::Evicted(0)));
             *pager.memory.refuses_pages.lock().unwrap() = None;
-            let trouble = (error == MemoryError::Locked).then_some(Trouble::Locked);
-            assert_eq!((pager.trouble(), pager.is_doubtful()), (trouble, refuses_pages));
+            let failure = (error == MemoryError::Locked).then_some(PagingFailure::Locked);
+            assert_eq!((pager.failure(), pager.is_doubtful()), (failure, refuses_pages));
             if pins {
                 values.iter().filter(|(_, value)| *value > 0).for_each(|&(at, _)| program.pin(at));
             }
@@ -454,7 +454,7 @@ fn a_zap_that_fails_half_way_loses_nothing() {
             *pager.memory.failing_zaps.lock().unwrap() = None;
             // The first time some count as used.
             let evicted = (0..2).filter(|_| matches!(pager.try_evict(), Progress::Evicted(1..)));
-            assert_eq!(evicted.count() > 0, trouble.is_none());
+            assert_eq!(evicted.count() > 0, failure.is_none());
             values.iter().for_each(|&(at, _)| program.load(at));
             check_settled(&pager, SLOTS);
         }
@@ -497,9 +497,9 @@ fn what_cannot_be_read_is_told_as_such_when_it_is_pinned() {
     *pager.memory.refuses_pages.lock().unwrap() = Some(MemoryError::Unreadable);
     assert!(matches!(pager.try_evict(), Progress::Evicted(0)));
     let pinned = pager.pin(UnitRun { first: UnitNo(0), units: 1 });
-    let expected = PlaceError::Fault { at: UnitNo(0), error: FaultError::Unreadable };
+    let expected = RangeError::Fault { at: UnitNo(0), error: FaultError::Unreadable };
     assert_eq!(pinned, Err(expected));
-    assert_eq!((pager.trouble(), pager.statistics().units_pinned), (None, 0));
+    assert_eq!((pager.failure(), pager.statistics().units_pinned), (None, 0));
     *pager.memory.refuses_pages.lock().unwrap() = None;
     program.pin(0);
     program.load(0);
