@@ -20,9 +20,7 @@ mod media;
 mod mount;
 mod publish;
 mod replay;
-mod report;
 mod rows;
-mod scaling;
 mod stats;
 mod subject;
 mod subjects;
@@ -30,7 +28,6 @@ mod suite;
 mod swap;
 mod table;
 mod tpcc;
-mod wear;
 mod workload;
 
 use std::io::{self, Write};
@@ -55,7 +52,6 @@ use crate::mount::command::{MountArgs, mount};
 use crate::mount::served::{self as served_mount, ServeMountArgs};
 use crate::publish::Output;
 use crate::rows::Results;
-use crate::scaling::command::{ScalingArgs, scaling};
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
 use crate::suite::Settings;
@@ -65,7 +61,6 @@ use crate::swap::kernel::guardian::{self, GuardianArgs};
 use crate::swap::serve::process::{self, LaunchArgs};
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
-use crate::wear::command::{WearArgs, wear};
 
 /// Rounds and seconds of a smoke test.
 const QUICK_ROUNDS: usize = 2;
@@ -93,13 +88,11 @@ enum Suite {
     Layers(LayersArgs),
     Media(MediaArgs),
     Mount(MountArgs),
-    Scaling(ScalingArgs),
     Swap(SwapArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
     /// Kills TPC-C in the midst of transactions and judges the database that is left.
     TpccKill(KillArgs),
-    Wear(WearArgs),
     #[command(hide = true)]
     TpccChild(ChildArgs),
     #[command(hide = true)]
@@ -150,8 +143,6 @@ struct BlockArgs {
 enum Part {
     /// Calls in process.
     Calls,
-    /// Payloads that come by a socket: through a buffer, or straight to their place.
-    Received,
     /// Servers over NBD.
     Nbd,
     /// ext4's own traffic.
@@ -170,10 +161,8 @@ fn main() -> ExitCode {
         Suite::Layers(args) => layers(&args),
         Suite::Media(args) => media(&args),
         Suite::Mount(args) => mount(&args),
-        Suite::Scaling(args) => scaling(&args),
         Suite::Swap(args) => swap(&args),
         Suite::Tpcc(args) => tpcc(&args),
-        Suite::Wear(args) => wear(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),
         Suite::IndexMisses(args) => misses::child(&args),
@@ -224,9 +213,6 @@ fn block(args: &BlockArgs) -> Result<()> {
         results.rows.extend(rows);
         results.environment.medium = medium;
     }
-    if wants(Part::Received) && !args.quick {
-        results.rows.extend(suite::by_socket(&workload::received(), &settings)?);
-    }
     if wants(Part::Nbd) {
         results.rows.extend(suite::over_nbd(&over_nbd, &settings)?);
     }
@@ -234,5 +220,5 @@ fn block(args: &BlockArgs) -> Result<()> {
         results.rows.extend(replay::run(&settings)?);
     }
     progress.finish_and_clear();
-    args.output.publish("Everbyte: block benchmarks", &results, &report::block::figures())
+    args.output.publish(&results)
 }

@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::report::{self, figure::Figure};
 use crate::rows::Results;
 use crate::table;
 
@@ -22,9 +21,6 @@ pub(crate) struct Output {
     /// Write the results as JSON to a file.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write a page with figures and a table of all results.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
 }
 
 impl Output {
@@ -32,14 +28,10 @@ impl Output {
     ///
     /// # Errors
     /// A file's, or standard output's.
-    pub(crate) fn publish(&self, title: &str, results: &Results, figures: &[Figure]) -> Result<()> {
+    pub(crate) fn publish(&self, results: &Results) -> Result<()> {
         let json = serde_json::to_string_pretty(results)?;
         if let Some(path) = &self.output {
             fs::write(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        if let Some(path) = &self.report {
-            let page = report::page(title, results, figures);
-            fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
         }
         if let Some(warning) = results.environment.warning() {
             // A closed standard error changes nothing.

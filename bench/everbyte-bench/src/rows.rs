@@ -27,9 +27,6 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     /// Null for exact counts, which do not scatter by noise, unless time cut rounds short.
     pub(crate) spread: Option<Spread>,
-    /// The figures of the rounds in their order, where there are any; not in the document.
-    #[serde(skip)]
-    pub(crate) figures: Vec<f64>,
     /// The reason for a missing value, or a hint for readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
@@ -68,7 +65,6 @@ impl Row {
             value: None,
             unit: "",
             spread: None,
-            figures: Vec::new(),
             note: Some(why),
         }
     }
@@ -99,7 +95,6 @@ pub(crate) fn timed(
         value: Some(median),
         unit,
         spread: Some(spread),
-        figures: figures.to_vec(),
         note: None,
     })
 }
@@ -119,7 +114,6 @@ pub(crate) fn exact(
         value: Some(value),
         unit,
         spread: None,
-        figures: Vec::new(),
         note: None,
     }
 }

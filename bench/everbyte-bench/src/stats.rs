@@ -17,19 +17,6 @@ pub(crate) struct Spread {
     pub(crate) rounds: usize,
 }
 
-impl Spread {
-    /// The scatter of a ratio whose parts were measured in rounds that are no pairs: the widest that can be.
-    pub(crate) fn over(self, base: Self) -> Self {
-        Self {
-            min: self.min / base.max,
-            q1: self.q1 / base.q3,
-            q3: self.q3 / base.q1,
-            max: self.max / base.min,
-            rounds: self.rounds.min(base.rounds),
-        }
-    }
-}
-
 /// The median of `figures` and their spread; `None` unless there is one and all are finite.
 pub(crate) fn summarise(figures: &[f64]) -> Option<(f64, Spread)> {
     let mut sorted = figures.to_vec();
@@ -76,14 +63,6 @@ mod tests {
         assert!((spread.q1 - 2.5).abs() < 1e-12 && (spread.q3 - 3.5).abs() < 1e-12);
         let (median, spread) = summarise(&[7.0]).unwrap();
         assert!((median - spread.min).abs() < 1e-12 && spread.rounds == 1);
-    }
-
-    #[test]
-    fn a_ratio_scatters_from_the_least_over_the_most() {
-        let of = |figures: &[f64]| summarise(figures).unwrap().1;
-        let ratio = of(&[2.0, 4.0, 6.0]).over(of(&[1.0, 2.0]));
-        let expected = Spread { min: 1.0, q1: 3.0 / 1.75, q3: 5.0 / 1.25, max: 6.0, rounds: 2 };
-        assert_eq!(ratio, expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use everbyte_block::{Delta, MapKind};
+use everbyte_block::Delta;
 use indicatif::ProgressBar;
 
 use crate::filter::Filter;
@@ -23,7 +23,6 @@ use crate::subjects::floor::{Floor, MediumFloor};
 use crate::subjects::nbd::{Server, ServerKind};
 use crate::subjects::places::Places;
 use crate::subjects::pmemblk::Pmemblk;
-use crate::subjects::received::{Received, Way};
 use crate::subjects::volume::{BenchPool, VolumeSubject};
 use crate::workload::Workload;
 
@@ -251,17 +250,16 @@ pub(crate) fn in_process(
     let floor = Floor::new(folder, size)?;
     let medium = MediumFloor::new(folder, size)?;
     let configurations = [
-        ("everbyte-auto", Delta::Auto, MapKind::Radix),
-        ("everbyte-on", Delta::On, MapKind::Radix),
-        ("everbyte-off", Delta::Off, MapKind::Radix),
-        ("everbyte-direct", Delta::Auto, MapKind::Direct),
+        ("everbyte-auto", Delta::Auto),
+        ("everbyte-on", Delta::On),
+        ("everbyte-off", Delta::Off),
     ];
     let wanted: Vec<_> =
         configurations.into_iter().filter(|c| settings.wants_subject(c.0, workloads)).collect();
     let pool = BenchPool::new(folder, size, wanted.len() as u64)?;
     let volumes: Vec<VolumeSubject> = wanted
         .into_iter()
-        .map(|(name, delta, map)| pool.volume(name, size, delta, map))
+        .map(|(name, delta)| pool.volume(name, size, delta))
         .collect::<Result<_>>()?;
     let mut pools = Vec::new();
     for (name, block_bytes) in [("pmemblk-4096", 4096), ("pmemblk-512", 512)] {
@@ -303,21 +301,6 @@ fn mount_ext4(
     }
     let made = ext4::mount(settings.folder, settings.size_bytes);
     keep(made, "ext4", workloads, settings, absent)
-}
-
-/// Measures the ways of a payload from a socket into memory.
-///
-/// # Errors
-/// The subjects cannot be made, or it is to stop.
-pub(crate) fn by_socket(workloads: &[Workload], settings: &Settings<'_>) -> Result<Vec<Row>> {
-    let (folder, size) = (settings.folder, settings.size_bytes);
-    let floor = Floor::new(folder, size)?;
-    let ways = [Way::Buffered, Way::StraightFlushed, Way::Straight]
-        .map(|way| Received::new(folder, size, way));
-    let ways = ways.into_iter().collect::<Result<Vec<_>>>()?;
-    let mut subjects: Vec<&dyn Subject> = vec![&floor];
-    subjects.extend(ways.iter().map(|subject| subject as &dyn Subject));
-    run(&subjects, workloads, FLOOR, settings)
 }
 
 /// The subject, or a row for each workload that it should have met.

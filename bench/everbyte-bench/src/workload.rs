@@ -186,11 +186,6 @@ pub(crate) fn in_process() -> Vec<Workload> {
     all
 }
 
-/// The workloads whose payloads come by a socket.
-pub(crate) fn received() -> Vec<Workload> {
-    [4 << 10, 16 << 10, 64 << 10].map(|bytes| Workload::new(Action::Rewrite, bytes)).to_vec()
-}
-
 /// The workloads over NBD.
 pub(crate) fn over_nbd() -> Vec<Workload> {
     use Action::{Read, Rewrite};

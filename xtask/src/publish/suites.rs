@@ -84,7 +84,7 @@ const SCHEMES: &[&str] = &[
 pub(crate) const SUITES: [Suite; 18] = [
     Suite {
         name: "block",
-        command: "-p everbyte-bench -- block --repeats 9 --seconds 0.08 --skip received --output OUT",
+        command: "-p everbyte-bench -- block --repeats 9 --seconds 0.08 --output OUT",
         form: Form::Bench,
         minutes: 9,
         needs_idle: true,
@@ -247,7 +247,7 @@ pub(crate) const SUITES: [Suite; 18] = [
     },
     Suite {
         name: "index",
-        command: "-p everbyte-bench -- index --skip alone,nodes,sizes,misses,directories \
+        command: "-p everbyte-bench -- index --skip nodes,sizes,misses,directories \
                   --files 640000 --create-files 2560000 --threads 1,16 --seconds 1 --output OUT",
         form: Form::Bench,
         minutes: 60,

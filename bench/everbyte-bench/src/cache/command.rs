@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use everbyte_media::Technology;
 
-use super::{Part, Settings, Speed, hits, report, run};
+use super::{Part, Settings, Speed, hits, run};
 use crate::environment::Environment;
 use crate::filter::Filter;
 use crate::publish::{self, Output};
@@ -132,10 +132,5 @@ pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
     }
     let results = Results { suite: "cache", environment, rows };
     progress.finish_and_clear();
-    let names: Vec<String> = streams
-        .iter()
-        .flat_map(|stream| args.backing.iter().map(|&speed| run::place(&stream.name, speed)))
-        .collect();
-    let figures = report::figures(&names, &settings);
-    args.output.publish("Everbyte: the hybrid cache", &results, &figures)
+    args.output.publish(&results)
 }

@@ -15,7 +15,6 @@ mod backing;
 pub(crate) mod command;
 mod hits;
 mod lru;
-mod report;
 mod run;
 mod stream;
 pub(crate) mod subject;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use everbyte_extent::Delta;
 
-use super::{Part, Settings, report, run};
+use super::{Part, Settings, run};
 use crate::environment::Environment;
 use crate::filter::Filter;
 use crate::publish::{self, Output};
@@ -122,6 +122,5 @@ pub(crate) fn consistency(args: &ConsistencyArgs) -> Result<()> {
     let rows = run(&settings, |part| !args.skip.contains(&part))?;
     let results = Results { suite: "consistency", environment, rows };
     progress.finish_and_clear();
-    let title = "Everbyte: what consistency costs";
-    args.output.publish(title, &results, &report::figures(warehouses))
+    args.output.publish(&results)
 }

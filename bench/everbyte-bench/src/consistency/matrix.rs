@@ -25,8 +25,6 @@ const IMAGE_BYTES: u64 = 512 << 20;
 pub(super) const EXT4: [(&str, &str); 2] =
     [("ext4-journal", "noatime,data=journal"), ("ext4-ordered", "noatime,data=ordered")];
 
-/// Their names in the results.
-pub(super) const EXT4_NAMES: [&str; 2] = [EXT4[0].0, EXT4[1].0];
 
 /// Bytes of log of one pass over a file.
 pub(super) const PASS_LOG_BYTES: &str = "log_bytes_of_pass";

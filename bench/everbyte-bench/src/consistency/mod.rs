@@ -9,7 +9,6 @@ pub(crate) mod command;
 mod library;
 mod matrix;
 mod points;
-mod report;
 mod run;
 mod sqlite;
 mod target;

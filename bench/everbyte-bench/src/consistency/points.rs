@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use everbyte_block::{Delta, MapKind};
+use everbyte_block::Delta;
 use everbyte_sqlite::{Durability, volume_bytes};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -66,7 +66,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     ))?;
     let size_bytes = volume_bytes(2 * database_bytes(&source)? + (16 << 20)).next_multiple_of(4096);
     let pool = BenchPool::new(settings.folder, size_bytes, 1)?;
-    let volume = pool.volume("points", size_bytes, Delta::Off, MapKind::Radix)?.into_device();
+    let volume = pool.volume("points", size_bytes, Delta::Off)?.into_device();
     let on_tmpfs = settings.folder.join("points");
     fs::create_dir(&on_tmpfs)?;
     let places = [

@@ -58,11 +58,6 @@ const CLAIMS: [Claim; 6] = [
     },
 ];
 
-/// The claims' names in the results.
-pub(super) fn titles() -> impl Iterator<Item = &'static str> {
-    CLAIMS.iter().map(|claim| claim.words)
-}
-
 /// Rows of every claim, by what the matrix found.
 pub(super) fn rows(found: &[Row]) -> Vec<Row> {
     let mut rows = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Settings, report, run};
+use super::{Settings, run};
 use crate::environment::Environment;
 use crate::filter::Filter;
 use crate::publish::{self, Output};
@@ -79,5 +79,5 @@ pub(crate) fn files(args: &FilesArgs) -> Result<()> {
     environment.medium = medium;
     let results = Results { suite: "files", environment, rows };
     progress.finish_and_clear();
-    args.output.publish("Everbyte: operations on files", &results, &report::figures(names))
+    args.output.publish(&results)
 }

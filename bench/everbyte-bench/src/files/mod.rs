@@ -11,9 +11,8 @@ mod load;
 mod names;
 mod operation;
 mod places;
-mod report;
 mod rows;
-mod targets;
+mod subjects;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +67,7 @@ impl Settings<'_> {
 /// Our own subjects cannot be made, or it is to stop.
 fn run(settings: &Settings<'_>) -> Result<(Vec<Row>, String)> {
     settings.progress.set_message("making files");
-    let all = targets::all(settings)?;
+    let all = subjects::all(settings)?;
     let places = &all.places;
     let mut cells = Vec::new();
     for operation in Operation::ALL {

@@ -9,7 +9,7 @@ use everbyte_fs::IndexKind;
 use super::directory::Place;
 use super::memory::Memory;
 use super::personality::Personality;
-use super::{Part, Settings, report, run};
+use super::{Part, Settings, run};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
 use crate::rows::Results;
@@ -18,12 +18,11 @@ use crate::rows::Results;
 const QUICK_ROUNDS: usize = 1;
 const QUICK_SLICE_S: f64 = 0.01;
 const QUICK_FILES: u32 = 200;
-const QUICK_TABLES: u64 = 600;
 const QUICK_THREADS: [usize; 2] = [1, 3];
 const QUICK_NODE_BYTES: [u32; 2] = [128, 4096];
 
-/// Compares indexes over inode tables: alone, under Filebench's workloads on the file system in this
-/// process, and beside directories.
+/// Compares indexes over inode tables under Filebench's workloads on the file system in this process,
+/// and compares the file system with directories.
 ///
 /// The file system lies in memory of this process, with the flushes that persistent memory needs. Data
 /// that would not fit into memory get blocks that are reserved and not stored; such rows say so. A full
@@ -68,10 +67,6 @@ pub(crate) struct IndexArgs {
     #[arg(long, value_name = "BYTES", value_delimiter = ',',
           default_values_t = [64, 128, 256, 512, 1024, 2048, 4096])]
     node_bytes: Vec<u32>,
-    /// Inode tables of 4 KiB that are added and found alone, or as much in tables of 2 MiB.
-    #[arg(long, default_value_t = 80_000, value_name = "COUNT",
-          value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
-    tables: u64,
     /// An empty directory to run the workloads in as well, with a name for the results.
     #[arg(long = "dir", value_name = "NAME=PATH")]
     directories: Vec<Place>,
@@ -112,7 +107,6 @@ impl IndexArgs {
         settings.directory_files = QUICK_FILES;
         settings.threads = Some(QUICK_THREADS.to_vec());
         settings.node_bytes = QUICK_NODE_BYTES.to_vec();
-        settings.tables = QUICK_TABLES;
         settings.rounds = QUICK_ROUNDS;
     }
 }
@@ -135,7 +129,6 @@ pub(crate) fn index(args: &IndexArgs) -> Result<()> {
         threads: Some(threads).filter(|threads| !threads.is_empty()),
         node_bytes: ascending(&args.node_bytes),
         places: args.directories.clone(),
-        tables: args.tables,
         rounds: usize::from(args.repeats),
         slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
         operations: args.operations,
@@ -155,11 +148,7 @@ pub(crate) fn index(args: &IndexArgs) -> Result<()> {
     let rows = run(&settings, |part| !args.skip.contains(&part))?;
     let results = Results { suite: "index", environment, rows };
     progress.finish_and_clear();
-    args.output.publish(
-        "Everbyte: indexes over inode tables",
-        &results,
-        &report::figures(&settings),
-    )
+    args.output.publish(&results)
 }
 
 /// The system's setting for files in memory without a name.

@@ -1,11 +1,10 @@
-//! The suite that compares indexes over inode tables: alone, in Filebench's workloads on our file system
-//! in process, and beside any directory.
+//! The suite of indexes over inode tables: Filebench's workloads on our file system in process and in
+//! directories.
 //!
 //! Remakes the experiments of a study of index structures in PMFS (createfiles, fileserver, webproxy and
 //! webserver with five indexes, and their misses of the last-level cache), and Figure 5 of the NTL paper,
 //! whose workloads are Filebench's file, mail and web server through the page cache and past it.
 
-mod alone;
 mod cases;
 mod choice;
 mod collected;
@@ -20,7 +19,7 @@ pub(crate) mod misses;
 pub(crate) mod personality;
 mod picker;
 pub(crate) mod place;
-mod report;
+mod published;
 mod series;
 mod share;
 mod sweeps;
@@ -48,8 +47,6 @@ const REFERENCE: IndexKind = IndexKind::PmfsRadix;
 /// The parts of the suite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Part {
-    /// Adding and finding tables, and nothing else.
-    Alone,
     /// Filebench's workloads with each index.
     Workloads,
     /// Sizes of nodes on the fileserver workload.
@@ -76,8 +73,6 @@ pub(crate) struct Settings<'a> {
     threads: Option<Vec<usize>>,
     node_bytes: Vec<u32>,
     places: Vec<Place>,
-    /// Inode tables of the part `alone`.
-    tables: u64,
     rounds: usize,
     slice: Duration,
     /// Operations of a run, instead of a slice of time.
@@ -146,7 +141,10 @@ impl Settings<'_> {
         if wants(Part::Directories) {
             self.places.iter().try_for_each(Place::check)?;
         }
-        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses].into_iter().any(wants) {
+        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses]
+            .into_iter()
+            .any(wants)
+        {
             for &personality in &self.personalities {
                 let most = self.files_of(personality).into_iter().max().unwrap_or_default();
                 let what = format!("{} with {most} files", personality.name());
@@ -170,9 +168,6 @@ pub(crate) fn title(personality: Personality, files: u32, threads: usize) -> Str
 fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>> {
     settings.check(&wants)?;
     let (mut rows, mut workloads) = (Vec::new(), Collected::default());
-    if wants(Part::Alone) {
-        rows.extend(alone::run(settings)?);
-    }
     if wants(Part::Workloads) {
         let (outcomes, of_workloads) = series::run(settings)?;
         workloads = outcomes;
@@ -191,6 +186,6 @@ fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>
         rows.extend(directories::run(settings)?);
     }
     rows.extend(choice::rows(settings, &workloads, &rows));
-    rows.extend(report::published(settings));
+    rows.extend(published::rows(settings));
     Ok(rows)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Part, Settings, report, run};
+use super::{Part, Settings, run};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
 use crate::rows::Results;
@@ -79,5 +79,5 @@ pub(crate) fn layers(args: &LayersArgs) -> Result<()> {
     let rows = run(&settings, |part| !args.skip.contains(&part))?;
     progress.finish_and_clear();
     let results = Results { suite: "layers", environment, rows };
-    args.output.publish("Everbyte: layers below ext4", &results, &report::figures(files, scale))
+    args.output.publish(&results)
 }

@@ -10,7 +10,6 @@
 
 pub(crate) mod command;
 mod place;
-mod report;
 
 use std::fmt;
 use std::path::Path;

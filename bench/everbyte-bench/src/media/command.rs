@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Settings, report, run};
+use super::{Settings, run};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
 use crate::rows::Results;
@@ -55,5 +55,5 @@ pub(crate) fn media(args: &MediaArgs) -> Result<()> {
     let rows = run(&settings)?;
     progress.finish_and_clear();
     let results = Results { suite: "media", environment, rows };
-    args.output.publish("Everbyte: single requests to memory", &results, &report::figures())
+    args.output.publish(&results)
 }

@@ -8,7 +8,6 @@
 //! of the same round.
 
 pub(crate) mod command;
-mod report;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

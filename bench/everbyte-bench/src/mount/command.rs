@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::terms::Caching;
-use super::{Part, Settings, figures, run};
+use super::{Part, Settings, run};
 use crate::environment::Environment;
 use crate::index::personality::Personality;
 use crate::publish::{self, Output};
@@ -108,5 +108,5 @@ pub(crate) fn mount(args: &MountArgs) -> Result<()> {
     let rows = run(&settings, |part| !args.skip.contains(&part))?;
     let results = Results { suite: "mount", environment, rows };
     progress.finish_and_clear();
-    args.output.publish("Everbyte: mounts", &results, &figures::figures(&settings))
+    args.output.publish(&results)
 }

@@ -6,7 +6,6 @@
 
 pub(crate) mod calls;
 pub(crate) mod command;
-mod figures;
 mod null;
 mod plain;
 pub(crate) mod room;

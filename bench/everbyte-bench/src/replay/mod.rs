@@ -10,7 +10,7 @@ mod traffic;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use everbyte_block::{Delta, MapKind};
+use everbyte_block::Delta;
 use everbyte_device::{BlockDevice, Fua, Hole};
 
 use crate::rows::{Row, exact, metric};
@@ -145,7 +145,7 @@ impl Target {
             }
             _ => return Ok(Self::Blocks(Pmemblk::new(settings.folder, DEVICE_BYTES, 4096)?)),
         };
-        Ok(Self::Volume(pool.volume(name, DEVICE_BYTES, delta, MapKind::Radix)?))
+        Ok(Self::Volume(pool.volume(name, DEVICE_BYTES, delta)?))
     }
 
     fn remove(self) -> Result<()> {

@@ -11,6 +11,5 @@ pub(crate) mod plain;
 pub(crate) mod pmemblk;
 pub(crate) mod pmemblk_library;
 pub(crate) mod raw_memory;
-pub(crate) mod received;
 pub(crate) mod served;
 pub(crate) mod volume;

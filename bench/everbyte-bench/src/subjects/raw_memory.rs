@@ -12,10 +12,8 @@ use std::arch::x86_64::{
 };
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
-use rustix::fd::AsFd;
 
 const LINE: usize = 64;
 const PAGE: usize = 4096;
@@ -56,25 +54,6 @@ impl RawMemory {
         unsafe { (self.copy)(place, bytes.as_ptr(), bytes.len() / LINE) }
         // SAFETY: every x86-64 processor has the instruction.
         unsafe { _mm_sfence() }
-    }
-
-    /// Fills `len` bytes with what comes from `socket`.
-    ///
-    /// # Errors
-    /// The system's; `UnexpectedEof` if the socket ends before.
-    pub(crate) fn receive(&self, offset: u64, len: usize, socket: impl AsFd) -> io::Result<()> {
-        let place = self.place(offset, len);
-        let mut filled = 0;
-        while filled < len {
-            let rest = place.wrapping_add(filled).cast::<MaybeUninit<u8>>();
-            // SAFETY: `place` has `len` bytes, which nothing else refers to by a reference.
-            let rest = unsafe { std::slice::from_raw_parts_mut(rest, len - filled) };
-            match rustix::io::read(&socket, rest)?.0.len() {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => filled += count,
-            }
-        }
-        Ok(())
     }
 
     /// Copies bytes out.

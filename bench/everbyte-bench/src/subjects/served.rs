@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use everbyte_block::{Delta, MapKind};
+use everbyte_block::Delta;
 use everbyte_cache::{Cache, Mode, WritebackThread};
 use everbyte_device::{BlockDevice, DelayDevice, DiskCosts};
 use everbyte_media::{Mapped, MediaOptions};
@@ -83,7 +83,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
         ServedDevice::Ssd => Arc::new(DelayDevice::new(memory(args)?, DiskCosts::SSD)),
         ServedDevice::Volume => {
             pool = BenchPool::new(&args.folder, args.size, 1)?;
-            let subject = pool.volume("served", args.size, Delta::Auto, MapKind::Radix)?;
+            let subject = pool.volume("served", args.size, Delta::Auto)?;
             subject.prepare(&Workload::new(Action::Rewrite, 4096))?;
             Arc::new(subject.into_device())
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Delta, kinds};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{Mapped, MediaOptions, Medium};
 use everbyte_pool::{CheckpointTimer, OpenOptions, Pool};
@@ -68,9 +68,8 @@ impl BenchPool {
         name: &str,
         size_bytes: u64,
         delta: Delta,
-        map: MapKind,
     ) -> Result<VolumeSubject> {
-        let options = BlockOptions { delta, map, ..BlockOptions::default() };
+        let options = BlockOptions { delta, ..BlockOptions::default() };
         let volume = BlockVolume::create(&self.pool, name, size_bytes, &options)?;
         Ok(VolumeSubject { name: name.to_owned(), volume, size_bytes, holds: AtomicU8::new(EMPTY) })
     }

@@ -1,6 +1,7 @@
 //! `everbyte-bench swap`: the command line of the suite.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use super::child::Load;
 use super::ft::Class;
 use super::kernel::machine;
 use super::paging::Sizes;
-use super::{Settings, crowded_paging, direct, fill, paging, report, serving, solving, targets};
+use super::{Settings, crowded_paging, direct, fill, paging, serving, solving};
 use crate::environment::Environment;
 use crate::filter::Filter;
 use crate::publish::{self, Output};
-use crate::rows::Results;
+use crate::rows::{Results, Row};
 
 /// Settings of a smoke test.
 const QUICK_SLOTS: u64 = 1 << 14;
@@ -147,18 +148,26 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
     if wants(Part::Ft) {
         rows.extend(solving::run(&settings, classes, Duration::from_secs(args.limit))?);
         if classes.contains(&Class::B) {
-            rows.extend(targets::published());
+            rows.extend(solving::published());
         }
     }
     if wants(Part::Serving) {
         rows.extend(serving::run(&settings, served_bytes)?);
     }
-    rows.extend(targets::settings_rows(&settings.described.borrow()));
-    let mut results = Results { suite: "swap", environment, rows };
-    results.rows.extend(targets::verdicts(&results));
+    rows.extend(settings_rows(&settings.described.borrow()));
+    let results = Results { suite: "swap", environment, rows };
     progress.finish_and_clear();
-    args.output.publish("Everbyte: the memory extension", &results, &report::figures(classes))?;
+    args.output.publish(&results)?;
     let failures = settings.failures.take();
     ensure!(failures.is_empty(), "some measurements failed: {}", failures.join("; "));
     Ok(())
+}
+
+/// Rows that tell the settings of each kind of kernel swap.
+fn settings_rows(described: &BTreeMap<&'static str, String>) -> Vec<Row> {
+    let row = |(name, settings): (&&'static str, &String)| Row {
+        metric: "settings",
+        ..Row::skipped(name, "settings", settings.clone())
+    };
+    described.iter().map(row).collect()
 }

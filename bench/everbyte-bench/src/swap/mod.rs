@@ -16,12 +16,10 @@ mod meter;
 mod moves;
 mod paging;
 mod place;
-mod report;
 pub(crate) mod serve;
 mod serving;
 mod solving;
 mod subjects;
-mod targets;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

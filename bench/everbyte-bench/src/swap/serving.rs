@@ -176,6 +176,7 @@ mod tests {
         };
         let rows = rows_of(&found, Program::Redis);
         let limit = rows.iter().find(|row| row.metric == DRAM_LIMIT).unwrap();
-        assert_eq!(limit.figures, [3.0, 5.0]);
+        let spread = limit.spread.unwrap();
+        assert_eq!([spread.min, spread.max, as_f64(spread.rounds as u64)], [3.0, 5.0, 2.0]);
     }
 }

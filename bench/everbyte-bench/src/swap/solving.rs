@@ -14,7 +14,7 @@ use super::meter::Costs;
 use super::paging::LIFETIME;
 use super::place::PAGE;
 use super::subjects::Subject;
-use crate::rows::{Row, metric, timed};
+use crate::rows::{Row, exact, metric, timed};
 use crate::stats::as_f64;
 
 const THREADS: [usize; 2] = [1, 2];
@@ -69,10 +69,13 @@ pub(super) fn title(class: Class, dram: Dram, threads: usize) -> String {
     format!("FT.{class}, {dram}, t{threads}")
 }
 
-/// The workloads of a class.
-pub(super) fn titles(class: Class) -> Vec<String> {
-    let limits = [Dram::All].into_iter().chain(Dram::limits(class));
-    limits.flat_map(|dram| THREADS.map(|threads| title(class, dram, threads))).collect()
+/// The paper's Figure 2, as rows beside ours.
+pub(super) fn published() -> [Row; 2] {
+    let workload = title(Class::B, Dram::Bytes(PAPER_BYTES), 1);
+    [("paper-stock-swap", 1029.0), ("paper-slot-tree", 813.0)].map(|(subject, seconds)| Row {
+        note: Some("as published: Xeon E5630, Linux 3.14.3, a DRAM-based SSD".to_owned()),
+        ..exact(subject, &workload, SECONDS, "s", seconds)
+    })
 }
 
 /// Solves every class in every way; each measurement takes `limit` at most.

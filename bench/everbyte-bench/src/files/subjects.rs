@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use everbyte_block::{Delta, MapKind};
+use everbyte_block::Delta;
 use everbyte_fs::{FileSystem, FsOptions};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{CheckpointTimer, Pool};
@@ -55,7 +55,7 @@ pub(super) fn all(settings: &Settings<'_>) -> Result<All> {
     let memory = memory.context("cannot map the floor's memory")?;
     let (library, timer, medium) = library(settings)?;
     let pool = BenchPool::new(settings.folder, settings.file_bytes, 1)?;
-    let volume = pool.volume(VOLUME, settings.file_bytes, Delta::Auto, MapKind::Radix)?;
+    let volume = pool.volume(VOLUME, settings.file_bytes, Delta::Auto)?;
     let mut places: Vec<Box<dyn Place>> = vec![
         Box::new(Floor::new(memory, settings.file_bytes)),
         Box::new(Files::new(LIBRARY, library, library_counts, shape)?),
