@@ -51,6 +51,7 @@ region() {
         >"$SCRATCH/fio.log" 2>&1
 }
 
+# case: killed-under-load
 # killed_under_load KIND: what a client of the cache must not notice.
 killed_under_load() {
     local kind=$1 load killed=0
@@ -80,6 +81,7 @@ killed_under_load() {
     ok "$kind killed $killed times under load: no error, everything verified, before and after detaching"
 }
 
+# case: grown-export
 # grown_export KIND
 grown_export() {
     local kind=$1
@@ -107,6 +109,7 @@ grown_export() {
 
 disk_kib() { du -k "$1" | cut -f1; }
 
+# case: block-device
 block_device() {
     local image=$SCRATCH/block.img before after
     truncate -s 64M "$image"
@@ -146,6 +149,7 @@ block_device() {
     ok "a block device past the page cache: verified, trims give space back, it grows"
 }
 
+# case: refusing-file-system
 # A ramfs knows neither O_DIRECT nor holes.
 refusing_file_system() {
     local folder=$SCRATCH/ram image=$SCRATCH/ram/disk.img
@@ -180,6 +184,7 @@ held_for_good() {
 
 thaw() { root fsfreeze --unfreeze "$1"; }
 
+# case: frozen-file-system
 # frozen_file_system: writes to it end when it is thawed, and not before.
 frozen_file_system() {
     local folder=$SCRATCH/frozen image=$SCRATCH/frozen.img status=0 writer

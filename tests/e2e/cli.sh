@@ -21,6 +21,7 @@ reads_pattern() {
         fail "$3+$4 does not hold pattern $2"
 }
 
+# case: usage-errors
 usage_errors() {
     refused 2 'usage' "$EVERBYTE"
     refused 2 'usage' "$EVERBYTE" pool
@@ -33,6 +34,7 @@ usage_errors() {
     ok "bad usage: status 2 and a message"
 }
 
+# case: pools-and-volumes
 pools_and_volumes() {
     "$EVERBYTE" pool create "$POOL" --size 64M >/dev/null
     [[ $(stat -c %s "$POOL") -eq $((64 * MIB)) ]] || fail "the pool file has a wrong size"
@@ -55,6 +57,7 @@ pools_and_volumes() {
     ok "pools and volumes without a server"
 }
 
+# case: served-pool
 served_pool() {
     start_server "$POOL" a
     refused 1 "$SERVER_PID" "$EVERBYTE" serve "$POOL" --nbd "unix:$SCRATCH/second.socket"
@@ -96,6 +99,7 @@ served_pool() {
     ok "grown while served and while not; SIGTERM leaves the clean mark"
 }
 
+# case: sockets
 sockets() {
     start_server "$POOL" a
     kill_server
@@ -135,6 +139,7 @@ END
     ok "one volume, read-only"
 }
 
+# case: full-pool
 full_pool() {
     new_pool "$FAST/full" 48M thin 256M --log-size 4M
     start_server "$FAST/full" thin
@@ -228,6 +233,7 @@ END
 
 damage() { printf 'damage' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; }
 
+# case: damaged-pools
 damaged_pools() {
     local good=$FAST/good bad=$FAST/bad
     new_pool "$good" 32M v 8M

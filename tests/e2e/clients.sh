@@ -20,6 +20,7 @@ qio() {
         fail "qemu-io: $(grep -Ei 'fail|error|invalid' "$SCRATCH/qio.out" | head -n 3)"
 }
 
+# case: listing-and-info
 listing_and_info() {
     local info flag list
     list=$(nbdinfo --list --json "nbd+unix://?socket=$SOCKET")
@@ -43,6 +44,7 @@ has_data() {
     [[ $found -eq $1 ]]
 }
 
+# case: allocation-map
 allocation_map() {
     qio 'write -P 1 1M 1M' 'write -P 2 8M 64k'
     has_data $((MIB + 65536)) || fail "the map has $(data_bytes "$URI") bytes of data"
@@ -51,6 +53,7 @@ allocation_map() {
     ok "nbdinfo --map: holes before, between and after data"
 }
 
+# case: copies
 copies() {
     head -c $((24 * MIB)) /dev/urandom >"$IMAGE"
     truncate -s $((64 * MIB)) "$IMAGE"
@@ -63,6 +66,7 @@ copies() {
     ok "nbdcopy: there, back, from volume to volume"
 }
 
+# case: qemu-images
 qemu_images() {
     qemu-img convert -n -f raw -O raw "$IMAGE" "$URI" || fail "qemu-img convert failed"
     qemu-img compare -f raw -F raw "$IMAGE" "$URI" >/dev/null || fail "qemu-img compare differs"
@@ -76,6 +80,7 @@ qemu_images() {
     ok "qemu-img: convert and compare, raw and qcow2"
 }
 
+# case: qemu-io
 qemu_io() {
     qio 'write -f -P 17 0 4k' 'write -f -P 18 64k 64k' 'write -P 19 1000k 3k' 'flush' \
         'read -P 17 0 4k' 'read -P 18 64k 64k' 'read -P 19 1000k 3k'
@@ -90,6 +95,7 @@ qemu_io() {
     ok "qemu-io: patterns, FUA, zeroes with and without holes, discard, flush; there after kill -9"
 }
 
+# case: fio-verified
 fio_verified() {
     local shape
     for shape in 512:8m 4k:48m 20k:48m 256k:48m; do
@@ -102,6 +108,7 @@ fio_verified() {
     ok "fio: random reads and writes of four sizes, 16 deep, checksums verified"
 }
 
+# case: rule-breaker
 rule_breaker() {
     "$PYTHON" - "$URI" <<'END' || fail "the client that breaks the rules was not answered as it should be"
 import errno
@@ -157,6 +164,7 @@ END
     ok "illegal requests: the right errors, and the server lives"
 }
 
+# case: garbage
 garbage() {
     "$PYTHON" - "$SOCKET" <<'END' || fail "garbage was not survived"
 import random

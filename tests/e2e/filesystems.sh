@@ -10,6 +10,7 @@ need nbdfuse nbdinfo losetup fusermount3 mkfs.ext4 e2fsck mkfs.xfs xfs_repair mk
 
 POOL=$FAST/pool
 
+# case: kernel-fs
 # kernel_fs TYPE MOUNT_TYPE SMALL_FILES LARGE_MIB: the whole life of one file system.
 kernel_fs() {
     local fs=$1 type=$2 small=$3 large=$4 before after
@@ -53,6 +54,7 @@ kernel_fs() {
     ok "$fs: deleted, trimmed, clean"
 }
 
+# case: fat
 # fat: no mount at all, an image written by mtools through the nbdfuse file.
 fat() {
     local tree=$SCRATCH/tree

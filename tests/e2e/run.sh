@@ -89,18 +89,22 @@ END
         select a, b from t order by b desc limit 3;'
 } >"$SCRATCH/queries.sql"
 
+# case: results
 same 24M "GNU sort" sort -S 48M --parallel=2 -n
 same 16M "python3 sorting a list" "$PYTHON" "$SCRATCH/sort.py"
 same 20M "python3 with forks" "$PYTHON" "$SCRATCH/fork.py"
 same 10M "sqlite3 in memory" sqlite3 :memory: ".read $SCRATCH/queries.sql"
+# case: heap
 [[ $(paged 24M "$STRESS" 80 2 4) == good ]] || fail "a byte of the heap was wrong"
 ok "a heap holds every byte, through system calls, forks and exec"
 gcc -Wall -O1 -pthread "$E2E/own_allocator.c" -o "$SCRATCH/own" || fail "own_allocator cannot be built"
 [[ $(paged 16M timeout 60 "$SCRATCH/own" 80) == good ]] || fail "an own allocator has wrong bytes"
 ok "a program with an allocator of its own pages by its mappings"
+# case: vfork
 gcc -Wall -O1 -pthread "$E2E/vfork_killed.c" -o "$SCRATCH/vfork" || fail "vfork_killed cannot be built"
 [[ $(paged 24M timeout 120 "$SCRATCH/vfork" 60 60) == good ]] || fail "a killed child of vfork left its parent's memory changed"
 ok "a child of vfork that is killed while it allocates leaves no lock and no mark behind"
+# case: rare-uses
 gcc -Wall -O1 -pthread "$E2E/heap_corners.c" -o "$SCRATCH/corners" || fail "heap_corners cannot be built"
 for corner in small_aligned large_aligned forks fork_handlers signals locks locks_elsewhere locks_of_longer free_of_locked protected access_rights fixed cancellation; do
     [[ $(paged 16M timeout 60 "$SCRATCH/corners" "$corner") == good ]] || fail "$corner goes wrong"
@@ -111,6 +115,7 @@ for nth in 1 2 3 4; do
         fail "a variable that is in the heap in part goes wrong in run $nth"
 done
 ok "rare uses of the heap, of mappings and of forks go as they do without"
+# case: out-of-space
 [[ $(paged 16M timeout 60 "$SCRATCH/corners" fragmented) == good ]] || fail "a heap in pieces goes wrong"
 grep -q "no more memory for this program: its heap's addresses" "$SCRATCH/run.log" ||
     fail "nobody says that the heap has no free place: $(cat "$SCRATCH/run.log")"
@@ -121,11 +126,13 @@ borrowed=$(sed -n 's/.* slots [0-9]* of \([0-9]*\) MiB, .*/\1/p' "$SCRATCH/run.l
 [[ $told == good && -n $borrowed && $borrowed -lt 128 ]] ||
     fail "a program that is refused memory keeps ${borrowed:-no} MiB of the volume: $(cat "$SCRATCH/run.log")"
 ok "a program that asks for more than there will ever be takes nothing from others"
+# case: reports
 for corner in told_meanwhile unheard; do
     told=$("$EVERBYTE" run --dram 16M --stats --pool "$POOL/more" -- timeout 60 "$SCRATCH/corners" "$corner" 2>"$SCRATCH/run.log") &&
         [[ $told == good ]] || fail "$corner goes wrong: $(cat "$SCRATCH/run.log")"
 done
 ok "what is told, or cannot be, holds up no child that was forked meanwhile, and ends no program"
+# case: fork
 gcc -Wall -O1 -shared -fPIC "$E2E/early_fork.c" -o "$SCRATCH/early.so" || fail "early_fork cannot be built"
 told=$(LD_PRELOAD="${EVERBYTE_PRELOAD:-$LIBRARY} $SCRATCH/early.so" "$SCRATCH/corners" forks 2>"$SCRATCH/run.log") ||
     fail "a program with the library and without settings cannot fork: $(cat "$SCRATCH/run.log")"
@@ -134,6 +141,7 @@ ok "a program with the library and without settings forks, and so does one that 
 [[ $(LD_PRELOAD=$SCRATCH/early.so paged 16M timeout 60 "$SCRATCH/corners" fork_handlers) == good ]] ||
     fail "a lock that is held across forks, and was so before the library began, goes wrong"
 ok "a lock that is held across forks and while memory is mapped locks nobody out"
+# case: bss
 gcc -Wall -O1 "$E2E/static_array.c" -o "$SCRATCH/static" || fail "static_array cannot be built"
 gcc -Wall -O1 -no-pie "$E2E/static_array.c" -o "$SCRATCH/static_no_pie" || fail "static_array cannot be built"
 for program in static static_no_pie; do
@@ -145,6 +153,7 @@ for program in static static_no_pie; do
 done
 ok "a static array pages at half its footprint on request, with system calls and forks"
 nothing_is_lent || fail "runs are lent although every program has ended"
+# case: closed-descriptors
 gcc -Wall -O1 "$E2E/close_all.c" -o "$SCRATCH/close_all" || fail "close_all cannot be built"
 told=$("$EVERBYTE" run --dram 16M -- timeout 60 "$SCRATCH/close_all" "$SCRATCH/pattern" 2>"$SCRATCH/run.log") ||
     fail "a program that closes all descriptors loses bytes: $(cat "$SCRATCH/run.log")"
@@ -165,6 +174,7 @@ not_run() {
     if "$EVERBYTE" run "$@" >"$SCRATCH/run.log" 2>&1; then fail "$* was not refused"; fi
     grep -q "$words" "$SCRATCH/run.log" || fail "$* does not say: $words"
 }
+# case: refusals
 not_run "of the kind block" --dram 16M --pool "$POOL/disk" -- true
 not_run "there is no volume" --dram 16M --pool "$POOL/none" -- true
 not_run "too low" --dram 16K --pool "$POOL" -- true
@@ -201,6 +211,7 @@ not_run "the pool is served read-only" --dram 1M --pool "$POOL/more" -- "$PYTHON
 stop_server
 ok "what cannot be run is refused in words"
 
+# case: limits
 # A program that lowers its own limits, or locks more than its limit has: told, and otherwise as before.
 for limits in "AS, (400 << 20, 400 << 20)" "NOFILE, (3, 3)"; do
     told=$(paged 16M "$PYTHON" -c "import resource
@@ -222,6 +233,7 @@ print(*[ctypes.CDLL(None).mlock(at, ctypes.c_size_t(mib << 20)) for mib in (16, 
     fail "nobody says why mlock fails: $(cat "$SCRATCH/run.log")"
 ok "a program that changes its limits, or locks too much, is told"
 
+# case: statistics
 # The paper's tree, and what a run says at its end.
 "$EVERBYTE" run --dram 16M --slots order8 --stats --wear --pool "$POOL/more" -- "$PYTHON" "$SCRATCH/sort.py" \
     >"$SCRATCH/order8.out" 2>"$SCRATCH/run.log" || fail "python3 fails with slots of order 8"
@@ -233,6 +245,7 @@ for words in "DRAM [0-9]* of 16 MiB, slots [0-9]* of [0-9]* MiB, in [0-9]* MiB, 
 done
 ok "statistics and wear are told, with the tree of order 8, too"
 
+# case: full-volume
 # A full volume: the program is told, by malloc, and by a line.
 "$EVERBYTE" volume resize "$POOL" more --size 64M >/dev/null
 if paged 16M "$PYTHON" -c 'x = [bytes(1 << 20) for _ in range(300)]' 2>"$SCRATCH/full.log"; then
@@ -244,6 +257,7 @@ grep -q MemoryError "$SCRATCH/full.log" || fail "python3 was not told"
 "$EVERBYTE" volume resize "$POOL" more --size 640M >/dev/null
 ok "a full volume is told to the program and to its user"
 
+# case: lost-server
 # A server that has gone for good: a program waits for the next one once, not each time that it asks.
 start_server "$POOL" disk
 told=$(paged 16M timeout 35 "$PYTHON" -c 'import os, signal, sys
@@ -259,6 +273,7 @@ wait "$SERVER_PID" 2>/dev/null || true
 [[ $told -eq 6 ]] || fail "a program whose server has gone was refused $told of 6 times"
 ok "a program whose server has gone is told so, without waiting each time"
 
+# case: kills
 # kill -9 in turns: the program, the server, both. A program beside it checks its bytes all the time, and
 # three others write to the pool's other volumes.
 BYTES=$((16 << 20))

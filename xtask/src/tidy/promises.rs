@@ -1,8 +1,8 @@
 //! Every promise in `docs/semantics.md` names a test that exists, and that runs without being asked for.
 //!
 //! The document holds tables; the last column of each names tests in backticks: a Rust test as
-//! `crate::path::test_name`, or a script as `tests/FOLDER/NAME`. Whether the test proves the
-//! promise is for a reader to judge.
+//! `crate::path::test_name`, or a script as `tests/FOLDER/NAME`, with `:CASE` if the script has lines
+//! `# case: CASE`. A reader judges if the test proves the promise.
 
 use super::{Finding, Tree};
 
@@ -40,7 +40,7 @@ fn last_cell(row: &str) -> &str {
 
 fn exists(tree: &Tree, test: &str) -> bool {
     if test.starts_with("tests/") {
-        return tree.get(test).is_some();
+        return is_script(tree, test);
     }
     let Some((owner, name)) = test.split_once("::") else { return false };
     let name = name.rsplit("::").next().unwrap_or(name);
@@ -50,6 +50,20 @@ fn exists(tree: &Tree, test: &str) -> bool {
         .iter()
         .flat_map(|folder| tree.below(folder))
         .any(|file| file.is_rust() && modules_match(&file.path, test) && has_test(&file.text, name))
+}
+
+/// Returns true if the script exists and the reference names one of its cases, or none if it has none.
+fn is_script(tree: &Tree, test: &str) -> bool {
+    let (path, case) = match test.split_once(':') {
+        Some((path, case)) => (path, Some(case)),
+        None => (test, None),
+    };
+    let Some(script) = tree.get(path) else { return false };
+    let mut cases = script.text.lines().filter_map(|line| line.trim().strip_prefix("# case: "));
+    match case {
+        Some(case) => cases.any(|name| name == case),
+        None => cases.next().is_none(),
+    }
 }
 
 /// Returns true if a function of this name is a test, and is not ignored: its attributes stand directly above
@@ -99,6 +113,7 @@ mod tests {
                  #[test]\n#[ignore = \"it is slow\"]\nfn ignored() {}\nlet text = \"fn quoted() {}\";",
             ),
             ("tests/e2e/clients.sh", "#!/bin/bash"),
+            ("tests/e2e/run.sh", "#!/bin/bash\n# case: fork\n"),
         ];
         run(check, &files)
     }
@@ -109,6 +124,7 @@ mod tests {
             "everbyte-pool::log::scan::tests::torn_is_refused",
             "everbyte_pool::it::model",
             "tests/e2e/clients.sh",
+            "tests/e2e/run.sh:fork",
         ] {
             assert!(found(&format!("| a write is whole | `{test}` |")).is_empty(), "{test}");
         }
@@ -125,6 +141,9 @@ mod tests {
             "everbyte-block::log::scan::tests::torn_is_refused",
             "torn_is_refused",
             "tests/e2e/gone.sh",
+            "tests/e2e/run.sh",
+            "tests/e2e/run.sh:gone",
+            "tests/e2e/clients.sh:fork",
         ] {
             let row = format!("| a write is whole | `{test}` |");
             assert_eq!(found(&row), [format!("docs/semantics.md:5: there is no test `{test}`")]);
