@@ -249,11 +249,8 @@ pub(crate) fn in_process(
     let mut absent = Vec::new();
     let floor = Floor::new(folder, size)?;
     let medium = MediumFloor::new(folder, size)?;
-    let configurations = [
-        ("everbyte-auto", Delta::Auto),
-        ("everbyte-on", Delta::On),
-        ("everbyte-off", Delta::Off),
-    ];
+    let configurations =
+        [("everbyte-auto", Delta::Auto), ("everbyte-on", Delta::On), ("everbyte-off", Delta::Off)];
     let wanted: Vec<_> =
         configurations.into_iter().filter(|c| settings.wants_subject(c.0, workloads)).collect();
     let pool = BenchPool::new(folder, size, wanted.len() as u64)?;

@@ -126,17 +126,8 @@ fn caches_are_compared_at_every_size() {
     let text = "time_ns,op,file,offset,len\n".to_owned() + &lines.collect::<String>();
     std::fs::write(&trace, text).unwrap();
     let trace_name = trace.to_str().unwrap();
-    let results = results_of(
-        "cache",
-        &[
-            "--skip",
-            "web,mixed",
-            "--backing",
-            "hdd,sd",
-            "--trace",
-            trace_name,
-        ],
-    );
+    let results =
+        results_of("cache", &["--skip", "web,mixed", "--backing", "hdd,sd", "--trace", trace_name]);
     assert_eq!(results["suite"], "cache");
     assert!(results["environment"]["medium"].as_str().unwrap().contains("as slow as pcm"));
     for stream in ["webserver on hdd", "webserver on sd", "trace.csv on hdd", "trace.csv on sd"] {
@@ -290,10 +281,7 @@ fn operations_on_files_are_compared_with_what_each_is_held_against() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = folder.path().join("place");
     std::fs::create_dir(&place).unwrap();
-    let results = results_of(
-        "files",
-        &["--folder", place.to_str().unwrap()],
-    );
+    let results = results_of("files", &["--folder", place.to_str().unwrap()]);
     assert_eq!(results["suite"], "files");
     let of_names = |what: &str| format!("{what}, 100 names, depth 2");
     for what in ["create", "unlink", "rename", "chmod"] {
@@ -347,10 +335,7 @@ fn layers_are_compared_buffered_and_direct() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = folder.path().join("place");
     std::fs::create_dir(&place).unwrap();
-    let results = results_of(
-        "layers",
-        &["--folder", place.to_str().unwrap()],
-    );
+    let results = results_of("layers", &["--folder", place.to_str().unwrap()]);
     assert_eq!(results["suite"], "layers");
     for pattern in ["sequential read", "random read", "sequential write", "random write"] {
         for caching in ["buffered", "direct"] {

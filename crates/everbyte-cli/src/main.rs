@@ -45,14 +45,14 @@ address is unix:PATH or tcp:HOST:PORT.
 
 Exit status:
   0    the command succeeded
-  1    the command failed; standard error names the cause and the place, and often the remedy
+  1    the command failed; standard error names the object, the cause and often the remedy
   2    the command line is wrong
   130  a second Ctrl-C ended the command
 
-'everbyte run' ends with the status of its program.
+'everbyte run' exits with the status of its program.
 
 Environment:
-  RUST_LOG  the messages on standard error, for example RUST_LOG=debug
+  RUST_LOG  the log level on standard error, for example RUST_LOG=debug
   COLUMNS   the width of help texts without a terminal, at most 100
   EVERBYTE_CONTROL_DIR
             the directory of control sockets, for servers and commands alike,
@@ -60,18 +60,18 @@ Environment:
 
 Files:
   POOL       a pool: a file or a device
-  POOL.sock  the control socket of the server that has the pool";
+  POOL.sock  the control socket of the pool's server";
 
 /// Storage-class memory for programs you cannot change.
 ///
 /// A pool is a file or device of byte-addressable memory: persistent memory, CXL memory, or plain
-/// DRAM standing in for them. Volumes in it are block devices and caches, which survive crashes at any
-/// moment and which any NBD client can use; file systems, which survive them too and are mounted; and
-/// swap, which keeps nothing.
+/// DRAM. A pool contains volumes. Block volumes and caches are block devices for NBD clients. File
+/// systems are mounted. These three kinds are crash-consistent. Swap volumes are volatile: they page
+/// programs larger than DRAM.
 #[derive(Parser)]
 #[command(name = "everbyte", version, after_long_help = AFTER_HELP, arg_required_else_help = true)]
 struct Cli {
-    /// Log more to standard error; twice for even more.
+    /// Log more to standard error. Repeat for debug messages.
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 900)]
     verbose: u8,
     #[command(subcommand)]
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The command line, or the end of the program with help or a complaint.
+/// Parses the command line. Exits with a help text or a usage error.
 fn command_line() -> Cli {
     let mut command = help::fitted(Cli::command());
     let read = command.try_get_matches_from_mut(std::env::args_os());
@@ -144,7 +144,7 @@ fn command_line() -> Cli {
     read.unwrap_or_else(|error| {
         let error = error.format(&mut command);
         if error.use_stderr() && is_for_status(std::env::args_os()) {
-            // 2 says that a pool is damaged.
+            // Status 2 of `pool status` means a damaged pool.
             let _best_effort = error.print();
             std::process::exit(i32::from(pool_status::UNKNOWN_STATUS));
         }
@@ -152,22 +152,22 @@ fn command_line() -> Cli {
     })
 }
 
-/// Returns true if the command line begins with `pool status`, but for options.
+/// Returns true if the first two words, options excluded, are `pool status`.
 fn is_for_status(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
     let mut words = args.skip(1).filter(|word| !word.as_encoded_bytes().starts_with(b"-"));
     words.next().is_some_and(|word| word == "pool")
         && words.next().is_some_and(|word| word == "status")
 }
 
-/// The error and its causes, each said once: many messages contain their cause already.
+/// Joins the error and its causes, without repeated causes: many messages contain their cause.
 ///
-/// Text of others is in it, such as names of files: lines that are not indented end in an escape.
+/// The text can contain foreign text such as file names, so control characters are escaped.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
     let said = error.chain().skip(1).fold(error.to_string(), |said, cause| {
         let cause = cause.to_string();
         if said.contains(&cause) { said } else { format!("{said}: {cause}") }
     });
-    // A text of this program that has several lines indents them.
+    // Only texts of this program have indented lines.
     said.split("\n ").map(everbyte_text::escaped).collect::<Vec<_>>().join("\n ")
 }
 

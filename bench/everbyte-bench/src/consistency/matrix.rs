@@ -25,7 +25,6 @@ const IMAGE_BYTES: u64 = 512 << 20;
 pub(super) const EXT4: [(&str, &str); 2] =
     [("ext4-journal", "noatime,data=journal"), ("ext4-ordered", "noatime,data=ordered")];
 
-
 /// Bytes of log of one pass over a file.
 pub(super) const PASS_LOG_BYTES: &str = "log_bytes_of_pass";
 

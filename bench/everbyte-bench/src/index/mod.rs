@@ -141,10 +141,7 @@ impl Settings<'_> {
         if wants(Part::Directories) {
             self.places.iter().try_for_each(Place::check)?;
         }
-        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses]
-            .into_iter()
-            .any(wants)
-        {
+        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses].into_iter().any(wants) {
             for &personality in &self.personalities {
                 let most = self.files_of(personality).into_iter().max().unwrap_or_default();
                 let what = format!("{} with {most} files", personality.name());

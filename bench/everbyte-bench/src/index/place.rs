@@ -61,12 +61,7 @@ pub(crate) struct Need {
 impl Setting {
     /// An index with what suits it.
     pub(crate) fn of(index: IndexKind) -> Self {
-        Self {
-            index,
-            node_bytes: None,
-            large_tables: false,
-            pages: Pages::Small,
-        }
+        Self { index, node_bytes: None, large_tables: false, pages: Pages::Small }
     }
 
     /// Its name in the results.

@@ -14,10 +14,10 @@ Examples:
   everbyte client list /dev/shm/p
   everbyte client list /dev/shm/p --json | jq '.clients[] | select(.export == \"disk\") | .id'
 
-IDLE is the time since a client last sent anything. A client whose machine has vanished stays idle
-until its connection is ended, about a minute later.";
+IDLE is the time since a client's last message. After the loss of a client's machine the server ends
+the connection within about a minute.";
 
-/// List the clients that are connected to a pool's server.
+/// List the clients of a pool's server.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

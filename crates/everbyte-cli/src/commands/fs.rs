@@ -16,17 +16,17 @@ Examples:
   everbyte fs cat /dev/shm/p/files:/photos/readme.txt
   everbyte fs get -rp /dev/shm/p/files:/photos /backup
 
-A file is named POOL/VOLUME:PATH, where POOL is the pool's file or device, VOLUME the file system and
-PATH begins at its root, with or without a slash. POOL/VOLUME alone is the root. '..' and symbolic
-links in PATH are followed within the file system; more than 40 links are an error, as for programs.
+A file's name is POOL/VOLUME:PATH: POOL is the pool's file or device, VOLUME the file system, and PATH begins at its
+root, with or without a slash. POOL/VOLUME alone is the root. '..' and symbolic links in PATH stay within the file
+system. More than 40 links are an error, as for programs.
 
-Whoever may use the pool may do all of this: permissions of files are shown and kept, not checked.";
+Access to the pool permits all of these commands: they show and keep permissions of files, and do not check them.";
 
-/// Look at, copy, move and remove the files of a file system, mounted or not.
+/// List, copy, move and remove files of a file system, mounted or not.
 ///
-/// If a server has the pool, or the file system is mounted, the command goes through the control socket
-/// POOL.sock, and programs that use the mount see at once what was changed; otherwise it opens the
-/// pool itself. Commands that only look leave a pool that nobody serves untouched.
+/// If a server has the pool, or the file system is mounted, the command uses the control socket
+/// POOL.sock, and programs on the mount see changes immediately. Otherwise it opens the pool.
+/// Commands without changes leave an unserved pool untouched.
 #[derive(Subcommand)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) enum FsCommand {

@@ -20,9 +20,9 @@ use super::fs_cat::show_bytes;
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// Bytes of a part of a file that becomes a hole if it reads as zeroes.
+/// Unit of holes, in bytes: a unit of zeroes becomes a hole.
 const BLOCK: usize = 4096;
-/// Zeroes that are written at once.
+/// Zeroes of one write, in bytes.
 const ZEROES: usize = 256 << 10;
 
 const EXAMPLES: &str = "\
@@ -31,17 +31,17 @@ Examples:
   everbyte fs get /dev/shm/p/files:/docs/letter - | less
   everbyte fs get -rp /dev/shm/p/files:/ /backup/files
 
-A file that is there already is replaced. With -r symbolic links stay symbolic links. Pipes, sockets,
-devices, damaged files and damaged parts of directories are named on standard error and left out. The copy
-goes on with all other files, then lists what was left out, and the exit status is 1.
+An existing file is replaced. With -r symbolic links stay symbolic links. Pipes, sockets, devices, damaged files and
+damaged parts of directories are skipped with a message on standard error. The copy continues with all other files,
+lists the skipped names at the end, and exits with status 1.
 
-Holes stay holes, and blocks of zeroes become holes. Bytes of a file that a program writes meanwhile may
-be of different moments.
+Holes stay holes, and blocks of zeroes become holes. If a program writes a file during its copy, parts of the copy can
+have different ages.
 
-A symbolic link in DESTINATION is followed if you or root made it. Nothing is written outside of
-DESTINATION, even if another user renames directories in it meanwhile.";
+The command follows a symbolic link in DESTINATION only if you or root made it. It writes nothing outside of
+DESTINATION, even if another user renames directories in it during the copy.";
 
-/// Copy files from a file system to here.
+/// Copy files out of a file system.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -51,12 +51,12 @@ pub(crate) struct Args {
     /// The file to write, a directory to put it in, or - for standard output.
     #[arg(default_value = ".")]
     destination: PathBuf,
-    /// Copy directories with all that is in them.
+    /// Copy directories with their contents.
     #[arg(short, long)]
     recursive: bool,
-    /// Keep permissions and times, and as root the owner and group. Otherwise the copy belongs to you, and
-    /// whoever runs it gets no rights from it: it is neither set-user-ID nor set-group-ID. These bits of
-    /// files are left out, too, if other users can change the pool.
+    /// Keep permissions and times, and as root the owner and group. Otherwise the copy belongs to you,
+    /// without set-user-ID and set-group-ID bits. If other users can change the pool, files never
+    /// keep these bits.
     #[arg(short, long)]
     preserve: bool,
 }
@@ -99,19 +99,19 @@ struct Target {
 }
 
 impl Target {
-    /// The error of making it.
+    /// Names the failed creation.
     fn failed(&self) -> String {
         format!("cannot write {}", self.shown.display())
     }
 }
 
-/// The place that a user named for a copy.
+/// The destination of a copy.
 enum Destination {
-    /// A name, new or to be replaced.
+    /// A new or replaced name.
     Named(Target),
-    /// A directory that gets the entries of the copied one.
+    /// A directory for the entries of the copied directory.
     Directory(Dir, PathBuf),
-    /// A device, a pipe, or a file that a program has open.
+    /// A device, a pipe, or an open file.
     Open(File),
 }
 
@@ -159,15 +159,14 @@ struct Copy {
     files: Files,
     preserve: bool,
     is_root: bool,
-    /// The reason for which copies keep no set-user-id and set-group-id bits.
+    /// The reason why copies lose set-user-id and set-group-id bits.
     distrust: Option<String>,
     umask: u32,
     interrupt: Interrupt,
 }
 
 impl Copy {
-    /// Copies `file`, which is at `path`, to `to`, whatever is there: nothing that lies there leads
-    /// elsewhere.
+    /// Copies `file` at `path` to `to`. Replaces an existing object at `to`, and follows no link there.
     fn copy(
         &mut self,
         path: &PathBytes,
@@ -198,7 +197,7 @@ impl Copy {
         }
     }
 
-    /// The directory at `to`, which is made unless it is there. A link to a directory is none.
+    /// Opens or creates the directory at `to`. A link to a directory is an error.
     fn directory(&self, to: &Target) -> io::Result<Dir> {
         match to.dir.find(&to.name)? {
             Some(found) if found.kind() == Kind::Directory => to.dir.dir(&to.name),
@@ -206,7 +205,7 @@ impl Copy {
         }
     }
 
-    /// Copies all that is in the directory `file`. What cannot be read is left out.
+    /// Copies the contents of the directory `file`. Skips and lists unreadable entries.
     fn copy_entries(
         &mut self,
         path: &PathBytes,
@@ -234,7 +233,7 @@ impl Copy {
         dir.set_attributes(&attributes).with_context(failed)
     }
 
-    /// Writes a file to something that is open.
+    /// Writes a file to an open descriptor.
     fn copy_into(
         &mut self,
         path: &PathBytes,
@@ -266,7 +265,7 @@ impl Copy {
         read.with_context(|| format!("{} to {}", self.files.shown(path), shown.display()))
     }
 
-    /// Puts a copy in the place of whatever is at `to`.
+    /// Replaces the object at `to` with a copy.
     fn copy_bytes(
         &mut self,
         path: &PathBytes,
@@ -301,7 +300,7 @@ impl Copy {
         new.persist(&to.name).with_context(failed)
     }
 
-    /// Owner, permissions and times that a copy of `file` keeps, if that is wanted.
+    /// Owner, permissions and times of the copy of `file` under --preserve.
     fn attributes(&mut self, path: &PathBytes, file: &FileStatus) -> Option<Attributes> {
         if !self.preserve {
             return None;
@@ -350,13 +349,13 @@ fn write_sparse(out: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The permissions that a copy keeps. One that does not keep its owner and group gives nobody the rights of
-/// those that it has instead.
+/// The permissions of a copy. A copy with a new owner or group loses set-user-ID and set-group-ID: it must not
+/// grant the rights of the new owner.
 fn kept_permissions(permissions: u32, keeps_owner: bool) -> u32 {
     if keeps_owner { permissions } else { permissions & 0o1777 }
 }
 
-/// Permissions that new files do not get.
+/// Permission bits masked from new files.
 pub(super) fn umask() -> u32 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);

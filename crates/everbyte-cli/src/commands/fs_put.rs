@@ -27,21 +27,20 @@ Examples:
   pg_dump base | everbyte fs put - /dev/shm/p/files:/base.sql
   everbyte fs put -rp /srv/photos /dev/shm/p/files:/photos
 
-Into an existing directory a file or directory is put under its own name; with -r an existing directory
-of that name keeps what else is in it. A file is written under a name that begins with '.put-' in its
-directory, and takes the place of what had its name once it is complete: programs that have the old
-one open keep it, and other hard links still lead to it. If the command is killed, the file '.put-...'
-is left behind and can be removed.
+If the destination is an existing directory, the copy gets the name of its source in it. With -r an existing directory of
+that name keeps its other entries. The command writes a file under a name beginning with '.put-', and renames it when it
+is complete. Programs with the old file open keep it, and other hard links still lead to it. If the command
+is killed, the file '.put-...' remains and can be removed.
 
-With -r symbolic links stay symbolic links; pipes, sockets and devices are named on standard error and
-left out, and the exit status is 1 then. Holes stay holes.
+With -r symbolic links stay symbolic links. Pipes, sockets and devices are skipped with a message on standard error, and
+the exit status is 1. Holes stay holes.
 
-A symbolic link in SOURCE is followed if you or root made it, and none below SOURCE is, even if another
-user replaces files meanwhile.
+The command follows a symbolic link in SOURCE only if you or root made it. It follows no link below SOURCE, even if
+another user replaces files during the copy.
 
-Exit status 0 says that all of it is durable.";
+Exit status 0 means: the whole copy is durable.";
 
-/// Copy files from here to a file system.
+/// Copy files into a file system.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -50,11 +49,11 @@ pub(crate) struct Args {
     /// The file to write, or a directory to put it in.
     #[arg(value_name = "POOL/VOLUME[:PATH]")]
     target: PathBuf,
-    /// Copy directories with all that is in them.
+    /// Copy directories with their contents.
     #[arg(short, long)]
     recursive: bool,
-    /// Keep permissions, owner, group and times. Otherwise the owner is you, a file that is replaced
-    /// hands on its permissions and owner, and others get the source's permissions without your umask.
+    /// Keep permissions, owner, group and times. Otherwise a replaced file passes on its permissions
+    /// and owner. Other files belong to you, with the source's permissions minus your umask.
     #[arg(short, long)]
     preserve: bool,
 }
@@ -70,9 +69,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if left_out == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The source of a copy, opened before the pool is touched.
+/// The source of a copy, opened before the pool.
 enum Source {
-    /// Standard input, or what a program has open.
+    /// Standard input, or an open pipe or device.
     Stream(File),
     /// A regular file or a block device.
     File(File, Metadata, PathBuf),
@@ -114,7 +113,7 @@ impl Source {
         }
     }
 
-    /// The name that it keeps in a directory.
+    /// Its name in a destination directory.
     fn name(&self) -> Option<PathBytes> {
         let name = match self {
             Self::Stream(_) => return None,
@@ -155,12 +154,12 @@ struct Copy {
     files: Files,
     preserve: bool,
     umask: u32,
-    /// Files of types that are not copied.
+    /// Skipped files by type.
     left_out: u64,
 }
 
 impl Copy {
-    /// Copies what has the name `name` in `dir` to `path` there, where `found` was found. `shown` is its path
+    /// Copies the entry `name` of `dir` to `path` of the file system. `found` is the entry's state, `shown` its path
     /// for messages.
     fn put(
         &mut self,
@@ -263,7 +262,7 @@ impl Copy {
         self.settle(put, &aside, path)
     }
 
-    /// Copies data and size; holes stay holes.
+    /// Copies data and size. Holes stay holes.
     fn write_all(
         &mut self,
         source: &File,
@@ -285,7 +284,7 @@ impl Copy {
         self.files.set(file.id(), SetFile { size_bytes, ..SetFile::default() })
     }
 
-    /// The name at which a file is to be, unless a directory has it.
+    /// The final name of a file. An error if a directory has the name.
     fn place(&self, path: &PathBytes, found: Found) -> anyhow::Result<FilePlace> {
         let shown = self.files.shown(path);
         if found.file.is_some_and(|file| file.kind == FileKind::Directory) {
@@ -297,7 +296,7 @@ impl Copy {
         found.at.with_context(|| format!("{shown}: no file can have this name"))
     }
 
-    /// Ends the making of a file: what is left of one that failed goes.
+    /// Completes a new file, or removes the rest of a failed copy.
     fn settle(
         &mut self,
         put: anyhow::Result<()>,
@@ -335,7 +334,7 @@ impl Copy {
         }
     }
 
-    /// Gives a copy the owner, permissions and times of its source, if that is wanted.
+    /// Sets the owner, permissions and times of a copy under --preserve.
     fn preserve(&mut self, file: &FileStatus, metadata: Option<&Metadata>) -> anyhow::Result<()> {
         let Some(source) = metadata.filter(|_| self.preserve) else { return Ok(()) };
         let time = |time: io::Result<_>| time.ok().map(since_1970);
@@ -351,7 +350,7 @@ impl Copy {
     }
 }
 
-/// A name beside `at` that nobody has.
+/// An unused name in the directory of `at`.
 fn aside(at: &FilePlace) -> FilePlace {
     let name = format!(".put-{:016x}", rand::random::<u64>());
     FilePlace { directory: at.directory, name: PathBytes(name.into_bytes()) }

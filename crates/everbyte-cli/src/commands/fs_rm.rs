@@ -17,24 +17,24 @@ Examples:
   everbyte fs rm -r /dev/shm/p/files:/docs
   everbyte fs rm -r --json /dev/shm/p/files:/docs | jq .leaked
 
-A symbolic link is removed itself, and never followed. The root, '.' and '..' are refused.
+The command removes a symbolic link itself and never follows it. It refuses the root, '.' and '..'.
 
-A name goes even if its file or its entry is damaged. A line names what that leaves behind:
-  blocks    belong to nobody; 'everbyte pool check --repair' frees them
-  an inode  stays in use with its blocks, because other names may lead to it
-  entries   cannot be read; all in the part of the directory that may have the name are removed
+It removes a name even if the file or the entry is damaged. A line names the remains:
+  blocks    have no owner; 'everbyte pool check --repair' frees them
+  an inode  stays in use with its blocks, because other names can lead to it
+  entries   are unreadable; all entries in the damaged part of the directory are removed
 
-Exit status: 0 if everything is removed, 1 if not. With -r the command goes on after an error, and lists
-at its end what it has left.";
+Exit status: 0 if everything is removed, else 1. With -r the command continues after an error, and lists the
+remaining names at its end.";
 
-/// Remove files, links and directories, damaged ones too.
+/// Remove files, links and directories, including damaged ones.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The files.
     #[arg(value_name = "POOL/VOLUME:PATH", required = true)]
     targets: Vec<PathBuf>,
-    /// Remove directories with everything in them.
+    /// Remove directories with their contents.
     #[arg(short, long)]
     recursive: bool,
     /// Print the result as JSON.
@@ -44,9 +44,9 @@ pub(crate) struct Args {
 
 #[derive(Serialize, Default)]
 struct Removed {
-    /// Names that were removed.
+    /// Removed names.
     removed: u64,
-    /// Damaged names that were removed, and what they leave behind.
+    /// Removed damaged names, with their remains.
     leaked: Vec<Leaked>,
 }
 
@@ -123,7 +123,7 @@ fn remove(
     }
 }
 
-/// Removes a name: of an empty directory, or of another file.
+/// Removes the name of a file or of an empty directory.
 fn remove_name(
     files: &mut Files,
     at: &FilePlace,
@@ -139,7 +139,7 @@ fn remove_name(
     Ok(())
 }
 
-/// Removes a directory and everything in it, but what cannot be removed.
+/// Removes a directory with its contents. Keeps entries after an error.
 fn remove_tree(
     files: &mut Files,
     at: &FilePlace,

@@ -14,10 +14,10 @@ Examples:
   everbyte fs stat /dev/shm/p/files:/docs/letter
   everbyte fs stat --json /dev/shm/p/files:/docs/letter | jq .modified_ns
 
-A symbolic link at the end of PATH is shown itself, unless -L follows it. Times are UTC; in JSON they are
+The command shows a symbolic link at the end of PATH itself. -L follows it. Times are UTC. In JSON they are
 nanoseconds since 1970.";
 
-/// Show what is known of a file.
+/// Show the attributes of a file.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

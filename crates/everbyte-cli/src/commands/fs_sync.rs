@@ -11,14 +11,13 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte fs sync /dev/shm/p/files && echo all there
 
-The kernel does not pass 'sync' on to mounts of this kind: this command is what 'sync -f' is elsewhere.
-Bytes that a program has stored in a shared mapping and not written out by msync are still the
-kernel's, and no part of it. If a mount of the file system has lost such bytes, the next 'fs sync' of a
-server that runs since then ends with status 1, and so does the server if there was none.";
+The kernel does not forward sync(2) to FUSE mounts: this command replaces 'sync -f'. Stores through a shared mapping
+without a later msync are still in the kernel, and not included. If a mount of the file system has lost such stores,
+the next 'fs sync' of the same server exits with status 1. Without such an 'fs sync' the server exits with status 1.";
 
-/// Make everything durable that was done in a file system before.
+/// Make all earlier changes of a file system durable.
 ///
-/// Exit status 0 says that it is.
+/// Exit status 0 confirms it.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -16,17 +16,16 @@ Examples:
   everbyte fs tree --depth 2 /dev/shm/p/files:/src
   everbyte fs tree --json /dev/shm/p/files | jq '[.. | select(.kind? == \"regular\") | .size_bytes] | add'
 
-Symbolic links are shown and not followed. In JSON every directory that was looked into has its entries
-under 'entries'.";
+Symbolic links are shown and not followed. In JSON every listed directory has its entries under 'entries'.";
 
-/// Show a directory and all that is in it.
+/// Show a directory with its contents.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The directory.
     #[arg(value_name = "POOL/VOLUME[:PATH]")]
     target: PathBuf,
-    /// Levels to look into.
+    /// Depth of the listing, in levels.
     #[arg(long, value_name = "N", default_value_t = LEVELS_MAX as u16,
           value_parser = clap::value_parser!(u16).range(1..=LEVELS_MAX as i64))]
     depth: u16,
@@ -35,7 +34,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A file, and if it is a directory that was looked into, what is in it.
+/// A file, with its entries if it is a listed directory.
 #[derive(Serialize)]
 struct Node {
     name: PathBytes,
@@ -73,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(files.exit_code())
 }
 
-/// Looks `depth` levels into `entry`, which is at `path`.
+/// Lists `entry` at `path` down to `depth` levels.
 fn gather(
     files: &mut Files,
     entry: FileEntry,

@@ -30,43 +30,39 @@ Examples:
   everbyte mount /dev/shm/p/files /mnt
   umount /mnt
 
-A line 'ready: DIR' is printed once files can be used. The command stays until the file system is
-unmounted or gets SIGTERM, SIGINT (Ctrl-C) or SIGHUP; then it unmounts. Exit status 0 says that
-everything that was done through the mount is durable. It is 1 if bytes that programs stored through
-mappings (mmap) could not be written, as in a full volume, also where msync, fsync or close has told the
-program: which of them did is not known. It is 1 if somebody aborts the mount, by 'umount -f' or through
-/sys/fs/fuse/connections: the kernel drops stores then and does not say which. With --background the
-command ends once files can be used, and leaves a process behind that does the rest. If that process ends
-with status 1, it writes the reason to the system's log (/dev/log).
+When the mount is ready, the command prints 'ready: DIR'. It runs until the file system is unmounted, or until it gets
+SIGTERM, SIGINT (Ctrl-C) or SIGHUP, and then unmounts. Exit status 0 means: all changes through the mount are durable. It is 1
+if stores through mappings (mmap) could not be written, for example on a full volume, even if msync, fsync or close
+already reported the error to the program. It is 1 if a user aborts the mount, by 'umount -f' or through
+/sys/fs/fuse/connections: the kernel then drops stores without a report. With --background the command returns when the mount
+is ready, and a background process serves it. If this process ends with status 1, it writes the reason to the
+system log (/dev/log).
 
-If a server has the pool ('everbyte serve', or another 'everbyte mount'), it serves this mount too: the
-directory is one of this command's, and when the server ends it is unmounted. Otherwise the command
-is the server, for other commands as well through the control socket POOL.sock, until the last file
-system of the pool is unmounted; then the pool is marked clean. If a server was killed, the next
-'everbyte mount' on the directory replaces the dead mount.
+If a server has the pool ('everbyte serve', or another 'everbyte mount'), that server serves this mount too. The
+directory belongs to this command, and the server's end unmounts it. Otherwise this command becomes the server, also
+for other commands through the control socket POOL.sock, until the last file system of the pool is unmounted. Then it
+marks the pool clean. After a server was killed, the next 'everbyte mount' on the directory replaces the dead mount.
 
-A user who can change a pool can put programs of root and device files into it. Root's mounts are nosuid
-and nodev if another user can change the pool, or serves it: the file or device, and the files and devices
-that it lies on. A warning names the user. --suid and --dev allow the one or the other. Mounts of other
-users are always nosuid and nodev.
+A user with write access to a pool can put set-user-ID programs of root and device files into it. Root's mounts are
+nosuid and nodev if another user can change the pool or serves it. This includes the pool's file or device, and the files and
+devices below it. A warning names the user. --suid and --dev override the restrictions. Mounts of other users are always
+nosuid and nodev.
 
-What fsync was asked for survives a crash at any moment, and with it everything that was done before
-the file's last change: after a crash the file system is as it was at a checkpoint, and needs no
-repair. Programs that have files open when the command ends get errors from then on.";
+Data acknowledged by fsync survives a crash, together with all changes before that file's last change. After a crash
+the file system is at a checkpoint and needs no repair. Programs with open files get errors after the command's end.";
 
 /// Longest time to wait for the end of a server that shuts down, and the pause between two attempts.
 const ENDING_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWERED_TIME_MAX: Duration = Duration::from_secs(2);
 const ENDING_PAUSE: Duration = Duration::from_millis(50);
-/// Number of threads unless the user says another.
+/// Default number of threads.
 const THREADS: u16 = 4;
-/// Time between checkpoints unless the user says another.
+/// Default time between checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Mount a file system of a pool on a directory.
 ///
-/// The pool is recovered first if it was not shut down cleanly. Needs /dev/fuse, and root or
-/// fusermount3.
+/// After a crash the command first recovers the pool. It needs /dev/fuse, and root or fusermount3.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -78,31 +74,30 @@ pub(crate) struct Args {
     /// Mount read-only.
     #[arg(long)]
     read_only: bool,
-    /// Let other users use it, as far as permissions allow them. Unless you are root,
-    /// /etc/fuse.conf must have user_allow_other.
+    /// Let other users access the mount, subject to permissions. For users other than root,
+    /// /etc/fuse.conf must contain user_allow_other.
     #[arg(long)]
     allow_other: bool,
-    /// Let programs have the power of their set-user-ID bits and capabilities, whoever can change the
-    /// pool. For root.
+    /// Honor set-user-ID bits and capabilities of programs, even if other users can change the pool.
+    /// Only for root.
     #[arg(long)]
     suid: bool,
-    /// Let device files be devices, whoever can change the pool. For root.
+    /// Honor device files, even if other users can change the pool. Only for root.
     #[arg(long)]
     dev: bool,
     #[command(flatten)]
     trust: TrustArgs,
-    /// The reads that change the time of the last access. The kernel answers many from its cache, which
-    /// never do.
+    /// Reads that change the access time. Reads from the kernel's cache never change it.
     #[arg(long, value_enum, value_name = "WHEN")]
     atime: Option<Atime>,
-    /// Threads that serve requests; 4 unless given.
+    /// Threads for requests. Default: 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// Time between checkpoints, such as 5s or 500ms: a crash takes back changes without an fsync of
-    /// at most this time. 5s unless given. A server that has the pool already keeps its own.
+    /// Time between checkpoints, such as 5s or 500ms: a crash loses changes without an fsync of
+    /// at most this time. Default: 5s. A running server of the pool keeps its own interval.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Option<Duration>,
-    /// Options as fstab has them, between commas: ro, noexec, nosuid, nodev, noatime, nodiratime, relatime, strictatime,
+    /// Options of fstab, separated by commas: ro, noexec, nosuid, nodev, noatime, nodiratime, relatime, strictatime,
     /// allow_other, threads=N, checkpoint_interval=TIME. Options of other programs, such as _netdev or nofail,
     /// have no effect. An option of this command takes precedence.
     #[arg(
@@ -113,10 +108,10 @@ pub(crate) struct Args {
         hide_default_value = true
     )]
     options: OptionList,
-    /// Return once files can be used, and serve the mount in the background.
+    /// Return when the mount is ready, and serve it in the background.
     #[arg(long)]
     background: bool,
-    /// Serve in the background for the command that started this one.
+    /// Serve in the background for the parent command.
     #[arg(long, hide = true, conflicts_with = "background")]
     detached: bool,
 }

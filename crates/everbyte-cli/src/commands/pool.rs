@@ -6,10 +6,10 @@ use clap::Subcommand;
 
 use super::{pool_check, pool_create, pool_delete, pool_grow, pool_info, pool_scrub, pool_status};
 
-/// Make, inspect, judge, check, scrub, grow and delete pools.
+/// Create, inspect, check, scrub, grow and delete pools.
 ///
-/// POOL is a file or a device. If a server has the pool, the command goes through the server's
-/// control socket, which lies beside the pool (POOL.sock); otherwise it opens the pool itself.
+/// POOL is a file or a device. If a server has the pool, the command uses the server's control
+/// socket, POOL.sock. Otherwise it opens the pool.
 #[derive(Subcommand)]
 pub(crate) enum PoolCommand {
     Create(pool_create::Args),

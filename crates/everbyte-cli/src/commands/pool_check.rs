@@ -19,42 +19,40 @@ Examples:
   everbyte pool check /dev/shm/p && echo fine
   everbyte pool check /dev/shm/p --json
 
-  everbyte pool check --repair --dry-run /dev/pmem0     says what a repair would do
+  everbyte pool check --repair --dry-run /dev/pmem0     list the repairs
   everbyte pool check --repair /dev/pmem0 &&
     everbyte serve /dev/pmem0 --nbd unix:/run/everbyte.socket
 
-Remarks name what opening the pool had to mend, and are no problems. The last line has the state of
-the pool: 'everbyte pool status --help' says what each one means.
+Remarks name repairs during the pool's opening, and are not problems. The last line has the state of the pool:
+'everbyte pool status --help' explains the states.
 
---repair mends what can be mended without guessing: a damaged copy of a superblock, of a volume's
-checkpoint record or of its descriptor is rewritten from the other copy; a saved list of free blocks
-that is damaged, or that the maps contradict, is dropped, so that blocks which leaked are free
-again. Nothing else is changed, and a pool in which nothing is to be mended keeps every byte. Then
-everything in use is read, and what is lost is told, each on a line
+--repair makes only unambiguous repairs. It rewrites a damaged copy of a superblock, of a volume's checkpoint record or
+of its descriptor from the other copy. It drops a saved list of free blocks if the list is damaged or contradicts
+the maps, so that leaked blocks are free again. It changes nothing else, and an intact pool keeps every byte. Then
+it reads all used data, and prints each loss on a line
   lost: volume NAME, WHAT at byte OFFSET (pool offset 0xADDRESS): REASON
-Lost data is never replaced by zeroes. Copy what can be read elsewhere ('everbyte serve
---read-only'), and restore the ranges that are named. A block of data whose checksum is wrong can be
-read again once it was written as a whole or discarded; a damaged map or log makes its volume read-only
-for good. A repair that is interrupted can be run again. docs/repair.md lists all damage.
+A repair never replaces lost data by zeroes. Copy the readable data elsewhere ('everbyte serve --read-only'), and restore
+the listed ranges. A data block with a wrong checksum is readable again after a write of the whole block or a discard. A
+damaged map or log makes its volume permanently read-only. An interrupted repair can be run again. docs/repair.md
+lists all kinds of damage.
 
-Exit status: 0 if the pool is clean, or with --repair nothing any more; 1 if it is degraded or damaged, each problem
-named with structure and offset, or with --dry-run there is something to mend, or the pool cannot be
-reached; 2 for a wrong command line.";
+Exit status: 0 if the pool is clean, or with --repair clean after the repair; 1 if it is degraded or damaged, with structure
+and offset of each problem, if --dry-run found a necessary repair, or if the pool cannot be read; 2 for a wrong
+command line.";
 
-/// Check that every block of a pool is free or has exactly one owner, and mend what can be mended.
+/// Check that every block of a pool is free or has exactly one owner, and repair damage.
 ///
-/// On a pool that nobody serves the check works on a private, recovered copy and changes nothing. On
-/// one that is served, writes wait while it runs and reads go on. With --repair the pool must not be
-/// in use.
+/// On an unserved pool the check uses a private, recovered copy and changes nothing. On a served pool
+/// writes wait during the check, and reads continue. With --repair the pool must not be in use.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The pool's file or device.
     pool: PathBuf,
-    /// Mend what can be mended without guessing, read everything, and name what is lost.
+    /// Make the unambiguous repairs, read all used data, and list the losses.
     #[arg(long)]
     repair: bool,
-    /// With --repair: say what would be mended, and change nothing.
+    /// With --repair: list the repairs, and change nothing.
     #[arg(long, requires = "repair")]
     dry_run: bool,
     /// Print the result as JSON.
@@ -66,9 +64,9 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct RepairStatus {
     dry_run: bool,
-    /// Everything that was mended, or would be, each naming structure and offset.
+    /// The repairs, made or necessary, each with structure and offset.
     mended: Vec<String>,
-    /// Data that cannot be read or is not what was stored.
+    /// Unreadable data, and data with a wrong checksum.
     lost: Vec<ScrubProblem>,
     #[serde(flatten)]
     check: CheckStatus,
@@ -121,8 +119,8 @@ fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if is_done && status.check.clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Repairs the pool at `path`, then checks and reads all of it. A pool without a superblock that
-/// can be believed is a finding.
+/// Repairs the pool at `path`, then checks and reads all of it. A pool without a valid superblock is a
+/// finding.
 fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> {
     let repaired = match wait_for(|| repair(path, dry_run, kinds)) {
         Ok(repaired) => repaired,
@@ -152,7 +150,7 @@ fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> 
     Ok(RepairStatus { dry_run, mended, lost, check })
 }
 
-/// Reads everything in use. A volume that cannot be opened at all becomes a problem.
+/// Reads all used data. A volume that fails to open is a problem.
 fn read_all(
     session: &mut Session,
     problems: &mut Vec<String>,
@@ -180,7 +178,7 @@ fn read_all(
     Ok(lost)
 }
 
-/// Checks the pool at `path`. Damage that keeps it from being opened is a finding too.
+/// Checks the pool at `path`. Damage that prevents its opening is a finding.
 ///
 /// # Errors
 /// The pool cannot be reached.

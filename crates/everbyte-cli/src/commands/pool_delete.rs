@@ -23,15 +23,15 @@ Examples:
 
 /// Delete a pool. It cannot be undone.
 ///
-/// A pool with volumes is deleted with --force only; without it their names are shown, and nothing
-/// happens. A pool that is open is not deleted: end its server first. A file is removed; of a device, the
-/// beginning is overwritten with zeroes, so that it counts as blank.
+/// A pool with volumes needs --force. Without it the command lists the volumes and changes nothing.
+/// End the pool's server first: an open pool is not deleted. A pool's file is removed. The beginning of
+/// a device is overwritten with zeroes, so that it counts as blank.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The pool's file or device.
     pool: PathBuf,
-    /// Delete it with all its volumes and what is in them.
+    /// Delete the pool with all volumes and their data.
     #[arg(long)]
     force: bool,
     /// Print the result as JSON.
@@ -83,10 +83,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The reason for which a pool is not deleted.
+/// The reason against a deletion.
 enum Refusal {
     HasVolumes,
-    /// It is damaged, as this remark says.
+    /// The pool is damaged: the remark names the damage.
     Damaged(String),
     File(everbyte_pool::file::FileError),
 }
@@ -97,7 +97,7 @@ impl From<everbyte_pool::file::FileError> for Refusal {
     }
 }
 
-/// The error that names the volumes, and what caches have that their backing devices lack.
+/// The error with the volumes and the dirty bytes of caches.
 fn has_volumes(pool: &Path) -> anyhow::Error {
     let volumes = match ask(pool, Need::Look, Request::VolumeList) {
         Ok(Response::Volumes(volumes)) => volumes,
@@ -121,7 +121,7 @@ fn describe(volume: &VolumeStatus) -> String {
     format!("{} ({} of {}{dirty})", volume.name, volume.kind, show_size(volume.size_bytes))
 }
 
-/// Removes the socket that a killed server has left.
+/// Removes the socket of a killed server.
 fn remove_socket(socket: &Path, owner: Option<u32>) {
     if let Err(error) = remove_left_socket(socket, owner) {
         tracing::warn!("cannot remove {}: {error}", socket.display());

@@ -15,12 +15,12 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte pool grow /dev/shm/p --size 1G
 
-A device is grown first, then the pool is told its new size.";
+Grow a device before its pool.";
 
-/// Make a pool larger, while it is served or not.
+/// Grow a pool, served or not.
 ///
-/// The file gets all the new space at once. Pools never shrink. A pool that is being served can
-/// grow to 16 times the size it had when the server started, or to 1 TiB if that is more.
+/// The file's new space is allocated immediately. Pools never shrink. A served pool can grow to 16
+/// times its size at the server's start, or to 1 TiB if that is larger.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -16,23 +16,23 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte pool info /dev/shm/p
   everbyte pool info /dev/shm/p --json
-  everbyte pool info /dev/shm/p --stats      bytes, lines, fences and requests since it was opened
-  everbyte pool info /dev/shm/p --wear       writes per frame, where 'serve --count-wear' counts them";
+  everbyte pool info /dev/shm/p --stats      bytes, lines, fences and requests since the opening
+  everbyte pool info /dev/shm/p --wear       writes per frame, counted by 'serve --count-wear'";
 
-/// Show a pool: size, space, persistence domain, its volumes, and who serves it.
+/// Show a pool: size, space, persistence domain, volumes and server.
 ///
-/// Changes nothing: a pool that was not shut down cleanly is recovered in a private copy only.
-/// `clean` shows whether the last shutdown was clean.
+/// The command changes nothing: after a crash it recovers a private copy. `clean` shows if the last
+/// shutdown was clean.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The pool's file or device.
     pool: PathBuf,
-    /// Show counts since the pool was opened instead.
+    /// Show counts since the pool's opening instead.
     #[arg(long)]
     stats: bool,
-    /// Show how evenly frames of 4 KiB were written since the pool was opened instead. A server counts
-    /// that with 'serve --emulate TECHNOLOGY --count-wear'.
+    /// Show the distribution of writes over frames of 4 KiB since the pool's opening instead. It needs
+    /// a server with 'serve --emulate TECHNOLOGY --count-wear'.
     #[arg(long, conflicts_with = "stats")]
     wear: bool,
     /// Print the result as JSON.

@@ -23,30 +23,28 @@ Examples:
   everbyte pool scrub /dev/pmem0 --json | jq .problems
   0 3 * * 0  root  everbyte pool scrub /dev/pmem0      in a crontab: every Sunday at three
 
-A scrub finds media errors, compares the checksums of volumes that have them
-(see 'everbyte volume create --checksum'), and judges check bits and checksums of superblocks,
-headers and maps. It corrects nothing. Each problem is a line
+A scrub finds media errors, verifies the checksums of volumes ('everbyte volume create --checksum'), and verifies check
+bits and checksums of superblocks, headers and maps. It corrects nothing. Each problem is a line
   problem: volume NAME, WHAT at byte OFFSET (pool offset 0xADDRESS): REASON
-in which volume and byte are left out where there are none. A block of data with a media error, or
-whose checksum is wrong, can be written as a whole or discarded; then it is no problem any more.
+Volume and byte are omitted for structures of the pool. A data block with a media error or a wrong checksum can be
+written as a whole or discarded. Then the problem is gone.
 
-A scrub does not look at free space, nor at who owns which block: 'everbyte pool check' does that.
+A scrub does not read free space, and does not verify the owners of blocks: 'everbyte pool check' does.
 
-The last line has the state of the pool: 'everbyte pool status --help' says what each one means.
+The last line has the state of the pool: 'everbyte pool status --help' explains the states.
 
-Exit status: 0 if the pool is clean; 1 if it is degraded or damaged, or the scrub could not be done.";
+Exit status: 0 if the pool is clean; 1 if it is degraded or damaged, or if the scrub failed.";
 
-/// Problems after which a scrub ends.
+/// Maximum of problems. At the maximum a scrub ends.
 const PROBLEMS_MAX: usize = 1 << 20;
-/// Renames of a volume after which its scrub ends.
+/// Maximum of renames of a volume during its scrub. At the maximum its scrub ends.
 const RENAMES_MAX: u32 = 1000;
 
-/// Read everything in a pool that is in use, and name what cannot be read or is not what was stored.
+/// Read all used data of a pool, and list unreadable data and wrong checksums.
 ///
-/// On a pool that nobody serves the scrub works on a private, recovered copy and changes nothing. On
-/// one that is served, the server reads, at most 1 MiB at a time under shared locks, while clients
-/// go on reading and writing. Volumes that are renamed meanwhile are read all the same, and those that
-/// are deleted are left out. Ctrl-C ends it.
+/// On an unserved pool the scrub uses a private, recovered copy and changes nothing. On a served pool
+/// the server reads at most 1 MiB at a time under shared locks, and clients continue. The scrub follows
+/// renamed volumes and skips deleted volumes. Ctrl-C ends it.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -60,9 +58,9 @@ pub(crate) struct Args {
 #[derive(Serialize, Default)]
 struct Scrubbed {
     clean: bool,
-    /// Those that were read as a whole.
+    /// Completely read volumes.
     volumes: u64,
-    /// Those that were deleted before they were.
+    /// Volumes deleted during the scrub.
     deleted_volumes: u64,
     read_bytes: u64,
     verified_blocks: u64,
@@ -120,7 +118,7 @@ pub(super) fn describe(problem: &ScrubProblem) -> String {
     )
 }
 
-/// Scrubs the pool at `path`. Damage that keeps it from being opened is a finding too.
+/// Scrubs the pool at `path`. Damage that prevents its opening is a finding.
 fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
     let mut scrubbed = Scrubbed { health: HealthStatus::Clean, ..Scrubbed::default() };
     match Session::look(path) {
@@ -154,7 +152,7 @@ fn scrub_all(session: &mut Session, scrubbed: &mut Scrubbed) -> anyhow::Result<(
     Ok(())
 }
 
-/// Reads all of a volume, whatever it is renamed to meanwhile, unless it is deleted.
+/// Reads all of a volume. Follows renames, and stops at a deletion.
 fn scrub_volume(
     session: &mut Session,
     mut volume: VolumeStatus,
@@ -198,10 +196,10 @@ fn scrub_volume(
     Ok(())
 }
 
-/// One part of the scrub of `volume`, or of what is no volume's.
+/// Scrubs one part of `volume`, or of the pool's own structures.
 ///
 /// # Errors
-/// The request is refused, also because another volume has its name now, or the server has ended.
+/// The request is refused, for example because another volume has the name now, or the server has ended.
 pub(super) fn part(
     session: &mut Session,
     volume: Option<&VolumeStatus>,

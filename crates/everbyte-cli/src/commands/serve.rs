@@ -26,11 +26,11 @@ use crate::output;
 use crate::size::parse_duration;
 use crate::traces::Output;
 
-/// Longest time the server waits for volumes that are not ready before it announces the others.
+/// Longest wait for volumes that are not ready before the server announces the other volumes.
 const READY_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// Longest time connections may take to finish their requests when the server ends. With the waits
-/// after that, a server ends within 10 s whatever hangs.
+/// Longest time for connections to finish their requests at the server's end. With the later
+/// waits, a server ends within 10 s even if devices hang.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
@@ -41,110 +41,108 @@ Examples:
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --emulate pcm     as slow as phase-change memory
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --socket-mode 660 --socket-group kvm
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --read-only-export base
-  everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   and what clients ask
+  everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   record requests
 
-For each export a line 'ready: URI' is printed once clients can have it, or one with the server's
-own URI if there is none; without --nbd the line is 'ready'. Other NBD programs take the URI as it is, for example
+For each ready export the server prints a line 'ready: URI'. Without exports it prints the server's own URI. Without
+--nbd it prints 'ready'. Other NBD programs accept the URI, for example
   nbdinfo 'nbd+unix:///disk?socket=/tmp/everbyte.sock'
-A cache whose backing device is missing or silent is not ready: 'everbyte volume list' has its state,
-and clients that connect are told why, until it is there. Nor is a swap volume as long as programs have
-a part of it ('everbyte run'), or if the pool is served read-only.
+A cache with a missing or silent backing device is not ready. 'everbyte volume list' shows its state, and connecting
+clients get the reason until the device answers. A swap volume is not ready while programs lease parts of it
+('everbyte run'), or if the pool is served read-only.
 
-SIGTERM, SIGINT (Ctrl-C) and SIGHUP end the server cleanly: requests are finished, everything is made
-durable and the pool is marked clean. The server waits a few seconds for backing devices that hang; if
-an answered write is lost by that, standard error says so, the exit status is 1 and the pool is not
-marked clean. A second signal ends the server at once, which is as safe as a crash: everything that
-was flushed is there.
+SIGTERM, SIGINT (Ctrl-C) and SIGHUP end the server cleanly: it finishes requests, makes all writes durable and marks
+the pool clean. It waits a few seconds for hanging backing devices. If this loses an acknowledged write, standard error
+reports the loss, the exit status is 1 and the pool is not marked clean. A second signal ends the server immediately
+and is as safe as a crash: flushed data survives.
 
-The end of the server by kill -9 or a crash undoes what was answered and not flushed, as a power cut
-does to a disk. Clients that connect again by themselves (nbd-client -persist, QEMU's
-reconnect-delay) do not know that: serve them with --write-through.
+If the server crashes or is killed (kill -9), acknowledged writes without a flush can be lost, as after a power failure
+of a disk. Clients with automatic reconnect (nbd-client -persist, QEMU's reconnect-delay) do not notice the loss:
+serve them with --write-through.
 
-TCP has neither encryption nor passwords: listen on loopback, or on a network you trust.";
+TCP has neither encryption nor passwords: listen on loopback, or on a trusted network.";
 
 /// Serve a pool's volumes to NBD clients.
 ///
-/// The pool is recovered first if it was not shut down cleanly. Volumes that are created, resized
-/// or deleted meanwhile (by `everbyte volume`, through the control socket POOL.sock) come and go
-/// as exports. No other process can open the pool as long as it is served.
+/// After a crash the server first recovers the pool. Volumes created, resized or deleted by `everbyte
+/// volume` (through the control socket POOL.sock) appear and disappear as exports. While the server
+/// runs, no other process can open the pool.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The pool's file or device; followed by /VOLUME, only that volume is served.
+    /// The pool's file or device. With /VOLUME, the server exports only this volume.
     #[arg(value_name = "POOL[/VOLUME]")]
     target: PathBuf,
-    /// Address to listen on: unix:PATH, tcp:HOST:PORT, or tcp:PORT on loopback. May be repeated; without
-    /// it only commands reach the pool, through its control socket.
+    /// Address to listen on: unix:PATH, tcp:HOST:PORT, or tcp:PORT on loopback. Repeatable.
+    /// Without it, only commands reach the pool, through its control socket.
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<Address>,
-    /// Serve without changing anything: a pool that was not shut down cleanly is recovered in a
-    /// private copy, and clients cannot write.
+    /// Serve without any change: after a crash the server recovers a private copy of the pool.
+    /// Clients cannot write.
     #[arg(long)]
     read_only: bool,
-    /// Export this volume read-only: NBD clients can read it and are refused what would change it,
-    /// while others can be written. May be repeated.
+    /// Export this volume read-only: the server refuses changes by NBD clients. Other volumes stay
+    /// writable. Repeatable.
     #[arg(long, value_name = "VOLUME")]
     read_only_export: Vec<String>,
-    /// Permissions of the Unix sockets of --nbd, octal, such as 660. Left out, they are 600: only the
-    /// user who serves, and root, can connect. Connecting takes the permission to write.
+    /// Permissions of the Unix sockets of --nbd, octal, such as 660. The default 600 lets only the
+    /// server's user and root connect. A client needs write permission to connect.
     #[arg(long, value_parser = parse_mode, value_name = "MODE")]
     socket_mode: Option<u32>,
-    /// Owner of the Unix sockets of --nbd, a user's name or number. Takes the rights of root.
+    /// Owner of the Unix sockets of --nbd, a user's name or number. Requires root.
     #[arg(long, value_name = "USER")]
     socket_owner: Option<String>,
-    /// Group of the Unix sockets of --nbd, a name or number: one of those of the user who serves.
+    /// Group of the Unix sockets of --nbd, a name or number. It must be a group of the server's user.
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
-    /// Make every write durable before it is answered, and announce no volatile cache: for clients
-    /// that connect again by themselves after the server was killed. Small writes take longer.
+    /// Make every write durable before the reply, and announce no volatile cache. Required for
+    /// clients with automatic reconnect. Small writes take longer.
     #[arg(long)]
     write_through: bool,
-    /// Add the costs of a memory technology to every line read and written, and flush lines even
-    /// where that is not needed.
+    /// Add the latency of a memory technology to every line read and written, and always flush
+    /// lines.
     #[arg(long, value_enum, value_name = "TECHNOLOGY")]
     emulate: Option<Emulate>,
-    /// Count the lines that are written to each frame of 4 KiB, for 'everbyte pool info --wear'.
+    /// Count written lines per frame of 4 KiB, for 'everbyte pool info --wear'.
     #[arg(long, requires = "emulate")]
     count_wear: bool,
-    /// Flush lines only where the medium needs it, or always.
+    /// Flush lines only if the medium needs it, or always.
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     flush: Flush,
-    /// Map the whole pool before serving, so that no request pays for a page fault. Takes about a
-    /// second for every few GiB.
+    /// Map the whole pool before the first request: requests then cause no page faults. Takes about
+    /// one second per few GiB.
     #[arg(long)]
     populate: bool,
-    /// Time between checkpoints, such as 5s or 500ms: a crash takes back unflushed writes of at most
+    /// Time between checkpoints, such as 5s or 500ms. A crash loses unflushed writes of at most
     /// this time.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Duration,
     /// Record requests of clients as a trace for 'everbyte sim': lines of
-    /// time_ns,op,file,offset,len, where the time counts from the start, op is R, W, F (flush),
-    /// T (trim) or Z (zero), and file is the export. Compressed if the name ends in .zst. If it cannot
-    /// be written any more, serving goes on without it.
+    /// time_ns,op,file,offset,len, with the time since the start, op R, W, F (flush),
+    /// T (trim) or Z (zero), and the export as file. The name's end .zst selects compression. After
+    /// a write error the server continues without the recording.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Replace the file of --record if there is one. Pools and backing devices are never replaced.
+    /// Replace an existing file of --record. Pools and backing devices are never replaced.
     #[arg(long, requires = "record")]
     force: bool,
-    /// Time for which requests wait while the NBD server of a cache's backing device is lost, such as
-    /// 30s. Then they fail; what clients flushed stays in the pool, and everything goes on when the
-    /// server is back.
+    /// Time that requests wait for the lost NBD server of a cache's backing device, such as 30s.
+    /// Then they fail. Flushed data stays in the pool, and the cache continues when the server
+    /// returns.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
     reconnect_timeout: Duration,
-    /// Bypass the system's page cache (O_DIRECT) for backing devices that are files or block devices,
-    /// so that pages are not cached twice. Where a file system refuses, a warning says so and its
-    /// page cache is used.
+    /// Bypass the system's page cache (O_DIRECT) for files and block devices as backing devices, to
+    /// cache pages only once. If the file system refuses, the server warns and uses the page cache.
     #[arg(long)]
     direct_backing: bool,
     #[command(flatten)]
     trust: TrustArgs,
-    /// NBD connections at once, for each address.
+    /// Maximum of NBD connections per address.
     #[arg(long, default_value_t = 128, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=16384))]
     max_connections: u16,
 }
 
-/// Memory technologies that can be emulated.
+/// Emulated memory technologies.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Emulate {
     /// DRAM with flushes.
@@ -153,16 +151,16 @@ enum Emulate {
     SttMram,
     /// Phase-change memory.
     Pcm,
-    /// The same in eight banks that write at once.
+    /// Phase-change memory with eight banks that write in parallel.
     PcmBanks,
     /// Resistive RAM.
     Reram,
 }
 
-/// Choice of when lines are flushed.
+/// When to flush lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Flush {
-    /// Only where the medium needs it.
+    /// Only if the medium needs it.
     Auto,
     /// Always.
     Force,

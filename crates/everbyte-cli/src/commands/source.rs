@@ -14,27 +14,27 @@ use rustix::io::Errno;
 pub(super) struct DataRanges<'f> {
     file: &'f File,
     way: Way,
-    /// The byte to go on at.
+    /// The next byte.
     at: u64,
-    /// The end of the range of data that it is in.
+    /// The end of the current range of data.
     range_end: u64,
     /// The end of the file.
     end: u64,
-    /// Offset of the file's first byte that is copied.
+    /// Offset of the file's first copied byte.
     start: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// One byte after the other.
+    /// Sequential reads.
     Stream,
-    /// From one range of data to the next.
+    /// Reads of the ranges of data.
     Ranges,
     /// Nothing follows.
     Ended,
 }
 
-/// A piece that was read.
+/// A piece of a file.
 pub(super) struct DataPiece {
     /// Its offset in the copy.
     pub(super) offset: u64,
@@ -99,7 +99,7 @@ impl<'f> DataRanges<'f> {
         Ok(Some(DataPiece { offset: at - self.start, bytes }))
     }
 
-    /// Bytes of the copy, once all was read: data and the hole behind them.
+    /// Bytes of the copy after the last piece: data and the last hole.
     pub(super) fn end(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }

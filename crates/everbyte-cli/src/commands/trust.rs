@@ -7,9 +7,9 @@ use rustix::process::geteuid;
 /// Trust in the writers of a pool.
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct TrustArgs {
-    /// Trust all users with write access to the pool. Without it, this command opens files, devices and
-    /// sockets for the pool with the rights of the one other user who can write it, and with several such
-    /// users not at all. If a server has the pool, the server's own option counts.
+    /// Trust all users with write access to the pool. By default, if one other user can write the pool,
+    /// this command opens files, devices and sockets for it with the rights of this user. If several
+    /// other users can write it, this command opens none. A running server uses its own option.
     #[arg(long)]
     pub(crate) trust_pool: bool,
 }

@@ -9,10 +9,10 @@ use super::{
     volume_resize,
 };
 
-/// Make, list, resize, rename and delete volumes, attach and detach caches.
+/// Create, list, resize, rename and delete volumes, attach and detach caches.
 ///
-/// If a server has the pool, the command goes through the server's control socket, and clients of
-/// other volumes notice nothing; otherwise it opens the pool itself.
+/// If a server has the pool, the command uses the server's control socket, and other volumes'
+/// clients are not affected. Otherwise it opens the pool.
 #[derive(Subcommand)]
 pub(crate) enum VolumeCommand {
     Create(Box<volume_create::Args>),

@@ -17,22 +17,20 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte volume attach /dev/shm/p fast --backing /srv/moved/disk.img
   everbyte volume attach /dev/pmem0 fast --backing nbd://newhost/disk
-  everbyte volume attach /dev/pmem0 fast --backing /dev/sdc       the disk that was /dev/sdb
+  everbyte volume attach /dev/pmem0 fast --backing /dev/sdc       formerly /dev/sdb
 
-A cache writes its dirty pages to the device that it is attached to, so this must be the same backing
-device: of the same size, and either the same file or device by its numbers, or one that agrees with
-what the cache has read. Up to 1024 clean pages of the cache are compared with it. One that differs
-is reason to refuse it. Where the numbers are others, as for a copy or another NBD address, at least
-8 must agree that are not all the same byte, unless the cache holds no page at all. Nobody may have
-changed the backing device since the cache was used last. A refused cache stays as it is.
+A cache writes its dirty pages to its backing device. Therefore the new device must be the same device: of the same
+size, and either the same file or device by its numbers, or with the same data. For the comparison the command reads up to 1024
+clean pages of the cache. One different page is an error. If the numbers differ, as for a copy or another NBD address,
+at least 8 pages must agree that are not filled with one repeated byte, unless the cache is empty. The backing device must
+be unchanged since the last use of the cache. After an error the cache stays as it is.
 
-To make a new cache, see 'everbyte volume create --kind cache'.";
+To create a new cache, see 'everbyte volume create --kind cache'.";
 
-/// Attach a cache to its backing device, which has moved.
+/// Attach a cache to its moved backing device.
 ///
-/// A file may have moved to another path, a disk to another name, an export to another server.
-/// Clients must have disconnected, unless forced; a server goes on serving its other volumes
-/// meanwhile.
+/// The device can be a file at a new path, a disk with a new name, or an export of a new server.
+/// The cache must have no clients, except with --force. The server's other volumes stay available.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,11 +38,11 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the cache.
     name: String,
-    /// The backing device in its new place: a file, a block device, nbd://HOST:PORT/EXPORT or
+    /// The backing device's new location: a file, a block device, nbd://HOST:PORT/EXPORT or
     /// nbd+unix:///EXPORT?socket=PATH.
     #[arg(long, value_name = "PATH|URI", value_parser = parse_backing)]
     backing: String,
-    /// Disconnect clients that have it open. What they were answered is kept.
+    /// Disconnect the cache's clients. Acknowledged writes are kept.
     #[arg(long)]
     force: bool,
     #[command(flatten)]

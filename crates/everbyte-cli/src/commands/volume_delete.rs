@@ -14,17 +14,17 @@ use crate::size::show_size;
 const EXAMPLES: &str = "\
 Examples:
   everbyte volume delete /dev/shm/p disk
-  everbyte volume delete /dev/shm/p disk --force     under clients that are connected";
+  everbyte volume delete /dev/shm/p disk --force     disconnects its clients";
 
-/// Delete a volume and everything in it, without asking. It cannot be undone.
+/// Delete a volume and its data, without confirmation. It cannot be undone.
 ///
-/// While clients of a server have the volume open it is not deleted, nor is a cache that holds bytes
-/// which its backing device lacks ('everbyte volume detach' writes them there). --force deletes both:
-/// clients' requests fail from then on, and what the cache had not written back is lost. A file system
-/// that is mounted, and a swap volume that programs have memory of, are not deleted even by force.
+/// A volume with connected clients is not deleted. Neither is a cache with dirty pages ('everbyte volume
+/// detach' writes them back). --force deletes both: clients' requests fail, and the dirty pages are
+/// lost. A mounted file system and a swap volume with leases are never deleted.
 ///
-/// A damaged volume is deleted by force only. What its map still names, and no other volume owns, is free
-/// then. The rest leaks, and 'everbyte pool check --repair' frees it.
+/// The deletion of a damaged volume needs --force. It frees the blocks in the readable part of the
+/// volume's map that no other volume owns. The other blocks leak, and 'everbyte pool check --repair'
+/// frees them.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -32,8 +32,8 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the volume.
     name: String,
-    /// Delete it although clients have it open, although it is damaged, or although a cache has bytes that
-    /// its backing device lacks: they are lost.
+    /// Delete the volume even if it is damaged or has clients, or a cache even with dirty pages. Dirty
+    /// pages are lost.
     #[arg(long)]
     force: bool,
     /// Print the result as JSON.
@@ -44,12 +44,12 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Deleted {
     deleted: String,
-    /// The damage that it had.
+    /// Its damage.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
-    /// Bytes that --force has freed.
+    /// Freed bytes.
     freed_bytes: u64,
-    /// Bytes that nobody gets before a repair of the pool.
+    /// Leaked bytes: a repair of the pool frees them.
     leaked_bytes: u64,
 }
 

@@ -18,19 +18,18 @@ Examples:
   everbyte volume detach /dev/shm/p fast
   everbyte volume detach /dev/shm/p fast --json | jq .written_bytes
 
-Dirty pages are written back first, in the order of the backing device's sectors; a bar shows how far
-that is. Ctrl-C, or a failure of the backing device, leaves the cache as it is, with everything that
-is not written back yet: mend the backing device and try again. If that has moved, attach it by
-'everbyte volume attach' first. To have the cache back, make it anew with 'everbyte volume create
---kind cache'.";
+The command first writes dirty pages back, in the order of the backing device's sectors, with a progress bar. After
+Ctrl-C or a failure of the backing device the cache stays, with all remaining dirty pages: repair the backing device and
+try again. If the backing device has moved, use 'everbyte volume attach' first. To use a cache again, create
+a new cache with 'everbyte volume create --kind cache'.";
 
-/// Attempts of a second without progress after which a detach ends.
+/// Maximum of attempts of one second without progress. At the maximum a detach ends.
 const STALLED_MAX: u32 = 600;
 
 /// Write all dirty pages of a cache back to its backing device, and delete the cache.
 ///
-/// Afterwards the backing device can be used without the cache. Clients must have disconnected,
-/// unless forced; a server goes on serving its other volumes meanwhile.
+/// Then the backing device can be used without the cache. The cache must have no clients, except with
+/// --force. The server's other volumes stay available.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,8 +37,7 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the cache.
     name: String,
-    /// Disconnect clients that have it open. What they were answered is kept, what they did not
-    /// flush too.
+    /// Disconnect the cache's clients. Acknowledged writes are kept, including unflushed writes.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -52,7 +50,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Detached {
     detached: String,
-    /// Bytes of dirty pages that were written back.
+    /// Written-back bytes of dirty pages.
     written_bytes: u64,
 }
 
@@ -96,7 +94,7 @@ fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Deta
     }
 }
 
-/// Bytes of dirty pages of the cache; 0 if there is no such cache, which detaching then says.
+/// Bytes of dirty pages of the cache, or 0 without a cache of the name: the detach reports that.
 fn dirty_bytes(session: &mut Session, name: &str) -> anyhow::Result<u64> {
     match session.ask(Request::VolumeList)? {
         Response::Volumes(volumes) => {

@@ -14,15 +14,13 @@ Examples:
   everbyte volume list /dev/shm/p
   everbyte volume list /dev/shm/p --json
 
-PROVISIONED is the size that users see, USED what data, map and checksums take now, LOG what the log
-takes.
-STATE is 'ok', or names what is known to be wrong. For it the maps are walked. A map that takes long is
-walked again only after a hundred times as long. No data are read: 'everbyte pool scrub' does that.
+PROVISIONED is the visible size, USED the space of data, map and checksums, LOG the space of the log.
+STATE is 'ok', or names the known damage. The command walks the maps for it. After a long walk of a map, the next
+walk follows only after a hundred times its duration. The command reads no data: 'everbyte pool scrub' does.
 EPOCH counts checkpoints: everything up to it survives a crash.
 
-Caches have a second table: CACHED is what they hold, DIRTY what of that is not written back yet, HITS
-the share of accesses that they served since the server was started. --json has counts by reason
-besides.";
+A second table lists caches: CACHED is the size of cached data, DIRTY its part without write-back, HITS the hit ratio since
+the server's start. --json has more counters.";
 
 /// List the volumes of a pool.
 #[derive(clap::Args)]
@@ -74,7 +72,7 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
     show_caches(volumes);
 }
 
-/// State of a volume: "ok", or what keeps it from being used as usual.
+/// State of a volume: "ok", or its damage.
 fn state(volume: &VolumeStatus) -> String {
     if let Some(damage) = &volume.damage {
         return format!("damaged: {damage}");
@@ -95,7 +93,7 @@ fn state(volume: &VolumeStatus) -> String {
     }
 }
 
-/// Prints the figures of caches, if there are any.
+/// Prints the table of caches, unless it is empty.
 fn show_caches(volumes: &[VolumeStatus]) {
     let columns = [
         Column::Left("CACHE"),

@@ -14,12 +14,12 @@ Examples:
   everbyte volume rename /dev/shm/p disk old-disk
   everbyte volume rename /dev/shm/p disk old-disk --force     disconnects its clients first";
 
-/// Give a volume another name. Its export has the new name at once.
+/// Rename a volume. Its export gets the new name immediately.
 ///
-/// A crash leaves it the old name or the new one. While clients of a server have the volume open it is
-/// not renamed, unless forced: they are disconnected then. A server that was started with the volume's
-/// name (POOL/VOLUME, or --read-only-export) is to be ended first. One that is mounted, or lent to
-/// programs, is not renamed even by force.
+/// After a crash the volume has the old name or the new name. A volume with connected clients needs
+/// --force, and the server disconnects them. End a server with the volume's name in its command line
+/// first (POOL/VOLUME, or --read-only-export). A mounted file system and a swap volume with leases are
+/// never renamed.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -27,9 +27,9 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the volume.
     name: String,
-    /// The name that it is to have, which no other volume has.
+    /// The new name, unused in the pool.
     new_name: String,
-    /// Disconnect clients that have it open.
+    /// Disconnect its clients.
     #[arg(long)]
     force: bool,
     /// Print the volume as JSON.

@@ -16,27 +16,25 @@ use crate::size::{parse_size, show_size};
 const EXAMPLES: &str = "\
 Examples:
   everbyte volume resize /dev/shm/p disk --size 512M
-  everbyte volume resize /dev/shm/p disk --size 128M --shrink        less than it has
+  everbyte volume resize /dev/shm/p disk --size 128M --shrink        discard the rest
   everbyte volume resize /dev/shm/p fast --scm 16G --dram 4G         a cache's tiers
   truncate -s 20G /srv/disk.img &&
     everbyte volume resize /dev/shm/p fast --follow-backing          a cache of that file
 
-Shrink a file system before its volume: bytes beyond the new size are lost at once, so a block
-volume in which anything is written shrinks with --shrink only. NBD clients keep the size from their
-connection. So a volume shrinks only while it has no clients, and --force disconnects those it has. After a
-growth the command prints how many clients keep the old size until they reconnect.
+Shrink a file system before its volume: bytes beyond the new size are lost immediately. Therefore a block volume with
+data shrinks only with --shrink. NBD clients keep the size of their connection. Therefore a volume with clients shrinks only
+with --force, and the server disconnects them. After a growth the command prints the number of clients with the
+old size until they reconnect.
 
-A cache is as large as its backing device. When that has grown, the cache is refused until
---follow-backing makes it as large, and keeps what it holds. It cannot follow a device that shrinks,
-so detach it before. A cache whose tiers become smaller first writes back what has no room any more,
-and stays as it was if the backing device fails. Clients of a cache must have disconnected. A crash
-meanwhile leaves it with its old sizes or its new ones.";
+A cache is as large as its backing device. After the device's growth the cache is refused until --follow-backing adapts
+its size. Its cached pages stay. It cannot follow a shrinking device: detach it first. A cache with smaller tiers first writes
+back its excess pages, and stays as it was if the backing device fails. The cache must have no clients, except with
+--force. After a crash during a resize the cache has its old sizes or its new sizes.";
 
-/// Make a volume larger or smaller, or the tiers of a cache.
+/// Resize a volume, or the tiers of a cache.
 ///
-/// A block volume that grows and a mounted file system may be in use meanwhile, and so may a swap volume
-/// that programs borrow from, but not one that has NBD clients. A cache that is served may not have clients; the
-/// server goes on with its other volumes.
+/// A growing block volume, a mounted file system and a swap volume with leases can stay in use. A swap
+/// volume with NBD clients and a cache with clients cannot. The server's other volumes stay available.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -44,14 +42,13 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the volume.
     name: String,
-    /// New size of a block volume, a file system or a swap volume, such as 512M: for swap a multiple of 2M, else of
-    /// 512 bytes.
+    /// New size of a block volume, a file system or a swap volume, such as 512M. It is a
+    /// multiple of 2M for swap volumes, otherwise of 512 bytes.
     #[arg(long, value_parser = parse_size, value_name = "SIZE",
           required_unless_present_any = ["scm", "dram", "follow_backing"],
           conflicts_with_all = ["scm", "dram", "follow_backing"])]
     size: Option<u64>,
-    /// Make a block volume smaller although something is written in it; what lies beyond the new
-    /// size is lost.
+    /// Shrink a block volume with data. Data beyond the new size is lost.
     #[arg(long, requires = "size")]
     shrink: bool,
     /// New size of the SCM for a cache's pages, such as 256M.
@@ -60,10 +57,10 @@ pub(crate) struct Args {
     /// New size of the DRAM for a cache's pages, such as 64M.
     #[arg(long, value_parser = parse_size, value_name = "SIZE", help_heading = "Caches")]
     dram: Option<u64>,
-    /// Make a cache as large as its backing device, which has grown.
+    /// Adapt a cache to its grown backing device.
     #[arg(long, help_heading = "Caches")]
     follow_backing: bool,
-    /// Disconnect the clients that are in the way. What they were answered is kept, but for bytes beyond a
+    /// Disconnect clients that prevent the resize. Acknowledged writes are kept, except bytes beyond a
     /// smaller size.
     #[arg(long)]
     force: bool,
@@ -105,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to make a volume smaller that holds something, unless --shrink was given.
+/// Refuses to shrink a volume with data, except with --shrink.
 fn check_shrinking(args: &Args, session: &mut Session) -> anyhow::Result<()> {
     let Some(wanted) = args.size.filter(|_| !args.shrink) else { return Ok(()) };
     let volumes = match session.ask(Request::VolumeList)? {
