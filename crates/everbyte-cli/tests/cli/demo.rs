@@ -1,4 +1,4 @@
-//! The demonstration, as on a machine without file-system tools, and how it cleans up.
+//! The demonstration and its cleanup.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,6 @@ use crate::{Outcome, everbyte};
 
 #[test]
 fn everything_acknowledged_as_durable_is_found() {
-    // Without a PATH neither nbdcopy nor qemu-img is found, and the files are written as FAT.
     let report = Outcome::of(everbyte().args(["demo", "--json"]).env("PATH", "")).json();
     assert_eq!(report["ok"], true, "{report}");
     assert_eq!(report["files"]["kind"], "FAT");
@@ -27,7 +26,7 @@ fn everything_acknowledged_as_durable_is_found() {
 }
 
 #[test]
-fn an_interrupted_demonstration_leaves_nothing() {
+fn interrupted_demo_leaves_nothing() {
     let mut demo = everbyte().arg("demo").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     let server: u32 = lines
