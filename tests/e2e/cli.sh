@@ -42,7 +42,7 @@ pools_and_volumes() {
     refused 1 'exists' "$EVERBYTE" pool create "$POOL" --size 64M
     refused 1 'small|least' "$EVERBYTE" pool create "$FAST/tiny" --size 4K
     "$EVERBYTE" volume create "$POOL" a --size 16M >/dev/null
-    "$EVERBYTE" volume create "$POOL" b --size 100M --map direct --delta off --log-size 4M \
+    "$EVERBYTE" volume create "$POOL" b --size 100M --delta off --log-size 4M \
         --threshold 25 >/dev/null
     [[ $(volume_names) == "a b" ]] || fail "volumes: $(volume_names)"
     refused 1 'a' "$EVERBYTE" volume create "$POOL" a --size 16M

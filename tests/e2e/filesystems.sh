@@ -84,7 +84,7 @@ for fs in ext4 xfs btrfs; do
     kernel_fs "$fs" "$fs" 3000 16
     "$EVERBYTE" volume delete "$POOL" "$fs" >/dev/null
 done
-"$EVERBYTE" volume create "$POOL" ntfs --size 256M --map direct >/dev/null
+"$EVERBYTE" volume create "$POOL" ntfs --size 256M >/dev/null
 kernel_fs ntfs ntfs-3g 1500 8
 "$EVERBYTE" volume create "$POOL" vfat --size 128M --delta on >/dev/null
 fat

@@ -7,7 +7,7 @@
 
 use everbyte_media::Medium;
 use everbyte_pool::format::encode_word;
-use everbyte_pool::{BatchOutcome, BlockRun, PoolError, check_readable};
+use everbyte_pool::{BatchOutcome, PoolError, check_readable};
 
 use crate::volume::BlockVolume;
 
@@ -16,8 +16,7 @@ impl<M: Medium> BlockVolume<M> {
     /// Bytes beyond a smaller size are lost; bytes gained read as zeroes.
     ///
     /// # Errors
-    /// The size is impossible, the volume read-only, the pool too full for a larger direct table,
-    /// or the medium's.
+    /// The size is impossible, the volume is read-only, or the medium fails.
     pub fn resize(&self, size_bytes: u64) -> Result<(), PoolError> {
         self.pool().check_volume_size(size_bytes)?;
         self.check_writable()?;
@@ -30,15 +29,7 @@ impl<M: Medium> BlockVolume<M> {
         if size_bytes > old {
             self.trim_tail()?;
         }
-        let fresh = self.new_table(size_bytes)?;
-        // A direct map may lie elsewhere then.
-        self.extent().forget_leaves();
-        let changed = self.change_size(size_bytes, fresh);
-        if let (Err(_), Some(table)) = (&changed, fresh) {
-            self.pool().return_run(table);
-        }
-        let epoch = changed?;
-        fresh.into_iter().for_each(|table| self.volume().adopt_run(table));
+        let epoch = self.change_size(size_bytes)?;
         self.extent().set_size_bytes(size_bytes);
         self.volume().complete(epoch)?;
         if size_bytes < old {
@@ -47,25 +38,15 @@ impl<M: Medium> BlockVolume<M> {
         Ok(())
     }
 
-    /// A larger table, if the volume needs one.
-    fn new_table(&self, new: u64) -> Result<Option<BlockRun>, PoolError> {
-        match self.extent().table_blocks_for(new) {
-            0 => Ok(None),
-            blocks => self.pool().take_run("the volume's larger map", blocks).map(Some),
-        }
-    }
-
-    /// Changes size and table in one commit; returns its epoch. If it fails, nothing names the
-    /// `fresh` table, and nothing is on its way there.
-    fn change_size(&self, new: u64, fresh: Option<BlockRun>) -> Result<u64, PoolError> {
+    /// Changes the size in a batch of its own. Returns its epoch.
+    fn change_size(&self, new: u64) -> Result<u64, PoolError> {
         loop {
             let mut batch = self.volume().begin_batch()?;
-            self.extent().plan_resize(&mut batch, new, fresh)?;
             let size_at = self.volume().size_at();
             let now = self.medium().load_word(size_at);
             check_readable(self.medium(), "volume size", size_at, 8)?;
             batch.change_word_once(size_at, now, encode_word(new / 512));
-            // At most one block of words is logged, which any log has room for.
+            // The record is one word: every log has room for it.
             if let BatchOutcome::Done(epoch) = batch.commit()? {
                 return Ok(epoch);
             }

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use everbyte_device::DeviceError;
 use everbyte_extent::{
     BlockReadError, Checksum, Delta, Extent, ExtentError, ExtentSettings, MapKind, MapView,
-    table_blocks,
 };
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
@@ -24,8 +23,6 @@ use crate::error::RequestRange;
 /// Settings of a new block volume.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockOptions {
-    /// Shape of the mapping table.
-    pub map: MapKind,
     /// Change detection: comparison of writes with the stored bytes.
     pub delta: Delta,
     /// Checksum of every block, which shows blocks whose bytes are not those stored.
@@ -45,7 +42,6 @@ pub struct BlockOptions {
 impl Default for BlockOptions {
     fn default() -> Self {
         Self {
-            map: MapKind::default(),
             delta: Delta::default(),
             checksum: Checksum::default(),
             threshold_percent: 50,
@@ -111,18 +107,13 @@ impl<M: Medium> BlockVolume<M> {
     ) -> Result<Self, PoolError> {
         pool.check_volume_size(size_bytes)?;
         let mut spec = VolumeSpec::new(name, kind, size_bytes);
-        spec.map = options.map.code();
         spec.delta = options.delta.code();
         spec.checksum = options.checksum.code();
         spec.threshold_lines = options.threshold_lines();
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
         spec.checkpoint_lines = options.checkpoint_lines;
-        let root = match options.map {
-            MapKind::Radix => NewRoot::Empty,
-            MapKind::Direct => NewRoot::Zeroes { blocks: table_blocks(size_bytes) },
-        };
-        pool.create_volume(&spec, root)?;
+        pool.create_volume(&spec, NewRoot::Empty)?;
         Self::open_as(pool, name, kind)
     }
 
@@ -271,14 +262,16 @@ impl<M: Medium> BlockVolume<M> {
     }
 }
 
-/// The map of the volume in `view`.
+/// Returns the map of the volume in `view`, a radix tree.
 ///
 /// # Errors
-/// The descriptor names no shape that there is.
+/// The descriptor names another map.
 pub(crate) fn map_view(view: &VolumeView<'_>) -> Result<MapView, Corrupt> {
-    let unknown = || Corrupt::new("volume descriptor", view.root_at, "unknown map");
+    if view.descriptor.map != MapKind::Radix.code() {
+        return Err(Corrupt::new("volume descriptor", view.root_at, "unknown map"));
+    }
     Ok(MapView {
-        kind: MapKind::from_code(view.descriptor.map).ok_or_else(unknown)?,
+        kind: MapKind::Radix,
         root_at: view.root_at,
         size_bytes: view.size_bytes,
         data: view.data_start..view.data_end,

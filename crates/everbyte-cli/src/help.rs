@@ -424,7 +424,7 @@ mod tests {
             argument.unwrap().get_help_heading()
         };
         for (options, expected) in [
-            (&["map", "delta", "checksum", "threshold"][..], Some("Block volumes and caches")),
+            (&["delta", "checksum", "threshold"][..], Some("Block volumes and caches")),
             (&["log-size", "lanes", "checkpoint-lines"], Some("The log")),
             (&["wipe"], Some("Swap volumes")),
             (&["backing", "scm", "dram", "mode", "policy", "small-write"], Some("Caches")),

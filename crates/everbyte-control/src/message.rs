@@ -196,8 +196,6 @@ pub struct NewVolume {
     pub kind: String,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Shape of its map.
-    pub map: String,
     /// Mode of change detection, the comparison of writes with what is stored.
     pub delta: String,
     /// Checksum that is kept of every block of data: `none` or `crc32c`.
@@ -494,8 +492,6 @@ pub struct VolumeStatus {
     pub log_bytes: u64,
     /// Lanes of its log.
     pub lanes: u32,
-    /// Shape of its map.
-    pub map: String,
     /// Mode of change detection, the comparison of writes with what is stored.
     pub delta: String,
     /// Checksum that is kept of every block of data: `none` or `crc32c`.

@@ -361,7 +361,7 @@ fn a_server_at_work_is_waited_for_and_a_silent_one_is_not() {
 fn volumes_of_kinds_that_a_client_does_not_know_have_what_all_have() {
     let common = serde_json::json!({
         "name": "v", "kind": "block", "uid": 1, "size_bytes": 512, "used_bytes": null, "log_bytes": 0,
-        "lanes": 1, "map": "radix", "delta": "auto", "threshold_lines": 32, "epoch": 3,
+        "lanes": 1, "delta": "auto", "threshold_lines": 32, "epoch": 3,
         "read_only": null, "clients": null
     });
     let read =

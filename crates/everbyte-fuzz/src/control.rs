@@ -64,7 +64,6 @@ fn requests(number: u8) -> Request {
             name,
             kind: "block".to_owned(),
             size_bytes: 512,
-            map: "radix".to_owned(),
             delta: "auto".to_owned(),
             checksum: "none".to_owned(),
             threshold_percent: 50,

@@ -181,7 +181,7 @@ fn answer(number: u8) -> Value {
         6 => json!({ "answer": "file-done" }),
         7 => json!({ "answer": "volumes", "with": [{
             "name": "v", "kind": "block", "uid": 1, "size_bytes": 1, "used_bytes": 1, "log_bytes": 1,
-            "lanes": 1, "map": "m", "delta": "d", "threshold_lines": 1, "epoch": 1,
+            "lanes": 1, "delta": "d", "threshold_lines": 1, "epoch": 1,
             "read_only": null, "clients": 0,
         }]}),
         8 => json!({ "answer": "scrub", "with": {

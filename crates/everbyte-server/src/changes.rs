@@ -399,7 +399,6 @@ mod tests {
             name: "c".to_owned(),
             kind: "cache".to_owned(),
             size_bytes: 0,
-            map: "radix".to_owned(),
             delta: "on".to_owned(),
             checksum: "none".to_owned(),
             threshold_percent: 50,

@@ -7,7 +7,7 @@ use everbyte_pool::format::VolumeKind;
 use crate::context::Context;
 use crate::handle::Device;
 use crate::refusal::refused;
-use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
+use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, meaning};
 
 /// Opens a volume that is a block volume inside.
 ///
@@ -30,7 +30,6 @@ pub(crate) fn open_device(
 pub(crate) fn block_options(new: &NewVolume) -> Result<BlockOptions, Refused> {
     let unknown = |what: &str, word: &str| Refused::new(format!("{word:?} is no {what}"));
     Ok(BlockOptions {
-        map: meaning(&MAP_WORDS, &new.map).ok_or_else(|| unknown("map", &new.map))?,
         delta: meaning(&DELTA_WORDS, &new.delta)
             .ok_or_else(|| unknown("translation setting", &new.delta))?,
         checksum: meaning(&CHECKSUM_WORDS, &new.checksum)

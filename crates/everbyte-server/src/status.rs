@@ -1,6 +1,6 @@
 //! Pools and volumes in the words of the control protocol, which are also those of the JSON output.
 
-use everbyte_block::{Checksum, Delta, MapKind};
+use everbyte_block::{Checksum, Delta};
 use everbyte_control::{
     CheckStatus, CheckpointStats, DeletedStatus, HealthStatus, MediumStats, MediumStatus, Response,
     ScrubPart, ScrubProblem, ServerStats, VolumeStatus, WearStats, WritersStatus,
@@ -9,7 +9,7 @@ use everbyte_media::{BLOCK_U64, Counters, Description, Mapped, Wear, Writers};
 use everbyte_pool::{CheckReport, DeletedVolume, Health, Pool, ScrubFinding, ScrubReport, Volume};
 
 use crate::kinds::Kind;
-use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, word};
+use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, word};
 
 pub(crate) fn medium(description: &Description) -> MediumStatus {
     MediumStatus {
@@ -43,7 +43,6 @@ pub(crate) fn volume(
         used_bytes: info.used_bytes,
         log_bytes: info.log_bytes,
         lanes: descriptor.lanes,
-        map: word(&MAP_WORDS, MapKind::from_code(descriptor.map)),
         delta: word(&DELTA_WORDS, Delta::from_code(descriptor.delta)),
         checksum: word(&CHECKSUM_WORDS, Checksum::from_code(descriptor.checksum)),
         threshold_lines: descriptor.threshold_lines,

@@ -1,9 +1,7 @@
 //! Words of the command line and the control protocol, and their values.
 
-use everbyte_block::{Checksum, Delta, MapKind};
+use everbyte_block::{Checksum, Delta};
 
-pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
-    [("radix", MapKind::Radix), ("direct", MapKind::Direct)];
 pub(crate) const DELTA_WORDS: [(&str, Delta); 3] =
     [("auto", Delta::Auto), ("on", Delta::On), ("off", Delta::Off)];
 

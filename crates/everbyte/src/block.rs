@@ -7,7 +7,7 @@ use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Passthrough, 
 use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
 
-pub use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
+pub use everbyte_block::{BlockOptions, Checksum, Delta};
 
 use crate::error::Error;
 use crate::shared::{Engine, Shared};

@@ -91,7 +91,6 @@ const CALLS: Grid = Grid {
         "everbyte-auto",
         "everbyte-on",
         "everbyte-off",
-        "everbyte-direct",
         "pmemblk-4096",
         "pmemblk-512",
         "tmpfs",

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, kinds};
 use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, SendError};
 use everbyte_media::{Medium, PoolOffset};
@@ -18,10 +18,9 @@ use crate::pattern;
 
 const BLOCKS: u64 = 12;
 
-fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
+fn options(delta: Delta, threshold_percent: u32) -> BlockOptions {
     let checksum = Checksum::Crc32c;
     BlockOptions {
-        map,
         delta,
         checksum,
         threshold_percent,
@@ -32,7 +31,7 @@ fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
 }
 
 fn plain() -> BlockOptions {
-    options(MapKind::Radix, Delta::On, 50)
+    options(Delta::On, 50)
 }
 
 fn open(medium: &Arc<SimMedium>) -> (Arc<Pool<SimMedium>>, BlockVolume<SimMedium>) {
@@ -158,7 +157,7 @@ fn what_is_kept_of_a_wrong_block_is_not_made_right_and_a_whole_write_is_sound() 
     for delta in [Delta::On, Delta::Off] {
         for threshold in [0, 50, 101] {
             for fua in [Fua::No, Fua::Yes] {
-                let medium = full_volume(128, &options(MapKind::Radix, delta, threshold));
+                let medium = full_volume(128, &options(delta, threshold));
                 let (pool, volume) = open(&medium);
                 flip(&medium, place_of(&medium, 3).plus(9), 1);
                 for (start, len) in [(0, 100), (4000, 96), (1, 4095)] {
@@ -185,10 +184,8 @@ fn what_is_kept_of_a_wrong_block_is_not_made_right_and_a_whole_write_is_sound() 
 
 #[test]
 fn checksums_follow_their_blocks() {
-    for (map, delta, threshold) in
-        [(MapKind::Radix, Delta::On, 50), (MapKind::Direct, Delta::Off, 101)]
-    {
-        let medium = full_volume(160, &options(map, delta, threshold));
+    for (delta, threshold) in [(Delta::On, 50), (Delta::Off, 101)] {
+        let medium = full_volume(160, &options(delta, threshold));
         let (pool, volume) = open(&medium);
         let size = BLOCKS * 4096;
         for seed in 0..400_u64 {

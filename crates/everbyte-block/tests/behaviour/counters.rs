@@ -7,7 +7,6 @@ use everbyte_media::{Counters, Mapped, Medium};
 use crate::{new_pool, new_volume, pattern};
 
 const ON: BlockOptions = BlockOptions {
-    map: everbyte_block::MapKind::Radix,
     delta: Delta::On,
     checksum: Checksum::None,
     threshold_percent: 50,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, kinds};
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole};
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::format::{CHECKSUM_ROOT_AT, Entry, EntryFlags, ROOT_AT};
@@ -24,15 +24,8 @@ const CRAFTED: u64 = 3;
 /// Two levels of a tree.
 const SIZE: u64 = 4 << 20;
 
-fn options(map: MapKind, delta: Delta, checksum: Checksum) -> BlockOptions {
-    BlockOptions {
-        map,
-        delta,
-        checksum,
-        log_bytes: Some(64 << 10),
-        lanes: 1,
-        ..BlockOptions::default()
-    }
+fn options(delta: Delta, checksum: Checksum) -> BlockOptions {
+    BlockOptions { delta, checksum, log_bytes: Some(64 << 10), lanes: 1, ..BlockOptions::default() }
 }
 
 fn open(medium: &Arc<Mapped>) -> Arc<Pool<Mapped>> {
@@ -68,17 +61,13 @@ fn named_at(medium: &Mapped, at: PoolOffset) -> BlockNo {
     Entry::decode(medium.load_word(at)).unwrap().unwrap().block
 }
 
-/// The word that names the node or table above the volume's first entries.
-fn leaf_link(medium: &Mapped, map: MapKind) -> PoolOffset {
-    let root_at = HEADER.offset().plus(ROOT_AT);
-    match map {
-        MapKind::Radix => named_at(medium, root_at).offset(),
-        MapKind::Direct => root_at,
-    }
+/// The word that names the leaf with the first entries of the volume at `header`.
+fn leaf_link(medium: &Mapped, header: BlockNo) -> PoolOffset {
+    named_at(medium, header.offset().plus(ROOT_AT)).offset()
 }
 
-fn entry_at(medium: &Mapped, map: MapKind, block: u64) -> PoolOffset {
-    named_at(medium, leaf_link(medium, map)).offset().plus(block * 8)
+fn entry_at(medium: &Mapped, header: BlockNo, block: u64) -> PoolOffset {
+    named_at(medium, leaf_link(medium, header)).offset().plus(block * 8)
 }
 
 type Request = fn(&BlockVolume<Mapped>) -> Result<(), DeviceError>;
@@ -127,16 +116,12 @@ fn all_are_refused(image: &[u8], craft: impl Fn(&Mapped) -> PoolOffset, block: B
 
 #[test]
 fn an_entry_that_names_no_data_of_the_pool_ends_every_request_and_none_stores_there() {
-    for (map, delta, checksum) in [
-        (MapKind::Radix, Delta::On, Checksum::None),
-        (MapKind::Radix, Delta::Off, Checksum::Crc32c),
-        (MapKind::Direct, Delta::Off, Checksum::None),
-    ] {
-        let image = closed_pool(&options(map, delta, checksum));
+    for (delta, checksum) in [(Delta::On, Checksum::None), (Delta::Off, Checksum::Crc32c)] {
+        let image = closed_pool(&options(delta, checksum));
         for block in FORBIDDEN {
             for entry in [Entry::data(block), Entry::zero(block)] {
                 let craft = |medium: &Mapped| {
-                    let at = entry_at(medium, map, CRAFTED);
+                    let at = entry_at(medium, HEADER, CRAFTED);
                     medium.store_word(at, entry.encode());
                     at
                 };
@@ -148,10 +133,10 @@ fn an_entry_that_names_no_data_of_the_pool_ends_every_request_and_none_stores_th
 
 #[test]
 fn a_node_outside_the_data_of_the_pool_is_never_walked() {
-    let image = closed_pool(&options(MapKind::Radix, Delta::On, Checksum::None));
+    let image = closed_pool(&options(Delta::On, Checksum::None));
     for block in FORBIDDEN {
         let craft = |medium: &Mapped| {
-            let at = leaf_link(medium, MapKind::Radix);
+            let at = leaf_link(medium, HEADER);
             medium.store_word(at, Entry::data(block).encode());
             at
         };
@@ -161,24 +146,22 @@ fn a_node_outside_the_data_of_the_pool_is_never_walked() {
 
 #[test]
 fn a_root_outside_the_data_of_the_pool_leaves_the_volume_read_only() {
-    for (map, height) in [(MapKind::Radix, 2), (MapKind::Direct, 0)] {
-        let image = closed_pool(&options(map, Delta::On, Checksum::None));
-        for block in FORBIDDEN {
-            let medium = longer(&image);
-            let at = HEADER.offset().plus(ROOT_AT);
-            let flags = EntryFlags { height, ..EntryFlags::default() };
-            medium.store_word(at, Entry { block, flags }.encode());
-            let pool = open(&medium);
-            let said = match BlockVolume::open(&pool, "v") {
-                Ok(volume) => {
-                    assert!(volume.read(0, &mut [0; 10]).is_err());
-                    volume.volume().read_only_reason().unwrap().to_owned()
-                }
-                Err(error) => error.to_string(),
-            };
-            let named = format!("map entry at {at} is corrupt: {block} is outside the pool's data");
-            assert!(said.contains(&named), "{map:?}: {said}");
-        }
+    let image = closed_pool(&options(Delta::On, Checksum::None));
+    for block in FORBIDDEN {
+        let medium = longer(&image);
+        let at = HEADER.offset().plus(ROOT_AT);
+        let flags = EntryFlags { height: 2, ..EntryFlags::default() };
+        medium.store_word(at, Entry { block, flags }.encode());
+        let pool = open(&medium);
+        let said = match BlockVolume::open(&pool, "v") {
+            Ok(volume) => {
+                assert!(volume.read(0, &mut [0; 10]).is_err());
+                volume.volume().read_only_reason().unwrap().to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        let named = format!("map entry at {at} is corrupt: {block} is outside the pool's data");
+        assert!(said.contains(&named), "{said}");
     }
 }
 
@@ -194,7 +177,7 @@ fn volume_with_height(image: &[u8], height: u8) -> (BlockVolume<Mapped>, PoolOff
 
 #[test]
 fn a_root_of_a_height_that_no_tree_has_is_named_when_a_leaf_is_trimmed() {
-    let image = closed_pool(&options(MapKind::Radix, Delta::On, Checksum::None));
+    let image = closed_pool(&options(Delta::On, Checksum::None));
     for height in [0, 6, 7] {
         let (volume, at) = volume_with_height(&image, height);
         let root = volume.pool().medium().load_word(at);
@@ -208,7 +191,7 @@ fn a_root_of_a_height_that_no_tree_has_is_named_when_a_leaf_is_trimmed() {
 
 #[test]
 fn checksums_outside_the_data_of_the_pool_are_neither_read_nor_stored() {
-    let image = closed_pool(&options(MapKind::Radix, Delta::On, Checksum::Crc32c));
+    let image = closed_pool(&options(Delta::On, Checksum::Crc32c));
     for block in FORBIDDEN {
         for fua in [Fua::No, Fua::Yes] {
             let medium = longer(&image);
@@ -237,18 +220,17 @@ fn checksums_outside_the_data_of_the_pool_are_neither_read_nor_stored() {
 fn pool_with_a_shared_block(of_the_log: bool) -> (Arc<Pool<Mapped>>, BlockNo, PoolOffset) {
     let pool = new_pool(POOL_BLOCKS);
     for (name, seed) in [("first", 1), ("second", 2)] {
-        let settings = options(MapKind::Direct, Delta::On, Checksum::None);
+        let settings = options(Delta::On, Checksum::None);
         let volume = new_volume(&pool, name, SIZE, &settings);
         volume.write(0, &pattern(seed, 16 * BLOCK), Fua::No).unwrap();
         volume.flush().unwrap();
     }
     let medium = pool.medium();
-    let table = |header: BlockNo| named_at(medium, header.offset().plus(ROOT_AT)).offset();
     let shared = match of_the_log {
         true => BlockNo(pool.volume("first").unwrap().descriptor().log_start + 2),
-        false => named_at(medium, table(HEADER).plus(5 * 8)),
+        false => named_at(medium, entry_at(medium, HEADER, 5)),
     };
-    let at = table(BlockNo(HEADER.0 + 1)).plus(100 * 8);
+    let at = entry_at(medium, BlockNo(HEADER.0 + 1), 100);
     medium.store_word(at, Entry::data(shared).encode());
     (pool, shared, at)
 }
@@ -285,31 +267,29 @@ fn a_pool_with_a_block_of_two_volumes_opens_read_only_after_a_kill() {
 fn a_block_that_one_volume_names_twice_is_named_with_both_places() {
     let (pool, _, _) = pool_with_a_shared_block(false);
     let medium = pool.medium();
-    let table = named_at(medium, HEADER.offset().plus(ROOT_AT)).offset();
-    medium.store_word(table.plus(200 * 8), medium.load_word(table.plus(7 * 8)));
+    let named = medium.load_word(entry_at(medium, HEADER, 7));
+    medium.store_word(entry_at(medium, HEADER, 200), named);
     let problems = pool.check().unwrap().problems;
     assert!(problems[0].contains("the data at byte 28672 of volume first"), "{problems:?}");
 }
 
 #[test]
 fn what_a_pool_has_gained_may_be_named_at_once_by_volumes_that_are_open() {
-    for map in [MapKind::Radix, MapKind::Direct] {
-        let medium = longer(&closed_pool(&options(map, Delta::Off, Checksum::None)));
-        let pool = open(&medium);
-        let volume = BlockVolume::open(&pool, "v").unwrap();
-        let mut block = 16;
-        while volume.write(block * BLOCK_U64, &pattern(block, BLOCK), Fua::No).is_ok() {
-            block += 1;
-        }
-        pool.extend().unwrap();
-        for gained in block..block + 20 {
-            let data = pattern(gained, BLOCK);
-            volume.write(gained * BLOCK_U64, &data, Fua::No).unwrap();
-            let mut back = vec![0; BLOCK];
-            volume.read(gained * BLOCK_U64, &mut back).unwrap();
-            assert!(back == data);
-        }
-        volume.flush().unwrap();
-        assert!(pool.check().unwrap().is_clean());
+    let medium = longer(&closed_pool(&options(Delta::Off, Checksum::None)));
+    let pool = open(&medium);
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    let mut block = 16;
+    while volume.write(block * BLOCK_U64, &pattern(block, BLOCK), Fua::No).is_ok() {
+        block += 1;
     }
+    pool.extend().unwrap();
+    for gained in block..block + 20 {
+        let data = pattern(gained, BLOCK);
+        volume.write(gained * BLOCK_U64, &data, Fua::No).unwrap();
+        let mut back = vec![0; BLOCK];
+        volume.read(gained * BLOCK_U64, &mut back).unwrap();
+        assert!(back == data);
+    }
+    volume.flush().unwrap();
+    assert!(pool.check().unwrap().is_clean());
 }

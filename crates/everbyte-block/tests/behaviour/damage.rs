@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, kinds};
 use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_media::{BlockNo, Mapped, Medium, PoolOffset};
 use everbyte_pool::format::{
@@ -15,7 +15,6 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 use crate::{new_pool, new_volume, pattern};
 
 const OPTIONS: BlockOptions = BlockOptions {
-    map: MapKind::Radix,
     delta: Delta::On,
     checksum: Checksum::None,
     threshold_percent: 50,
@@ -246,11 +245,10 @@ fn a_flip_of_metadata_is_noticed_and_gives_no_wrong_bytes() {
 /// The header of the only volume.
 const HEADER: PoolOffset = PoolOffset(2 * 4096);
 
-/// A cleanly closed pool with a volume of 1 MiB over a direct table.
-fn closed_pool_with_table() -> Arc<Mapped> {
+/// A cleanly closed pool with a volume of 1 MiB.
+fn closed_pool() -> Arc<Mapped> {
     let pool = new_pool(1024);
-    let options = BlockOptions { map: MapKind::Direct, ..OPTIONS };
-    let volume = new_volume(&pool, "v", 1 << 20, &options);
+    let volume = new_volume(&pool, "v", 1 << 20, &OPTIONS);
     volume.write(0, &pattern(1, 64 << 10), Fua::No).unwrap();
     pool.close().unwrap();
     Arc::clone(pool.medium())
@@ -267,28 +265,8 @@ fn rewrite<T: FromBytes + IntoBytes + Immutable>(
 }
 
 #[test]
-fn a_table_shorter_than_its_volume_is_an_error() {
-    let medium = closed_pool_with_table();
-    medium.store_word(HEADER.plus(SIZE_AT), encode_word(1 << 40));
-    let pool = open(&medium).unwrap();
-    let error = BlockVolume::open(&pool, "v").err().unwrap().to_string();
-    assert!(error.contains("volume root at") && error.contains("leaves the pool"), "{error}");
-    assert!(!pool.check().unwrap().is_clean());
-}
-
-#[test]
-fn an_entry_beyond_the_end_is_found() {
-    let medium = closed_pool_with_table();
-    let root = Entry::decode(medium.load_word(HEADER.plus(ROOT_AT))).unwrap().unwrap();
-    let first = medium.load_word(root.block.offset());
-    medium.store_word(root.block.offset().plus(256 * 8), first);
-    let report = open(&medium).unwrap().check().unwrap();
-    assert!(report.problems[0].contains("beyond the volume's end"), "{report:?}");
-}
-
-#[test]
 fn an_unknown_translation_is_found_by_the_check() {
-    let medium = closed_pool_with_table();
+    let medium = closed_pool();
     for copy in DESCRIPTOR_AT {
         rewrite(&medium, HEADER.plus(copy), |descriptor: Descriptor| {
             Descriptor { delta: 7, ..descriptor }.sealed()
@@ -446,7 +424,7 @@ fn the_header_of_a_later_record_proves_that_one_is_lost_in_one_look_at_each_line
 
 #[test]
 fn counters_about_to_overflow_are_errors() {
-    let medium = closed_pool_with_table();
+    let medium = closed_pool();
     for at in [COMPLETED_A_AT, COMPLETED_B_AT] {
         medium.store_word(HEADER.plus(at), encode_word((1 << 48) - 2));
     }
@@ -458,7 +436,7 @@ fn counters_about_to_overflow_are_errors() {
         |superblock| Superblock { next_volume_uid: u64::MAX, ..superblock }.sealed(),
     ];
     for change in changes {
-        let medium = closed_pool_with_table();
+        let medium = closed_pool();
         for copy in SUPERBLOCK_COPIES {
             rewrite(&medium, copy, change);
         }
@@ -469,7 +447,7 @@ fn counters_about_to_overflow_are_errors() {
 
 #[test]
 fn a_saved_free_map_that_lies_is_found_and_harms_nobody() {
-    let medium = closed_pool_with_table();
+    let medium = closed_pool();
     let mut superblock = Superblock::new_zeroed();
     medium.read(SUPERBLOCK_COPIES[0], superblock.as_mut_bytes());
     let saved_at = BlockNo(superblock.saved_start).offset();

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, kinds};
 use everbyte_crash::{CrashState, Plan, SimMedium};
 use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
 use everbyte_extent::ViewError;
@@ -126,7 +126,6 @@ fn medium() -> Arc<Fading> {
     });
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let options = BlockOptions {
-        map: MapKind::Radix,
         delta: Delta::On,
         checksum: Checksum::None,
         threshold_percent: 50,
@@ -230,7 +229,6 @@ fn a_write_in_parts_that_runs_out_of_space_says_that_a_part_of_it_was_done() {
     let pool = open(&medium);
     // A log with room for the lines of three blocks, none of which is replaced without need.
     let options = BlockOptions {
-        map: MapKind::Direct,
         delta: Delta::Off,
         threshold_percent: 101,
         log_bytes: Some(2 * 16384),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, GroupWriteError, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, GroupWriteError, kinds};
 use everbyte_device::{BlockDevice, DeviceError, Fua, conformance};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_plant::plant;
@@ -23,16 +23,16 @@ fn read(volume: &BlockVolume<everbyte_media::Mapped>, offset: u64, len: usize) -
 
 #[test]
 fn the_device_contract_holds() {
-    for (map, delta, checksum) in [
-        (MapKind::Radix, Delta::Auto, Checksum::None),
-        (MapKind::Direct, Delta::On, Checksum::None),
-        (MapKind::Radix, Delta::Off, Checksum::None),
-        (MapKind::Radix, Delta::On, Checksum::Crc32c),
-        (MapKind::Direct, Delta::Off, Checksum::Crc32c),
+    for (delta, checksum) in [
+        (Delta::Auto, Checksum::None),
+        (Delta::On, Checksum::None),
+        (Delta::Off, Checksum::None),
+        (Delta::On, Checksum::Crc32c),
+        (Delta::Off, Checksum::Crc32c),
     ] {
         conformance(&|size_bytes| {
             let pool = new_pool(size_bytes / 4096 * 2 + 4096);
-            let options = BlockOptions { map, delta, checksum, ..BlockOptions::default() };
+            let options = BlockOptions { delta, checksum, ..BlockOptions::default() };
             let volume: Arc<dyn BlockDevice> =
                 Arc::new(new_volume(&pool, "v", size_bytes, &options));
             volume
@@ -161,30 +161,28 @@ fn a_group_that_is_too_large_says_so_and_can_be_rolled_back() {
 
 #[test]
 fn resizing_keeps_what_is_kept_and_zeroes_what_comes_back() {
-    for map in [MapKind::Radix, MapKind::Direct] {
-        let pool = new_pool(8192);
-        let options = BlockOptions { map, ..BlockOptions::default() };
-        let volume = new_volume(&pool, "v", 1 << 20, &options);
-        volume.write(0, &pattern(1, 1 << 20), Fua::No).unwrap();
-        assert!(volume.write(1 << 20, &[1], Fua::No).is_err());
-        volume.resize(12 << 20).unwrap();
-        volume.write(10 << 20, &pattern(2, 1 << 20), Fua::No).unwrap();
-        assert_eq!(read(&volume, 0, 1 << 20), pattern(1, 1 << 20));
-        volume.resize(5000 / 512 * 512).unwrap();
-        assert!(matches!(
-            volume.read(4608, &mut [0]),
-            Err(DeviceError::OutOfRange { size_bytes: 4608, .. })
-        ));
-        volume.resize(12 << 20).unwrap();
-        assert_eq!(read(&volume, 0, 4608), pattern(1, 4608));
-        assert!(read(&volume, 4608, 11 << 20).iter().all(|&byte| byte == 0), "{map:?}");
-        assert!(pool.check().unwrap().is_clean(), "{:?}", pool.check());
-        let again = open_pool(Arc::clone(pool.medium()));
-        let volume = BlockVolume::open(&again, "v").unwrap();
-        assert_eq!(volume.geometry().size_bytes, 12 << 20);
-        assert_eq!(read(&volume, 0, 4608), pattern(1, 4608));
-        assert!(again.check().unwrap().is_clean());
-    }
+    let pool = new_pool(8192);
+    let options = BlockOptions::default();
+    let volume = new_volume(&pool, "v", 1 << 20, &options);
+    volume.write(0, &pattern(1, 1 << 20), Fua::No).unwrap();
+    assert!(volume.write(1 << 20, &[1], Fua::No).is_err());
+    volume.resize(12 << 20).unwrap();
+    volume.write(10 << 20, &pattern(2, 1 << 20), Fua::No).unwrap();
+    assert_eq!(read(&volume, 0, 1 << 20), pattern(1, 1 << 20));
+    volume.resize(5000 / 512 * 512).unwrap();
+    assert!(matches!(
+        volume.read(4608, &mut [0]),
+        Err(DeviceError::OutOfRange { size_bytes: 4608, .. })
+    ));
+    volume.resize(12 << 20).unwrap();
+    assert_eq!(read(&volume, 0, 4608), pattern(1, 4608));
+    assert!(read(&volume, 4608, 11 << 20).iter().all(|&byte| byte == 0));
+    assert!(pool.check().unwrap().is_clean(), "{:?}", pool.check());
+    let again = open_pool(Arc::clone(pool.medium()));
+    let volume = BlockVolume::open(&again, "v").unwrap();
+    assert_eq!(volume.geometry().size_bytes, 12 << 20);
+    assert_eq!(read(&volume, 0, 4608), pattern(1, 4608));
+    assert!(again.check().unwrap().is_clean());
 }
 
 #[test]
@@ -216,7 +214,7 @@ fn volumes_come_and_go_beside_others() {
 /// Writes beside the first handle's bytes after a second handle, if there is one, has unmapped
 /// them. Returns true if the write is there.
 fn write_beside_a_second_handle(pool: &Arc<Pool<Mapped>>) -> bool {
-    let options = BlockOptions { map: MapKind::Radix, ..BlockOptions::default() };
+    let options = BlockOptions::default();
     let first = new_volume(pool, "v", 4 << 20, &options);
     first.write(1 << 20, &pattern(1, 4096), Fua::No).unwrap();
     // From now on it knows where the leaf lies.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, kinds};
 use everbyte_crash::{Plan, SimMedium};
 use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
 use everbyte_media::{BlockNo, Mapped, MediaOptions, Medium, PoolOffset, create_file};
@@ -23,10 +23,9 @@ const POOL_BLOCKS: u64 = 160;
 /// Offset of the first volume's header in bytes.
 const HEADER: u64 = 2 * 4096;
 
-fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
+fn options(delta: Delta, threshold_percent: u32) -> BlockOptions {
     let checksum = Checksum::None;
     BlockOptions {
-        map,
         delta,
         checksum,
         threshold_percent,
@@ -37,7 +36,7 @@ fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
 }
 
 fn plain() -> BlockOptions {
-    options(MapKind::Radix, Delta::On, 50)
+    options(Delta::On, 50)
 }
 
 fn open<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
@@ -120,7 +119,7 @@ fn place_of<M: Medium>(medium: &M, block: u64) -> PoolOffset {
 /// A part of a group is no write, whatever becomes of the roll-back.
 #[test]
 fn a_group_that_cannot_be_rolled_back_never_becomes_durable() {
-    let medium = two_volumes(&options(MapKind::Radix, Delta::Off, 50));
+    let medium = two_volumes(&options(Delta::Off, 50));
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
     volume.flush().unwrap();
@@ -149,11 +148,9 @@ fn a_group_that_cannot_be_rolled_back_never_becomes_durable() {
 
 #[test]
 fn one_bad_line_of_data_is_one_error() {
-    for map in [MapKind::Radix, MapKind::Direct] {
-        for delta in [Delta::On, Delta::Off] {
-            for threshold in [0, 50, 101] {
-                one_bad_line(&options(map, delta, threshold));
-            }
+    for delta in [Delta::On, Delta::Off] {
+        for threshold in [0, 50, 101] {
+            one_bad_line(&options(delta, threshold));
         }
     }
 }
@@ -241,7 +238,7 @@ fn a_discarded_bad_block_is_given_to_nobody() {
 #[test]
 fn a_fresh_block_that_turns_out_bad_is_given_to_nobody() {
     for by_write in [true, false] {
-        let medium = two_volumes(&options(MapKind::Radix, Delta::Off, 50));
+        let medium = two_volumes(&options(Delta::Off, 50));
         let pool = open(&medium).unwrap();
         let volume = BlockVolume::open(&pool, "v").unwrap();
         volume.write(5 * 4096, &pattern(50, 4096), Fua::No).unwrap();
@@ -264,7 +261,7 @@ fn a_fresh_block_that_turns_out_bad_is_given_to_nobody() {
 
 #[test]
 fn free_blocks_that_are_bad_are_given_to_nobody() {
-    let off = options(MapKind::Radix, Delta::Off, 50);
+    let off = options(Delta::Off, 50);
     let medium = two_volumes(&off);
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -586,25 +583,6 @@ fn closing_makes_every_volume_durable_that_can_be_and_says_of_the_others() {
 }
 
 #[test]
-fn a_growth_that_fails_gives_its_new_table_back() {
-    let medium = Arc::new(SimMedium::new(400 * 4096));
-    Pool::format(&*medium, 4, [1; 16]).unwrap();
-    let pool = open(&medium).unwrap();
-    let table = options(MapKind::Direct, Delta::On, 50);
-    let volume = BlockVolume::create(&pool, "v", BLOCKS * 4096, &table).unwrap();
-    fill(&volume, 0..BLOCKS);
-    let other = BlockVolume::create(&pool, "other", BLOCKS * 4096, &plain()).unwrap();
-    let free = pool.info().free_bytes;
-    medium.inject_poison(leaf_of(&*medium).plus(4000), 8);
-    let error = volume.resize(100 << 21).unwrap_err().to_string();
-    assert!(error.contains("map table at 0x"), "{error}");
-    assert_eq!(pool.info().free_bytes, free);
-    // What was on its way to the table must not reach those who are given its blocks.
-    fill(&other, 0..BLOCKS);
-    only_bad_are_lost(&other, &[]);
-}
-
-#[test]
 fn a_size_that_cannot_be_read_is_not_undone_to_none() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
@@ -638,37 +616,33 @@ fn scrub<M: Medium>(pool: &Pool<M>, volumes: &[&BlockVolume<M>]) -> Vec<ScrubFin
 
 #[test]
 fn a_scrub_finds_every_bad_line() {
-    for map in [MapKind::Radix, MapKind::Direct] {
-        let image = two_volumes(&options(map, Delta::On, 50)).image();
-        let sound = Arc::new(SimMedium::from_image(image.clone()));
-        let data = place_of(&*sound, 5).0;
-        let pool = open(&sound).unwrap();
+    let image = two_volumes(&plain()).image();
+    let sound = Arc::new(SimMedium::from_image(image.clone()));
+    let data = place_of(&*sound, 5).0;
+    let pool = open(&sound).unwrap();
+    let volumes = ["v", "other"].map(|name| BlockVolume::open(&pool, name).unwrap());
+    assert_eq!(scrub(&pool, &[&volumes[0], &volumes[1]]), []);
+    let log = pool.volume("v").unwrap().descriptor().log_start * 4096;
+    let leaf = Entry::decode(sound.load_word(PoolOffset(HEADER + 192))).unwrap().unwrap();
+    let places = [
+        ("superblock", 3 * 64, None),
+        ("superblock", 4096, None),
+        ("volume header", HEADER + 64, None),
+        ("volume header", HEADER + 2 * 4096, None),
+        ("log", log + 9000, None),
+        ("map node", leaf.block.offset().0 + 63 * 64, Some(0)),
+        ("data", data + 64, Some(5 * 4096)),
+    ];
+    for (structure, at, offset) in places {
+        let medium = Arc::new(SimMedium::from_image(image.clone()));
+        let pool = open(&medium).unwrap();
         let volumes = ["v", "other"].map(|name| BlockVolume::open(&pool, name).unwrap());
-        assert_eq!(scrub(&pool, &[&volumes[0], &volumes[1]]), []);
-        let log = pool.volume("v").unwrap().descriptor().log_start * 4096;
-        let leaf = Entry::decode(sound.load_word(PoolOffset(HEADER + 192))).unwrap().unwrap();
-        let places = [
-            ("superblock", 3 * 64, None),
-            ("superblock", 4096, None),
-            ("volume header", HEADER + 64, None),
-            ("volume header", HEADER + 2 * 4096, None),
-            ("log", log + 9000, None),
-            ("map node", leaf.block.offset().0 + 63 * 64, Some(0)),
-            ("data", data + 64, Some(5 * 4096)),
-        ];
-        for (structure, at, offset) in places {
-            let medium = Arc::new(SimMedium::from_image(image.clone()));
-            let pool = open(&medium).unwrap();
-            let volumes = ["v", "other"].map(|name| BlockVolume::open(&pool, name).unwrap());
-            medium.inject_poison(PoolOffset(at), 1);
-            let found = scrub(&pool, &[&volumes[0], &volumes[1]]);
-            assert_eq!(found.len(), 1, "{structure} at {at:#x}: {found:?}");
-            assert_eq!((found[0].structure.as_str(), found[0].offset), (structure, offset));
-            assert_eq!(found[0].at.block(), PoolOffset(at).block());
-            assert!(
-                found[0].what.contains(&format!("memory error at {}", PoolOffset(at / 64 * 64)))
-            );
-        }
+        medium.inject_poison(PoolOffset(at), 1);
+        let found = scrub(&pool, &[&volumes[0], &volumes[1]]);
+        assert_eq!(found.len(), 1, "{structure} at {at:#x}: {found:?}");
+        assert_eq!((found[0].structure.as_str(), found[0].offset), (structure, offset));
+        assert_eq!(found[0].at.block(), PoolOffset(at).block());
+        assert!(found[0].what.contains(&format!("memory error at {}", PoolOffset(at / 64 * 64))));
     }
 }
 
@@ -682,7 +656,7 @@ fn a_truncated_file_loses_what_lay_there_and_nothing_else() {
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let pool = open(&medium).unwrap();
     let size = POOL_BLOCKS * 4096;
-    let volume = BlockVolume::create(&pool, "v", size, &options(MapKind::Radix, Delta::Off, 50));
+    let volume = BlockVolume::create(&pool, "v", size, &options(Delta::Off, 50));
     let volume = volume.unwrap();
     let mut blocks = 0;
     while volume.write(blocks * 4096, &content(blocks), Fua::No).is_ok() {
@@ -718,7 +692,7 @@ fn many_bad_pages_are_that_many_errors_and_a_flush_is_still_done() {
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let open_options = OpenOptions { capacity_blocks: 1000 };
     let pool = Arc::new(Pool::open(Arc::clone(&medium), kinds(), &open_options).unwrap());
-    let off = options(MapKind::Radix, Delta::Off, 50);
+    let off = options(Delta::Off, 50);
     let volume = BlockVolume::create(&pool, "v", 500 * 4096, &off).unwrap();
     fill(&volume, 0..500);
     let kept = 400 * 4096;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, kinds};
 use everbyte_crash::{Closures, Explorer, SimMedium};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset};
@@ -32,18 +32,15 @@ fn content(block: u64) -> Vec<u8> {
     pattern(block + 1, 4096)
 }
 
-/// A pool with `v`, a radix tree and checksums, and `other`, a direct table without. Cleanly shut
-/// down if `closed`, else with records of two epochs.
+/// A pool with `v`, which has checksums, and `other`, which has none. Cleanly shut down if `closed`,
+/// otherwise with records of two epochs.
 fn image(closed: bool) -> Vec<u8> {
     let medium = Arc::new(mapped(&vec![0; index(POOL_BLOCKS) * 4096]));
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let pool = open(&medium).unwrap();
-    for (name, map, checksum) in
-        [("v", MapKind::Radix, Checksum::Crc32c), ("other", MapKind::Direct, Checksum::None)]
-    {
+    for (name, checksum) in [("v", Checksum::Crc32c), ("other", Checksum::None)] {
         let log_bytes = Some(2 * 16384);
         let options = BlockOptions {
-            map,
             delta: Delta::On,
             checksum,
             threshold_percent: 50,
@@ -85,7 +82,7 @@ fn index(value: u64) -> usize {
 /// Offsets of the structures of an image.
 struct Places {
     leaf: u64,
-    table: u64,
+    other_leaf: u64,
     slots: u64,
     data: Vec<u64>,
     saved: std::ops::Range<u64>,
@@ -98,7 +95,7 @@ fn places(image: &[u8]) -> Places {
     let (sb, _) = Superblock::read_from_prefix(image).unwrap();
     Places {
         leaf,
-        table: named(HEADER + 4096 + ROOT_AT),
+        other_leaf: named(HEADER + 4096 + ROOT_AT),
         slots: named(HEADER + CHECKSUM_ROOT_AT),
         data: (0..BLOCKS).map(|block| named(leaf + 8 * block)).collect(),
         saved: sb.saved_start * 4096..sb.saved_start * 4096 + sb.saved_bytes,
@@ -209,7 +206,7 @@ fn what_is_said_once_is_named_and_left_alone() {
         ("volume size at 0x20c8", vec![v + SIZE_AT], all("v")),
         ("map entry at 0x20d0", vec![v + CHECKSUM_ROOT_AT], all("v")),
         ("offset: Some(12288)", vec![places.leaf + 3 * 8], vec![("v", 3)]),
-        ("offset: Some(12288)", vec![places.table + 3 * 8], vec![("other", 3)]),
+        ("offset: Some(12288)", vec![places.other_leaf + 3 * 8], vec![("other", 3)]),
         ("offset: Some(20480)", vec![slot], vec![("v", 5)]),
         ("offset: Some(28672)", vec![places.data[7] + 99], vec![("v", 7)]),
     ];
@@ -264,9 +261,9 @@ fn leaked_blocks_become_free_and_owned_ones_used() {
 #[test]
 fn a_block_with_two_owners_is_named_and_stays() {
     let mut image = image(true);
-    let Places { leaf, table, .. } = places(&image);
+    let Places { leaf, other_leaf, .. } = places(&image);
     let entry = image[index(leaf)..][..8].to_vec();
-    image[index(table) + 8..][..8].copy_from_slice(&entry);
+    image[index(other_leaf) + 8..][..8].copy_from_slice(&entry);
     let medium = Arc::new(mapped(&image));
     let named = |p: &String| p.contains("belong to someone else already");
     // What follows is that the saved state cannot be right: nobody may go by it.
@@ -275,7 +272,7 @@ fn a_block_with_two_owners_is_named_and_stays() {
     assert!(mended[0].starts_with("saved allocator state"), "{mended:?}");
     assert_eq!(repair(&*medium, &kinds()).unwrap(), Vec::<String>::new());
     let entry = u64::from_le_bytes(entry.try_into().unwrap());
-    let words = [leaf, table + 8].map(|at| medium.load_word(PoolOffset(at)));
+    let words = [leaf, other_leaf + 8].map(|at| medium.load_word(PoolOffset(at)));
     assert_eq!(words, [entry; 2], "both have it still");
     let pool = open(&medium).unwrap();
     assert!(named(&pool.read_only_reason().unwrap().to_owned()));
@@ -295,7 +292,7 @@ fn metadata_words(image: &[u8]) -> Vec<u64> {
     }
     words.push(HEADER + CHECKSUM_ROOT_AT);
     words.extend([HEADER + 2 * 4096, HEADER + 3 * 4096]);
-    words.extend(range(places.leaf, 8 * BLOCKS).chain(range(places.table, 8 * BLOCKS)));
+    words.extend(range(places.leaf, 8 * BLOCKS).chain(range(places.other_leaf, 8 * BLOCKS)));
     words.extend(places.data.iter().map(|at| places.slots + at / 4096 * 8));
     words.extend(places.saved.step_by(8));
     words

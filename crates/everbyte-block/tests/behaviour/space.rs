@@ -1,6 +1,6 @@
 //! Space: thin provisioning, a full pool, quarantine, ownership.
 
-use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
+use everbyte_block::{BlockOptions, Checksum, Delta};
 use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Fua, Hole, WriteRequest};
 
 use crate::{new_pool, new_volume, pattern};
@@ -23,75 +23,71 @@ fn assert_partition(pool: &everbyte_pool::Pool<everbyte_media::Mapped>) {
 
 #[test]
 fn a_full_pool_refuses_new_blocks_and_still_overwrites_old_ones() {
-    for map in [MapKind::Radix, MapKind::Direct] {
-        let pool = new_pool(200);
-        let volume = new_volume(&pool, "v", 4 << 20, &BlockOptions { map, ..small() });
-        let mut written = 0;
-        let error = loop {
-            match volume.write(written * 4096, &pattern(written, 4096), Fua::No) {
-                Ok(()) => written += 1,
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
-        assert!(written > 100, "{written} blocks fitted");
-        for block in 0..written {
-            volume.write(block * 4096, &pattern(block + 1000, 4096), Fua::No).unwrap();
-            volume.write(block * 4096 + 100, &pattern(block, 50), Fua::Yes).unwrap();
+    let pool = new_pool(200);
+    let volume = new_volume(&pool, "v", 4 << 20, &small());
+    let mut written = 0;
+    let error = loop {
+        match volume.write(written * 4096, &pattern(written, 4096), Fua::No) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
         }
-        let everything = pattern(7, usize::try_from(written).unwrap() * 4096);
-        volume.write(0, &everything, Fua::No).unwrap();
-        volume.flush().unwrap();
-        let mut back = vec![0; everything.len()];
-        volume.read(0, &mut back).unwrap();
-        assert_eq!(back, everything);
-        assert_partition(&pool);
-        volume.discard(0, 40 * 4096, Fua::No).unwrap();
-        volume.write(written * 4096, &pattern(9, 4096), Fua::No).unwrap();
-        assert_partition(&pool);
+    };
+    assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
+    assert!(written > 100, "{written} blocks fitted");
+    for block in 0..written {
+        volume.write(block * 4096, &pattern(block + 1000, 4096), Fua::No).unwrap();
+        volume.write(block * 4096 + 100, &pattern(block, 50), Fua::Yes).unwrap();
     }
+    let everything = pattern(7, usize::try_from(written).unwrap() * 4096);
+    volume.write(0, &everything, Fua::No).unwrap();
+    volume.flush().unwrap();
+    let mut back = vec![0; everything.len()];
+    volume.read(0, &mut back).unwrap();
+    assert_eq!(back, everything);
+    assert_partition(&pool);
+    volume.discard(0, 40 * 4096, Fua::No).unwrap();
+    volume.write(written * 4096, &pattern(9, 4096), Fua::No).unwrap();
+    assert_partition(&pool);
 }
 
 #[test]
 fn a_hole_gets_the_last_free_block_and_what_is_overwritten_beside_it_none() {
-    for map in [MapKind::Radix, MapKind::Direct] {
-        let pool = new_pool(200);
-        let volume = new_volume(&pool, "v", 4 << 20, &BlockOptions { map, ..small() });
-        let mut end = 0;
-        while volume.write(end, &pattern(end, 4096), Fua::No).is_ok() {
-            end += 4096;
-        }
-        // One block is free, and each request goes over the last block that has data and the hole behind it.
-        let free_one = |block: u64| {
-            volume.discard(block * 4096, 4096, Fua::Yes).unwrap();
-            assert_eq!(pool.allocator().free_blocks(), 1);
-        };
-        let read_back = |offset| {
-            let mut back = vec![0; 8192];
-            volume.read(offset, &mut back).unwrap();
-            back
-        };
-        free_one(0);
-        let bytes = pattern(9, 8192);
-        volume.write(end - 4096, &bytes, Fua::No).unwrap();
-        assert!(read_back(end - 4096) == bytes);
-        let both = |offset| {
-            let (first, second) = bytes.split_at(4096);
-            let request = |offset, data| WriteRequest { offset, data, fua: Fua::No };
-            [request(offset, first), request(offset + 4096, second)]
-        };
-        free_one(1);
-        for outcome in volume.write_batch(&both(end)) {
-            outcome.unwrap();
-        }
-        assert!(read_back(end) == bytes);
-        free_one(2);
-        volume.write_atomic(&both(end + 4096)).unwrap();
-        assert!(read_back(end + 4096) == bytes);
-        assert_partition(&pool);
-        let beyond = volume.write(end + 8192, &bytes, Fua::No);
-        assert!(matches!(beyond, Err(DeviceError::NoSpace { .. })), "{beyond:?}");
+    let pool = new_pool(200);
+    let volume = new_volume(&pool, "v", 4 << 20, &small());
+    let mut end = 0;
+    while volume.write(end, &pattern(end, 4096), Fua::No).is_ok() {
+        end += 4096;
     }
+    // One block is free, and each request goes over the last block that has data and the hole behind it.
+    let free_one = |block: u64| {
+        volume.discard(block * 4096, 4096, Fua::Yes).unwrap();
+        assert_eq!(pool.allocator().free_blocks(), 1);
+    };
+    let read_back = |offset| {
+        let mut back = vec![0; 8192];
+        volume.read(offset, &mut back).unwrap();
+        back
+    };
+    free_one(0);
+    let bytes = pattern(9, 8192);
+    volume.write(end - 4096, &bytes, Fua::No).unwrap();
+    assert!(read_back(end - 4096) == bytes);
+    let both = |offset| {
+        let (first, second) = bytes.split_at(4096);
+        let request = |offset, data| WriteRequest { offset, data, fua: Fua::No };
+        [request(offset, first), request(offset + 4096, second)]
+    };
+    free_one(1);
+    for outcome in volume.write_batch(&both(end)) {
+        outcome.unwrap();
+    }
+    assert!(read_back(end) == bytes);
+    free_one(2);
+    volume.write_atomic(&both(end + 4096)).unwrap();
+    assert!(read_back(end + 4096) == bytes);
+    assert_partition(&pool);
+    let beyond = volume.write(end + 8192, &bytes, Fua::No);
+    assert!(matches!(beyond, Err(DeviceError::NoSpace { .. })), "{beyond:?}");
 }
 
 #[test]
@@ -242,29 +238,27 @@ fn reserved_zeroes_never_run_out_of_space() {
 
 #[test]
 fn reserved_zeroes_have_room_for_their_checksums_too() {
-    for map in [MapKind::Radix, MapKind::Direct] {
-        let pool = new_pool(2600);
-        let options = BlockOptions { map, checksum: Checksum::Crc32c, ..small() };
-        let volume = new_volume(&pool, "v", 4 << 20, &options);
-        volume.write_zeroes(0, 600 * 4096, Hole::Forbidden, false, Fua::No).unwrap();
-        // This also takes back what the volume has preallocated.
-        assert_partition(&pool);
-        let other = new_volume(&pool, "other", 16 << 20, &small());
-        let mut at = 0;
-        while other.write(at, &pattern(at, 4096), Fua::No).is_ok() {
-            at += 4096;
-        }
-        for block in 0..600 {
-            volume.write(block * 4096 + 5, &pattern(block, 1000), Fua::No).unwrap();
-        }
-        volume.flush().unwrap();
-        let mut back = vec![1; 4096];
-        for block in 0..600 {
-            volume.read(block * 4096, &mut back).unwrap();
-            assert_eq!(&back[5..1005], pattern(block, 1000));
-        }
-        assert_partition(&pool);
+    let pool = new_pool(2600);
+    let options = BlockOptions { checksum: Checksum::Crc32c, ..small() };
+    let volume = new_volume(&pool, "v", 4 << 20, &options);
+    volume.write_zeroes(0, 600 * 4096, Hole::Forbidden, false, Fua::No).unwrap();
+    // This also takes back what the volume has preallocated.
+    assert_partition(&pool);
+    let other = new_volume(&pool, "other", 16 << 20, &small());
+    let mut at = 0;
+    while other.write(at, &pattern(at, 4096), Fua::No).is_ok() {
+        at += 4096;
     }
+    for block in 0..600 {
+        volume.write(block * 4096 + 5, &pattern(block, 1000), Fua::No).unwrap();
+    }
+    volume.flush().unwrap();
+    let mut back = vec![1; 4096];
+    for block in 0..600 {
+        volume.read(block * 4096, &mut back).unwrap();
+        assert_eq!(&back[5..1005], pattern(block, 1000));
+    }
+    assert_partition(&pool);
 }
 
 #[test]
@@ -301,17 +295,15 @@ fn trimmed_blocks_are_reported_free_and_allocated() {
 #[test]
 fn zeroing_and_rewriting_in_one_epoch_keeps_the_books() {
     let pool = new_pool(2000);
-    for map in [MapKind::Radix, MapKind::Direct] {
-        let name = format!("{map:?}");
-        let volume = new_volume(&pool, &name, 8 << 20, &BlockOptions { map, ..small() });
-        volume.write(0, &pattern(1, 3 << 20), Fua::No).unwrap();
-        for round in 0..4 {
-            volume.discard(0, 2 << 20, Fua::No).unwrap();
-            volume.write(4096 * round, &pattern(round, 70_000), Fua::No).unwrap();
-            volume.write_zeroes(0, 5 << 12, Hole::Forbidden, true, Fua::No).unwrap();
-            volume.write(8192, &pattern(round + 9, 4096), Fua::No).unwrap();
-            volume.discard(8192 + 17, 10_000, Fua::Yes).unwrap();
-            assert_partition(&pool);
-        }
+
+    let volume = new_volume(&pool, "v", 8 << 20, &small());
+    volume.write(0, &pattern(1, 3 << 20), Fua::No).unwrap();
+    for round in 0..4 {
+        volume.discard(0, 2 << 20, Fua::No).unwrap();
+        volume.write(4096 * round, &pattern(round, 70_000), Fua::No).unwrap();
+        volume.write_zeroes(0, 5 << 12, Hole::Forbidden, true, Fua::No).unwrap();
+        volume.write(8192, &pattern(round + 9, 4096), Fua::No).unwrap();
+        volume.discard(8192 + 17, 10_000, Fua::Yes).unwrap();
+        assert_partition(&pool);
     }
 }

@@ -4,7 +4,6 @@ use everbyte_crash::schedule::Schedule;
 
 use crate::explore::{self, Tried};
 use crate::workload::{MAPPED, Step, Workload, b, durable, read, write};
-use everbyte_block::MapKind;
 
 /// Both writers on the same blocks, in place and by replacing.
 pub(crate) fn same_blocks() -> Workload {
@@ -221,14 +220,14 @@ pub(crate) fn rolled_back() -> Workload {
     Workload::new("rolled back", tasks).delayed_max(60)
 }
 
-/// A volume that grows under its writers, by a level of its map or by its table.
-pub(crate) fn growing(map: MapKind) -> Workload {
+/// A volume that grows under its writers by a level of its map.
+pub(crate) fn growing() -> Workload {
     let tasks = vec![
         vec![write(b(MAPPED), 65), write(b(600), 4096)],
-        vec![Step::Grow { blocks: 300_000 * u64::from(map == MapKind::Radix) + 2048 }],
+        vec![Step::Grow { blocks: 302_048 }],
         vec![write(b(MAPPED + 1) + 9, 4096), Step::Flush],
     ];
-    Workload::new("growing", tasks).map(map).delayed_max(60)
+    Workload::new("growing", tasks).delayed_max(60)
 }
 
 /// A reader of a block that is replaced, freed, and reused for another one.
@@ -291,14 +290,14 @@ pub(crate) fn two_volumes() -> Workload {
     workload.lanes(1).pool_blocks(37).delayed_max(100)
 }
 
-/// A volume that gets smaller beside its writers, by a level of its map or by a part of its table.
-pub(crate) fn shrinking(map: MapKind) -> Workload {
+/// A volume that shrinks under its writers by a level of its map.
+pub(crate) fn shrinking() -> Workload {
     let tasks = vec![
         vec![write(b(MAPPED), 65), write(b(12), 4096)],
         vec![write(b(600), 9), Step::Shrink { blocks: 14 }],
         vec![write(b(13) + 9, 65), Step::Flush],
     ];
-    Workload::new("shrinking", tasks).map(map).delayed_max(60)
+    Workload::new("shrinking", tasks).delayed_max(60)
 }
 
 /// Damage that one thread finds while others write and flush.
@@ -436,14 +435,12 @@ fn rolled_back_passes() {
 
 #[test]
 fn growing_passes() {
-    passes(&growing(MapKind::Radix));
-    passes(&growing(MapKind::Direct));
+    passes(&growing());
 }
 
 #[test]
 fn shrinking_passes() {
-    passes(&shrinking(MapKind::Radix));
-    passes(&shrinking(MapKind::Direct));
+    passes(&shrinking());
 }
 
 #[test]
@@ -485,11 +482,6 @@ fn guests_passes() {
 #[test]
 fn two_volumes_passes() {
     passes(&two_volumes());
-}
-
-#[test]
-fn direct_map_passes() {
-    passes(&same_blocks().map(MapKind::Direct).delayed_max(40));
 }
 
 /// Slots of neighbouring blocks share lines, and readers verify.

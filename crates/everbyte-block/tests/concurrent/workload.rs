@@ -6,7 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, kinds};
 use everbyte_crash::schedule::{self, Schedule, Task};
 use everbyte_crash::{Crash, Labels, Log, Omission, Scenario, SimMedium};
 use everbyte_device::{AtomicWrites, BlockDevice, Fua, Hole, WriteRequest};
@@ -160,7 +160,6 @@ pub(crate) struct Workload {
     /// Blocks that are compared, ascending.
     pub(crate) watched: Vec<u64>,
     pub(crate) lanes: u32,
-    pub(crate) map: MapKind,
     pub(crate) delta: Delta,
     pub(crate) pool_blocks: u64,
     /// See `BlockOptions`.
@@ -201,7 +200,6 @@ impl Workload {
             tasks,
             watched,
             lanes,
-            map: MapKind::Radix,
             delta: Delta::On,
             pool_blocks,
             threshold_percent,
@@ -224,10 +222,6 @@ impl Workload {
 
     pub(crate) fn never_replacing(self) -> Self {
         Self { threshold_percent: 101, ..self }
-    }
-
-    pub(crate) fn map(self, map: MapKind) -> Self {
-        Self { map, ..self }
     }
 
     pub(crate) fn not_comparing(self) -> Self {
@@ -294,7 +288,6 @@ impl Workload {
         Pool::format(&*medium, 4, [7; 16]).unwrap();
         let pool = open_pool(&medium).unwrap();
         let options = BlockOptions {
-            map: self.map,
             delta: self.delta,
             checksum: self.checksum,
             threshold_percent: self.threshold_percent,

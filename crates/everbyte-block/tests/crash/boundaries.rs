@@ -1,7 +1,7 @@
 //! One request at every boundary of length and alignment, onto every kind of block; and one
 //! request after another in one epoch.
 
-use everbyte_block::{Delta, MapKind};
+use everbyte_block::Delta;
 
 use crate::explore;
 use crate::steps::{Case, HOLE, MAPPED, Step, ZERO, b, same, touch, w, w2};
@@ -55,23 +55,22 @@ fn onto_logged_blocks() {
 #[test]
 fn with_every_setting() {
     let mut cases = Vec::new();
-    for map in [MapKind::Radix, MapKind::Direct] {
-        for delta in [Delta::On, Delta::Off] {
-            for threshold_percent in [0, 50, 101] {
-                let steps = vec![
-                    Step::Write(touch(b(MAPPED), 5000, 300)),
-                    Step::Write(w(b(MAPPED) + 1, 2048)),
-                    Step::Write(w(b(HOLE) + 9, 4097)),
-                ];
-                let name = format!("{map:?}, delta {delta:?}, threshold {threshold_percent}");
-                cases.push(Case::new(name, steps).probing().setup(|setup| {
-                    setup.options.map = map;
-                    setup.options.delta = delta;
-                    setup.options.threshold_percent = threshold_percent;
-                }));
-            }
+
+    for delta in [Delta::On, Delta::Off] {
+        for threshold_percent in [0, 50, 101] {
+            let steps = vec![
+                Step::Write(touch(b(MAPPED), 5000, 300)),
+                Step::Write(w(b(MAPPED) + 1, 2048)),
+                Step::Write(w(b(HOLE) + 9, 4097)),
+            ];
+            let name = format!("delta {delta:?}, threshold {threshold_percent}");
+            cases.push(Case::new(name, steps).probing().setup(|setup| {
+                setup.options.delta = delta;
+                setup.options.threshold_percent = threshold_percent;
+            }));
         }
     }
+
     explore::all(&explore::broad(), cases);
 }
 
@@ -160,13 +159,10 @@ fn whole_blocks_in_batches() {
     ];
     let mut all = Vec::new();
     for (name, steps) in cases {
-        for map in [MapKind::Radix, MapKind::Direct] {
-            let case = Case::new(format!("{map:?}: {name}"), steps.clone()).setup(|setup| {
-                setup.options.map = map;
-                setup.options.delta = Delta::Off;
-            });
-            all.extend([case.clone(), case.checksummed()]);
-        }
+        let case = Case::new(name, steps).setup(|setup| {
+            setup.options.delta = Delta::Off;
+        });
+        all.extend([case.clone(), case.checksummed()]);
     }
     explore::all(&explore::broad(), all);
 }

@@ -284,8 +284,8 @@ impl<'a> History<'a> {
             Step::Group(writes, end) => self.group(name, writes, *end),
             Step::Resize(size_bytes) => self.resize(name, *size_bytes),
             Step::On(name, step) => self.step(name, step),
-            Step::Create { name, blocks, map } => {
-                let options = BlockOptions { map: *map, ..self.case.setup.options };
+            Step::Create { name, blocks } => {
+                let options = self.case.setup.options;
                 self.create(name, blocks * BLOCK, &options);
             }
             Step::Delete(name) => self.delete(name),

@@ -1,8 +1,6 @@
 //! Crashes of recoveries, second crashes, clean shutdowns, and volumes that come, go and change
 //! their size.
 
-use everbyte_block::MapKind;
-
 use crate::explore;
 use crate::steps::{Case, HOLE, MAPPED, Step, W, b, touch, w, w2};
 
@@ -112,39 +110,31 @@ fn resizing() {
         ),
     ];
     let mut all = Vec::new();
-    for map in [MapKind::Radix, MapKind::Direct] {
-        for (name, steps) in cases.clone() {
-            if map == MapKind::Direct && steps[0] == Step::Resize(b(300_000)) {
-                continue;
-            }
-            let case = Case::new(format!("{map:?}: {name}"), steps);
-            all.push(case.setup(|setup| setup.options.map = map));
-        }
+
+    for (name, steps) in cases.clone() {
+        all.push(Case::new(name, steps));
     }
+
     explore::all(&explore::broad(), all);
 }
 
 #[test]
 fn volumes_come_and_go() {
-    let create = |name, map| Step::Create { name, blocks: 8, map };
+    let create = |name| Step::Create { name, blocks: 8 };
     let cases = [
         (
             "made and written",
             vec![
-                create("b", MapKind::Radix),
+                create("b"),
                 on("b", write(0, 4097)),
                 on("b", Step::Flush),
                 on("b", Step::Write(w2(9, 65))),
             ],
         ),
         (
-            "direct",
-            vec![create("b", MapKind::Direct), on("b", write(0, 4097)), write(b(MAPPED), 9)],
-        ),
-        (
             "deleted",
             vec![
-                create("b", MapKind::Radix),
+                create("b"),
                 on("b", write(0, 4097)),
                 write(b(MAPPED), 65),
                 Step::Delete("b"),
@@ -154,10 +144,10 @@ fn volumes_come_and_go() {
         (
             "made again",
             vec![
-                create("b", MapKind::Radix),
+                create("b"),
                 on("b", write(0, 4097)),
                 Step::Delete("b"),
-                create("b", MapKind::Radix),
+                create("b"),
                 on("b", Step::Write(w2(0, 65))),
             ],
         ),
@@ -167,7 +157,7 @@ fn volumes_come_and_go() {
                 on("x", write(0, 4096)),
                 on("x", Step::Flush),
                 Step::Delete("x"),
-                create("b", MapKind::Direct),
+                create("b"),
                 on("b", write(0, 9)),
             ],
         ),
@@ -187,7 +177,7 @@ fn blocks_change_hands() {
         on("x", Step::Flush),
         on("x", Step::Write(w2(9, 65))),
         Step::Delete("x"),
-        Step::Create { name: "b", blocks: 8, map: MapKind::Radix },
+        Step::Create { name: "b", blocks: 8 },
         on("b", write(0, 28672)),
         on("b", Step::Flush),
         on("b", Step::Write(w2(0, 4096))),
@@ -207,19 +197,19 @@ fn blocks_change_hands() {
     explore::all(&explore::broad(), cases.map(case));
 }
 
-/// Blocks of a deleted volume in the table of a new one, when both are in the same epoch: what
-/// was new in the old volume is not new in the new one.
+/// Blocks that one volume frees become the log and map of a new volume in the same epoch: the blocks
+/// that were fresh in the old volume are not fresh in the new one.
 #[test]
-fn tables_in_blocks_that_were_fresh() {
+fn new_volume_in_blocks_freed_while_fresh() {
     let mut steps: Vec<Step> = (0..33).map(|i| write(b(24 + i), 4096)).collect();
     steps.push(Step::Discard { at: b(24), len: 33 * 4096, fua: true });
-    steps.push(Step::Create { name: "b", blocks: 8, map: MapKind::Direct });
+    steps.push(Step::Create { name: "b", blocks: 8 });
     for epoch in 0..8 {
         let seed = crate::steps::Data::Seed(5000 + epoch);
         steps.push(on("b", Step::Write(W { data: seed, ..w(0, 4096) })));
         steps.push(on("b", Step::Flush));
     }
-    let case = Case::new("a table", steps).setup(|setup| {
+    let case = Case::new("a new volume", steps).setup(|setup| {
         setup.volume_blocks = 64;
         setup.pool_blocks = 64;
     });

@@ -204,7 +204,7 @@ fn logged_forever() {
 #[test]
 fn delete_without_state() {
     let write = Step::On("b", Box::new(write(b(1), 9)));
-    let create = Step::Create { name: "b", blocks: 8, map: everbyte_block::MapKind::Radix };
+    let create = Step::Create { name: "b", blocks: 8 };
     caught(
         Bug::DeleteWithoutState,
         vec![create, write, Step::Delete("b")],

@@ -1,7 +1,6 @@
 //! One tiny workload for each promise about crashes, of which every image is tried: nothing is
 //! sampled, and nothing left out.
 
-use everbyte_block::MapKind;
 use everbyte_crash::Explorer;
 use everbyte_testkit::number;
 
@@ -115,7 +114,7 @@ fn every_image_of_a_shutdown_has_everything() {
 
 #[test]
 fn every_image_of_volumes_that_come_and_go_has_one_owner_of_each_block() {
-    let create = Step::Create { name: "b", blocks: 1, map: MapKind::Radix };
+    let create = Step::Create { name: "b", blocks: 1 };
     whole([("made and deleted", vec![create, Step::Delete("b")])]);
 }
 

@@ -3,7 +3,7 @@
 //! `EVERBYTE_CRASH_CASES` says how many, `EVERBYTE_CRASH_SEED` which; a failing case names its
 //! seed, which alone makes the same case again.
 
-use everbyte_block::{Delta, MapKind};
+use everbyte_block::Delta;
 use everbyte_crash::Explorer;
 use everbyte_testkit::number;
 
@@ -92,7 +92,6 @@ impl Dice {
 
     fn setup(&mut self) -> Setup {
         let mut setup = Setup::default();
-        setup.options.map = self.of(&[MapKind::Radix, MapKind::Direct]);
         setup.options.delta = self.of(&[Delta::On, Delta::Off, Delta::Auto]);
         setup.options.threshold_percent = self.of(&[0, 50, 50, 101]);
         // Room enough that a request inside a checkpoint need not wait for it.

@@ -1,6 +1,6 @@
 //! Steps of a workload.
 
-use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
+use everbyte_block::{BlockOptions, Checksum, Delta};
 use everbyte_crash::Omission;
 
 use crate::content::{BLOCK, Content, pattern};
@@ -119,7 +119,6 @@ pub(crate) enum Step {
     Create {
         name: &'static str,
         blocks: u64,
-        map: MapKind,
     },
     Delete(&'static str),
     /// Shuts down cleanly and opens again.
@@ -164,7 +163,6 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             options: BlockOptions {
-                map: MapKind::Radix,
                 delta: Delta::On,
                 checksum: Checksum::None,
                 threshold_percent: 50,

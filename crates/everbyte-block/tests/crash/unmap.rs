@@ -1,7 +1,5 @@
 //! Discard and write-zeroes, and what is written afterwards.
 
-use everbyte_block::MapKind;
-
 use crate::explore;
 use crate::steps::{Case, End, HOLE, MAPPED, Step, ZERO, b, touch, w, w2};
 
@@ -100,14 +98,13 @@ fn whole_leaves() {
         ),
     ];
     let mut all = Vec::new();
-    for map in [MapKind::Radix, MapKind::Direct] {
-        for (name, steps) in cases.clone() {
-            let steps = leaf().into_iter().chain(steps).collect();
-            all.push(Case::new(format!("{map:?}: {name}"), steps).setup(|setup| {
-                setup.volume_blocks = 1536;
-                setup.options.map = map;
-            }));
-        }
+
+    for (name, steps) in cases.clone() {
+        let steps = leaf().into_iter().chain(steps).collect();
+        all.push(Case::new(name, steps).setup(|setup| {
+            setup.volume_blocks = 1536;
+        }));
     }
+
     explore::all(&explore::broad(), all);
 }

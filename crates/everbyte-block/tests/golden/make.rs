@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta};
 use everbyte_crash::{Plan, SimMedium};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_pool::Pool;
@@ -25,7 +25,6 @@ const POOL_BLOCKS: u64 = 128;
 const HEADER: usize = 2 * 4096;
 
 const PLAIN: BlockOptions = BlockOptions {
-    map: MapKind::Radix,
     delta: Delta::On,
     checksum: Checksum::None,
     threshold_percent: 50,
@@ -177,11 +176,11 @@ pub(crate) fn all() -> Vec<(Golden, Vec<u8>)> {
 }
 
 fn options() -> (Golden, Vec<u8>) {
-    let direct = BlockOptions { map: MapKind::Direct, delta: Delta::Off, ..PLAIN };
+    let every = BlockOptions { delta: Delta::Off, ..PLAIN };
     let logged = BlockOptions { threshold_percent: 101, delta: Delta::Auto, ..PLAIN };
     let sums = BlockOptions { checksum: Checksum::Crc32c, ..PLAIN };
     let mut shop = Workshop::new(&[
-        ("direct", 20 * 4096 + 512, direct),
+        ("every", 20 * 4096 + 512, every),
         ("logged", 16 * 4096, logged),
         ("sums", 8 << 20, sums),
     ]);
@@ -195,7 +194,7 @@ fn options() -> (Golden, Vec<u8>) {
     volume.discard(4096, 4096, Fua::Yes).unwrap();
     shop.models[2].put(4096, &[0; 4096]);
     let image = shop.close();
-    let about = "volumes with every map and translation, one with checksums and two levels of map";
+    let about = "volumes with every translation, one with checksums and two levels of map";
     (shop.golden("options", about, &image), image)
 }
 

@@ -29,7 +29,7 @@ const PAGE_BYTES: u64 = 4096;
 const EXAMPLES: &str = "\
 Examples:
   everbyte volume create /dev/shm/p disk --size 256M
-  everbyte volume create /dev/shm/p database --size 10G --map direct --lanes 32
+  everbyte volume create /dev/shm/p database --size 10G --lanes 32
   everbyte volume create /dev/pmem0 ledger --size 10G --checksum crc32c
   everbyte volume create /dev/shm/p files --kind fs --size 10G
   everbyte volume create /dev/shm/p more --kind swap --size 4G
@@ -41,7 +41,7 @@ A volume takes space as it is written, besides its log, which is there from the 
 may be larger than the pool; `everbyte volume list` shows what is provisioned and used.
 
 A file system (--kind fs) is used through 'everbyte mount'. It has room for one file for each 16K of
-its size; --map, --delta, --checksum and --threshold are for block volumes and caches.
+its size; --delta, --checksum and --threshold are for block volumes and caches.
 
 A swap volume (--kind swap) has a multiple of 2M, which it takes from the pool at once. It keeps
 nothing: not after a crash, nor for the next that uses it. 'everbyte serve' exports it over NBD as a
@@ -56,7 +56,6 @@ its map. Of the server's DRAM it takes, beside --dram, about 90 bytes for each p
 either tier: 180M for 8G of --scm. 'everbyte volume resize' changes its DRAM and SCM, and its size when
 the backing device has grown; 'everbyte volume attach' attaches a backing device that has moved.";
 
-const MAP_DEFAULT: &str = "radix";
 const DELTA_DEFAULT: &str = "auto";
 const CHECKSUM_DEFAULT: &str = "none";
 const THRESHOLD_DEFAULT: u32 = 50;
@@ -84,10 +83,6 @@ pub(crate) struct Args {
     cache: CacheArgs,
     #[command(flatten)]
     fs: FsArgs,
-    /// Shape of its map: a tree that takes space for what is written, or one table that takes
-    /// 1/512 of the size at once and is faster to look up.
-    #[arg(long, help_heading = "Block volumes and caches", default_value = MAP_DEFAULT, value_parser = ["radix", "direct"])]
-    map: String,
     /// Change detection: compare writes with what is stored, and store changed lines only; where it
     /// pays, always, or never.
     #[arg(long, help_heading = "Block volumes and caches", default_value = DELTA_DEFAULT, value_parser = ["auto", "on", "off"])]
@@ -245,13 +240,12 @@ impl Args {
 impl Args {
     /// Refuses what would be passed over: nobody is to believe that there are checksums where there are none.
     fn check_block_options(&self) -> Result<(), UsageError> {
-        let is_for_blocks = self.map != MAP_DEFAULT
-            || self.delta != DELTA_DEFAULT
+        let is_for_blocks = self.delta != DELTA_DEFAULT
             || self.checksum != CHECKSUM_DEFAULT
             || self.threshold != THRESHOLD_DEFAULT;
         if is_for_blocks && [FS_NAME, SWAP_NAME].contains(&&*self.kind) {
             return Err(UsageError(format!(
-                "--map, --delta, --checksum and --threshold are for block volumes and caches: leave \
+                "--delta, --checksum and --threshold are for block volumes and caches: leave \
                  them out with --kind {}",
                 self.kind
             )));
@@ -301,7 +295,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         name: args.name.clone(),
         kind: args.kind.clone(),
         size_bytes: args.size.unwrap_or(0),
-        map: args.map.clone(),
         delta: args.delta.clone(),
         checksum: args.checksum.clone(),
         threshold_percent: args.threshold,

@@ -141,7 +141,6 @@ impl Stage {
             name: name.to_owned(),
             kind: BLOCK_NAME.to_owned(),
             size_bytes,
-            map: "radix".to_owned(),
             delta: "auto".to_owned(),
             checksum: "none".into(),
             threshold_percent: 50,

@@ -13,9 +13,11 @@ fn pools_and_volumes_come_change_and_go() {
     assert_eq!(made["size_bytes"], 16 << 20);
     assert_eq!(made["volumes_max"], 8);
 
-    let made = place.run("volume create POOL a --size 4M --map direct --delta on --threshold 25 --log-size 1M --lanes 2 --json");
+    let made = place.run(
+        "volume create POOL a --size 4M --delta on --threshold 25 --log-size 1M --lanes 2 --json",
+    );
     let made = made.json();
-    for (key, value) in [("name", "a"), ("kind", "block"), ("map", "direct"), ("delta", "on")] {
+    for (key, value) in [("name", "a"), ("kind", "block"), ("delta", "on")] {
         assert_eq!(made[key], value);
     }
     for (key, value) in

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta};
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, WriteRequest};
 use everbyte_media::{BLOCK_U64, Mapped};
 use everbyte_pool::{Pool, PoolError};
@@ -62,7 +62,7 @@ pub(crate) enum Action {
     Read { offset: u64, len: u16 },
     Status { offset: u64, len: u64, extents_max: u8 },
     Resize { sectors: u16 },
-    Replace { direct: bool, sectors: u16 },
+    Replace { sectors: u16 },
     Check,
 }
 
@@ -188,8 +188,8 @@ impl Life {
         match (&step.action, name) {
             (Action::Check, _) if self.sound => self.expect_clean(),
             (Action::Check, _) => drop(self.pool.check()),
-            (Action::Replace { direct, sectors }, name) => {
-                self.replace(name.as_deref(), *direct, *sectors);
+            (Action::Replace { sectors }, name) => {
+                self.replace(name.as_deref(), *sectors);
             }
             (_, None) => {}
             (action, Some(name)) => {
@@ -206,7 +206,7 @@ impl Life {
     }
 
     /// Deletes a volume, if there is one, and makes one of the same name.
-    fn replace(&mut self, name: Option<&str>, direct: bool, sectors: u16) {
+    fn replace(&mut self, name: Option<&str>, sectors: u16) {
         if let Some(name) = name {
             self.volumes.remove(name);
             self.known.remove(name);
@@ -214,7 +214,6 @@ impl Life {
             assert!(!self.sound || deleted.is_ok(), "a volume cannot be deleted: {deleted:?}");
         }
         let options = BlockOptions {
-            map: if direct { MapKind::Direct } else { MapKind::Radix },
             delta: Delta::Auto,
             log_bytes: Some(32 << 10),
             lanes: 1,

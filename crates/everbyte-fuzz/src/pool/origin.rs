@@ -1,13 +1,13 @@
 //! The images that stories begin with, each made once with the real program.
 //!
-//! All of them hold the same two volumes with the same content: `a` with a radix tree of two
-//! levels, `b` with a direct table. They differ in the state they were left in. Constants replace
+//! All of them hold the same two volumes with the same content: `a` with a map of two levels, `b`
+//! with a map of one. They differ in the state they were left in. Constants replace
 //! everything random in them, so that an input means the same in every run.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::Pool;
@@ -48,9 +48,8 @@ pub(crate) fn new_medium() -> Arc<Mapped> {
     Arc::new(Mapped::anonymous(POOL_BLOCKS * BLOCK_U64, &MediaOptions::new()).unwrap())
 }
 
-fn options(name: &str) -> BlockOptions {
+fn options() -> BlockOptions {
     BlockOptions {
-        map: if name == "a" { MapKind::Radix } else { MapKind::Direct },
         delta: Delta::On,
         checksum: Checksum::None,
         threshold_percent: 50,
@@ -67,7 +66,7 @@ fn make(left: Left) -> Origin {
     if left != Left::Empty {
         let pool = open(&medium).unwrap();
         for (name, size_bytes) in SIZES {
-            BlockVolume::create(&pool, name, size_bytes, &options(name)).unwrap();
+            BlockVolume::create(&pool, name, size_bytes, &options()).unwrap();
         }
         pool.close().unwrap();
         drop(pool);
