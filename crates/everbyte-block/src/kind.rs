@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use everbyte_extent::{Delta, visit_checksums};
+use everbyte_extent::{Delta, visit_checksums, visit_map};
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{Claim, Corrupt, Kind, Kinds, VolumeView};
 
-use crate::volume::map_view;
+use crate::volume::check_map;
 
 /// The name of block volumes wherever kinds have names.
 pub const BLOCK_NAME: &str = "block";
@@ -40,9 +40,10 @@ impl<M: Medium> Kind<M> for BlockKind {
             let what = "unknown translation";
             return Err(Corrupt::new("volume descriptor", view.root_at, what));
         }
-        let map = map_view(view)?;
-        map.visit(medium, claim)?;
-        visit_checksums(medium, view.checksum_root_at, &map.data, claim)
+        check_map(view)?;
+        let data = view.data_start..view.data_end;
+        visit_map(medium, view.root_at, &data, claim)?;
+        visit_checksums(medium, view.checksum_root_at, &data, claim)
     }
 }
 

@@ -38,7 +38,7 @@ mod resize;
 mod volume;
 mod write;
 
-pub use everbyte_extent::{Checksum, Delta, ExtentError, MapKind, View, ViewError};
+pub use everbyte_extent::{Checksum, Delta, ExtentError, View, ViewError};
 pub use group::{BlockGroup, GroupWriteError};
 pub use kind::{BLOCK_NAME, CACHE_NAME, kinds};
 pub use volume::{BlockOptions, BlockVolume};

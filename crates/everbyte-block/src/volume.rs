@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_device::DeviceError;
 use everbyte_extent::{
-    BlockReadError, Checksum, Delta, Extent, ExtentError, ExtentSettings, MapKind, MapView,
+    BlockReadError, Checksum, Delta, Extent, ExtentError, ExtentSettings, MAP_CODE,
 };
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
@@ -142,18 +142,16 @@ impl<M: Medium> BlockVolume<M> {
             data_start: bounds.start,
             data_end: bounds.end,
         };
-        let map = map_view(&view)?;
-        map.check_shape(volume.medium())?;
+        check_map(&view)?;
         let unknown = |what| Corrupt::new("volume descriptor", volume.root_at(), what);
         let delta = Delta::from_code(descriptor.delta);
         let checksum = Checksum::from_code(descriptor.checksum);
         let settings = ExtentSettings {
-            root_at: map.root_at,
+            root_at: view.root_at,
             checksum_root_at: match checksum.ok_or_else(|| unknown("unknown checksum"))? {
                 Checksum::None => None,
                 Checksum::Crc32c => Some(view.checksum_root_at),
             },
-            map: map.kind,
             delta: delta.ok_or_else(|| unknown("unknown translation"))?,
             threshold_lines: descriptor.threshold_lines,
             size_bytes: view.size_bytes,
@@ -262,18 +260,13 @@ impl<M: Medium> BlockVolume<M> {
     }
 }
 
-/// Returns the map of the volume in `view`, a radix tree.
+/// Checks that the descriptor of the volume in `view` names the only map, a radix tree.
 ///
 /// # Errors
 /// The descriptor names another map.
-pub(crate) fn map_view(view: &VolumeView<'_>) -> Result<MapView, Corrupt> {
-    if view.descriptor.map != MapKind::Radix.code() {
-        return Err(Corrupt::new("volume descriptor", view.root_at, "unknown map"));
+pub(crate) fn check_map(view: &VolumeView<'_>) -> Result<(), Corrupt> {
+    match view.descriptor.map {
+        MAP_CODE => Ok(()),
+        _ => Err(Corrupt::new("volume descriptor", view.root_at, "unknown map")),
     }
-    Ok(MapView {
-        kind: MapKind::Radix,
-        root_at: view.root_at,
-        size_bytes: view.size_bytes,
-        data: view.data_start..view.data_end,
-    })
 }

@@ -19,7 +19,7 @@ use everbyte_pool::{Corrupt, check_readable};
 use crate::address::{BlockPiece, DeviceOffset};
 use crate::error::{BlockReadError, Expected};
 use crate::extent::Extent;
-use crate::map::Slot;
+use crate::map::MapSlot;
 
 /// Checksum of every block of data, which shows blocks whose bytes are not those stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,7 +82,7 @@ impl<M: Medium> Extent<M> {
         let volume = self.volume();
         let path = self.look_up_slot(root_at, block, |node| settled &= volume.is_settled(node))?;
         match path {
-            Slot::At(at) if settled || planted(Bug::ChecksumUnsettled) => {
+            MapSlot::At(at) if settled || planted(Bug::ChecksumUnsettled) => {
                 self.check_slot(at)?;
                 Ok(Some(at))
             }
@@ -100,8 +100,8 @@ impl<M: Medium> Extent<M> {
     pub(crate) fn verify(&self, block: BlockNo, bytes: &[u8]) -> Result<(), BlockReadError> {
         let Some(root_at) = self.checksum_root_at() else { return Ok(()) };
         let expected = match self.look_up_slot(root_at, block, |_| {})? {
-            Slot::Missing(_) => None,
-            Slot::At(at) => {
+            MapSlot::Missing(_) => None,
+            MapSlot::At(at) => {
                 let word = self.medium().load_word(at);
                 check_readable(self.medium(), SLOT, at, 8)?;
                 decode(word, at)?

@@ -17,7 +17,7 @@ use everbyte_pool::{Volume, WriteError};
 use crate::delta::{Delta, DeltaState};
 use crate::error::ExtentError;
 use crate::locks::BlockLocks;
-use crate::map::{FirstEntries, Leaves, MapKind};
+use crate::map::{FirstEntries, Leaves};
 use crate::threshold::Threshold;
 
 /// The place and the settings of an extent.
@@ -27,8 +27,6 @@ pub struct ExtentSettings {
     pub root_at: PoolOffset,
     /// Address of the root word of the checksums of its volume's blocks; `None` if it has none.
     pub checksum_root_at: Option<PoolOffset>,
-    /// Shape of its map.
-    pub map: MapKind,
     /// Change detection: comparison of writes with the stored bytes.
     pub delta: Delta,
     /// Lines of a block from which on a change replaces the block: 0 always, 65 and more never.
@@ -44,7 +42,6 @@ pub struct Extent<M: Medium> {
     volume: Arc<Volume<M>>,
     root_at: PoolOffset,
     checksum_root_at: Option<PoolOffset>,
-    map: MapKind,
     delta: DeltaState,
     threshold: Threshold,
     locks: BlockLocks,
@@ -78,7 +75,6 @@ impl<M: Medium> Extent<M> {
             volume,
             root_at: settings.root_at,
             checksum_root_at: settings.checksum_root_at,
-            map: settings.map,
             delta: DeltaState::new(settings.delta, read_ns, write_ns),
             threshold: Threshold::new(settings.threshold_lines),
             locks,
@@ -112,12 +108,6 @@ impl<M: Medium> Extent<M> {
     #[must_use]
     pub fn root_at(&self) -> PoolOffset {
         self.root_at
-    }
-
-    /// Shape of its map.
-    #[must_use]
-    pub fn map_kind(&self) -> MapKind {
-        self.map
     }
 
     /// Returns true if its blocks have checksums.
@@ -244,7 +234,6 @@ mod tests {
         let settings = ExtentSettings {
             root_at: handle.root_at(),
             checksum_root_at: None,
-            map: MapKind::Radix,
             delta: Delta::default(),
             threshold_lines: THRESHOLD_LINES_DEFAULT,
             size_bytes: 256 << 30,

@@ -14,7 +14,7 @@ use crate::address::{BlockPiece, DeviceOffset, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::Path;
+use crate::map::MapSlot;
 
 /// The end of an attempt at the FUA fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,7 +130,7 @@ impl<M: Medium> Extent<M> {
         &self,
         piece: BlockPiece<'_>,
     ) -> Result<Option<(PoolOffset, Option<Entry>)>, Corrupt> {
-        let Path::Entry(at) = self.look_up(piece.block)? else { return Ok(None) };
+        let MapSlot::At(at) = self.look_up(piece.block)? else { return Ok(None) };
         let entry = self.entries().load(at)?;
         let named = entry.map(|entry| entry.block);
         if let Some(block) = named {

@@ -20,7 +20,6 @@ mod map;
 mod media_errors;
 mod plan;
 mod read;
-mod resize;
 mod scrub;
 mod sequenced;
 mod threshold;
@@ -37,9 +36,7 @@ pub use fast_path::FastPath;
 pub use fua::{DurableWrite, FuaOutcome};
 pub use leaf::{LEAF_BYTES, LeafPart, leaf_parts};
 pub use locks::{BlockLocks, ReadGuards, WriteGuards};
-pub use map::{
-    ENTRIES, FirstEntries, MapKind, MapView, table_blocks, visit_checksums, visit_first_entries,
-};
+pub use map::{ENTRIES, FirstEntries, MAP_CODE, visit_checksums, visit_first_entries, visit_map};
 pub use plan::Planner;
 pub use read::{ByteRange, Stored, chunks};
 pub use sequenced::{SequencedLock, WriteGuard};

@@ -12,7 +12,7 @@ use everbyte_pool::plant::Bug;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::{self, ENTRIES, Interrupted, MapKind, Path};
+use crate::map::{self, ENTRIES, Interrupted, MapSlot};
 
 /// Blocks that are locked at once for reading: 1 MiB.
 const BLOCKS_AT_ONCE: u64 = 256;
@@ -74,8 +74,8 @@ fn stored_by(entry: Option<Entry>) -> Stored {
 impl<M: Medium> Extent<M> {
     fn stored(&self, block: LogicalBlock) -> Result<Stored, Corrupt> {
         match self.look_up(block)? {
-            Path::Entry(at) => self.entries().load(at).map(stored_by),
-            Path::Missing(_) => Ok(Stored::Hole),
+            MapSlot::At(at) => self.entries().load(at).map(stored_by),
+            MapSlot::Missing(_) => Ok(Stored::Hole),
         }
     }
 
@@ -198,10 +198,10 @@ impl<M: Medium> Extent<M> {
         self.check_range(at.0, 1)?;
         let block = at.block();
         Ok(match self.look_up(block)? {
-            Path::Entry(entry_at) => {
+            MapSlot::At(entry_at) => {
                 (stored_by(self.entries().load(entry_at)?), LogicalBlock(block.0 + 1))
             }
-            Path::Missing(_) => {
+            MapSlot::Missing(_) => {
                 let next = self.leaf_after(block);
                 (Stored::Hole, next.map_err(|interrupted| interrupted.corrupt)?)
             }
@@ -223,9 +223,6 @@ impl<M: Medium> Extent<M> {
     /// The map leads to itself.
     fn leaf_after(&self, block: LogicalBlock) -> Result<LogicalBlock, Interrupted> {
         let next = (block.0 / ENTRIES + 1) * ENTRIES;
-        if self.map_kind() != MapKind::Radix {
-            return Ok(LogicalBlock(next));
-        }
         Ok(LogicalBlock(match map::first_leaf_from(&self.entries(), self.root_at(), next) {
             Ok(Some(leaf)) => leaf.max(next),
             Ok(None) => u64::MAX / everbyte_media::BLOCK_U64,

@@ -9,7 +9,7 @@ use everbyte_pool::{Corrupt, ScrubFinding, ScrubReport, WriteError, check_readab
 
 use crate::address::{BlockRange, LogicalBlock};
 use crate::extent::Extent;
-use crate::map::{self, ENTRIES, MapKind, Path};
+use crate::map::{self, ENTRIES, MapSlot};
 
 /// Blocks that are locked at once: 1 MiB. Divides the blocks of a leaf.
 const BLOCKS_AT_ONCE: u64 = 256;
@@ -92,9 +92,6 @@ impl<M: Medium> Extent<M> {
     fn scrub_way(&self, block: LogicalBlock, report: &mut ScrubReport) -> Result<bool, Corrupt> {
         let mut nodes: Vec<BlockNo> = Vec::new();
         let path = self.look_up_seeing(block, |node| nodes.push(node));
-        if let (MapKind::Direct, Ok(Path::Entry(at))) = (self.map_kind(), &path) {
-            nodes.push(at.block());
-        }
         let first_of_leaf = block.0.is_multiple_of(ENTRIES);
         for node in nodes.into_iter().filter(|_| first_of_leaf) {
             let mut bytes = [0; BLOCK];
@@ -102,13 +99,13 @@ impl<M: Medium> Extent<M> {
             report.read_bytes += BLOCK_U64;
             check_readable(self.medium(), "map node", node.offset(), BLOCK_U64)?;
         }
-        Ok(!matches!(path?, Path::Missing(_)))
+        Ok(!matches!(path?, MapSlot::Missing(_)))
     }
 
     fn scrub_block(&self, block: LogicalBlock, report: &mut ScrubReport) {
         let entry = match self.look_up(block) {
-            Ok(Path::Entry(at)) => self.entries().load(at),
-            Ok(Path::Missing(_)) => Ok(None),
+            Ok(MapSlot::At(at)) => self.entries().load(at),
+            Ok(MapSlot::Missing(_)) => Ok(None),
             Err(corrupt) => Err(corrupt),
         };
         match entry {

@@ -11,7 +11,7 @@ use crate::address::DeviceOffset;
 use crate::error::{BlockReadError, ExtentError};
 use crate::extent::Extent;
 use crate::leaf::{LEAF_BYTES, LeafPart};
-use crate::map::{self, MapKind};
+use crate::map;
 use crate::plan::Planner;
 
 impl<M: Medium> Extent<M> {
@@ -23,7 +23,7 @@ impl<M: Medium> Extent<M> {
     /// no room for is cut: if its first half was zeroed and no space or no right to write was left for the
     /// second, the error is `InPart`.
     pub fn zero(&self, part: LeafPart, reserve: bool) -> Result<u64, ExtentError> {
-        let unlinks = part.is_whole_leaf() && !reserve && self.map_kind() == MapKind::Radix;
+        let unlinks = part.is_whole_leaf() && !reserve;
         let zeroed = self.volume().change(|batch, circumstances| {
             let mut planner = Planner::new(self, batch, circumstances);
             if unlinks {
@@ -61,12 +61,8 @@ impl<M: Medium> Extent<M> {
             from = first;
         }
         loop {
-            let next = match self.map_kind() {
-                MapKind::Radix => map::first_leaf_from(&self.entries(), self.root_at(), from)
-                    .map_err(|interrupted| interrupted.corrupt)?,
-                MapKind::Direct => None,
-            };
-            let Some(next) = next else { break };
+            let next = map::first_leaf_from(&self.entries(), self.root_at(), from);
+            let Some(next) = next.map_err(|interrupted| interrupted.corrupt)? else { break };
             let offset = next.max(from) * BLOCK_U64;
             let len = LEAF_BYTES - offset % LEAF_BYTES;
             self.zero_tail(LeafPart { offset: DeviceOffset(offset), len })?;

@@ -9,7 +9,7 @@ use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Corrupt};
 use smallvec::SmallVec;
 
-use super::{EntryReader, MapKind, Path, Slot, build_branch, lookup_path, slot_at};
+use super::{EntryReader, MapSlot, build_branch, lookup_path};
 use crate::address::LogicalBlock;
 use crate::error::ExtentError;
 use crate::extent::Extent;
@@ -23,12 +23,12 @@ impl<M: Medium> Extent<M> {
 
     /// Finds the entry of `block`, whose lock the caller holds.
     #[inline]
-    pub(crate) fn look_up(&self, block: LogicalBlock) -> Result<Path, Corrupt> {
+    pub(crate) fn look_up(&self, block: LogicalBlock) -> Result<MapSlot, Corrupt> {
         if let Some(at) = self.known_entry(block) {
-            return Ok(Path::Entry(at));
+            return Ok(MapSlot::At(at));
         }
         let path = self.look_up_seeing(block, |_| {})?;
-        if let (Path::Entry(at), true) = (&path, self.is_below_leaf(block)) {
+        if let (MapSlot::At(at), true) = (&path, self.is_below_leaf(block)) {
             self.leaves.put(block, *at);
         }
         Ok(path)
@@ -39,7 +39,7 @@ impl<M: Medium> Extent<M> {
         &self,
         block: LogicalBlock,
         on_node: impl FnMut(BlockNo),
-    ) -> Result<Path, Corrupt> {
+    ) -> Result<MapSlot, Corrupt> {
         self.look_up_map(None, block, on_node)
     }
 
@@ -50,7 +50,7 @@ impl<M: Medium> Extent<M> {
         root_at: PoolOffset,
         block: BlockNo,
         on_node: impl FnMut(BlockNo),
-    ) -> Result<Slot, Corrupt> {
+    ) -> Result<MapSlot, Corrupt> {
         self.look_up_checksum(None, (root_at, block), on_node)
     }
 
@@ -79,24 +79,12 @@ impl<M: Medium> Extent<M> {
         batch: Option<&Batch<'_, '_, M>>,
         block: LogicalBlock,
         on_node: impl FnMut(BlockNo),
-    ) -> Result<Path, Corrupt> {
+    ) -> Result<MapSlot, Corrupt> {
         if let Some(at) = self.first_entries().and_then(|first| first.entry(block)) {
-            return Ok(Path::Entry(at));
+            return Ok(MapSlot::At(at));
         }
-        let (entries, root_at) = (self.entries(), self.root_at());
-        match self.map_kind() {
-            MapKind::Radix => {
-                let word = |at| self.word_in(batch, at);
-                let blocks = self.size_blocks();
-                Ok(lookup_path(&entries, root_at, block.0, blocks, word, on_node)?.into())
-            }
-            MapKind::Direct => {
-                let root = entries.load(root_at)?.ok_or_else(|| {
-                    Corrupt::new("volume root", root_at, "a direct map has no table")
-                })?;
-                Ok(Path::Entry(slot_at(root.block, block.0)))
-            }
-        }
+        let word = |at| self.word_in(batch, at);
+        lookup_path(&self.entries(), self.root_at(), block.0, self.size_blocks(), word, on_node)
     }
 
     fn look_up_checksum(
@@ -104,7 +92,7 @@ impl<M: Medium> Extent<M> {
         batch: Option<&Batch<'_, '_, M>>,
         (root_at, block): (PoolOffset, BlockNo),
         on_node: impl FnMut(BlockNo),
-    ) -> Result<Slot, Corrupt> {
+    ) -> Result<MapSlot, Corrupt> {
         let word = |at| self.word_in(batch, at);
         let blocks = self.medium().len() / BLOCK_U64;
         lookup_path(&self.entries(), root_at, block.0, blocks, word, on_node)
@@ -121,14 +109,14 @@ impl<M: Medium> Extent<M> {
         &self,
         batch: &Batch<'_, '_, M>,
         block: LogicalBlock,
-    ) -> Result<Path, Corrupt> {
+    ) -> Result<MapSlot, Corrupt> {
         if let Some(at) = self.known_entry(block) {
-            return Ok(Path::Entry(at));
+            return Ok(MapSlot::At(at));
         }
         let path = self.look_up_map(Some(batch), block, |_| {})?;
         // A branch that is only planned may be abandoned.
         let is_kept = !batch.changes_seen_words() && self.is_below_leaf(block);
-        if let (Path::Entry(at), true) = (&path, is_kept) {
+        if let (MapSlot::At(at), true) = (&path, is_kept) {
             self.leaves.put(block, *at);
         }
         Ok(path)
@@ -143,8 +131,8 @@ impl<M: Medium> Extent<M> {
     ) -> Result<PoolOffset, ExtentError> {
         loop {
             match self.look_up_in(batch, block)? {
-                Path::Entry(at) => return Ok(at),
-                Path::Missing(attach) => self.attach(batch, block.0, &attach)?,
+                MapSlot::At(at) => return Ok(at),
+                MapSlot::Missing(attach) => self.attach(batch, block.0, &attach)?,
             }
         }
     }
@@ -158,11 +146,11 @@ impl<M: Medium> Extent<M> {
     ) -> Result<PoolOffset, ExtentError> {
         loop {
             match self.look_up_checksum(Some(batch), (root_at, block), |_| {})? {
-                Slot::At(at) => {
+                MapSlot::At(at) => {
                     self.check_slot(at)?;
                     return Ok(at);
                 }
-                Slot::Missing(attach) => self.attach(batch, block.0, &attach)?,
+                MapSlot::Missing(attach) => self.attach(batch, block.0, &attach)?,
             }
         }
     }

@@ -1,10 +1,9 @@
-//! The mapping table: from logical block number to the word that says where the block lies.
+//! The mapping table: from a logical block number to the word with the block's place.
 //!
-//! Owns the shape of the table. The meaning of an entry, and the moments at which it is logged and
-//! stored, are the write path's. Entries have 8 bytes and are stored atomically, so lookups need no lock
+//! Owns the shape of the table, a radix tree with nodes of 512 entries. The write path decides on the contents of an
+//! entry, and when it is logged and stored. Entries have 8 bytes and are stored atomically, so lookups take no lock
 //! of the table. A change of the shape holds the structure lock.
 
-mod direct;
 mod first;
 mod leaves;
 mod lookup;
@@ -16,12 +15,10 @@ use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{BlockUse, Claim, Corrupt, DataArea, check_readable};
 
-pub(crate) use direct::copy_table;
-pub use direct::table_blocks;
 pub use first::{FirstEntries, visit_first_entries};
 pub(crate) use leaves::Leaves;
 pub(crate) use radix::{
-    Attach, Interrupted, Slot, build_branch, each_slot_node, find_leaf_link, first_leaf_from,
+    Attach, Interrupted, MapSlot, build_branch, each_slot_node, find_leaf_link, first_leaf_from,
     lookup_path,
 };
 
@@ -30,42 +27,8 @@ use crate::address::LogicalBlock;
 /// Entries in a block of the table.
 pub const ENTRIES: u64 = BLOCK_U64 / 8;
 
-/// The shapes there are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MapKind {
-    /// A radix tree with nodes of 512 entries; takes space for what is mapped.
-    #[default]
-    Radix,
-    /// One table for the whole volume; takes 1/512 of its size at once, and every look-up is one
-    /// load.
-    Direct,
-}
-
-impl MapKind {
-    /// Its number on the medium.
-    #[must_use]
-    pub fn code(self) -> u32 {
-        match self {
-            Self::Radix => 0,
-            Self::Direct => 1,
-        }
-    }
-
-    /// The shape with this number.
-    #[must_use]
-    pub fn from_code(code: u32) -> Option<Self> {
-        [Self::Radix, Self::Direct].into_iter().find(|kind| kind.code() == code)
-    }
-}
-
-/// Outcome of a lookup.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Path {
-    /// At the entry for the block.
-    Entry(PoolOffset),
-    /// At a missing branch.
-    Missing(Attach),
-}
+/// Number of the radix tree, the only map, in a volume's descriptor.
+pub const MAP_CODE: u32 = 0;
 
 /// Reads entries of maps, root words and inner ones too.
 ///
@@ -132,45 +95,19 @@ pub(crate) fn root_entry(node: BlockNo, height: u8) -> Entry {
     Entry { block: node, flags: EntryFlags { height, ..EntryFlags::default() } }
 }
 
-/// A map as a block walker sees it: on the medium, not open.
-#[derive(Clone, Debug)]
-pub struct MapView {
-    /// Its shape.
-    pub kind: MapKind,
-    /// Address of its root word.
-    pub root_at: PoolOffset,
-    /// Bytes of the extent.
-    pub size_bytes: u64,
-    /// Blocks that a map of this pool may name.
-    pub data: Range<u64>,
-}
-
-impl MapView {
-    /// Claims every block of the map: its nodes or table, and what they name.
-    ///
-    /// # Errors
-    /// The first word that cannot be right, or the claim's error.
-    pub fn visit<M: Medium>(&self, medium: &M, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
-        let data = DataArea::new(self.data.clone());
-        let entries = EntryReader::new(medium, &data);
-        match self.kind {
-            MapKind::Radix => radix::visit(&entries, self.root_at, claim),
-            MapKind::Direct => direct::visit(&entries, self, claim),
-        }
-    }
-
-    /// Checks what look-ups rely on and do not check themselves: that a table is as long as the
-    /// extent.
-    ///
-    /// # Errors
-    /// The root word, if there is no such table.
-    pub fn check_shape<M: Medium>(&self, medium: &M) -> Result<(), Corrupt> {
-        let data = DataArea::new(self.data.clone());
-        match self.kind {
-            MapKind::Direct => direct::table(&EntryReader::new(medium, &data), self).map(drop),
-            MapKind::Radix => Ok(()),
-        }
-    }
+/// Claims every block of the map below the word at `root_at`: its nodes and the blocks that they name. The
+/// maps of the pool may name the blocks of `data`.
+///
+/// # Errors
+/// The first corrupt word, or the claim's error.
+pub fn visit_map<M: Medium>(
+    medium: &M,
+    root_at: PoolOffset,
+    data: &Range<u64>,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let data = DataArea::new(data.clone());
+    radix::visit(&EntryReader::new(medium, &data), root_at, claim)
 }
 
 /// Claims the nodes of the tree of checksums below the word at `root_at`, in a pool whose maps may

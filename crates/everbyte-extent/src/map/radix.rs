@@ -11,7 +11,7 @@ use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 
-use super::{ENTRIES, EntryReader, Path, data_use, root_entry, slot_at};
+use super::{ENTRIES, EntryReader, data_use, root_entry, slot_at};
 use crate::address::LogicalBlock;
 
 /// Most levels: 2^45 blocks, more than a block number can say.
@@ -91,22 +91,13 @@ pub(crate) struct Attach {
     pub(crate) old_root: Option<Entry>,
 }
 
-/// Outcome of a walk.
+/// Outcome of a lookup.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Slot {
-    /// At the word of the block.
+pub(crate) enum MapSlot {
+    /// The word of the block is here.
     At(PoolOffset),
-    /// At a missing branch.
+    /// A branch on the way to the word is missing.
     Missing(Attach),
-}
-
-impl From<Slot> for Path {
-    fn from(slot: Slot) -> Self {
-        match slot {
-            Slot::At(at) => Self::Entry(at),
-            Slot::Missing(attach) => Self::Missing(attach),
-        }
-    }
 }
 
 /// Walks to the entry of `block` in the tree below `root_at`, whose extent has `extent_blocks`.
@@ -118,17 +109,17 @@ pub(crate) fn lookup_path<M: Medium>(
     extent_blocks: u64,
     word: impl Fn(PoolOffset) -> u64,
     mut on_node: impl FnMut(BlockNo),
-) -> Result<Slot, Corrupt> {
+) -> Result<MapSlot, Corrupt> {
     let load = |at: PoolOffset| entries.decode(word(at), at);
     let wanted = height_for(extent_blocks.max(block + 1));
     let Some(root) = load(root_at)? else {
         let attach = Attach { at: root_at, level: wanted, is_root: true, old_root: None };
-        return Ok(Slot::Missing(attach));
+        return Ok(MapSlot::Missing(attach));
     };
     let height = height_of(root, "volume root", root_at)?;
     if block >= covered_by(height) {
         let attach = Attach { at: root_at, level: height + 1, is_root: true, old_root: Some(root) };
-        return Ok(Slot::Missing(attach));
+        return Ok(MapSlot::Missing(attach));
     }
     let mut node = root.block;
     for level in (2..=height).rev() {
@@ -138,12 +129,12 @@ pub(crate) fn lookup_path<M: Medium>(
             Some(entry) => node = entry.block,
             None => {
                 let attach = Attach { at, level: level - 1, is_root: false, old_root: None };
-                return Ok(Slot::Missing(attach));
+                return Ok(MapSlot::Missing(attach));
             }
         }
     }
     on_node(node);
-    Ok(Slot::At(slot_at(node, index_at(block, 1))))
+    Ok(MapSlot::At(slot_at(node, index_at(block, 1))))
 }
 
 /// The word that names the lowest-level node for `block`, and that node, if there is one.

@@ -6,7 +6,7 @@ use everbyte_pool::WordGroup;
 use super::Planner;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock, pieces};
 use crate::error::ExtentError;
-use crate::map::Path;
+use crate::map::MapSlot;
 
 /// Blocks of a plan up to which their entries are fetched ahead.
 const BLOCKS_MAX: u64 = 64;
@@ -44,7 +44,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         let pieces = writes.flat_map(|(at, data)| pieces(at, data));
         let mut last = None;
         for piece in pieces.filter(|piece| piece.block.0 < end) {
-            if let Ok(Path::Entry(at)) = extent.look_up(piece.block) {
+            if let Ok(MapSlot::At(at)) = extent.look_up(piece.block) {
                 // Entries of adjacent blocks lie side by side.
                 let line = at.0 / LINE as u64;
                 if last.replace(line) != Some(line) {

@@ -11,7 +11,7 @@ use super::Planner;
 use crate::address::LogicalBlock;
 use crate::error::ExtentError;
 use crate::leaf::LEAF_BYTES;
-use crate::map::Path;
+use crate::map::MapSlot;
 
 const LEAF_BLOCKS: u64 = LEAF_BYTES / BLOCK_U64;
 
@@ -59,7 +59,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         let beside = extent.first_entries().filter(|_| first.0 == 0).map_or(0, |first| first.count);
         let is_free = |at| Ok::<bool, ExtentError>(extent.entries().load(at)?.is_none());
         for block in 0..beside {
-            if let Path::Entry(at) = extent.look_up_in(self.batch, LogicalBlock(block))?
+            if let MapSlot::At(at) = extent.look_up_in(self.batch, LogicalBlock(block))?
                 && !is_free(at)?
             {
                 return Ok(false);
@@ -67,8 +67,8 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         }
         // All entries but those beside the root word stand in one node or table, one after the other.
         let at = match extent.look_up_in(self.batch, LogicalBlock(first.0 + beside))? {
-            Path::Entry(at) => at,
-            Path::Missing(_) => return Ok(true),
+            MapSlot::At(at) => at,
+            MapSlot::Missing(_) => return Ok(true),
         };
         for place in 0..LEAF_BLOCKS - beside {
             if !is_free(at.plus(8 * place))? {

@@ -10,7 +10,7 @@ use super::{EntryWord, Planner};
 use crate::address::{DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;
 use crate::leaf::LeafPart;
-use crate::map::{self, ENTRIES, MapKind, Path};
+use crate::map::{self, ENTRIES, MapSlot};
 
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
@@ -21,7 +21,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
     /// # Errors
     /// As [`Planner::write`].
     pub fn unmap(&mut self, part: LeafPart) -> Result<(), ExtentError> {
-        if part.is_whole_leaf() && self.extent.map_kind() == MapKind::Radix {
+        if part.is_whole_leaf() {
             return self.unlink_leaf(part.offset.block());
         }
         self.zero(part.offset, part.end(), false)
@@ -87,9 +87,9 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Plans that `block` is unmapped, or with `reserve` that it reads as zeroes from space that stays its own.
     fn zero_block(&mut self, block: LogicalBlock, reserve: bool) -> Result<(), ExtentError> {
         let at = match self.extent.look_up_in(self.batch, block)? {
-            Path::Entry(at) => at,
-            Path::Missing(_) if !reserve => return Ok(()),
-            Path::Missing(_) => self.extent.entry_for_write(self.batch, block)?,
+            MapSlot::At(at) => at,
+            MapSlot::Missing(_) if !reserve => return Ok(()),
+            MapSlot::Missing(_) => self.extent.entry_for_write(self.batch, block)?,
         };
         let word = EntryWord { at, word: self.extent.medium().load_word(at) };
         match (self.extent.entries().decode(word.word, at)?, reserve) {

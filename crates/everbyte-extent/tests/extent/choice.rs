@@ -1,7 +1,7 @@
 //! Change of a block that is written: logged or replaced, compared or not, below a tree or in a
 //! table.
 
-use everbyte_extent::{Delta, DeviceOffset, LogicalBlock, MapKind, Stored};
+use everbyte_extent::{Delta, DeviceOffset, LogicalBlock, Stored};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
 
 use crate::new_pair;
@@ -149,8 +149,7 @@ fn status(pair: &Pair<Mapped>, which: usize) -> Vec<&'static str> {
 fn a_table_and_a_tree_say_the_same_of_the_same_requests() {
     let size = (2 << 20) + 70_001;
     for (delta, checksums) in [(Delta::On, false), (Delta::Off, true)] {
-        let maps = [MapKind::Radix, MapKind::Direct];
-        let settings = Settings { maps, sizes: [size; 2], delta, checksums, ..Settings::default() };
+        let settings = Settings { sizes: [size; 2], delta, checksums, ..Settings::default() };
         let pair = new_pair(4096, &settings);
         for seed in 0..200_u64 {
             let at = seed * 99_991 % size;

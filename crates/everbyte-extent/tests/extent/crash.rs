@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium, Summary};
-use everbyte_extent::{Delta, FuaOutcome, MapKind};
+use everbyte_extent::{Delta, FuaOutcome};
 use everbyte_media::BLOCK_U64;
 use everbyte_plant::plant;
 use everbyte_pool::plant::Bug;
@@ -147,15 +147,11 @@ fn few() -> Explorer {
 }
 
 fn every_setting() -> impl Iterator<Item = Settings> {
-    let maps = [[MapKind::Radix, MapKind::Direct], [MapKind::Direct, MapKind::Radix]];
-    maps.into_iter().flat_map(|maps| {
-        [false, true].map(|checksums| Settings {
-            maps,
-            sizes: SIZES,
-            delta: if checksums { Delta::On } else { Delta::Off },
-            checksums,
-            ..Settings::default()
-        })
+    [false, true].into_iter().map(|checksums| Settings {
+        sizes: SIZES,
+        delta: if checksums { Delta::On } else { Delta::Off },
+        checksums,
+        ..Settings::default()
     })
 }
 
@@ -206,12 +202,7 @@ fn every_image_of_a_small_change_to_both_extents_is_of_one_epoch() {
 /// The explorer finds what is wrong, by these workloads and this oracle.
 #[test]
 fn mistakes_in_what_extents_rely_on_are_noticed() {
-    let with_checksums = Settings {
-        sizes: SIZES,
-        checksums: true,
-        maps: [MapKind::Radix; 2],
-        ..Settings::default()
-    };
+    let with_checksums = Settings { sizes: SIZES, checksums: true, ..Settings::default() };
     let without = Settings { checksums: false, ..with_checksums };
     const FIRST: &str = "extent 0 differs in";
     for (bug, settings, steps, words) in [

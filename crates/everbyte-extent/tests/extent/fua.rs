@@ -1,7 +1,6 @@
 //! The FUA fast path: what it makes durable without a checkpoint, and everything that it refuses.
 
 use everbyte_extent::FuaOutcome::{Durable, NotAllowed};
-use everbyte_extent::MapKind;
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
 
 use crate::new_pair;
@@ -135,8 +134,7 @@ fn a_block_that_the_open_epoch_took_refuses() {
 
 #[test]
 fn a_node_younger_than_the_last_checkpoint_refuses_whatever_lies_below_it() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [8 << 20, 8 << 20], ..Settings::default() };
+    let settings = Settings { sizes: [8 << 20, 8 << 20], ..Settings::default() };
     let pair = new_pair(512, &settings);
     assert!(refused(&pair, 0, 0), "there is no node yet");
     pair.write(0, 0, &[1; 10]).unwrap();
@@ -148,8 +146,7 @@ fn a_node_younger_than_the_last_checkpoint_refuses_whatever_lies_below_it() {
 
 #[test]
 fn a_new_root_above_an_old_leaf_refuses_nothing_below_that_leaf() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [9000, 9000], ..Settings::default() };
+    let settings = Settings { sizes: [9000, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     pair.write(0, 0, &[1; 10]).unwrap();
     pair.resize(0, 8 << 20).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_extent::{ByteRange, DeviceOffset, LogicalBlock, MapKind, Stored};
+use everbyte_extent::{ByteRange, DeviceOffset, LogicalBlock, Stored};
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, Piece, PoolOffset};
 use everbyte_pool::format::Entry;
 
@@ -32,8 +32,7 @@ fn place_of<M: Medium>(pair: &Pair<M>, which: usize, block: u64) -> PoolOffset {
 
 #[test]
 fn a_missing_branch_is_one_run_of_holes_to_the_next_leaf_that_is_there() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [3 << 30, 9000], ..Settings::default() };
+    let settings = Settings { sizes: [3 << 30, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     let run = |block: u64| {
         let at = DeviceOffset(block * BLOCK_U64 + 17);
@@ -146,8 +145,7 @@ fn a_scrub_names_damage_of_a_map_by_the_bytes_behind_it_and_goes_on() {
 
 #[test]
 fn a_scrub_of_a_large_extent_of_holes_reads_no_more_than_its_nodes() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [1 << 40, 9000], ..Settings::default() };
+    let settings = Settings { sizes: [1 << 40, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     let far = 1 << 39;
     pair.write(0, far, &[1; 100]).unwrap();

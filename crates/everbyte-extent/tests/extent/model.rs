@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use everbyte_extent::{Delta, FuaOutcome, MapKind};
+use everbyte_extent::{Delta, FuaOutcome};
 use everbyte_media::{Mapped, MediaOptions};
 use proptest::prelude::*;
 
@@ -137,19 +137,15 @@ fn check(pair: &Pair<Mapped>, model: &Model, step: &Step) -> Result<(), TestCase
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let map = || prop_oneof![Just(MapKind::Radix), Just(MapKind::Direct)];
     let delta = prop_oneof![Just(Delta::On), Just(Delta::Off), Just(Delta::Auto)];
     let threshold = prop_oneof![Just(0), Just(1), Just(32), Just(65)];
-    (map(), map(), delta, threshold, any::<bool>()).prop_map(
-        |(first, second, delta, threshold_lines, checksums)| Settings {
-            maps: [first, second],
-            sizes: [33_333, 70_001],
-            delta,
-            threshold_lines,
-            checksums,
-            lanes: 2,
-        },
-    )
+    (delta, threshold, any::<bool>()).prop_map(|(delta, threshold_lines, checksums)| Settings {
+        sizes: [33_333, 70_001],
+        delta,
+        threshold_lines,
+        checksums,
+        lanes: 2,
+    })
 }
 
 proptest! {

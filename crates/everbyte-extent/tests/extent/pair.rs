@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use everbyte_extent::{
     BlockRange, Delta, DeviceOffset, Extent, ExtentError, ExtentSettings, FastPath, FuaOutcome,
-    MapKind, MapView, Planner, leaf_parts, table_blocks, visit_checksums,
+    Planner, leaf_parts, visit_checksums, visit_map,
 };
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
@@ -23,7 +23,6 @@ pub(crate) const BOTH: [usize; 2] = [0, 1];
 /// The choices for a new pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    pub(crate) maps: [MapKind; 2],
     pub(crate) sizes: [u64; 2],
     pub(crate) delta: Delta,
     pub(crate) threshold_lines: u32,
@@ -34,7 +33,6 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            maps: [MapKind::Radix, MapKind::Direct],
             sizes: [70_001, 33_333],
             delta: Delta::On,
             threshold_lines: 32,
@@ -53,11 +51,6 @@ fn size_at(table: PoolOffset, which: usize) -> PoolOffset {
 
 fn root_at(table: PoolOffset, which: usize) -> PoolOffset {
     table.plus(16 * which as u64)
-}
-
-/// The shape of the map of extent `which`, of which the volume's descriptor has two bits.
-fn map_of(bits: u32, which: usize) -> MapKind {
-    MapKind::from_code(bits >> (2 * which) & 3).unwrap()
 }
 
 impl<M: Medium> Kind<M> for PairKind {
@@ -87,13 +80,8 @@ impl<M: Medium> Kind<M> for PairKind {
         let data = view.data_start..view.data_end;
         for which in BOTH {
             let size = decode_word(medium.load_word(size_at(table.offset(), which)));
-            let map = MapView {
-                kind: map_of(view.descriptor.map, which),
-                root_at: root_at(table.offset(), which),
-                size_bytes: size.ok_or_else(|| wrong("a size is wrong"))?,
-                data: data.clone(),
-            };
-            map.visit(medium, claim)?;
+            size.ok_or_else(|| wrong("a size is wrong"))?;
+            visit_map(medium, root_at(table.offset(), which), &data, claim)?;
         }
         visit_checksums(medium, view.checksum_root_at, &data, claim)
     }
@@ -119,7 +107,6 @@ impl<M: Medium> Pair<M> {
         Pool::format(&**medium, 2, [1; 16]).unwrap();
         let pool = open_pool(medium).unwrap();
         let mut spec = VolumeSpec::new("p", PAIR, 4096);
-        spec.map = settings.maps[0].code() | settings.maps[1].code() << 2;
         spec.delta = settings.delta.code();
         spec.checksum = u32::from(settings.checksums);
         spec.threshold_lines = settings.threshold_lines;
@@ -127,18 +114,12 @@ impl<M: Medium> Pair<M> {
             (settings.lanes, Some(u64::from(settings.lanes) * (128 << 10)));
         let mut table = [0; BLOCK];
         for which in BOTH {
-            // A table of one block, for the first 2 MiB.
             let size = settings.sizes[which].min(2 << 20);
             table[16 * which + 8..16 * which + 16]
                 .copy_from_slice(&encode_word(size).to_le_bytes());
         }
         pool.create_volume(&spec, NewRoot::Blocks(&table)).unwrap();
         let handle = pool.open_volume("p", PAIR).unwrap();
-        for which in BOTH {
-            if settings.maps[which] == MapKind::Direct {
-                add_table(&handle, which);
-            }
-        }
         drop(handle);
         let pair = Self::open(pool);
         for which in BOTH {
@@ -158,7 +139,6 @@ impl<M: Medium> Pair<M> {
             let settings = ExtentSettings {
                 root_at: root_at(table, which),
                 checksum_root_at: (descriptor.checksum == 1).then(|| handle.checksum_root_at()),
-                map: map_of(descriptor.map, which),
                 delta: Delta::from_code(descriptor.delta).unwrap(),
                 threshold_lines: descriptor.threshold_lines,
                 size_bytes: size,
@@ -271,17 +251,10 @@ impl<M: Medium> Pair<M> {
         if size > old {
             extent.trim_tail()?;
         }
-        let fresh = match extent.table_blocks_for(size) {
-            0 => None,
-            blocks => Some(self.pool.take_run("a table", blocks).unwrap()),
-        };
-        extent.forget_leaves();
         let mut batch = self.volume().begin_batch()?;
-        extent.plan_resize(&mut batch, size, fresh)?;
         let at = size_at(self.table, which);
         batch.change_word_once(at, self.medium().load_word(at), encode_word(size));
         let BatchOutcome::Done(epoch) = batch.commit()? else { panic!("the log is too small") };
-        fresh.into_iter().for_each(|run| self.volume().adopt_run(run));
         extent.set_size_bytes(size);
         self.volume().complete(epoch)?;
         if size < old { extent.trim_tail() } else { Ok(()) }
@@ -345,17 +318,6 @@ impl<M: Medium> Pair<M> {
 fn table_of<M: Medium>(volume: &Volume<M>) -> PoolOffset {
     let word = volume.medium().load_word(volume.root_at());
     Entry::decode(word).unwrap().unwrap().block.offset()
-}
-
-/// Gives extent `which` an empty table of a block.
-fn add_table<M: Medium>(volume: &Volume<M>, which: usize) {
-    let at = root_at(table_of(volume), which);
-    let _op = volume.begin_op();
-    let mut batch = volume.begin_batch().unwrap();
-    let run = batch.take_run(table_blocks(1)).unwrap();
-    batch.stream(run.start.offset(), &[0; BLOCK]);
-    batch.change_word(at, Entry::data(run.start).encode());
-    assert!(matches!(batch.commit(), Ok(BatchOutcome::Done(_))));
 }
 
 /// Bytes that differ from call to call and from place to place, and are never 0.

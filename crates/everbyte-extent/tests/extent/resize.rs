@@ -1,6 +1,5 @@
 //! Extents that become smaller and larger: what is kept, and what comes back as zeroes.
 
-use everbyte_extent::MapKind;
 use everbyte_media::{BLOCK, BLOCK_U64};
 
 use crate::new_pair;
@@ -56,37 +55,8 @@ fn a_smaller_extent_gives_its_blocks_back_and_leaves_the_other_one_alone() {
 }
 
 #[test]
-fn a_table_that_grows_or_shrinks_by_blocks_keeps_its_entries() {
-    let settings =
-        Settings { maps: [MapKind::Direct; 2], sizes: [5 << 20, 7000], ..Settings::default() };
-    let pair = new_pair(1024, &settings);
-    let first = pair.root_at(0);
-    let places = [0, (2 << 20) - 3, 3 << 20, (5 << 20) - 10];
-    for at in places {
-        pair.write(0, at, &pattern(at, 10)).unwrap();
-    }
-    let table = || everbyte_media::Medium::load_word(pair.medium(), first);
-    let before = table();
-    assert_eq!(pair.extents[0].table_blocks_for(6 << 20), 0, "three blocks do for 6 MiB");
-    assert_eq!(pair.extents[0].table_blocks_for((6 << 20) + 1), 4);
-    pair.resize(0, 9 << 20).unwrap();
-    assert_ne!(table(), before, "the table lies elsewhere");
-    for at in places {
-        assert_eq!(pair.read(0, at, 10).unwrap(), pattern(at, 10));
-    }
-    pair.judge().unwrap();
-    pair.resize(0, (3 << 20) + 5).unwrap();
-    assert_eq!(pair.read(0, 3 << 20, 5).unwrap(), pattern(3 << 20, 10)[..5]);
-    pair.judge().unwrap();
-    let pair = pair.crashed();
-    assert_eq!(pair.read(0, 3 << 20, 5).unwrap(), pattern(3 << 20, 10)[..5]);
-    assert_eq!(pair.read(0, (2 << 20) - 3, 10).unwrap(), pattern((2 << 20) - 3, 10));
-}
-
-#[test]
 fn a_tree_grows_at_the_top_by_what_is_written_and_not_by_the_size() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [9000, 9000], ..Settings::default() };
+    let settings = Settings { sizes: [9000, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     pair.write(0, 0, &[1; 10]).unwrap();
     pair.volume().flush().unwrap();

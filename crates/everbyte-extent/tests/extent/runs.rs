@@ -1,6 +1,6 @@
 //! Leaves that lie together in the pool: when data gets a run of 2 MiB, and that nothing is lost with it.
 
-use everbyte_extent::{DeviceOffset, LogicalBlock, MapKind, Stored};
+use everbyte_extent::{DeviceOffset, LogicalBlock, Stored};
 use everbyte_media::{BLOCK_U64, Mapped, PoolOffset};
 
 use crate::new_pair;
@@ -8,8 +8,8 @@ use crate::pair::{Pair, Settings};
 
 const LEAF: u64 = 2 << 20;
 
-fn large(maps: MapKind) -> Pair<Mapped> {
-    let settings = Settings { maps: [maps; 2], sizes: [3 * LEAF, 5000], ..Settings::default() };
+fn large() -> Pair<Mapped> {
+    let settings = Settings { sizes: [3 * LEAF, 5000], ..Settings::default() };
     new_pair(4096, &settings)
 }
 
@@ -39,29 +39,27 @@ fn free_blocks(pair: &Pair<Mapped>) -> u64 {
 
 #[test]
 fn a_leaf_of_holes_that_is_written_at_once_lies_together() {
-    for maps in [MapKind::Radix, MapKind::Direct] {
-        let pair = large(maps);
-        let data = vec![7; usize::try_from(LEAF).unwrap()];
-        pair.write(0, LEAF, &data).unwrap();
-        assert!(is_run(&blocks(&pair, LEAF)), "{maps:?}");
-        assert_eq!(pair.read(0, LEAF, LEAF.try_into().unwrap()).unwrap(), data);
-        // One block of it goes elsewhere, when it is replaced, and the others stay.
-        pair.volume().flush().unwrap();
-        pair.write(0, LEAF + 5 * BLOCK_U64, &[8; 4096]).unwrap();
-        let after = blocks(&pair, LEAF);
-        assert!(!is_run(&after));
-        assert_eq!(after[4].0 + 2 * BLOCK_U64, after[6].0);
-        // Blocks that have data make a leaf one that is written block by block.
-        pair.write(0, 5 * BLOCK_U64, &[1]).unwrap();
-        pair.write(0, 0, &data).unwrap();
-        assert!(!is_run(&blocks(&pair, 0)), "{maps:?}");
-        pair.judge().unwrap();
-    }
+    let pair = large();
+    let data = vec![7; usize::try_from(LEAF).unwrap()];
+    pair.write(0, LEAF, &data).unwrap();
+    assert!(is_run(&blocks(&pair, LEAF)));
+    assert_eq!(pair.read(0, LEAF, LEAF.try_into().unwrap()).unwrap(), data);
+    // One block of it goes elsewhere, when it is replaced, and the others stay.
+    pair.volume().flush().unwrap();
+    pair.write(0, LEAF + 5 * BLOCK_U64, &[8; 4096]).unwrap();
+    let after = blocks(&pair, LEAF);
+    assert!(!is_run(&after));
+    assert_eq!(after[4].0 + 2 * BLOCK_U64, after[6].0);
+    // Blocks that have data make a leaf one that is written block by block.
+    pair.write(0, 5 * BLOCK_U64, &[1]).unwrap();
+    pair.write(0, 0, &data).unwrap();
+    assert!(!is_run(&blocks(&pair, 0)));
+    pair.judge().unwrap();
 }
 
 #[test]
 fn space_that_is_reserved_for_a_leaf_lies_together() {
-    let pair = large(MapKind::Radix);
+    let pair = large();
     pair.zero(0, LEAF, LEAF, true).unwrap();
     for block in (0..512).rev() {
         pair.write(0, LEAF + block * BLOCK_U64, &[9; 4096]).unwrap();
@@ -72,7 +70,7 @@ fn space_that_is_reserved_for_a_leaf_lies_together() {
 
 #[test]
 fn a_run_is_free_as_a_whole_however_its_blocks_were_freed() {
-    let pair = large(MapKind::Radix);
+    let pair = large();
     pair.write(0, 0, &[1]).unwrap();
     let before = free_blocks(&pair);
     let data = vec![7; usize::try_from(LEAF).unwrap()];
@@ -101,8 +99,7 @@ fn a_run_is_free_as_a_whole_however_its_blocks_were_freed() {
 
 #[test]
 fn a_leaf_is_written_block_by_block_where_no_run_is_free() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [LEAF, LEAF], ..Settings::default() };
+    let settings = Settings { sizes: [LEAF, LEAF], ..Settings::default() };
     // Room for a leaf, and no multiple of 2 MiB before its end.
     let pair = new_pair(1100, &settings);
     let data = vec![7; usize::try_from(LEAF).unwrap()];

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use everbyte_extent::{BlockRange, DeviceOffset, ExtentError, MapKind, Planner};
+use everbyte_extent::{BlockRange, DeviceOffset, ExtentError, Planner};
 use everbyte_media::{BLOCK, BLOCK_U64};
 use everbyte_pool::{BatchOutcome, Circumstances};
 
@@ -14,8 +14,7 @@ use crate::pair::{BOTH, Settings, pattern};
 /// the same node.
 #[test]
 fn a_branch_of_the_checksums_that_one_extent_builds_is_not_built_by_the_other_one_too() {
-    let maps = [MapKind::Direct; 2];
-    let settings = Settings { maps, checksums: true, lanes: 2, ..Settings::default() };
+    let settings = Settings { checksums: true, lanes: 2, ..Settings::default() };
     let pair = &new_pair(256, &settings);
     let data = [0, 1].map(|seed| pattern(seed, BLOCK));
     let volume = pair.volume();
@@ -47,13 +46,8 @@ fn a_branch_of_the_checksums_that_one_extent_builds_is_not_built_by_the_other_on
 
 #[test]
 fn two_threads_that_write_to_an_extent_each_find_what_they_wrote_and_every_checksum_right() {
-    let settings = Settings {
-        maps: [MapKind::Radix, MapKind::Direct],
-        sizes: [(3 << 20) + 1; 2],
-        checksums: true,
-        lanes: 2,
-        ..Settings::default()
-    };
+    let settings =
+        Settings { sizes: [(3 << 20) + 1; 2], checksums: true, lanes: 2, ..Settings::default() };
     let pair = &new_pair(4096, &settings);
     std::thread::scope(|scope| {
         let writers = BOTH.map(|which| {

@@ -7,18 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use everbyte_crash::SimMedium;
-use everbyte_extent::{BlockReadError, DeviceOffset, ExtentError, MapKind, View, ViewError};
+use everbyte_extent::{BlockReadError, DeviceOffset, ExtentError, View, ViewError};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium, Piece};
 use everbyte_pool::{PinError, PinLimits};
 
 use crate::new_pair;
 use crate::pair::{BOTH, Pair, Settings, pattern};
 
-const MAPS: [MapKind; 2] = [MapKind::Radix, MapKind::Direct];
-
 /// Two blocks of data, a hole, kept zeroes, and a block of data.
-fn mixed(maps: MapKind) -> Pair<Mapped> {
-    let pair = new_pair(256, &Settings { maps: [maps; 2], ..Settings::default() });
+fn mixed() -> Pair<Mapped> {
+    let pair = new_pair(256, &Settings::default());
     for which in BOTH {
         pair.write(which, 0, &pattern(which as u64, 5 * BLOCK)).unwrap();
         pair.zero(which, 2 * BLOCK_U64, BLOCK_U64, false).unwrap();
@@ -37,52 +35,48 @@ fn seen<M: Medium>(view: &View<M>, from: usize, len: usize) -> Vec<u8> {
 
 #[test]
 fn a_view_is_the_bytes_of_its_range_from_any_byte_on_by_copy_and_by_socket() {
-    for maps in MAPS {
-        let pair = mixed(maps);
-        for which in BOTH {
-            let all = pair.read(which, 1000, 17_000).unwrap();
-            let view = pair.extents[which].view(DeviceOffset(1000), 17_000).unwrap();
-            assert_eq!((view.len(), view.is_empty(), view.has_ended()), (17_000, false, false));
-            assert_eq!(view.pieces().iter().map(Piece::len).sum::<usize>(), 17_000);
-            for (from, len) in [(0, 17_000), (0, 9), (3095, 2), (7000, 9000), (16_990, 50)] {
-                let end = all.len().min(from + len);
-                assert!(seen(&view, from, len) == all[from..end], "{maps:?}: {from}+{len}");
-            }
-            assert_eq!(seen(&view, 17_000, 9), []);
-            let (ours, mut theirs) = UnixStream::pair().unwrap();
-            assert_eq!(view.send(ours.as_fd(), 1234).unwrap(), 17_000 - 1234);
-            drop(ours);
-            let mut sent = Vec::new();
-            theirs.read_to_end(&mut sent).unwrap();
-            assert!(sent == all[1234..], "{maps:?}");
+    let pair = mixed();
+    for which in BOTH {
+        let all = pair.read(which, 1000, 17_000).unwrap();
+        let view = pair.extents[which].view(DeviceOffset(1000), 17_000).unwrap();
+        assert_eq!((view.len(), view.is_empty(), view.has_ended()), (17_000, false, false));
+        assert_eq!(view.pieces().iter().map(Piece::len).sum::<usize>(), 17_000);
+        for (from, len) in [(0, 17_000), (0, 9), (3095, 2), (7000, 9000), (16_990, 50)] {
+            let end = all.len().min(from + len);
+            assert!(seen(&view, from, len) == all[from..end], "{from}+{len}");
         }
+        assert_eq!(seen(&view, 17_000, 9), []);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        assert_eq!(view.send(ours.as_fd(), 1234).unwrap(), 17_000 - 1234);
+        drop(ours);
+        let mut sent = Vec::new();
+        theirs.read_to_end(&mut sent).unwrap();
+        assert!(sent == all[1234..]);
     }
 }
 
 #[test]
 fn what_is_written_unmapped_or_kept_under_a_view_is_not_in_it() {
-    for maps in MAPS {
-        let pair = mixed(maps);
-        for which in BOTH {
-            let before = pair.content(which).unwrap();
-            let view = pair.extents[which].view(DeviceOffset(0), before.len()).unwrap();
-            pair.write(which, 100, &[1; 9]).unwrap();
-            pair.write(which, BLOCK_U64, &[2; BLOCK]).unwrap();
-            pair.write(which, 2 * BLOCK_U64 + 9, &[3; 5000]).unwrap();
-            pair.zero(which, 4 * BLOCK_U64, BLOCK_U64, false).unwrap();
-            pair.volume().flush().unwrap();
-            // Whoever needs space does not get what the view still shows.
-            pair.write(1 - which, 5 * BLOCK_U64, &[4; 3 * BLOCK]).unwrap();
-            assert!(seen(&view, 0, before.len()) == before, "{maps:?}");
-            drop(view);
-            pair.judge().unwrap();
-        }
+    let pair = mixed();
+    for which in BOTH {
+        let before = pair.content(which).unwrap();
+        let view = pair.extents[which].view(DeviceOffset(0), before.len()).unwrap();
+        pair.write(which, 100, &[1; 9]).unwrap();
+        pair.write(which, BLOCK_U64, &[2; BLOCK]).unwrap();
+        pair.write(which, 2 * BLOCK_U64 + 9, &[3; 5000]).unwrap();
+        pair.zero(which, 4 * BLOCK_U64, BLOCK_U64, false).unwrap();
+        pair.volume().flush().unwrap();
+        // Whoever needs space does not get what the view still shows.
+        pair.write(1 - which, 5 * BLOCK_U64, &[4; 3 * BLOCK]).unwrap();
+        assert!(seen(&view, 0, before.len()) == before);
+        drop(view);
+        pair.judge().unwrap();
     }
 }
 
 #[test]
 fn a_view_ends_with_its_volumes_use_and_says_so() {
-    let pair = mixed(MapKind::Radix);
+    let pair = mixed();
     let view = pair.extents[0].view(DeviceOffset(0), 100).unwrap();
     pair.pool.close().unwrap();
     assert!(view.has_ended());
@@ -94,7 +88,7 @@ fn a_view_ends_with_its_volumes_use_and_says_so() {
 
 #[test]
 fn limits_of_pins_are_limits_of_views() {
-    let pair = mixed(MapKind::Direct);
+    let pair = mixed();
     let limits = PinLimits { pins_max: 2, bytes_max: 8192, ..PinLimits::default() };
     pair.volume().set_pin_limits(limits);
     let view = |at, len| pair.extents[0].view(DeviceOffset(at), len);
@@ -114,7 +108,7 @@ fn limits_of_pins_are_limits_of_views() {
 
 #[test]
 fn a_time_that_no_clock_gets_to_the_end_of_is_no_limit_of_views() {
-    let pair = mixed(MapKind::Direct);
+    let pair = mixed();
     let limits = PinLimits { time_max: Duration::MAX, ..PinLimits::default() };
     pair.volume().set_pin_limits(limits);
     let view = pair.extents[0].view(DeviceOffset(0), 100).unwrap();
@@ -148,23 +142,21 @@ fn neither_a_view_nor_a_place_is_of_bytes_that_cannot_be_read() {
 
 #[test]
 fn a_place_is_one_run_of_stored_bytes_or_none() {
-    for maps in MAPS {
-        let pair = mixed(maps);
-        for which in BOTH {
-            let place = |at, len| pair.extents[which].place_of(DeviceOffset(at), len).unwrap();
-            let at = place(100, 3000).unwrap();
-            let mut bytes = vec![0; 3000];
-            pair.medium().read(at, &mut bytes);
-            assert!(bytes == pair.read(which, 100, 3000).unwrap(), "{maps:?}");
-            assert_eq!(place(2 * BLOCK_U64, 10), None, "a hole lies nowhere");
-            assert_eq!(place(3 * BLOCK_U64, 10), None, "what would be read there is no zeroes");
-            assert_eq!(place(2 * BLOCK_U64 - 10, 20), None, "a part of it lies nowhere");
-            // Written alone, the block lies elsewhere.
-            pair.write(which, 0, &[7; BLOCK]).unwrap();
-            assert_eq!(place(BLOCK_U64 - 10, 20), None, "{maps:?}: two places");
-            assert!(place(BLOCK_U64 - 10, 10).is_some() && place(BLOCK_U64, 20).is_some());
-            let beyond = pair.extents[which].place_of(DeviceOffset(1 << 40), 1);
-            assert!(matches!(beyond, Err(ExtentError::OutOfRange { .. })));
-        }
+    let pair = mixed();
+    for which in BOTH {
+        let place = |at, len| pair.extents[which].place_of(DeviceOffset(at), len).unwrap();
+        let at = place(100, 3000).unwrap();
+        let mut bytes = vec![0; 3000];
+        pair.medium().read(at, &mut bytes);
+        assert!(bytes == pair.read(which, 100, 3000).unwrap());
+        assert_eq!(place(2 * BLOCK_U64, 10), None, "a hole lies nowhere");
+        assert_eq!(place(3 * BLOCK_U64, 10), None, "what would be read there is no zeroes");
+        assert_eq!(place(2 * BLOCK_U64 - 10, 20), None, "a part of it lies nowhere");
+        // Written alone, the block lies elsewhere.
+        pair.write(which, 0, &[7; BLOCK]).unwrap();
+        assert_eq!(place(BLOCK_U64 - 10, 20), None, "two places");
+        assert!(place(BLOCK_U64 - 10, 10).is_some() && place(BLOCK_U64, 20).is_some());
+        let beyond = pair.extents[which].place_of(DeviceOffset(1 << 40), 1);
+        assert!(matches!(beyond, Err(ExtentError::OutOfRange { .. })));
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes that read as zeroes: holes, unmapped ranges and their edges, space that is kept.
 
-use everbyte_extent::{DeviceOffset, LogicalBlock, MapKind, Stored};
+use everbyte_extent::{DeviceOffset, LogicalBlock, Stored};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped};
 
 use crate::new_pair;
@@ -146,8 +146,7 @@ fn zeroes_that_were_kept_come_back_if_the_write_over_them_is_undone() {
 
 #[test]
 fn a_whole_leaf_is_taken_off_a_tree_and_given_back_with_all_below_it() {
-    let settings =
-        Settings { maps: [MapKind::Radix; 2], sizes: [6 << 20, 5000], ..Settings::default() };
+    let settings = Settings { sizes: [6 << 20, 5000], ..Settings::default() };
     let pair = new_pair(4096, &settings);
     pair.write(0, 0, &[9; 10]).unwrap();
     let before = free_blocks(&pair);

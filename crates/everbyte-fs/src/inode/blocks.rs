@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use everbyte_extent::{FirstEntries, MapKind, MapView, visit_first_entries};
+use everbyte_extent::{self as extent, FirstEntries, MAP_CODE, visit_first_entries};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 use hashbrown::HashSet;
@@ -130,9 +130,7 @@ pub(crate) fn visit_map<M: Medium>(
 ) -> Result<(), Corrupt> {
     let data = reader.data.blocks();
     visit_first_entries(reader.medium, first_entries(edit), &data, claim)?;
-    let size_bytes = edit.words.get(Field::Size).next_multiple_of(BLOCK_U64);
-    let root_at = Field::Root.at(edit.at);
-    MapView { kind: MapKind::Radix, root_at, size_bytes, data }.visit(reader.medium, claim)
+    extent::visit_map(reader.medium, Field::Root.at(edit.at), &data, claim)
 }
 
 /// Checks the kind of block maps in the descriptor of a volume whose root word is at `root_at`.
@@ -140,7 +138,7 @@ pub(crate) fn visit_map<M: Medium>(
 /// # Errors
 /// It is not the radix tree.
 pub(crate) fn check_map(kind: u32, root_at: PoolOffset) -> Result<(), Corrupt> {
-    if kind == MapKind::Radix.code() {
+    if kind == MAP_CODE {
         return Ok(());
     }
     let what = format!("block maps of kind {kind} are unknown to this program");

@@ -8,9 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use everbyte_extent::{
-    BlockLocks, Delta, DeviceOffset, Extent, ExtentSettings, FirstEntries, MapKind,
-};
+use everbyte_extent::{BlockLocks, Delta, DeviceOffset, Extent, ExtentSettings, FirstEntries};
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{THRESHOLD_LINES_DEFAULT, Volume};
@@ -128,7 +126,6 @@ impl<M: Medium> Files<M> {
         let settings = ExtentSettings {
             root_at: Field::Root.at(at),
             checksum_root_at: None,
-            map: MapKind::Radix,
             delta: Delta::default(),
             threshold_lines: THRESHOLD_LINES_DEFAULT,
             size_bytes,
