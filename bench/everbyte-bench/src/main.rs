@@ -6,10 +6,12 @@
 //! counts, memory that is paged, and a slow store.
 
 mod baselines;
+mod block;
 mod cache;
 mod children;
 mod consistency;
 mod crowd;
+mod driver;
 mod environment;
 mod files;
 mod filter;
@@ -18,54 +20,41 @@ mod layers;
 mod measure;
 mod media;
 mod mount;
-mod publish;
 mod replay;
 mod rows;
 mod stats;
 mod subject;
 mod subjects;
-mod suite;
 mod swap;
 mod table;
 mod tpcc;
 mod workload;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
-use crate::cache::command::{CacheArgs, cache};
-use crate::consistency::command::{ConsistencyArgs, consistency};
-use crate::crowd::{CrowdArgs, crowd};
-use crate::environment::Environment;
-use crate::files::command::{FilesArgs, files};
-use crate::filter::Filter;
-use crate::index::command::{IndexArgs, index};
+use crate::block::BlockArgs;
+use crate::cache::command::CacheArgs;
+use crate::consistency::command::ConsistencyArgs;
+use crate::crowd::CrowdArgs;
+use crate::driver::drive;
+use crate::files::command::FilesArgs;
+use crate::index::command::IndexArgs;
 use crate::index::misses::{self, MissesArgs};
-use crate::layers::command::{LayersArgs, layers};
-use crate::media::command::{MediaArgs, media};
-use crate::mount::command::{MountArgs, mount};
+use crate::layers::command::LayersArgs;
+use crate::media::command::MediaArgs;
+use crate::mount::command::MountArgs;
 use crate::mount::served::{self as served_mount, ServeMountArgs};
-use crate::publish::Output;
-use crate::rows::Results;
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
-use crate::suite::Settings;
 use crate::swap::child::{self, SwapChildArgs};
-use crate::swap::command::{SwapArgs, swap};
+use crate::swap::command::SwapArgs;
 use crate::swap::kernel::guardian::{self, GuardianArgs};
 use crate::swap::serve::process::{self, LaunchArgs};
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
-
-/// Rounds and seconds of a smoke test.
-const QUICK_ROUNDS: usize = 2;
-const QUICK_SLICE_S: f64 = 0.02;
-const QUICK_SIZE_MIB: u64 = 16;
 
 /// Measures Everbyte beside the memory below it and its rivals.
 #[derive(Parser)]
@@ -77,11 +66,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Suite {
-    /// The block volume, in process and over NBD.
     Block(BlockArgs),
     Consistency(ConsistencyArgs),
     Cache(CacheArgs),
-    /// Answers to one NBD client beside many silent ones.
     Crowd(CrowdArgs),
     Files(FilesArgs),
     Index(IndexArgs),
@@ -109,59 +96,19 @@ enum Suite {
     SwapLaunch(LaunchArgs),
 }
 
-/// Options of the block suite.
-#[derive(clap::Args)]
-struct BlockArgs {
-    /// A smoke test of a few seconds: few workloads, small devices, our own subjects and those that
-    /// need no root. Its figures mean nothing.
-    #[arg(long)]
-    quick: bool,
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    filter: Filter,
-    /// Rounds; figures are medians over them.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    repeats: u16,
-    /// Seconds that each subject gets for each workload in each round.
-    #[arg(long, default_value_t = 0.2)]
-    seconds: f64,
-    /// Bytes of each device, in MiB; memory for about twelve of them must be free.
-    #[arg(long, default_value_t = 512, value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(16..=65536))]
-    size: u64,
-    /// Folder for the devices; on tmpfs, or on SCM.
-    #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
-    folder: PathBuf,
-    /// Parts to leave out.
-    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
-    skip: Vec<Part>,
-}
-
-/// The parts of the suite.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Part {
-    /// Calls in process.
-    Calls,
-    /// Servers over NBD.
-    Nbd,
-    /// ext4's own traffic.
-    Replay,
-}
-
 fn main() -> ExitCode {
     pmemblk_library::set_environment();
     let done = match Cli::parse().suite {
-        Suite::Block(args) => block(&args),
-        Suite::Consistency(args) => consistency(&args),
-        Suite::Cache(args) => cache(&args),
-        Suite::Crowd(args) => crowd(&args),
-        Suite::Files(args) => files(&args),
-        Suite::Index(args) => index(&args),
-        Suite::Layers(args) => layers(&args),
-        Suite::Media(args) => media(&args),
-        Suite::Mount(args) => mount(&args),
-        Suite::Swap(args) => swap(&args),
+        Suite::Block(args) => drive(&args),
+        Suite::Consistency(args) => drive(&args),
+        Suite::Cache(args) => drive(&args),
+        Suite::Crowd(args) => drive(&args),
+        Suite::Files(args) => drive(&args),
+        Suite::Index(args) => drive(&args),
+        Suite::Layers(args) => drive(&args),
+        Suite::Media(args) => drive(&args),
+        Suite::Mount(args) => drive(&args),
+        Suite::Swap(args) => drive(&args),
         Suite::Tpcc(args) => tpcc(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),
@@ -180,45 +127,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn block(args: &BlockArgs) -> Result<()> {
-    let stop = publish::stop_flag()?;
-    let folder = tempfile::Builder::new().prefix("everbyte-bench.").tempdir_in(&args.folder);
-    let folder = folder.with_context(|| format!("cannot use {}", args.folder.display()))?;
-    let progress = publish::progress_bar()?;
-    let (rounds, slice_s, size_mib) = match args.quick {
-        true => (QUICK_ROUNDS, QUICK_SLICE_S, QUICK_SIZE_MIB),
-        false => (usize::from(args.repeats), args.seconds, args.size),
-    };
-    let settings = Settings {
-        folder: folder.path(),
-        size_bytes: size_mib << 20,
-        rounds,
-        slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
-        filter: args.filter.clone(),
-        quick: args.quick,
-        stop: &stop,
-        progress: &progress,
-    };
-    let environment = Environment::new(&args.folder, settings.size_bytes, rounds, slice_s);
-    let mut results = Results { suite: "block", environment, rows: Vec::new() };
-    let (here, over_nbd) = match args.quick {
-        true => workload::smoke(),
-        false => (workload::in_process(), workload::over_nbd()),
-    };
-    let wants = |part| !args.skip.contains(&part);
-    if wants(Part::Calls) {
-        let (rows, medium) = suite::in_process(&here, &settings)?;
-        results.rows.extend(rows);
-        results.environment.medium = medium;
-    }
-    if wants(Part::Nbd) {
-        results.rows.extend(suite::over_nbd(&over_nbd, &settings)?);
-    }
-    if wants(Part::Replay) && !args.quick {
-        results.rows.extend(replay::run(&settings)?);
-    }
-    progress.finish_and_clear();
-    args.output.publish(&results)
 }

@@ -70,15 +70,6 @@ impl Row {
     }
 }
 
-impl Results {
-    /// The row of `metric`, if there is one.
-    pub(crate) fn find(&self, subject: &str, workload: &str, metric: &str) -> Option<&Row> {
-        let fits =
-            |row: &&Row| row.subject == subject && row.workload == workload && row.metric == metric;
-        self.rows.iter().find(fits)
-    }
-}
-
 /// The row of a figure that was measured in every round, if it was.
 pub(crate) fn timed(
     subject: &str,

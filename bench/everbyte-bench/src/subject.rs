@@ -14,33 +14,34 @@ pub(crate) struct Counts {
     pub(crate) lines_flushed: u64,
     pub(crate) fences: u64,
     pub(crate) log_bytes: u64,
+    /// Time of an emulated medium by its model.
+    pub(crate) modelled_ns: u64,
     /// True if the sums follow from the format and were not counted.
     pub(crate) modelled: bool,
 }
 
 impl Counts {
-    /// Returns the events between `earlier` and `self`, sum by sum.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
+    /// Combines each sum of both.
+    fn combined(&self, other: &Self, with: fn(u64, u64) -> u64) -> Self {
         Self {
-            bytes_stored: self.bytes_stored - earlier.bytes_stored,
-            lines_stored: self.lines_stored - earlier.lines_stored,
-            lines_flushed: self.lines_flushed - earlier.lines_flushed,
-            fences: self.fences - earlier.fences,
-            log_bytes: self.log_bytes - earlier.log_bytes,
-            modelled: self.modelled,
+            bytes_stored: with(self.bytes_stored, other.bytes_stored),
+            lines_stored: with(self.lines_stored, other.lines_stored),
+            lines_flushed: with(self.lines_flushed, other.lines_flushed),
+            fences: with(self.fences, other.fences),
+            log_bytes: with(self.log_bytes, other.log_bytes),
+            modelled_ns: with(self.modelled_ns, other.modelled_ns),
+            modelled: self.modelled || other.modelled,
         }
     }
 
-    /// The events of both, sum by sum.
+    /// Returns the events between `earlier` and `self`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        self.combined(earlier, |later, earlier| later - earlier)
+    }
+
+    /// Returns the events of both.
     pub(crate) fn plus(&self, other: &Self) -> Self {
-        Self {
-            bytes_stored: self.bytes_stored + other.bytes_stored,
-            lines_stored: self.lines_stored + other.lines_stored,
-            lines_flushed: self.lines_flushed + other.lines_flushed,
-            fences: self.fences + other.fences,
-            log_bytes: self.log_bytes + other.log_bytes,
-            modelled: self.modelled || other.modelled,
-        }
+        self.combined(other, |one, other| one + other)
     }
 
     /// Metrics, units and means, if `requests` requests took all of it.

@@ -1,130 +1,105 @@
-//! The results for people: a table for each workload.
+//! Results as JSON, and as a short text with losses first.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
-use crate::rows::{Results, Row, metric};
+use anyhow::{Context, Result};
 
-/// Metrics that a line shows, and the words after their values.
-const SHOWN: [(&str, &str); 47] = [
-    (metric::COUNTED_RATE, "/s counted"),
-    (metric::COUNTED_TO_BACKING, "x backing counted"),
-    (metric::BOUND, "x at most"),
-    (metric::TO_BACKING, "x backing timed"),
-    (metric::HITS, "% hits"),
-    (metric::HITS_SIMULATED, "% simulated"),
-    ("scm_bytes", "B scm"),
-    ("counted_p50", "us p50"),
-    ("counted_p99", "us p99"),
-    (metric::TO_FLOOR, "x floor"),
-    (metric::CPU_TO_FLOOR, "x floor's cpu"),
-    ("rate_to_tmpfs", "x tmpfs"),
-    ("cpu_rate_to_tmpfs", "x tmpfs by cpu"),
-    ("time_to_volume", "x volume"),
-    ("cpu_to_volume", "x volume's cpu"),
-    ("p50", "us p50"),
-    ("p99", "us p99"),
-    ("p99_to_ext4", "of ext4's p99"),
-    ("durable_time", "ns durable"),
-    ("allocations", "allocations"),
-    (metric::TO_PLACES, "x its places"),
-    (metric::TO_NULL, "of null"),
-    (metric::SCALING, "x one thread"),
-    (metric::MEDIA_BYTES, "B stored/B"),
-    (metric::SERVER_CPU, "ns server"),
-    ("fences", "fences"),
-    ("log_bytes", "B log"),
-    ("time_to_none", "x none"),
-    ("time_to_rollback", "x rollback"),
-    ("time_to_rollback_min", "x rollback at least"),
-    ("time_to_rollback_mean", "x on average"),
-    ("time_to_rollback_max", "x at most"),
-    ("tpmc", "tpmC"),
-    ("tpmc_to_none", "of none"),
-    ("tpmc_of_cpu_to_none", "of none by CPU time"),
-    ("cpu_per_page_in", "ns of processor a page in"),
-    ("process_cpu_per_page_in", "of the process"),
-    ("ratio", "x"),
-    ("dram_limit", "MiB of DRAM allowed"),
-    ("dram_peak", "MiB at most"),
-    ("pages_in", "pages in"),
-    ("pages_out", "out"),
-    ("fork", "ms for the fork"),
-    ("save", "ms for saving"),
-    ("slot_search_share", "% in searches"),
-    ("best_threshold", "% is best; 50% takes"),
-    ("time_at_50_to_best", "x as long"),
-];
+use crate::rows::{Results, Row};
 
-/// Writes every workload with its subjects.
+/// Ratios in the text at most.
+const RATIOS_MAX: usize = 60;
+/// Beginnings of the names of our own subjects.
+const OURS: [&str; 6] = ["everbyte", "region", "rollback", "nbd-everbyte", "nbd-cache", "hybrid"];
+
+/// Writes the results to `output`, and to standard output as JSON or as text. Warns on standard error if the
+/// figures mean nothing.
 ///
 /// # Errors
-/// Standard output's.
-pub(crate) fn write(results: &Results, out: &mut impl Write) -> io::Result<()> {
-    let mut workloads: Vec<&str> = Vec::new();
-    for row in &results.rows {
-        if !workloads.contains(&row.workload.as_str()) {
-            workloads.push(&row.workload);
-        }
+/// A destination cannot be written.
+pub(crate) fn publish(results: &Results, as_json: bool, output: Option<&Path>) -> Result<()> {
+    let json = serde_json::to_string_pretty(results)?;
+    if let Some(path) = output {
+        fs::write(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    for workload in workloads {
-        writeln!(out, "\n{workload}")?;
-        let mut subjects: Vec<&str> = Vec::new();
-        for row in results.rows.iter().filter(|row| row.workload == workload) {
-            if !subjects.contains(&row.subject.as_str()) {
-                subjects.push(&row.subject);
-            }
-        }
-        for subject in subjects {
-            writeln!(out, "  {}", line(results, subject, workload))?;
-        }
+    if let Some(warning) = results.environment.warning() {
+        // A closed standard error changes nothing.
+        let _unwritten = writeln!(io::stderr(), "everbyte-bench: warning: {warning}");
+    }
+    let mut out = io::stdout().lock();
+    match as_json {
+        true => writeln!(out, "{json}")?,
+        false => write(results, &mut out)?,
     }
     Ok(())
 }
 
-fn line(results: &Results, subject: &str, workload: &str) -> String {
-    let find = |name| results.find(subject, workload, name);
-    if let Some(row) = find(metric::SKIPPED) {
-        return format!("{subject:<16} -  {}", row.note.as_deref().unwrap_or("not measured"));
+/// Returns how much a ratio of ours loses: more than 1 is a loss. `None` if the row is no ratio of ours.
+fn loss(row: &Row) -> Option<f64> {
+    let is_ours = OURS.iter().any(|own| row.subject.starts_with(own));
+    let value = row.value.filter(|value| *value > 0.0 && is_ours && row.unit == "ratio")?;
+    let (figure, _) = row.metric.split_once("_to_")?;
+    let is_rate = figure.ends_with("rate") || figure.starts_with("tpmc");
+    Some(if is_rate { 1.0 / value } else { value })
+}
+
+fn write(results: &Results, out: &mut impl Write) -> io::Result<()> {
+    let rows = results.rows.iter();
+    let mut ratios: Vec<(f64, &Row)> =
+        rows.clone().filter_map(|row| Some((loss(row)?, row))).collect();
+    ratios.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let losses = ratios.iter().filter(|(loss, _)| *loss > 1.0).count();
+    writeln!(out, "{}: {} rows; {losses} of {} ratios are losses", results.suite, rows.len(), ratios.len())?;
+    for (loss, row) in ratios.iter().take(RATIOS_MAX) {
+        line(row, if *loss > 1.0 { "loss" } else { "" }, out)?;
     }
-    let mut text = format!("{subject:<16}");
-    if let Some(row) = find(metric::TIME) {
-        let spread = row.spread.map_or_else(String::new, |s| format!("{:.0}-{:.0}", s.min, s.max));
-        text += &format!("{:>10.0} ns ({spread:>13})", row.value.unwrap_or(0.0));
+    for row in results.rows.iter().filter(|row| row.value.is_none()) {
+        line(row, "", out)?;
     }
-    if let Some(row) = find(metric::RATE) {
-        text += &format!("{:>9.1} k/s", row.value.unwrap_or(0.0) / 1e3);
+    if ratios.is_empty() {
+        results.rows.iter().filter(|row| row.value.is_some()).try_for_each(|row| line(row, "", out))?;
     }
-    for (name, words) in SHOWN {
-        if let Some(value) = find(name).and_then(|row: &Row| row.value) {
-            text += &match name {
-                metric::SERVER_CPU
-                | metric::COUNTED_RATE
-                | "scm_bytes"
-                | "durable_time"
-                | "p50"
-                | "p99"
-                | "counted_p50"
-                | "counted_p99"
-                | "log_bytes"
-                | "cpu_per_page_in"
-                | "process_cpu_per_page_in"
-                | "tpmc"
-                | "pages_in"
-                | "pages_out"
-                | "best_threshold" => {
-                    format!("  {value:.0} {words}")
-                }
-                _ => format!("  {value:.2} {words}"),
-            };
+    writeln!(out, "all rows: --json, or --output FILE")
+}
+
+fn line(row: &Row, mark: &str, out: &mut impl Write) -> io::Result<()> {
+    let Row { subject, workload, metric, unit, .. } = row;
+    match (row.value, &row.note) {
+        (Some(value), _) => {
+            let spread = row.spread.map_or(String::new(), |s| format!("  [{:.2}, {:.2}]", s.q1, s.q3));
+            writeln!(out, "{mark:<5}{value:>12.2} {unit:<8} {subject:<18} {workload}, {metric}{spread}")
+        }
+        (None, note) => {
+            let why = note.as_deref().unwrap_or("not measured");
+            writeln!(out, "{mark:<5}{:>12} {unit:<8} {subject:<18} {workload}: {why}", "-")
         }
     }
-    if let Some(note) = find("ratio").and_then(|row| row.note.as_deref()) {
-        text += &format!("  {note}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::rows::exact;
+
+    #[test]
+    fn text_of_ratios_begins_with_losses() {
+        let rows = vec![
+            exact("everbyte", "reads", "rate_to_tmpfs", "ratio", 2.0),
+            exact("everbyte", "writes", "rate_to_tmpfs", "ratio", 0.25),
+            exact("everbyte", "writes", "time_to_floor", "ratio", 3.0),
+            exact("ext4", "writes", "time_to_floor", "ratio", 9.0),
+            Row::skipped("ext4", "reads", "needs root".to_owned()),
+        ];
+        let environment = Environment::new("/dev/shm".as_ref(), 1, 0.0, false);
+        let mut text = Vec::new();
+        write(&Results { suite: "files", environment, rows }, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "files: 5 rows; 2 of 3 ratios are losses");
+        assert!(lines[1].starts_with("loss") && lines[1].contains("0.25"), "{text}");
+        assert!(lines[2].contains("3.00") && lines[3].contains("2.00"), "{text}");
+        assert!(lines[4].ends_with("reads: needs root") && lines.len() == 6, "{text}");
     }
-    for name in ["media_bytes", "seconds"] {
-        if let Some(row) = find(name) {
-            text += &format!("  {:.3} {}", row.value.unwrap_or(0.0), row.unit);
-        }
-    }
-    text
 }

@@ -17,8 +17,10 @@ use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::{OpenOptions, Pool};
 
 use super::backing::Backing;
+use super::command::CacheArgs;
 use super::subject::{Front, Subject};
 use super::{Settings, Speed};
+use crate::driver::Rounds;
 use crate::rows::{Row, metric, timed};
 use crate::stats::as_f64;
 
@@ -85,8 +87,8 @@ struct Target {
 ///
 /// # Errors
 /// A subject's, or it is to stop.
-pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
-    let pages = if settings.requests.is_some() { PAGES_QUICK } else { PAGES };
+pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
+    let pages = if settings.own.requests.is_some() { PAGES_QUICK } else { PAGES };
     let fronts = [Kind::Everbyte, Kind::Hybrid].map(|kind| Front::Cache(kind, Mode::WriteBack));
     let is_wanted = |name: &str| Load::ALL.iter().any(|load| settings.wants(name, load.name()));
     let mut targets = Vec::new();
@@ -103,12 +105,12 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
 }
 
 /// Makes a cache that has `pages` pages and all of them.
-fn cache(front: Front, pages: u32, settings: &Settings<'_>) -> Result<Arc<dyn BlockDevice>> {
-    let path = settings.folder.join(format!("hits-{}", front.name()));
+fn cache(front: Front, pages: u32, settings: &Settings) -> Result<Arc<dyn BlockDevice>> {
+    let path = settings.folder().join(format!("hits-{}", front.name()));
     let backing = Backing::new(&path, u64::from(pages) * PAGE, Speed::Hdd.costs())?;
     // Beside a block volume on the same memory: what is compared is the way to it.
-    let settings = &Settings { scm: Technology::Dram, ..settings.clone() };
-    let subject = Subject::new(front, backing, &Spec::new(pages + pages / 8)?, settings)?;
+    let own = CacheArgs { scm: Technology::Dram, ..settings.own.clone() };
+    let subject = Subject::new(front, backing, &Spec::new(pages + pages / 8)?, &own)?;
     let device = subject.cache().context("only caches have hits")?;
     fill(&*device, pages, |at, bytes| Ok(device.read(at, bytes)?))?;
     let before = subject.counted().context("a cache counts")?;
@@ -148,7 +150,7 @@ fn measure(
     targets: &[Target],
     load: Load,
     pages: u32,
-    settings: &Settings<'_>,
+    settings: &Rounds,
 ) -> Result<Vec<Row>> {
     let wanted = targets.iter().filter(|target| settings.wants(&target.name, load.name()));
     let mut all: Vec<(&Target, Rates)> = wanted.map(|it| (it, Rates::default())).collect();
@@ -189,7 +191,7 @@ fn slice(
     load: Load,
     pages: u64,
     threads: u64,
-    settings: &Settings<'_>,
+    settings: &Rounds,
 ) -> Result<f64> {
     let (is_over, asked) = (AtomicBool::new(false), AtomicU64::new(0));
     let client = |number: u64| -> Result<()> {
@@ -235,7 +237,6 @@ mod tests {
     use std::sync::Mutex;
 
     use everbyte_device::{DeviceError, MemoryDevice, Passthrough};
-    use indicatif::ProgressBar;
 
     use super::*;
 
@@ -272,20 +273,7 @@ mod tests {
             let device = Arc::new(Noting { name, memory, turns: Arc::clone(&turns) });
             Target { name: name.to_owned(), device }
         };
-        let settings = Settings {
-            folder: std::path::PathBuf::new(),
-            speeds: Vec::new(),
-            scm: Technology::Dram,
-            scm_price_percent: 50,
-            requests: None,
-            percents: Vec::new(),
-            clients: Vec::new(),
-            rounds: 2,
-            slice: Duration::from_millis(1),
-            filter: crate::filter::Filter::default(),
-            stop: &AtomicBool::new(false),
-            progress: &ProgressBar::hidden(),
-        };
+        let settings = Rounds::of_test(2, Duration::from_millis(1));
         let targets = [target("one"), target("other")];
         let rows = measure(&targets, Load::Read, PAGES_HERE, &settings).unwrap();
         assert_eq!(*turns.lock().unwrap(), ["one", "other"].repeat(2 * THREADS.len()));

@@ -19,17 +19,11 @@ mod run;
 mod stream;
 pub(crate) mod subject;
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
 use clap::ValueEnum;
 use everbyte_device::DiskCosts;
-use everbyte_media::Technology;
 use everbyte_policy::trace::generate::Workload;
-use indicatif::ProgressBar;
 
-use crate::filter::Filter;
+use crate::driver::Run;
 
 /// Parts of the suite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -85,33 +79,4 @@ impl Speed {
     }
 }
 
-/// Settings of a run.
-#[derive(Clone)]
-pub(crate) struct Settings<'a> {
-    /// A folder for the backing device's file.
-    pub(crate) folder: PathBuf,
-    pub(crate) speeds: Vec<Speed>,
-    /// The memory that SCM is emulated as.
-    pub(crate) scm: Technology,
-    /// Price of a byte of SCM, in percent of one of DRAM.
-    pub(crate) scm_price_percent: u64,
-    /// Requests of each generated workload; `None` for as many as it has.
-    pub(crate) requests: Option<u64>,
-    /// Sizes of the caches in percent of the pages that the workload touches, ascending.
-    pub(crate) percents: Vec<u32>,
-    /// Clients at a time in timed slices, one number after the other.
-    pub(crate) clients: Vec<usize>,
-    /// Rounds of timed slices; 0 for none.
-    pub(crate) rounds: usize,
-    pub(crate) slice: Duration,
-    /// Which workloads and subjects are measured.
-    pub(crate) filter: Filter,
-    pub(crate) stop: &'a AtomicBool,
-    pub(crate) progress: &'a ProgressBar,
-}
-
-impl Settings<'_> {
-    fn wants(&self, subject: &str, workload: &str) -> bool {
-        self.filter.wants(&format!("{subject} {workload}"))
-    }
-}
+type Settings = Run<command::CacheArgs>;

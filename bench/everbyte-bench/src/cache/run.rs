@@ -9,12 +9,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_policy::sim::{self, Spec};
 use everbyte_policy::trace::{Request, RequestOp};
 
 use super::backing::Backing;
+use super::command::CacheArgs;
 use super::stream::Stream;
 use super::subject::{BACKING, Counted, Front, Subject};
 use super::{Part, Settings, Speed};
@@ -74,10 +75,10 @@ struct Cell {
 ///
 /// # Errors
 /// A subject's, or it is to stop.
-pub(crate) fn run(streams: &[Stream], settings: &Settings<'_>) -> Result<Vec<Row>> {
+pub(crate) fn run(streams: &[Stream], settings: &Settings) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for stream in streams {
-        for &speed in &settings.speeds {
+        for &speed in &settings.own.backing {
             rows.extend(run_one(stream, speed, settings)?);
         }
     }
@@ -85,29 +86,29 @@ pub(crate) fn run(streams: &[Stream], settings: &Settings<'_>) -> Result<Vec<Row
 }
 
 /// Measures a stream over a device of one speed.
-fn run_one(stream: &Stream, speed: Speed, settings: &Settings<'_>) -> Result<Vec<Row>> {
+fn run_one(stream: &Stream, speed: Speed, settings: &Settings) -> Result<Vec<Row>> {
     let wanted = wanted(stream, speed, settings)?;
     if wanted.len() < 2 {
         return Ok(Vec::new());
     }
-    let steps = wanted.len() * (1 + settings.rounds * settings.clients.len());
+    let steps = wanted.len() * (1 + rounds(settings) * settings.own.clients.len());
     settings.progress.inc_length(steps as u64);
     let mut cells = Vec::new();
     for (front, spec, workload) in wanted {
         let what = format!("{}: {workload}", front.name());
         settings.progress.set_message(what.clone());
-        let path = settings.folder.join(format!("{}-{}", stream.name, cells.len()));
+        let path = settings.folder().join(format!("{}-{}", stream.name, cells.len()));
         let backing = Backing::new(&path, stream.size_bytes(), speed.costs())?;
-        let subject = Subject::new(front, backing, &spec, settings)?;
+        let subject = Subject::new(front, backing, &spec, &settings.own)?;
         let whole = play_all(&subject, stream, settings).context(what)?;
-        let subject = (settings.rounds > 0).then_some(subject);
+        let subject = (rounds(settings) > 0).then_some(subject);
         cells.push(Cell { front, spec, workload, subject, whole, slices: BTreeMap::new() });
         settings.progress.inc(1);
     }
-    for round in 0..settings.rounds {
-        for (turn, &clients) in settings.clients.iter().enumerate() {
+    for round in 0..rounds(settings) {
+        for (turn, clients) in settings.own.clients.iter().map(|count| usize::from(*count)).enumerate() {
             // A place of its own: else more clients would ask again for what fewer have just brought.
-            let part = round * settings.clients.len() + turn;
+            let part = round * settings.own.clients.len() + turn;
             for cell in &mut cells {
                 let Some(subject) = &cell.subject else { continue };
                 settings.progress.set_message(format!("{}: {}", cell.front.name(), cell.workload));
@@ -126,12 +127,12 @@ fn run_one(stream: &Stream, speed: Speed, settings: &Settings<'_>) -> Result<Vec
 fn wanted(
     stream: &Stream,
     speed: Speed,
-    settings: &Settings<'_>,
+    settings: &Settings,
 ) -> Result<Vec<(Front, Spec, String)>> {
     let smallest = Spec::new(2)?;
     let place = place(&stream.name, speed);
     let mut wanted = vec![(Front::Nothing, smallest, place.clone())];
-    for &percent in &settings.percents {
+    for percent in settings.own.percents() {
         let workload = workload(&place, percent);
         for front in Front::CACHES {
             if settings.wants(&front.name(), &workload) {
@@ -194,16 +195,14 @@ fn ask(device: &dyn BlockDevice, request: &Request, buffer: &mut [u8]) -> Result
     Ok(())
 }
 
-fn play_all(subject: &Subject, stream: &Stream, settings: &Settings<'_>) -> Result<Whole> {
+fn play_all(subject: &Subject, stream: &Stream, settings: &Settings) -> Result<Whole> {
     let (device, backing) = (subject.device(), &subject.backing);
     let mut buffer = vec![1; stream.longest];
     let mut fresh = Fresh::new(0);
     let mut latencies = Vec::with_capacity(stream.requests.len());
     let mut elapsed = Duration::ZERO;
     for request in &stream.requests {
-        if settings.stop.load(Ordering::Relaxed) {
-            bail!("stopped");
-        }
+        settings.check_stop()?;
         fresh.fill(request, &mut buffer);
         let (start, spent) = (Instant::now(), backing.spent());
         ask(device, request, &mut buffer)?;
@@ -227,10 +226,10 @@ fn play_all(subject: &Subject, stream: &Stream, settings: &Settings<'_>) -> Resu
 fn play_slice(
     subject: &Subject,
     stream: &Stream,
-    settings: &Settings<'_>,
+    settings: &Settings,
     (part, clients): (usize, usize),
 ) -> Result<Slice> {
-    let parts = (settings.rounds * settings.clients.len()).max(1);
+    let parts = (rounds(settings) * settings.own.clients.len()).max(1);
     let first = stream.later.len() * part / parts;
     let next = AtomicUsize::new(first);
     let latencies = Mutex::new(Vec::new());
@@ -242,9 +241,7 @@ fn play_slice(
         let (mut buffer, mut own) = (vec![1; stream.longest], Vec::new());
         let mut fresh = Fresh::new(1 + number + 64 * part as u64);
         while start.elapsed() < settings.slice {
-            if settings.stop.load(Ordering::Relaxed) {
-                bail!("stopped");
-            }
+            settings.check_stop()?;
             let at = next.fetch_add(1, Ordering::Relaxed) % stream.later.len();
             fresh.fill(&stream.later[at], &mut buffer);
             let asked = Instant::now();
@@ -308,7 +305,7 @@ fn rows_of(
     cell: &Cell,
     backing: &Cell,
     stream: &Stream,
-    settings: &Settings<'_>,
+    settings: &Settings,
 ) -> Result<Vec<Row>> {
     let mut rows = Rows { cell, all: Vec::new() };
     let requests = stream.requests.len() as u64;
@@ -330,7 +327,7 @@ fn rows_of(
     }
     if let Some(counted) = &whole.counted {
         rows.push(metric::HITS, "%", &[percent(counted.hits, counted.accesses)]);
-        if let Some((kind, spec)) = cell.front.simulated(&cell.spec, settings)? {
+        if let Some((kind, spec)) = cell.front.simulated(&cell.spec, &settings.own)? {
             let said = sim::run(kind, &spec, &stream.pages);
             rows.push(metric::HITS_SIMULATED, "%", &[said.hit_ratio() * 100.0]);
         }
@@ -363,22 +360,23 @@ fn timed_rows(rows: &mut Rows<'_>, clients: usize, slices: &[Slice], backing: Op
     }
 }
 
-/// The streams of the parts that are wanted, and the trace, if there is one.
+/// The workloads that are played.
 ///
 /// # Errors
 /// The trace's.
-pub(crate) fn streams(
-    skip: &[Part],
-    trace: Option<&std::path::Path>,
-    settings: &Settings<'_>,
-) -> Result<Vec<Stream>> {
-    let parts = Part::WORKLOADS.iter().filter(|(part, _)| !skip.contains(part));
-    let generated = parts.map(|(_, workload)| Stream::generated(*workload, settings.requests));
+pub(crate) fn streams(own: &CacheArgs) -> Result<Vec<Stream>> {
+    let parts = Part::WORKLOADS.iter().filter(|(part, _)| own.wants(*part));
+    let generated = parts.map(|(_, workload)| Stream::generated(*workload, own.requests));
     let mut streams = generated.collect::<Result<Vec<_>>>()?;
-    if let Some(path) = trace {
+    if let Some(path) = &own.trace {
         streams.push(Stream::from_file(path)?);
     }
     Ok(streams)
+}
+
+/// Rounds of timed slices.
+fn rounds(settings: &Settings) -> usize {
+    if settings.own.wants(Part::Timed) { settings.rounds } else { 0 }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{OpenOptions, Pool};
 
-use super::Settings;
+use super::command::CacheArgs;
 use super::backing::Backing;
 use super::lru::{LruCache, LruWriter};
 
@@ -85,12 +85,12 @@ impl Front {
     pub(crate) fn simulated(
         self,
         spec: &Spec,
-        settings: &Settings<'_>,
+        settings: &CacheArgs,
     ) -> Result<Option<(Kind, Spec)>> {
         Ok(match self {
             Self::Nothing => None,
             Self::Cache(policy, _) => Some((policy, *spec)),
-            Self::Lru(share) => match share.pages(spec, settings.scm_price_percent) {
+            Self::Lru(share) => match share.pages(spec, settings.scm_price) {
                 // The simulator's smallest cache.
                 0 | 1 => None,
                 pages => Some((Kind::Lru, Spec::new(pages)?)),
@@ -137,7 +137,7 @@ impl Subject {
         front: Front,
         backing: Arc<Backing>,
         spec: &Spec,
-        settings: &Settings<'_>,
+        settings: &CacheArgs,
     ) -> Result<Self> {
         let kind = match front {
             Front::Nothing => Made::Nothing,
@@ -150,7 +150,7 @@ impl Subject {
                 })?)
             }
             Front::Lru(share) => {
-                let pages = share.pages(spec, settings.scm_price_percent) as usize;
+                let pages = share.pages(spec, settings.scm_price) as usize;
                 Made::Lru(Arc::new(LruCache::new(Arc::<Backing>::clone(&backing), pages)))
             }
         };

@@ -13,10 +13,11 @@ use everbyte_fs::{FileSystem, FileType, FsOptions, InodeNo, Name, NewInode, kind
 use everbyte_media::{BLOCK_U64, Mapped, Technology};
 use everbyte_pool::{OpenOptions, Pool};
 
-use super::target::{FileTarget, Sums, Target, memory};
+use super::target::{FileTarget, Target, memory};
 use super::{LIBRARY, MOUNT, Settings};
 use crate::mount::room::Room;
 use crate::mount::server::Server;
+use crate::subject::Counts;
 use crate::subjects::floor::medium_counts;
 
 /// A file of the library.
@@ -78,10 +79,8 @@ impl Target for LibraryTarget {
         Ok(self.fs.sync()?)
     }
 
-    fn sums(&self) -> Option<Sums> {
-        let counts = medium_counts(&*self.medium, self.fs.volume().log_bytes());
-        let modelled_ns = everbyte_media::Medium::counters(&*self.medium).modelled_ns;
-        Some(Sums { counts, modelled_ns })
+    fn counts(&self) -> Option<Counts> {
+        Some(medium_counts(&*self.medium, self.fs.volume().log_bytes()))
     }
 }
 
@@ -96,8 +95,8 @@ impl MountHere {
     ///
     /// # Errors
     /// Not root; there is no FUSE; it does not start.
-    pub(super) fn new(settings: &Settings<'_>, bytes: u64) -> Result<Self> {
-        let covered = settings.folder.join("mounts");
+    pub(super) fn new(settings: &Settings, bytes: u64) -> Result<Self> {
+        let covered = settings.folder().join("mounts");
         fs::create_dir_all(&covered)?;
         let room = Room::new(&covered)?;
         Ok(Self { server: Server::ours(&room, bytes)?, _room: room })

@@ -7,13 +7,15 @@ use anyhow::Result;
 use everbyte_media::Technology;
 
 use super::library::{LibraryTarget, MountHere};
-use super::run::{self, Bench, Cells, Durability, Sample, Workload};
+use super::run::{self, Bench, Durability, Sample, Workload};
 use super::target::{FileTarget, SchemeTarget, Target};
 use super::task::{Access, Task};
 use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, words};
 use crate::baselines::Kind;
+use crate::driver::{Cell, Grid, Rows};
 use crate::rows::{Row, exact, metric, timed};
 use crate::stats::{as_f64, summarise};
+use crate::subject::Counts;
 use crate::subjects::ext4;
 
 /// Bytes of every scheme's log.
@@ -78,15 +80,14 @@ fn workloads(quick: bool) -> Vec<Workload> {
 ///
 /// # Errors
 /// No memory, or it is to stop.
-pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
-    let mut workloads = workloads(settings.quick);
-    workloads.retain(|workload| settings.filter.wants(&workload.to_string()));
+pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
+    let workloads = workloads(settings.quick);
     let mut rows = Vec::new();
     for medium in MEDIA {
         settings.progress.set_message(format!("making the schemes' devices on {medium}"));
         let schemes: Vec<SchemeTarget> = Kind::ALL
             .into_iter()
-            .map(|kind| SchemeTarget::new(kind, medium, DEVICE_BYTES, LOG_BYTES, settings.delta))
+            .map(|kind| SchemeTarget::new(kind, medium, DEVICE_BYTES, LOG_BYTES, settings.own.delta.setting()))
             .collect::<Result<_>>()?;
         let library = LibraryTarget::new(medium, DEVICE_BYTES, LOG_BYTES)?;
         // The kernel knows no emulated medium.
@@ -100,13 +101,17 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
             .chain(files.iter().map(|file| file as &dyn Target))
             .collect();
         let benches: Vec<Bench<'_>> = targets.iter().map(|&target| Bench::new(target)).collect();
-        let cells = run::run(&benches, &workloads, settings)?;
         let names: Vec<&str> = targets.iter().map(|target| target.name()).collect();
-        for (workload, cells) in workloads.iter().zip(&cells) {
-            rows.extend(rows_of(medium, workload, &names, cells));
-        }
+        let titles = workloads.iter().map(|workload| format!("{medium}: {workload}"));
+        let is_base = |subject: usize| [NONE, OURS, OURS_PUBLISHED].contains(&names[subject]);
+        let mut grid =
+            Grid::new(names.iter().copied(), titles).select(settings, is_base, |_, _| true);
+        run::run(&mut grid, &benches, &workloads, settings)?;
+        rows.extend(grid.rows(|cell, rows| {
+            rows_of(&grid, cell, workloads[cell.workload].task, rows);
+        }));
         for base in &BASES {
-            rows.extend(summary(medium, base, &workloads, &names, &cells));
+            rows.extend(summary(medium, base, &workloads, &grid));
         }
         // Files are closed before their mount ends.
         files.clear();
@@ -116,35 +121,16 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Figures of one workload.
-fn rows_of(medium: Technology, workload: &Workload, names: &[&str], cells: &Cells) -> Vec<Row> {
-    let title = format!("{medium}: {workload}");
-    let samples_of = |wanted: &str| {
-        let at = names.iter().position(|name| *name == wanted)?;
-        cells[at].as_ref().ok()
-    };
-    let mut rows = Vec::new();
-    for (name, cell) in names.iter().zip(cells) {
-        let samples = match cell {
-            Ok(samples) => samples,
-            Err(why) => {
-                rows.push(Row::skipped(name, &title, why.clone()));
-                continue;
-            }
-        };
-        let of = |figure: fn(&Sample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
-        rows.extend(timed(name, &title, metric::TIME, "ns", &of(Sample::ns_per_request)));
-        let throughput = of(|sample| sample.bytes_per_s() / f64::from(1 << 20));
-        rows.extend(timed(name, &title, "throughput", "MiB/s", &throughput));
-        let bases = BASES.map(|base| (base.name, base.ratio));
-        for (base, metric) in [(NONE, "time_to_none")].into_iter().chain(bases) {
-            if let Some(base) = samples_of(base).filter(|_| *name != base) {
-                rows.extend(timed(name, &title, metric, "ratio", &ratios(samples, base)));
-            }
-        }
-        rows.extend(counted(name, &title, workload.task, samples));
+fn rows_of(grid: &Grid<Sample>, cell: &Cell<Sample>, task: Task, rows: &mut Rows<'_>) {
+    let own = &cell.samples[..];
+    rows.timed(metric::TIME, "ns", own.iter().map(Sample::ns_per_request));
+    let mebibytes = own.iter().map(|sample| sample.bytes_per_s() / f64::from(1 << 20));
+    rows.timed("throughput", "MiB/s", mebibytes);
+    let bases = BASES.map(|base| (base.name, base.ratio));
+    for (base, metric) in [(NONE, "time_to_none")].into_iter().chain(bases) {
+        rows.ratio(metric, own, grid.base(cell, base), Sample::ns_per_request);
     }
-    rows
+    rows.all.extend(counted(rows.subject, rows.workload, task, own));
 }
 
 /// Times of one as multiples of the other's, round by round.
@@ -174,8 +160,8 @@ fn counts(task: Task, samples: &[Sample]) -> Vec<(&'static str, &'static str, f6
     }
     let requests = as_f64(samples.iter().map(|sample| sample.requests).sum());
     let asked = as_f64(samples.iter().map(|sample| sample.bytes).sum());
-    let sum = |of: fn(&super::target::Sums) -> u64| as_f64(all.iter().map(of).sum());
-    let log_share = sum(|s| s.counts.log_bytes) / asked;
+    let sum = |of: fn(&Counts) -> u64| as_f64(all.iter().map(of).sum());
+    let log_share = sum(|s| s.log_bytes) / asked;
     let mut counts = Vec::new();
     if let Task::Iozone { record, file, .. } = task {
         // Records that do not fit are not written.
@@ -183,41 +169,38 @@ fn counts(task: Task, samples: &[Sample]) -> Vec<(&'static str, &'static str, f6
         counts.push((PASS_LOG_BYTES, "B", log_share * written));
     }
     counts.extend([
-        (metric::MEDIA_BYTES, "ratio", sum(|s| s.counts.bytes_stored) / asked),
-        ("log_bytes", "B/request", sum(|s| s.counts.log_bytes) / requests),
+        (metric::MEDIA_BYTES, "ratio", sum(|s| s.bytes_stored) / asked),
+        ("log_bytes", "B/request", sum(|s| s.log_bytes) / requests),
         ("log_bytes_per_byte", "ratio", log_share),
-        ("lines_stored", "1/request", sum(|s| s.counts.lines_stored) / requests),
-        ("lines_flushed", "1/request", sum(|s| s.counts.lines_flushed) / requests),
-        ("fences", "1/request", sum(|s| s.counts.fences) / requests),
+        ("lines_stored", "1/request", sum(|s| s.lines_stored) / requests),
+        ("lines_flushed", "1/request", sum(|s| s.lines_flushed) / requests),
+        ("fences", "1/request", sum(|s| s.fences) / requests),
         ("modelled_time", "ns", sum(|s| s.modelled_ns) / requests),
     ]);
     counts
 }
 
-/// Returns the ratios of each other scheme's time to that of `base`, over all IOzone-like writes of
-/// one durability: those of the writes with the least and the most median, and the mean over all writes of
-/// each round.
+/// The rows of a base's summaries over all IOzone-like writes.
 fn summary(
     medium: Technology,
     base: &Base,
     workloads: &[Workload],
-    names: &[&str],
-    cells: &[Cells],
+    grid: &Grid<Sample>,
 ) -> Vec<Row> {
-    let Some(ours) = names.iter().position(|name| *name == base.name) else { return Vec::new() };
     let mut rows = Vec::new();
     for durability in [Durability::Checkpoint, Durability::Request] {
         let title = format!("{medium}: all IOzone-like writes, {durability}");
-        for (at, name) in names.iter().enumerate().filter(|(at, _)| *at != ours) {
-            let mut writes: Vec<(Task, Vec<f64>)> = Vec::new();
-            for (workload, cells) in workloads.iter().zip(cells) {
-                let is_counted = workload.durability == durability
-                    && matches!(workload.task, Task::Iozone { .. });
-                if let (true, Ok(own), Ok(base)) = (is_counted, &cells[at], &cells[ours]) {
-                    writes.push((workload.task, ratios(own, base)));
-                }
-            }
-            rows.extend(over_all(name, &title, base.summary, &writes));
+        for (subject, name) in grid.subjects.iter().enumerate() {
+            let is_counted = |cell: &&Cell<Sample>| {
+                let Workload { task, durability: own } = workloads[cell.workload];
+                let is_own = cell.subject == subject && cell.failed.is_none();
+                is_own && own == durability && matches!(task, Task::Iozone { .. })
+            };
+            let writes = grid.cells.iter().filter(is_counted).filter_map(|cell| {
+                let ratios = ratios(&cell.samples, grid.base(cell, base.name)?);
+                Some((workloads[cell.workload].task, ratios))
+            });
+            rows.extend(over_all(name, &title, base.summary, &writes.collect::<Vec<_>>()));
         }
     }
     rows
@@ -252,10 +235,10 @@ fn over_all(
 
 /// Our mount and a file there, files of ext4 but in a smoke test, and rows that say why one
 /// is absent.
-fn kernel_files(settings: &Settings<'_>) -> (Option<MountHere>, Vec<FileTarget>, Vec<Row>) {
+fn kernel_files(settings: &Settings) -> (Option<MountHere>, Vec<FileTarget>, Vec<Row>) {
     let (mut files, mut absent) = match settings.quick {
         true => (Vec::new(), Vec::new()),
-        false => ext4_files(settings.folder),
+        false => ext4_files(settings.folder()),
     };
     let mounted = MountHere::new(settings, IMAGE_BYTES);
     match mounted.and_then(|mount| Ok((mount.file()?, mount))) {
@@ -309,9 +292,9 @@ mod tests {
     #[test]
     fn counts_of_passes_that_were_cut_short_have_a_spread() {
         let sample = |requests: u64, bytes_stored: u64| {
-            let mut sums = super::super::target::Sums::default();
-            sums.counts.bytes_stored = bytes_stored;
-            sums.counts.fences = requests;
+            let mut sums = Counts::default();
+            sums.bytes_stored = bytes_stored;
+            sums.fences = requests;
             let (bytes, sums) = (requests * 100, Some(sums));
             Sample { requests, bytes, sums, ..Sample::default() }
         };

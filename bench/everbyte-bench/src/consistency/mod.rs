@@ -16,17 +16,11 @@ mod task;
 mod threshold;
 mod words;
 
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::ValueEnum;
-use everbyte_extent::Delta;
 use everbyte_media::Technology;
-use indicatif::ProgressBar;
 
-use crate::filter::Filter;
+use crate::driver::Run;
 use crate::rows::Row;
 
 /// Emulated media: DRAM with its flushes made, and phase-change memory, whose writes cost most: one
@@ -59,40 +53,24 @@ pub(crate) enum Part {
     Points,
 }
 
-/// Settings of a run.
-pub(crate) struct Settings<'a> {
-    /// A folder on tmpfs.
-    pub(crate) folder: &'a Path,
-    pub(crate) rounds: usize,
-    pub(crate) slice: Duration,
-    /// Measured time of TPC-C for each scheme in each round.
-    pub(crate) tpcc_slice: Duration,
-    pub(crate) warehouses: u32,
-    /// How every scheme detects changes.
-    pub(crate) delta: Delta,
-    /// Which workloads of the matrix are measured.
-    pub(crate) filter: Filter,
-    pub(crate) quick: bool,
-    pub(crate) stop: &'a AtomicBool,
-    pub(crate) progress: &'a ProgressBar,
-}
+type Settings = Run<command::ConsistencyArgs>;
 
 /// Measures the parts that `wants` names.
 ///
 /// # Errors
 /// No memory, or it is to stop.
-pub(crate) fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>> {
+pub(crate) fn run(settings: &Settings) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    if wants(Part::Matrix) {
+    if settings.own.wants(Part::Matrix) {
         rows.extend(matrix::run(settings)?);
     }
-    if wants(Part::Threshold) {
+    if settings.own.wants(Part::Threshold) {
         rows.extend(threshold::run(settings)?);
     }
-    if wants(Part::Tpcc) {
+    if settings.own.wants(Part::Tpcc) {
         rows.extend(sqlite::run(settings)?);
     }
-    if wants(Part::Points) {
+    if settings.own.wants(Part::Points) {
         rows.extend(points::run(settings)?);
     }
     Ok(rows)

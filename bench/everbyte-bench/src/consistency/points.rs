@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -54,7 +53,7 @@ struct Reader {
 ///
 /// # Errors
 /// No memory; SQLite's; or it is to stop.
-pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
     let count = if settings.quick { QUICK_ROWS } else { ROWS };
     settings.progress.set_message("loading rows to be read by their key");
     let source = new_source(None)?;
@@ -65,9 +64,9 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
         count - 1
     ))?;
     let size_bytes = volume_bytes(2 * database_bytes(&source)? + (16 << 20)).next_multiple_of(4096);
-    let pool = BenchPool::new(settings.folder, size_bytes, 1)?;
+    let pool = BenchPool::new(settings.folder(), size_bytes, 1)?;
     let volume = pool.volume("points", size_bytes, Delta::Off)?.into_device();
-    let on_tmpfs = settings.folder.join("points");
+    let on_tmpfs = settings.folder().join("points");
     fs::create_dir(&on_tmpfs)?;
     let places = [
         ("everbyte", Place::Device(Arc::new(volume)), JournalMode::Batch),
@@ -94,7 +93,7 @@ fn measure(
     readers: &[Reader],
     transactions: Transactions,
     count: i64,
-    settings: &Settings<'_>,
+    settings: &Settings,
 ) -> Result<Vec<Row>> {
     let title = match transactions {
         Transactions::Each => "point reads, one a transaction",
@@ -104,7 +103,7 @@ fn measure(
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); readers.len()];
     for round in 0..settings.rounds {
         for (reader, times) in readers.iter().zip(&mut times) {
-            ensure!(!settings.stop.load(Ordering::Relaxed), "stopped");
+            settings.check_stop()?;
             let mut rng = SmallRng::seed_from_u64(SEED + round as u64);
             times.push(slice(&reader.opened.db, transactions, count, &mut rng, settings)?);
         }
@@ -128,7 +127,7 @@ fn slice(
     transactions: Transactions,
     count: i64,
     rng: &mut SmallRng,
-    settings: &Settings<'_>,
+    settings: &Settings,
 ) -> Result<f64> {
     let mut statement = db.prepare("SELECT value FROM row WHERE key = ?")?;
     if transactions == Transactions::All {

@@ -8,18 +8,19 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use everbyte_device::Fua;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::Settings;
-use super::target::{Sums, Target};
+use super::target::Target;
 use super::task::Task;
+use crate::driver::Grid;
 use crate::stats::as_f64;
+use crate::subject::Counts;
 
 /// Bytes that payloads are taken from.
 const PAYLOAD_BYTES: usize = 1 << 20;
@@ -68,10 +69,14 @@ pub(crate) struct Sample {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
     pub(crate) elapsed: Duration,
-    pub(crate) sums: Option<Sums>,
+    pub(crate) sums: Option<Counts>,
 }
 
 impl Sample {
+    fn add(&mut self, more: &Counts) {
+        self.sums = Some(self.sums.unwrap_or_default().plus(more));
+    }
+
     pub(crate) fn ns_per_request(&self) -> f64 {
         self.elapsed.as_secs_f64() * 1e9 / as_f64(self.requests)
     }
@@ -80,9 +85,6 @@ impl Sample {
         as_f64(self.bytes) / self.elapsed.as_secs_f64()
     }
 }
-
-/// The samples of all rounds of one workload, by target, or why there are none.
-pub(crate) type Cells = Vec<Result<Vec<Sample>, String>>;
 
 /// A target and the state of its file.
 pub(crate) struct Bench<'t> {
@@ -131,36 +133,20 @@ impl Payload {
     }
 }
 
-/// Measures each of `workloads` on all of `benches`.
+/// Measures the cells of `grid`, whose subjects are `benches`.
 ///
 /// # Errors
-/// Only if it is to stop.
+/// The user interrupted the run.
 pub(crate) fn run(
+    grid: &mut Grid<Sample>,
     benches: &[Bench<'_>],
     workloads: &[Workload],
-    settings: &Settings<'_>,
-) -> Result<Vec<Cells>> {
+    settings: &Settings,
+) -> Result<()> {
     let payload = Payload::new();
-    let mut all = vec![vec![Ok(Vec::new()); benches.len()]; workloads.len()];
-    settings.progress.inc_length((workloads.len() * benches.len() * settings.rounds) as u64);
-    for round in 0..settings.rounds {
-        for (workload, cells) in workloads.iter().zip(&mut all) {
-            for (bench, cell) in benches.iter().zip(cells) {
-                if settings.stop.load(Ordering::Relaxed) {
-                    bail!("stopped");
-                }
-                settings.progress.set_message(format!("{}: {workload}", bench.target.name()));
-                if let Ok(samples) = cell {
-                    match measure(bench, *workload, &payload, settings.slice, round as u64) {
-                        Ok(sample) => samples.push(sample),
-                        Err(error) => *cell = Err(format!("{error:#}")),
-                    }
-                }
-                settings.progress.inc(1);
-            }
-        }
-    }
-    Ok(all)
+    grid.measure(settings, |subject, workload, round| {
+        measure(&benches[subject], workloads[workload], &payload, settings.slice, round as u64)
+    })
 }
 
 /// Does passes of `workload` until `slice` is over.
@@ -181,7 +167,7 @@ fn measure(
         if task.begins_empty() {
             bench.clear(task.file_bytes())?;
         }
-        let before = bench.target.sums();
+        let before = bench.target.counts();
         let done = one_pass(bench.target, workload, payload, slice - sample.elapsed, pass)
             .with_context(|| format!("{workload} with {durability}"))?;
         sample.requests += done.requests;
@@ -191,15 +177,15 @@ fn measure(
             // Emptying the file would do it, or make it needless.
             sample.elapsed += checkpoint(bench.target)?;
         }
-        if let Some((before, after)) = before.zip(bench.target.sums()) {
-            sample.sums.get_or_insert_default().add(&after.since(&before));
+        if let Some((before, after)) = before.zip(bench.target.counts()) {
+            sample.add(&after.since(&before));
         }
         pass += 1;
     }
-    let before = bench.target.sums();
+    let before = bench.target.counts();
     sample.elapsed += checkpoint(bench.target)?;
-    if let Some((before, after)) = before.zip(bench.target.sums()) {
-        sample.sums.get_or_insert_default().add(&after.since(&before));
+    if let Some((before, after)) = before.zip(bench.target.counts()) {
+        sample.add(&after.since(&before));
     }
     Ok(sample)
 }

@@ -6,10 +6,9 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use everbyte_device::AtomicWrites;
 use everbyte_extent::Delta;
 use everbyte_media::Technology;
@@ -18,13 +17,14 @@ use rusqlite::Connection;
 
 use super::library::MountHere;
 use super::matrix::EXT4;
-use super::target::{SchemeTarget, Sums, Target};
+use super::target::{SchemeTarget, Target};
 use super::{MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings};
 use crate::baselines::Kind;
 use crate::measure::thread_cpu;
 use crate::rows::{Row, exact, timed};
 use crate::stats::as_f64;
-use crate::subjects::apart::move_apart;
+use crate::subject::Counts;
+use crate::subjects::mount_ns::enter_mount_ns;
 use crate::subjects::ext4::{mount_image, unmount};
 use crate::tpcc::place::{JournalMode, Place, Setting, database_bytes, new_source};
 use crate::tpcc::{self, Outcome, Scale, Until};
@@ -70,7 +70,7 @@ impl Mode {
         name: &str,
         medium: Technology,
         scale: &Scale,
-        settings: &Settings<'_>,
+        settings: &Settings,
     ) -> bool {
         let title = title(medium, scale.warehouses, self.journal, self.durability);
         settings.filter.wants(&format!("{name} {title}"))
@@ -104,7 +104,7 @@ impl Bed {
 /// One slice.
 struct Sample {
     outcome: Outcome,
-    sums: Option<Sums>,
+    sums: Option<Counts>,
 }
 
 /// The slices of all rounds.
@@ -145,9 +145,9 @@ pub(super) fn title(
 ///
 /// # Errors
 /// No memory; SQLite's; or it is to stop.
-pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
     let shrink = if settings.quick { QUICK_SHRINK } else { 1 };
-    let scale = Scale { warehouses: settings.warehouses, shrink };
+    let scale = Scale { warehouses: settings.own.warehouses, shrink };
     settings.progress.set_message(format!("loading {} warehouses", scale.warehouses));
     let source = new_source(None)?;
     tpcc::load(&source, &scale, SEED)?;
@@ -169,7 +169,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
             let beds: Vec<Bed> = group
                 .iter()
                 .filter(|kind| **kind == Kind::None || wanted.contains(kind))
-                .map(|&kind| scheme_bed(kind, medium, bytes, &source, settings.delta))
+                .map(|&kind| scheme_bed(kind, medium, bytes, &source, settings.own.delta.setting()))
                 .collect::<Result<_>>()?;
             let mut courses = Vec::new();
             for mode in modes {
@@ -213,7 +213,7 @@ fn files(
     source: &Connection,
     bytes: u64,
     scale: &Scale,
-    settings: &Settings<'_>,
+    settings: &Settings,
 ) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let modes = MODES.iter().filter(|mode| mode.journal != JournalMode::Batch);
@@ -223,13 +223,13 @@ fn files(
     if !FILES.into_iter().any(is_wanted) {
         return Ok(rows);
     }
-    let on_tmpfs = settings.folder.join("sqlite");
+    let on_tmpfs = settings.folder().join("sqlite");
     fs::create_dir(&on_tmpfs)?;
     let mut folders = vec![("tmpfs", on_tmpfs)];
     let mut mounted = Vec::new();
     for (name, options) in EXT4 {
-        let made = move_apart()
-            .and_then(|()| mount_image(settings.folder, (name, options), 2 * bytes + (256 << 20)));
+        let made = enter_mount_ns()
+            .and_then(|()| mount_image(settings.folder(), (name, options), 2 * bytes + (256 << 20)));
         match made {
             Ok(at) => {
                 mounted.push(at.clone());
@@ -273,7 +273,7 @@ fn files(
 fn measure(
     mut courses: Vec<Course<'_>>,
     scale: &Scale,
-    settings: &Settings<'_>,
+    settings: &Settings,
 ) -> Result<Vec<Row>> {
     let slices: usize = courses.iter().map(|course| course.beds.len()).sum();
     settings.progress.inc_length((settings.rounds * slices) as u64);
@@ -305,14 +305,12 @@ impl<'b> Course<'b> {
     }
 
     /// One round.
-    fn run(&mut self, scale: &Scale, settings: &Settings<'_>, round: u64) -> Result<()> {
+    fn run(&mut self, scale: &Scale, settings: &Settings, round: u64) -> Result<()> {
         let Mode { journal, durability, .. } = *self.mode;
         let setting = Setting { journal, durability, cache_mib: CACHE_MIB };
         let title = self.title(scale);
         for (bed, samples) in self.beds.iter().zip(&mut self.samples) {
-            if settings.stop.load(Ordering::Relaxed) {
-                bail!("stopped");
-            }
+            settings.check_stop()?;
             settings.progress.set_message(format!("{}: {title}", bed.name));
             samples.0.push(sample(bed, &setting, scale, settings, round)?);
             settings.progress.inc(1);
@@ -351,38 +349,38 @@ fn sample(
     bed: &Bed,
     setting: &Setting,
     scale: &Scale,
-    settings: &Settings<'_>,
+    settings: &Settings,
     round: u64,
 ) -> Result<Sample> {
     let mut opened = bed.place.open(setting)?;
     let seed = SEED + 2 * round;
-    tpcc::run(&mut opened.db, scale, seed + 1, Until::Duration(settings.tpcc_slice / 5))?;
+    tpcc::run(&mut opened.db, scale, seed + 1, Until::Duration(settings.own.tpcc_seconds / 5))?;
     bed.settle()?;
-    let before = bed.target.as_ref().and_then(Target::sums);
+    let before = bed.target.as_ref().and_then(Target::counts);
     let mut outcome =
-        tpcc::run(&mut opened.db, scale, seed + 2, Until::Duration(settings.tpcc_slice))?;
+        tpcc::run(&mut opened.db, scale, seed + 2, Until::Duration(settings.own.tpcc_seconds))?;
     let (settling, cpu_before) = (Instant::now(), thread_cpu());
     bed.settle()?;
     let as_ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     outcome.elapsed_ns += as_ns(settling.elapsed());
     outcome.cpu_ns += as_ns(thread_cpu().saturating_sub(cpu_before));
-    let after = bed.target.as_ref().and_then(Target::sums);
+    let after = bed.target.as_ref().and_then(Target::counts);
     Ok(Sample { outcome, sums: before.zip(after).map(|(before, after)| after.since(&before)) })
 }
 
 /// Means over all rounds of what was counted for a transaction.
 fn counted(name: &str, title: &str, Samples(samples): &Samples) -> Vec<Row> {
-    let sums: Vec<Sums> = samples.iter().filter_map(|sample| sample.sums).collect();
+    let sums: Vec<Counts> = samples.iter().filter_map(|sample| sample.sums).collect();
     if sums.is_empty() {
         return Vec::new();
     }
     let transactions = as_f64(samples.iter().map(|sample| sample.outcome.transactions).sum());
-    let mean = |of: fn(&Sums) -> u64| as_f64(sums.iter().map(of).sum()) / transactions;
+    let mean = |of: fn(&Counts) -> u64| as_f64(sums.iter().map(of).sum()) / transactions;
     [
-        ("bytes_stored", "B/transaction", mean(|s| s.counts.bytes_stored)),
-        ("log_bytes", "B/transaction", mean(|s| s.counts.log_bytes)),
-        ("lines_flushed", "1/transaction", mean(|s| s.counts.lines_flushed)),
-        ("fences", "1/transaction", mean(|s| s.counts.fences)),
+        ("bytes_stored", "B/transaction", mean(|s| s.bytes_stored)),
+        ("log_bytes", "B/transaction", mean(|s| s.log_bytes)),
+        ("lines_flushed", "1/transaction", mean(|s| s.lines_flushed)),
+        ("fences", "1/transaction", mean(|s| s.fences)),
         ("modelled_time", "ns", mean(|s| s.modelled_ns)),
     ]
     .map(|(metric, unit, value)| exact(name, title, metric, unit, value))

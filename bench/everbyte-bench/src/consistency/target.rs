@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_extent::Delta;
-use everbyte_media::{Mapped, MediaOptions, Medium, Technology};
+use everbyte_media::{Mapped, MediaOptions, Technology};
 use everbyte_pool::{OpenOptions, Pool};
 
 use crate::baselines::{self, Kind, Scheme};
@@ -26,30 +26,6 @@ pub(super) fn memory(len: u64, technology: Technology) -> Result<Arc<Mapped>> {
     let options = MediaOptions::new().emulate(Some(technology)).populate(true);
     let medium = Mapped::anonymous(len, &options);
     Ok(Arc::new(medium.with_context(|| format!("no memory for {len} bytes"))?))
-}
-
-/// Exact sums of the work done on a medium.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Sums {
-    pub(crate) counts: Counts,
-    /// Cost by the emulated technology's model, in nanoseconds.
-    pub(crate) modelled_ns: u64,
-}
-
-impl Sums {
-    /// Returns the events between `earlier` and `self`, sum by sum.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
-        Self {
-            counts: self.counts.since(&earlier.counts),
-            modelled_ns: self.modelled_ns - earlier.modelled_ns,
-        }
-    }
-
-    /// Adds what `more` says.
-    pub(crate) fn add(&mut self, more: &Self) {
-        self.counts = self.counts.plus(&more.counts);
-        self.modelled_ns += more.modelled_ns;
-    }
 }
 
 /// Something that records are written to, by one thread.
@@ -84,7 +60,7 @@ pub(crate) trait Target {
     }
 
     /// Sums so far, if it can tell.
-    fn sums(&self) -> Option<Sums> {
+    fn counts(&self) -> Option<Counts> {
         None
     }
 }
@@ -92,7 +68,6 @@ pub(crate) trait Target {
 /// A scheme, on memory of its own.
 pub(crate) struct SchemeTarget {
     scheme: Arc<dyn Scheme>,
-    medium: Arc<Mapped>,
 }
 
 impl SchemeTarget {
@@ -110,8 +85,8 @@ impl SchemeTarget {
     ) -> Result<Self> {
         let len = kind.medium_bytes(device_bytes, log_bytes)?;
         let medium = memory(len, technology)?;
-        let scheme = baselines::build(kind, Arc::clone(&medium), device_bytes, log_bytes, delta)?;
-        Ok(Self { scheme, medium })
+        let scheme = baselines::build(kind, medium, device_bytes, log_bytes, delta)?;
+        Ok(Self { scheme })
     }
 
     /// The device.
@@ -147,9 +122,8 @@ impl Target for SchemeTarget {
         Ok(self.scheme.checkpoint()?)
     }
 
-    fn sums(&self) -> Option<Sums> {
-        let modelled_ns = self.medium.counters().modelled_ns;
-        Some(Sums { counts: self.scheme.counts(), modelled_ns })
+    fn counts(&self) -> Option<Counts> {
+        Some(self.scheme.counts())
     }
 }
 
@@ -199,9 +173,8 @@ impl Target for VolumeTarget {
         Ok(self.volume.flush()?)
     }
 
-    fn sums(&self) -> Option<Sums> {
-        let counts = medium_counts(&*self.medium, self.volume.volume().log_bytes());
-        Some(Sums { counts, modelled_ns: self.medium.counters().modelled_ns })
+    fn counts(&self) -> Option<Counts> {
+        Some(medium_counts(&*self.medium, self.volume.volume().log_bytes()))
     }
 }
 

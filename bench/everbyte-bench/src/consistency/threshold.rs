@@ -13,6 +13,7 @@ use super::run::{self, Bench, Durability, Sample, Workload};
 use super::target::{Target, VolumeTarget};
 use super::task::Task;
 use super::{DEVICE_BYTES, Settings};
+use crate::driver::Grid;
 use crate::rows::{Row, exact, metric, timed};
 use crate::stats::{as_f64, summarise};
 
@@ -41,7 +42,7 @@ pub(super) fn title(medium: Technology, threshold: u32) -> String {
 ///
 /// # Errors
 /// No memory, or it is to stop.
-pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
     let mut tasks = tasks();
     if settings.quick {
         tasks.truncate(2);
@@ -65,16 +66,19 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
             })
             .collect::<Result<_>>()?;
         let benches: Vec<Bench<'_>> = targets.iter().map(|t| Bench::new(t)).collect();
-        let cells = run::run(&benches, &workloads, settings)?;
-        for (task, cells) in tasks.iter().zip(&cells) {
+        let mut grid = Grid::new(targets.iter().map(Target::name), &tasks)
+            .select(settings, |_| true, |_, _| true);
+        run::run(&mut grid, &benches, &workloads, settings)?;
+        for (at, task) in tasks.iter().enumerate() {
             let subject = task.to_string();
-            for (target, cell) in targets.iter().zip(cells) {
-                match cell {
-                    Ok(samples) => rows.extend(rows_of(&subject, target.name(), samples)),
-                    Err(why) => rows.push(Row::skipped(&subject, target.name(), why.clone())),
+            for cell in grid.cells.iter().filter(|cell| cell.workload == at) {
+                let title = &grid.subjects[cell.subject];
+                match &cell.failed {
+                    None => rows.extend(rows_of(&subject, title, &cell.samples)),
+                    Some(why) => rows.push(Row::skipped(&subject, title, why.clone())),
                 }
             }
-            rows.extend(best(&subject, medium, cells));
+            rows.extend(best(&subject, medium, at, &grid));
         }
     }
     Ok(rows)
@@ -87,7 +91,7 @@ fn rows_of(subject: &str, title: &str, samples: &[Sample]) -> Vec<Row> {
     let sums: Vec<_> = samples.iter().filter_map(|sample| sample.sums).collect();
     let requests = as_f64(samples.iter().map(|sample| sample.requests).sum());
     let asked = as_f64(samples.iter().map(|sample| sample.bytes).sum());
-    let stored = as_f64(sums.iter().map(|s| s.counts.bytes_stored).sum());
+    let stored = as_f64(sums.iter().map(|s| s.bytes_stored).sum());
     let modelled = as_f64(sums.iter().map(|s| s.modelled_ns).sum());
     rows.push(exact(subject, title, metric::MEDIA_BYTES, "ratio", stored / asked));
     rows.push(exact(subject, title, "modelled_time", "ns", modelled / requests));
@@ -95,16 +99,13 @@ fn rows_of(subject: &str, title: &str, samples: &[Sample]) -> Vec<Row> {
 }
 
 /// Returns rows of the threshold that takes the least time, and of the paper's time relative to it.
-fn best(subject: &str, medium: Technology, cells: &[Result<Vec<Sample>, String>]) -> Vec<Row> {
-    let median = |cell: &Result<Vec<Sample>, String>| {
-        let times: Vec<f64> = cell.as_ref().ok()?.iter().map(Sample::ns_per_request).collect();
-        summarise(&times).map(|(median, _)| median)
+fn best(subject: &str, medium: Technology, task: usize, grid: &Grid<Sample>) -> Vec<Row> {
+    let median = |threshold: u32| {
+        let samples = grid.samples(&title(medium, threshold), task)?;
+        let times: Vec<f64> = samples.iter().map(Sample::ns_per_request).collect();
+        Some((threshold, summarise(&times)?.0))
     };
-    let medians: Vec<(u32, f64)> = THRESHOLDS
-        .into_iter()
-        .zip(cells)
-        .filter_map(|(threshold, cell)| Some((threshold, median(cell)?)))
-        .collect();
+    let medians: Vec<(u32, f64)> = THRESHOLDS.into_iter().filter_map(median).collect();
     let fastest = medians.iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let published = medians.iter().find(|(threshold, _)| *threshold == PUBLISHED);
     let Some((fastest, published)) = fastest.zip(published) else { return Vec::new() };

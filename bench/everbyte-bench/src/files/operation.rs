@@ -6,6 +6,8 @@ pub(super) const WHOLE_BYTES: usize = 16 << 10;
 pub(super) const READ_BYTES: usize = 4 << 10;
 /// The directory of the names.
 const DIRECTORY: &str = "names";
+/// Name of the workload of appends beside load.
+pub(super) const BESIDE_LOAD: &str = "append 4K and fsync beside load";
 
 /// An operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,12 +28,10 @@ pub(super) enum Operation {
     CreateWhole,
     /// Reads 4 KiB at random from an open file.
     Read,
-    /// Appends 4 KiB and makes them durable, beside a thread that streams and one that makes files.
-    FsyncBesideLoad,
 }
 
 impl Operation {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Create,
         Self::Unlink,
         Self::Rename,
@@ -40,7 +40,6 @@ impl Operation {
         Self::Open,
         Self::CreateWhole,
         Self::Read,
-        Self::FsyncBesideLoad,
     ];
 
     /// Its name in the results, in a directory of so many names.
@@ -54,7 +53,6 @@ impl Operation {
             Self::Open => "open by path",
             Self::CreateWhole => "create, write 16K, close",
             Self::Read => return "random read 4K".to_owned(),
-            Self::FsyncBesideLoad => return "append 4K and fsync beside load".to_owned(),
         };
         format!("{what}, {names} names, depth 2")
     }
@@ -66,7 +64,7 @@ impl Operation {
 
     /// Returns true if it changes anything.
     pub(super) fn writes(self) -> bool {
-        self.changes_metadata() || matches!(self, Self::CreateWhole | Self::FsyncBesideLoad)
+        self.changes_metadata() || self == Self::CreateWhole
     }
 }
 

@@ -78,11 +78,18 @@ pub(super) trait Place {
     /// The subject's.
     fn run(&self, operation: Operation, slice: Duration, round: usize) -> Result<Sample>;
 
+    /// Returns true if it can do appends beside load.
+    fn bears_load(&self) -> bool {
+        false
+    }
+
     /// Measures appends with `fsync` beside load.
     ///
     /// # Errors
-    /// The subject's.
-    fn load(&self, slice: Duration) -> Result<LoadSample>;
+    /// The subject's; it has no files.
+    fn load(&self, _slice: Duration) -> Result<LoadSample> {
+        bail!("{} has no files", self.name())
+    }
 }
 
 /// A file system with its files.
@@ -147,7 +154,6 @@ impl<T: Target> Files<T> {
                 Operation::Open => batches.open()?,
                 Operation::CreateWhole => batches.create_whole()?,
                 Operation::Read => batches.read(turn)?,
-                Operation::FsyncBesideLoad => bail!("it is no operation of one thread"),
             }
         }
         Ok(batches.sample)
@@ -278,9 +284,13 @@ impl<T: Target> Place for Files<T> {
         matches!(self.name, super::names::TMPFS | super::names::EXT4)
     }
 
-    fn does(&self, operation: Operation) -> bool {
-        // Nothing on tmpfs is durable, so there is nothing to wait for.
-        operation != Operation::FsyncBesideLoad || self.name != super::names::TMPFS
+    fn does(&self, _operation: Operation) -> bool {
+        true
+    }
+
+    fn bears_load(&self) -> bool {
+        // Nothing on tmpfs is durable, so an fsync has nothing to wait for.
+        self.name != super::names::TMPFS
     }
 
     fn run(&self, operation: Operation, slice: Duration, round: usize) -> Result<Sample> {
@@ -346,10 +356,6 @@ impl Place for Floor {
             Ok(())
         })
     }
-
-    fn load(&self, _slice: Duration) -> Result<LoadSample> {
-        bail!("memory has no files")
-    }
 }
 
 /// A block volume, which is read.
@@ -392,10 +398,6 @@ impl<D: BlockDevice> Place for Volume<D> {
         time_offsets((self.bytes, slice, round), |offset| {
             Ok(self.device.read(offset, &mut room)?)
         })
-    }
-
-    fn load(&self, _slice: Duration) -> Result<LoadSample> {
-        bail!("a block volume has no files")
     }
 }
 

@@ -49,17 +49,17 @@ pub(super) struct All {
 ///
 /// # Errors
 /// Our own cannot be made.
-pub(super) fn all(settings: &Settings<'_>) -> Result<All> {
-    let shape = (settings.names, settings.file_bytes);
-    let memory = RawMemory::map(&nameless_file(settings.folder, settings.file_bytes)?);
+pub(super) fn all(settings: &Settings) -> Result<All> {
+    let shape = (settings.own.names(), settings.own.file_bytes());
+    let memory = RawMemory::map(&nameless_file(settings.folder(), settings.own.file_bytes())?);
     let memory = memory.context("cannot map the floor's memory")?;
     let (library, timer, medium) = library(settings)?;
-    let pool = BenchPool::new(settings.folder, settings.file_bytes, 1)?;
-    let volume = pool.volume(VOLUME, settings.file_bytes, Delta::Auto)?;
+    let pool = BenchPool::new(settings.folder(), settings.own.file_bytes(), 1)?;
+    let volume = pool.volume(VOLUME, settings.own.file_bytes(), Delta::Auto)?;
     let mut places: Vec<Box<dyn Place>> = vec![
-        Box::new(Floor::new(memory, settings.file_bytes)),
+        Box::new(Floor::new(memory, settings.own.file_bytes())),
         Box::new(Files::new(LIBRARY, library, library_counts, shape)?),
-        Box::new(Volume::new(volume.into_device(), settings.file_bytes)?),
+        Box::new(Volume::new(volume.into_device(), settings.own.file_bytes())?),
     ];
     let mut absent = Vec::new();
     let mut keep = |name, made: Result<Directory>| {
@@ -69,24 +69,24 @@ pub(super) fn all(settings: &Settings<'_>) -> Result<All> {
             Err(error) => absent.extend(skipped(settings, name, &format!("{error:#}"))),
         }
     };
-    let tmpfs = directory::Place { name: TMPFS.to_owned(), path: settings.folder.to_owned() };
+    let tmpfs = directory::Place { name: TMPFS.to_owned(), path: settings.folder().to_owned() };
     keep(TMPFS, tmpfs.open(Access::Buffered));
     if !settings.quick {
-        let bytes = settings.file_bytes + OTHER_BYTES;
-        keep(EXT4, ext4::mount_directory(settings.folder, bytes).map(Directory::over));
+        let bytes = settings.own.file_bytes() + OTHER_BYTES;
+        keep(EXT4, ext4::mount_directory(settings.folder(), bytes).map(Directory::over));
     }
     Ok(All { places, absent, medium, _timer: timer, _pool: pool })
 }
 
-fn skipped(settings: &Settings<'_>, name: &str, why: &str) -> Vec<Row> {
-    let titles = Operation::ALL.map(|operation| operation.title(settings.names));
+fn skipped(settings: &Settings, name: &str, why: &str) -> Vec<Row> {
+    let titles = Operation::ALL.map(|operation| operation.title(settings.own.names()));
     let wanted = titles.iter().filter(|title| settings.wants(name, title));
     wanted.map(|title| Row::skipped(name, title, why.to_owned())).collect()
 }
 
-fn library(settings: &Settings<'_>) -> Result<(Library, CheckpointTimer, String)> {
-    let bytes = settings.file_bytes + OTHER_BYTES;
-    let file = nameless_file(settings.folder, bytes)?;
+fn library(settings: &Settings) -> Result<(Library, CheckpointTimer, String)> {
+    let bytes = settings.own.file_bytes() + OTHER_BYTES;
+    let file = nameless_file(settings.folder(), bytes)?;
     let medium = Mapped::from_file(&file, &MediaOptions::new().force_flush(true))?;
     touch(&medium, 0, bytes)?;
     let description = medium.describe().to_string();

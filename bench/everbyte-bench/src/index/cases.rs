@@ -66,7 +66,7 @@ pub(super) fn measure_and<T: Target>(
 ) -> Outcomes {
     let personality = case.personality;
     let mut on = |made: &Made<T>, all: &[usize]| -> Result<Outcomes> {
-        let filled = Filled::new(&made.target, case.set, personality, settings.stop)?;
+        let filled = Filled::new(&made.target, case.set, personality, &settings.stop)?;
         let outcomes = all.iter().map(|&threads| {
             let outcome = drive::run(&filled, &settings.run_of(personality, threads));
             (threads, made.note, outcome)

@@ -1,25 +1,13 @@
-//! `everbyte-bench index`: the command line of the suite.
+//! `everbyte-bench index`: the options of the suite.
 
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use everbyte_fs::IndexKind;
 
 use super::directory::Place;
 use super::memory::Memory;
 use super::personality::Personality;
 use super::{Part, Settings, run};
-use crate::environment::Environment;
-use crate::publish::{self, Output};
-use crate::rows::Results;
-
-/// Settings of a smoke test.
-const QUICK_ROUNDS: usize = 1;
-const QUICK_SLICE_S: f64 = 0.01;
-const QUICK_FILES: u32 = 200;
-const QUICK_THREADS: [usize; 2] = [1, 3];
-const QUICK_NODE_BYTES: [u32; 2] = [128, 4096];
+use crate::driver::{Common, Findings, Pace, Run, Suite};
 
 /// Compares indexes over inode tables under Filebench's workloads on the file system in this process,
 /// and compares the file system with directories.
@@ -27,16 +15,10 @@ const QUICK_NODE_BYTES: [u32; 2] = [128, 4096];
 /// The file system lies in memory of this process, with the flushes that persistent memory needs. Data
 /// that would not fit into memory get blocks that are reserved and not stored; such rows say so. A full
 /// run takes hours: --files, --indexes, --workloads and --skip shorten it.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct IndexArgs {
-    /// A smoke test of a few seconds. Its figures mean nothing.
-    #[arg(long)]
-    quick: bool,
     #[command(flatten)]
-    output: Output,
-    /// Rounds; figures are medians over them.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    repeats: u16,
+    common: Common,
     /// Sizes of the file sets.
     #[arg(long, value_name = "COUNT", value_delimiter = ',',
           default_values_t = [80_000, 160_000, 320_000, 640_000],
@@ -47,11 +29,8 @@ pub(crate) struct IndexArgs {
           default_values_t = [1_280_000, 2_560_000],
           value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
     create_files: Vec<u32>,
-    /// Seconds of each run; createfiles runs until its file set is whole.
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
     /// Operations of each run, instead of seconds.
-    #[arg(long, value_name = "COUNT", conflicts_with = "seconds")]
+    #[arg(long, value_name = "COUNT")]
     operations: Option<u64>,
     /// Indexes; all by default.
     #[arg(long, value_name = "INDEX", value_delimiter = ',', value_parser = index_kind)]
@@ -99,56 +78,43 @@ fn ascending<T: Ord + Copy>(of: &[T]) -> Vec<T> {
     sorted
 }
 
-impl IndexArgs {
-    /// Puts the settings of a smoke test in the place of those that were asked for.
-    fn shorten(settings: &mut Settings<'_>) {
-        settings.files = vec![QUICK_FILES];
-        settings.create_files = Vec::new();
-        settings.directory_files = QUICK_FILES;
-        settings.threads = Some(QUICK_THREADS.to_vec());
-        settings.node_bytes = QUICK_NODE_BYTES.to_vec();
-        settings.rounds = QUICK_ROUNDS;
-    }
-}
+impl Suite for IndexArgs {
+    const NAME: &'static str = "index";
+    const PACE: Pace = Pace { rounds: 3, slice_s: 2.0 };
+    const QUICK: Pace = Pace { rounds: 1, slice_s: 0.01 };
 
-/// Runs the suite.
-///
-/// # Errors
-/// The first failure, or it is to stop.
-pub(crate) fn index(args: &IndexArgs) -> Result<()> {
-    let stop = publish::stop_flag()?;
-    let progress = publish::progress_bar()?;
-    let threads = ascending(&args.threads).into_iter().map(usize::from).collect::<Vec<_>>();
-    let slice_s = if args.quick { QUICK_SLICE_S } else { args.seconds };
-    let mut settings = Settings {
-        files: ascending(&args.files),
-        create_files: ascending(&args.create_files),
-        directory_files: args.directory_files,
-        indexes: or_all(&args.indexes, &IndexKind::ALL),
-        personalities: or_all(&args.workloads, &Personality::ALL),
-        threads: Some(threads).filter(|threads| !threads.is_empty()),
-        node_bytes: ascending(&args.node_bytes),
-        places: args.directories.clone(),
-        rounds: usize::from(args.repeats),
-        slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
-        operations: args.operations,
-        quick: args.quick,
-        memory: Memory::default(),
-        stop: &stop,
-        progress: &progress,
-    };
-    if args.quick {
-        IndexArgs::shorten(&mut settings);
+    fn common(&self) -> &Common {
+        &self.common
     }
-    let mut environment = Environment::new(Path::new("/dev/shm"), 0, settings.rounds, slice_s);
-    environment.medium = format!(
-        "memory of this process, with flushes; files in memory have huge pages: {}",
-        huge_pages()
-    );
-    let rows = run(&settings, |part| !args.skip.contains(&part))?;
-    let results = Results { suite: "index", environment, rows };
-    progress.finish_and_clear();
-    args.output.publish(&results)
+
+    fn shorten(&mut self) {
+        (self.files, self.create_files, self.directory_files) = (vec![200], Vec::new(), 200);
+        (self.threads, self.node_bytes) = (vec![1, 3], vec![128, 4096]);
+    }
+
+    fn measure(run_of: &Run<Self>) -> Result<Findings> {
+        let own = &run_of.own;
+        let threads = ascending(&own.threads).into_iter().map(usize::from).collect::<Vec<_>>();
+        let settings = Settings {
+            files: ascending(&own.files),
+            create_files: ascending(&own.create_files),
+            directory_files: own.directory_files,
+            indexes: or_all(&own.indexes, &IndexKind::ALL),
+            personalities: or_all(&own.workloads, &Personality::ALL),
+            threads: Some(threads).filter(|threads| !threads.is_empty()),
+            node_bytes: ascending(&own.node_bytes),
+            places: own.directories.clone(),
+            operations: own.operations,
+            memory: Memory::default(),
+            run: run_of,
+        };
+        let medium = format!(
+            "memory of this process, with flushes; files in memory have huge pages: {}",
+            huge_pages()
+        );
+        let rows = run(&settings, |part| !own.skip.contains(&part))?;
+        Ok(Findings::new(rows, medium, 0))
+    }
 }
 
 /// The system's setting for files in memory without a name.

@@ -153,7 +153,7 @@ fn fill(
     let medium = Mapped::from_file(&file, &MediaOptions::new())?;
     let fs = Setting::of(index).file_system_on(medium, inodes_for(files))?;
     let library = Library::new(fs, Bytes::Reserved);
-    Filled::new(&library, set, personality, settings.stop)?;
+    Filled::new(&library, set, personality, &settings.stop)?;
     Ok(file)
 }
 

@@ -25,14 +25,13 @@ mod share;
 mod sweeps;
 pub(crate) mod target;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::ops::Deref;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::ValueEnum;
 use everbyte_fs::IndexKind;
-use indicatif::ProgressBar;
 
+use crate::driver::Rounds;
 use crate::rows::Row;
 use collected::Collected;
 use directory::Place;
@@ -73,15 +72,19 @@ pub(crate) struct Settings<'a> {
     threads: Option<Vec<usize>>,
     node_bytes: Vec<u32>,
     places: Vec<Place>,
-    rounds: usize,
-    slice: Duration,
     /// Operations of a run, instead of a slice of time.
     operations: Option<u64>,
-    quick: bool,
     /// Memory that the file systems lie in which are compared, one after the other.
     memory: Memory,
-    stop: &'a AtomicBool,
-    progress: &'a ProgressBar,
+    run: &'a Rounds,
+}
+
+impl Deref for Settings<'_> {
+    type Target = Rounds;
+
+    fn deref(&self) -> &Rounds {
+        self.run
+    }
 }
 
 impl Settings<'_> {
@@ -119,17 +122,12 @@ impl Settings<'_> {
             (None, Personality::Createfiles) => Bound::Whole,
             (None, _) => Bound::Time(self.slice),
         };
-        Run { personality, threads, bound, stop: self.stop }
+        Run { personality, threads, bound, stop: &self.stop }
     }
 
     /// The name of a workload in the results.
     fn title(&self, personality: Personality, files: u32, threads: usize) -> String {
         title(personality, files, threads)
-    }
-
-    fn check_stop(&self) -> Result<()> {
-        ensure!(!self.stop.load(Ordering::Relaxed), "stopped");
-        Ok(())
     }
 
     /// Checks, before anything is measured, that the workloads fit into memory and the directories are

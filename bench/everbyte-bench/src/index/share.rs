@@ -85,7 +85,7 @@ pub(super) fn measure(
     // createfiles must have files left to make.
     let most = filled.set.entries.len() as u64;
     let bound = Bound::Operations(settings.operations.unwrap_or(OPERATIONS).min(most));
-    let run = Run { personality, threads: 1, bound, stop: settings.stop };
+    let run = Run { personality, threads: 1, bound, stop: &settings.stop };
     let timed = drive::run(filled, &run)?;
     let (_, walked) = filled.target.recording(|| drive::run(filled, &run))?;
     anyhow::ensure!(!walked.is_empty() && timed.operations > 0, "nothing was looked up");
@@ -113,6 +113,6 @@ pub(super) fn measure_on_new(
     setting: &Setting,
 ) -> Result<Share> {
     let made = make_library(settings, setting, case)?;
-    let filled = Filled::new(&made.target, case.set, case.personality, settings.stop)?;
+    let filled = Filled::new(&made.target, case.set, case.personality, &settings.stop)?;
     measure(settings, case.personality, setting, &filled)
 }

@@ -13,19 +13,18 @@ mod place;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
-use indicatif::ProgressBar;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::baselines::Kind;
-use crate::rows::{Row, exact, metric, timed};
+use crate::driver::{Grid, Run};
+use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
-use crate::subjects::apart::apart;
+use crate::subjects::mount_ns::in_mount_ns;
 use crate::subjects::nbd::ServerKind;
 use crate::workload::{Action, Pattern, Payload, Workload as Requests};
 use place::{Device, Ext4Place, Place, SchemePlace};
@@ -71,20 +70,7 @@ pub(crate) enum Part {
     Layers,
 }
 
-/// Settings of a run.
-pub(crate) struct Settings<'a> {
-    /// A folder on tmpfs.
-    pub(crate) folder: &'a Path,
-    /// Bytes of each device; half of that are the files, and what is read or written at most.
-    pub(crate) device_bytes: u64,
-    /// Files of Figure 6.
-    pub(crate) files: usize,
-    pub(crate) rounds: usize,
-    /// Longest time of a workload on a place in a round; what makes it durable comes besides.
-    pub(crate) slice: Duration,
-    pub(crate) stop: &'a AtomicBool,
-    pub(crate) progress: &'a ProgressBar,
-}
+type Settings = Run<command::LayersArgs>;
 
 /// Folder and size of the devices that places are made of.
 struct Devices<'a> {
@@ -163,18 +149,18 @@ impl Sample {
 ///
 /// # Errors
 /// Tools are missing, no memory, or it is to stop.
-pub(crate) fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>> {
+pub(crate) fn run(settings: &Settings) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let parts: [(Part, &[Device], &[Kind], usize); 2] = [
         (Part::Buffering, &FAST_AND_SLOW, &[], 1),
-        (Part::Layers, &LAYERS, &SCHEMES, settings.files),
+        (Part::Layers, &LAYERS, &SCHEMES, settings.own.files()),
     ];
     for (part, devices, schemes, files) in parts {
-        if wants(part) {
-            rows.extend(apart(|| measured(settings, devices, schemes, files))?);
+        if settings.own.wants(part) {
+            rows.extend(in_mount_ns(|| measured(settings, devices, schemes, files))?);
         }
     }
-    if wants(Part::Layers) {
+    if settings.own.wants(Part::Layers) {
         let published = |(metric, value)| exact(BPFS, BPFS_WORKLOAD, metric, "ratio", value);
         rows.extend(PUBLISHED.map(published));
     }
@@ -183,15 +169,15 @@ pub(crate) fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Resu
 
 /// Makes the places, measures every workload on each and takes them down.
 fn measured(
-    settings: &Settings<'_>,
+    settings: &Settings,
     devices: &[Device],
     schemes: &[Kind],
     files: usize,
 ) -> Result<Vec<Row>> {
-    let folder = settings.folder.join(format!("{files}-files"));
+    let folder = settings.folder().join(format!("{files}-files"));
     std::fs::create_dir(&folder)?;
-    let below = Devices { folder: &folder, bytes: settings.device_bytes };
-    let file_bytes = settings.device_bytes / 2 / files as u64 / BYTES as u64 * BYTES as u64;
+    let below = Devices { folder: &folder, bytes: settings.own.device_bytes() };
+    let file_bytes = settings.own.device_bytes() / 2 / files as u64 / BYTES as u64 * BYTES as u64;
     let mut places: Vec<Box<dyn Place>> = Vec::new();
     for &device in devices {
         settings.progress.set_message(format!("making ext4 on {}", device.name()));
@@ -203,26 +189,16 @@ fn measured(
         places.push(Box::new(SchemePlace::new(kind, files, file_bytes)?));
     }
     let workloads = Workload::all(files);
-    settings.progress.inc_length((workloads.len() * places.len() * settings.rounds) as u64);
-    let mut cells = vec![vec![Vec::new(); places.len()]; workloads.len()];
-    for round in 0..settings.rounds {
-        for (workload, cells) in workloads.iter().zip(&mut cells) {
-            for (place, samples) in places.iter().zip(cells) {
-                if settings.stop.load(Ordering::Relaxed) {
-                    bail!("stopped");
-                }
-                settings.progress.set_message(format!("{}: {workload}", place.name()));
-                if place.allows(workload.caching) {
-                    let sample = measure(&**place, workload, file_bytes, settings.slice, round);
-                    let of = || format!("{} on {}", workload, place.name());
-                    samples.push(sample.with_context(of)?);
-                }
-                settings.progress.inc(1);
-            }
-        }
-    }
-    let names: Vec<&str> = places.iter().map(|place| place.name()).collect();
-    Ok(rows_of(&names, &workloads, &cells))
+    let mut grid = Grid::new(places.iter().map(|place| place.name()), &workloads).select(
+        settings,
+        |subject| places[subject].name() == Device::Ramdisk.name(),
+        |subject, workload| places[subject].allows(workloads[workload].caching),
+    );
+    grid.measure(settings, |subject, workload, round| {
+        measure(&*places[subject], &workloads[workload], file_bytes, settings.slice, round)
+    })?;
+    grid.check()?;
+    Ok(rows_of(&grid, &workloads))
 }
 
 /// Does requests until the slice is over or as many bytes were asked for as the files have.
@@ -259,40 +235,28 @@ fn measure(
     Ok(Sample { requests, elapsed: start.elapsed() })
 }
 
-/// Rates, and their ratios to the ramdisk's and to those past the page cache.
-fn rows_of(names: &[&str], workloads: &[Workload], cells: &[Vec<Vec<Sample>>]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let ramdisk = names.iter().position(|name| *name == Device::Ramdisk.name());
-    for (workload, of_places) in workloads.iter().zip(cells) {
-        let title = workload.to_string();
-        let past = Workload { caching: Caching::Direct, ..*workload };
-        let past = workloads.iter().position(|other| *other == past && *other != *workload);
-        for (at, samples) in of_places.iter().enumerate().filter(|(_, all)| !all.is_empty()) {
-            let rates: Vec<f64> = samples.iter().map(Sample::per_second).collect();
-            let mebibytes: Vec<f64> =
-                rates.iter().map(|rate| rate * 4096.0 / 1_048_576.0).collect();
-            let times: Vec<f64> = rates.iter().map(|rate| 1e9 / rate).collect();
-            let name = names[at];
-            rows.extend(timed(name, &title, metric::RATE, "1/s", &rates));
-            rows.extend(timed(name, &title, metric::TIME, "ns", &times));
-            rows.extend(timed(name, &title, "throughput", "MiB/s", &mebibytes));
-            let to = |base: &[Sample]| -> Vec<f64> {
-                rates.iter().zip(base).map(|(rate, base)| rate / base.per_second()).collect()
-            };
-            if let Some(base) = ramdisk.filter(|base| *base != at) {
-                rows.extend(timed(name, &title, TO_RAMDISK, "ratio", &to(&of_places[base])));
-            }
-            if let Some(past) = past {
-                rows.extend(timed(name, &title, TO_DIRECT, "ratio", &to(&cells[past][at])));
-            }
-        }
-    }
-    rows
+/// The rows, with ratios to the ramdisk and to direct requests.
+fn rows_of(grid: &Grid<Sample>, workloads: &[Workload]) -> Vec<Row> {
+    grid.rows(|cell, rows| {
+        let own = &cell.samples[..];
+        rows.timed(metric::RATE, "1/s", own.iter().map(Sample::per_second));
+        rows.timed(metric::TIME, "ns", own.iter().map(|sample| 1e9 / sample.per_second()));
+        let mebibytes = own.iter().map(|sample| sample.per_second() * 4096.0 / 1_048_576.0);
+        rows.timed("throughput", "MiB/s", mebibytes);
+        let ramdisk = grid.base(cell, Device::Ramdisk.name());
+        rows.ratio(TO_RAMDISK, own, ramdisk, Sample::per_second);
+        let direct = Workload { caching: Caching::Direct, ..workloads[cell.workload] };
+        let direct = workloads.iter().position(|other| *other == direct);
+        let direct = direct.filter(|at| *at != cell.workload);
+        let direct = direct.and_then(|at| grid.samples(rows.subject, at));
+        rows.ratio(TO_DIRECT, own, direct, Sample::per_second);
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::Cell;
 
     #[test]
     fn rates_are_held_against_the_ramdisk_and_the_way_past_the_cache() {
@@ -301,9 +265,14 @@ mod tests {
         assert_eq!(names[0], "1 file, sequential read, direct");
         assert_eq!(names[7], "1 file, random write, buffered");
         let sample = |requests| vec![Sample { requests, elapsed: Duration::from_secs(1) }];
-        let cells: Vec<Vec<Vec<Sample>>> =
-            (1..=8).map(|n| vec![sample(100 * n), sample(10 * n * n), Vec::new()]).collect();
-        let rows = rows_of(&["ramdisk", "disk", "shadow"], &workloads, &cells);
+        let mut grid = Grid::new(["ramdisk", "disk", "shadow"], &names);
+        for (workload, n) in (1..=8).enumerate() {
+            for (subject, requests) in [100 * n, 10 * n * n].into_iter().enumerate() {
+                let samples = sample(requests);
+                grid.cells.push(Cell { subject, workload, samples, failed: None });
+            }
+        }
+        let rows = rows_of(&grid, &workloads);
         let value = |subject: &str, workload: &str, metric: &str| {
             let fits = |row: &&Row| {
                 row.subject == subject && row.workload == workload && row.metric == metric

@@ -83,7 +83,7 @@ pub(super) struct Ext4Place {
 
 impl Ext4Place {
     /// Makes ext4 over `device` with `count` files of `file_bytes`. Only in
-    /// [`apart`](crate::subjects::apart::apart).
+    /// [`apart`](crate::subjects::mount_ns::in_mount_ns).
     ///
     /// # Errors
     /// Tools are missing, or one of them fails; the system's.

@@ -9,17 +9,16 @@
 
 pub(crate) mod command;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset, Technology};
 use everbyte_policy::sim::{Costs, MemoryCosts};
-use indicatif::ProgressBar;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 
-use crate::rows::{Row, exact, metric, timed};
+use crate::driver::{Grid, Run};
+use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
 use crate::subjects::floor::touch;
 
@@ -40,16 +39,7 @@ const PAPER: &str = "paper";
 /// Its writes as shares of one of 4 KiB, whose smaller ones are 2 to 32 times cheaper.
 const PUBLISHED: [(u32, f64); 3] = [(2, 1.0 / 32.0), (2048, 1.0 / 2.0), (LARGEST, 1.0)];
 
-/// Settings of a run.
-pub(crate) struct Settings<'a> {
-    /// Bytes of each technology's memory, a multiple of 4096.
-    pub(crate) memory_bytes: u64,
-    /// Requests of each size in each round.
-    pub(crate) requests: u32,
-    pub(crate) rounds: usize,
-    pub(crate) stop: &'a AtomicBool,
-    pub(crate) progress: &'a ProgressBar,
-}
+type Settings = Run<command::MediaArgs>;
 
 /// Direction of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,43 +79,35 @@ fn size(bytes: u32) -> String {
 ///
 /// # Errors
 /// No memory, or it is to stop.
-pub(crate) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+pub(crate) fn run(settings: &Settings) -> Result<Vec<Row>> {
     let media: Vec<Mapped> = Technology::ALL
         .into_iter()
         .map(|technology| {
             let options = MediaOptions::new().emulate(Some(technology));
-            let medium = Mapped::anonymous(settings.memory_bytes, &options)?;
-            touch(&medium, 0, settings.memory_bytes)?;
+            let medium = Mapped::anonymous(settings.own.size << 20, &options)?;
+            touch(&medium, 0, settings.own.size << 20)?;
             Ok(medium)
         })
         .collect::<Result<_>>()?;
-    let steps = media.len() * Access::BOTH.len() * SIZES.len();
-    settings.progress.inc_length((steps * settings.rounds) as u64);
-    let mut samples = vec![Vec::new(); steps];
-    for round in 0..settings.rounds {
-        let mut cells = samples.iter_mut();
-        for access in Access::BOTH {
-            for (technology, medium) in Technology::ALL.into_iter().zip(&media) {
-                settings.progress.set_message(format!("{technology}: {}", access.name()));
-                for (bytes, cell) in SIZES.into_iter().zip(&mut cells) {
-                    if settings.stop.load(Ordering::Relaxed) {
-                        bail!("stopped");
-                    }
-                    cell.push(measure(medium, access, bytes, settings.requests, round as u64)?);
-                    settings.progress.inc(1);
-                }
-            }
+    let requests = Access::BOTH.map(|access| SIZES.map(|bytes| (access, bytes))).concat();
+    let titles = requests.iter().map(|&(access, bytes)| title(access, bytes));
+    let mut grid = Grid::new(Technology::ALL.map(Technology::name), titles)
+        .select(settings, |_| false, |_, _| true);
+    grid.measure(settings, |subject, workload, round| {
+        let (access, bytes) = requests[workload];
+        measure(&media[subject], access, bytes, settings.own.requests, round as u64)
+    })?;
+    let mut rows = grid.rows(|cell, rows| {
+        let (access, _) = requests[cell.workload];
+        let largest = requests.iter().position(|own| *own == (access, LARGEST));
+        let largest = largest.and_then(|at| grid.samples(rows.subject, at));
+        rows.timed(metric::TIME, "ns", cell.samples.iter().map(|sample| sample.time_ns));
+        rows.ratio(TO_LARGEST, &cell.samples, largest, |sample| sample.time_ns);
+        if let Some(sample) = cell.samples.first() {
+            rows.exact(MODELLED, "ns", sample.modelled_ns);
         }
-    }
-    let mut rows = Vec::new();
-    let mut series = samples.chunks(SIZES.len());
-    for access in Access::BOTH {
-        for technology in Technology::ALL {
-            let of_sizes = series.next().unwrap_or_default();
-            rows.extend(rows_of(technology.name(), access, of_sizes));
-        }
-        rows.extend(simulated(access));
-    }
+    });
+    rows.extend(Access::BOTH.into_iter().flat_map(simulated));
     rows.extend(published());
     Ok(rows)
 }
@@ -165,24 +147,6 @@ fn measure(
         time_ns: elapsed.as_secs_f64() * 1e9 / requests,
         modelled_ns: as_f64(modelled) / requests,
     })
-}
-
-/// Figures of one technology; `samples` has the rounds of each size.
-fn rows_of(subject: &str, access: Access, samples: &[Vec<Sample>]) -> Vec<Row> {
-    let Some(largest) = samples.last() else { return Vec::new() };
-    let mut rows = Vec::new();
-    for (bytes, own) in SIZES.into_iter().zip(samples) {
-        let title = title(access, bytes);
-        let times: Vec<f64> = own.iter().map(|sample| sample.time_ns).collect();
-        rows.extend(timed(subject, &title, metric::TIME, "ns", &times));
-        let pairs = own.iter().zip(largest);
-        let ratios: Vec<f64> = pairs.map(|(own, large)| own.time_ns / large.time_ns).collect();
-        rows.extend(timed(subject, &title, TO_LARGEST, "ratio", &ratios));
-        if let Some(sample) = own.first() {
-            rows.push(exact(subject, &title, MODELLED, "ns", sample.modelled_ns));
-        }
-    }
-    rows
 }
 
 /// The simulator's model of SCM: an operation, and each line or part of one.

@@ -1,22 +1,13 @@
-//! `everbyte-bench mount`: the command line of the suite.
+//! `everbyte-bench mount`: the options of the suite.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::terms::Caching;
-use super::{Part, Settings, run};
-use crate::environment::Environment;
+use super::fuse_options::Caching;
+use super::{Part, run};
+use crate::driver::{Common, Findings, Pace, Run, Suite, seconds};
 use crate::index::personality::Personality;
-use crate::publish::{self, Output};
-use crate::rows::Results;
-
-/// Settings of a smoke test.
-const QUICK_ROUNDS: usize = 1;
-const QUICK_SLICE_S: f64 = 0.01;
-const QUICK_FILES: u32 = 100;
-const QUICK_CLIENTS: usize = 2;
 
 /// The workloads that are run; createfiles makes a set once and is over.
 const WORKLOADS: [Personality; 4] =
@@ -27,36 +18,27 @@ const WORKLOADS: [Personality; 4] =
 ///
 /// Needs root, and gcc and libfuse3-dev for passthrough_ll. Everything is in a mount namespace of its own
 /// and in memory, and gone when the program ends, however it does.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct MountArgs {
-    /// A smoke test of a few seconds. Its figures mean nothing.
-    #[arg(long)]
-    quick: bool,
     #[command(flatten)]
-    output: Output,
-    /// Rounds; figures are medians over them.
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    repeats: u16,
-    /// Seconds that each mount gets for each call in each round.
-    #[arg(long, default_value_t = 0.2)]
-    seconds: f64,
+    common: Common,
     /// Seconds that each mount gets for each workload in each round.
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
-    workload_seconds: f64,
+    #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
+    pub(super) workload_seconds: Duration,
     /// The kernel's caching; both by default.
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
-    caching: Vec<Caching>,
+    pub(super) caching: Vec<Caching>,
     /// Workloads; all but createfiles by default.
     #[arg(long, value_enum, value_name = "WORKLOAD", value_delimiter = ',')]
-    workloads: Vec<Personality>,
+    pub(super) workloads: Vec<Personality>,
     /// Files of each workload.
     #[arg(long, default_value_t = 2000, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
-    files: u32,
+    pub(super) files: u32,
     /// Threads of each workload.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_values_t = [1, 16],
           value_parser = clap::value_parser!(u16).range(1..=1000))]
-    clients: Vec<u16>,
+    pub(super) clients: Vec<u16>,
     /// Threads of each server.
     #[arg(long, default_value_t = 4, value_name = "COUNT",
           value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -70,43 +52,41 @@ pub(crate) struct MountArgs {
     skip: Vec<Part>,
 }
 
-/// Those that were asked for, or all.
-fn or_all<T: Copy>(asked: &[T], all: &[T]) -> Vec<T> {
-    if asked.is_empty() { all.to_vec() } else { asked.to_vec() }
+impl MountArgs {
+    pub(super) fn wants(&self, part: Part) -> bool {
+        !self.skip.contains(&part)
+    }
+
+    pub(super) fn cachings(&self) -> &[Caching] {
+        if self.caching.is_empty() { &Caching::ALL } else { &self.caching }
+    }
+
+    pub(super) fn personalities(&self) -> &[Personality] {
+        if self.workloads.is_empty() { &WORKLOADS } else { &self.workloads }
+    }
+
+    /// Threads of each server, and bytes of our pool.
+    pub(super) fn sizes(&self) -> (usize, u64) {
+        (self.threads.into(), self.size << 20)
+    }
 }
 
-/// Runs the suite.
-///
-/// # Errors
-/// The first failure, or it is to stop.
-pub(crate) fn mount(args: &MountArgs) -> Result<()> {
-    let stop = publish::stop_flag()?;
-    let progress = publish::progress_bar()?;
-    let [slice_s, workload_s] = match args.quick {
-        true => [QUICK_SLICE_S; 2],
-        false => [args.seconds, args.workload_seconds],
-    };
-    let clients = args.clients.iter().copied().map(usize::from).collect();
-    let settings = Settings {
-        cachings: or_all(&args.caching, &Caching::ALL),
-        personalities: or_all(&args.workloads, &WORKLOADS),
-        files: if args.quick { QUICK_FILES } else { args.files },
-        clients: if args.quick { vec![QUICK_CLIENTS] } else { clients },
-        threads: usize::from(args.threads),
-        size: args.size << 20,
-        rounds: if args.quick { QUICK_ROUNDS } else { usize::from(args.repeats) },
-        slices: [
-            Duration::try_from_secs_f64(slice_s).context("--seconds")?,
-            Duration::try_from_secs_f64(workload_s).context("--workload-seconds")?,
-        ],
-        stop: &stop,
-        progress: &progress,
-    };
-    let mut environment =
-        Environment::new(Path::new("/dev/shm"), settings.size, settings.rounds, slice_s);
-    "memory of the server, with flushes".clone_into(&mut environment.medium);
-    let rows = run(&settings, |part| !args.skip.contains(&part))?;
-    let results = Results { suite: "mount", environment, rows };
-    progress.finish_and_clear();
-    args.output.publish(&results)
+impl Suite for MountArgs {
+    const NAME: &'static str = "mount";
+    const PACE: Pace = Pace { rounds: 9, slice_s: 0.2 };
+    const QUICK: Pace = Pace { rounds: 1, slice_s: 0.01 };
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn shorten(&mut self) {
+        (self.files, self.clients) = (100, vec![2]);
+        self.workload_seconds = Duration::from_millis(10);
+    }
+
+    fn measure(settings: &Run<Self>) -> Result<Findings> {
+        let medium = "memory of the server, with flushes".to_owned();
+        Ok(Findings::new(run(settings)?, medium, settings.own.sizes().1))
+    }
 }

@@ -15,7 +15,7 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::terms::{ROOT, Terms, attributes, no_attributes};
+use super::fuse_options::{ROOT, FuseOptions, attributes, no_attributes};
 
 /// Bytes that every file seems to have.
 const FILE_BYTES: u64 = 1 << 30;
@@ -27,14 +27,14 @@ const FILE_NAME: &[u8] = b"file";
 
 /// The file system.
 pub(crate) struct Null {
-    terms: Terms,
+    options: FuseOptions,
     zeroes: Vec<u8>,
     created: AtomicU64,
 }
 
 impl Null {
-    pub(crate) fn new(terms: Terms) -> Self {
-        Self { terms, zeroes: vec![0; REQUEST_BYTES_MAX], created: AtomicU64::new(FILE.0) }
+    pub(crate) fn new(options: FuseOptions) -> Self {
+        Self { options, zeroes: vec![0; REQUEST_BYTES_MAX], created: AtomicU64::new(FILE.0) }
     }
 
     fn attributes(number: INodeNo) -> fuser::FileAttr {
@@ -47,7 +47,7 @@ impl Null {
 
 impl Filesystem for Null {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        self.terms.ask(config);
+        self.options.ask(config);
         Ok(())
     }
 
@@ -56,11 +56,11 @@ impl Filesystem for Null {
             true => Self::attributes(FILE),
             false => no_attributes(),
         };
-        reply.entry(&self.terms.lifetime, &attr, Generation(0));
+        reply.entry(&self.options.lifetime, &attr, Generation(0));
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&self.terms.lifetime, &Self::attributes(number));
+        reply.attr(&self.options.lifetime, &Self::attributes(number));
     }
 
     fn setattr(
@@ -81,7 +81,7 @@ impl Filesystem for Null {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        reply.attr(&self.terms.lifetime, &Self::attributes(number));
+        reply.attr(&self.options.lifetime, &Self::attributes(number));
     }
 
     fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
@@ -89,7 +89,7 @@ impl Filesystem for Null {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.terms.open(reply);
+        self.options.open(reply);
     }
 
     fn create(
@@ -104,8 +104,8 @@ impl Filesystem for Null {
     ) {
         let number = INodeNo(self.created.fetch_add(1, Ordering::Relaxed) + 1);
         let attr = attributes(number, FileType::RegularFile, 0o644, 0);
-        let flags = self.terms.open_flags;
-        reply.created(&self.terms.lifetime, &attr, Generation(0), FileHandle(0), flags);
+        let flags = self.options.open_flags;
+        reply.created(&self.options.lifetime, &attr, Generation(0), FileHandle(0), flags);
     }
 
     fn read(

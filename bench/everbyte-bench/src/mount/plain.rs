@@ -18,7 +18,7 @@ use fuser::{
 };
 use parking_lot::{Mutex, RwLock};
 
-use super::terms::{ROOT, Terms, attributes, no_attributes};
+use super::fuse_options::{ROOT, FuseOptions, attributes, no_attributes};
 
 /// The content of an inode.
 enum Body {
@@ -61,7 +61,7 @@ type Inode = Arc<Mutex<State>>;
 
 /// The file system.
 pub(crate) struct Plain {
-    terms: Terms,
+    options: FuseOptions,
     inodes: RwLock<HashMap<INodeNo, Inode>>,
     made: AtomicU64,
 }
@@ -108,10 +108,10 @@ fn place(offset: u64) -> Result<usize, Errno> {
 }
 
 impl Plain {
-    pub(crate) fn new(terms: Terms) -> Self {
+    pub(crate) fn new(options: FuseOptions) -> Self {
         let root = Arc::new(Mutex::new(State::new(ROOT, FileType::Directory, 0o755)));
         let inodes = RwLock::new(HashMap::from([(ROOT, root)]));
-        Self { terms, inodes, made: AtomicU64::new(ROOT.0) }
+        Self { options, inodes, made: AtomicU64::new(ROOT.0) }
     }
 
     fn inode(&self, number: INodeNo) -> Result<Inode, Errno> {
@@ -240,9 +240,9 @@ impl Plain {
 
     fn reply_entry(&self, found: Result<FileAttr, Errno>, reply: ReplyEntry) {
         match found {
-            Ok(attr) => reply.entry(&self.terms.lifetime, &attr, Generation(0)),
+            Ok(attr) => reply.entry(&self.options.lifetime, &attr, Generation(0)),
             Err(Errno::ENOENT) => {
-                reply.entry(&self.terms.lifetime, &no_attributes(), Generation(0));
+                reply.entry(&self.options.lifetime, &no_attributes(), Generation(0));
             }
             Err(error) => reply.error(error),
         }
@@ -250,7 +250,7 @@ impl Plain {
 
     fn reply_attr(&self, attr: Result<FileAttr, Errno>, reply: ReplyAttr) {
         match attr {
-            Ok(attr) => reply.attr(&self.terms.lifetime, &attr),
+            Ok(attr) => reply.attr(&self.options.lifetime, &attr),
             Err(error) => reply.error(error),
         }
     }
@@ -265,7 +265,7 @@ fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
 
 impl Filesystem for Plain {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        self.terms.ask(config);
+        self.options.ask(config);
         Ok(())
     }
 
@@ -341,7 +341,7 @@ impl Filesystem for Plain {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.terms.open(reply);
+        self.options.open(reply);
     }
 
     fn create(
@@ -356,8 +356,8 @@ impl Filesystem for Plain {
     ) {
         match self.make(parent, name, FileType::RegularFile, mode & !umask) {
             Ok(attr) => {
-                let flags = self.terms.open_flags;
-                reply.created(&self.terms.lifetime, &attr, Generation(0), FileHandle(0), flags);
+                let flags = self.options.open_flags;
+                reply.created(&self.options.lifetime, &attr, Generation(0), FileHandle(0), flags);
             }
             Err(error) => reply.error(error),
         }

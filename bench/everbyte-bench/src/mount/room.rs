@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::subjects::apart::move_apart;
+use crate::subjects::mount_ns::enter_mount_ns;
 
 /// A directory that every system has, for others to mount on.
 pub(crate) const FOR_MOUNTS: &str = "/mnt";
@@ -26,7 +26,7 @@ impl Room {
     /// # Errors
     /// Not root; there is no FUSE; the system's.
     pub(crate) fn new(covered: &Path) -> Result<Self> {
-        move_apart()?;
+        enter_mount_ns()?;
         if !Path::new("/dev/fuse").exists() {
             bail!("needs FUSE: there is no /dev/fuse");
         }

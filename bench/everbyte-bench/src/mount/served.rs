@@ -15,7 +15,7 @@ use fuser::{BackgroundSession, Filesystem, Session};
 
 use super::null::Null;
 use super::plain::Plain;
-use super::terms::{Caching, Terms, config};
+use super::fuse_options::{Caching, FuseOptions, config};
 use crate::index::memory::sparse_file;
 use crate::index::place::Setting;
 
@@ -75,10 +75,10 @@ impl ServedFs {
 /// # Errors
 /// It cannot be mounted, or unmounted.
 pub(crate) fn serve(args: &ServeMountArgs) -> Result<()> {
-    let terms = Terms::new(args.caching);
+    let options = FuseOptions::new(args.caching);
     let mounted = match args.fs {
-        ServedFs::Null => Mounted::Fuser(session(Null::new(terms), args)?),
-        ServedFs::Plain => Mounted::Fuser(session(Plain::new(terms), args)?),
+        ServedFs::Null => Mounted::Fuser(session(Null::new(options), args)?),
+        ServedFs::Plain => Mounted::Fuser(session(Plain::new(options), args)?),
         ServedFs::Everbyte => Mounted::Ours(ours(args)?),
     };
     let mut out = io::stdout().lock();

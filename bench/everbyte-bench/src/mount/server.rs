@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use super::room::Room;
 use super::served::ServedFs;
-use super::terms::Caching;
+use super::fuse_options::Caching;
 use crate::children::{self, call, terminate, wait_or_kill};
 
 /// Time that a server may take to mount, and to end.

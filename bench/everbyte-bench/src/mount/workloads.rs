@@ -5,14 +5,15 @@
 use anyhow::Result;
 
 use super::server::Server;
-use super::terms::Caching;
+use super::fuse_options::Caching;
 use super::{Settings, title};
 use crate::index;
-use crate::index::directory::{Access, Directory, Place};
+use crate::index::directory::{Access, Place};
 use crate::index::drive::{self, Bound, Filled, Outcome, Run};
 use crate::index::file_set::FileSet;
 use crate::index::personality::Personality;
-use crate::rows::{Row, metric, timed};
+use crate::driver::Grid;
+use crate::rows::{Row, metric};
 use crate::stats::as_f64;
 
 /// Subjects that the others are compared with, and the metrics that do so.
@@ -25,94 +26,70 @@ struct Slice {
     server_cpu_ns: u64,
 }
 
-/// Measures every workload on every mount that keeps bytes.
+impl Slice {
+    fn rate(&self) -> f64 {
+        self.outcome.rate()
+    }
+}
+
+/// Measures every workload on every server that keeps files.
 ///
 /// # Errors
-/// A mount's; it is to stop.
+/// A call fails, or the user interrupted the run.
 pub(super) fn run(
-    settings: &Settings<'_>,
+    settings: &Settings,
     caching: Caching,
     servers: &[Server],
 ) -> Result<Vec<Row>> {
     let servers: Vec<&Server> = servers.iter().filter(|server| server.kind.keeps()).collect();
-    let steps = settings.personalities.len() * settings.clients.len() * settings.rounds;
-    settings.progress.inc_length(steps as u64);
     let mut rows = Vec::new();
-    for &personality in &settings.personalities {
+    for &personality in settings.own.personalities() {
         rows.extend(one(settings, caching, personality, &servers)?);
     }
     Ok(rows)
 }
 
 fn one(
-    settings: &Settings<'_>,
+    settings: &Settings,
     caching: Caching,
     personality: Personality,
     servers: &[&Server],
 ) -> Result<Vec<Row>> {
     settings.progress.set_message(format!("making files for {}", personality.name()));
-    let set = FileSet::new(personality, settings.files);
+    let set = FileSet::new(personality, settings.own.files);
     let directories = servers.iter().map(|server| {
         let place = Place { name: server.kind.name().to_owned(), path: server.dir.clone() };
         place.open(Access::Buffered)
     });
     let directories = directories.collect::<Result<Vec<_>>>()?;
     let filled = directories.iter();
-    let filled = filled.map(|directory| Filled::new(directory, &set, personality, settings.stop));
+    let filled = filled.map(|directory| Filled::new(directory, &set, personality, &settings.stop));
     let filled = filled.collect::<Result<Vec<_>>>()?;
-    let mut rows = Vec::new();
-    for &threads in &settings.clients {
-        let title = title(&index::title(personality, settings.files, threads), caching);
-        let bound = Bound::Time(settings.slices[1]);
-        let run = Run { personality, threads, bound, stop: settings.stop };
-        let slices = rounds(settings, (&title, &run), servers, &filled)?;
-        rows.extend(rows_of(&title, servers, &slices));
-    }
-    Ok(rows)
-}
-
-/// The slices of each mount, round by round.
-fn rounds(
-    settings: &Settings<'_>,
-    (title, run): (&str, &Run<'_>),
-    servers: &[&Server],
-    filled: &[Filled<'_, Directory>],
-) -> Result<Vec<Vec<Slice>>> {
-    let mut slices: Vec<Vec<Slice>> = servers.iter().map(|_| Vec::new()).collect();
-    for round in 0..settings.rounds {
-        for turn in 0..servers.len() {
-            settings.check_stop()?;
-            let at = (turn + round) % servers.len();
-            settings.progress.set_message(format!("{title}: {}", servers[at].kind.name()));
-            let before = servers[at].cpu_ns()?;
-            let outcome = drive::run(&filled[at], run)?;
-            let server_cpu_ns = servers[at].cpu_ns()? - before;
-            slices[at].push(Slice { outcome, server_cpu_ns });
+    let runs = settings.own.clients.iter().map(|&threads| Run {
+        personality,
+        threads: threads.into(),
+        bound: Bound::Time(settings.own.workload_seconds),
+        stop: &settings.stop,
+    });
+    let runs: Vec<Run<'_>> = runs.collect();
+    let titles = runs.iter().map(|run| {
+        title(&index::title(personality, settings.own.files, run.threads), caching)
+    });
+    let mut grid = Grid::new(servers.iter().map(|server| server.kind.name()), titles)
+        .select(settings, |_| true, |_, _| true);
+    grid.measure(settings, |subject, workload, _| {
+        let before = servers[subject].cpu_ns()?;
+        let outcome = drive::run(&filled[subject], &runs[workload])?;
+        Ok(Slice { outcome, server_cpu_ns: servers[subject].cpu_ns()? - before })
+    })?;
+    grid.check()?;
+    Ok(grid.rows(|cell, rows| {
+        let own = &cell.samples[..];
+        rows.timed(metric::RATE, "1/s", own.iter().map(Slice::rate));
+        let cpu = |own: &Slice| as_f64(own.server_cpu_ns) / as_f64(own.outcome.operations);
+        rows.timed(metric::SERVER_CPU, "ns", own.iter().map(cpu));
+        for (name, metric) in REFERENCES {
+            rows.ratio(metric, own, grid.base(cell, name), Slice::rate);
         }
-        settings.progress.inc(1);
-    }
-    Ok(slices)
-}
-
-fn rows_of(title: &str, servers: &[&Server], slices: &[Vec<Slice>]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (server, own) in servers.iter().zip(slices) {
-        let mut push = |metric, unit, figures: Vec<f64>| {
-            rows.extend(timed(server.kind.name(), title, metric, unit, &figures));
-        };
-        push(metric::RATE, "1/s", own.iter().map(|slice| slice.outcome.rate()).collect());
-        let cpu = own.iter();
-        let cpu = cpu.map(|own| as_f64(own.server_cpu_ns) / as_f64(own.outcome.operations));
-        push(metric::SERVER_CPU, "ns", cpu.collect());
-        for (name, metric) in REFERENCES.into_iter().filter(|(name, _)| *name != server.kind.name())
-        {
-            let Some(at) = servers.iter().position(|other| other.kind.name() == name) else {
-                continue;
-            };
-            let pairs = own.iter().zip(&slices[at]);
-            let ratios = pairs.map(|(own, other)| own.outcome.rate() / other.outcome.rate());
-            push(metric, "ratio", ratios.collect());
-        }
-    }
-    rows
+    }))
 }

@@ -18,7 +18,7 @@ use crate::stats::{as_f64, summarise};
 use crate::subject::{Counts, Subject};
 use crate::subjects::pmemblk::Pmemblk;
 use crate::subjects::volume::{BenchPool, VolumeSubject};
-use crate::suite::Settings;
+use crate::driver::Rounds;
 
 use record::{Recording, Request, written_bytes};
 pub(crate) use traffic::names as traces;
@@ -50,14 +50,14 @@ enum Target {
 ///
 /// # Errors
 /// Our own volumes fail, or it is to stop.
-pub(crate) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+pub(crate) fn run(settings: &Rounds) -> Result<Vec<Row>> {
     settings.progress.set_message("recording ext4's traffic");
-    let recordings = match record::record(settings.folder, DEVICE_BYTES) {
+    let recordings = match record::record(settings.folder(), DEVICE_BYTES) {
         Ok(recordings) => recordings,
         Err(error) => return Ok(skipped("ext4", &format!("{error:#}"))),
     };
     let mut rows = Vec::new();
-    let pool = BenchPool::new(settings.folder, DEVICE_BYTES, 1)?;
+    let pool = BenchPool::new(settings.folder(), DEVICE_BYTES, 1)?;
     let mut all = Vec::new();
     for name in SUBJECTS {
         settings.progress.set_message(format!("replaying into {name}"));
@@ -135,15 +135,15 @@ fn rows_of(
 }
 
 impl Target {
-    fn new(name: &str, pool: &BenchPool, settings: &Settings<'_>) -> Result<Self> {
+    fn new(name: &str, pool: &BenchPool, settings: &Rounds) -> Result<Self> {
         let delta = match name {
             "everbyte-auto" => Delta::Auto,
             "everbyte-on" => Delta::On,
             "everbyte-off" => Delta::Off,
             "pmemblk-512" => {
-                return Ok(Self::Blocks(Pmemblk::new(settings.folder, DEVICE_BYTES, 512)?));
+                return Ok(Self::Blocks(Pmemblk::new(settings.folder(), DEVICE_BYTES, 512)?));
             }
-            _ => return Ok(Self::Blocks(Pmemblk::new(settings.folder, DEVICE_BYTES, 4096)?)),
+            _ => return Ok(Self::Blocks(Pmemblk::new(settings.folder(), DEVICE_BYTES, 4096)?)),
         };
         Ok(Self::Volume(pool.volume(name, DEVICE_BYTES, delta)?))
     }

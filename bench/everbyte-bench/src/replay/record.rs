@@ -13,7 +13,7 @@ use everbyte_nbd::{Address, Server};
 use parking_lot::Mutex;
 
 use super::traffic;
-use crate::subjects::apart::apart;
+use crate::subjects::mount_ns::in_mount_ns;
 use crate::subjects::mounted::{Below, Mounted};
 use crate::subjects::served::OneExport;
 
@@ -119,7 +119,7 @@ fn record_one(folder: &Path, size_bytes: u64, options: [&str; 2]) -> Result<Reco
     let address = Address::Unix(folder.join("recorder.sock"));
     let server = Server::bind(&address, Arc::new(OneExport(device)))?;
     let uri = address.uri("disk");
-    let recording = apart(|| record_apart(folder, &uri, options, &recorder));
+    let recording = in_mount_ns(|| record_apart(folder, &uri, options, &recorder));
     server.shutdown();
     recording
 }

@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use rustix::fs::OFlags;
 
-use super::apart::apart;
+use super::mount_ns::in_mount_ns;
 use super::file::{FileKind, FileSubject};
 use crate::children::call;
 use crate::index::directory::open_directory;
@@ -73,7 +73,7 @@ fn opened<R: Send>(
     bytes: u64,
     open: impl FnOnce(&Path) -> Result<R> + Send,
 ) -> Result<R> {
-    apart(|| {
+    in_mount_ns(|| {
         let at = mount_image(folder, named, bytes)?;
         let opened = open(&at);
         unmount(&at)?;
@@ -82,7 +82,7 @@ fn opened<R: Send>(
 }
 
 /// Mounts a new file system of `bytes` with `options` in a new directory `name` of `folder`; its image has no name
-/// any more. Only for who [moved apart](super::apart::move_apart).
+/// any more. Only for who [moved apart](super::apart::enter_mount_ns).
 ///
 /// # Errors
 /// Tools are missing, or one of them fails.

@@ -114,6 +114,7 @@ pub(crate) fn medium_counts<M: Medium>(medium: &M, log_bytes: u64) -> Counts {
         lines_flushed: sums.lines_flushed,
         fences: sums.fences,
         log_bytes,
+        modelled_ns: sums.modelled_ns,
         modelled: false,
     }
 }

@@ -1,6 +1,6 @@
 //! The subjects: one file for each kind.
 
-pub(crate) mod apart;
+pub(crate) mod mount_ns;
 pub(crate) mod ext4;
 pub(crate) mod file;
 pub(crate) mod floor;

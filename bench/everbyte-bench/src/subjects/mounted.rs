@@ -1,7 +1,7 @@
 //! ext4 on an image in memory or on an export over NBD, mounted where nobody else sees it.
 //!
 //! An export is a file that `nbdfuse` shows, below a loop device. Invariants: mounts are made in the mount
-//! namespace of a thread that [`apart`](super::apart::apart) started, and that thread's children end with it, so
+//! namespace of a thread that [`apart`](super::mount_ns::in_mount_ns) started, and that thread's children end with it, so
 //! nothing stays mounted however the process ends; a loop device is taken apart by its last user.
 
 use std::fs::{self, File};
@@ -40,7 +40,7 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     /// Makes ext4 with `options` of `mke2fs`, and mounts it with `mount_options` in `folder`, which has
-    /// nothing else. Only in [`apart`](super::apart::apart).
+    /// nothing else. Only in [`apart`](super::mount_ns::in_mount_ns).
     ///
     /// # Errors
     /// Tools are missing, or one of them fails.

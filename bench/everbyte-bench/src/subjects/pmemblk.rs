@@ -97,6 +97,7 @@ impl Pmemblk {
             lines_flushed: writes * BESIDE_LINES,
             fences: writes * STORES,
             log_bytes: writes * BESIDE_BYTES,
+            modelled_ns: 0,
             modelled: true,
         }
     }

@@ -1,27 +1,21 @@
-//! `everbyte-bench swap`: the command line of the suite.
+//! `everbyte-bench swap`: the options of the suite.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::ValueEnum;
 
 use super::child::Load;
 use super::ft::Class;
 use super::kernel::machine;
 use super::paging::Sizes;
-use super::{Settings, crowded_paging, direct, fill, paging, serving, solving};
-use crate::environment::Environment;
-use crate::filter::Filter;
-use crate::publish::{self, Output};
-use crate::rows::{Results, Row};
+use super::{Settings, direct, fill, ft_suite, full_store_paging, paging, serving};
+use crate::driver::{Common, Findings, Pace, Run, Suite};
+use crate::rows::Row;
 
-/// Settings of a smoke test.
-const QUICK_SLOTS: u64 = 1 << 14;
-const QUICK_PAIRS: u64 = 1 << 10;
-const QUICK_MIB: u64 = 8;
+/// Memory of servers in a smoke test.
 const QUICK_SERVED_MIB: u64 = 24;
 /// Accesses for each page of the footprint.
 const ACCESSES_PER_PAGE: u64 = 3;
@@ -30,18 +24,10 @@ const ACCESSES_PER_PAGE: u64 = 3;
 /// of others in less memory than they need, and ways to find a free slot of a swap space.
 ///
 /// Everything that is paged is verified: contents by what was stored, FT by the published checksums.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct SwapArgs {
-    /// A smoke test of a few seconds, FT of class S only. Its figures mean nothing.
-    #[arg(long)]
-    quick: bool,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    filter: Filter,
-    /// Rounds; figures are medians over them.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    repeats: u16,
+    common: Common,
     /// Slots of 4 KiB; 8 Mi are a swap space of 32 GiB.
     #[arg(long, default_value_t = 8 << 20, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1024..=1 << 32))]
@@ -63,9 +49,6 @@ pub(crate) struct SwapArgs {
     #[arg(long, default_value_t = 900, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=86400))]
     limit: u64,
-    /// Folder for stores; on tmpfs, or on SCM.
-    #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
-    folder: PathBuf,
     /// Measure kernel swap as well: over a loop device on tmpfs and on zram, with several settings. Needs
     /// root, memory cgroups of version 1, a machine that does not swap, and 4 GiB of memory to spare.
     /// Other programs' work of block devices is counted as the kernel's.
@@ -93,74 +76,66 @@ enum Part {
     Serving,
 }
 
-/// Runs the suite.
-///
-/// # Errors
-/// The first failure, or it is to stop.
-pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
-    let stop = publish::stop_flag()?;
-    let progress = publish::progress_bar()?;
-    let folder = tempfile::Builder::new().prefix("everbyte-bench.").tempdir_in(&args.folder);
-    let folder = folder.with_context(|| format!("cannot use {}", args.folder.display()))?;
-    let (slots, pairs, rounds, mib, classes) = match args.quick {
-        true => (QUICK_SLOTS, QUICK_PAIRS, 1, QUICK_MIB, &[Class::S][..]),
-        false => {
-            (args.slots, args.pairs, usize::from(args.repeats), args.footprint, &args.classes[..])
+impl SwapArgs {
+    fn bytes(&self) -> u64 {
+        self.footprint << 20
+    }
+
+    fn sizes(&self) -> Sizes {
+        let bytes = self.bytes();
+        let accesses = bytes / super::place::PAGE * ACCESSES_PER_PAGE;
+        Sizes { bytes, dram_bytes: bytes / 2, accesses }
+    }
+}
+
+impl Suite for SwapArgs {
+    const NAME: &'static str = "swap";
+    const PACE: Pace = Pace { rounds: 3, slice_s: 0.0 };
+    const QUICK: Pace = Pace { rounds: 1, slice_s: 0.0 };
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn shorten(&mut self) {
+        (self.slots, self.pairs) = (1 << 14, 1 << 10);
+        (self.footprint, self.classes) = (8, vec![Class::S]);
+    }
+
+    fn measure(run: &Run<Self>) -> Result<Findings> {
+        let own = &run.own;
+        let settings = Settings {
+            slots: own.slots,
+            pairs: own.pairs,
+            with_kernel: own.kernel_swap,
+            described: RefCell::default(),
+            failures: RefCell::default(),
+            run,
+        };
+        let bytes = own.bytes();
+        let served_bytes = if run.quick { QUICK_SERVED_MIB << 20 } else { bytes / 2 };
+        if own.kernel_swap {
+            let largest = own.classes.iter().map(|class| Load::Ft(*class).bytes()).max();
+            let largest = largest.unwrap_or(0).max(bytes).max(serving::bytes_max(served_bytes));
+            machine::check(2 * largest)?;
         }
-    };
-    let folder = folder.path();
-    let settings = Settings {
-        slots,
-        pairs,
-        rounds,
-        folder,
-        filter: args.filter.clone(),
-        with_kernel: args.kernel_swap,
-        described: RefCell::default(),
-        failures: RefCell::default(),
-        stop: &stop,
-        progress: &progress,
-    };
-    let bytes = mib << 20;
-    let served_bytes = if args.quick { QUICK_SERVED_MIB << 20 } else { bytes / 2 };
-    if args.kernel_swap {
-        let largest = classes.iter().map(|class| Load::Ft(*class).bytes()).max().unwrap_or(0);
-        machine::check(2 * largest.max(bytes).max(serving::bytes_max(served_bytes)))?;
-    }
-    let mut environment = Environment::new(&args.folder, bytes, rounds, 0.0);
-    environment.medium = format!("DRAM, as tmpfs; {slots} slots");
-    let wants = |part| !args.skip.contains(&part);
-    let mut rows = Vec::new();
-    if wants(Part::Slots) {
-        rows.extend(fill::run(&settings)?);
-    }
-    let accesses = bytes / super::place::PAGE * ACCESSES_PER_PAGE;
-    let sizes = Sizes { bytes, dram_bytes: bytes / 2, accesses };
-    if wants(Part::Paging) {
-        rows.extend(paging::run(&settings, sizes)?);
-    }
-    if wants(Part::Direct) {
-        rows.extend(direct::run(&settings, sizes)?);
-    }
-    if wants(Part::Crowded) {
-        rows.extend(crowded_paging::run(&settings)?);
-    }
-    if wants(Part::Ft) {
-        rows.extend(solving::run(&settings, classes, Duration::from_secs(args.limit))?);
-        if classes.contains(&Class::B) {
-            rows.extend(solving::published());
+        let mut rows = Vec::new();
+        let parts = [Part::Slots, Part::Paging, Part::Direct, Part::Crowded, Part::Ft, Part::Serving];
+        for part in parts.into_iter().filter(|part| !own.skip.contains(part)) {
+            rows.extend(match part {
+                Part::Slots => fill::run(&settings)?,
+                Part::Paging => paging::run(&settings, own.sizes())?,
+                Part::Direct => direct::run(&settings, own.sizes())?,
+                Part::Crowded => full_store_paging::run(&settings)?,
+                Part::Ft => ft_suite::run(&settings, &own.classes, Duration::from_secs(own.limit))?,
+                Part::Serving => serving::run(&settings, served_bytes)?,
+            });
         }
+        rows.extend(settings_rows(&settings.described.borrow()));
+        let medium = format!("DRAM, as tmpfs; {} slots", own.slots);
+        let failures = settings.failures.take();
+        Ok(Findings { failures, ..Findings::new(rows, medium, bytes) })
     }
-    if wants(Part::Serving) {
-        rows.extend(serving::run(&settings, served_bytes)?);
-    }
-    rows.extend(settings_rows(&settings.described.borrow()));
-    let results = Results { suite: "swap", environment, rows };
-    progress.finish_and_clear();
-    args.output.publish(&results)?;
-    let failures = settings.failures.take();
-    ensure!(failures.is_empty(), "some measurements failed: {}", failures.join("; "));
-    Ok(())
 }
 
 /// Rows that tell the settings of each kind of kernel swap.

@@ -5,7 +5,6 @@
 //! frees random slots and then takes as many, and only the taking is timed, in batches. Ways take turns.
 
 use std::sync::Barrier;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -145,9 +144,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     let mut rounds = vec![Vec::new(); ways.len()];
     for _ in 0..settings.rounds {
         for (way, rounds) in ways.iter().zip(&mut rounds) {
-            if settings.stop.load(Ordering::Relaxed) {
-                bail!("stopped");
-            }
+            settings.check_stop()?;
             settings.progress.set_message(format!("{}, free slots", way.name()));
             rounds.push(round(*way, settings, &cases)?);
             settings.progress.inc(cases.len() as u64);

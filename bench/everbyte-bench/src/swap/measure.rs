@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::Settings;
 use super::child::{self, Load, Outcome, Task};
-use super::crowded::Crowd;
+use super::full_store::Crowd;
 use super::kernel::guardian::{self, Order};
 use super::place::PAGE;
 use super::subjects::Subject;
@@ -44,6 +44,6 @@ pub(super) fn measure(
         let pages = (load.bytes() / PAGE, dram_bytes / PAGE);
         Crowd::around(way, settings.slots, pages, CROWDED_PERMILLE)
     };
-    let backing = subject.backing(settings.folder, dram_bytes, crowd);
+    let backing = subject.backing(settings.folder(), dram_bytes, crowd);
     child::measure(&Task { backing, load, threads }, limit, should_stop)
 }

@@ -4,8 +4,8 @@ mod access;
 mod allocators;
 pub(crate) mod child;
 pub(crate) mod command;
-mod crowded;
-mod crowded_paging;
+mod full_store;
+mod full_store_paging;
 mod direct;
 mod fill;
 mod flash;
@@ -18,21 +18,16 @@ mod paging;
 mod place;
 pub(crate) mod serve;
 mod serving;
-mod solving;
+mod ft_suite;
 mod subjects;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-
-use indicatif::ProgressBar;
+use std::ops::Deref;
 use kernel::KernelSwap;
 use subjects::Subject;
 
-use crate::filter::Filter;
+use crate::driver::Rounds;
 
 /// Settings of a run.
 pub(crate) struct Settings<'a> {
@@ -40,19 +35,21 @@ pub(crate) struct Settings<'a> {
     slots: u64,
     /// Pairs of a freed and a taken slot that are measured at each fill.
     pairs: u64,
-    rounds: usize,
-    /// The folder of files that are mapped, and of stores.
-    folder: &'a Path,
-    /// Which workloads and subjects are measured.
-    filter: Filter,
     /// Kernel swap is measured as well.
     with_kernel: bool,
     /// Settings of the kinds of kernel swap that were measured, as the kernel tells them.
     described: RefCell<BTreeMap<&'static str, String>>,
     /// Measurements that failed, where others went on.
     failures: RefCell<Vec<String>>,
-    stop: &'a Arc<AtomicBool>,
-    progress: &'a ProgressBar,
+    run: &'a Rounds,
+}
+
+impl Deref for Settings<'_> {
+    type Target = Rounds;
+
+    fn deref(&self) -> &Rounds {
+        self.run
+    }
 }
 
 impl Settings<'_> {
@@ -76,7 +73,7 @@ impl Settings<'_> {
     }
 
     fn should_stop(&self) -> bool {
-        self.stop.load(Relaxed)
+        self.check_stop().is_err()
     }
 }
 

@@ -17,7 +17,7 @@ use everbyte_swap::{
 use memmap2::{MmapMut, MmapOptions};
 use serde::{Deserialize, Serialize};
 
-use super::crowded::Crowd;
+use super::full_store::Crowd;
 use super::flash::Flash;
 
 /// Bytes of a page.

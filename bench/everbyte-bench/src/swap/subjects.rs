@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::allocators::Way;
-use super::crowded::Crowd;
+use super::full_store::Crowd;
 use super::kernel::KernelSwap;
 use super::place::{Backing, Motion, RegionBacking, RunBacking};
 

@@ -1,4 +1,4 @@
-//! The terms between the kernel and a server that is measured: the same for every file system of this
+//! The options between the kernel and a server that is measured: the same for every file system of this
 //! suite and for ours, so that what differs is the file system.
 
 use std::time::{Duration, UNIX_EPOCH};
@@ -28,9 +28,9 @@ pub(crate) enum Caching {
     Direct,
 }
 
-/// The terms of a server of this suite.
+/// The options of a server of this suite.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct FuseOptions {
     pub(crate) lifetime: Duration,
     pub(crate) open_flags: FopenFlags,
 }
@@ -55,7 +55,7 @@ impl Caching {
     }
 }
 
-impl Terms {
+impl FuseOptions {
     pub(crate) fn new(caching: Caching) -> Self {
         let (lifetime, open_flags) = match caching {
             Caching::Cached => (LIFETIME, FopenFlags::FOPEN_KEEP_CACHE),

@@ -11,7 +11,7 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 ///
 /// # Errors
 /// Not root; the system's.
-pub(crate) fn move_apart() -> Result<()> {
+pub(crate) fn enter_mount_ns() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("needs root, to mount in a namespace of its own");
     }
@@ -23,10 +23,10 @@ pub(crate) fn move_apart() -> Result<()> {
 /// Does `work` in a thread of its own, which moves apart first.
 ///
 /// # Errors
-/// Those of [`move_apart`]; the work's.
-pub(crate) fn apart<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+/// Those of [`enter_mount_ns`]; the work's.
+pub(crate) fn in_mount_ns<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(move || move_apart().and_then(|()| work()));
+        let thread = scope.spawn(move || enter_mount_ns().and_then(|()| work()));
         thread.join().map_err(|_| anyhow!("the thread of mounts panicked")).flatten()
     })
 }

@@ -8,7 +8,7 @@ use super::Settings;
 use super::access::Pattern;
 use super::allocators::Way;
 use super::child::{self, Load, Task};
-use super::crowded::Crowd;
+use super::full_store::Crowd;
 use super::meter::Costs;
 use super::place::{Backing, PAGE, RegionBacking};
 use crate::rows::{Row, metric, timed};
@@ -58,7 +58,7 @@ fn task(settings: &Settings<'_>, way: Way, permille: u64) -> Task {
     let pages = (settings.slots / PAGES_SHARE).max(256);
     let (dram_pages, slots) = (pages / 2, settings.slots);
     let backing = Backing::Region(RegionBacking {
-        store: settings.folder.join("store"),
+        store: settings.folder().join("store"),
         dram_bytes: dram_pages * PAGE,
         handlers: 0,
         tracks_stores: true,
