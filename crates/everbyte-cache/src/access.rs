@@ -12,7 +12,7 @@ use everbyte_device::{DeviceError, Fua, check_range};
 use everbyte_plant::planted;
 use parking_lot::MutexGuard;
 
-use crate::actions::Wanted;
+use crate::actions::PageOp;
 use crate::cache::Cache;
 use crate::frame::Bytes;
 use crate::layout::{PAGE, PAGE_U64, Page, Part, page_no, parts};
@@ -93,7 +93,7 @@ impl Cache {
         while let Some(&part) = parts.get(done) {
             let mut state = self.lock_free(&(part.page..part.page + 1));
             if state.frames.contains(part.page) {
-                let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
+                let wanted = PageOp::Read(&mut out[part.at..part.at + part.len]);
                 done += usize::from(state.serve_or_forget(part, wanted)?);
                 continue;
             }
@@ -105,7 +105,7 @@ impl Cache {
             let bytes = self.fetch_run(range_of(run), &absent);
             let mut state = self.end_busy(&absent);
             for (part, bytes) in run.iter().zip(bytes?) {
-                let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
+                let wanted = PageOp::Read(&mut out[part.at..part.at + part.len]);
                 if absent.iter().any(|pages| pages.contains(&part.page)) {
                     state.admit(*part, bytes, wanted);
                 } else if !state.frames.contains(part.page)
@@ -306,7 +306,7 @@ impl Cache {
         let bytes = &data[part.at..part.at + part.len];
         let mut state = self.lock_free(&(part.page..part.page + 1));
         if state.frames.contains(part.page) {
-            return state.serve_or_forget(part, Wanted::Write(bytes)).map(usize::from);
+            return state.serve_or_forget(part, PageOp::Write(bytes)).map(usize::from);
         }
         if self.settings.mode == Mode::WriteAround {
             return self.write_bypassing(state, parts, data);
@@ -323,7 +323,7 @@ impl Cache {
             let mut memory = state.take_memory();
             // The backing device may end within the page.
             memory[part.len..].fill(0);
-            state.admit(part, memory, Wanted::Write(bytes));
+            state.admit(part, memory, PageOp::Write(bytes));
             return Ok(1);
         }
         let absent = [pages.clone()];
@@ -332,7 +332,7 @@ impl Cache {
         let fetched = self.fetch(pages, &absent);
         let mut state = self.end_busy(&absent);
         for page in fetched? {
-            state.admit(part, page, Wanted::Write(bytes));
+            state.admit(part, page, PageOp::Write(bytes));
         }
         Ok(1)
     }
@@ -475,9 +475,9 @@ impl Cache {
     /// written again since.
     pub(crate) fn flush_for_client(&self) -> Result<(), DeviceError> {
         let persisted = self.persist_all();
-        let untold = self.state.lock().bypassed.take_untold();
+        let unreported = self.state.lock().bypassed.take_unreported();
         persisted?;
-        untold.map_or(Ok(()), Err)
+        unreported.map_or(Ok(()), Err)
     }
 }
 

@@ -8,21 +8,21 @@ use everbyte_plant::planted;
 use everbyte_policy::policy::{Action, Tier};
 use everbyte_policy::{Access, Op, PageNo};
 
-use crate::frame::{Bytes, Frame, InDram, Span};
+use crate::frame::{Bytes, DramCopy, Frame, Span};
+use crate::hit_log::PendingHit;
 use crate::layout::{PAGE, PAGE_U64, Page, Part};
 use crate::plant::Bug;
-use crate::references::Reference;
 use crate::scm::Mark;
 use crate::state::State;
 
 /// The operation of a request on a part of a page.
-pub(crate) enum Wanted<'a> {
+pub(crate) enum PageOp<'a> {
     Read(&'a mut [u8]),
     Write(&'a [u8]),
 }
 
 /// Bytes that an access has for its page, until the page has them.
-enum Incoming<'a> {
+enum IncomingBytes<'a> {
     /// None; or the page has them.
     Nothing,
     /// All of a page that was not in the cache.
@@ -43,17 +43,20 @@ pub(crate) fn access_of(part: Part, op: Op) -> Access {
 
 impl State {
     /// Serves a part of a page that has a frame.
-    pub(crate) fn serve(&mut self, part: Part, wanted: Wanted<'_>) -> Result<(), DeviceError> {
+    pub(crate) fn serve(&mut self, part: Part, wanted: PageOp<'_>) -> Result<(), DeviceError> {
         match wanted {
-            Wanted::Read(out) => {
-                self.decide(access_of(part, Op::Read), Incoming::Nothing);
+            PageOp::Read(out) => {
+                self.decide(access_of(part, Op::Read), IncomingBytes::Nothing);
                 self.read(part.page, part.start, out)
             }
-            Wanted::Write(data) => {
-                let whole =
-                    if data.len() == PAGE { Incoming::Whole(data) } else { Incoming::Nothing };
+            PageOp::Write(data) => {
+                let whole = if data.len() == PAGE {
+                    IncomingBytes::Whole(data)
+                } else {
+                    IncomingBytes::Nothing
+                };
                 match self.decide(access_of(part, Op::Write), whole) {
-                    Incoming::Nothing if data.len() == PAGE => Ok(()),
+                    IncomingBytes::Nothing if data.len() == PAGE => Ok(()),
                     _ => self.write(part.page, part.start, data),
                 }
             }
@@ -65,7 +68,7 @@ impl State {
     pub(crate) fn serve_or_forget(
         &mut self,
         part: Part,
-        wanted: Wanted<'_>,
+        wanted: PageOp<'_>,
     ) -> Result<bool, DeviceError> {
         match self.serve(part, wanted) {
             Err(error @ DeviceError::Media { .. }) => {
@@ -82,16 +85,16 @@ impl State {
 
     /// Serves a part of a page that has no frame and whose bytes are `bytes`. A write of the whole
     /// page may pass any bytes.
-    pub(crate) fn admit(&mut self, part: Part, mut bytes: Bytes, wanted: Wanted<'_>) {
+    pub(crate) fn admit(&mut self, part: Part, mut bytes: Bytes, wanted: PageOp<'_>) {
         let end = part.start + part.len;
         let is_suspect = self.bypassed.is_suspect(part.page);
         let (op, written) = match wanted {
-            Wanted::Read(out) => {
+            PageOp::Read(out) => {
                 out.copy_from_slice(&bytes[part.start..end]);
                 // The backing device may lose these bytes, so they are written there again.
                 (Op::Read, if is_suspect { Span::WHOLE } else { Span::default() })
             }
-            Wanted::Write(data) => {
+            PageOp::Write(data) => {
                 bytes[part.start..end].copy_from_slice(data);
                 (Op::Write, Span::of(part.start, part.len))
             }
@@ -100,16 +103,16 @@ impl State {
             // The cache has its newest bytes now, and writes them back.
             self.bypassed.superseded(u64::from(part.page) * PAGE_U64, PAGE_U64);
         }
-        self.decide(access_of(part, op), Incoming::Absent { bytes, written });
+        self.decide(access_of(part, op), IncomingBytes::Absent { bytes, written });
     }
 
     /// Has the policy decide, and carries out what it decides. Returns what has not become a page's bytes.
-    fn decide<'a>(&mut self, access: Access, mut incoming: Incoming<'a>) -> Incoming<'a> {
-        if !planted(Bug::DecidedBeforeTold) {
+    fn decide<'a>(&mut self, access: Access, mut incoming: IncomingBytes<'a>) -> IncomingBytes<'a> {
+        if !planted(Bug::DecidedBeforeReport) {
             self.tell_hits();
         }
         let mut actions = std::mem::take(&mut self.actions);
-        self.untold_policy.access(access, &mut actions);
+        self.lagging_policy.access(access, &mut actions);
         for action in actions.drain(..) {
             self.counts.count(action);
             self.carry_out(access.page.0, action, &mut incoming);
@@ -122,46 +125,46 @@ impl State {
     /// cache since is none that the policy could still hear of.
     pub(crate) fn tell_hits(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
-        let untold = self.references.take(&mut taken);
-        self.counts.stats.hits_dram += untold.dram;
-        self.counts.stats.hits_scm += untold.scm;
-        self.counts.stats.hits_untold += untold.dram + untold.scm;
+        let dropped = self.hit_log.take(&mut taken);
+        self.counts.stats.hits_dram += dropped.dram;
+        self.counts.stats.hits_scm += dropped.scm;
+        self.counts.stats.hits_dropped += dropped.dram + dropped.scm;
         for reference in taken.drain(..) {
             self.tell(reference);
         }
         self.taken = taken;
     }
 
-    fn tell(&mut self, Reference { access, found }: Reference) {
+    fn tell(&mut self, PendingHit { access, found }: PendingHit) {
         let page = access.page.0;
-        if self.untold_policy.tier_of(page).is_none() && !planted(Bug::GonePageTold) {
+        if self.lagging_policy.tier_of(page).is_none() && !planted(Bug::GonePageReported) {
             return self.counts.count(Action::Hit { found, served: found });
         }
         let mut actions = std::mem::take(&mut self.actions);
-        self.untold_policy.access(access, &mut actions);
+        self.lagging_policy.access(access, &mut actions);
         for action in actions.drain(..) {
             self.counts.count(action);
             // A page is where the policy wants it, mostly.
             let is_settled = matches!(action, Action::Hit { served, .. } if served == found);
             if !is_settled || !self.demotion_failed.is_empty() {
-                self.carry_out(page, action, &mut Incoming::Nothing);
+                self.carry_out(page, action, &mut IncomingBytes::Nothing);
             }
         }
         self.actions = actions;
         if access.op == Op::Write && self.frames.look(page, Frame::is_dirty) == Some(false) {
             // It was written back before the policy heard of the write.
-            self.untold_policy.cleaned(page);
+            self.lagging_policy.cleaned(page);
         }
     }
 
-    fn carry_out(&mut self, accessed: Page, action: Action, incoming: &mut Incoming<'_>) {
+    fn carry_out(&mut self, accessed: Page, action: Action, incoming: &mut IncomingBytes<'_>) {
         match action {
             Action::Hit { served, .. } => self.settle(accessed, served, incoming),
             Action::Fill { page, tier, .. } => {
-                match std::mem::replace(incoming, Incoming::Nothing) {
-                    Incoming::Absent { bytes, written: newer } => {
+                match std::mem::replace(incoming, IncomingBytes::Nothing) {
+                    IncomingBytes::Absent { bytes, written: newer } => {
                         let frame = Frame::fetched(!newer.is_empty());
-                        self.insert(page.0, frame, Some(InDram { bytes, newer }));
+                        self.insert(page.0, frame, Some(DramCopy { bytes, newer }));
                     }
                     present => {
                         *incoming = present;
@@ -173,24 +176,24 @@ impl State {
             Action::Move { page, to, .. } if page.0 == accessed => {
                 self.settle(accessed, to, incoming);
             }
-            Action::Move { page, to, .. } => self.settle(page.0, to, &mut Incoming::Nothing),
+            Action::Move { page, to, .. } => self.settle(page.0, to, &mut IncomingBytes::Nothing),
             Action::Update { page, .. } => {
-                self.settle(page.0, Tier::Scm, &mut Incoming::Nothing);
+                self.settle(page.0, Tier::Scm, &mut IncomingBytes::Nothing);
             }
             Action::Copy { page, .. } => {
-                self.settle(page.0, Tier::Dram, &mut Incoming::Nothing);
+                self.settle(page.0, Tier::Dram, &mut IncomingBytes::Nothing);
             }
             Action::Drop { page, .. } | Action::Evict { page, .. } => self.evict(page.0),
         }
     }
 
     /// Puts a page where the policy wants it. All of its bytes may come from the access instead.
-    fn settle(&mut self, page: Page, tier: Tier, incoming: &mut Incoming<'_>) {
+    fn settle(&mut self, page: Page, tier: Tier, incoming: &mut IncomingBytes<'_>) {
         match (tier, &*incoming) {
-            (Tier::Dram, Incoming::Whole(bytes)) => {
+            (Tier::Dram, IncomingBytes::Whole(bytes)) => {
                 self.demotion_failed.remove(page);
                 if self.replace(page, bytes) {
-                    *incoming = Incoming::Nothing;
+                    *incoming = IncomingBytes::Nothing;
                 }
             }
             (Tier::Dram, _) => {
@@ -217,7 +220,7 @@ impl State {
                 Mark::Clean => access_of(whole, Op::Read),
                 Mark::Dirty => access_of(Part { len: 64, ..whole }, Op::Write),
             };
-            self.untold_policy.access(access, &mut actions);
+            self.lagging_policy.access(access, &mut actions);
             for action in actions.drain(..) {
                 match action {
                     Action::Fill { page, .. } => self.keep(page.0),

@@ -75,7 +75,7 @@ fn bytes_of(pages: &Range<Page>) -> (u64, u64) {
 
 /// Changes of the backing device that bypassed the cache and that it may still lose.
 #[derive(Default)]
-pub(crate) struct Bypassed {
+pub(crate) struct BypassedPages {
     /// Changed since the last flush began.
     since: Changes,
     /// Changed before; that flush is under way.
@@ -84,11 +84,11 @@ pub(crate) struct Bypassed {
     lost: Unflushed,
     suspect: Runs,
     /// A failure that no client has been told of.
-    untold: Option<DeviceError>,
+    unreported: Option<DeviceError>,
     failures: u64,
 }
 
-impl Bypassed {
+impl BypassedPages {
     /// Notes a range that was changed by a request that began when `failures` flushes had failed.
     pub(crate) fn changed(&mut self, offset: u64, content: Content, failures: u64) {
         self.superseded(offset, content.len());
@@ -155,7 +155,7 @@ impl Bypassed {
         self.failures += 1;
         let is_concerned = !self.is_empty();
         for changes in [std::mem::take(&mut self.being_flushed), std::mem::take(&mut self.since)] {
-            if planted(Bug::FlushErrorUntold) {
+            if planted(Bug::FlushErrorUnreported) {
                 self.since.answered.append(changes.answered);
                 self.since.failed.append(changes.failed);
             } else {
@@ -163,8 +163,8 @@ impl Bypassed {
                 self.suspect.append(changes.failed);
             }
         }
-        if is_concerned && !planted(Bug::FlushErrorUntold) {
-            self.untold = Some(error.clone());
+        if is_concerned && !planted(Bug::FlushErrorUnreported) {
+            self.unreported = Some(error.clone());
         }
     }
 
@@ -172,7 +172,7 @@ impl Bypassed {
     pub(crate) fn opening_flush_failed(&mut self, error: DeviceError) {
         self.failures += 1;
         self.suspect.add(0..Page::MAX);
-        self.untold = Some(error);
+        self.unreported = Some(error);
     }
 
     /// Returns the number of flushes that have failed.
@@ -192,8 +192,8 @@ impl Bypassed {
     }
 
     /// Takes the failure that the next client who flushes is told.
-    pub(crate) fn take_untold(&mut self) -> Option<DeviceError> {
-        self.untold.take()
+    pub(crate) fn take_unreported(&mut self) -> Option<DeviceError> {
+        self.unreported.take()
     }
 }
 
@@ -205,14 +205,14 @@ mod tests {
         DeviceError::Gone
     }
 
-    fn change(bypassed: &mut Bypassed, page: u64, byte: u8) {
+    fn change(bypassed: &mut BypassedPages, page: u64, byte: u8) {
         let failures = bypassed.failures();
         bypassed.changed(page * PAGE_U64, Content::Bytes(vec![byte; 100]), failures);
     }
 
     #[test]
     fn changes_are_kept_until_a_later_flush_succeeds() {
-        let mut bypassed = Bypassed::default();
+        let mut bypassed = BypassedPages::default();
         change(&mut bypassed, 3, 1);
         assert!(bypassed.touches(&(3..9)) && !bypassed.touches(&(4..9)));
         bypassed.begin_flush();
@@ -220,12 +220,12 @@ mod tests {
         assert!(bypassed.touches(&(3..4)), "the flush is under way");
         bypassed.flushed();
         assert!(!bypassed.touches(&(3..4)) && bypassed.touches(&(7..8)));
-        assert!(bypassed.take_untold().is_none());
+        assert!(bypassed.take_unreported().is_none());
     }
 
     #[test]
     fn what_a_failed_flush_may_have_lost_is_covered_by_no_later_one() {
-        let mut bypassed = Bypassed::default();
+        let mut bypassed = BypassedPages::default();
         change(&mut bypassed, 3, 1);
         bypassed.begin_flush();
         change(&mut bypassed, 7, 2);
@@ -238,7 +238,7 @@ mod tests {
         for page in [3, 7, 9] {
             assert!(bypassed.touches(&(page..page + 1)), "{page}");
         }
-        assert!(bypassed.take_untold().is_some() && bypassed.take_untold().is_none());
+        assert!(bypassed.take_unreported().is_some() && bypassed.take_unreported().is_none());
         // Made again, and flushed.
         while let Some((offset, content)) = bypassed.lost_from(0) {
             let failures = bypassed.failures();
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn newer_bytes_are_never_taken_back() {
-        let mut bypassed = Bypassed::default();
+        let mut bypassed = BypassedPages::default();
         change(&mut bypassed, 3, 1);
         bypassed.begin_flush();
         bypassed.flush_failed(&error());
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn pages_of_failed_changes_are_suspect_after_a_failed_flush() {
-        let mut bypassed = Bypassed::default();
+        let mut bypassed = BypassedPages::default();
         bypassed.change_failed(3..5, 0);
         assert!(bypassed.touches(&(4..5)) && !bypassed.is_suspect(4));
         bypassed.begin_flush();

@@ -3,7 +3,7 @@
 //! Locks, taken in this order: `writeback`, held by whoever writes pages back or zeroes
 //! ranges of the backing device; `flushing`, held while the backing device flushes; `state`,
 //! which is never held during an access to the backing device; that of a shard of `frames`, or of a lane of
-//! `references`. Pages are made busy after `writeback` is taken and before `flushing` is. A hit takes the
+//! `hit_log`. Pages are made busy after `writeback` is taken and before `flushing` is. A hit takes the
 //! last two alone, one after the other.
 
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use std::sync::Arc;
 use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, IdentityMatch};
 use parking_lot::{Condvar, Mutex};
 
-use crate::copies::Writeback;
 use crate::error::CacheError;
 use crate::frames::Frames;
+use crate::hit_log::HitLog;
+use crate::identity_check::{IdentityCheck, MATCHES_MIN};
 use crate::layout::{PAGE_U64, Page, volume_bytes};
 use crate::policies::AnyPolicy;
-use crate::proof::{Comparison, PROOF_PAGES};
-use crate::references::References;
 use crate::scm::{Mark, ScmVolume};
 use crate::settings::{Identity, Settings};
 use crate::state::State;
 use crate::stats::CacheStats;
+use crate::writeback_in_flight::Writeback;
 
 /// The backing device that a cache is opened with.
 #[derive(Clone, Copy)]
@@ -45,9 +45,9 @@ impl FoundBacking<'_> {
         pages: &[(Page, Mark)],
     ) -> Result<u64, CacheError> {
         let (backing_bytes, found) = (settings.backing_bytes, self.identity);
-        let comparison = Comparison { scm, backing, backing_bytes, found };
+        let comparison = IdentityCheck { scm, backing, backing_bytes, found };
         let matched = comparison.at_opening(pages)?;
-        if self.likeness == IdentityMatch::Same || matched >= PROOF_PAGES {
+        if self.likeness == IdentityMatch::Same || matched >= MATCHES_MIN {
             return Ok(0);
         }
         let dirty_pages = pages.iter().filter(|(_, mark)| *mark == Mark::Dirty).count() as u64;
@@ -69,7 +69,7 @@ pub struct Cache {
     pub(crate) read_only: bool,
     pub(crate) scm: ScmVolume,
     pub(crate) frames: Arc<Frames>,
-    pub(crate) references: Arc<References>,
+    pub(crate) hit_log: Arc<HitLog>,
     pub(crate) state: Mutex<State>,
     /// Notified when pages are no longer busy.
     pub(crate) freed: Condvar,
@@ -158,7 +158,7 @@ impl Cache {
             read_only,
             scm: state.scm.clone(),
             frames: Arc::clone(&state.frames),
-            references: Arc::clone(&state.references),
+            hit_log: Arc::clone(&state.hit_log),
             state: Mutex::new(state),
             freed: Condvar::new(),
             writeback: Mutex::default(),

@@ -11,9 +11,9 @@ use everbyte_plant::planted;
 
 use crate::cache::{Cache, FoundBacking};
 use crate::error::CacheError;
+use crate::identity_check::{IdentityCheck, MATCHES_MIN};
 use crate::layout::{PAGE_U64, Page, page_no, volume_bytes};
 use crate::plant::Bug;
-use crate::proof::{Comparison, PROOF_PAGES};
 use crate::scm::ScmVolume;
 use crate::settings::{Identity, Settings};
 use crate::write_back::WritebackTarget;
@@ -88,7 +88,7 @@ impl Cache {
         )?;
         // Nobody would be told of it later: the next flush at an opening may succeed without what this
         // one has lost.
-        if let Some(error) = cache.state.lock().bypassed.take_untold() {
+        if let Some(error) = cache.state.lock().bypassed.take_unreported() {
             return Err(CacheError::Backing(error));
         }
         // Pages that the policy has admitted and evicted again, because it has less room than
@@ -133,7 +133,7 @@ impl Cache {
             return Err(recorded.other_size(size_bytes));
         }
         let pages = scm.scan(size_bytes.div_ceil(PAGE_U64))?;
-        let comparison = Comparison { scm: &scm, backing, backing_bytes: size_bytes, found };
+        let comparison = IdentityCheck { scm: &scm, backing, backing_bytes: size_bytes, found };
         let matched = comparison.of_moved(&pages)?;
         let old = &recorded.backing;
         let has_serial =
@@ -142,9 +142,9 @@ impl Cache {
             (Some(old), Some(found)) => old.compare(found) == IdentityMatch::Same,
             _ => has_serial,
         };
-        if !is_same && !pages.is_empty() && matched < PROOF_PAGES {
+        if !is_same && !pages.is_empty() && matched < MATCHES_MIN {
             let (recorded, found) = (Box::new(recorded.backing), Box::new(found.clone()));
-            return Err(CacheError::NoProof { recorded, found, matched, needed: PROOF_PAGES });
+            return Err(CacheError::NoProof { recorded, found, matched, needed: MATCHES_MIN });
         }
         let settings = Settings { backing: found.clone(), ..recorded };
         scm.write_header(&settings.encode()?)?;

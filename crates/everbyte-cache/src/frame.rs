@@ -45,7 +45,7 @@ impl Span {
 
 /// The bytes of a page in DRAM.
 #[derive(Debug)]
-pub(crate) struct InDram {
+pub(crate) struct DramCopy {
     pub(crate) bytes: Bytes,
     /// Those that are newer than in SCM; all of the page without a mark.
     pub(crate) newer: Span,

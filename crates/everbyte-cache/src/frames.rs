@@ -14,7 +14,7 @@ use everbyte_device::DeviceError;
 use everbyte_policy::policy::{PageHasher, Tier};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::frame::{Content, Frame, InDram, Span};
+use crate::frame::{Content, DramCopy, Frame, Span};
 use crate::layout::Page;
 use crate::scm::{Mark, ScmVolume};
 
@@ -29,7 +29,7 @@ type PageMap<T> = HashMap<Page, T, BuildHasherDefault<PageHasher>>;
 #[derive(Default)]
 pub(crate) struct Shard {
     frames: PageMap<Frame>,
-    dram: PageMap<InDram>,
+    dram: PageMap<DramCopy>,
     /// Bytes that requests wrote to SCM in place.
     bytes_in_place: u64,
 }
@@ -44,14 +44,14 @@ impl Shard {
     }
 
     /// Returns a page's frame and its bytes in DRAM, if it has them.
-    pub(crate) fn both_mut(&mut self, page: Page) -> Option<(&mut Frame, Option<&mut InDram>)> {
+    pub(crate) fn both_mut(&mut self, page: Page) -> Option<(&mut Frame, Option<&mut DramCopy>)> {
         let frame = self.frames.get_mut(&page)?;
         let bytes = if frame.in_dram { self.dram.get_mut(&page) } else { None };
         Some((frame, bytes))
     }
 
     /// Gives a page that has a frame bytes in DRAM, or takes them away. Returns those that it had.
-    pub(crate) fn set_dram(&mut self, page: Page, bytes: Option<InDram>) -> Option<InDram> {
+    pub(crate) fn set_dram(&mut self, page: Page, bytes: Option<DramCopy>) -> Option<DramCopy> {
         let frame = self.frames.get_mut(&page)?;
         frame.in_dram = bytes.is_some();
         match bytes {
@@ -82,7 +82,7 @@ impl Shard {
     ) -> Result<(), DeviceError> {
         let is_in_dram = self.get(page).is_some_and(|frame| frame.in_dram);
         match self.dram.get(&page).filter(|_| is_in_dram) {
-            Some(InDram { bytes, .. }) => {
+            Some(DramCopy { bytes, .. }) => {
                 out.copy_from_slice(&bytes[start..start + out.len()]);
                 Ok(())
             }
@@ -99,7 +99,7 @@ impl Shard {
         data: &[u8],
     ) -> Result<Option<Tier>, DeviceError> {
         let Some((frame, in_dram)) = self.both_mut(page) else { return Ok(None) };
-        if let Some(InDram { bytes, newer }) = in_dram {
+        if let Some(DramCopy { bytes, newer }) = in_dram {
             bytes[start..start + data.len()].copy_from_slice(data);
             *newer = newer.with(Span::of(start, data.len()));
             frame.content = Content::Written;
@@ -146,14 +146,14 @@ impl Frames {
     }
 
     /// Adds a frame, with its bytes in DRAM if they are there.
-    pub(crate) fn insert(&self, page: Page, frame: Frame, bytes: Option<InDram>) {
+    pub(crate) fn insert(&self, page: Page, frame: Frame, bytes: Option<DramCopy>) {
         let mut shard = self.write(page);
         shard.frames.insert(page, frame);
         shard.set_dram(page, bytes);
     }
 
     /// Removes a frame. Returns the bytes that it had in DRAM.
-    pub(crate) fn remove(&self, page: Page) -> Option<InDram> {
+    pub(crate) fn remove(&self, page: Page) -> Option<DramCopy> {
         let mut shard = self.write(page);
         let bytes = shard.set_dram(page, None);
         shard.frames.remove(&page);

@@ -13,10 +13,10 @@ use everbyte_policy::{Access, Op};
 use crate::actions::access_of;
 use crate::cache::Cache;
 use crate::frame::Frame;
+use crate::hit_log::PendingHit;
 use crate::layout::Part;
 use crate::plant::Bug;
 use crate::policies::stays;
-use crate::references::Reference;
 
 impl Cache {
     /// Reads a part of a page, if that is a plain hit. Returns false if it is none.
@@ -60,7 +60,7 @@ impl Cache {
 
     /// Has the policy hear of a hit, in time.
     fn note_hit(&self, access: Access, found: Tier) {
-        if self.references.note(Reference { access, found })
+        if self.hit_log.note(PendingHit { access, found })
             && let Some(mut state) = self.state.try_lock()
         {
             state.tell_hits();
@@ -126,7 +126,7 @@ mod tests {
         cache.read(0, &mut found).unwrap();
         {
             let mut state = cache.state.lock();
-            state.untold_policy.remove(0);
+            state.lagging_policy.remove(0);
             state.remove(0);
             state.tell_hits();
         }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_page_that_is_gone_does_not_come_back_because_of_a_hit() {
         assert_eq!(write_after_late_hit(), [7; 4]);
-        let planted = plant(Bug::GonePageTold);
+        let planted = plant(Bug::GonePageReported);
         let found = write_after_late_hit();
         drop(planted);
         assert_eq!(found, [0; 4], "what was written went into a frame that no page has");
@@ -152,7 +152,7 @@ mod tests {
         cache.write(0, &[1; 10], Fua::No).unwrap();
         let access = access_of(Part { page: 0, start: 0, len: 10, at: 0 }, Op::Write);
         cache.drain().unwrap();
-        cache.references.note(Reference { access, found: Tier::Dram });
+        cache.hit_log.note(PendingHit { access, found: Tier::Dram });
         assert_eq!(cache.stats().dirty_pages, 0);
         let evicted: u64 = (1..PAGES)
             .map(|page| {

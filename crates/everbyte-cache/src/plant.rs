@@ -30,7 +30,7 @@ pub enum Bug {
     TrimOverKeptMark,
     /// A flush of the backing device that fails is forgotten: what it may have lost counts as not
     /// flushed yet.
-    FlushErrorUntold,
+    FlushErrorUnreported,
     /// A page written during a flush takes the place of a trim that the flush has yet to make durable.
     ReplacedUnflushed,
     /// A page counts as clean although somebody else's flush failed after it was written.
@@ -40,9 +40,9 @@ pub enum Bug {
     /// A page is copied to DRAM while hits go on writing to it in SCM.
     PromotedBesideWrites,
     /// The policy decides before it has heard of the hits so far.
-    DecidedBeforeTold,
+    DecidedBeforeReport,
     /// The policy hears of hits of a page that it has evicted since, and believes that it is there.
-    GonePageTold,
+    GonePageReported,
     /// A hit makes a clean page dirty, and nobody counts it.
     DirtyUncounted,
 }

@@ -15,15 +15,15 @@ use everbyte_plant::planted;
 use everbyte_policy::policy::{Action, SparseSet, Tier};
 use everbyte_policy::sim::Costs;
 
-use crate::bypassed::Bypassed;
-use crate::frame::{Bytes, Content, Frame, InDram, Span};
+use crate::backing_latency::BackingLatency;
+use crate::bypassed::BypassedPages;
+use crate::frame::{Bytes, Content, DramCopy, Frame, Span};
 use crate::frames::Frames;
+use crate::hit_log::{HitLog, PendingHit};
 use crate::layout::{PAGE, Page};
 use crate::plant::Bug;
 use crate::policies::AnyPolicy;
-use crate::references::{Reference, References};
 use crate::scm::{Mark, ScmVolume};
-use crate::speed::BackingSpeed;
 use crate::stats::{CacheStats, Counts};
 
 /// Pages' memory that is kept for those that come to DRAM next.
@@ -36,11 +36,11 @@ const EVICTED_CLEAN_PAGES: usize = 32;
 pub(crate) struct State {
     pub(crate) scm: ScmVolume,
     /// To be used by `policy()`, but for what is told of hits and right after they were told.
-    pub(crate) untold_policy: AnyPolicy,
+    pub(crate) lagging_policy: AnyPolicy,
     /// Times of requests of the backing device.
-    pub(crate) speed: BackingSpeed,
+    pub(crate) latency: BackingLatency,
     pub(crate) frames: Arc<Frames>,
-    pub(crate) references: Arc<References>,
+    pub(crate) hit_log: Arc<HitLog>,
     /// Pages with a frame.
     pub(crate) pages: SparseSet,
     pub(crate) dirty: SparseSet,
@@ -56,7 +56,7 @@ pub(crate) struct State {
     pub(crate) invalidated: u64,
     pub(crate) invalidated_durably: u64,
     /// Changes of the backing device that did not go through pages.
-    pub(crate) bypassed: Bypassed,
+    pub(crate) bypassed: BypassedPages,
     /// Flushes and the like that are under way. Until they have flushed them, none of these changes gives
     /// way to newer bytes in DRAM.
     pub(crate) promises: u32,
@@ -64,8 +64,8 @@ pub(crate) struct State {
     pub(crate) last_error: Option<DeviceError>,
     /// Memory of pages that have left DRAM, with anything in it.
     spare: Vec<Bytes>,
-    /// Empty, with room for what is taken of `references`, and for the policy's actions.
-    pub(crate) taken: Vec<Reference>,
+    /// Empty, with room for what is taken of `hit_log`, and for the policy's actions.
+    pub(crate) taken: Vec<PendingHit>,
     pub(crate) actions: Vec<Action>,
 }
 
@@ -73,10 +73,10 @@ impl State {
     pub(crate) fn new(scm: ScmVolume, policy: AnyPolicy) -> Self {
         Self {
             scm,
-            untold_policy: policy,
-            speed: BackingSpeed::new(Costs::default()),
+            lagging_policy: policy,
+            latency: BackingLatency::new(Costs::default()),
             frames: Arc::new(Frames::new()),
-            references: Arc::new(References::new()),
+            hit_log: Arc::new(HitLog::new()),
             pages: SparseSet::new(),
             dirty: SparseSet::new(),
             dram_dirty: SparseSet::new(),
@@ -85,7 +85,7 @@ impl State {
             busy: Vec::new(),
             invalidated: 0,
             invalidated_durably: 0,
-            bypassed: Bypassed::default(),
+            bypassed: BypassedPages::default(),
             promises: 0,
             counts: Counts::default(),
             last_error: None,
@@ -101,8 +101,8 @@ impl State {
     }
 
     /// Keeps the memory of a page that has left DRAM, if little is kept.
-    fn keep_memory(&mut self, left: Option<InDram>) {
-        if let Some(InDram { bytes, .. }) = left
+    fn keep_memory(&mut self, left: Option<DramCopy>) {
+        if let Some(DramCopy { bytes, .. }) = left
             && self.spare.len() < SPARE_MAX
         {
             self.spare.push(bytes);
@@ -121,14 +121,14 @@ impl State {
 
     /// Notes the time of a fetch.
     pub(crate) fn note_read(&mut self, pages: &Range<Page>, took: Duration) {
-        if let Some(costs) = self.speed.read(pages.start, pages.len(), took) {
+        if let Some(costs) = self.latency.read(pages.start, pages.len(), took) {
             self.policy().set_costs(costs);
         }
     }
 
     /// Notes the time of a write-back and its flush.
     pub(crate) fn note_write_back(&mut self, runs: usize, pages: usize, took: Duration) {
-        if let Some(costs) = self.speed.wrote(runs, pages, took) {
+        if let Some(costs) = self.latency.wrote(runs, pages, took) {
             self.policy().set_costs(costs);
         }
     }
@@ -158,7 +158,7 @@ impl State {
     /// Returns the policy, which has heard of all hits so far.
     pub(crate) fn policy(&mut self) -> &mut AnyPolicy {
         self.tell_hits();
-        &mut self.untold_policy
+        &mut self.lagging_policy
     }
 
     /// Reads bytes of a page that has a frame.
@@ -187,7 +187,7 @@ impl State {
     }
 
     /// Adds a frame for a page that has none, with its bytes in DRAM if they are there.
-    pub(crate) fn insert(&mut self, page: Page, frame: Frame, bytes: Option<InDram>) {
+    pub(crate) fn insert(&mut self, page: Page, frame: Frame, bytes: Option<DramCopy>) {
         self.pages.insert(page);
         if frame.is_dirty() {
             self.dirty.insert(page);
@@ -296,7 +296,7 @@ impl State {
             drop(shard);
             return self.note(page, error);
         }
-        shard.set_dram(page, Some(InDram { bytes, newer: Span::default() }));
+        shard.set_dram(page, Some(DramCopy { bytes, newer: Span::default() }));
         let is_clean = shard.get(page).is_some_and(|frame| !frame.is_dirty());
         drop(shard);
         if is_clean {
@@ -313,7 +313,7 @@ impl State {
         let mut memory = self.take_memory();
         memory.copy_from_slice(bytes);
         let mut shard = self.frames.write(page);
-        shard.set_dram(page, Some(InDram { bytes: memory, newer: Span::WHOLE }));
+        shard.set_dram(page, Some(DramCopy { bytes: memory, newer: Span::WHOLE }));
         let Some(frame) = shard.get_mut(page) else { return false };
         let was_dirty = frame.is_dirty();
         frame.content = Content::Written;
@@ -348,7 +348,7 @@ impl State {
     fn forget_too_early(&mut self, page: Page) {
         let mut bytes = Box::new([0; PAGE]);
         if self.read(page, 0, &mut bytes[..]).is_ok() && self.unmark_or_note(page) {
-            let copy = InDram { bytes, newer: Span::default() };
+            let copy = DramCopy { bytes, newer: Span::default() };
             self.frames.write(page).set_dram(page, Some(copy));
         }
     }

@@ -16,7 +16,7 @@ pub struct CacheStats {
     /// Hits of either kind that the policy was not told of, because other threads' decisions took too
     /// long.
     #[serde(default)]
-    pub hits_untold: u64,
+    pub hits_dropped: u64,
     /// Pages fetched from the backing device.
     pub fetched_pages: u64,
     /// Reads of the backing device that fetched them.

@@ -10,12 +10,12 @@ use everbyte_device::{DeviceError, Fua};
 use everbyte_plant::planted;
 
 use crate::cache::Cache;
-use crate::copies::{BATCH_PAGES, Copies, Writeback};
 use crate::error::CacheError;
 use crate::frame::{Content, Frame};
 use crate::layout::{PAGE, PAGE_U64, Page};
 use crate::plant::Bug;
 use crate::state::State;
+use crate::writeback_in_flight::{BATCH_PAGES, Writeback, WritebackInFlight};
 
 /// Pages copied under the lock at once.
 const PIECE_PAGES: usize = 32;
@@ -57,17 +57,17 @@ impl Cache {
     /// succession were tried in vain.
     pub(crate) fn write_back(&self, choice: &WritebackTarget) -> Result<usize, DeviceError> {
         let mut writeback = self.writeback.lock();
-        let Writeback { hand, copies } = &mut *writeback;
+        let Writeback { hand, in_flight } = &mut *writeback;
         let mut pages = self.choose(choice, hand);
         let begun = self.written_back_pages();
         let mut first_error = None;
         loop {
             let written = self.written_back_pages();
-            let Failures { without_space, other } = self.write_back_all(&pages, copies);
+            let Failures { without_space, other } = self.write_back_all(&pages, in_flight);
             first_error = first_error.or(other);
             let Some(error) = without_space else { break };
             if self.written_back_pages() == written {
-                let others = self.write_back_batch(&self.in_need_of_no_space(), copies);
+                let others = self.write_back_batch(&self.in_need_of_no_space(), in_flight);
                 if self.written_back_pages() == written {
                     return Err(others.err().unwrap_or(error));
                 }
@@ -80,11 +80,11 @@ impl Cache {
     }
 
     /// Writes pages back as `write_back` does, each once.
-    fn write_back_all(&self, pages: &[Page], copies: &mut Copies) -> Failures {
+    fn write_back_all(&self, pages: &[Page], in_flight: &mut WritebackInFlight) -> Failures {
         let (mut failures, mut in_vain) = (Failures::default(), 0);
         for batch in pages.chunks(BATCH_PAGES) {
             let written = self.written_back_pages();
-            match self.write_back_batch(batch, copies) {
+            match self.write_back_batch(batch, in_flight) {
                 Err(error @ DeviceError::NoSpace { .. }) => {
                     failures.without_space.get_or_insert(error);
                 }
@@ -138,14 +138,18 @@ impl Cache {
         pages.take(BATCH_PAGES).collect()
     }
 
-    fn write_back_batch(&self, pages: &[Page], copies: &mut Copies) -> Result<(), DeviceError> {
-        let mut first_error = self.copy_dirty(pages, copies);
+    fn write_back_batch(
+        &self,
+        pages: &[Page],
+        in_flight: &mut WritebackInFlight,
+    ) -> Result<(), DeviceError> {
+        let mut first_error = self.copy_dirty(pages, in_flight);
         if !planted(Bug::OpenEpochWrittenBack) {
             self.checkpoint()?;
         }
         let failures = self.flushes_failed();
         let begun = Instant::now();
-        let (written, runs, error) = self.write_runs(copies);
+        let (written, runs, error) = self.write_runs(in_flight);
         first_error = first_error.or(error);
         if planted(Bug::CleanBeforeFlush) {
             self.clean_all(&written)?;
@@ -159,17 +163,17 @@ impl Cache {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Makes `copies` the newest bytes of the dirty ones among `pages`, after writing them to SCM.
+    /// Makes `in_flight` the newest bytes of the dirty ones among `pages`, after writing them to SCM.
     /// Invalidates clean ones, which are pending only because their mark could not be removed.
-    fn copy_dirty(&self, pages: &[Page], copies: &mut Copies) -> Option<DeviceError> {
-        copies.clear();
+    fn copy_dirty(&self, pages: &[Page], in_flight: &mut WritebackInFlight) -> Option<DeviceError> {
+        in_flight.clear();
         let mut first_error = None;
         for piece in pages.chunks(PIECE_PAGES) {
             let mut state = self.state.lock();
             for &page in piece {
-                let room = &mut copies.room()[..self.page_len(page)];
+                let room = &mut in_flight.room()[..self.page_len(page)];
                 match state.copy_dirty(page, room) {
-                    Ok(true) => copies.pages.push(page),
+                    Ok(true) => in_flight.pages.push(page),
                     Ok(false) => {}
                     Err(error) => {
                         state.note(page, error.clone());
@@ -181,17 +185,17 @@ impl Cache {
         first_error
     }
 
-    /// Writes the runs of `copies`; one that fails in ever smaller parts, until only bad pages are left.
+    /// Writes the runs of `in_flight`; one that fails in ever smaller parts, until only bad pages are left.
     /// Returns the pages that were written, in how many runs, and the first error.
-    fn write_runs(&self, copies: &Copies) -> (Vec<Page>, usize, Option<DeviceError>) {
-        let mut written: Vec<Page> = Vec::with_capacity(copies.pages.len());
+    fn write_runs(&self, in_flight: &WritebackInFlight) -> (Vec<Page>, usize, Option<DeviceError>) {
+        let mut written: Vec<Page> = Vec::with_capacity(in_flight.pages.len());
         let (mut runs, mut in_vain, mut first_error) = (0, 0, None);
-        let mut left: Vec<Range<usize>> = copies.runs().collect();
+        let mut left: Vec<Range<usize>> = in_flight.runs().collect();
         left.reverse();
         while let Some(run) = left.pop() {
-            match self.write_run(copies, &run) {
+            match self.write_run(in_flight, &run) {
                 Ok(()) => {
-                    written.extend(&copies.pages[run]);
+                    written.extend(&in_flight.pages[run]);
                     (runs, in_vain) = (runs + 1, 0);
                 }
                 Err(_) if run.len() > 1 && in_vain < WRITES_IN_VAIN_MAX => {
@@ -209,10 +213,14 @@ impl Cache {
     }
 
     /// Writes a run of adjacent pages.
-    fn write_run(&self, copies: &Copies, run: &Range<usize>) -> Result<(), DeviceError> {
-        let (first, last) = (copies.pages[run.start], copies.pages[run.end - 1]);
+    fn write_run(
+        &self,
+        in_flight: &WritebackInFlight,
+        run: &Range<usize>,
+    ) -> Result<(), DeviceError> {
+        let (first, last) = (in_flight.pages[run.start], in_flight.pages[run.end - 1]);
         let len = (run.len() - 1) * PAGE + self.page_len(last);
-        let bytes = &copies.bytes[run.start * PAGE..][..len];
+        let bytes = &in_flight.bytes[run.start * PAGE..][..len];
         let offset = u64::from(first) * PAGE_U64;
         self.backing
             .write(offset, bytes, Fua::No)
@@ -265,7 +273,7 @@ impl Cache {
 }
 
 impl State {
-    /// Copies the first bytes of a page, as many as `out` has, if it is dirty; else says that it is not.
+    /// WritebackInFlight the first bytes of a page, as many as `out` has, if it is dirty; else says that it is not.
     fn copy_dirty(&mut self, page: Page, out: &mut [u8]) -> Result<bool, DeviceError> {
         let Some(is_dirty) = self.frames.look(page, Frame::is_dirty) else { return Ok(false) };
         if !is_dirty {

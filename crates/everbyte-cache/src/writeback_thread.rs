@@ -42,7 +42,7 @@ impl WritebackThread {
     /// # Errors
     /// No thread could be started.
     pub fn start(cache: &Arc<Cache>) -> io::Result<Self> {
-        cache.state.lock().speed.measure();
+        cache.state.lock().latency.measure();
         let is_stopping = Arc::new(AtomicBool::new(false));
         let (work, stop) = (Arc::clone(cache), Arc::clone(&is_stopping));
         let run = move || run(&work, &stop);

@@ -208,7 +208,7 @@ impl State {
         let is_pending = self.pending_writeback.contains(page);
         self.unmark(page)?;
         if !is_pending {
-            self.untold_policy.remove(page);
+            self.lagging_policy.remove(page);
         }
         self.remove(page);
         Ok(())

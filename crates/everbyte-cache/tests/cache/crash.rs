@@ -266,7 +266,7 @@ struct Life<'a> {
     contents: Vec<Vec<u8>>,
     allowed: Allowed,
     /// True if the next flush may report one that failed before.
-    is_failure_untold: bool,
+    is_failure_unreported: bool,
 }
 
 impl Life<'_> {
@@ -335,7 +335,7 @@ impl Scenario for Case {
         let allowed = (0..).zip(&contents).map(|(page, c)| (page, vec![c.clone()])).collect();
         let notes = &self.journal.notes;
         let mode = self.settings.mode;
-        let mut life = Life { mode, log, notes, contents, allowed, is_failure_untold: false };
+        let mut life = Life { mode, log, notes, contents, allowed, is_failure_unreported: false };
         life.note();
         let reopen = || {
             let cache = Arc::new(open(medium, Arc::<Journaled>::clone(&backing)).unwrap());
@@ -461,7 +461,7 @@ impl Life<'_> {
 
     fn flush(&mut self, cache: &Cache) {
         if cache.flush().is_err() {
-            assert!(std::mem::take(&mut self.is_failure_untold));
+            assert!(std::mem::take(&mut self.is_failure_unreported));
             cache.flush().unwrap();
         }
         self.is_durable(0..PAGES);
@@ -490,7 +490,7 @@ impl Life<'_> {
                 backing.fails_next_flush.store(true, Ordering::SeqCst);
                 let has_failed = cache.sweep().is_err();
                 backing.fails_next_flush.store(false, Ordering::SeqCst);
-                self.is_failure_untold |= has_failed;
+                self.is_failure_unreported |= has_failed;
             }
             Step::Flush => self.flush(cache),
             Step::Sweep => drop(cache.sweep().unwrap()),
@@ -865,10 +865,10 @@ fn trim_over_clean_copy() {
 }
 
 #[test]
-fn flush_error_untold() {
+fn flush_error_unreported() {
     for mode in [Mode::WriteBack, Mode::WriteAround] {
         caught(
-            Bug::FlushErrorUntold,
+            Bug::FlushErrorUnreported,
             Case::new(Settings { mode, ..small(vec![]).settings }, failing()),
             "page 1: [e1, e1, e1, e1], not",
         );

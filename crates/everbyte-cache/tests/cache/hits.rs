@@ -140,7 +140,7 @@ fn hits_go_on_while_another_thread_decides() {
     other.join();
     let stats = cache.stats();
     assert_eq!((stats.hits(), stats.misses), (HITS, 5), "{stats:?}");
-    assert_eq!(stats.hits_untold, HITS - 256, "a lane has room for 256");
+    assert_eq!(stats.hits_dropped, HITS - 256, "a lane has room for 256");
     assert!(stats.hits_dram == HITS, "{stats:?}");
 }
 

@@ -176,7 +176,7 @@ fn tells_of_a_background_flush(mode: Mode) -> bool {
 fn a_flush_that_failed_in_the_background_is_told_and_what_it_lost_is_written_again() {
     for mode in MODES {
         assert!(tells_of_a_background_flush(mode), "{mode}");
-        let planted = plant(Bug::FlushErrorUntold);
+        let planted = plant(Bug::FlushErrorUnreported);
         let is_told = tells_of_a_background_flush(mode);
         drop(planted);
         assert!(!is_told, "{mode}: the planted mistake was not caught");

@@ -213,7 +213,7 @@ fn a_policy_that_decides_before_it_has_heard_of_hits_is_noticed() {
     let said = run(Kind::Everbyte, &spec, &stream.pages);
     let sound = stream.play(Kind::Everbyte, &spec, |_| ());
     assert_eq!(accesses(&sound), accesses_said(&said));
-    let planted = plant(Bug::DecidedBeforeTold);
+    let planted = plant(Bug::DecidedBeforeReport);
     let done = stream.play(Kind::Everbyte, &spec, |_| ());
     drop(planted);
     assert_ne!(

@@ -77,7 +77,7 @@ fn figures(settings: &Settings, stats: &CacheStats) -> CacheStatus {
     let counts = [
         ("hits_dram", stats.hits_dram),
         ("hits_scm", stats.hits_scm),
-        ("hits_untold", stats.hits_untold),
+        ("hits_dropped", stats.hits_dropped),
         ("misses", stats.misses),
         ("fetched_pages", stats.fetched_pages),
         ("fetches", stats.fetches),

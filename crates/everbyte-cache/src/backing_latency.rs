@@ -1,4 +1,4 @@
-//! The speed of the backing device, as requests find it, for policies that weigh costs.
+//! The latency of the backing device, as requests find it, for policies that weigh costs.
 //!
 //! A request takes a time a page and, unless it goes on where the one before it of its kind ended, a
 //! jump. Reads are timed one by one; write-backs by batches, with the flush that makes them durable,
@@ -20,14 +20,14 @@ const REQUESTS: u32 = 64;
 
 /// Averages of the times of requests.
 #[derive(Debug)]
-pub(crate) struct BackingSpeed {
+pub(crate) struct BackingLatency {
     measures: bool,
     costs: Costs,
     next_read: Option<Page>,
     requests: u32,
 }
 
-impl BackingSpeed {
+impl BackingLatency {
     /// Assumes these costs until others are measured.
     pub(crate) fn new(costs: Costs) -> Self {
         Self { measures: false, costs, next_read: None, requests: 0 }
@@ -94,27 +94,27 @@ mod tests {
     /// Far from the beginning's, near to the device's own: 1 ms a jump, 10 us a page.
     #[test]
     fn a_device_is_known_after_some_requests() {
-        let mut speed = BackingSpeed::new(Costs::default());
-        speed.measure();
-        let mut told = None;
+        let mut latency = BackingLatency::new(Costs::default());
+        latency.measure();
+        let mut reported = None;
         for at in 0..200 {
             let first = at * 1000;
-            told = speed.read(first, 4, Duration::from_micros(1040)).or(told);
-            told = speed.read(first + 4, 2, Duration::from_micros(20)).or(told);
-            told = speed.wrote(3, 6, Duration::from_micros(3060)).or(told);
+            reported = latency.read(first, 4, Duration::from_micros(1040)).or(reported);
+            reported = latency.read(first + 4, 2, Duration::from_micros(20)).or(reported);
+            reported = latency.wrote(3, 6, Duration::from_micros(3060)).or(reported);
         }
-        let told = told.expect("more than 64 requests").backing;
+        let reported = reported.expect("more than 64 requests").backing;
         let is_near = |ns: f64, wanted: f64| (ns - wanted).abs() < wanted / 20.0;
-        assert!(is_near(told.read_page_ns, 10_000.0), "{told:?}");
-        assert!(is_near(told.read_jump_ns, 1_000_000.0), "{told:?}");
-        assert!(is_near(told.write_jump_ns, 1_000_000.0), "{told:?}");
-        assert_eq!(told.write_page_ns, told.read_page_ns);
+        assert!(is_near(reported.read_page_ns, 10_000.0), "{reported:?}");
+        assert!(is_near(reported.read_jump_ns, 1_000_000.0), "{reported:?}");
+        assert!(is_near(reported.write_jump_ns, 1_000_000.0), "{reported:?}");
+        assert_eq!(reported.write_page_ns, reported.read_page_ns);
     }
 
     #[test]
     fn nothing_is_told_unless_asked_for() {
-        let mut speed = BackingSpeed::new(Costs::default());
-        let mut requests = (0..1000).map(|at| speed.read(at * 9, 1, Duration::from_millis(9)));
-        assert!(requests.all(|told| told.is_none()));
+        let mut latency = BackingLatency::new(Costs::default());
+        let mut requests = (0..1000).map(|at| latency.read(at * 9, 1, Duration::from_millis(9)));
+        assert!(requests.all(|reported| reported.is_none()));
     }
 }

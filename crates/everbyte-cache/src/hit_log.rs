@@ -23,28 +23,28 @@ pub(crate) const LANE_MAX: usize = 4 * BATCH;
 
 /// An access that found its page in `found`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Reference {
+pub(crate) struct PendingHit {
     pub(crate) access: Access,
     pub(crate) found: Tier,
 }
 
 /// Hits that no policy will hear of, by tier.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Untold {
+pub(crate) struct DroppedHits {
     pub(crate) dram: u64,
     pub(crate) scm: u64,
 }
 
 #[derive(Default)]
 struct Lane {
-    noted: Vec<Reference>,
-    untold: Untold,
+    noted: Vec<PendingHit>,
+    dropped: DroppedHits,
     /// Hits since the policy should first have heard of them.
     overdue: usize,
 }
 
 /// All lanes.
-pub(crate) struct References {
+pub(crate) struct HitLog {
     lanes: Box<[CachePadded<Mutex<Lane>>]>,
     /// A bit for each lane that has hits. Set and cleared under the lane's lock.
     filled: CachePadded<AtomicU64>,
@@ -59,7 +59,7 @@ fn thread_index() -> usize {
     INDEX.with(|index| *index)
 }
 
-impl References {
+impl HitLog {
     pub(crate) fn new() -> Self {
         let lanes = (0..LANES).map(|_| CachePadded::default()).collect();
         Self { lanes, filled: CachePadded::default() }
@@ -67,13 +67,13 @@ impl References {
 
     /// Notes a hit. Returns true if the policy should hear of this thread's hits now, should nobody be
     /// deciding.
-    pub(crate) fn note(&self, reference: Reference) -> bool {
+    pub(crate) fn note(&self, reference: PendingHit) -> bool {
         let index = thread_index() % LANES;
         let mut lane = self.lanes[index].lock();
         if lane.noted.len() == LANE_MAX {
             match reference.found {
-                Tier::Dram => lane.untold.dram += 1,
-                Tier::Scm => lane.untold.scm += 1,
+                Tier::Dram => lane.dropped.dram += 1,
+                Tier::Scm => lane.dropped.scm += 1,
             }
         } else {
             if lane.noted.is_empty() {
@@ -86,19 +86,19 @@ impl References {
     }
 
     /// Moves the hits of all lanes to `taken`, which is empty, lane by lane.
-    pub(crate) fn take(&self, taken: &mut Vec<Reference>) -> Untold {
-        let mut untold = Untold::default();
+    pub(crate) fn take(&self, taken: &mut Vec<PendingHit>) -> DroppedHits {
+        let mut dropped = DroppedHits::default();
         let mut filled = self.filled.load(Ordering::Relaxed);
         while filled != 0 {
             let index = filled.trailing_zeros() as usize;
             filled &= filled - 1;
             let mut lane = self.lanes[index].lock();
             taken.append(&mut lane.noted);
-            let here = std::mem::take(&mut lane.untold);
-            untold = Untold { dram: untold.dram + here.dram, scm: untold.scm + here.scm };
+            let here = std::mem::take(&mut lane.dropped);
+            dropped = DroppedHits { dram: dropped.dram + here.dram, scm: dropped.scm + here.scm };
             lane.overdue = 0;
             self.filled.fetch_and(!(1 << index), Ordering::Relaxed);
         }
-        untold
+        dropped
     }
 }

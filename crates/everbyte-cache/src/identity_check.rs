@@ -18,10 +18,10 @@ const COMPARED_PAGES_MAX: usize = 1024;
 const COMPARED_AT_OPENING_MAX: usize = 32;
 
 /// Number of agreeing pages that prove the device: those of one byte over and over do not count.
-pub(crate) const PROOF_PAGES: u64 = 8;
+pub(crate) const MATCHES_MIN: u64 = 8;
 
 /// A cache, its clean pages' home and the backing device that it is compared with.
-pub(crate) struct Comparison<'a> {
+pub(crate) struct IdentityCheck<'a> {
     pub(crate) scm: &'a ScmVolume,
     pub(crate) backing: &'a dyn BlockDevice,
     pub(crate) backing_bytes: u64,
@@ -30,12 +30,12 @@ pub(crate) struct Comparison<'a> {
 
 /// Outcome of comparing one page.
 enum PageOutcome {
-    Agrees { is_telling: bool },
+    Agrees { is_distinctive: bool },
     Differs,
     NotRead(CacheError),
 }
 
-impl Comparison<'_> {
+impl IdentityCheck<'_> {
     /// Compares with a device that is said to have moved. Returns the number of pages that prove
     /// it.
     ///
@@ -45,7 +45,7 @@ impl Comparison<'_> {
         let mut matched = 0;
         for page in spread(pages, COMPARED_PAGES_MAX) {
             match self.page(page) {
-                PageOutcome::Agrees { is_telling } => matched += u64::from(is_telling),
+                PageOutcome::Agrees { is_distinctive } => matched += u64::from(is_distinctive),
                 PageOutcome::Differs => return Err(self.other_bytes(page)),
                 PageOutcome::NotRead(error) => return Err(error),
             }
@@ -63,7 +63,7 @@ impl Comparison<'_> {
         let mut matched = 0;
         for page in spread(pages, COMPARED_AT_OPENING_MAX) {
             match self.page(page) {
-                PageOutcome::Agrees { is_telling } => matched += u64::from(is_telling),
+                PageOutcome::Agrees { is_distinctive } => matched += u64::from(is_distinctive),
                 PageOutcome::Differs => return Err(self.other_bytes(page)),
                 PageOutcome::NotRead(error) => {
                     tracing::warn!(page, %error, "a clean page could not be compared");
@@ -86,7 +86,7 @@ impl Comparison<'_> {
         if cached[..len] != stored[..len] {
             return PageOutcome::Differs;
         }
-        PageOutcome::Agrees { is_telling: cached[1..len].iter().any(|byte| *byte != cached[0]) }
+        PageOutcome::Agrees { is_distinctive: cached[1..len].iter().any(|byte| *byte != cached[0]) }
     }
 
     fn other_bytes(&self, page: Page) -> CacheError {

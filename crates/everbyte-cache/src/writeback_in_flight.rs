@@ -15,18 +15,18 @@ pub(crate) const BATCH_PAGES: usize = 256;
 pub(crate) struct Writeback {
     /// The page after the end of the last sweep.
     pub(crate) hand: Page,
-    pub(crate) copies: Copies,
+    pub(crate) in_flight: WritebackInFlight,
 }
 
 /// Pages on their way to the backing device, and their bytes side by side.
 #[derive(Default)]
-pub(crate) struct Copies {
+pub(crate) struct WritebackInFlight {
     pub(crate) pages: Vec<Page>,
     /// Room for the bytes of a batch, once there was one.
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Copies {
+impl WritebackInFlight {
     /// Forgets the pages.
     pub(crate) fn clear(&mut self) {
         self.pages.clear();
