@@ -377,7 +377,7 @@ impl Drop for Place {
 
 /// The exports as one handshake sees them: while it waits for one of them, it is not pending, so no
 /// newer connection replaces it.
-pub(crate) struct InTurn<'a> {
+pub(crate) struct RequestGuard<'a> {
     pub(crate) exports: &'a dyn Exports,
     pub(crate) place: &'a Place,
     /// The moment when the handshake must be over.
@@ -385,33 +385,33 @@ pub(crate) struct InTurn<'a> {
 }
 
 /// Makes the handshake pending again, even if opening panics.
-struct Resume<'a> {
+struct PendingGuard<'a> {
     place: &'a Place,
     opened: Option<&'a str>,
 }
 
-impl Drop for Resume<'_> {
+impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
         if let Some(name) = self.opened {
             self.place.connections.end_open(name);
         }
-        self.place.connection.activity.heard();
+        self.place.connection.activity.note_activity();
         self.place.set_pending(true);
     }
 }
 
-impl Exports for InTurn<'_> {
+impl Exports for RequestGuard<'_> {
     fn list(&self) -> Vec<ExportInfo> {
-        self.place.connection.activity.heard();
+        self.place.connection.activity.note_activity();
         self.place.set_pending(false);
-        let _resume = Resume { place: self.place, opened: None };
+        let _resume = PendingGuard { place: self.place, opened: None };
         self.exports.list()
     }
 
     fn open(&self, name: &str) -> Result<Export, OpenError> {
-        self.place.connection.activity.heard();
+        self.place.connection.activity.note_activity();
         self.place.set_pending(false);
-        let mut resume = Resume { place: self.place, opened: None };
+        let mut resume = PendingGuard { place: self.place, opened: None };
         let Place { connections, connection, .. } = self.place;
         connections.begin_open(connection, name, self.deadline)?;
         resume.opened = Some(name);

@@ -49,7 +49,7 @@ pub struct ConnectionInfo {
     pub export: Option<String>,
     /// Time since it was accepted.
     pub age: Duration,
-    /// Time since its peer was last heard of.
+    /// Time since the last message of its peer.
     pub idle: Duration,
     /// Requests of all kinds, failed ones included.
     pub requests: u64,
@@ -76,8 +76,8 @@ impl Count {
 /// Counters of one connection; the members of [`ServerStats`] say what each counts.
 pub(crate) struct Activity {
     since: Instant,
-    /// Milliseconds from `since` to when the peer was last heard of.
-    heard_ms: AtomicU64,
+    /// Milliseconds from `since` to the last message of the peer.
+    last_activity_ms: AtomicU64,
     export: Mutex<Option<String>>,
     pub(crate) requests: Count,
     pub(crate) errors: Count,
@@ -92,7 +92,7 @@ impl Activity {
     pub(crate) fn new() -> Self {
         Self {
             since: Instant::now(),
-            heard_ms: AtomicU64::new(0),
+            last_activity_ms: AtomicU64::new(0),
             export: Mutex::default(),
             requests: Count::default(),
             errors: Count::default(),
@@ -105,15 +105,15 @@ impl Activity {
     }
 
     /// Notes that the peer sent something.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn note_activity(&self) {
         let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.heard_ms.store(ms, Ordering::Relaxed);
+        self.last_activity_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Time since the peer was last heard of.
+    /// Time since the last message of the peer.
     pub(crate) fn idle(&self) -> Duration {
-        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
-        self.since.elapsed().saturating_sub(heard)
+        let last_activity = Duration::from_millis(self.last_activity_ms.load(Ordering::Relaxed));
+        self.since.elapsed().saturating_sub(last_activity)
     }
 
     /// Notes that the client opened an export, in place of the one before.

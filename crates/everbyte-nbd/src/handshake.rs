@@ -43,14 +43,14 @@ enum Step {
     Transmit(Session),
 }
 
-/// Negotiates with a client. `None` means that it left politely. Calls `heard` after each message.
+/// Negotiates with a client. `None` means that it left politely. Calls `note_activity` after each message.
 ///
 /// # Errors
 /// The reason why the connection is to be dropped.
 pub(crate) fn negotiate(
     wire: &Wire<'_>,
     exports: &dyn Exports,
-    heard: &dyn Fn(),
+    note_activity: &dyn Fn(),
 ) -> Result<Option<Session>, DisconnectReason> {
     let mut greeting = [0; 18];
     greeting[..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
@@ -66,10 +66,10 @@ pub(crate) fn negotiate(
     let mut state =
         Negotiation { exports, no_zeroes, structured: false, context_for: None, out: Vec::new() };
     let mut data = Vec::new();
-    heard();
+    note_activity();
     for _ in 0..OPTIONS_MAX {
         let number = recv_option(wire, &mut data)?;
-        heard();
+        note_activity();
         state.out.clear();
         let step = state.answer(number, &data)?;
         wire.send_all(&state.out)?;

@@ -173,7 +173,7 @@ impl Input {
         first.copy_from_slice(&self.buffer[self.start..self.start + buffered]);
         self.start += buffered;
         progress.add(buffered);
-        let mut heard = Instant::now();
+        let mut last_activity = Instant::now();
         while !rest.is_empty() {
             if progress.is_revoked() {
                 return Err(DisconnectReason::Slow);
@@ -183,9 +183,9 @@ impl Input {
                 Some(count) => {
                     progress.add(count);
                     rest = &mut rest[count..];
-                    heard = Instant::now();
+                    last_activity = Instant::now();
                 }
-                None if limits.stall.is_some_and(|stall| heard.elapsed() >= stall) => {
+                None if limits.stall.is_some_and(|stall| last_activity.elapsed() >= stall) => {
                     return Err(DisconnectReason::Stalled);
                 }
                 None => {

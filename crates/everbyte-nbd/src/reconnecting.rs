@@ -17,7 +17,7 @@ use everbyte_device::{Fua, Hole};
 
 use crate::address::{Address, Place};
 use crate::blocks::{Span, in_memory};
-use crate::client::{Client, ClientError, ClientOptions, GivenUp, resolve};
+use crate::client::{AbandonedConnection, Client, ClientError, ClientOptions, resolve};
 use crate::protocol::{errno, transmission_flag};
 use crate::unflushed::{Content, Unflushed};
 use crate::wire::nap;
@@ -84,7 +84,7 @@ impl Target {
 
 /// Abilities of a connection's server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Able {
+pub(crate) struct ServerCapabilities {
     pub(crate) flush: bool,
     pub(crate) fua: bool,
     pub(crate) zero: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Able {
     pub(crate) unit: u64,
 }
 
-impl Able {
+impl ServerCapabilities {
     fn of(client: &Client) -> Self {
         let payload_max = client.payload_bytes_max();
         let minimum = client.block_bytes().0;
@@ -161,7 +161,7 @@ struct Outage {
 /// A connection to an export that is made again when it breaks.
 pub(crate) struct ReconnectingClient {
     client: Option<Client>,
-    able: Able,
+    capabilities: ServerCapabilities,
     shape: Shape,
     /// `None` if a broken connection stays broken.
     target: Option<Target>,
@@ -174,13 +174,13 @@ pub(crate) struct ReconnectingClient {
     refusal: (u32, String),
     outage: Option<Outage>,
     /// The connection before, while its server may still carry out what came by it.
-    given_up: Option<GivenUp>,
+    abandoned: Option<AbandonedConnection>,
 }
 
 impl ReconnectingClient {
     pub(crate) fn new(client: Client, target: Option<Target>) -> Self {
         Self {
-            able: Able::of(&client),
+            capabilities: ServerCapabilities::of(&client),
             shape: Shape::of(&client),
             client: Some(client),
             target,
@@ -189,13 +189,13 @@ impl ReconnectingClient {
             needs_replay: false,
             refusal: (errno::IO, String::new()),
             outage: None,
-            given_up: None,
+            abandoned: None,
         }
     }
 
     /// Returns the server's abilities. After a reconnection it may be another server.
-    pub(crate) fn able(&self) -> Able {
-        self.able
+    pub(crate) fn capabilities(&self) -> ServerCapabilities {
+        self.capabilities
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -213,7 +213,7 @@ impl ReconnectingClient {
     /// `Cancelled`.
     pub(crate) fn request<T>(
         &mut self,
-        request: impl FnMut(&mut Client, &Able) -> Result<T, ClientError>,
+        request: impl FnMut(&mut Client, &ServerCapabilities) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         self.request_seeing(Span::new(0, 0), request)
     }
@@ -225,7 +225,7 @@ impl ReconnectingClient {
     pub(crate) fn request_seeing<T>(
         &mut self,
         seen: Span,
-        mut request: impl FnMut(&mut Client, &Able) -> Result<T, ClientError>,
+        mut request: impl FnMut(&mut Client, &ServerCapabilities) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         loop {
             self.connect()?;
@@ -250,10 +250,10 @@ impl ReconnectingClient {
 
     fn attempt<T>(
         &mut self,
-        request: impl FnOnce(&mut Client, &Able) -> Result<T, ClientError>,
+        request: impl FnOnce(&mut Client, &ServerCapabilities) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         match &mut self.client {
-            Some(client) => request(client, &self.able),
+            Some(client) => request(client, &self.capabilities),
             None => Err(ClientError::Broken { reason: "not connected".to_owned() }),
         }
     }
@@ -270,7 +270,7 @@ impl ReconnectingClient {
         } else if self.keeps_unflushed() {
             let content = content();
             if let Content::Zeroes(..) = content {
-                self.zeroed += self.able.zeroing_cost(len);
+                self.zeroed += self.capabilities.zeroing_cost(len);
             }
             self.unflushed.put(at, content);
         }
@@ -279,7 +279,7 @@ impl ReconnectingClient {
     /// Returns true if answered writes must be kept until a flush: not without reconnections, and
     /// not if there are no flushes after which they could go.
     pub(crate) fn keeps_unflushed(&self) -> bool {
-        self.target.is_some() && self.able.flush
+        self.target.is_some() && self.capabilities.flush
     }
 
     /// Notes the failure of a request with FUA. To many servers that is a write and a flush, so
@@ -363,7 +363,7 @@ impl ReconnectingClient {
 
     fn lose(&mut self, error: &ClientError) {
         if let Some(client) = self.client.take() {
-            self.given_up = client.give_up();
+            self.abandoned = client.abandon();
         }
         self.needs_replay = true;
         self.note_failure(error);
@@ -388,13 +388,13 @@ impl ReconnectingClient {
     fn connect(&mut self) -> Result<(), ClientError> {
         while self.client.is_none() {
             self.await_turn()?;
-            if self.given_up.as_ref().is_some_and(|given_up| !given_up.is_over()) {
+            if self.abandoned.as_ref().is_some_and(|abandoned| !abandoned.is_over()) {
                 let reason = "a change was not answered in time, and the server has not closed that \
                               connection: it may still carry the change out";
                 self.note_failure(&ClientError::Broken { reason: reason.to_owned() });
                 continue;
             }
-            self.given_up = None;
+            self.abandoned = None;
             let Some(target) = &mut self.target else {
                 return Err(ClientError::Broken { reason: "not connected".to_owned() });
             };
@@ -414,7 +414,7 @@ impl ReconnectingClient {
                 return Err(error);
             }
             tracing::info!(place = %target.place, export = target.export, "connected again");
-            self.able = Able::of(&client);
+            self.capabilities = ServerCapabilities::of(&client);
             self.client = Some(client);
         }
         Ok(())
@@ -501,12 +501,12 @@ impl ReconnectingClient {
             return Err(ClientError::Broken { reason: "not connected".to_owned() });
         };
         match self.unflushed.piece(start) {
-            Some(Content::Bytes(bytes)) => write_again(client, &self.able, start, bytes),
-            Some(Content::Zeroes(len, hole)) => {
-                Span::new(start, *len).pieces(self.able.zero_max(), self.able.unit).try_for_each(
-                    |(at, piece)| self.able.zero(client, (at, piece), *hole, false, Fua::No),
-                )
-            }
+            Some(Content::Bytes(bytes)) => write_again(client, &self.capabilities, start, bytes),
+            Some(Content::Zeroes(len, hole)) => Span::new(start, *len)
+                .pieces(self.capabilities.zero_max(), self.capabilities.unit)
+                .try_for_each(|(at, piece)| {
+                    self.capabilities.zero(client, (at, piece), *hole, false, Fua::No)
+                }),
             None => Ok(()),
         }
     }
@@ -514,12 +514,14 @@ impl ReconnectingClient {
 
 fn write_again(
     client: &mut Client,
-    able: &Able,
+    capabilities: &ServerCapabilities,
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), ClientError> {
     let mut rest = bytes;
-    for (at, piece) in Span::new(offset, bytes.len() as u64).pieces(able.payload_max, able.unit) {
+    for (at, piece) in
+        Span::new(offset, bytes.len() as u64).pieces(capabilities.payload_max, capabilities.unit)
+    {
         let (first, after) = rest.split_at(piece as usize);
         client.write(at, first, Fua::No)?;
         rest = after;
@@ -527,7 +529,7 @@ fn write_again(
     Ok(())
 }
 
-impl Able {
+impl ServerCapabilities {
     /// Returns the longest range, in bytes, that is zeroed at once.
     pub(crate) fn zero_max(&self) -> u32 {
         if self.zero { ZERO_MAX } else { ZEROES_LEN.min(self.payload_max) }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::blocks::{Span, in_memory};
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::protocol::errno;
-use crate::reconnecting::{Able, RANGE_MAX, ReconnectingClient, Target};
+use crate::reconnecting::{RANGE_MAX, ReconnectingClient, ServerCapabilities, Target};
 use crate::unflushed::Content;
 
 /// Time that a reconnecting device waits for a reply, unless its user says otherwise.
@@ -95,7 +95,7 @@ impl RemoteDevice {
         let (minimum_bytes, preferred_bytes) = client.block_bytes();
         let client = ReconnectingClient::new(client, target);
         let shape = client.shape();
-        if !shape.read_only && !client.able().flush {
+        if !shape.read_only && !client.capabilities().flush {
             tracing::warn!(
                 "the NBD server offers no flush: what it answers is taken to be durable"
             );
@@ -145,7 +145,7 @@ impl RemoteDevice {
         self.check_writable()?;
         let client = &mut *self.client.lock();
         let whole = span.inward(self.block());
-        if fast && span.len() > 0 && (!client.able().zero_fast || whole.len() == 0) {
+        if fast && span.len() > 0 && (!client.capabilities().zero_fast || whole.len() == 0) {
             return Err(DeviceError::NotFast);
         }
         let mut is_durable = zero_blocks(client, whole, hole, fast, fua)?;
@@ -193,9 +193,11 @@ fn read_blocks(
     offset: u64,
     out: &mut [u8],
 ) -> Result<(), DeviceError> {
-    let able = client.able();
+    let capabilities = client.capabilities();
     let mut rest = out;
-    for (at, piece) in Span::new(offset, rest.len() as u64).pieces(able.payload_max, able.unit) {
+    for (at, piece) in
+        Span::new(offset, rest.len() as u64).pieces(capabilities.payload_max, capabilities.unit)
+    {
         let (first, after) = rest.split_at_mut(piece as usize);
         let span = Span::new(at, piece.into());
         let data = client
@@ -214,11 +216,11 @@ fn write_blocks(
     data: &[u8],
     fua: Fua,
 ) -> Result<bool, DeviceError> {
-    let able = client.able();
+    let capabilities = client.capabilities();
     let whole = Span::new(offset, data.len() as u64);
     let mut is_durable = true;
     let mut rest = data;
-    for (at, piece) in whole.pieces(able.payload_max, able.unit) {
+    for (at, piece) in whole.pieces(capabilities.payload_max, capabilities.unit) {
         let (first, after) = rest.split_at(piece as usize);
         let content = || Content::Bytes(first.to_vec());
         let cost = (u64::from(piece), 0);
@@ -239,13 +241,13 @@ fn zero_blocks(
     fast: bool,
     fua: Fua,
 ) -> Result<bool, DeviceError> {
-    let able = client.able();
+    let capabilities = client.capabilities();
     let mut is_durable = true;
-    for (at, piece) in whole.pieces(able.zero_max(), able.unit) {
+    for (at, piece) in whole.pieces(capabilities.zero_max(), capabilities.unit) {
         let content = || Content::Zeroes(piece.into(), hole);
-        let cost = (0, able.zeroing_cost(piece));
-        let done = change(client, (at, piece), cost, content, fua, |client, able, fua| {
-            able.zero(client, (at, piece), hole, fast, fua)
+        let cost = (0, capabilities.zeroing_cost(piece));
+        let done = change(client, (at, piece), cost, content, fua, |client, capabilities, fua| {
+            capabilities.zero(client, (at, piece), hole, fast, fua)
         });
         is_durable &= done.map_err(|error| failed_piece(whole, (at, piece), &error))?;
     }
@@ -261,12 +263,12 @@ fn change(
     (kept, zeroed): (u64, u64),
     content: impl FnOnce() -> Content,
     fua: Fua,
-    mut request: impl FnMut(&mut Client, &Able, Fua) -> Result<(), ClientError>,
+    mut request: impl FnMut(&mut Client, &ServerCapabilities, Fua) -> Result<(), ClientError>,
 ) -> Result<bool, ClientError> {
     client.make_room(kept, zeroed)?;
-    let done = client.request(|client, able| {
-        let fua = if able.fua { fua } else { Fua::No };
-        request(client, able, fua).map(|()| fua == Fua::Yes)
+    let done = client.request(|client, capabilities| {
+        let fua = if capabilities.fua { fua } else { Fua::No };
+        request(client, capabilities, fua).map(|()| fua == Fua::Yes)
     });
     match done {
         Ok(is_durable) => client.answered((at, len), is_durable, content),
@@ -281,7 +283,11 @@ fn change(
 
 /// Ends a request with FUA in several pieces: flushes if a server without FUA answered one of them.
 fn finish(client: &mut ReconnectingClient, fua: Fua, is_durable: bool) -> Result<(), ClientError> {
-    if fua == Fua::Yes && !is_durable && client.able().flush { client.flush() } else { Ok(()) }
+    if fua == Fua::Yes && !is_durable && client.capabilities().flush {
+        client.flush()
+    } else {
+        Ok(())
+    }
 }
 
 fn failed(span: Span, error: &ClientError) -> DeviceError {
@@ -348,7 +354,7 @@ impl BlockDevice for RemoteDevice {
 
     fn flush(&self) -> Result<(), DeviceError> {
         let mut client = self.client.lock();
-        if !client.able().flush {
+        if !client.capabilities().flush {
             return Ok(());
         }
         client.flush().map_err(|error| failed(Span::new(0, 0), &error))
@@ -380,14 +386,14 @@ impl BlockDevice for RemoteDevice {
         let span = Span::new(offset, len);
         let whole = span.outward(self.block());
         let mut client = self.client.lock();
-        let first = whole.pieces(RANGE_MAX, client.able().unit).next();
+        let first = whole.pieces(RANGE_MAX, client.capabilities().unit).next();
         let Some((at, piece)) = first.filter(|_| len > 0) else {
             let size_bytes = self.geometry.size_bytes;
             return Err(DeviceError::OutOfRange { offset, len, size_bytes });
         };
         let seen = Span::new(at, piece.into());
-        let extents = client.request_seeing(seen, |client, able| {
-            if able.status {
+        let extents = client.request_seeing(seen, |client, capabilities| {
+            if capabilities.status {
                 return client.block_status(at, piece, extents_max <= 1);
             }
             Ok(vec![Extent { len: whole.len(), hole: false, zero: false }])
@@ -403,8 +409,8 @@ impl BlockDevice for RemoteDevice {
         }
         let mut client = self.client.lock();
         let whole = Span::new(offset, len).outward(self.block());
-        for (at, piece) in whole.pieces(RANGE_MAX, client.able().unit) {
-            let hinted = client.request(|client, able| match able.cache {
+        for (at, piece) in whole.pieces(RANGE_MAX, client.capabilities().unit) {
+            let hinted = client.request(|client, capabilities| match capabilities.cache {
                 true => client.cache(at, piece),
                 false => Ok(()),
             });

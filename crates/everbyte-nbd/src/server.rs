@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
 
 use crate::address::Address;
-use crate::connections::{Connection, Connections, Disconnected, InTurn, Place};
+use crate::connections::{Connection, Connections, Disconnected, Place, RequestGuard};
 use crate::counters::{Activity, ConnectionInfo, ServerStats};
 use crate::disconnect::DisconnectReason;
 use crate::exports::Exports;
@@ -199,7 +199,7 @@ impl Drop for Server {
 }
 
 /// The acceptor's next step.
-enum Acceptable {
+enum Acceptance {
     Connection(OwnedFd),
     Nothing,
     Stop,
@@ -209,15 +209,15 @@ impl Shared {
     fn accept_all(self: &Arc<Self>, listener: &Listener) {
         loop {
             match self.accept(listener) {
-                Acceptable::Connection(socket) => self.start(socket),
-                Acceptable::Nothing => {}
-                Acceptable::Stop => return,
+                Acceptance::Connection(socket) => self.start(socket),
+                Acceptance::Nothing => {}
+                Acceptance::Stop => return,
             }
         }
     }
 
     /// Waits for something to do.
-    fn accept(&self, listener: &Listener) -> Acceptable {
+    fn accept(&self, listener: &Listener) -> Acceptance {
         let wake = self.connections.wake_fd();
         let mut polled = [
             PollFd::from_borrowed_fd(wake, PollFlags::IN),
@@ -228,19 +228,19 @@ impl Shared {
         // Empty if it was the listener that had something.
         let _ = rustix::io::read(wake, &mut woken);
         if self.connections.stopping().load(Ordering::Relaxed) {
-            return Acceptable::Stop;
+            return Acceptance::Stop;
         }
         if waited.is_err() {
-            return Acceptable::Nothing;
+            return Acceptance::Nothing;
         }
         match rustix::net::accept_with(&listener.socket, SocketFlags::CLOEXEC) {
-            Ok(socket) => Acceptable::Connection(socket),
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Acceptable::Nothing,
+            Ok(socket) => Acceptance::Connection(socket),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Acceptance::Nothing,
             Err(error) => {
                 tracing::warn!("accepting failed: {error}");
                 // Nothing is lost if this wait is cut short.
                 let _ = poll(&mut polled[..1], Some(&EXHAUSTED_REST));
-                Acceptable::Nothing
+                Acceptance::Nothing
             }
         }
     }
@@ -289,9 +289,10 @@ impl Shared {
         sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(stall))
             .map_err(io::Error::from)?;
         let deadline = Instant::now() + self.settings.handshake_time_max;
-        let exports = InTurn { exports: &*self.exports, place, deadline };
-        let heard = || activity.heard();
-        let Some(session) = negotiate_in_time(socket.as_fd(), &exports, deadline, &heard)? else {
+        let exports = RequestGuard { exports: &*self.exports, place, deadline };
+        let note_activity = || activity.note_activity();
+        let Some(session) = negotiate_in_time(socket.as_fd(), &exports, deadline, &note_activity)?
+        else {
             return Ok(());
         };
         place.set_pending(false);
@@ -307,10 +308,10 @@ fn negotiate_in_time(
     socket: BorrowedFd<'_>,
     exports: &dyn Exports,
     deadline: Instant,
-    heard: &dyn Fn(),
+    note_activity: &dyn Fn(),
 ) -> Result<Option<Session>, DisconnectReason> {
     let wire = Wire { socket, deadline: Some(deadline), cancel: None };
-    negotiate(&wire, exports, heard).map_err(|reason| match reason {
+    negotiate(&wire, exports, note_activity).map_err(|reason| match reason {
         DisconnectReason::Socket(error) if error.kind() == io::ErrorKind::TimedOut => {
             DisconnectReason::Late
         }
@@ -353,9 +354,9 @@ mod tests {
     use super::*;
     use crate::exports::{Export, ExportInfo, OpenError};
 
-    struct Nothing;
+    struct NoExports;
 
-    impl Exports for Nothing {
+    impl Exports for NoExports {
         fn list(&self) -> Vec<ExportInfo> {
             Vec::new()
         }
@@ -373,7 +374,7 @@ mod tests {
             stall_time_max: Duration::from_secs(7),
             ..Settings::default()
         };
-        let server = Server::bind_with(&address, Arc::new(Nothing), settings).unwrap();
+        let server = Server::bind_with(&address, Arc::new(NoExports), settings).unwrap();
         let Address::Tcp(address) = *server.address() else { unreachable!("it was bound to TCP") };
         let mut client = TcpStream::connect(address).unwrap();
         // Once the server has greeted, its socket is as it stays.

@@ -143,7 +143,7 @@ impl<'a> Transmission<'a> {
                     if !self.input.fill(self.socket, self.limits)? {
                         return Err(DisconnectReason::Closed);
                     }
-                    self.activity.heard();
+                    self.activity.note_activity();
                     self.refusing = stopping.load(Ordering::Relaxed);
                 }
                 Err(end) => {
@@ -295,7 +295,7 @@ impl<'a> Transmission<'a> {
         let mut buffer = buffer.ok_or(DisconnectReason::NoMemory)?;
         let progress = Arc::clone(&buffer.progress);
         self.input.payload(socket, buffer.bytes(), self.limits, &progress)?;
-        self.activity.heard();
+        self.activity.note_activity();
         match self.admit(request) {
             Ok(()) => {
                 let device = &self.session.export.device;

@@ -30,8 +30,8 @@ use crate::wire::{Wire, recv_now, wait};
 
 use connect::connect_any;
 pub(crate) use connect::resolve;
-use negotiate::Agreed;
-use replies::{Incoming, Pending, Wanted};
+use negotiate::NegotiatedExport;
+use replies::{PendingRequest, ReceiveBuffer, ReplyContent};
 
 /// Bytes of gathered requests at which they are sent.
 const OUTGOING_MAX: usize = 256 << 10;
@@ -184,10 +184,10 @@ pub enum Reply {
 pub struct Client {
     socket: OwnedFd,
     options: ClientOptions,
-    agreed: Agreed,
+    agreed: NegotiatedExport,
     outgoing: Vec<u8>,
-    incoming: Incoming,
-    pending: HashMap<u64, Pending>,
+    incoming: ReceiveBuffer,
+    pending: HashMap<u64, PendingRequest>,
     finished: HashMap<u64, Result<Reply, ClientError>>,
     cookie_next: u64,
     broken: Option<String>,
@@ -241,7 +241,7 @@ impl Client {
             options: options.clone(),
             agreed,
             outgoing: Vec::with_capacity(OUTGOING_MAX),
-            incoming: Incoming::new(),
+            incoming: ReceiveBuffer::new(),
             pending: HashMap::new(),
             finished: HashMap::new(),
             cookie_next: 1,
@@ -329,7 +329,7 @@ impl Client {
     /// `TooLong`, `Broken`.
     pub fn submit_read(&mut self, offset: u64, len: usize) -> Result<Cookie, ClientError> {
         let wire_len = payload_len(len)?;
-        let wanted = Wanted::Data(vec![0; len]);
+        let wanted = ReplyContent::Data(vec![0; len]);
         self.submit(command::READ, 0, offset, wire_len, &[], wanted)
     }
 
@@ -344,7 +344,7 @@ impl Client {
         fua: Fua,
     ) -> Result<Cookie, ClientError> {
         let len = payload_len(data.len())?;
-        self.submit(command::WRITE, fua_flag(fua), offset, len, data, Wanted::Nothing)
+        self.submit(command::WRITE, fua_flag(fua), offset, len, data, ReplyContent::Nothing)
     }
 
     /// Queues a flush, which covers the writes that the server has answered.
@@ -352,7 +352,7 @@ impl Client {
     /// # Errors
     /// `Broken`.
     pub fn submit_flush(&mut self) -> Result<Cookie, ClientError> {
-        self.submit(command::FLUSH, 0, 0, 0, &[], Wanted::Nothing)
+        self.submit(command::FLUSH, 0, 0, 0, &[], ReplyContent::Nothing)
     }
 
     /// Reads `len` bytes.
@@ -435,7 +435,7 @@ impl Client {
         only_one: bool,
     ) -> Result<Vec<Extent>, ClientError> {
         let flags = if only_one { command_flag::REQ_ONE } else { 0 };
-        let wanted = Wanted::Extents(Vec::new());
+        let wanted = ReplyContent::Extents(Vec::new());
         let cookie = self.submit(command::BLOCK_STATUS, flags, offset, len, &[], wanted)?;
         match self.wait(cookie)? {
             Reply::Extents(extents) => Ok(extents),
@@ -453,18 +453,18 @@ impl Client {
             // The caller drops the client and does not ask whether it failed.
             let _ = self.wait(Cookie(cookie));
         }
-        self.submit(command::DISC, 0, 0, 0, &[], Wanted::Nothing)?;
+        self.submit(command::DISC, 0, 0, 0, &[], ReplyContent::Nothing)?;
         self.send_outgoing(self.deadline())
     }
 
     /// Ends a broken connection. Returns what is left of it if the server has not closed it, and may still
     /// carry out a change that it has not answered: nothing newer may be sent before that is over.
-    pub(crate) fn give_up(self) -> Option<GivenUp> {
-        if self.pending.values().any(Pending::changes)
+    pub(crate) fn abandon(self) -> Option<AbandonedConnection> {
+        if self.pending.values().any(PendingRequest::changes)
             && shutdown(&self.socket, Shutdown::Write).is_ok()
         {
-            let given_up = GivenUp { socket: self.socket };
-            return (!given_up.is_over()).then_some(given_up);
+            let abandoned = AbandonedConnection { socket: self.socket };
+            return (!abandoned.is_over()).then_some(abandoned);
         }
         drop_unsent(&self.socket);
         None
@@ -477,7 +477,7 @@ impl Client {
         offset: u64,
         len: u32,
     ) -> Result<(), ClientError> {
-        let cookie = self.submit(command, flags, offset, len, &[], Wanted::Nothing)?;
+        let cookie = self.submit(command, flags, offset, len, &[], ReplyContent::Nothing)?;
         self.wait(cookie).map(drop)
     }
 
@@ -488,7 +488,7 @@ impl Client {
         offset: u64,
         len: u32,
         payload: &[u8],
-        wanted: Wanted,
+        wanted: ReplyContent,
     ) -> Result<Cookie, ClientError> {
         self.check_broken()?;
         let cookie = self.cookie_next;
@@ -496,7 +496,7 @@ impl Client {
         Request { flags, command, cookie, offset, len }.encode(&mut self.outgoing);
         self.outgoing.extend_from_slice(payload);
         let changes = matches!(command, command::WRITE | command::TRIM | command::WRITE_ZEROES);
-        self.pending.insert(cookie, Pending::new(offset, len, wanted, changes));
+        self.pending.insert(cookie, PendingRequest::new(offset, len, wanted, changes));
         if self.outgoing.len() >= OUTGOING_MAX {
             self.send_outgoing(self.deadline())?;
         }
@@ -603,11 +603,11 @@ impl Client {
 }
 
 /// A connection of which nothing is expected any more but its end.
-pub(crate) struct GivenUp {
+pub(crate) struct AbandonedConnection {
     socket: OwnedFd,
 }
 
-impl GivenUp {
+impl AbandonedConnection {
     /// Returns true once the server has closed the connection, or the connection is dead.
     pub(crate) fn is_over(&self) -> bool {
         let mut replies = vec![0; GIVEN_UP_LEN];

@@ -13,7 +13,7 @@ use super::ClientError;
 
 /// The export's properties that the handshake agreed on.
 #[derive(Debug)]
-pub(super) struct Agreed {
+pub(super) struct NegotiatedExport {
     pub(super) size_bytes: u64,
     /// Transmission flags.
     pub(super) flags: u16,
@@ -32,9 +32,9 @@ const MINIMUM_MAX: u32 = 64 << 10;
 type OptionReply = (u32, Vec<u8>);
 
 /// Chooses `export`.
-pub(super) fn go(wire: &Wire<'_>, export: &str) -> Result<Agreed, ClientError> {
+pub(super) fn go(wire: &Wire<'_>, export: &str) -> Result<NegotiatedExport, ClientError> {
     greet(wire)?;
-    let mut agreed = Agreed {
+    let mut agreed = NegotiatedExport {
         size_bytes: 0,
         flags: 0,
         structured: false,
@@ -178,7 +178,7 @@ fn select_context(wire: &Wire<'_>, export: &str) -> Result<Option<u32>, ClientEr
 }
 
 /// Takes one piece of information; `true` if it was the size and the flags.
-fn take_info(agreed: &mut Agreed, data: &[u8]) -> Result<bool, ClientError> {
+fn take_info(agreed: &mut NegotiatedExport, data: &[u8]) -> Result<bool, ClientError> {
     let cut = || broken("a piece of information about the export is cut short");
     let mut fields = Fields(data);
     match fields.u16().ok_or_else(cut)? {

@@ -14,7 +14,7 @@ use crate::protocol::{
 };
 use crate::wire::Wire;
 
-use super::negotiate::Agreed;
+use super::negotiate::NegotiatedExport;
 use super::{ClientError, Reply};
 
 /// Bytes received at once.
@@ -24,20 +24,20 @@ const BUFFER_LEN: usize = 64 << 10;
 const CHUNK_MAX: u32 = 4 << 20;
 
 /// A reply that is complete, with the cookie of its request.
-type Finished = (u64, Result<Reply, ClientError>);
+type FinishedRequest = (u64, Result<Reply, ClientError>);
 
 /// The results that a request wants, filled as chunks arrive.
-pub(super) enum Wanted {
+pub(super) enum ReplyContent {
     Nothing,
     Data(Vec<u8>),
     Extents(Vec<Extent>),
 }
 
 /// A request whose reply is not complete.
-pub(super) struct Pending {
+pub(super) struct PendingRequest {
     offset: u64,
     len: u32,
-    wanted: Wanted,
+    wanted: ReplyContent,
     /// True if it changes bytes of the export.
     changes: bool,
     /// Bytes of data that have arrived, as (start, end) within the request.
@@ -45,8 +45,8 @@ pub(super) struct Pending {
     error: Option<ClientError>,
 }
 
-impl Pending {
-    pub(super) fn new(offset: u64, len: u32, wanted: Wanted, changes: bool) -> Self {
+impl PendingRequest {
+    pub(super) fn new(offset: u64, len: u32, wanted: ReplyContent, changes: bool) -> Self {
         Self { offset, len, wanted, changes, covered: Vec::new(), error: None }
     }
 
@@ -76,18 +76,18 @@ impl Pending {
             return Ok(Err(error));
         }
         match self.wanted {
-            Wanted::Nothing => Ok(Ok(Reply::Done)),
-            Wanted::Data(data) => {
+            ReplyContent::Nothing => Ok(Ok(Reply::Done)),
+            ReplyContent::Data(data) => {
                 let covered: usize = self.covered.iter().map(|(start, end)| end - start).sum();
                 if covered != data.len() {
                     return Err(broken("the server left out data"));
                 }
                 Ok(Ok(Reply::Data(data)))
             }
-            Wanted::Extents(extents) if extents.is_empty() => {
+            ReplyContent::Extents(extents) if extents.is_empty() => {
                 Err(broken("the server sent no extents"))
             }
-            Wanted::Extents(extents) => Ok(Ok(Reply::Extents(extents))),
+            ReplyContent::Extents(extents) => Ok(Ok(Reply::Extents(extents))),
         }
     }
 }
@@ -97,13 +97,13 @@ fn broken(reason: &str) -> ClientError {
 }
 
 /// Received bytes that were not looked at yet.
-pub(super) struct Incoming {
+pub(super) struct ReceiveBuffer {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-impl Incoming {
+impl ReceiveBuffer {
     pub(super) fn new() -> Self {
         Self { buffer: vec![0; BUFFER_LEN], start: 0, end: 0 }
     }
@@ -142,10 +142,10 @@ impl Incoming {
 /// connection is of no further use.
 pub(super) fn receive(
     wire: &Wire<'_>,
-    incoming: &mut Incoming,
-    agreed: &Agreed,
-    pending: &mut HashMap<u64, Pending>,
-) -> Result<Option<Finished>, ClientError> {
+    incoming: &mut ReceiveBuffer,
+    agreed: &NegotiatedExport,
+    pending: &mut HashMap<u64, PendingRequest>,
+) -> Result<Option<FinishedRequest>, ClientError> {
     match u32::from_be_bytes(incoming.array(wire)?) {
         SIMPLE_REPLY_MAGIC => receive_simple(wire, incoming, agreed, pending).map(Some),
         STRUCTURED_REPLY_MAGIC if agreed.structured => {
@@ -159,23 +159,23 @@ const UNASKED: &str = "the server answered what was not asked";
 
 fn receive_simple(
     wire: &Wire<'_>,
-    incoming: &mut Incoming,
-    agreed: &Agreed,
-    pending: &mut HashMap<u64, Pending>,
-) -> Result<Finished, ClientError> {
+    incoming: &mut ReceiveBuffer,
+    agreed: &NegotiatedExport,
+    pending: &mut HashMap<u64, PendingRequest>,
+) -> Result<FinishedRequest, ClientError> {
     let header: [u8; SIMPLE_REPLY_LEN - 4] = incoming.array(wire)?;
     let mut fields = Fields(&header);
     let (errno, cookie) = (fields.u32().unwrap_or_default(), fields.u64().unwrap_or_default());
     let mut request = pending.remove(&cookie).ok_or_else(|| broken(UNASKED))?;
     match &mut request.wanted {
-        Wanted::Data(_) if agreed.structured => {
+        ReplyContent::Data(_) if agreed.structured => {
             return Err(broken("the server gave a simple reply to a read"));
         }
-        Wanted::Data(data) if errno == 0 => {
+        ReplyContent::Data(data) if errno == 0 => {
             incoming.recv(wire, data)?;
             request.covered.push((0, data.len()));
         }
-        Wanted::Nothing | Wanted::Data(_) | Wanted::Extents(_) => {}
+        ReplyContent::Nothing | ReplyContent::Data(_) | ReplyContent::Extents(_) => {}
     }
     if errno != 0 {
         request.error = Some(ClientError::Request { errno, message: String::new() });
@@ -185,10 +185,10 @@ fn receive_simple(
 
 fn receive_chunk(
     wire: &Wire<'_>,
-    incoming: &mut Incoming,
-    agreed: &Agreed,
-    pending: &mut HashMap<u64, Pending>,
-) -> Result<Option<Finished>, ClientError> {
+    incoming: &mut ReceiveBuffer,
+    agreed: &NegotiatedExport,
+    pending: &mut HashMap<u64, PendingRequest>,
+) -> Result<Option<FinishedRequest>, ClientError> {
     let header: [u8; CHUNK_HEADER_LEN - 4] = incoming.array(wire)?;
     let mut fields = Fields(&header);
     let (flags, kind) = (fields.u16().unwrap_or_default(), fields.u16().unwrap_or_default());
@@ -198,7 +198,7 @@ fn receive_chunk(
         let offset = u64::from_be_bytes(incoming.array(wire)?);
         let len = len.checked_sub(8).ok_or_else(|| broken("a chunk of data is cut short"))?;
         let range = request.cover(offset, len as usize)?;
-        let Wanted::Data(data) = &mut request.wanted else {
+        let ReplyContent::Data(data) = &mut request.wanted else {
             return Err(broken(UNASKED));
         };
         incoming.recv(wire, &mut data[range])?;
@@ -221,8 +221,8 @@ fn receive_chunk(
 
 /// Takes a chunk that is not data.
 fn take_chunk(
-    request: &mut Pending,
-    agreed: &Agreed,
+    request: &mut PendingRequest,
+    agreed: &NegotiatedExport,
     kind: u16,
     payload: &[u8],
 ) -> Result<(), ClientError> {
@@ -239,7 +239,7 @@ fn take_chunk(
         chunk::BLOCK_STATUS => {
             let id = fields.u32().ok_or_else(cut)?;
             let mut left = request.len;
-            let Wanted::Extents(extents) = &mut request.wanted else {
+            let ReplyContent::Extents(extents) = &mut request.wanted else {
                 return Err(broken(UNASKED));
             };
             if Some(id) != agreed.context || !extents.is_empty() {

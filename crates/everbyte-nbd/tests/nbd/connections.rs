@@ -12,7 +12,7 @@ use everbyte_nbd::{
 };
 use parking_lot::{Condvar, Mutex};
 
-use crate::support::{Answer, Fixture, SIZE, Watched, go, request};
+use crate::support::{Answer, Fixture, SIZE, WatchedDevice, go, request};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
@@ -69,7 +69,7 @@ fn one_connection_or_those_of_one_export_are_ended_and_no_others() {
 
 #[test]
 fn a_connection_in_its_device_is_called_stuck_and_ends_with_its_request() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.simple();
     device.close_gate();
@@ -117,14 +117,14 @@ fn clients_that_are_idle_or_stall_are_ended_if_so_set() {
 }
 
 /// Exports of which one takes long to open, or cannot be opened.
-struct Slow {
+struct SlowExports {
     device: Arc<MemoryDevice>,
     is_open: Mutex<bool>,
     moved: Condvar,
     hangs: AtomicBool,
 }
 
-impl Slow {
+impl SlowExports {
     fn new() -> Arc<Self> {
         let device = Arc::new(MemoryDevice::new(SIZE));
         let (is_open, moved) = (Mutex::new(false), Condvar::new());
@@ -137,7 +137,7 @@ impl Slow {
     }
 }
 
-impl Exports for Slow {
+impl Exports for SlowExports {
     fn list(&self) -> Vec<ExportInfo> {
         Vec::new()
     }
@@ -158,7 +158,7 @@ impl Exports for Slow {
     }
 }
 
-fn serve(exports: &Arc<Slow>, settings: Settings) -> (Server, tempfile::TempDir) {
+fn serve(exports: &Arc<SlowExports>, settings: Settings) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let address = Address::Unix(folder.path().join("s"));
     let exports = Arc::clone(exports) as Arc<dyn Exports>;
@@ -167,7 +167,7 @@ fn serve(exports: &Arc<Slow>, settings: Settings) -> (Server, tempfile::TempDir)
 
 #[test]
 fn an_export_that_hangs_when_it_is_opened_keeps_nobody_from_another() {
-    let exports = Slow::new();
+    let exports = SlowExports::new();
     // Seven clients: the first handshake hangs before the last client connects, so the others never
     // exceed the limit, and no handshake is replaced.
     let settings = Settings {
@@ -204,7 +204,7 @@ fn an_export_that_hangs_when_it_is_opened_keeps_nobody_from_another() {
 
 #[test]
 fn a_handshake_that_waits_for_an_export_is_ended_as_well() {
-    let exports = Slow::new();
+    let exports = SlowExports::new();
     let settings = Settings { handshake_time_max: 10 * LONG, ..Settings::default() };
     let (server, _folder) = serve(&exports, settings);
     let options = ClientOptions { handshake_time_max: 10 * LONG, ..ClientOptions::default() };
@@ -233,7 +233,7 @@ fn a_handshake_that_waits_for_an_export_is_ended_as_well() {
 
 #[test]
 fn why_an_export_cannot_be_opened_is_told_without_paths() {
-    let (server, _folder) = serve(&Slow::new(), Settings::default());
+    let (server, _folder) = serve(&SlowExports::new(), Settings::default());
     for (name, words, number) in [
         ("lost", "the export is not available; ", 6),
         ("private", "the export is not to be opened", 2),
@@ -246,7 +246,7 @@ fn why_an_export_cannot_be_opened_is_told_without_paths() {
 
 #[test]
 fn several_servers_are_shut_down_in_the_time_of_one() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let wait = Duration::from_millis(300);
     let settings = Settings { shutdown_time_max: wait, ..Settings::default() };
     let fixtures: Vec<_> =
@@ -275,7 +275,7 @@ fn several_servers_are_shut_down_in_the_time_of_one() {
 
 #[test]
 fn a_write_through_export_announces_no_cache_and_makes_every_write_durable() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::write_through(Arc::clone(&device) as _);
     let mut raw = fixture.greeted();
     raw.option(1, b"disk");

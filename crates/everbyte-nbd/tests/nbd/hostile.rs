@@ -9,7 +9,7 @@ use everbyte_device::{Fua, MemoryDevice};
 use everbyte_nbd::{Client, Settings};
 use proptest::prelude::*;
 
-use crate::support::{Fixture, SIZE, Watched, go, request};
+use crate::support::{Fixture, SIZE, WatchedDevice, go, request};
 
 #[test]
 fn bad_magic_drops_that_connection_only() {
@@ -191,7 +191,7 @@ fn few() -> ProptestConfig {
 
 #[test]
 fn random_bytes_never_harm_the_server() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut bystander = Client::connect(fixture.address(), "disk").unwrap();
     let mut bystander_is_well = |case: &[u8]| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use everbyte_device::{BlockDevice, Fua, MemoryDevice};
 use everbyte_nbd::{Address, BindError, Client, Server, Settings};
 
-use crate::support::{Answer, Fixture, SIZE, Watched, request};
+use crate::support::{Answer, Fixture, SIZE, WatchedDevice, request};
 
 #[test]
 fn tcp_serves_too() {
@@ -57,7 +57,7 @@ fn the_address_is_free_after_a_shutdown_and_not_before() {
 
 #[test]
 fn a_shutdown_finishes_what_was_taken() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.simple();
     let mut idle = fixture.simple();
@@ -85,7 +85,7 @@ fn a_shutdown_finishes_what_was_taken() {
 
 #[test]
 fn requests_after_a_shutdown_began_are_refused() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.simple();
     let mut idle = fixture.simple();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_nbd::{Address, Cancel, Client, ClientError, ClientOptions, Reconnect, RemoteDevice};
 
-use crate::plain::{Kind, Plain};
+use crate::plain::{Kind, PlainServer};
 
 const SHORT: Duration = Duration::from_millis(150);
 /// Longer than any test runs.
@@ -81,7 +81,7 @@ fn connecting_ends_in_time_and_when_cancelled() {
 
 #[test]
 fn handshakes_end_in_time_and_when_cancelled() {
-    let plain = Plain::new(4096, Kind { is_mute: true, ..Kind::default() });
+    let plain = PlainServer::new(4096, Kind { is_mute: true, ..Kind::default() });
     let options = ClientOptions { handshake_time_max: SHORT, ..ClientOptions::default() };
     let error = Client::connect_uri_with(&plain.uri(), &options).err().unwrap();
     assert!(error.to_string().contains("in time"), "{error}");
@@ -95,7 +95,7 @@ fn handshakes_end_in_time_and_when_cancelled() {
 
 #[test]
 fn requests_end_in_time_and_when_cancelled() {
-    let plain = Plain::new(4096, Kind { silent_after: 1, ..Kind::default() });
+    let plain = PlainServer::new(4096, Kind { silent_after: 1, ..Kind::default() });
     let options = ClientOptions { request_time_max: Some(SHORT), ..ClientOptions::default() };
     let mut client = Client::connect_uri_with(&plain.uri(), &options).unwrap();
     client.flush().unwrap();
@@ -120,7 +120,7 @@ fn requests_end_in_time_and_when_cancelled() {
 /// Its answer never ends, and there is always more of it.
 #[test]
 fn a_request_ends_in_time_however_much_arrives() {
-    let plain = Plain::new(1 << 20, Kind { floods: true, ..Kind::default() });
+    let plain = PlainServer::new(1 << 20, Kind { floods: true, ..Kind::default() });
     let options = ClientOptions { request_time_max: Some(SHORT), ..ClientOptions::default() };
     let mut client = Client::connect_uri_with(&plain.uri(), &options).unwrap();
     let started = Instant::now();
@@ -130,7 +130,7 @@ fn a_request_ends_in_time_however_much_arrives() {
 
 #[test]
 fn a_device_gives_up_a_server_that_answers_nothing_any_more() {
-    let plain = Plain::new(4096, Kind { silent_after: 0, ..Kind::default() });
+    let plain = PlainServer::new(4096, Kind { silent_after: 0, ..Kind::default() });
     let reconnect = Reconnect { timeout: 2 * SHORT, ..Reconnect::default() };
     let options = ClientOptions { request_time_max: Some(SHORT), ..ClientOptions::default() };
     let device = RemoteDevice::open_with(&plain.uri(), reconnect, options).unwrap();
@@ -150,7 +150,7 @@ fn a_device_gives_up_a_server_that_answers_nothing_any_more() {
 
 #[test]
 fn waiting_for_a_lost_server_ends_when_cancelled() {
-    let plain = Plain::new(4096, Kind { closes_after: 1, ..Kind::default() });
+    let plain = PlainServer::new(4096, Kind { closes_after: 1, ..Kind::default() });
     let cancel = Cancel::new().unwrap();
     let reconnect = Reconnect { timeout: LONG, ..Reconnect::default() };
     let device = RemoteDevice::open_with(&plain.uri(), reconnect, patient(&cancel)).unwrap();
@@ -160,7 +160,7 @@ fn waiting_for_a_lost_server_ends_when_cancelled() {
     let ended = ends_when_cancelled(&cancel, is_waiting, || device.flush());
     assert!(ended.is_err());
     // Between two attempts to connect, too.
-    let gone = Plain::new(4096, Kind { closes_after: 0, ..Kind::default() });
+    let gone = PlainServer::new(4096, Kind { closes_after: 0, ..Kind::default() });
     let cancel = Cancel::new().unwrap();
     let device = RemoteDevice::open_with(&gone.uri(), reconnect, patient(&cancel)).unwrap();
     let attempts = Arc::clone(&gone);

@@ -46,7 +46,7 @@ impl Default for Kind {
     }
 }
 
-pub(crate) struct Plain {
+pub(crate) struct PlainServer {
     pub(crate) kind: Mutex<Kind>,
     /// The bytes that readers see, and the flushed ones.
     pub(crate) bytes: Mutex<(Vec<u8>, Vec<u8>)>,
@@ -56,7 +56,7 @@ pub(crate) struct Plain {
     folder: tempfile::TempDir,
 }
 
-impl Plain {
+impl PlainServer {
     pub(crate) fn new(size_bytes: u64, kind: Kind) -> Arc<Self> {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("s")).unwrap();

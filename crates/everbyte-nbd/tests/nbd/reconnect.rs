@@ -16,7 +16,7 @@ use everbyte_device::{
 use everbyte_nbd::{ClientOptions, Reconnect, RemoteDevice};
 use parking_lot::{Condvar, Mutex};
 
-use crate::plain::{FLUSH, FUA, Kind, Plain, ZEROES};
+use crate::plain::{FLUSH, FUA, Kind, PlainServer, ZEROES};
 use crate::support::Fixture;
 
 const SIZE: u64 = 64 << 10;
@@ -38,7 +38,7 @@ impl TestRng {
 }
 
 /// A device that forgets what was not flushed when it crashes.
-struct Forgetful {
+struct VolatileDevice {
     now: MemoryDevice,
     durable: MemoryDevice,
     fails_flush: AtomicBool,
@@ -48,7 +48,7 @@ struct Forgetful {
     bad: Mutex<Range<u64>>,
 }
 
-impl Forgetful {
+impl VolatileDevice {
     fn new() -> Arc<Self> {
         let (now, durable) = (MemoryDevice::new(SIZE), MemoryDevice::new(SIZE));
         let (fails_flush, fails_fua) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -86,7 +86,7 @@ impl Forgetful {
     }
 }
 
-impl everbyte_device::Decorator for Forgetful {
+impl everbyte_device::Decorator for VolatileDevice {
     type Inner = MemoryDevice;
     const PASSTHROUGH: Passthrough = Passthrough::Split;
 
@@ -164,7 +164,7 @@ fn carry(mut from: UnixStream, mut to: UnixStream, mut left: usize) {
 }
 
 impl Cutter {
-    fn new(server: PathBuf, device: Arc<Forgetful>, seed: u64) -> Self {
+    fn new(server: PathBuf, device: Arc<VolatileDevice>, seed: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cutter");
         let listener = UnixListener::bind(&path).unwrap();
@@ -229,7 +229,7 @@ impl Drop for Cutter {
 }
 
 /// Any requests, held against a model: what was answered is read back, what was flushed is durable.
-fn workload(device: &dyn BlockDevice, below: &Forgetful, seed: u64) -> Result<(), String> {
+fn workload(device: &dyn BlockDevice, below: &VolatileDevice, seed: u64) -> Result<(), String> {
     let mut rng = TestRng(seed);
     let mut model = vec![0; usize::try_from(SIZE).unwrap()];
     let failed = |error: DeviceError| format!("seed {seed}: {error}");
@@ -277,7 +277,7 @@ fn workload(device: &dyn BlockDevice, below: &Forgetful, seed: u64) -> Result<()
 fn what_was_answered_is_read_back_and_what_was_flushed_is_durable() {
     let mut cuts = 0;
     for seed in 0..12 {
-        let device = Forgetful::new();
+        let device = VolatileDevice::new();
         let fixture = Fixture::new(Arc::clone(&device) as _);
         let cutter = Cutter::new(fixture.folder.path().join("s"), Arc::clone(&device), seed);
         let unflushed_bytes_max = if seed % 2 == 0 { 8 << 10 } else { 64 << 20 };
@@ -290,12 +290,12 @@ fn what_was_answered_is_read_back_and_what_was_flushed_is_durable() {
 }
 
 /// A client that makes unanswered requests again, and thinks that this is enough.
-struct Naive {
+struct NaiveClient {
     uri: String,
     inner: Mutex<RemoteDevice>,
 }
 
-impl Naive {
+impl NaiveClient {
     fn connect(uri: &str) -> RemoteDevice {
         let reconnect = Reconnect { timeout: Duration::ZERO, unflushed_bytes_max: 0 };
         loop {
@@ -316,7 +316,7 @@ impl Naive {
     }
 }
 
-impl BlockDevice for Naive {
+impl BlockDevice for NaiveClient {
     fn geometry(&self) -> Geometry {
         self.inner.lock().geometry()
     }
@@ -369,11 +369,11 @@ impl BlockDevice for Naive {
 fn a_client_that_only_makes_requests_again_is_caught() {
     // Under other clients each of these seeds passes, as the test before says.
     let caught = (0..10).find_map(|seed| {
-        let device = Forgetful::new();
+        let device = VolatileDevice::new();
         let fixture = Fixture::new(Arc::clone(&device) as _);
         let cutter = Cutter::new(fixture.folder.path().join("s"), Arc::clone(&device), seed);
-        let inner = Mutex::new(Naive::connect(&cutter.uri));
-        let naive = Naive { uri: cutter.uri.clone(), inner };
+        let inner = Mutex::new(NaiveClient::connect(&cutter.uri));
+        let naive = NaiveClient { uri: cutter.uri.clone(), inner };
         workload(&naive, &device, seed).err()
     });
     let caught = caught.expect("a server that forgot what it had answered was not noticed");
@@ -383,7 +383,7 @@ fn a_client_that_only_makes_requests_again_is_caught() {
 
 #[test]
 fn a_flush_after_one_that_failed_covers_what_that_one_should_have() {
-    let device = Forgetful::new();
+    let device = VolatileDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let remote = RemoteDevice::open(&fixture.address().uri("disk"), Reconnect::default()).unwrap();
     remote.write(1000, &[7; 5000], Fua::No).unwrap();
@@ -400,7 +400,7 @@ fn a_flush_after_one_that_failed_covers_what_that_one_should_have() {
 #[test]
 fn a_flush_after_a_durable_write_that_failed_covers_what_was_answered_before() {
     for unaligned in [false, true] {
-        let device = Forgetful::new();
+        let device = VolatileDevice::new();
         let fixture = Fixture::new(Arc::clone(&device) as _);
         let uri = fixture.address().uri("disk");
         let remote = RemoteDevice::open(&uri, Reconnect::default()).unwrap();
@@ -420,7 +420,7 @@ fn a_flush_after_a_durable_write_that_failed_covers_what_was_answered_before() {
 /// Servers have EINVAL for errors that the protocol has no name for, of a flush within a write too.
 #[test]
 fn a_durable_write_that_failed_with_any_error_may_have_lost_the_others() {
-    let plain = Plain::new(SIZE, Kind { fua_errno: 22, ..Kind::default() });
+    let plain = PlainServer::new(SIZE, Kind { fua_errno: 22, ..Kind::default() });
     let remote = RemoteDevice::open(&plain.uri(), Reconnect::default()).unwrap();
     remote.write(0, &[7; 512], Fua::No).unwrap();
     assert!(remote.write(4096, &[8; 512], Fua::Yes).is_err());
@@ -429,14 +429,14 @@ fn a_durable_write_that_failed_with_any_error_may_have_lost_the_others() {
 }
 
 /// Holds its first write back until the gate is open.
-struct Gated {
+struct GatedDevice {
     inner: MemoryDevice,
     is_first: AtomicBool,
     is_open: Mutex<bool>,
     opened: Condvar,
 }
 
-impl everbyte_device::Decorator for Gated {
+impl everbyte_device::Decorator for GatedDevice {
     type Inner = MemoryDevice;
     const PASSTHROUGH: Passthrough = Passthrough::Split;
 
@@ -458,7 +458,7 @@ impl everbyte_device::Decorator for Gated {
 /// A server that is slow and alive carries a request out although its client has given it up.
 #[test]
 fn a_write_that_was_given_up_does_not_come_after_newer_ones() {
-    let device = Arc::new(Gated {
+    let device = Arc::new(GatedDevice {
         inner: MemoryDevice::new(SIZE),
         is_first: AtomicBool::new(true),
         is_open: Mutex::new(false),
@@ -493,7 +493,7 @@ fn zeroes_that_a_server_writes_are_flushed_from_time_to_time() {
     for (flags, len, flushes) in
         [(FLUSH | FUA, 8 << 20, 2..16), (FLUSH | FUA | ZEROES, 8 << 20, 0..1)]
     {
-        let plain = Plain::new(16 << 20, Kind { flags, ..Kind::default() });
+        let plain = PlainServer::new(16 << 20, Kind { flags, ..Kind::default() });
         let reconnect = Reconnect { unflushed_bytes_max: 2 << 20, ..Reconnect::default() };
         let remote = RemoteDevice::open(&plain.uri(), reconnect).unwrap();
         remote.discard(0, len, Fua::No).unwrap();
@@ -508,7 +508,7 @@ fn a_durable_write_is_so_even_if_its_first_piece_went_to_a_server_without_fua() 
     let small = (1, block);
     // It answers the first piece of a write of two, and is lost.
     let without = Kind { flags: FLUSH, blocks: small, closes_after: 1, ..Kind::default() };
-    let plain = Plain::new(SIZE, without);
+    let plain = PlainServer::new(SIZE, without);
     let remote = RemoteDevice::open(&plain.uri(), Reconnect::default()).unwrap();
     *plain.kind.lock() = Kind { blocks: small, ..Kind::default() };
     let data = vec![7; 2 * block as usize];
@@ -519,7 +519,7 @@ fn a_durable_write_is_so_even_if_its_first_piece_went_to_a_server_without_fua() 
 
 #[test]
 fn a_range_that_a_server_takes_no_more_blocks_nothing_but_itself() {
-    let device = Forgetful::new();
+    let device = VolatileDevice::new();
     let mut fixture = Fixture::new(Arc::clone(&device) as _);
     // Room for what is refused, and little more.
     let reconnect = Reconnect { unflushed_bytes_max: 12 << 10, ..Reconnect::default() };
@@ -572,7 +572,7 @@ fn serve_instead(fixture: &mut Fixture, device: Arc<dyn BlockDevice>) {
 
 #[test]
 fn another_export_in_the_same_place_gets_nothing() {
-    let device = Forgetful::new();
+    let device = VolatileDevice::new();
     let mut fixture = Fixture::new(Arc::clone(&device) as _);
     let remote = RemoteDevice::open(&fixture.address().uri("disk"), Reconnect::default()).unwrap();
     remote.write(0, &[7; 512], Fua::No).unwrap();
@@ -602,7 +602,7 @@ fn another_export_in_the_same_place_gets_nothing() {
 #[test]
 fn requests_fail_when_the_time_is_over_and_go_on_when_the_server_is_back() {
     for timeout in [Duration::ZERO, Duration::from_millis(200)] {
-        let device = Forgetful::new();
+        let device = VolatileDevice::new();
         let mut fixture = Fixture::new(Arc::clone(&device) as _);
         let reconnect = Reconnect { timeout, ..Reconnect::default() };
         let remote = RemoteDevice::open(&fixture.address().uri("disk"), reconnect).unwrap();

@@ -6,8 +6,8 @@ use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, MemoryDevice, conform
 use everbyte_nbd::{Address, Client, ClientError, Reconnect, RemoteDevice, Server};
 use parking_lot::Mutex;
 
-use crate::plain::{FLUSH, FUA, Kind, Plain, ZEROES};
-use crate::support::{Fixture, Watched};
+use crate::plain::{FLUSH, FUA, Kind, PlainServer, ZEROES};
+use crate::support::{Fixture, WatchedDevice};
 
 /// The suite through a client, a socket and a server.
 fn conforms(prepare: fn(MemoryDevice) -> MemoryDevice) {
@@ -62,7 +62,7 @@ fn a_lost_server_is_a_media_error() {
 
 #[test]
 fn a_removed_export_is_gone() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let remote = RemoteDevice::new(Client::connect(fixture.address(), "disk").unwrap());
     device.gone.store(true, std::sync::atomic::Ordering::SeqCst);
@@ -85,7 +85,7 @@ fn a_server_that_takes_whole_blocks_only_serves_any_range() {
     for (flags, block) in [(FLUSH | FUA | ZEROES, 512), (FLUSH | FUA, 4096), (FLUSH, 65_536)] {
         let kind = Kind { flags, blocks: (block, 2 * block), ..Kind::default() };
         let block = u64::from(block);
-        let plain = Plain::new(6 * block + 100, kind);
+        let plain = PlainServer::new(6 * block + 100, kind);
         let remote = RemoteDevice::open(&plain.uri(), Reconnect::default()).unwrap();
         let size = remote.geometry().size_bytes;
         assert_eq!((size, u64::from(remote.geometry().minimum_bytes)), (6 * block, block));

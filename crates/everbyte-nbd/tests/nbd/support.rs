@@ -270,7 +270,7 @@ impl Raw {
 }
 
 /// Watches what reaches a memory device, and can stall or lose it.
-pub(crate) struct Watched {
+pub(crate) struct WatchedDevice {
     pub(crate) inner: MemoryDevice,
     /// Sizes of the batches of writes.
     pub(crate) batches: Mutex<Vec<usize>>,
@@ -283,7 +283,7 @@ pub(crate) struct Watched {
     waiting: AtomicBool,
 }
 
-impl Watched {
+impl WatchedDevice {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             inner: MemoryDevice::new(SIZE),
@@ -330,7 +330,7 @@ impl Watched {
     }
 }
 
-impl everbyte_device::Decorator for Watched {
+impl everbyte_device::Decorator for WatchedDevice {
     type Inner = MemoryDevice;
     const PASSTHROUGH: Passthrough = Passthrough::Split;
 

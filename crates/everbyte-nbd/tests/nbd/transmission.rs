@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use everbyte_device::{BlockDevice, Fua, Hole, MemoryDevice};
 use everbyte_nbd::{Client, Reply};
 
-use crate::support::{Answer, Fixture, SIZE, Watched, request};
+use crate::support::{Answer, Fixture, SIZE, WatchedDevice, request};
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -116,7 +116,7 @@ fn errors_are_those_of_the_protocol() {
 
 #[test]
 fn fua_is_accepted_on_every_command_and_reaches_the_device() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.structured();
     for command in [READ, WRITE, FLUSH, TRIM, CACHE, ZEROES, STATUS] {
@@ -158,7 +158,7 @@ fn read_only_refuses_changes_and_nothing_else() {
 
 #[test]
 fn slow_zeroes_and_removed_devices() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.structured();
     device.slow_zeroes.store(true, Ordering::SeqCst);
@@ -197,7 +197,7 @@ fn block_status_tells_extents() {
 
 #[test]
 fn writes_that_arrive_together_are_one_batch() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.simple();
     // The first write holds the connection while the others arrive.
@@ -235,7 +235,7 @@ fn writes_that_arrive_together_are_one_batch() {
 
 #[test]
 fn batches_are_bounded_and_in_order() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.simple();
     device.close_gate();
@@ -328,7 +328,7 @@ fn small_reads_pipelined_with_writes_see_them() {
 
 #[test]
 fn a_flush_reaches_the_device_of_all_connections() {
-    let device = Watched::new();
+    let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut writer = Client::connect(fixture.address(), "disk").unwrap();
     let mut flusher = Client::connect(fixture.address(), "disk").unwrap();
