@@ -15,8 +15,8 @@ use everbyte_pool::{
     LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec, WriteError,
 };
 
-use crate::dentry::cache::{DENTRIES_MAX, Dentries};
-use crate::dir::KnownUnits;
+use crate::dentry::cache::{DENTRIES_MAX, DentryCache};
+use crate::dir::FreeUnitsCache;
 use crate::error::FsError;
 use crate::format::number::{FileType, InodeNo};
 use crate::format::reader::Reader;
@@ -26,7 +26,7 @@ use crate::format::{
 use crate::index::{self, IndexKind};
 use crate::inode::blocks::check_map;
 use crate::inode::locks::InodeLocks;
-use crate::inode::open_files::Files;
+use crate::inode::open_files::OpenFiles;
 use crate::inode::tables::{InodeTables, reader_of};
 use crate::plant::Bug;
 
@@ -81,9 +81,9 @@ pub struct FileSystem<M: Medium> {
     pub(crate) superblock: FsSuperblock,
     pub(crate) tables: InodeTables<M>,
     pub(crate) locks: InodeLocks,
-    pub(crate) files: Files<M>,
-    pub(crate) dentries: Dentries,
-    pub(crate) known_units: KnownUnits,
+    pub(crate) files: OpenFiles<M>,
+    pub(crate) dentries: DentryCache,
+    pub(crate) free_units: FreeUnitsCache,
     /// Held while a directory gets another parent, so that none becomes its own ancestor.
     pub(crate) renames: Mutex<()>,
     /// Whoever sets the size.
@@ -166,7 +166,7 @@ impl<M: Medium> FileSystem<M> {
         let tables = InodeTables::open(&superblock, at, reader)?;
         let orphans = tables.gather(reader)?;
         // No more than there can be files, so that a small one is open at once.
-        let dentries = Dentries::new(tables.inodes_max(), superblock.hash_key[0]);
+        let dentries = DentryCache::new(tables.inodes_max(), superblock.hash_key[0]);
         let fs = Self {
             size_blocks: AtomicU64::new(0),
             resizing: Mutex::new(()),
@@ -174,9 +174,9 @@ impl<M: Medium> FileSystem<M> {
             superblock,
             tables,
             locks: InodeLocks::new(),
-            files: Files::new(Arc::clone(volume)),
+            files: OpenFiles::new(Arc::clone(volume)),
             dentries,
-            known_units: KnownUnits::new(),
+            free_units: FreeUnitsCache::new(),
             renames: Mutex::new(()),
             handle,
         };
@@ -236,7 +236,7 @@ impl<M: Medium> FileSystem<M> {
     /// was opened keeps as many as it can have inodes, within these limits.
     pub fn set_dentries_max(&mut self, entries: usize) {
         self.dentries =
-            Dentries::new(entries.min(DENTRIES_MAX) as u64, self.superblock.hash_key[0]);
+            DentryCache::new(entries.min(DENTRIES_MAX) as u64, self.superblock.hash_key[0]);
     }
 
     /// Makes an inode table in advance, which would else be made for the next file that finds no free inode.

@@ -45,6 +45,6 @@ pub use maintenance::kind::{FS_NAME, kinds};
 pub use maintenance::salvage::Leak;
 pub use maintenance::status::FsStatus;
 pub use namespace::entries::NewInode;
-pub use namespace::path::Located;
+pub use namespace::path::PathTarget;
 pub use namespace::readdir::{DirEntry, ReadableEntries};
 pub use namespace::rename::RenameMode;

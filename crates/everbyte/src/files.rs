@@ -9,7 +9,7 @@ pub use everbyte_fs::{
     Attr, DirEntry, FileType, FsError, FsOptions, FsStatus, IndexKind, InodeNo, Name, NewInode,
     SetAttr, SetTime,
 };
-use everbyte_fs::{Located, RenameMode};
+use everbyte_fs::{PathTarget, RenameMode};
 
 use crate::error::Error;
 use crate::shared::{Engine, Shared};
@@ -242,7 +242,7 @@ impl FileSystem {
         move |source| Error::File { volume, path, source }
     }
 
-    fn locate(&self, path: &[u8]) -> Result<Located, FsError> {
+    fn locate(&self, path: &[u8]) -> Result<PathTarget, FsError> {
         self.0.fs.locate(self.0.fs.root(), path, true)
     }
 

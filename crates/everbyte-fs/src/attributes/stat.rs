@@ -10,7 +10,7 @@ use crate::format::number::{FileType, InodeNo};
 use crate::format::{Field, InodeWords, encode_time};
 use crate::fs::{FileSystem, now};
 use crate::inode::edits::Edits;
-use crate::inode::inode_ref::Found;
+use crate::inode::inode_ref::InodeRef;
 
 /// The attributes of a file. Times are nanoseconds since 1970 within [`TIME_RANGE_NS`](crate::TIME_RANGE_NS).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,16 +124,16 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `Stale`, or the inode cannot be right.
     pub fn attr(&self, inode: InodeNo) -> Result<Attr, FsError> {
-        self.attr_of(Found::any(inode))
+        self.attr_of(InodeRef::any(inode))
     }
 
     /// The attributes of a file that was `found`.
     ///
     /// # Errors
     /// As [`FileSystem::attr`].
-    pub(crate) fn attr_of(&self, found: Found) -> Result<Attr, FsError> {
+    pub(crate) fn attr_of(&self, found: InodeRef) -> Result<Attr, FsError> {
         let _lock = self.locks.read(found.inode);
-        Ok(Attr::of(&self.load_found(found)?.1))
+        Ok(Attr::of(&self.load_ref(found)?.1))
     }
 
     /// Sets attributes of `inode`, all together; an access control list follows the permissions. Who may do

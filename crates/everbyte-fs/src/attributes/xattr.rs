@@ -7,7 +7,7 @@ use crate::attributes::acl::apply::plan_acl;
 use crate::attributes::acl::format::{ACL_ACCESS, ACL_DEFAULT, Acl};
 use crate::attributes::protection::check_unrestricted;
 use crate::attributes::stat::SetAttr;
-use crate::attributes::xattr_block::Attributes;
+use crate::attributes::xattr_block::Xattrs;
 use crate::dentry::file_name::NAME_BYTES_MAX;
 use crate::error::FsError;
 use crate::format::Field;
@@ -56,10 +56,10 @@ impl<M: Medium> FileSystem<M> {
         Ok(self.attributes(inode)?.into_names())
     }
 
-    fn attributes(&self, inode: InodeNo) -> Result<Attributes, FsError> {
+    fn attributes(&self, inode: InodeNo) -> Result<Xattrs, FsError> {
         let _lock = self.locks.read(inode);
         let (at, words) = self.load_inode(inode)?;
-        Ok(Attributes::load(self.reader(), at, words.get(Field::Attributes))?)
+        Ok(Xattrs::load(self.reader(), at, words.get(Field::Attributes))?)
     }
 
     /// Sets an extended attribute of 1 to 255 bytes of name. An access control list is set as
@@ -110,7 +110,7 @@ impl<M: Medium> FileSystem<M> {
     fn change_attributes(
         &self,
         inode: InodeNo,
-        mut change: impl FnMut(&mut Attributes) -> Result<(), FsError>,
+        mut change: impl FnMut(&mut Xattrs) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
@@ -119,7 +119,7 @@ impl<M: Medium> FileSystem<M> {
             let edit = edits.get(self.reader(), inode)?;
             check_unrestricted(&edit.words)?;
             let word = edit.words.get(Field::Attributes);
-            let mut all = Attributes::load(self.reader(), edit.at, word)?;
+            let mut all = Xattrs::load(self.reader(), edit.at, word)?;
             change(&mut all)?;
             all.plan_replace(batch, edit)?;
             edits.plan(batch);

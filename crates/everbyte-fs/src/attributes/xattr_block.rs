@@ -24,9 +24,9 @@ pub const ATTRIBUTES_BYTES_MAX: usize = BLOCK - HEAD;
 
 /// Names and values in the order in which they were first set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Attributes(Vec<(Vec<u8>, Vec<u8>)>);
+pub(crate) struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
-impl Attributes {
+impl Xattrs {
     /// The value of the attribute `name`.
     pub(crate) fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| &value[..])
@@ -173,21 +173,21 @@ mod tests {
 
     #[test]
     fn attributes_are_what_was_stored_and_damage_is_noticed() {
-        let mut all = Attributes::default();
+        let mut all = Xattrs::default();
         all.set(b"user.a", b"1".to_vec());
         all.set(b"user.b", Vec::new());
         let image = all.image().unwrap();
-        assert_eq!(Attributes::parse(&image), Some(all));
+        assert_eq!(Xattrs::parse(&image), Some(all));
         for at in 0..HEAD + 17 {
             let mut wrong = image.clone();
             wrong[at] ^= 64;
-            assert_eq!(Attributes::parse(&wrong), None, "byte {at}");
+            assert_eq!(Xattrs::parse(&wrong), None, "byte {at}");
         }
     }
 
     #[test]
     fn more_than_a_block_of_them_is_refused() {
-        let all = |bytes| Attributes(vec![(b"n".to_vec(), vec![7; bytes])]);
+        let all = |bytes| Xattrs(vec![(b"n".to_vec(), vec![7; bytes])]);
         assert!(all(ATTRIBUTES_BYTES_MAX - 4).image().is_some());
         assert!(all(ATTRIBUTES_BYTES_MAX - 3).image().is_none());
     }

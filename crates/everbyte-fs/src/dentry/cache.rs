@@ -71,7 +71,7 @@ struct Key {
 }
 
 /// The dentry cache of a file system.
-pub(crate) struct Dentries {
+pub(crate) struct DentryCache {
     /// As many as a power of two; none if nothing is noted.
     sets: Box<[Set]>,
     /// Nobody can guess which names share a set.
@@ -144,7 +144,7 @@ impl Set {
     }
 }
 
-impl Dentries {
+impl DentryCache {
     /// For about `entries` names, at most [`DENTRIES_MAX`]; with 0 nothing is ever noted.
     pub(crate) fn new(entries: u64, seed: u64) -> Self {
         let entries = usize::try_from(entries).map_or(DENTRIES_MAX, |all| all.min(DENTRIES_MAX));
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_name_is_known_from_when_it_is_noted_until_it_is_forgotten() {
-        let dentries = Dentries::new(64, SEED);
+        let dentries = DentryCache::new(64, SEED);
         let dir = InodeNo(3);
         assert_eq!(dentries.get(dir, name("a")), None);
         dentries.note(dir, name("a"), file(9));
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn that_a_name_is_absent_is_known_until_a_directory_is_removed() {
-        let dentries = Dentries::new(64, SEED);
+        let dentries = DentryCache::new(64, SEED);
         dentries.note(InodeNo(3), name("a"), None);
         dentries.note(InodeNo(3), name("b"), file(9));
         dentries.forget_absent();
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn no_more_names_are_kept_than_there_is_room_for_and_none_that_is_too_long() {
-        let dentries = Dentries::new(60, SEED);
+        let dentries = DentryCache::new(60, SEED);
         for number in 0..1000 {
             dentries.note(InodeNo(number), name("some name"), file(number));
             assert_eq!(dentries.get(InodeNo(number), name("some name")), Some(file(number)));
@@ -306,7 +306,7 @@ mod tests {
             dentries.note(InodeNo(1), name(&long[..len]), file(2));
             assert_eq!(dentries.get(InodeNo(1), name(&long[..len])).is_some(), is_kept);
         }
-        let none = Dentries::new(0, SEED);
+        let none = DentryCache::new(0, SEED);
         none.note(InodeNo(1), name("a"), file(2));
         none.forget(InodeNo(1), name("a"));
         assert_eq!(none.get(InodeNo(1), name("a")), None);
@@ -315,7 +315,7 @@ mod tests {
     /// Two threads write to one set, and two read what is there.
     #[test]
     fn what_is_read_while_others_write_was_noted_as_a_whole() {
-        let dentries = Dentries::new(1, SEED);
+        let dentries = DentryCache::new(1, SEED);
         let kinds = [FileType::Regular, FileType::Directory];
         std::thread::scope(|scope| {
             for parent in [1, 2] {

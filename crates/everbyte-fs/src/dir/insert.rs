@@ -5,8 +5,8 @@ use everbyte_plant::planted;
 use everbyte_pool::Batch;
 use everbyte_pool::format::{Entry, EntryFlags};
 
-use super::room::is_worth_keeping;
-use super::walk::Way;
+use super::bucket_space::fits_with_space;
+use super::walk::BucketPath;
 use super::{BLOCK_WORDS, Dir, hash_of};
 use crate::dentry::file_name::Name;
 use crate::error::FsError;
@@ -33,7 +33,7 @@ impl<M: Medium> Dir<'_, M> {
         let mut entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
         // Each round halves what is in the way, down to a bucket for one hash.
         for _ in 0..=HASH_BITS {
-            let Some((way, head)) = self.head_of(Some(batch), hash)? else {
+            let Some((path, head)) = self.head_of(Some(batch), hash)? else {
                 let header = self.first_header();
                 let block = self.plan_bucket(batch, header, std::slice::from_ref(&entry))?;
                 batch.change_word(self.root_at, bucket_word(block));
@@ -41,27 +41,27 @@ impl<M: Medium> Dir<'_, M> {
             };
             let mut bucket = Bucket::unread(head);
             self.read_for(batch, &mut bucket)?;
-            let room = self.room_in(batch, &bucket, &entry)?;
-            entry.hash = hash + room.free_low_bits().ok_or(FsError::NoSpace)?;
-            if self.plan_entry(batch, &bucket, &room, &entry) {
+            let space = self.space_in(batch, &bucket, &entry)?;
+            entry.hash = hash + space.free_low_bits().ok_or(FsError::NoSpace)?;
+            if self.plan_entry(batch, &bucket, &space, &entry) {
                 return Ok(());
             }
             entry.hash = hash;
-            self.plan_room(batch, &way, &bucket)?;
+            self.plan_split_or_rewrite(batch, &path, &bucket)?;
         }
         Err(FsError::NoSpace)
     }
 
     /// Plans room in the bucket at the end of `way`: a new one without what was removed, or two.
-    fn plan_room(
+    fn plan_split_or_rewrite(
         &self,
         batch: &mut Batch<'_, '_, M>,
-        way: &Way,
+        path: &BucketPath,
         bucket: &Bucket,
     ) -> Result<(), FsError> {
         let entries = self.entries_of(bucket)?;
         let header = bucket.head.header;
-        let (new, last) = if is_worth_keeping(&entries) {
+        let (new, last) = if fits_with_space(&entries) {
             let block = self.plan_bucket(batch, header, &entries)?;
             (block, block)
         } else {
@@ -75,8 +75,8 @@ impl<M: Medium> Dir<'_, M> {
                 entries.into_iter().partition(|entry| low.covers(entry.hash));
             (self.plan_bucket(batch, low, &lower)?, self.plan_bucket(batch, high, &upper)?)
         };
-        self.plan_words(batch, way, header, [new, last])?;
-        batch.give(way.bucket);
+        self.plan_words(batch, path, header, [new, last])?;
+        batch.give(path.bucket);
         Ok(())
     }
 
@@ -85,14 +85,14 @@ impl<M: Medium> Dir<'_, M> {
     fn plan_words(
         &self,
         batch: &mut Batch<'_, '_, M>,
-        way: &Way,
+        path: &BucketPath,
         header: BucketHeader,
         halves: [BlockNo; 2],
     ) -> Result<(), FsError> {
         let [low, high] = halves;
-        let is_one_word = header.depth == way.bits;
+        let is_one_word = header.depth == path.bits;
         if is_one_word && low == high {
-            batch.change_word(way.named_at, bucket_word(low));
+            batch.change_word(path.named_at, bucket_word(low));
             return Ok(());
         }
         if is_one_word {
@@ -101,15 +101,15 @@ impl<M: Medium> Dir<'_, M> {
             let image = node_image((0..BLOCK_WORDS).map(|i| if i < half { low } else { high }));
             batch.stream(node.offset(), &image[..]);
             if planted(Bug::SplitUnlogged) {
-                batch.stream(way.named_at, &node_word(node).to_le_bytes());
+                batch.stream(path.named_at, &node_word(node).to_le_bytes());
                 return Ok(());
             }
-            batch.change_word(way.named_at, node_word(node));
+            batch.change_word(path.named_at, node_word(node));
             return Ok(());
         }
-        let (node, node_named_at) = way.node.expect("a bucket beside others is in a node");
-        let words = 1 << (way.bits - header.depth);
-        let first = (header.prefix << (way.bits - header.depth)) % BLOCK_WORDS;
+        let (node, node_named_at) = path.node.expect("a bucket beside others is in a node");
+        let words = 1 << (path.bits - header.depth);
+        let first = (header.prefix << (path.bits - header.depth)) % BLOCK_WORDS;
         let word_of = |index: u64| bucket_word(if index < first + words / 2 { low } else { high });
         if words <= WORDS_ONE_BY_ONE {
             for index in first..first + words {

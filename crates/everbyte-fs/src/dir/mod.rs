@@ -9,10 +9,10 @@
 //! fence, where nothing durable reads; the words that make them reachable are logged. The place of an entry
 //! in a listing is its hash, so it never changes.
 
+mod bucket_space;
+mod free_units_cache;
 mod insert;
-mod known_units;
 mod listing;
-mod room;
 mod walk;
 
 use std::hash::Hasher;
@@ -29,7 +29,7 @@ use crate::format::{
     Bucket, BucketHead, HASH_BITS, HEAP_UNITS, LINE_SLOTS, RawEntry, Slot, SlotFilter, first_line,
 };
 
-pub(crate) use known_units::KnownUnits;
+pub(crate) use free_units_cache::FreeUnitsCache;
 
 /// Words of a block.
 const BLOCK_WORDS: u64 = BLOCK as u64 / 8;
@@ -62,7 +62,7 @@ pub(crate) struct Dir<'m, M: Medium> {
     /// Key of the hash of names.
     hash_key: [u64; 2],
     /// Knowledge of its buckets, of one that may be changed.
-    known: Option<&'m KnownUnits>,
+    known: Option<&'m FreeUnitsCache>,
 }
 
 /// An entry that was found.
@@ -100,7 +100,7 @@ impl<'m, M: Medium> Dir<'m, M> {
     }
 
     /// The same for who may change it, with what is known of the file system's buckets.
-    pub(crate) fn knowing(self, known: &'m KnownUnits) -> Self {
+    pub(crate) fn knowing(self, known: &'m FreeUnitsCache) -> Self {
         Self { known: Some(known), ..self }
     }
 

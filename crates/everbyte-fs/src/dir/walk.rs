@@ -8,7 +8,7 @@ use crate::format::{BucketHead, HASH_BITS};
 
 /// The way to a bucket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct BucketPath {
     /// The bucket.
     pub(super) bucket: BlockNo,
     /// The address of the word that names it.
@@ -49,7 +49,7 @@ impl<M: Medium> Dir<'_, M> {
         &self,
         batch: Option<&Batch<'_, '_, M>>,
         hash: u64,
-    ) -> Result<Option<(Way, BucketHead)>, Corrupt> {
+    ) -> Result<Option<(BucketPath, BucketHead)>, Corrupt> {
         let (mut at, mut node, mut bits) = (self.root_at, None, 0);
         loop {
             match self.named(batch, at)? {
@@ -59,8 +59,8 @@ impl<M: Medium> Dir<'_, M> {
                     return Err(Corrupt::new("node of a directory", at, what));
                 }
                 Some((TrieBlock::Bucket, block)) => {
-                    let way = Way { bucket: block, named_at: at, node, bits };
-                    return self.head_at(&way, hash).map(|head| Some((way, head)));
+                    let path = BucketPath { bucket: block, named_at: at, node, bits };
+                    return self.head_at(&path, hash).map(|head| Some((path, head)));
                 }
                 Some((TrieBlock::Node, _)) if bits + NODE_BITS >= HASH_BITS => {
                     let what = "the directory has more levels than a hash has bits for";
@@ -93,12 +93,12 @@ impl<M: Medium> Dir<'_, M> {
     }
 
     /// The head of the bucket that `way` led to for `hash`.
-    fn head_at(&self, way: &Way, hash: u64) -> Result<BucketHead, Corrupt> {
-        let head = self.head(way.bucket)?;
+    fn head_at(&self, path: &BucketPath, hash: u64) -> Result<BucketHead, Corrupt> {
+        let head = self.head(path.bucket)?;
         let depth = head.header.depth;
-        if !head.header.covers(hash) || depth > way.bits || depth + NODE_BITS < way.bits {
+        if !head.header.covers(hash) || depth > path.bits || depth + NODE_BITS < path.bits {
             let what = "the bucket is one for other hashes";
-            return Err(Corrupt::new("directory bucket", way.bucket.offset(), what));
+            return Err(Corrupt::new("directory bucket", path.bucket.offset(), what));
         }
         Ok(head)
     }

@@ -17,7 +17,7 @@ use crate::error::FsError;
 use crate::file::data::check_regular;
 use crate::format::number::{FileType, InodeNo};
 use crate::fs::FileSystem;
-use crate::inode::inode_ref::Found;
+use crate::inode::inode_ref::InodeRef;
 use crate::inode::open_files::FileState;
 use crate::plant::Bug;
 
@@ -62,14 +62,14 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `Stale`, it is no regular file, or the inode cannot be right.
     pub fn open_file(&self, inode: InodeNo) -> Result<OpenFile<M>, FsError> {
-        self.open_found_file(Found::any(inode))
+        self.open_found_file(InodeRef::any(inode))
     }
 
     /// The same of a file that was `found`.
-    fn open_found_file(&self, found: Found) -> Result<OpenFile<M>, FsError> {
+    fn open_found_file(&self, found: InodeRef) -> Result<OpenFile<M>, FsError> {
         let inode = found.inode;
         let _lock = self.locks.read(inode);
-        let (at, words) = self.load_found(found)?;
+        let (at, words) = self.load_ref(found)?;
         check_regular(&words)?;
         let state = self.files.open(inode, at, &words);
         state.note_verified(self.locks.note(inode));

@@ -38,12 +38,12 @@ pub(super) struct Arena {
 
 /// The bytes of a run that are taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct NodeRun {
     start: PoolOffset,
     bytes: u64,
 }
 
-impl Taken {
+impl NodeRun {
     /// Returns true if `at .. at + bytes` is part of it.
     pub(super) fn has(&self, at: PoolOffset, bytes: u64) -> bool {
         at.0 >= self.start.0 && at.0 + bytes <= self.start.0 + self.bytes
@@ -130,7 +130,7 @@ impl Arena {
         &self,
         reader: Reader<'_, M>,
         claim: &mut Claim<'_>,
-    ) -> Result<Vec<Taken>, Corrupt> {
+    ) -> Result<Vec<NodeRun>, Corrupt> {
         let mut all = Vec::new();
         let mut named_at = self.newest_at;
         let mut below: Option<u64> = None;
@@ -147,7 +147,7 @@ impl Arena {
                 return Err(Corrupt::new(self.structure, trailer, "the run has a wrong number"));
             }
             claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Map })?;
-            all.push(Taken { start: run.start.offset(), bytes });
+            all.push(NodeRun { start: run.start.offset(), bytes });
             (named_at, below) = (trailer.plus(PREVIOUS_RUN_AT), Some(number));
             next = self.run(reader, reader.medium.load_word(named_at), named_at)?;
             bytes = next.map_or(0, room);

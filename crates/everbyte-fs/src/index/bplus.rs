@@ -26,7 +26,7 @@ pub(super) struct BPlusIndex {
 }
 
 /// The outcome of a change for the node above.
-enum Grown {
+enum NodeGrowth {
     /// Nothing.
     Done,
     /// The node below was replaced.
@@ -70,27 +70,27 @@ impl BPlusIndex {
         (node, place): (Link, usize),
         entry: Entry,
         left: Option<Link>,
-    ) -> Result<Grown, FsError> {
+    ) -> Result<NodeGrowth, FsError> {
         let mut entries = self.shape.load(&self.tree, reader_of(batch), node)?;
         if left.is_none() && place == entries.len() {
             if place < self.shape.entries_max {
                 self.shape.plan_append(&self.tree, batch, (node, place), entry);
-                return Ok(Grown::Done);
+                return Ok(NodeGrowth::Done);
             }
             let right = (entry.0, self.add(batch, &[entry], node.level)?);
-            return Ok(Grown::Beside { left: None, right });
+            return Ok(NodeGrowth::Beside { left: None, right });
         }
         if let Some(left) = left {
             entries[place - 1].1 = left;
         }
         entries.insert(place, entry);
         if entries.len() <= self.shape.entries_max {
-            return Ok(Grown::Replaced(self.add(batch, &entries, node.level)?));
+            return Ok(NodeGrowth::Replaced(self.add(batch, &entries, node.level)?));
         }
         let (lower, key, upper) = split(entries);
         let left = Some(self.add(batch, &lower, node.level)?);
         let right = (key, self.add(batch, &upper, node.level)?);
-        Ok(Grown::Beside { left, right })
+        Ok(NodeGrowth::Beside { left, right })
     }
 
     /// Plans what has become of the root.
@@ -98,12 +98,12 @@ impl BPlusIndex {
         &self,
         batch: &mut Batch<'_, '_, M>,
         root: Link,
-        grown: &Grown,
+        grown: &NodeGrowth,
     ) -> Result<(), FsError> {
         let new = match *grown {
-            Grown::Done => return Ok(()),
-            Grown::Replaced(link) => link,
-            Grown::Beside { left, right } => {
+            NodeGrowth::Done => return Ok(()),
+            NodeGrowth::Replaced(link) => link,
+            NodeGrowth::Beside { left, right } => {
                 self.add(batch, &[(0, left.unwrap_or(root)), right], root.level + 1)?
             }
         };
@@ -141,13 +141,13 @@ impl<M: Medium> SortedTree<M> for BPlusIndex {
         let mut grown = self.plan_at(batch, (leaf, place), entry, None)?;
         for (node, place) in above.into_iter().rev() {
             match grown {
-                Grown::Done => return Ok(()),
-                Grown::Replaced(link) => {
+                NodeGrowth::Done => return Ok(()),
+                NodeGrowth::Replaced(link) => {
                     let at = self.shape.link_at(node.at, place as u64);
                     self.tree.publish(batch, at, link.encode());
                     return Ok(());
                 }
-                Grown::Beside { left, right } => {
+                NodeGrowth::Beside { left, right } => {
                     grown = self.plan_at(batch, (node, place + 1), right, left)?;
                 }
             }

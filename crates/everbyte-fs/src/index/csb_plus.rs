@@ -48,7 +48,7 @@ struct Inner {
 }
 
 /// The outcome of a change for the node above.
-enum Changed {
+enum NodeChange {
     /// Nothing.
     Done,
     /// The node below becomes this one.
@@ -159,23 +159,23 @@ impl CsbPlusIndex {
         batch: &mut Batch<'_, '_, M>,
         leaf: Link,
         (key, table): Entry,
-    ) -> Result<Changed, FsError> {
+    ) -> Result<NodeChange, FsError> {
         let mut entries = self.leaves.load(&self.tree, reader_of(batch), leaf)?;
         let place = entries.partition_point(|entry| entry.0 < key);
         let image = |entries: &[_]| self.leaves.image(&self.tree, entries);
         if place == entries.len() {
             if place < self.leaves.entries_max {
                 self.leaves.plan_append(&self.tree, batch, (leaf, place), (key, table));
-                return Ok(Changed::Done);
+                return Ok(NodeChange::Done);
             }
-            return Ok(Changed::Beside { left: None, key, right: image(&[(key, table)]) });
+            return Ok(NodeChange::Beside { left: None, key, right: image(&[(key, table)]) });
         }
         entries.insert(place, (key, table));
         if entries.len() <= self.leaves.entries_max {
-            return Ok(Changed::Node(image(&entries)));
+            return Ok(NodeChange::Node(image(&entries)));
         }
         let (lower, key, upper) = split(entries);
-        Ok(Changed::Beside { left: Some(image(&lower)), key, right: image(&upper) })
+        Ok(NodeChange::Beside { left: Some(image(&lower)), key, right: image(&upper) })
     }
 
     /// Plans what a change of the child at `place` means for `node`.
@@ -183,20 +183,20 @@ impl CsbPlusIndex {
         &self,
         batch: &mut Batch<'_, '_, M>,
         (node, place): (Link, usize),
-        changed: Changed,
-    ) -> Result<Changed, FsError> {
+        changed: NodeChange,
+    ) -> Result<NodeChange, FsError> {
         let reader = reader_of(batch);
         let Inner { mut keys, group } = self.load(reader, node)?;
         let (left, key, right) = match changed {
-            Changed::Done => return Ok(Changed::Done),
-            Changed::Node(image) => {
+            NodeChange::Done => return Ok(NodeChange::Done),
+            NodeChange::Node(image) => {
                 let mut nodes = self.images(reader, group, keys.len())?;
                 nodes[place] = image;
                 let group = self.add_group(batch, &nodes, group.level)?;
                 self.tree.publish(batch, node.at, group.encode());
-                return Ok(Changed::Done);
+                return Ok(NodeChange::Done);
             }
-            Changed::Beside { left, key, right } => (left, key, right),
+            NodeChange::Beside { left, key, right } => (left, key, right),
         };
         if left.is_none() && place + 1 == keys.len() {
             return self.plan_last(batch, node, (&keys, group), (key, right));
@@ -209,14 +209,14 @@ impl CsbPlusIndex {
         keys.insert(place + 1, key);
         if nodes.len() <= self.children_max {
             let group = self.add_group(batch, &nodes, group.level)?;
-            return Ok(Changed::Node(self.inner_image(group, &keys)));
+            return Ok(NodeChange::Node(self.inner_image(group, &keys)));
         }
         let (lower, upper) = nodes.split_at(nodes.len() / 2);
         let left = self.add_group(batch, lower, group.level)?;
         let right = self.add_group(batch, upper, group.level)?;
         let (lower, upper) = keys.split_at(lower.len());
         let (left, right) = (self.inner_image(left, lower), self.inner_image(right, upper));
-        Ok(Changed::Beside { left: Some(left), key: upper[0], right })
+        Ok(NodeChange::Beside { left: Some(left), key: upper[0], right })
     }
 
     /// Plans a child of `node` behind the others.
@@ -226,11 +226,15 @@ impl CsbPlusIndex {
         node: Link,
         (keys, group): (&[u32], Link),
         (key, child): (u32, Image),
-    ) -> Result<Changed, FsError> {
+    ) -> Result<NodeChange, FsError> {
         let count = keys.len();
         if count == self.children_max {
             let group = self.add_group(batch, &[child], group.level)?;
-            return Ok(Changed::Beside { left: None, key, right: self.inner_image(group, &[key]) });
+            return Ok(NodeChange::Beside {
+                left: None,
+                key,
+                right: self.inner_image(group, &[key]),
+            });
         }
         if count < self.room(count) {
             let at = group.at.plus(count as u64 * self.tree.node_bytes);
@@ -243,7 +247,7 @@ impl CsbPlusIndex {
         }
         let (key_at, word) = key_added(batch, node.at.plus(KEYS_AT), count, key);
         self.tree.publish(batch, key_at, word);
-        Ok(Changed::Done)
+        Ok(NodeChange::Done)
     }
 
     /// Plans what has become of the root.
@@ -251,12 +255,12 @@ impl CsbPlusIndex {
         &self,
         batch: &mut Batch<'_, '_, M>,
         root: Link,
-        changed: Changed,
+        changed: NodeChange,
     ) -> Result<(), FsError> {
         let new = match changed {
-            Changed::Done => return Ok(()),
-            Changed::Node(image) => self.tree.add(batch, &image, root.level)?,
-            Changed::Beside { left, key, right } => {
+            NodeChange::Done => return Ok(()),
+            NodeChange::Node(image) => self.tree.add(batch, &image, root.level)?,
+            NodeChange::Beside { left, key, right } => {
                 let mut nodes = match left {
                     Some(left) => vec![left],
                     None => self.images(reader_of(batch), root, 1)?,

@@ -22,7 +22,7 @@ const TREES: [IndexKind; 4] =
     [IndexKind::PmfsRadix, IndexKind::PageCacheRadix, IndexKind::BPlus, IndexKind::CsbPlus];
 
 /// An index by itself, in a file system without files.
-struct Alone {
+struct BareIndex {
     medium: Arc<SimMedium>,
     fs: FileSystem<SimMedium>,
     index: Box<dyn TableIndex<SimMedium>>,
@@ -30,7 +30,7 @@ struct Alone {
     words_at: PoolOffset,
 }
 
-impl Alone {
+impl BareIndex {
     fn new(kind: IndexKind, node_bytes: Option<u32>) -> Self {
         let medium = Arc::new(SimMedium::new(MEDIUM_BYTES));
         Pool::format(&*medium, 2, [1; 16]).unwrap();
@@ -113,7 +113,7 @@ proptest! {
         range in prop::sample::select(vec![300_u64, 10_000, 600_000]),
         seeds in prop::collection::vec(any::<u32>(), 1..400),
     ) {
-        let alone = Alone::new(kind, node_bytes);
+        let alone = BareIndex::new(kind, node_bytes);
         let first = alone.find(0).unwrap().unwrap();
         let mut expected = BTreeMap::from([(0, first)]);
         for seed in seeds {
@@ -134,7 +134,7 @@ fn ascending_tables_are_found_at_every_moment_and_take_little_space() {
     for kind in IndexKind::ALL {
         for node_bytes in [Some(64), Some(128), None] {
             let node_bytes = node_bytes.filter(|_| kind.is_tree());
-            let alone = Alone::new(kind, node_bytes);
+            let alone = BareIndex::new(kind, node_bytes);
             let tables = 3000;
             let mut added = vec![alone.find(0).unwrap().unwrap()];
             let place = |table| usize::try_from(table).unwrap();
@@ -159,7 +159,7 @@ fn ascending_tables_are_found_at_every_moment_and_take_little_space() {
 #[test]
 fn readers_find_every_table_while_others_are_added() {
     for kind in IndexKind::ALL {
-        let alone = Alone::new(kind, kind.is_tree().then_some(64));
+        let alone = BareIndex::new(kind, kind.is_tree().then_some(64));
         let tables = AtomicU64::new(1);
         // Two regions of a window.
         let last = 600;
@@ -193,10 +193,10 @@ fn readers_find_every_table_while_others_are_added() {
 #[test]
 fn an_index_is_there_after_the_pool_was_opened_again() {
     for kind in IndexKind::ALL {
-        let alone = Alone::new(kind, kind.is_tree().then_some(128));
+        let alone = BareIndex::new(kind, kind.is_tree().then_some(128));
         let added: Vec<_> = (1..600).map(|table| alone.add(table)).collect();
         alone.fs.sync().unwrap();
-        let Alone { medium, fs, index, .. } = alone;
+        let BareIndex { medium, fs, index, .. } = alone;
         let pool = Arc::clone(fs.pool());
         drop((index, fs));
         pool.close().unwrap();
@@ -238,8 +238,8 @@ fn names_and_sizes_of_nodes_are_understood_or_refused() {
 }
 
 /// An index of so many tables, with nodes of 64 bytes.
-fn grown(kind: IndexKind, tables: u64) -> Alone {
-    let alone = Alone::new(kind, Some(64));
+fn grown(kind: IndexKind, tables: u64) -> BareIndex {
+    let alone = BareIndex::new(kind, Some(64));
     for table in 1..tables {
         alone.insert(table, block(table)).unwrap();
     }
@@ -247,7 +247,7 @@ fn grown(kind: IndexKind, tables: u64) -> Alone {
 }
 
 /// Expects the index to say of something that leads through `at` that it cannot be right.
-fn expect_corrupt(alone: &Alone, table: u64, at: PoolOffset, words: &str) {
+fn expect_corrupt(alone: &BareIndex, table: u64, at: PoolOffset, words: &str) {
     for corrupt in [alone.find(table).map(drop).err(), alone.visit().err()] {
         let Some(corrupt) = corrupt else { panic!("{words} is not noticed") };
         assert!(corrupt.structure.ends_with("index"), "{corrupt}");
@@ -403,7 +403,7 @@ proptest! {
 
 #[test]
 fn an_index_grows_in_a_pool_whose_free_blocks_lie_scattered() {
-    let alone = Alone::new(IndexKind::PmfsRadix, None);
+    let alone = BareIndex::new(IndexKind::PmfsRadix, None);
     // Each table needs a node of its own.
     for number in 0..1000 {
         alone.insert(number * 513, block(number)).unwrap();
@@ -413,7 +413,7 @@ fn an_index_grows_in_a_pool_whose_free_blocks_lie_scattered() {
 
 #[test]
 fn damaged_words_of_a_window_are_named() {
-    let alone = Alone::new(IndexKind::Window, None);
+    let alone = BareIndex::new(IndexKind::Window, None);
     let added: Vec<_> = (1..600).map(|table| alone.add(table)).collect();
     let tables = |count| Tables { count, counted_at: PoolOffset(8), blocks: 1 };
     let visit = |count| {

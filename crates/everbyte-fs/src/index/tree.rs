@@ -5,7 +5,7 @@ use everbyte_plant::planted;
 use everbyte_pool::{Batch, Claim, Corrupt};
 use zerocopy::IntoBytes;
 
-use super::arena::{Arena, Taken, fill};
+use super::arena::{Arena, NodeRun, fill};
 use super::link::Link;
 use crate::error::FsError;
 use crate::format::reader::Reader;
@@ -25,7 +25,7 @@ pub(super) struct Tree {
 
 /// The nodes that a walk through a tree has yet to meet.
 pub(super) struct Census {
-    runs: Vec<Taken>,
+    runs: Vec<NodeRun>,
     nodes_left: u64,
 }
 

@@ -46,14 +46,14 @@ pub(crate) fn visit_blocks<M: Medium>(
 
 /// Notes what is shown of a structure, of which nobody else keeps count, so that none is walked for ever: damaged words
 /// can lead from a node to itself, or to one node from many places.
-pub(crate) struct Shown<'s> {
+pub(crate) struct VisitedExtents<'s> {
     structure: &'s dyn fmt::Display,
     nodes: HashSet<PoolOffset>,
     /// Bytes of the pool that have not been shown.
     bytes_left: u64,
 }
 
-impl<'s> Shown<'s> {
+impl<'s> VisitedExtents<'s> {
     /// Nothing yet of `structure`.
     pub(crate) fn new<M: Medium>(reader: Reader<'_, M>, structure: &'s dyn fmt::Display) -> Self {
         let blocks = reader.data.blocks();
@@ -91,7 +91,7 @@ pub(crate) fn give_all<M: Medium>(
     visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
 ) -> Result<(), Corrupt> {
     let (mut runs, mut cells) = (Vec::new(), Vec::new());
-    let mut shown = Shown::new(reader, &inode);
+    let mut shown = VisitedExtents::new(reader, &inode);
     visit(&mut |extent| {
         shown.note(&extent)?;
         match extent.part {

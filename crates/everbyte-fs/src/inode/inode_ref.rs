@@ -15,7 +15,7 @@ use crate::fs::FileSystem;
 
 /// A file that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct InodeRef {
     /// Its number.
     pub(crate) inode: InodeNo,
     /// The epoch that took writes when the search began. It had its number and its name in that, or later.
@@ -24,7 +24,7 @@ pub(crate) struct Found {
     generation: Option<u64>,
 }
 
-impl Found {
+impl InodeRef {
     /// Whichever file has the number.
     pub(crate) fn any(inode: InodeNo) -> Self {
         Self { inode, epoch: u64::MAX, generation: None }
@@ -41,7 +41,7 @@ impl<M: Medium> FileSystem<M> {
     ///
     /// # Errors
     /// `Stale` if there is no such file, or its number may be another's by now; or the inode cannot be right.
-    pub(crate) fn load_found(&self, found: Found) -> Result<(PoolOffset, InodeWords), FsError> {
+    pub(crate) fn load_ref(&self, found: InodeRef) -> Result<(PoolOffset, InodeWords), FsError> {
         let loaded = self.load_inode(found.inode);
         if self.volume().completed_epoch() < found.epoch {
             return loaded;
@@ -59,7 +59,7 @@ impl<M: Medium> FileSystem<M> {
     pub(crate) fn find_and<R>(
         &self,
         find: impl Fn() -> Result<Option<(InodeNo, Dentry)>, FsError>,
-        act: impl Fn(FileType, Found) -> Result<R, FsError>,
+        act: impl Fn(FileType, InodeRef) -> Result<R, FsError>,
     ) -> Result<Option<R>, FsError> {
         let mut before = None;
         loop {
@@ -69,7 +69,7 @@ impl<M: Medium> FileSystem<M> {
                 continue;
             }
             let Some((parent, Dentry { inode, kind })) = found? else { return Ok(None) };
-            let found = Found { inode, epoch, generation: None };
+            let found = InodeRef { inode, epoch, generation: None };
             match act(kind, found) {
                 // It was removed in between: perhaps there is another one. The same one twice in an epoch was not.
                 Err(FsError::Stale(_)) if before == Some(found) => {

@@ -93,7 +93,7 @@ impl<M: Medium> Shard<M> {
 }
 
 /// The files in use.
-pub(crate) struct Files<M: Medium> {
+pub(crate) struct OpenFiles<M: Medium> {
     volume: Arc<Volume<M>>,
     block_locks: BlockLocks,
     shards: Box<[Mutex<Shard<M>>]>,
@@ -101,7 +101,7 @@ pub(crate) struct Files<M: Medium> {
     nameless: AtomicU64,
 }
 
-impl<M: Medium> Files<M> {
+impl<M: Medium> OpenFiles<M> {
     pub(crate) fn new(volume: Arc<Volume<M>>) -> Self {
         Self {
             volume,

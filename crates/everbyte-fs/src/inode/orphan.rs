@@ -21,7 +21,7 @@ const BLOCKS_AT_ONCE: u64 = 1 << 16;
 
 /// The state of an inode that has lost a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unnamed {
+pub(crate) enum UnlinkState {
     /// It has others.
     Linked,
     /// It is free.
@@ -34,12 +34,12 @@ pub(crate) enum Unnamed {
 
 impl<M: Medium> FileSystem<M> {
     /// Plans that an inode has one name less, of a directory the only one. The caller holds its lock.
-    pub(crate) fn plan_unname<'t>(
+    pub(crate) fn plan_unlink<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
         edit: &mut Edit,
         now: u64,
-    ) -> Result<Unnamed, FsError> {
+    ) -> Result<UnlinkState, FsError> {
         edit.words.set(Field::Changed, now);
         let is_directory = edit.words.file_type() == FileType::Directory;
         let links = if is_directory { 0 } else { edit.words.links().saturating_sub(1) };
@@ -48,24 +48,24 @@ impl<M: Medium> FileSystem<M> {
             self.dentries.forget_absent();
         }
         if links > 0 {
-            return Ok(Unnamed::Linked);
+            return Ok(UnlinkState::Linked);
         }
         let number = edit.number;
         if self.files.is_open(number) && !planted(Bug::OpenFileFreed) {
             if planted(Bug::OrphanNotListed) {
-                return Ok(Unnamed::Open(number));
+                return Ok(UnlinkState::Open(number));
             }
             self.tables.plan_orphan(batch, number, true)?;
-            return Ok(Unnamed::Open(number));
+            return Ok(UnlinkState::Open(number));
         }
         if edit.words.get(Field::Blocks) > BLOCKS_AT_ONCE {
             self.tables.plan_orphan(batch, number, true)?;
-            return Ok(Unnamed::Large(number));
+            return Ok(UnlinkState::Large(number));
         }
         self.plan_give_blocks(batch, edit)?;
         self.tables.plan_free(batch, number)?;
         edit.leave();
-        Ok(Unnamed::Freed(number))
+        Ok(UnlinkState::Freed(number))
     }
 
     /// Does in DRAM what a batch of `epoch` did to an inode that lost a name, and frees a large one, or leaves that if it
@@ -73,21 +73,21 @@ impl<M: Medium> FileSystem<M> {
     ///
     /// # Errors
     /// The volume's: the inode is an orphan then, and is freed when the file system is opened.
-    pub(crate) fn unnamed(&self, unnamed: Unnamed, epoch: u64) -> Result<(), FsError> {
+    pub(crate) fn finish_unlink(&self, unnamed: UnlinkState, epoch: u64) -> Result<(), FsError> {
         match unnamed {
-            Unnamed::Linked => Ok(()),
-            Unnamed::Open(number) => {
+            UnlinkState::Linked => Ok(()),
+            UnlinkState::Open(number) => {
                 self.files.note_nameless(number);
                 Ok(())
             }
-            Unnamed::Freed(number) => {
+            UnlinkState::Freed(number) => {
                 let forgotten = self.files.forget(number);
                 self.tables.freed(number, epoch);
                 // Only now: who waits for its space, or its inode, looks for it then.
                 forgotten.into_iter().for_each(|file| self.files.count_off(&file));
                 Ok(())
             }
-            Unnamed::Large(number) => self.or_leave(number, self.reclaim_locked(number)),
+            UnlinkState::Large(number) => self.or_leave(number, self.reclaim_locked(number)),
         }
     }
 
@@ -139,7 +139,7 @@ impl<M: Medium> FileSystem<M> {
             self.tables.plan_free(batch, number)?;
             Ok::<(), FsError>(())
         })?;
-        self.unnamed(Unnamed::Freed(number), epoch)
+        self.finish_unlink(UnlinkState::Freed(number), epoch)
     }
 
     /// Plans to give up every block of an inode; the words that name them stay as they are.

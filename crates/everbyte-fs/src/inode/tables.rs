@@ -79,7 +79,7 @@ struct Shard {
 }
 
 /// A free inode that a thread has taken; free again when it is dropped, unless it was used.
-pub(crate) struct TakenInode<'t, M: Medium> {
+pub(crate) struct AllocatedInode<'t, M: Medium> {
     tables: &'t InodeTables<M>,
     /// Its number.
     pub(crate) number: InodeNo,
@@ -88,7 +88,7 @@ pub(crate) struct TakenInode<'t, M: Medium> {
     is_used: bool,
 }
 
-impl<M: Medium> TakenInode<'_, M> {
+impl<M: Medium> AllocatedInode<'_, M> {
     /// Says that the inode is in use now.
     pub(crate) fn keep(mut self) {
         self.is_used = true;
@@ -96,7 +96,7 @@ impl<M: Medium> TakenInode<'_, M> {
     }
 }
 
-impl<M: Medium> Drop for TakenInode<'_, M> {
+impl<M: Medium> Drop for AllocatedInode<'_, M> {
     fn drop(&mut self) {
         if !self.is_used {
             self.tables.shard_of(self.number).lock().free.push(self.number);
@@ -295,13 +295,16 @@ impl<M: Medium> InodeTables<M> {
     ///
     /// # Errors
     /// `NoInodes`, `NoSpace`, or the volume's.
-    pub(crate) fn take<'t>(&'t self, volume: &'t Volume<M>) -> Result<TakenInode<'t, M>, FsError> {
+    pub(crate) fn take<'t>(
+        &'t self,
+        volume: &'t Volume<M>,
+    ) -> Result<AllocatedInode<'t, M>, FsError> {
         loop {
             if let Some(number) = self.pop(volume) {
                 lookup_count::count();
                 let table_at = self.table_at(reader_of(volume), self.geometry.table_of(number))?;
                 let at = self.geometry.inode_at(table_at, number);
-                return Ok(TakenInode { tables: self, number, at, is_used: false });
+                return Ok(AllocatedInode { tables: self, number, at, is_used: false });
             }
             match self.grow_if_none(volume) {
                 Err(FsError::NoInodes { .. } | FsError::NoSpace) if self.any_wait() => {

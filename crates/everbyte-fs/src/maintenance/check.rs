@@ -10,12 +10,12 @@ use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::{Corrupt, Part};
 use hashbrown::HashMap;
 
-use crate::attributes::xattr_block::Attributes;
+use crate::attributes::xattr_block::Xattrs;
 use crate::dir::Dir;
 use crate::format::number::{FileType, InodeNo};
 use crate::format::reader::Reader;
 use crate::format::{Field, FsSuperblock, InodeWords, RawEntry};
-use crate::inode::blocks::{Shown, visit_blocks};
+use crate::inode::blocks::{VisitedExtents, visit_blocks};
 use crate::inode::edits::Edit;
 use crate::inode::tables::{InodeTables, SlotState};
 
@@ -108,7 +108,7 @@ impl<M: Medium> Tree<'_, M> {
                 }
                 match InodeWords::load(reader.medium, at, inode) {
                     Ok(words) => {
-                        let attributes = Attributes::load(reader, at, words.get(Field::Attributes));
+                        let attributes = Xattrs::load(reader, at, words.get(Field::Attributes));
                         broken.extend(attributes.err().map(|corrupt| (Some(inode), corrupt)));
                         // Who asks for what the volume owns is told what is wrong there.
                         let of = (inode, at, &words);
@@ -332,7 +332,7 @@ fn count_blocks<M: Medium>(
     hash_key: [u64; 2],
     bytes_left: &mut u64,
 ) -> Result<u64, Corrupt> {
-    let (mut shown, mut blocks) = (Shown::new(reader, &inode), 0);
+    let (mut shown, mut blocks) = (VisitedExtents::new(reader, &inode), 0);
     visit_blocks(reader, &Edit::new(inode, at, *words), hash_key, &mut |used| {
         shown.note(&used)?;
         let (at, bytes) = used.part.bytes();

@@ -16,7 +16,7 @@ use crate::format::number::{FileType, InodeNo};
 use crate::fs::{FileSystem, now};
 use crate::inode::blocks::visit_blocks;
 use crate::inode::edits::Edits;
-use crate::inode::orphan::Unnamed;
+use crate::inode::orphan::UnlinkState;
 use crate::namespace::entries::note_entries;
 
 /// Leftovers of the removal of a damaged entry, or of an entry with a damaged file.
@@ -55,7 +55,7 @@ impl<M: Medium> FileSystem<M> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent, target]);
         self.dentries.forget(parent, name);
-        let (mut leak, mut unnamed) = (Leak::None, Unnamed::Linked);
+        let (mut leak, mut unnamed) = (Leak::None, UnlinkState::Linked);
         let epoch = self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let dir = self.dir_of(edits.get(self.reader(), parent)?)?;
@@ -76,7 +76,7 @@ impl<M: Medium> FileSystem<M> {
         })?;
         self.dentries.note(parent, name, None);
         self.dentries.forget_absent();
-        self.unnamed(unnamed, epoch).map(|()| leak)
+        self.finish_unlink(unnamed, epoch).map(|()| leak)
     }
 
     /// Plans the end of the file that `found` in the directory `parent` leads to, as far as that can be read.
@@ -86,18 +86,18 @@ impl<M: Medium> FileSystem<M> {
         edits: &mut Edits<'t, M>,
         parent: InodeNo,
         found: &FoundEntry,
-    ) -> Result<(Leak, Unnamed), FsError> {
+    ) -> Result<(Leak, UnlinkState), FsError> {
         let target = found.inode;
         let named = edits.check_named(self.reader(), parent, found.dentry());
         let edit = match edits.get(self.reader(), target) {
             // It may have other names.
-            Err(FsError::Corrupt(_)) => return Ok((Leak::Inode(target), Unnamed::Linked)),
-            Err(FsError::Stale(_)) => return Ok((Leak::None, Unnamed::Linked)),
+            Err(FsError::Corrupt(_)) => return Ok((Leak::Inode(target), UnlinkState::Linked)),
+            Err(FsError::Stale(_)) => return Ok((Leak::None, UnlinkState::Linked)),
             edit => edit?,
         };
         if named.is_err() {
             // The file is another one's.
-            return Ok((Leak::None, Unnamed::Linked));
+            return Ok((Leak::None, UnlinkState::Linked));
         }
         check_unrestricted(&edit.words)?;
         let is_directory = found.kind == FileType::Directory;
@@ -118,16 +118,16 @@ impl<M: Medium> FileSystem<M> {
         let links = if is_directory { 0 } else { edit.words.links().saturating_sub(1) };
         edit.words.set_links(links);
         if links > 0 {
-            return Ok((Leak::None, Unnamed::Linked));
+            return Ok((Leak::None, UnlinkState::Linked));
         }
         let leak = if is_directory { Leak::Directory(blocks) } else { Leak::Blocks(blocks) };
         if self.files.is_open(target) {
             self.tables.plan_orphan(batch, target, true)?;
-            return Ok((leak, Unnamed::Open(target)));
+            return Ok((leak, UnlinkState::Open(target)));
         }
         self.tables.plan_free(batch, target)?;
         edit.leave();
-        Ok((leak, Unnamed::Freed(target)))
+        Ok((leak, UnlinkState::Freed(target)))
     }
 
     /// Removes the entries of the directory `parent` that cannot be read and may have `name`.

@@ -11,7 +11,7 @@ use crate::error::FsError;
 use crate::format::Field;
 use crate::format::number::{FileType, InodeNo};
 use crate::fs::FileSystem;
-use crate::inode::blocks::{Shown, visit_blocks};
+use crate::inode::blocks::{VisitedExtents, visit_blocks};
 use crate::inode::edits::Edit;
 use crate::inode::tables::SlotState;
 
@@ -38,7 +38,7 @@ impl<M: Medium> FileSystem<M> {
         let reader = self.reader();
         let name = self.volume().name().to_owned();
         if from == 0 {
-            let mut shown = Shown::new(reader, &"index of inode tables");
+            let mut shown = VisitedExtents::new(reader, &"index of inode tables");
             let (extents, visited) = self.tables.extents(reader, |used| shown.note(used));
             // Nothing of it is ever given back, so it can be read while tables are added.
             extents.iter().for_each(|used| self.scrub_blocks(&mut report, used));
@@ -110,7 +110,7 @@ impl<M: Medium> FileSystem<M> {
             let Some((at, words)) = self.tables.load(reader, inode)? else { return Ok(()) };
             let edit = Edit::new(inode, at, words);
             let hash_key = self.superblock.hash_key;
-            let mut shown = Shown::new(reader, &inode);
+            let mut shown = VisitedExtents::new(reader, &inode);
             visit_blocks(reader, &edit, hash_key, &mut |used| {
                 shown.note(&used)?;
                 self.scrub_blocks(report, &used);

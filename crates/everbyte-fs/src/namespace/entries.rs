@@ -18,9 +18,9 @@ use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeImage, InodeWo
 use crate::fs::{FileSystem, now};
 use crate::inode::blocks::has_long_target;
 use crate::inode::edits::{Edit, Edits};
-use crate::inode::inode_ref::Found;
-use crate::inode::orphan::Unnamed;
-use crate::inode::tables::TakenInode;
+use crate::inode::inode_ref::InodeRef;
+use crate::inode::orphan::UnlinkState;
+use crate::inode::tables::AllocatedInode;
 use crate::plant::Bug;
 
 /// Most names of a file.
@@ -79,7 +79,7 @@ impl<M: Medium> FileSystem<M> {
             return Err(FsError::NotFound);
         }
         let (root_at, hash_key) = (Field::Root.at(at), self.superblock.hash_key);
-        Ok(Dir::new(self.reader(), number, root_at, hash_key).knowing(&self.known_units))
+        Ok(Dir::new(self.reader(), number, root_at, hash_key).knowing(&self.free_units))
     }
 
     pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {
@@ -207,7 +207,7 @@ impl<M: Medium> FileSystem<M> {
         batch: &mut Batch<'t, '_, M>,
         parent: &mut Edit,
         name: Name<'_>,
-        (taken, new): (&TakenInode<'_, M>, &NewInode<'_>),
+        (taken, new): (&AllocatedInode<'_, M>, &NewInode<'_>),
     ) -> Result<InodeWords, FsError> {
         let (words, image) = self.plan_inode(batch, parent, (taken, new), Names::One)?;
         let before = batch.savepoint();
@@ -226,7 +226,7 @@ impl<M: Medium> FileSystem<M> {
         &'t self,
         batch: &mut Batch<'t, '_, M>,
         parent: &Edit,
-        (taken, new): (&TakenInode<'_, M>, &NewInode<'_>),
+        (taken, new): (&AllocatedInode<'_, M>, &NewInode<'_>),
         names: Names,
     ) -> Result<(InodeWords, InodeImage), FsError> {
         let gives_group = parent.words.mode() & SET_GROUP_ID != 0;
@@ -401,7 +401,7 @@ impl<M: Medium> FileSystem<M> {
             })?;
             if let Some(unnamed) = outcome {
                 self.dentries.note(parent, name, None);
-                return self.unnamed(unnamed, epoch).map(|()| target);
+                return self.finish_unlink(unnamed, epoch).map(|()| target);
             }
         }
     }
@@ -413,7 +413,7 @@ impl<M: Medium> FileSystem<M> {
         (parent, name): (InodeNo, Name<'_>),
         target: InodeNo,
         what: Removal,
-    ) -> Result<Option<Unnamed>, FsError> {
+    ) -> Result<Option<UnlinkState>, FsError> {
         let now = now();
         let mut edits = Edits::new(&self.tables);
         let dir = self.dir_of(edits.get(self.reader(), parent)?)?;
@@ -439,7 +439,7 @@ impl<M: Medium> FileSystem<M> {
         if is_directory && edit.words.get(Field::Size) > 0 {
             return Err(FsError::NotEmpty);
         }
-        let unnamed = self.plan_unname(batch, edit, now)?;
+        let unnamed = self.plan_unlink(batch, edit, now)?;
         edits.plan(batch);
         Ok(Some(unnamed))
     }
@@ -449,13 +449,13 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `Stale`, or the inode cannot be right.
     pub fn open_inode(&self, inode: InodeNo) -> Result<Attr, FsError> {
-        self.open_found(Found::any(inode))
+        self.open_found(InodeRef::any(inode))
     }
 
     /// The same of a file that was `found`.
-    pub(crate) fn open_found(&self, found: Found) -> Result<Attr, FsError> {
+    pub(crate) fn open_found(&self, found: InodeRef) -> Result<Attr, FsError> {
         let _lock = self.locks.read(found.inode);
-        let (at, words) = self.load_found(found)?;
+        let (at, words) = self.load_ref(found)?;
         self.files.open(found.inode, at, &words);
         Ok(Attr::of(&words))
     }
@@ -469,7 +469,7 @@ impl<M: Medium> FileSystem<M> {
         let _locks = self.locks.write(&[inode]);
         let Some(file) = self.files.close(inode) else { return Ok(()) };
         let freed = self.load_inode(inode).and_then(|(_, words)| match words.links() {
-            0 => self.unnamed(Unnamed::Large(inode), 0),
+            0 => self.finish_unlink(UnlinkState::Large(inode), 0),
             _ => Ok(()),
         });
         // Freed or not: nobody waits for its space any more. The number may be another file's by now.

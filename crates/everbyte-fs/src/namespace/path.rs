@@ -7,14 +7,14 @@ use crate::dentry::file_name::Name;
 use crate::error::FsError;
 use crate::format::number::{FileType, InodeNo};
 use crate::fs::FileSystem;
-use crate::inode::inode_ref::Found;
+use crate::inode::inode_ref::InodeRef;
 
 /// Most symbolic links that a walk follows, as Linux has it.
 const LINKS_FOLLOWED_MAX: u32 = 40;
 
 /// The place that a path leads to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Located {
+pub struct PathTarget {
     /// The directory and the name there; `None` if the path leads to where it begins, or ends in `.`,
     /// `..` or `/`.
     pub place: Option<(InodeNo, Vec<u8>)>,
@@ -70,7 +70,7 @@ impl<M: Medium> FileSystem<M> {
         &self,
         from: InodeNo,
         path: &[u8],
-        act: impl Fn(FileType, Found) -> Result<R, FsError>,
+        act: impl Fn(FileType, InodeRef) -> Result<R, FsError>,
     ) -> Result<Option<R>, FsError> {
         let find = || match self.plain_place(from, path)? {
             Some((parent, name)) => {
@@ -87,11 +87,11 @@ impl<M: Medium> FileSystem<M> {
         &self,
         from: InodeNo,
         path: &[u8],
-        act: impl Fn(Found) -> Result<R, FsError>,
+        act: impl Fn(InodeRef) -> Result<R, FsError>,
     ) -> Result<R, FsError> {
         loop {
             let attr = self.attr_at(from, path, true)?;
-            match act(Found::made_in(attr.inode, attr.generation)) {
+            match act(InodeRef::made_in(attr.inode, attr.generation)) {
                 // It was removed in between: perhaps there is another one.
                 Err(FsError::Stale(_)) => {}
                 acted => return acted,
@@ -128,7 +128,7 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NotFound` if not; or the inode cannot be right.
     fn check_is(&self, attr: &Attr) -> Result<(), FsError> {
-        match self.attr_of(Found::made_in(attr.inode, attr.generation)) {
+        match self.attr_of(InodeRef::made_in(attr.inode, attr.generation)) {
             Err(FsError::Stale(_)) => Err(FsError::NotFound),
             loaded => loaded.map(drop),
         }
@@ -189,7 +189,7 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NotFound` or `NotDirectory` on the way; `TooManySymlinks`; `InvalidName` or `NameTooLong`;
     /// `Stale`, or a structure cannot be right.
-    pub fn locate(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<Located, FsError> {
+    pub fn locate(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<PathTarget, FsError> {
         let start = if path.starts_with(b"/") { self.root() } else { from };
         let mut at = self.attr(start)?;
         let mut place = None;
@@ -221,13 +221,13 @@ impl<M: Medium> FileSystem<M> {
                     Some(found) => (place, at) = (Some((at.inode, part)), found),
                     // A directory that is to be made may have a slash behind its name.
                     None if left.iter().all(|part| part == b".") => {
-                        return Ok(Located { place: Some((at.inode, part)), file: None });
+                        return Ok(PathTarget { place: Some((at.inode, part)), file: None });
                     }
                     None => return Err(FsError::NotFound),
                 },
             }
         }
-        Ok(Located { place, file: Some(at) })
+        Ok(PathTarget { place, file: Some(at) })
     }
 }
 

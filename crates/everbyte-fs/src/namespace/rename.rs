@@ -13,7 +13,7 @@ use crate::format::Field;
 use crate::format::number::{FileType, InodeNo};
 use crate::fs::{FileSystem, now};
 use crate::inode::edits::Edits;
-use crate::inode::orphan::Unnamed;
+use crate::inode::orphan::UnlinkState;
 use crate::namespace::entries::{NewInode, check_links, note_entries};
 use crate::plant::Bug;
 
@@ -72,7 +72,7 @@ enum Outcome {
     /// None: the names are of these files, perhaps none the new one, whose locks are not all held.
     Others((InodeNo, Option<InodeNo>)),
     /// The file has its new name; this became of the one that had it.
-    Renamed(Dentry, Unnamed),
+    Renamed(Dentry, UnlinkState),
 }
 
 impl<M: Medium> FileSystem<M> {
@@ -158,7 +158,7 @@ impl<M: Medium> FileSystem<M> {
                     if let Some((Ok(taken), _)) = whiteout {
                         taken.keep();
                     }
-                    return self.unnamed(unnamed, epoch).map(|()| (source, target));
+                    return self.finish_unlink(unnamed, epoch).map(|()| (source, target));
                 }
             }
         }
@@ -205,7 +205,7 @@ impl<M: Medium> FileSystem<M> {
         note_entries(edits.get(reader, to.parent)?, 1, blocks, now);
         note_entries(edits.get(reader, from.parent)?, -1, 0, now);
         self.note_moved(edits, &found, (from.parent, to.parent), now)?;
-        let mut unnamed = Unnamed::Linked;
+        let mut unnamed = UnlinkState::Linked;
         match (replaced, mode) {
             (Some(replaced), RenameMode::Exchange) => {
                 if from.parent != to.parent {
@@ -276,7 +276,7 @@ impl<M: Medium> FileSystem<M> {
         edits: &mut Edits<'_, M>,
         replaced: &FoundEntry,
         (parent, now): (InodeNo, u64),
-    ) -> Result<Unnamed, FsError> {
+    ) -> Result<UnlinkState, FsError> {
         let reader = self.reader();
         let is_directory = replaced.kind == FileType::Directory;
         note_entries(edits.get(reader, parent)?, -1, 0, now);
@@ -285,7 +285,7 @@ impl<M: Medium> FileSystem<M> {
             words.set_links(words.links().saturating_sub(1));
         }
         let edit = edits.get(reader, replaced.inode)?;
-        self.plan_unname(batch, edit, now)
+        self.plan_unlink(batch, edit, now)
     }
 
     /// Checks that what has the new name can lose it to `source`. Before anything is planned: the

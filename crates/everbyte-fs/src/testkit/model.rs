@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::operations::{
-    AclEntry, AclName, Mode, Op, RECENT, Seen, Subject, Tree, UMASK, acl_value, numbered_name,
-    target, written,
+    AclEntry, AclName, FileSnapshot, Mode, Op, RECENT, Subject, Tree, UMASK, acl_value,
+    numbered_name, target, written,
 };
 
 const EPERM: i32 = 1;
@@ -28,7 +28,7 @@ const INHERITED: u32 = 0xc0;
 const SECONDS: std::ops::Range<i128> = -(1 << 31)..(1 << 34) - (1 << 31);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum What {
+enum Content {
     File(Vec<u8>),
     Dir(BTreeMap<String, usize>),
     Link(Vec<u8>),
@@ -38,7 +38,7 @@ enum What {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Node {
-    what: What,
+    what: Content,
     permissions: u32,
     links: u32,
     parent: usize,
@@ -53,8 +53,8 @@ struct Node {
 }
 
 impl Node {
-    fn new(what: What, permissions: u32, parent: usize) -> Self {
-        let links = if matches!(what, What::Dir(_)) { 2 } else { 1 };
+    fn new(what: Content, permissions: u32, parent: usize) -> Self {
+        let links = if matches!(what, Content::Dir(_)) { 2 } else { 1 };
         let attributes = BTreeMap::new();
         let (access, default) = (Vec::new(), Vec::new());
         Self {
@@ -138,28 +138,28 @@ impl Model {
     /// An empty tree.
     #[must_use]
     pub fn new() -> Self {
-        let what = What::Dir(BTreeMap::new());
+        let what = Content::Dir(BTreeMap::new());
         Self(vec![Node::new(what, 0o755, 0)], [None; 4])
     }
 
     fn dir(&mut self, node: usize) -> Result<&mut BTreeMap<String, usize>, i32> {
         match &mut self.0[node].what {
-            What::Dir(names) => Ok(names),
+            Content::Dir(names) => Ok(names),
             _ => Err(ENOTDIR),
         }
     }
 
     fn is_dir(&self, node: usize) -> bool {
-        matches!(self.0[node].what, What::Dir(_))
+        matches!(self.0[node].what, Content::Dir(_))
     }
 
     fn is_empty(&self, node: usize) -> bool {
-        matches!(&self.0[node].what, What::Dir(names) if names.is_empty())
+        matches!(&self.0[node].what, Content::Dir(names) if names.is_empty())
     }
 
     fn entries(&self, node: usize) -> Result<&BTreeMap<String, usize>, i32> {
         match &self.0[node].what {
-            What::Dir(names) => Ok(names),
+            Content::Dir(names) => Ok(names),
             _ => Err(ENOTDIR),
         }
     }
@@ -204,7 +204,7 @@ impl Model {
     fn make_node(
         &mut self,
         path: &[&'static str],
-        what: What,
+        what: Content,
         permissions: u32,
     ) -> Result<(), i32> {
         let (parent, name) = self.parent(path)?;
@@ -215,7 +215,7 @@ impl Model {
         &mut self,
         parent: usize,
         name: String,
-        what: What,
+        what: Content,
         permissions: u32,
     ) -> Result<(), i32> {
         let number = self.0.len();
@@ -225,7 +225,7 @@ impl Model {
         }
         self.0[parent].check_mutable()?;
         self.dir(parent)?.insert(name, number);
-        let is_dir = matches!(what, What::Dir(_));
+        let is_dir = matches!(what, Content::Dir(_));
         self.0[parent].links += u32::from(is_dir);
         let new = self.inheriting(what, permissions, parent);
         self.0.push(new);
@@ -233,11 +233,11 @@ impl Model {
     }
 
     /// A node with what it gets from its directory.
-    fn inheriting(&self, what: What, permissions: u32, parent: usize) -> Node {
+    fn inheriting(&self, what: Content, permissions: u32, parent: usize) -> Node {
         let mut node = Node::new(what, permissions, parent);
         node.flags = self.0[parent].flags & INHERITED;
         let default = &self.0[parent].default;
-        if matches!(node.what, What::Link(_)) {
+        if matches!(node.what, Content::Link(_)) {
             return node;
         }
         if default.is_empty() {
@@ -252,7 +252,7 @@ impl Model {
         if node.access.len() == 3 {
             node.access.clear();
         }
-        if matches!(node.what, What::Dir(_)) {
+        if matches!(node.what, Content::Dir(_)) {
             node.default.clone_from(default);
         }
         node
@@ -349,7 +349,7 @@ impl Model {
         self.dir(to_dir)?.insert(to_name.into(), source);
         self.moved(source, from_dir, to_dir);
         if matches!(mode, Mode::Whiteout | Mode::NewWhiteout) {
-            return self.make_node_in(from_dir, from_name.into(), What::Whiteout, 0);
+            return self.make_node_in(from_dir, from_name.into(), Content::Whiteout, 0);
         }
         Ok(())
     }
@@ -361,8 +361,8 @@ impl Model {
     pub fn bytes(&mut self, path: &[&'static str]) -> Result<&mut Vec<u8>, i32> {
         let node = self.find(path)?;
         match &mut self.0[node].what {
-            What::File(bytes) => Ok(bytes),
-            What::Dir(_) => Err(EISDIR),
+            Content::File(bytes) => Ok(bytes),
+            Content::Dir(_) => Err(EISDIR),
             _ => Err(EINVAL),
         }
     }
@@ -419,8 +419,8 @@ impl Model {
         match &changed.what {
             _ if !is_valid(list) => return Err(EINVAL),
             _ if changed.check_unrestricted().is_err() => return Err(EPERM),
-            What::Link(_) => return Err(EOPNOTSUPP),
-            What::Dir(_) => {}
+            Content::Link(_) => return Err(EOPNOTSUPP),
+            Content::Dir(_) => {}
             _ if name == AclName::Default => {
                 return if list.is_empty() { Ok(()) } else { Err(EACCES) };
             }
@@ -455,7 +455,7 @@ impl Model {
         let node = self.find(path)?;
         let node = &mut self.0[node];
         match node.what {
-            What::File(_) | What::Dir(_) => {}
+            Content::File(_) | Content::Dir(_) => {}
             _ => return Err(EOPNOTSUPP),
         }
         if node.flags & bits & IMMUTABLE != 0 && node.flags != bits {
@@ -521,7 +521,7 @@ impl Model {
         let directory = self.find(path)?;
         self.dir(directory)?;
         self.0[directory].check_mutable()?;
-        let node = self.inheriting(What::File(Vec::new()), permissions, directory);
+        let node = self.inheriting(Content::File(Vec::new()), permissions, directory);
         self.1[hand] = Some(self.0.len());
         self.0.push(Node { links: 0, is_unnamed: true, ..node });
         Ok(())
@@ -547,7 +547,7 @@ impl Model {
     /// Makes a file, one of many.
     fn make_file(&mut self, dir: &[&'static str], number: u32) -> Result<(), i32> {
         let dir = self.find(dir)?;
-        self.make_node_in(dir, format!("file {number}"), What::File(Vec::new()), 0o644)
+        self.make_node_in(dir, format!("file {number}"), Content::File(Vec::new()), 0o644)
     }
 
     fn see(&self, node: usize, path: &str, firsts: &mut BTreeMap<usize, String>, tree: &mut Tree) {
@@ -555,16 +555,16 @@ impl Model {
         let attributes = self.0[node].all_attributes().into_iter();
         let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).collect();
         let (kind, size, bytes) = match what {
-            What::File(bytes) => ('f', bytes.len(), bytes.clone()),
-            What::Dir(names) => ('d', names.len(), Vec::new()),
-            What::Link(target) => ('l', target.len(), target.clone()),
-            What::Fifo => ('p', 0, Vec::new()),
-            What::Whiteout => ('c', 0, Vec::new()),
+            Content::File(bytes) => ('f', bytes.len(), bytes.clone()),
+            Content::Dir(names) => ('d', names.len(), Vec::new()),
+            Content::Link(target) => ('l', target.len(), target.clone()),
+            Content::Fifo => ('p', 0, Vec::new()),
+            Content::Whiteout => ('c', 0, Vec::new()),
         };
         let first_path = firsts.entry(node).or_insert_with(|| path.to_owned()).clone();
         let (permissions, links) = (*permissions, *links);
         let (flags, accessed) = (self.0[node].flags, self.0[node].accessed);
-        let seen = Seen {
+        let seen = FileSnapshot {
             first_path,
             kind,
             permissions,
@@ -576,7 +576,7 @@ impl Model {
             accessed,
         };
         tree.insert(path.to_owned(), seen);
-        if let What::Dir(names) = what {
+        if let Content::Dir(names) = what {
             for (name, &below) in names {
                 self.see(below, &format!("{path}/{name}"), firsts, tree);
             }
@@ -641,20 +641,20 @@ impl Subject for Model {
     fn make(&mut self, op: &Op) -> Result<(), i32> {
         match op {
             Op::Create(path, permissions) => {
-                self.make_node(path, What::File(Vec::new()), *permissions)
+                self.make_node(path, Content::File(Vec::new()), *permissions)
             }
             Op::Mkdir(path, permissions) => {
-                // What a directory with set-group-id gives on is tested by itself.
-                self.make_node(path, What::Dir(BTreeMap::new()), permissions & !0o2000)
+                // Content a directory with set-group-id gives on is tested by itself.
+                self.make_node(path, Content::Dir(BTreeMap::new()), permissions & !0o2000)
             }
-            Op::Fifo(path) => self.make_node(path, What::Fifo, 0o600),
+            Op::Fifo(path) => self.make_node(path, Content::Fifo, 0o600),
             Op::Symlink(path, len) => {
                 let (parent, _) = self.parent(path)?;
                 if *len > 4095 {
                     return Err(ENAMETOOLONG);
                 }
                 self.dir(parent)?;
-                self.make_node(path, What::Link(target(*len)), 0o777)
+                self.make_node(path, Content::Link(target(*len)), 0o777)
             }
             Op::Link(old, new) => self.link(old, new),
             Op::Unlink(path) => self.remove(path, false),

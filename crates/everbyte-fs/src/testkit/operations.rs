@@ -228,7 +228,7 @@ pub enum Mode {
 
 /// All that can be seen of a file.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct FileSnapshot {
     /// Files with the same number are the same file; the lowest path that names it.
     pub first_path: String,
     /// Its type: `f`, `d`, `l`, `c` for a character device, or `p` for any other.
@@ -252,7 +252,7 @@ pub struct Seen {
 /// Times in nanoseconds since 1970 that a clock may have while tests run.
 pub const RECENT: std::ops::Range<i128> = 1 << 60..1 << 61;
 
-impl fmt::Debug for Seen {
+impl fmt::Debug for FileSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first_path, kind, permissions, links, size, bytes, attributes, .. } = self;
         let crc = crc32c::crc32c(bytes);
@@ -262,7 +262,7 @@ impl fmt::Debug for Seen {
 }
 
 /// All that can be seen of a tree, by path.
-pub type Tree = BTreeMap<String, Seen>;
+pub type Tree = BTreeMap<String, FileSnapshot>;
 
 /// Something that operations can be made on.
 pub trait Subject {

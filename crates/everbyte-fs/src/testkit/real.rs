@@ -9,7 +9,7 @@ use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 
 use super::operations::{
-    Mode, Op, RECENT, Seen, Subject, Tree, UMASK, acl_value, numbered_name, target, written,
+    FileSnapshot, Mode, Op, RECENT, Subject, Tree, UMASK, acl_value, numbered_name, target, written,
 };
 use crate::{
     Allocation, FileFlags, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name,
@@ -23,11 +23,11 @@ pub struct Real<M: Medium> {
     pub fs: Arc<FileSystem<M>>,
     hands: [Option<InodeNo>; 4],
     opened: Option<OpenFile<M>>,
-    views: [Option<Viewed<M>>; 4],
+    views: [Option<HeldView<M>>; 4],
 }
 
 /// A view of a file, and its bytes when it was taken.
-struct Viewed<M: Medium> {
+struct HeldView<M: Medium> {
     view: View<M>,
     bytes: Vec<u8>,
 }
@@ -105,7 +105,7 @@ impl<M: Medium> Real<M> {
         let mut bytes = vec![0; view.len()];
         let read = view.read(0, &mut bytes);
         assert!(matches!(read, Ok(len) if len == bytes.len()), "{path:?}: {read:?}");
-        self.views[hand] = Some(Viewed { view, bytes });
+        self.views[hand] = Some(HeldView { view, bytes });
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl<M: Medium> Real<M> {
     /// # Errors
     /// It has other bytes, or cannot be read.
     pub fn look_at_view(&self, hand: usize) -> Result<(), String> {
-        let Some(Viewed { view, bytes }) = &self.views[hand] else { return Ok(()) };
+        let Some(HeldView { view, bytes }) = &self.views[hand] else { return Ok(()) };
         let mut now = vec![0; bytes.len()];
         match view.read(0, &mut now) {
             Ok(_) if now == *bytes => Ok(()),
@@ -347,7 +347,7 @@ impl<M: Medium> Real<M> {
         }
         attributes.sort();
         let accessed = Some(attr.accessed_ns).filter(|ns| !RECENT.contains(ns)).unwrap_or(0);
-        let seen = Seen {
+        let seen = FileSnapshot {
             first_path,
             kind,
             permissions,

@@ -23,7 +23,7 @@ pub(crate) const RUN_POOL_BLOCKS: u64 = 2 * 512 + 200;
 const RUN_BYTES: u64 = 2 << 20;
 
 /// Trees that a crash may leave from now on.
-type Allowed = Vec<Tree>;
+type AllowedTrees = Vec<Tree>;
 
 fn options() -> FsOptions {
     FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() }
@@ -61,7 +61,7 @@ fn prepare(medium: &Arc<SimMedium>, work: &Workload) {
     }
 }
 
-fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, work: &Workload) {
+fn run(medium: &Arc<SimMedium>, log: &Log<AllowedTrees>, work: &Workload) {
     let note = |allowed: &[Model]| log.note(allowed.iter().map(Subject::tree).collect());
     let mut allowed = vec![work.model()];
     note(&allowed);
@@ -86,7 +86,7 @@ fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, work: &Workload) {
     }
 }
 
-fn check(real: Real<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
+fn check(real: Real<SimMedium>, crash: &Crash<'_, AllowedTrees>) -> Result<(), String> {
     let found = real.try_tree().map_err(|error| error.to_string())?;
     let allowed = &crash.events.last().expect("noted before the opening").event;
     if !allowed.contains(&found) {

@@ -32,7 +32,7 @@ enum Step {
 use Step::{Durably, Sync, Truncate, Write};
 
 /// Bytes that the file may have after a crash.
-type Allowed = BTreeSet<Vec<u8>>;
+type AllowedBytes = BTreeSet<Vec<u8>>;
 
 fn name() -> Name<'static> {
     Name::new(b"f").unwrap()
@@ -67,14 +67,14 @@ fn over(bytes: &[u8], (offset, len, byte): (usize, usize, u8)) -> Option<Vec<u8>
     Some(bytes)
 }
 
-fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, (steps, base): (&[Step], u64)) {
+fn run(medium: &Arc<SimMedium>, log: &Log<AllowedBytes>, (steps, base): (&[Step], u64)) {
     let mut now = vec![1; 9000];
-    let mut allowed = Allowed::from([now.clone()]);
+    let mut allowed = AllowedBytes::from([now.clone()]);
     log.note(allowed.clone());
     let real = Real::open(medium).unwrap();
     let (fs, inode) = (&real.fs, find(&real.fs));
     for step in steps {
-        let after: Allowed = match *step {
+        let after: AllowedBytes = match *step {
             Write(offset, len, byte) | Durably(offset, len, byte) => {
                 now.resize(now.len().max(offset + len), 0);
                 now[offset..offset + len].fill(byte);
@@ -85,7 +85,7 @@ fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, (steps, base): (&[Step], u64
                 now.resize(size, 0);
                 allowed.clone()
             }
-            Sync => Allowed::from([now.clone()]),
+            Sync => AllowedBytes::from([now.clone()]),
         };
         let is_durable = matches!(step, Durably(..) | Sync);
         if is_durable {
@@ -109,7 +109,7 @@ fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, (steps, base): (&[Step], u64
     }
 }
 
-fn check(real: Real<SimMedium>, crash: &Crash<'_, Allowed>, base: u64) -> Result<(), String> {
+fn check(real: Real<SimMedium>, crash: &Crash<'_, AllowedBytes>, base: u64) -> Result<(), String> {
     sound(&real)?;
     let inode = find(&real.fs);
     let mut found = vec![0; 20_000];

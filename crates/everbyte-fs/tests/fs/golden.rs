@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crash::use_after_crash;
 use crate::model::Model;
-use crate::operations::{LONG, Mode, Op, Seen, Subject, Tree};
+use crate::operations::{FileSnapshot, LONG, Mode, Op, Subject, Tree};
 use crate::random::with_index;
 use crate::real::{Real, open_pool};
 
@@ -54,8 +54,9 @@ fn read_image(name: &str) -> Vec<u8> {
 
 /// A tree in words that stay what they are.
 fn in_words(tree: &Tree) -> BTreeMap<String, String> {
-    let line = |seen: &Seen| {
-        let Seen { first_path, kind, permissions, links, size, bytes, attributes, .. } = seen;
+    let line = |seen: &FileSnapshot| {
+        let FileSnapshot { first_path, kind, permissions, links, size, bytes, attributes, .. } =
+            seen;
         let mut line = format!(
             "{kind} {permissions:o}, {links} links, {size} bytes with CRC-32C {:08x}, first {first_path:?}",
             crc32c::crc32c(bytes)
@@ -124,13 +125,13 @@ fn contents() -> Vec<Op> {
 }
 
 /// A file system, and the model of it.
-struct Shop {
+struct Fixture {
     medium: Arc<SimMedium>,
     real: Real<SimMedium>,
     model: Model,
 }
 
-impl Shop {
+impl Fixture {
     fn new(index: IndexKind) -> Self {
         // A window has 2 MiB of inodes at once.
         let blocks = if index == IndexKind::Window { 4 * 512 } else { 256 };
@@ -171,7 +172,7 @@ fn make() -> Vec<(Golden, Vec<u8>)> {
 }
 
 fn with_flags_and_times() -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(IndexKind::Direct);
+    let mut shop = Fixture::new(IndexKind::Direct);
     shop.make(&contents());
     let flags = |path: &[&'static str], bits| Op::Flags(path.to_vec(), bits);
     let accessed = |path: &[&'static str], ns| Op::Accessed(path.to_vec(), ns);
@@ -194,7 +195,7 @@ fn with_flags_and_times() -> (Golden, Vec<u8>) {
 }
 
 fn clean(index: IndexKind) -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(index);
+    let mut shop = Fixture::new(index);
     shop.make(&contents());
     shop.real.fs.pool().close().unwrap();
     let image = shop.medium.image();
@@ -203,7 +204,7 @@ fn clean(index: IndexKind) -> (Golden, Vec<u8>) {
 }
 
 fn crashed() -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(IndexKind::Direct);
+    let mut shop = Fixture::new(IndexKind::Direct);
     shop.make(&contents());
     shop.make(&[Op::Open(vec!["large"], 0), Op::Unlink(vec!["large"]), Op::Sync]);
     let about = "a crash with a file that was open without a name, and an open epoch to undo";

@@ -65,7 +65,7 @@ fn no_bad_line_of_metadata_makes_a_file_or_its_blocks_free() {
             assert_eq!(real.fs.read(attr.inode, 0, &mut bytes).unwrap(), bytes.len());
             let free_bytes = real.fs.pool().info().free_bytes;
             let sound =
-                Sound { free_bytes, free_inodes: real.fs.status().free_inodes, attr, bytes };
+                SoundImage { free_bytes, free_inodes: real.fs.status().free_inodes, attr, bytes };
             assert!(lines.len() > 10, "{} lines", lines.len());
             for line in lines {
                 let medium = Arc::new(SimMedium::from_image(image.clone()));
@@ -77,7 +77,7 @@ fn no_bad_line_of_metadata_makes_a_file_or_its_blocks_free() {
 }
 
 /// A file system whose medium has no errors.
-struct Sound {
+struct SoundImage {
     free_bytes: u64,
     free_inodes: u64,
     /// Of the file `a`.
@@ -85,7 +85,7 @@ struct Sound {
     bytes: Vec<u8>,
 }
 
-impl Sound {
+impl SoundImage {
     /// Opens the file system on `medium`, uses it, and looks whether what it has lost is known to be.
     fn check(&self, medium: &Arc<SimMedium>, at: &str) {
         let pool = open_pool(medium).unwrap_or_else(|error| panic!("{at}: {error}"));

@@ -6,7 +6,7 @@ use everbyte_media::Medium;
 use everbyte_pool::{Batch, Corrupt};
 
 use crate::attributes::acl::format::{ACL_ACCESS, ACL_DEFAULT, Acl};
-use crate::attributes::xattr_block::Attributes;
+use crate::attributes::xattr_block::Xattrs;
 use crate::error::FsError;
 use crate::format::Field;
 use crate::format::number::{FileType, SET_GROUP_ID};
@@ -75,9 +75,9 @@ pub(crate) fn plan_permissions<M: Medium>(
 }
 
 /// The permissions and lists that a new file gets from its directory.
-pub(crate) struct Inherited {
+pub(crate) struct InheritedAttributes {
     pub(crate) permissions: u32,
-    pub(crate) attributes: Attributes,
+    pub(crate) attributes: Xattrs,
 }
 
 /// The permissions and lists of a file of type `kind` that is made in the directory in `parent`: they
@@ -89,13 +89,16 @@ pub(crate) fn inherited<M: Medium>(
     reader: Reader<'_, M>,
     parent: &Edit,
     (kind, permissions, umask): (FileType, u32, u32),
-) -> Result<Inherited, FsError> {
-    let mut attributes = Attributes::default();
+) -> Result<InheritedAttributes, FsError> {
+    let mut attributes = Xattrs::default();
     if kind == FileType::Symlink {
-        return Ok(Inherited { permissions, attributes });
+        return Ok(InheritedAttributes { permissions, attributes });
     }
     let Some(default) = stored(parent, &load(reader, parent)?, ACL_DEFAULT)? else {
-        return Ok(Inherited { permissions: permissions & !(umask & LISTED), attributes });
+        return Ok(InheritedAttributes {
+            permissions: permissions & !(umask & LISTED),
+            attributes,
+        });
     };
     let mut access = default.clone();
     access.restrict(permissions);
@@ -105,15 +108,18 @@ pub(crate) fn inherited<M: Medium>(
     if kind == FileType::Directory {
         attributes.set(ACL_DEFAULT, default.encode());
     }
-    Ok(Inherited { permissions: permissions & !LISTED | access.permissions(), attributes })
+    Ok(InheritedAttributes {
+        permissions: permissions & !LISTED | access.permissions(),
+        attributes,
+    })
 }
 
-fn load<M: Medium>(reader: Reader<'_, M>, edit: &Edit) -> Result<Attributes, Corrupt> {
-    Attributes::load(reader, edit.at, edit.words.get(Field::Attributes))
+fn load<M: Medium>(reader: Reader<'_, M>, edit: &Edit) -> Result<Xattrs, Corrupt> {
+    Xattrs::load(reader, edit.at, edit.words.get(Field::Attributes))
 }
 
 /// The list `name` among the attributes of the inode in `edit`.
-fn stored(edit: &Edit, all: &Attributes, name: &[u8]) -> Result<Option<Acl>, FsError> {
+fn stored(edit: &Edit, all: &Xattrs, name: &[u8]) -> Result<Option<Acl>, FsError> {
     let parsed = all.get(name).map_or(Ok(None), Acl::parse);
     parsed.map_err(|_| {
         let what = "an access control list among them is none";

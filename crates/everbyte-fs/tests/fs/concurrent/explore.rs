@@ -148,14 +148,14 @@ impl Observer for Locks {
 }
 
 /// A workload in one order of its threads' steps.
-struct Ordered<'a> {
+struct OrderedThreads<'a> {
     workload: &'a Workload,
     schedule: Schedule,
     /// Outcome of the last run by the scheduler.
     ran: OnceLock<schedule::Run>,
 }
 
-impl Ordered<'_> {
+impl OrderedThreads<'_> {
     fn work(&self, task: usize, mut real: Real<SimMedium>, log: &Log<Event>) {
         let (fs_bug, pool_bug) = match self.workload.bug {
             Some(Mistake::Fs(bug)) => (Some(bug), None),
@@ -222,15 +222,15 @@ fn check_names(names: &[String], always: &[String]) -> Result<(), String> {
 }
 
 /// The file system after a crash.
-struct Recovered {
+struct RecoveredFs {
     real: Real<SimMedium>,
     completed: u64,
     tree: Tree,
 }
 
-impl Scenario for Ordered<'_> {
+impl Scenario for OrderedThreads<'_> {
     type Event = Event;
-    type Recovered = Recovered;
+    type Recovered = RecoveredFs;
 
     fn medium_len(&self) -> u64 {
         self.workload.pool_blocks * BLOCK_U64
@@ -264,19 +264,19 @@ impl Scenario for Ordered<'_> {
         self.ran.get_or_init(|| ran);
     }
 
-    fn recover(&self, medium: Arc<SimMedium>) -> Result<Recovered, String> {
+    fn recover(&self, medium: Arc<SimMedium>) -> Result<RecoveredFs, String> {
         let real = Real::open(&medium).map_err(|error| error.to_string())?;
         if let Some(reason) = real.fs.volume().read_only_reason() {
             return Err(format!("the volume is read-only: {reason}"));
         }
         let completed = real.fs.volume().completed_epoch();
         let tree = real.try_tree().map_err(|error| error.to_string())?;
-        Ok(Recovered { real, completed, tree })
+        Ok(RecoveredFs { real, completed, tree })
     }
 
-    fn check(&self, recovered: Recovered, crash: &Crash<'_, Event>) -> Result<(), String> {
+    fn check(&self, recovered: RecoveredFs, crash: &Crash<'_, Event>) -> Result<(), String> {
         let events: Vec<&Event> = crash.events.iter().map(|stamped| &stamped.event).collect();
-        let Recovered { real, completed, tree } = recovered;
+        let RecoveredFs { real, completed, tree } = recovered;
         // Opening counts the two open epochs as completed.
         let (tasks, before) = (&self.workload.tasks, self.workload.model());
         oracle::check(tasks, &before, &events, completed - 2, &tree)?;
@@ -286,7 +286,7 @@ impl Scenario for Ordered<'_> {
 
 /// Counts of an exploration.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tried {
+pub(crate) struct Attempt {
     schedules: u64,
     switches: u64,
     images: u64,
@@ -295,7 +295,7 @@ pub(crate) struct Tried {
     points: u64,
 }
 
-impl fmt::Display for Tried {
+impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { schedules, switches, images, crashed, points } = self;
         write!(
@@ -310,8 +310,8 @@ impl fmt::Display for Tried {
 ///
 /// # Errors
 /// What is wrong, and in which order.
-fn one(workload: &Workload, schedule: Schedule, tried: &mut Tried) -> Result<u64, String> {
-    let ordered = Ordered { workload, schedule, ran: OnceLock::new() };
+fn one(workload: &Workload, schedule: Schedule, tried: &mut Attempt) -> Result<u64, String> {
+    let ordered = OrderedThreads { workload, schedule, ran: OnceLock::new() };
     tried.schedules += 1;
     let explorer = Explorer {
         seed: tried.schedules,
@@ -339,10 +339,10 @@ fn one(workload: &Workload, schedule: Schedule, tried: &mut Tried) -> Result<u64
 ///
 /// # Errors
 /// The first order that has a crash which the file system does not survive.
-pub(crate) fn all(workload: &Workload) -> Result<Tried, String> {
+pub(crate) fn all(workload: &Workload) -> Result<Attempt, String> {
     let seeded = std::env::var("EVERBYTE_SCHEDULES");
     let seeded = seeded.map_or(SEEDED, |text| text.parse().unwrap());
-    let mut tried = Tried::default();
+    let mut tried = Attempt::default();
     for first in 0..workload.tasks.len() {
         let delays = |at: Vec<u64>| Schedule::Delays { first, at };
         let points = one(workload, delays(Vec::new()), &mut tried)?;

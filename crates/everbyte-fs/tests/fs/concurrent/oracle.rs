@@ -127,7 +127,7 @@ impl Request<'_> {
 }
 
 /// The aim of a search: the tree of a beginning of an order, or of all of it.
-struct Wanted<'t> {
+struct Goal<'t> {
     tree: &'t Tree,
     /// The epoch that is found completed; `None` if nothing has crashed.
     completed: Option<u64>,
@@ -139,11 +139,11 @@ struct Search<'a> {
     requests: Vec<Vec<Request<'a>>>,
     /// True if any of them is durable by itself.
     has_durable: bool,
-    wanted: Wanted<'a>,
+    wanted: Goal<'a>,
 }
 
 impl<'a> Search<'a> {
-    fn new(tasks: &'a [Vec<Step>], events: &[&'a Event], wanted: Wanted<'a>) -> Self {
+    fn new(tasks: &'a [Vec<Step>], events: &[&'a Event], wanted: Goal<'a>) -> Self {
         let mut requests: Vec<Vec<Request<'_>>> = vec![Vec::new(); tasks.len()];
         for (place, event) in events.iter().enumerate() {
             match event {
@@ -248,12 +248,12 @@ pub(crate) fn check(
     }
     for event in events {
         if let Event::Joined { tree } = event
-            && !Search::new(tasks, events, Wanted { tree, completed: None }).succeeds(before)
+            && !Search::new(tasks, events, Goal { tree, completed: None }).succeeds(before)
         {
             return Err(format!("the threads left what no order of theirs does: {tree:?}"));
         }
     }
-    let wanted = Wanted { tree: found, completed: Some(completed) };
+    let wanted = Goal { tree: found, completed: Some(completed) };
     let search = Search::new(tasks, events, wanted);
     if search.succeeds(before) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Room for entries in buckets: slots and units of the heap that nothing needs any more.
+//! Space for entries in buckets: slots and units of the heap that nothing needs any more.
 
 use everbyte_media::{BlockNo, Medium};
 use everbyte_pool::Batch;
@@ -19,8 +19,8 @@ const SLOTS_KEPT: usize = SLOTS * 3 / 4;
 /// Longest run of units that an entry takes.
 const UNITS_OF_ENTRY_MAX: usize = 35;
 
-/// Room for an entry in a bucket.
-pub(super) struct Room {
+/// Space for an entry in a bucket.
+pub(super) struct BucketSpace {
     /// A free slot: in the entry's first line, or else the next one.
     slot: Option<usize>,
     /// The first of enough free units of the heap.
@@ -31,7 +31,7 @@ pub(super) struct Room {
     same_hashes: [bool; 1 << SAME_HASH_BITS],
 }
 
-impl Room {
+impl BucketSpace {
     /// The lowest bits of a hash that no entry with the others in common has.
     pub(super) fn free_low_bits(&self) -> Option<u64> {
         self.same_hashes.iter().position(|is_taken| !is_taken).map(|low| low as u64)
@@ -45,12 +45,12 @@ impl<M: Medium> Dir<'_, M> {
         &self,
         batch: &mut Batch<'_, '_, M>,
         bucket: &Bucket,
-        room: &Room,
+        space: &BucketSpace,
         entry: &RawEntry,
     ) -> bool {
-        let (Some(index), Some(start)) = (room.slot, room.start) else { return false };
+        let (Some(index), Some(start)) = (space.slot, space.start) else { return false };
         let place = Place { start, units: entry.units() };
-        self.note_free(bucket.head.at.block(), room.free.without(place));
+        self.note_free(bucket.head.at.block(), space.free.without(place));
         batch.stream(bucket.head.heap_at(place), &entry.encode());
         let slot = Slot::entry(place, entry.hash);
         batch.change_word(bucket.head.slot_at(index), slot.encode());
@@ -65,12 +65,12 @@ impl<M: Medium> Dir<'_, M> {
     }
 
     /// The room for `entry` in `bucket`. Its slots are all checked where no units are known to be free that are enough.
-    pub(super) fn room_in(
+    pub(super) fn space_in(
         &self,
         batch: &Batch<'_, '_, M>,
         bucket: &Bucket,
         entry: &RawEntry,
-    ) -> Result<Room, FsError> {
+    ) -> Result<BucketSpace, FsError> {
         let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
         let units = entry.units();
         let mut free =
@@ -82,7 +82,7 @@ impl<M: Medium> Dir<'_, M> {
         }
         let slot = bucket.free_slot(first_line(entry.hash) * LINE_SLOTS, current, completed);
         let same_hashes = self.same_hashes(bucket, entry.hash)?;
-        Ok(Room { slot, start, free, same_hashes })
+        Ok(BucketSpace { slot, start, free, same_hashes })
     }
 
     /// Which of the hashes that have the higher bits of `hash` are in `bucket`, by their lowest bits.
@@ -129,7 +129,7 @@ impl<M: Medium> Dir<'_, M> {
 }
 
 /// Returns true if a new bucket with `entries` has so much room that it is worth its while.
-pub(super) fn is_worth_keeping(entries: &[RawEntry]) -> bool {
+pub(super) fn fits_with_space(entries: &[RawEntry]) -> bool {
     let units: usize = entries.iter().map(RawEntry::units).sum();
     units + UNITS_OF_ENTRY_MAX <= UNITS_KEPT && entries.len() < SLOTS_KEPT
 }

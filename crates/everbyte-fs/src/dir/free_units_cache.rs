@@ -3,7 +3,7 @@
 //!
 //! Invariants: units are noted by who holds the lock of the bucket's directory for writing, after all slots of the
 //! bucket were found right, or when the bucket is planned. Nothing in use lies in them, nor anything that was removed and
-//! may come back: who plans an entry there takes them away first. A unit that is free and not known so costs room, until
+//! may come back: who plans an entry there takes them away first. A unit that is free and not known so costs space, until
 //! the bucket is looked through again.
 
 use everbyte_media::BlockNo;
@@ -16,27 +16,27 @@ const PLACES: usize = 4096;
 
 /// Units of one bucket that are known to be free.
 #[derive(Clone, Copy)]
-struct Known {
+struct BucketUnits {
     bucket: BlockNo,
     free: FreeUnits,
 }
 
 /// A place, which is a line.
 #[repr(align(64))]
-struct KnownPlace(Mutex<Known>);
+struct CachePlace(Mutex<BucketUnits>);
 
 /// Free units of a file system's buckets, as far as they are known.
-pub(crate) struct KnownUnits(Box<[KnownPlace]>);
+pub(crate) struct FreeUnitsCache(Box<[CachePlace]>);
 
-impl KnownUnits {
+impl FreeUnitsCache {
     /// Nothing is known.
     pub(crate) fn new() -> Self {
         // Block 0 is the pool's.
-        let nothing = Known { bucket: BlockNo(0), free: FreeUnits::NONE };
-        Self((0..PLACES).map(|_| KnownPlace(Mutex::new(nothing))).collect())
+        let nothing = BucketUnits { bucket: BlockNo(0), free: FreeUnits::NONE };
+        Self((0..PLACES).map(|_| CachePlace(Mutex::new(nothing))).collect())
     }
 
-    fn place(&self, bucket: BlockNo) -> &Mutex<Known> {
+    fn place(&self, bucket: BlockNo) -> &Mutex<BucketUnits> {
         &self.0[usize::try_from(bucket.0 % PLACES as u64).expect("less than there are places")].0
     }
 
@@ -48,7 +48,7 @@ impl KnownUnits {
 
     /// Notes which units of `bucket` are free.
     pub(super) fn note(&self, bucket: BlockNo, free: FreeUnits) {
-        *self.place(bucket).lock() = Known { bucket, free };
+        *self.place(bucket).lock() = BucketUnits { bucket, free };
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn units_are_known_until_another_bucket_has_their_place() {
-        let known = KnownUnits::new();
+        let known = FreeUnitsCache::new();
         let (one, other) = (BlockNo(77), BlockNo(77 + PLACES as u64));
         assert_eq!(known.get(one), FreeUnits::NONE);
         for free in [FreeUnits::behind(0), FreeUnits::behind(200)] {
