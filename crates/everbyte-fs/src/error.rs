@@ -1,23 +1,22 @@
-//! Errors of operations, and the error numbers that system calls give for them.
+//! Errors of operations, and their error numbers.
 
 use everbyte_extent::ExtentError;
 use everbyte_pool::{ChangeError, Corrupt, PinError, WriteError};
 
-/// The reason for which an operation on a file system failed. Nothing of it was done then, unless the operation says
-/// that it is made in parts.
+/// The reason for a failed operation. The operation had no effect, unless its documentation describes parts.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
-    /// There is no such name.
+    /// The name is absent.
     #[error("no such file or directory")]
     NotFound,
     /// The name exists.
     #[error("the name exists already")]
     Exists,
-    /// A directory is needed here.
+    /// The operation needs a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory cannot be used so.
+    /// The operation does not accept a directory.
     #[error("is a directory")]
     IsDirectory,
     /// The directory has entries.
@@ -26,67 +25,67 @@ pub enum FsError {
     /// A name has more than 255 bytes, or a link's target more than 4095.
     #[error("the name is too long")]
     NameTooLong,
-    /// A directory cannot have the name.
+    /// The name is invalid in a directory.
     #[error("no directory can have this name")]
     InvalidName,
-    /// An argument makes no sense for this file.
+    /// An argument is invalid for this file.
     #[error("invalid argument: {what}")]
     Invalid {
         /// The reason.
         what: &'static str,
     },
-    /// The file system has as many blocks as its size allows, or the pool has no free one.
+    /// The file system has reached its size, or the pool has no free block.
     #[error("no space is left in the file system or its pool")]
     NoSpace,
-    /// The file system has as many inodes as it can have.
+    /// The file system has reached its limit of inodes.
     #[error("no inode is left: the file system was made for {max}")]
     NoInodes {
-        /// Most inodes.
+        /// The limit.
         max: u64,
     },
-    /// There is nothing of the kind that was looked for.
-    #[error("there is none")]
+    /// The search found neither data nor a hole.
+    #[error("there is no data or hole at or after the offset")]
     NoData,
-    /// There is no such extended attribute.
+    /// The extended attribute is absent.
     #[error("there is no such extended attribute")]
     NoAttribute,
-    /// An inode cannot have the time.
+    /// A time is outside of the range of inodes.
     #[error("the time is outside of the range from 1901-12-13 20:45:52 to 2446-05-10 22:38:55 UTC")]
     TimeOutOfRange,
-    /// The name of an extended attribute has no byte, or more than 255.
+    /// The name of an extended attribute is empty or longer than 255 bytes.
     #[error("the name of an extended attribute has 1 to 255 bytes")]
     AttributeName,
-    /// The value of an extended attribute is longer than any can be.
+    /// The value of an extended attribute exceeds the limit.
     #[error("the value of the extended attribute is too long")]
     AttributeValue,
-    /// The bytes are no access control list.
-    #[error("no access control list can be so")]
+    /// The bytes are not an access control list.
+    #[error("invalid access control list")]
     InvalidAcl,
     /// Only a directory has a default access control list.
     #[error("only a directory has a default access control list")]
     NoDefaultAcl,
-    /// A file of this type cannot have such an attribute.
+    /// The type of the file does not support the attribute.
     #[error("the file cannot have such an attribute")]
     Unsupported,
-    /// The extended attributes of a file would take more than there is room for.
+    /// The extended attributes of a file exceed their limit.
     #[error("the extended attributes need more than {} bytes", crate::ATTRIBUTES_BYTES_MAX)]
     AttributesFull,
-    /// A file would be larger than it can be.
+    /// The file would exceed its limit.
     #[error("the file would be too large")]
     TooLarge,
-    /// There is no memory for the bytes of a file.
+    /// Memory for the bytes of a file is short.
     #[error("there is no memory for {bytes} bytes")]
     NoMemory {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         bytes: u64,
     },
-    /// A path leads through more symbolic links than are followed.
+    /// A path has too many symbolic links.
     #[error("too many levels of symbolic links")]
     TooManySymlinks,
-    /// The file has as many links as it can have.
+    /// The file has reached its limit of links.
     #[error("the file has too many links")]
     TooManyLinks,
-    /// The owner, or a privileged caller, may do this.
+    /// Only the owner or a privileged caller may do this.
     #[error("the operation is not permitted")]
     NotPermitted,
     /// The immutable flag is set.
@@ -95,13 +94,13 @@ pub enum FsError {
     /// The append-only flag is set.
     #[error("the file or directory is append-only")]
     AppendOnly,
-    /// The inode is no file any more.
+    /// The inode has no file.
     #[error("{0} is gone")]
     Stale(crate::InodeNo),
-    /// A batch needs more log than there is.
+    /// A batch exceeds the log.
     #[error("the operation needs more log than the volume has")]
     NoLog,
-    /// Structures that cannot be right.
+    /// Damaged structures.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
     /// A file's bytes cannot be read or written.
@@ -110,20 +109,20 @@ pub enum FsError {
     /// The volume cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The file system has as many views of files as it may have.
+    /// The file system has reached its limit of views.
     #[error(transparent)]
     Pin(PinError),
 }
 
 impl FsError {
-    /// Returns true if the volume was closed under its users, as by the end of its server. What they left undone
-    /// is done when it is opened again.
+    /// Returns true if the volume was closed under its users, for example by the end of its server. The next
+    /// opening completes their pending work.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Write(WriteError::Gone))
     }
 
-    /// The error number of a system call that fails so, as Linux has it.
+    /// The error number of a failed system call, as on Linux.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {

@@ -1,7 +1,7 @@
-//! The file system: its creation and opening, and what its parts share.
+//! The file system: creation, opening, and shared state.
 //!
-//! Locks are taken in this order: the lock of renames, the volume's gate, inode locks, that of whoever
-//! makes an inode table, a lane, the lock of an extent's structure, those of inode tables.
+//! Lock order: the lock of renames, the volume's gate, inode locks, the lock for adding an inode table, a
+//! lane, the lock of an extent's structure, locks of inode tables.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -35,22 +35,22 @@ use crate::plant::Bug;
 pub struct FsOptions {
     /// The index over inode tables.
     pub index: IndexKind,
-    /// Bytes of a node of the index: a power of two from 64 to 4096; `None` for a size that suits it. A
-    /// direct index and a window have no nodes.
+    /// Bytes of a node of the index: a power of two from 64 to 4096; `None` for the default. A direct index
+    /// and a window have no nodes.
     pub index_node_bytes: Option<u32>,
-    /// Most inodes; `None` for one for each 16 KiB of the volume.
+    /// Limit of inodes; `None` for one for each 16 KiB of the volume.
     pub inodes_max: Option<u64>,
     /// Makes inode tables of 2 MiB instead of 4 KiB.
     pub large_tables: bool,
-    /// The user whom the root directory belongs to.
+    /// The owner of the root directory.
     pub root_uid: u32,
-    /// The group whom the root directory belongs to.
+    /// The group of the root directory.
     pub root_gid: u32,
-    /// Bytes of log over all lanes; `None` for a size that suits the volume's.
+    /// Bytes of log over all lanes; `None` for a default by the volume's size.
     pub log_bytes: Option<u64>,
-    /// Lanes of the log: how many threads can write at once.
+    /// Lanes of the log: a limit of concurrent writers.
     pub lanes: u32,
-    /// Dirty lines of 64 bytes at which a background checkpoint begins; 0 for 65,536.
+    /// Dirty lines of 64 bytes that start a background checkpoint; 0 for 65,536.
     pub checkpoint_lines: u32,
 }
 
@@ -72,9 +72,9 @@ impl Default for FsOptions {
 
 /// A file system over a volume of a pool.
 ///
-/// Every method may be called by any number of threads. An operation is atomic: it is there as a whole
-/// or not at all after a crash, in the order of its answers, and durable once a [`FileSystem::sync`] that
-/// began when it had been answered has returned. Writing and truncating are atomic in parts only.
+/// Every method is thread-safe. An operation is atomic: a crash keeps all or nothing of it.
+/// Operations survive in the order of their answers. A [`FileSystem::sync`] makes every operation durable
+/// that was answered before. Writing and truncating are atomic in parts only.
 pub struct FileSystem<M: Medium> {
     pool: Arc<Pool<M>>,
     handle: VolumeHandle<M>,
@@ -84,19 +84,19 @@ pub struct FileSystem<M: Medium> {
     pub(crate) files: OpenFiles<M>,
     pub(crate) dentries: DentryCache,
     pub(crate) free_units: FreeUnitsCache,
-    /// Held while a directory gets another parent, so that none becomes its own ancestor.
+    /// Held while a directory changes its parent, so no directory becomes its own ancestor.
     pub(crate) renames: Mutex<()>,
-    /// Whoever sets the size.
+    /// Held while the size changes.
     pub(crate) resizing: Mutex<()>,
     pub(crate) size_blocks: AtomicU64,
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Makes an empty file system of `size_bytes` in `pool`.
+    /// Creates an empty file system of `size_bytes` in `pool`.
     ///
     /// # Errors
-    /// As [`Pool::create_volume`]; there cannot be so many inodes, or nodes of the index of that size; the
-    /// pool has too few adjacent blocks for the first inode table. There is no such volume then.
+    /// As [`Pool::create_volume`]; too many inodes; an invalid size of the index's nodes; too few adjacent
+    /// blocks for the first inode table. No volume is left then.
     pub fn create(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -124,24 +124,24 @@ impl<M: Medium> FileSystem<M> {
         spec.checkpoint_lines = options.checkpoint_lines;
         pool.create_volume(&spec, NewRoot::Blocks(&superblock.image()))?;
         Self::open_or_format(pool, name, options).inspect_err(|error| {
-            // A volume without a file system is of no use to anybody. It is the error that matters.
+            // A volume without a file system is useless. The caller gets the error of the creation.
             if let Err(left) = pool.delete_volume(name) {
                 tracing::warn!(volume = name, %error, %left, "a volume without a file system is left");
             }
         })
     }
 
-    /// Opens the file system `name` of `pool`. It can be opened again once this is dropped.
+    /// Opens the file system `name` of `pool`. It can be opened again after the drop of the handle.
     ///
     /// # Errors
-    /// There is no such volume, it is of another kind, open already, or cannot be read.
+    /// The volume is missing, of another kind, open already, or unreadable.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PoolError> {
-        // Of one whose creation a crash cut off the options are lost.
+        // If a crash interrupted the creation, its options are lost.
         Self::open_or_format(pool, name, &FsOptions::default())
     }
 
-    /// Opens the volume, and makes the first structures in it where they are missing; `options` say
-    /// what the superblock does not.
+    /// Opens the volume. Creates missing first structures, with the settings of `options` beyond the
+    /// superblock.
     fn open_or_format(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -165,7 +165,7 @@ impl<M: Medium> FileSystem<M> {
         }
         let tables = InodeTables::open(&superblock, at, reader)?;
         let orphans = tables.gather(reader)?;
-        // No more than there can be files, so that a small one is open at once.
+        // Bounded by the number of files, so a small file system opens fast.
         let dentries = DentryCache::new(tables.inodes_max(), superblock.hash_key[0]);
         let fs = Self {
             size_blocks: AtomicU64::new(0),
@@ -217,29 +217,29 @@ impl<M: Medium> FileSystem<M> {
         self.superblock.geometry().root()
     }
 
-    /// Makes everything durable that was answered before.
+    /// Makes all answered operations durable.
     ///
     /// # Errors
-    /// The volume's; what was not durable before may be or not.
+    /// The volume's; the durability of pending changes is unknown then.
     pub fn sync(&self) -> Result<(), FsError> {
         Ok(self.volume().flush()?)
     }
 
-    /// The number of files without a name that somebody has open. Their space is free once they are closed.
+    /// Number of open files without a name. Their close frees their space.
     #[must_use]
     pub fn nameless_files(&self) -> u64 {
         self.files.nameless()
     }
 
-    /// Keeps at most `entries` names in its dentry cache from now on, rounded up to a power of two, at most
-    /// 16,384, of 80 bytes each; with 0 none, so that every look-up reads the directory. A file system that
-    /// was opened keeps as many as it can have inodes, within these limits.
+    /// Limits the dentry cache to `entries` names of 80 bytes, rounded up to a power of two, at most 16,384.
+    /// With 0 the cache is off, and every lookup reads the directory. The default is the limit of inodes
+    /// within these bounds.
     pub fn set_dentries_max(&mut self, entries: usize) {
         self.dentries =
             DentryCache::new(entries.min(DENTRIES_MAX) as u64, self.superblock.hash_key[0]);
     }
 
-    /// Makes an inode table in advance, which would else be made for the next file that finds no free inode.
+    /// Adds an inode table ahead of need. Otherwise the next file without a free inode adds one.
     ///
     /// # Errors
     /// `NoInodes`, `NoSpace`, or the volume's.
@@ -248,16 +248,16 @@ impl<M: Medium> FileSystem<M> {
         self.tables.grow(self.volume())
     }
 
-    /// The address of inode table number `table`, from 0 on, as the index has it.
+    /// The address of inode table number `table`, from 0 on, by the index.
     ///
     /// # Errors
-    /// There is no such table, or the index cannot be right.
+    /// There is no such table, or the index is damaged.
     pub fn inode_table_at(&self, table: u64) -> Result<PoolOffset, FsError> {
         Ok(self.tables.known_table_at(self.reader(), table)?)
     }
 
-    /// Checks that the volume is there. What is loaded after it, under the lock of an inode or beside an operation, is
-    /// the volume's: who deletes it says so first, and waits for both before it frees anything.
+    /// Checks that the volume is not deleted. Later loads under the lock of an inode, or within an operation,
+    /// read the volume: a deletion first marks the volume and then waits for both before it frees blocks.
     fn check_there(&self) -> Result<(), FsError> {
         if self.volume().is_gone() { Err(WriteError::Gone.into()) } else { Ok(()) }
     }
@@ -275,7 +275,7 @@ impl<M: Medium> FileSystem<M> {
     }
 }
 
-/// The word of the present time in an inode. A clock outside of the range counts as its nearer end.
+/// The word of the present time in an inode. A clock outside of the range gives the nearer end.
 pub(crate) fn now() -> u64 {
     if planted(Bug::ClockStands) {
         return 1 << 60;
@@ -288,13 +288,13 @@ pub(crate) fn now() -> u64 {
     encode_time(ns.clamp(*TIME_RANGE_NS.start(), *TIME_RANGE_NS.end())).unwrap_or(0)
 }
 
-/// A word that nobody can guess.
+/// A random word.
 fn random_word() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// Makes the index, the first table and the root directory, in one batch.
+/// Creates the index, the first table and the root directory in one batch.
 fn format<M: Medium>(
     volume: &Volume<M>,
     superblock: &FsSuperblock,

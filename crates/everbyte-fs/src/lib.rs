@@ -1,9 +1,8 @@
-//! The file system: files and directories on a volume of a pool, made for byte-addressable memory.
+//! The file system: files and directories on a volume of a pool, for byte-addressable memory.
 //!
-//! Owns what files are: inodes and where they lie, directories, names, sizes, times. A file's bytes are
-//! an extent. An operation is one batch, so that after a crash it is there as a whole or not at all, and
-//! the volume is as it was at a checkpoint: nothing needs repair. Knows the pool's batches and extents;
-//! knows no mount and no client.
+//! The crate owns inodes, directories, names, sizes and times. An extent holds a file's bytes. An operation
+//! is one batch, so it is atomic, and after a crash the volume is at a checkpoint without repair. The crate
+//! knows the pool's batches and extents, and does not know mounts and clients.
 
 #![forbid(unsafe_code)]
 

@@ -1,72 +1,70 @@
-//! The mistakes that tests plant in the file system with `everbyte_plant`, to see the crash explorer
-//! catch them.
+//! Planted bugs of the file system, for tests of the crash explorer (`everbyte_plant`).
 
-/// A mistake in how files are kept.
+/// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
-    /// A name is there before its inode is certain to be.
+    /// A name is stored before its inode.
     NameBeforeInode,
-    /// A renaming gives the new name in one batch, and takes the old one away in another.
+    /// A renaming adds the new name in one batch, and removes the old one in another.
     RenameInTwo,
-    /// The slot of an inode is filled again before it is durable that the inode was freed.
+    /// The slot of a freed inode is filled before the free is durable.
     InodeReusedEarly,
-    /// The place of an entry is filled again before it is durable that the entry was removed.
+    /// The place of a removed entry is filled before the removal is durable.
     EntryReusedEarly,
-    /// All inodes of a block need no record once one of them was made.
+    /// All inodes of a block count as fresh after the allocation of one.
     InodesFreshByBlock,
-    /// A number of links changes without a record.
+    /// A link count changes without a record.
     LinksUnlogged,
-    /// A file's size changes before its bytes do.
+    /// A file's size changes before its bytes.
     SizeBeforeData,
-    /// A write is made durable at once where a crash may make the file smaller than that.
+    /// The fast path makes a write durable although a crash can make the file smaller.
     DurableBeyondSize,
-    /// A sync of a file makes nothing durable.
+    /// A sync of a file is skipped.
     FileSyncSkipped,
-    /// A file without a name that somebody has open is not listed.
+    /// An open file without a name is not an orphan.
     OrphanNotListed,
-    /// A file has the generation of one that had its number before.
+    /// A new file gets the generation of the previous file with its number.
     GenerationReused,
-    /// The halves of a bucket that is cut in two are named without a record.
+    /// The halves of a split bucket are named without a record.
     SplitUnlogged,
     /// The number of inode tables changes without a record.
     TableUnlogged,
-    /// Inodes of a new table are free for others before the table counts as one.
+    /// Inodes of a new table are free before the table is counted.
     TableCountedLate,
-    /// The word that makes new nodes of an index reachable changes without a record, unlike what goes with
-    /// it.
+    /// The word that publishes new nodes of an index changes without a record; other words have records.
     IndexSplitUnlogged,
-    /// A region of a window is named without a record, before what it holds is certain to be there.
+    /// A region of a window is named without a record, before its contents are durable.
     RegionNamedEarly,
-    /// Bytes that are cut off a file's last block stay there.
+    /// Bytes beyond a truncation stay in the file's last block.
     TailKept,
-    /// The extended attributes are written over in place.
+    /// The extended attributes are overwritten in place.
     AttributesInPlace,
-    /// An access control list is set in another batch than the mode that goes with it.
+    /// An access control list and its mode change in two batches.
     AclBesideMode,
-    /// The locks of inodes are taken in the order in which an operation names the inodes.
+    /// Inode locks are taken in the order of the operation's arguments.
     LocksInOrderOfCall,
-    /// The tables of inodes are locked as a renaming comes to them.
+    /// Locks of inode tables are taken in the order of a renaming's steps.
     TablesHeldAsTheyCome,
-    /// A renaming does not look again, under its locks, which file has the old name.
+    /// A renaming skips the check of the old name under its locks.
     RenameOfOldName,
-    /// A renaming leaves a whiteout in another batch.
+    /// A renaming creates its whiteout in another batch.
     WhiteoutInTwo,
-    /// A file that is made without a name is not listed.
+    /// A file made without a name is not an orphan.
     UnnamedNotListed,
-    /// A file that was made without a name is still listed when it has one.
+    /// A file made without a name stays an orphan after it gets a name.
     NamedStillListed,
-    /// The file that a name was found to lead to is noted when the directory's lock is given back already.
+    /// The dentry cache gets an entry after the release of the directory's lock.
     DentryNotedLate,
-    /// That a name is absent is still noted when it is made.
+    /// The dentry cache keeps the absence of a name after its creation.
     AbsentNameKept,
-    /// A name still counts as leading to a file when it is removed, or another file's.
+    /// The dentry cache keeps a name after its removal or replacement.
     DentryKept,
-    /// That names are absent is still noted when their directory is removed.
+    /// The dentry cache keeps absent names of a directory after its removal.
     AbsentNamesOfDirectoryKept,
-    /// Who reads an open file without the lock of its inode does not look again whether anybody had it.
+    /// A lock-free reader of an open file skips the second look at the sequence.
     OpenFileLooksOnce,
-    /// All changes have the same time: no mistake, but what a coarse clock does.
+    /// All changes have the same time. This is not a bug: a coarse clock does the same.
     ClockStands,
-    /// A file loses its blocks although somebody has it open.
+    /// An open file loses its blocks.
     OpenFileFreed,
 }

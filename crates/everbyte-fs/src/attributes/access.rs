@@ -1,7 +1,7 @@
 //! Times of the last access.
 //!
-//! Reading changes nothing by itself. Whoever reads for somebody to whom that time matters says so
-//! afterwards, which as a rule costs a look at the inode.
+//! A read does not change the time. The caller notes the access after the read, which usually costs one look
+//! at the inode.
 
 use everbyte_media::Medium;
 
@@ -12,18 +12,18 @@ use crate::format::{Field, InodeWords, decode_time};
 use crate::fs::{FileSystem, now};
 use crate::inode::edits::Edits;
 
-/// Nanoseconds after which [`AccessTimes::Relative`] changes the time again.
+/// Age at which [`AccessTimes::Relative`] changes the time again.
 const DAY_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
 
-/// Which accesses change the time of the last one.
+/// The accesses that change the time of the last access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AccessTimes {
-    /// The first after a change of the file, and one a day: enough to see whether it was read since.
+    /// The first access after a change of the file, and one per day.
     #[default]
     Relative,
-    /// None.
+    /// No access.
     Never,
-    /// All.
+    /// Each access.
     Strict,
 }
 
@@ -45,11 +45,11 @@ impl AccessTimes {
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Notes that somebody has read `inode`: bytes, names or a target. Takes no lock for writing, and
-    /// stores nothing, unless `times` asks for the time to be changed.
+    /// Notes a read of `inode`: bytes, names or a target. Takes no lock for writing and stores nothing,
+    /// unless `times` requires a change of the time.
     ///
     /// # Errors
-    /// `Stale`, or the volume's: the time stays what it was.
+    /// `Stale`, or the volume's: the time stays unchanged.
     pub fn note_access(&self, inode: InodeNo, times: AccessTimes) -> Result<(), FsError> {
         if times == AccessTimes::Never {
             return Ok(());

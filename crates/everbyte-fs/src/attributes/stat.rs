@@ -1,4 +1,4 @@
-//! Attributes of files, and changes of them.
+//! Attributes of files, and their changes.
 
 use everbyte_media::Medium;
 
@@ -17,13 +17,13 @@ use crate::inode::inode_ref::InodeRef;
 pub struct Attr {
     /// Its number.
     pub inode: InodeNo,
-    /// Tells it from files that had the number before.
+    /// Distinguishes the file from earlier files with the same number.
     pub generation: u64,
     /// Its type.
     pub kind: FileType,
     /// Permissions, set-user-id, set-group-id and sticky bits.
     pub permissions: u32,
-    /// Names that it has; of a directory two and its subdirectories.
+    /// Names of the file. A directory has two and its number of subdirectories.
     pub links: u32,
     /// Its user.
     pub uid: u32,
@@ -33,7 +33,7 @@ pub struct Attr {
     pub size: u64,
     /// Blocks of 4096 bytes that it takes.
     pub blocks: u64,
-    /// The device that a device file stands for.
+    /// The device number of a device file.
     pub device: u64,
     /// Flags that `chattr` sets.
     pub flags: FileFlags,
@@ -71,16 +71,16 @@ impl Attr {
     }
 }
 
-/// A time to be set.
+/// A new time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetTime {
     /// The present.
     Now,
-    /// So many nanoseconds since 1970, within [`TIME_RANGE_NS`](crate::TIME_RANGE_NS).
+    /// Nanoseconds since 1970, within [`TIME_RANGE_NS`](crate::TIME_RANGE_NS).
     At(i128),
 }
 
-/// Attributes to be set; `None` leaves one as it is.
+/// New attributes; `None` keeps an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetAttr {
     /// Permissions, set-user-id, set-group-id and sticky bits.
@@ -96,7 +96,7 @@ pub struct SetAttr {
 }
 
 impl SetTime {
-    /// Its word in an inode, where `now` is that of the present.
+    /// The word of the time in an inode. `now` is the word of the present.
     fn word(self, now: u64) -> Result<u64, FsError> {
         match self {
             Self::Now => Ok(now),
@@ -106,7 +106,7 @@ impl SetTime {
 }
 
 impl SetAttr {
-    /// Checks that an inode can have these attributes, for callers with other changes to make before.
+    /// Checks the range of the times, for callers that make other changes first.
     ///
     /// # Errors
     /// `TimeOutOfRange`.
@@ -122,7 +122,7 @@ impl<M: Medium> FileSystem<M> {
     /// The attributes of `inode`.
     ///
     /// # Errors
-    /// `Stale`, or the inode cannot be right.
+    /// `Stale`, or a damaged inode.
     pub fn attr(&self, inode: InodeNo) -> Result<Attr, FsError> {
         self.attr_of(InodeRef::any(inode))
     }
@@ -136,11 +136,12 @@ impl<M: Medium> FileSystem<M> {
         Ok(Attr::of(&self.load_ref(found)?.1))
     }
 
-    /// Sets attributes of `inode`, all together; an access control list follows the permissions. Who may do
-    /// so is the caller's business.
+    /// Sets attributes of `inode` atomically. An access control list follows the permissions. The caller
+    /// checks rights.
     ///
     /// # Errors
-    /// `TimeOutOfRange`; `Immutable`, `AppendOnly`; `Stale`; `NoSpace` if an access control list changes; or the volume's.
+    /// `TimeOutOfRange`; `Immutable`, `AppendOnly`; `Stale`; `NoSpace` if an access control list changes; or
+    /// the volume's.
     pub fn set_attr(&self, inode: InodeNo, set: &SetAttr) -> Result<Attr, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
@@ -170,7 +171,8 @@ impl<M: Medium> FileSystem<M> {
     }
 }
 
-/// Checks that these attributes of a file may be set. Of an append-only one these are times, to the present.
+/// Checks the flags of a file before its attributes change. For an append-only file, only times can change,
+/// and only to the present.
 fn check_set_attr(words: &InodeWords, set: &SetAttr) -> Result<(), FsError> {
     let sets_time =
         [set.accessed, set.modified].iter().any(|time| matches!(time, Some(SetTime::At(_))));

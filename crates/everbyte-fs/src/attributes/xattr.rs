@@ -1,4 +1,4 @@
-//! Extended attributes: names with values. Those that are access control lists go with the mode.
+//! Extended attributes: names with values. Access control lists are attributes that follow the mode.
 
 use everbyte_media::Medium;
 use everbyte_plant::planted;
@@ -16,26 +16,26 @@ use crate::fs::FileSystem;
 use crate::inode::edits::Edits;
 use crate::plant::Bug;
 
-/// Longest value of an attribute in bytes, as Linux has it. There is room for less.
+/// Longest value of an attribute in bytes, as on Linux. The block holds less.
 const VALUE_BYTES_MAX: usize = 65_536;
 
-/// A condition on an attribute that is set.
+/// A condition for setting an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetAttribute {
-    /// Nothing.
+    /// No condition.
     Any,
-    /// It is not there yet.
+    /// The attribute is absent.
     Create,
-    /// It is there.
+    /// The attribute exists.
     Replace,
 }
 
-/// The fate of a file's set-group-id bit when its access list is set.
+/// The effect of a new access list on a file's set-group-id bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetGroupId {
-    /// It stays.
+    /// The bit stays.
     Keep,
-    /// It goes: whoever sets the list is neither privileged nor in the file's group.
+    /// The bit is cleared: the caller is neither privileged nor in the file's group.
     Clear,
 }
 
@@ -43,7 +43,7 @@ impl<M: Medium> FileSystem<M> {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// `NoAttribute`, `Stale`, or it cannot be right.
+    /// `NoAttribute`, `Stale`, or damage.
     pub fn attribute(&self, inode: InodeNo, name: &[u8]) -> Result<Vec<u8>, FsError> {
         self.attributes(inode)?.get(name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
     }
@@ -51,7 +51,7 @@ impl<M: Medium> FileSystem<M> {
     /// The names of all extended attributes.
     ///
     /// # Errors
-    /// `Stale`, or they cannot be right.
+    /// `Stale`, or damage.
     pub fn attribute_names(&self, inode: InodeNo) -> Result<Vec<Vec<u8>>, FsError> {
         Ok(self.attributes(inode)?.into_names())
     }
@@ -62,13 +62,12 @@ impl<M: Medium> FileSystem<M> {
         Ok(Xattrs::load(self.reader(), at, words.get(Field::Attributes))?)
     }
 
-    /// Sets an extended attribute of 1 to 255 bytes of name. An access control list is set as
-    /// [`FileSystem::set_acl`] does.
+    /// Sets an extended attribute with a name of 1 to 255 bytes. An access control list is set as by
+    /// [`FileSystem::set_acl`].
     ///
     /// # Errors
-    /// `Exists` or `NoAttribute` as `set` says; `AttributeName` or `AttributeValue` for a length that
-    /// there cannot be; `AttributesFull` if there would be more than
-    /// [`ATTRIBUTES_BYTES_MAX`](crate::ATTRIBUTES_BYTES_MAX); `NoSpace`; the volume's.
+    /// `Exists` or `NoAttribute` by `set`; `AttributeName` or `AttributeValue` for an invalid length;
+    /// `AttributesFull` above [`ATTRIBUTES_BYTES_MAX`](crate::ATTRIBUTES_BYTES_MAX); `NoSpace`; the volume's.
     pub fn set_attribute(
         &self,
         inode: InodeNo,
@@ -94,7 +93,7 @@ impl<M: Medium> FileSystem<M> {
         })
     }
 
-    /// Takes an extended attribute away. An access control list need not be there.
+    /// Removes an extended attribute. The removal of an absent access control list succeeds.
     ///
     /// # Errors
     /// `NoAttribute`, `Immutable`, `AppendOnly`, or the volume's.
@@ -128,14 +127,13 @@ impl<M: Medium> FileSystem<M> {
         Ok(())
     }
 
-    /// Sets the access control list `name`, [`ACL_ACCESS`] or [`ACL_DEFAULT`], to the value of an
-    /// attribute as Linux has it; one without entries takes it away. An access list sets the mode, and
-    /// one that says no more than the mode is not kept.
+    /// Sets the access control list `name`, [`ACL_ACCESS`] or [`ACL_DEFAULT`], to the value of a Linux
+    /// attribute. A list without entries removes it. An access list sets the mode. An access list equal to
+    /// the mode is not stored.
     ///
     /// # Errors
-    /// `InvalidAcl` or `Unsupported` for a value that is no list; `Unsupported` for a symbolic link;
-    /// `NoDefaultAcl` for a default list of what is no directory; `AttributesFull`, `NoSpace`, or the
-    /// volume's.
+    /// `InvalidAcl` or `Unsupported` for an invalid value; `Unsupported` for a symbolic link; `NoDefaultAcl`
+    /// for a default list of another file than a directory; `AttributesFull`, `NoSpace`, or the volume's.
     pub fn set_acl(
         &self,
         inode: InodeNo,
@@ -143,7 +141,7 @@ impl<M: Medium> FileSystem<M> {
         set_group_id: SetGroupId,
     ) -> Result<(), FsError> {
         if !is_acl(name) {
-            return Err(FsError::Invalid { what: "the attribute is no access control list" });
+            return Err(FsError::Invalid { what: "the attribute is not an access control list" });
         }
         let acl = Acl::parse(value)?;
         if planted(Bug::AclBesideMode)
@@ -151,7 +149,7 @@ impl<M: Medium> FileSystem<M> {
         {
             let set = SetAttr { permissions: Some(acl.permissions()), ..SetAttr::default() };
             self.set_attr(inode, &set)?;
-            // The checkpoint that comes between, sooner or later.
+            // Makes the next checkpoint now, which gives the operation a new epoch.
             self.sync()?;
         }
         let _op = self.volume().begin_op();

@@ -1,6 +1,6 @@
-//! The block with a file's extended attributes: what it holds, and how it is replaced.
+//! The block with a file's extended attributes.
 //!
-//! A change writes all of them to a new block, and then the one word that names it.
+//! A change writes all attributes to a new block, and then the one word that names the block.
 
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -17,12 +17,12 @@ use crate::inode::tables::reader_of;
 use crate::plant::Bug;
 
 const MAGIC: [u8; 4] = *b"XATR";
-/// Magic, checksum, bytes in use.
+/// Bytes of magic, checksum and end.
 const HEAD: usize = 12;
-/// Most bytes of all attributes of a file: each takes its name, its value and 3.
+/// Limit of the bytes of a file's attributes: each takes its name, its value and 3.
 pub const ATTRIBUTES_BYTES_MAX: usize = BLOCK - HEAD;
 
-/// Names and values in the order in which they were first set.
+/// Names and values, in the order of their first setting.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -40,7 +40,7 @@ impl Xattrs {
         }
     }
 
-    /// Takes the attribute `name` away. False if there is none.
+    /// Removes the attribute `name`. Returns false if it is absent.
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         let before = self.0.len();
         self.0.retain(|(other, _)| other != name);
@@ -52,10 +52,10 @@ impl Xattrs {
         self.0.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Reads those of the inode at `inode`, whose word for them is `word`.
+    /// Reads the attributes of the inode at `inode`, whose word for them is `word`.
     ///
     /// # Errors
-    /// The block cannot be read, or be one of attributes.
+    /// The block cannot be read or is damaged.
     pub(crate) fn load<M: Medium>(
         reader: Reader<'_, M>,
         inode: PoolOffset,
@@ -72,10 +72,10 @@ impl Xattrs {
             .ok_or_else(|| Corrupt::new("extended attributes", at, "no block of them can be so"))
     }
 
-    /// Plans that the inode in `edit` has them, and no others.
+    /// Plans these attributes for the inode in `edit`, in place of the present ones.
     ///
     /// # Errors
-    /// `AttributesFull`, `NoSpace`, or the block that it has cannot be.
+    /// `AttributesFull`, `NoSpace`, or a damaged present block.
     pub(crate) fn plan_replace<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -100,7 +100,7 @@ impl Xattrs {
         Ok(())
     }
 
-    /// Plans a block with them, and returns the word that names it; 0 if there are none.
+    /// Plans a block with the attributes. Returns the word that names it; 0 without attributes.
     ///
     /// # Errors
     /// `AttributesFull` or `NoSpace`.
@@ -157,7 +157,7 @@ impl Xattrs {
     }
 }
 
-/// Puts the checksum of a block of attributes right, if it is one.
+/// Corrects the checksum of a block, if it is a block of attributes.
 #[cfg(feature = "testkit")]
 pub(crate) fn reseal(image: &mut [u8; BLOCK]) {
     let end = u32::from_le_bytes(*image[8..].first_chunk().expect("a block has a head"));

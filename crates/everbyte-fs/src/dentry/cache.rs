@@ -1,14 +1,12 @@
-//! The dentry cache: names that were looked up lately, in DRAM, and what each leads to. That there is no
-//! such name is noted as well.
+//! The dentry cache: recently looked-up names in DRAM with their files. It also records absent names.
 //!
-//! Invariants, argued in docs/decisions/0024:
-//! - A name is noted under the lock of its directory, by who has found or changed it there. Whoever changes
-//!   a name forgets it first, under that lock for writing. So what is found here is what the directory
-//!   says, or said while an operation that changes it was not answered yet.
-//! - That a name is absent counts until any directory is removed: its inode may be another file's then.
-//! - A look takes no lock: it believes nothing that was written meanwhile. Forgetting waits until nobody
-//!   writes to the set; noting gives up instead.
-//! - There are never more entries than at the beginning. A name that is too long for one is not noted.
+//! Invariants (argued in docs/decisions/0024):
+//! - A note of a name happens under the lock of its directory, after a lookup or change there. A change
+//!   forgets the name first, under that lock for writing. So the cache agrees with the directory, up to
+//!   operations that are not answered yet.
+//! - A note of an absent name is valid until any directory is removed: the directory's inode number may be
+//!   reused then.
+//! - Entries are bounded. A name that exceeds [`NAME_BYTES`] is not noted.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -18,20 +16,20 @@ use crate::dentry::file_name::Name;
 use crate::format::number::{FileType, InodeNo};
 use crate::plant::Bug;
 
-/// Most entries of a file system: 1.25 MiB.
+/// Limit of entries of a file system: 1.25 MiB.
 pub(crate) const DENTRIES_MAX: usize = 1 << 14;
-/// Entries of a set, one of which a name can have.
+/// Entries of a set. A name has one of them.
 const WAYS: usize = 4;
 /// Words of an entry's name.
 const NAME_WORDS: usize = 5;
-/// Longest name that is noted, in bytes.
+/// Longest noted name in bytes.
 const NAME_BYTES: usize = 8 * NAME_WORDS;
-/// Bits of the length in the word of an entry that says its type.
+/// Bits of the length in an entry's word for the type.
 const LEN_BITS: u32 = 8;
-/// Odd constants with well-spread bits: the golden ratio's, and pi's.
+/// Odd constants with well-spread bits: of the golden ratio and of pi.
 const SPREAD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x2437_54a4_a6f0_15f7];
 
-/// The file that a name leads to.
+/// The file of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Dentry {
     pub(crate) inode: InodeNo,
@@ -43,38 +41,38 @@ pub(crate) struct Dentry {
 #[repr(align(64))]
 struct Way {
     parent: AtomicU64,
-    /// The file; or, of a name that is absent, how many directories had been removed.
+    /// The file. For an absent name, the number of removed directories at the note.
     inode: AtomicU64,
-    /// Length of the name, and above it the type; none of a name that is absent.
+    /// Length of the name, and above it the type; no type for an absent name.
     kind: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
 }
 
-/// Entries that a hash chooses.
+/// The entries for a hash.
 #[derive(Default)]
 #[repr(align(64))]
 struct Set {
-    /// Odd while somebody writes to the set; another number after each who did (a sequence lock).
+    /// A sequence lock: odd during a write to the set, and changed by each write.
     sequence: AtomicU64,
-    /// The hashes of the entries; 0 for none.
+    /// The hashes of the entries; 0 for an empty one.
     tags: [AtomicU64; WAYS],
     ways: [Way; WAYS],
 }
 
-/// A name in a directory, as it stands in an entry.
+/// A name in a directory, as an entry holds it.
 struct Key {
     parent: u64,
     len: u64,
     name: [u64; NAME_WORDS],
-    /// The hash of all this, never 0.
+    /// The hash of parent and name, never 0.
     tag: u64,
 }
 
 /// The dentry cache of a file system.
 pub(crate) struct DentryCache {
-    /// As many as a power of two; none if nothing is noted.
+    /// A power of two of sets; empty if the cache is off.
     sets: Box<[Set]>,
-    /// Nobody can guess which names share a set.
+    /// A random seed: names that share a set are unpredictable.
     seed: u64,
     directories_removed: AtomicU64,
 }
@@ -125,7 +123,7 @@ impl Set {
         self.tags.iter().position(|tag| tag.load(Ordering::Relaxed) == key.tag)
     }
 
-    /// Begins to write, unless somebody else does. Returns the sequence number of before.
+    /// Starts a write, unless another thread writes. Returns the previous sequence number.
     fn try_begin(&self) -> Option<u64> {
         let before = self.sequence.load(Ordering::Relaxed) & !1;
         let begun = self.sequence.compare_exchange(
@@ -134,7 +132,7 @@ impl Set {
             Ordering::Acquire,
             Ordering::Relaxed,
         );
-        // Nothing of what is stored now is seen before the odd number.
+        // Makes the odd number visible before the stores of the write.
         fence(Ordering::Release);
         begun.ok()
     }
@@ -145,7 +143,7 @@ impl Set {
 }
 
 impl DentryCache {
-    /// For about `entries` names, at most [`DENTRIES_MAX`]; with 0 nothing is ever noted.
+    /// A cache for about `entries` names, at most [`DENTRIES_MAX`]. With 0 the cache is off.
     pub(crate) fn new(entries: u64, seed: u64) -> Self {
         let entries = usize::try_from(entries).map_or(DENTRIES_MAX, |all| all.min(DENTRIES_MAX));
         let sets = if entries == 0 { 0 } else { entries.div_ceil(WAYS).next_power_of_two() };
@@ -158,12 +156,13 @@ impl DentryCache {
             return None;
         }
         let key = Key::new(parent, name, self.seed)?;
-        // The lowest bit is the same in all.
+        // The lowest bit of all tags is equal.
         let place = usize::try_from(key.tag >> 32).expect("32 bits") & (self.sets.len() - 1);
         Some((&self.sets[place], key))
     }
 
-    /// The file that `name` in `parent` leads to, `Some(None)` if there is no such name; `None` if that is not known.
+    /// The file of `name` in `parent`; `Some(None)` for a known absent name, `None` for an unknown one. Takes
+    /// no lock, and discards a read that overlaps a write.
     pub(crate) fn get(&self, parent: InodeNo, name: Name<'_>) -> Option<Option<Dentry>> {
         let (set, key) = self.place_of(parent, name)?;
         let before = set.sequence.load(Ordering::Acquire);
@@ -171,7 +170,7 @@ impl DentryCache {
         let is_it = way.is(&key);
         let inode = way.inode.load(Ordering::Relaxed);
         let kind = way.kind.load(Ordering::Relaxed);
-        // Everything was read before the number is read again.
+        // Orders all reads before the second read of the number.
         fence(Ordering::Acquire);
         if !is_it || before % 2 == 1 || set.sequence.load(Ordering::Relaxed) != before {
             return None;
@@ -184,8 +183,8 @@ impl DentryCache {
         Some(Some(Dentry { inode: InodeNo(inode), kind: FileType::from_mode(mode)? }))
     }
 
-    /// Notes what `name` in `parent` leads to. The caller holds the lock of `parent`, and knows it to be a
-    /// directory that was not removed.
+    /// Notes the file of `name` in `parent`. Skips the note if another thread writes to the set. The caller
+    /// holds the lock of `parent`, a directory that was not removed.
     pub(crate) fn note(&self, parent: InodeNo, name: Name<'_>, found: Option<Dentry>) {
         let known = || self.get(parent, name);
         if planted(Bug::AbsentNameKept) && known() == Some(None)
@@ -196,7 +195,7 @@ impl DentryCache {
         let Some((set, key)) = self.place_of(parent, name) else { return };
         let Some(before) = set.try_begin() else { return };
         let empty = || set.tags.iter().position(|tag| tag.load(Ordering::Relaxed) == 0);
-        // In turns, which the number that grows with each note tells.
+        // Round robin: the number grows with each note.
         let oldest = || usize::try_from(before / 2 % WAYS as u64).expect("less than there are");
         let way = set.way_of(&key).or_else(empty).unwrap_or_else(oldest);
         let removed = || self.directories_removed.load(Ordering::Acquire);
@@ -207,18 +206,19 @@ impl DentryCache {
         set.end(before);
     }
 
-    /// Forgets `name` in `parent`, whose lock the caller holds for writing, and returns true if it was known
-    /// to be absent: then it is, until the caller changes that.
+    /// Forgets `name` in `parent`. Returns true if the name was known to be absent; it stays so until the
+    /// caller changes it. Waits for a write of another thread to the set. The caller holds the lock of
+    /// `parent` for writing.
     pub(crate) fn forget(&self, parent: InodeNo, name: Name<'_>) -> bool {
         let Some((set, key)) = self.place_of(parent, name) else { return false };
-        // Nobody can note it meanwhile.
+        // The caller's lock excludes a note of this name.
         if set.way_of(&key).is_none() {
             return false;
         }
         let before = loop {
             match set.try_begin() {
                 Some(before) => break before,
-                // Somebody writes a line.
+                // Another thread writes a line.
                 None => std::thread::yield_now(),
             }
         };
@@ -235,7 +235,7 @@ impl DentryCache {
         is_absent
     }
 
-    /// Forgets all names that are absent. The caller holds the lock of a directory that is being removed.
+    /// Forgets all absent names. The caller holds the lock of a directory during its removal.
     pub(crate) fn forget_absent(&self) {
         self.directories_removed.fetch_add(1, Ordering::AcqRel);
     }
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(none.get(InodeNo(1), name("a")), None);
     }
 
-    /// Two threads write to one set, and two read what is there.
+    /// Two threads write to one set while two read it.
     #[test]
     fn what_is_read_while_others_write_was_noted_as_a_whole() {
         let dentries = DentryCache::new(1, SEED);

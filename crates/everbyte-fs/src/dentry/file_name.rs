@@ -2,7 +2,7 @@
 
 use crate::error::FsError;
 
-/// A name that a directory can have: 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
+/// A valid name in a directory: 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name<'n>(&'n [u8]);
 
@@ -13,7 +13,7 @@ impl<'n> Name<'n> {
     /// Checks a name.
     ///
     /// # Errors
-    /// `NameTooLong`; `InvalidName` if a directory cannot have it.
+    /// `NameTooLong`; `InvalidName` for another name that is not valid.
     pub fn new(bytes: &'n [u8]) -> Result<Self, FsError> {
         if bytes.len() > NAME_BYTES_MAX {
             return Err(FsError::NameTooLong);

@@ -1,4 +1,4 @@
-//! Space for entries in buckets: slots and units of the heap that nothing needs any more.
+//! Space for entries in buckets: free slots and free units of the heap.
 
 use everbyte_media::{BlockNo, Medium};
 use everbyte_pool::Batch;
@@ -12,35 +12,35 @@ use crate::format::{
 
 /// Units of a bucket's heap.
 const UNITS: usize = HEAP_UNITS.end - HEAP_UNITS.start;
-/// Units of a bucket's heap, and slots, that may be taken when it is written anew as a whole; with more
-/// it is cut in two.
+/// Limits for a rewrite of a bucket as a whole: units of the heap and slots in use. Above them the bucket is
+/// split.
 const UNITS_KEPT: usize = UNITS * 3 / 4;
 const SLOTS_KEPT: usize = SLOTS * 3 / 4;
-/// Longest run of units that an entry takes.
+/// Longest run of units for an entry.
 const UNITS_OF_ENTRY_MAX: usize = 35;
 
 /// Space for an entry in a bucket.
 pub(super) struct BucketSpace {
-    /// A free slot: in the entry's first line, or else the next one.
+    /// A free slot: in the entry's first line, or the next one.
     slot: Option<usize>,
-    /// The first of enough free units of the heap.
+    /// The start of enough free units of the heap.
     start: Option<usize>,
-    /// Free units of the heap: all, or those that were known to be.
+    /// Free units of the heap: all, or the cached ones.
     free: FreeUnits,
-    /// Which of the hashes that differ in their lowest bits alone are there.
+    /// For each value of the lowest bits, true if an entry has the same higher bits.
     same_hashes: [bool; 1 << SAME_HASH_BITS],
 }
 
 impl BucketSpace {
-    /// The lowest bits of a hash that no entry with the others in common has.
+    /// Unused lowest bits among the entries with the same higher bits.
     pub(super) fn free_low_bits(&self) -> Option<u64> {
         self.same_hashes.iter().position(|is_taken| !is_taken).map(|low| low as u64)
     }
 }
 
 impl<M: Medium> Dir<'_, M> {
-    /// Plans `entry`, whose hash may have lost its lowest bits, where there is room for it in `bucket`.
-    /// Returns false if there is none.
+    /// Plans `entry` in the free space of `bucket`. The hash may already have other lowest bits. Returns
+    /// false without space.
     pub(super) fn plan_entry(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -57,14 +57,14 @@ impl<M: Medium> Dir<'_, M> {
         true
     }
 
-    /// Notes which units of a bucket are free.
+    /// Caches the free units of a bucket.
     fn note_free(&self, bucket: BlockNo, free: FreeUnits) {
         if let Some(known) = self.known {
             known.note(bucket, free);
         }
     }
 
-    /// The room for `entry` in `bucket`. Its slots are all checked where no units are known to be free that are enough.
+    /// The space for `entry` in `bucket`. Checks all slots if the cached free units are too few.
     pub(super) fn space_in(
         &self,
         batch: &Batch<'_, '_, M>,
@@ -85,7 +85,7 @@ impl<M: Medium> Dir<'_, M> {
         Ok(BucketSpace { slot, start, free, same_hashes })
     }
 
-    /// Which of the hashes that have the higher bits of `hash` are in `bucket`, by their lowest bits.
+    /// The lowest bits of the entries in `bucket` with the higher bits of `hash`.
     fn same_hashes(
         &self,
         bucket: &Bucket,
@@ -93,7 +93,7 @@ impl<M: Medium> Dir<'_, M> {
     ) -> Result<[bool; 1 << SAME_HASH_BITS], FsError> {
         let filter = SlotFilter::new(hash);
         let mut same_hashes = [false; 1 << SAME_HASH_BITS];
-        // Without a branch for each: mostly there is none.
+        // Free of branches, because most buckets have no such entry.
         if !bucket.words().iter().fold(false, |any, &word| any | filter.may_be(word)) {
             return Ok(same_hashes);
         }
@@ -108,7 +108,7 @@ impl<M: Medium> Dir<'_, M> {
         Ok(same_hashes)
     }
 
-    /// Plans a bucket in a block of its own.
+    /// Plans a bucket in a new block.
     pub(super) fn plan_bucket(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -128,7 +128,7 @@ impl<M: Medium> Dir<'_, M> {
     }
 }
 
-/// Returns true if a new bucket with `entries` has so much room that it is worth its while.
+/// Returns true if a rewritten bucket with `entries` has enough free space to be worth the rewrite.
 pub(super) fn fits_with_space(entries: &[RawEntry]) -> bool {
     let units: usize = entries.iter().map(RawEntry::units).sum();
     units + UNITS_OF_ENTRY_MAX <= UNITS_KEPT && entries.len() < SLOTS_KEPT

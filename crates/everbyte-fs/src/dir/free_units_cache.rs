@@ -1,37 +1,36 @@
-//! Units of buckets' heaps that were found free lately, in DRAM: who adds an entry need not look at every slot of the
-//! bucket again.
+//! A DRAM cache of free heap units of buckets, which spares an insertion the check of every slot.
 //!
-//! Invariants: units are noted by who holds the lock of the bucket's directory for writing, after all slots of the
-//! bucket were found right, or when the bucket is planned. Nothing in use lies in them, nor anything that was removed and
-//! may come back: who plans an entry there takes them away first. A unit that is free and not known so costs space, until
-//! the bucket is looked through again.
+//! Invariants: the holder of the directory's lock for writing stores units, after a check of all slots of the
+//! bucket, or with the plan of the bucket. A cached unit is unused and holds no removed entry that a crash
+//! can restore. A plan of an entry removes the entry's units first. A free unit can be missing from the
+//! cache; a check of the bucket finds it.
 
 use everbyte_media::BlockNo;
 use everbyte_pool::sync::Mutex;
 
 use crate::format::FreeUnits;
 
-/// Places: 256 KiB. Buckets share them, and the last one noted has it.
+/// Entries: 256 KiB. Buckets share an entry, and the last stored one has it.
 const PLACES: usize = 4096;
 
-/// Units of one bucket that are known to be free.
+/// Free units of one bucket.
 #[derive(Clone, Copy)]
 struct BucketUnits {
     bucket: BlockNo,
     free: FreeUnits,
 }
 
-/// A place, which is a line.
+/// A cache entry: one line.
 #[repr(align(64))]
 struct CachePlace(Mutex<BucketUnits>);
 
-/// Free units of a file system's buckets, as far as they are known.
+/// The cache of a file system.
 pub(crate) struct FreeUnitsCache(Box<[CachePlace]>);
 
 impl FreeUnitsCache {
-    /// Nothing is known.
+    /// An empty cache.
     pub(crate) fn new() -> Self {
-        // Block 0 is the pool's.
+        // Block 0 belongs to the pool, so it is never a bucket.
         let nothing = BucketUnits { bucket: BlockNo(0), free: FreeUnits::NONE };
         Self((0..PLACES).map(|_| CachePlace(Mutex::new(nothing))).collect())
     }
@@ -40,13 +39,13 @@ impl FreeUnitsCache {
         &self.0[usize::try_from(bucket.0 % PLACES as u64).expect("less than there are places")].0
     }
 
-    /// Units of `bucket` that are free.
+    /// Cached free units of `bucket`.
     pub(super) fn get(&self, bucket: BlockNo) -> FreeUnits {
         let known = self.place(bucket).lock();
         if known.bucket == bucket { known.free } else { FreeUnits::NONE }
     }
 
-    /// Notes which units of `bucket` are free.
+    /// Stores the free units of `bucket`.
     pub(super) fn note(&self, bucket: BlockNo, free: FreeUnits) {
         *self.place(bucket).lock() = BucketUnits { bucket, free };
     }

@@ -14,14 +14,14 @@ use crate::format::number::{FileType, InodeNo};
 use crate::format::{Bucket, BucketHeader, HASH_BITS, RawEntry};
 use crate::plant::Bug;
 
-/// Words of a node that are changed one by one; more make a new node.
+/// Words of a node that change one by one; more make a new node.
 const WORDS_ONE_BY_ONE: u64 = 16;
 
 impl<M: Medium> Dir<'_, M> {
-    /// Plans an entry of a name that the directory does not have.
+    /// Plans an entry for a name that is not in the directory.
     ///
     /// # Errors
-    /// `NoSpace`, or the directory cannot be right.
+    /// `NoSpace`, or a damaged directory.
     pub(crate) fn plan_insert(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -31,7 +31,7 @@ impl<M: Medium> Dir<'_, M> {
     ) -> Result<(), FsError> {
         let hash = hash_of(self.hash_key, name);
         let mut entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
-        // Each round halves what is in the way, down to a bucket for one hash.
+        // Each round halves the range of the bucket, down to one hash.
         for _ in 0..=HASH_BITS {
             let Some((path, head)) = self.head_of(Some(batch), hash)? else {
                 let header = self.first_header();
@@ -52,7 +52,7 @@ impl<M: Medium> Dir<'_, M> {
         Err(FsError::NoSpace)
     }
 
-    /// Plans room in the bucket at the end of `way`: a new one without what was removed, or two.
+    /// Plans space in the bucket at the end of `path`: a new bucket without removed entries, or two halves.
     fn plan_split_or_rewrite(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -80,8 +80,7 @@ impl<M: Medium> Dir<'_, M> {
         Ok(())
     }
 
-    /// Plans that the words which name the bucket with `header` name the two `halves` instead, which
-    /// may be one.
+    /// Plans that the words for the bucket with `header` name the two `halves`, which can be equal.
     fn plan_words(
         &self,
         batch: &mut Batch<'_, '_, M>,

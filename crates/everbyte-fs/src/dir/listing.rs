@@ -1,4 +1,4 @@
-//! Listing a directory in the order of the hashes of its names, with or without regard to damage.
+//! Directory listings in the order of the hashes of names, strict or past damage.
 
 use everbyte_media::Medium;
 use everbyte_pool::Corrupt;
@@ -10,11 +10,11 @@ use crate::format::{Bucket, BucketHead, HASH_BITS, RawEntry, Slot};
 const DAMAGE_MAX: usize = 64;
 
 impl<M: Medium> Dir<'_, M> {
-    /// The entries from a place on of the first bucket that has any, in the order of their places, and
-    /// the first place beyond that bucket, if there can be more.
+    /// The entries from a place on, in the order of places, of the first bucket with any. Also returns the
+    /// first place after that bucket, if more entries can follow.
     ///
     /// # Errors
-    /// The directory cannot be right.
+    /// A damaged directory.
     pub(crate) fn entries_from(
         &self,
         from: u64,
@@ -32,9 +32,9 @@ impl<M: Medium> Dir<'_, M> {
         Ok((Vec::new(), None))
     }
 
-    /// Readable entries from a place on, in the order of their places, and the first place beyond them, if
-    /// there can be more. Notes what cannot be read, and goes on behind it; ends early if nothing but damage
-    /// is found for a while.
+    /// Readable entries from a place on, in the order of places. Also returns the first place after them, if
+    /// more can follow. Adds damage to `damage` and continues after it. Returns early after [`DAMAGE_MAX`]
+    /// damaged parts.
     pub(crate) fn salvage_from(
         &self,
         from: u64,
@@ -65,8 +65,8 @@ impl<M: Medium> Dir<'_, M> {
         (Vec::new(), None)
     }
 
-    /// The readable entries of the bucket with this head, from hash `from` on and in the order of hashes. Notes
-    /// those that cannot be read.
+    /// The readable entries of the bucket with this head, from hash `from` on, in the order of hashes. Adds
+    /// unreadable ones to `damage`.
     fn salvaged(&self, head: BucketHead, from: u64, damage: &mut Vec<Corrupt>) -> Vec<ListedEntry> {
         let bucket = match Bucket::load(self.reader.medium, head) {
             Ok(bucket) => bucket,
@@ -90,7 +90,7 @@ impl<M: Medium> Dir<'_, M> {
     }
 }
 
-/// The entries with hashes from `from` on, in the order of hashes, which are their places.
+/// The entries with hashes from `from` on, in the order of hashes. A hash is a place.
 fn listed(entries: Vec<RawEntry>, from: u64) -> Vec<ListedEntry> {
     let listed = entries.into_iter().map(|entry| ListedEntry { place: entry.hash, entry });
     let mut listed: Vec<_> = listed.filter(|listed| listed.place >= from).collect();
@@ -98,7 +98,7 @@ fn listed(entries: Vec<RawEntry>, from: u64) -> Vec<ListedEntry> {
     listed
 }
 
-/// The first hash beyond those of the bucket with this head, if there are such.
+/// The first hash after the range of the bucket with this head; `None` at the end.
 fn beyond(head: &BucketHead) -> Option<u64> {
     let header = head.header;
     let next = header.prefix + 1;

@@ -36,9 +36,9 @@ const BLOCK_WORDS: u64 = BLOCK as u64 / 8;
 /// Bits that a node takes.
 const NODE_BITS: u32 = BLOCK_WORDS.trailing_zeros();
 const _: () = assert!(NODE_BITS < HASH_BITS);
-/// Lowest bits of a hash, which tell entries apart that have the other bits in common.
+/// Lowest bits of a hash. They distinguish entries with equal other bits.
 const SAME_HASH_BITS: u32 = 2;
-/// Such entries at most.
+/// Limit of such entries.
 const SAME_HASH_MAX: u64 = 1 << SAME_HASH_BITS;
 
 /// The hash of a name, with the lowest two bits 0.
@@ -48,10 +48,10 @@ pub(crate) fn hash_of(key: [u64; 2], name: Name<'_>) -> u64 {
     hasher.finish() >> (64 - HASH_BITS) & !(SAME_HASH_MAX - 1)
 }
 
-/// Takes each block of a directory, and the address of a word that names it.
+/// Receives each block of a directory, and the address of a word that names it.
 pub(crate) type OnBlock<'a> = dyn FnMut(PoolOffset, BlockNo) -> Result<(), Corrupt> + 'a;
 
-/// A directory that is looked at or changed.
+/// A directory of an operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Dir<'m, M: Medium> {
     reader: Reader<'m, M>,
@@ -61,11 +61,11 @@ pub(crate) struct Dir<'m, M: Medium> {
     root_at: PoolOffset,
     /// Key of the hash of names.
     hash_key: [u64; 2],
-    /// Knowledge of its buckets, of one that may be changed.
+    /// Cached free units of its buckets, for a directory that can change.
     known: Option<&'m FreeUnitsCache>,
 }
 
-/// An entry that was found.
+/// A found entry.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundEntry {
     pub(crate) inode: InodeNo,
@@ -74,16 +74,16 @@ pub(crate) struct FoundEntry {
     slot: Slot,
 }
 
-/// An entry in a list.
+/// An entry of a listing.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedEntry {
-    /// Its place in the list.
+    /// Its place in the listing.
     pub(crate) place: u64,
     pub(crate) entry: RawEntry,
 }
 
 impl FoundEntry {
-    /// The file that the name leads to.
+    /// The file of the name.
     pub(crate) fn dentry(&self) -> Dentry {
         Dentry { inode: self.inode, kind: self.kind }
     }
@@ -99,22 +99,22 @@ impl<'m, M: Medium> Dir<'m, M> {
         Self { reader, owner, root_at, hash_key, known: None }
     }
 
-    /// The same for who may change it, with what is known of the file system's buckets.
+    /// The directory for a change, with a cache of free units.
     pub(crate) fn knowing(self, known: &'m FreeUnitsCache) -> Self {
         Self { known: Some(known), ..self }
     }
 
-    /// The entry of this name.
+    /// The entry with this name.
     ///
     /// # Errors
-    /// The directory cannot be right.
+    /// A damaged directory.
     pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<FoundEntry>, Corrupt> {
         let hash = hash_of(self.hash_key, name);
         let Some((_, head)) = self.head_of(None, hash)? else { return Ok(None) };
         self.find_in(head, name, hash)
     }
 
-    /// Plans that an entry that was found in the same plan is not there any more.
+    /// Plans the removal of an entry found in the same plan.
     pub(crate) fn plan_remove(&self, batch: &mut Batch<'_, '_, M>, found: &FoundEntry) {
         if let Slot::Entry { place, .. } = found.slot {
             let removed = Slot::removed(place, batch.writer().epoch());
@@ -122,13 +122,13 @@ impl<'m, M: Medium> Dir<'m, M> {
         }
     }
 
-    /// Addresses of the slots that cannot be read, or whose entries cannot, and that may be those of `name`. Buckets that
-    /// cannot be found or read have none.
+    /// Addresses of unreadable slots, and of slots with unreadable entries, that can belong to `name`.
+    /// Unreadable buckets contribute none.
     pub(crate) fn lost_slots(&self, name: Name<'_>) -> Vec<PoolOffset> {
         let hash = hash_of(self.hash_key, name);
         let filter = SlotFilter::new(hash);
         let mut lost = Vec::new();
-        // Behind damage of a node there may be more, of which nothing is known.
+        // A damaged node hides the entries below it.
         let _partly = self.each_block(&mut |_, block| {
             let Ok(head) = self.head(block) else { return Ok(()) };
             if !head.header.covers(hash) {
@@ -155,12 +155,12 @@ impl<'m, M: Medium> Dir<'m, M> {
         lost
     }
 
-    /// Plans that a slot of [`Dir::lost_slots`] has no entry.
+    /// Plans that a slot of [`Dir::lost_slots`] is empty.
     pub(crate) fn plan_empty(&self, batch: &mut Batch<'_, '_, M>, slot_at: PoolOffset) {
         batch.change_word(slot_at, Slot::Empty.encode());
     }
 
-    /// The entry of `name`, whose hash that is, in the bucket with this head.
+    /// The entry of `name` with this hash in the bucket with this head.
     fn find_in(
         &self,
         head: BucketHead,
@@ -176,13 +176,13 @@ impl<'m, M: Medium> Dir<'m, M> {
         bucket.read(self.reader.medium)?;
         let found = self.entry_among(&head, (0, bucket.words()), filter, name)?;
         if found.is_none() {
-            // A slot that is damaged may have been that of the entry.
+            // The damaged slot could belong to the entry.
             bucket.check()?;
         }
         Ok(found)
     }
 
-    /// The word at `at`. With a batch, as it will be once that is carried out.
+    /// The word at `at`; with a batch, its planned value.
     fn word(&self, batch: Option<&Batch<'_, '_, M>>, at: PoolOffset) -> u64 {
         batch.map_or_else(|| self.reader.medium.load_word(at), |batch| batch.word(at))
     }
@@ -192,7 +192,7 @@ impl<'m, M: Medium> Dir<'m, M> {
         BucketHead::load(self.reader.medium, bucket.offset(), self.owner)
     }
 
-    /// Reads the slots of `bucket` as they will be once `batch` is carried out.
+    /// Reads the slots of `bucket` with the planned changes of `batch`.
     fn read_for(&self, batch: &Batch<'_, '_, M>, bucket: &mut Bucket) -> Result<(), Corrupt> {
         bucket.read(self.reader.medium)?;
         let (at, words) = bucket.words_mut();
@@ -200,7 +200,7 @@ impl<'m, M: Medium> Dir<'m, M> {
         Ok(())
     }
 
-    /// The entry with this name in the slots that are `words` from place `first` on.
+    /// The entry with this name among the slots `words` from place `first` on.
     fn entry_among(
         &self,
         head: &BucketHead,
@@ -219,7 +219,7 @@ impl<'m, M: Medium> Dir<'m, M> {
         Ok(None)
     }
 
-    /// The entry of the slot that is `word` at `place`, if it has this name.
+    /// The entry in slot `word` at `place`, if it has this name.
     fn entry_in(
         &self,
         head: &BucketHead,

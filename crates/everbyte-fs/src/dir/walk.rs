@@ -1,4 +1,4 @@
-//! Finding buckets in a directory's trie, and visiting all of it.
+//! Search for buckets in a directory's trie, and visits of all blocks.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, Corrupt};
@@ -6,16 +6,16 @@ use everbyte_pool::{Batch, Corrupt};
 use super::{BLOCK_WORDS, Dir, NODE_BITS, OnBlock};
 use crate::format::{BucketHead, HASH_BITS};
 
-/// The way to a bucket.
+/// The path to a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BucketPath {
     /// The bucket.
     pub(super) bucket: BlockNo,
-    /// The address of the word that names it.
+    /// The address of the word that names the bucket.
     pub(super) named_at: PoolOffset,
-    /// The node that the word is in, and the address of the word that names the node.
+    /// The node with that word, and the address of the word that names the node.
     pub(super) node: Option<(BlockNo, PoolOffset)>,
-    /// Bits that the nodes on the way take.
+    /// Bits of the hash that the nodes of the path take.
     pub(super) bits: u32,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum TrieBlock {
 }
 
 impl<M: Medium> Dir<'_, M> {
-    /// Reads the word at `at`: the block that it names, and of which sort that is.
+    /// Reads the word at `at`: the named block and its kind.
     pub(super) fn named(
         &self,
         batch: Option<&Batch<'_, '_, M>>,
@@ -43,8 +43,8 @@ impl<M: Medium> Dir<'_, M> {
         }
     }
 
-    /// The head of the bucket for `hash`, which never changes, and the way to it; `None` if the directory has no bucket
-    /// yet. With a batch, as it will be once that is carried out.
+    /// The path to the bucket for `hash`, and the head of the bucket. `None` for a directory without buckets.
+    /// With a batch, the path after its changes; a head never changes.
     pub(super) fn head_of(
         &self,
         batch: Option<&Batch<'_, '_, M>>,
@@ -76,8 +76,7 @@ impl<M: Medium> Dir<'_, M> {
         }
     }
 
-    /// The first hash beyond those of the word by which the way to the bucket for `hash` ends in damage, if
-    /// there are such.
+    /// The first hash after the range of the damaged word for `hash`; `None` at the end.
     pub(super) fn beyond_damage(&self, hash: u64) -> Option<u64> {
         let (mut at, mut bits) = (self.root_at, 0);
         while let Ok(Some((TrieBlock::Node, block))) = self.named(None, at) {
@@ -92,7 +91,7 @@ impl<M: Medium> Dir<'_, M> {
         (next >> bits == 0).then(|| next << (HASH_BITS - bits))
     }
 
-    /// The head of the bucket that `way` led to for `hash`.
+    /// The head of the bucket at the end of `path` for `hash`.
     fn head_at(&self, path: &BucketPath, hash: u64) -> Result<BucketHead, Corrupt> {
         let head = self.head(path.bucket)?;
         let depth = head.header.depth;
@@ -103,11 +102,11 @@ impl<M: Medium> Dir<'_, M> {
         Ok(head)
     }
 
-    /// Shows every block of the trie once, and the address of a word that names it, nodes before what
-    /// they name.
+    /// Visits every block of the trie once, with the address of a word that names it, nodes before their
+    /// children.
     ///
     /// # Errors
-    /// A word that cannot be right, or `on_block`'s.
+    /// A damaged word, or `on_block`'s.
     pub(crate) fn each_block(&self, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
         match self.named(None, self.root_at)? {
             None => Ok(()),
@@ -134,7 +133,7 @@ impl<M: Medium> Dir<'_, M> {
                 let what = "a node names a bucket in each of its words";
                 return Err(Corrupt::new("node of a directory", at, what));
             };
-            // A bucket with fewer bits than the node takes stands in words that follow each other.
+            // A bucket with fewer bits than the node takes stands in adjacent words.
             if before == Some(block) {
                 continue;
             }

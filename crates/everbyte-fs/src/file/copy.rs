@@ -1,4 +1,4 @@
-//! Copies from file to file within a file system.
+//! Copies between files of one file system.
 
 use everbyte_extent::{DeviceOffset, Extent, LEAF_BYTES, Planner, Stored};
 use everbyte_media::{BLOCK_U64, Medium};
@@ -11,15 +11,15 @@ use crate::format::{FILE_BYTES_MAX, Field};
 use crate::fs::FileSystem;
 use crate::inode::edits::Edits;
 
-/// Most blocks that are looked at to find where a hole ends: 2 GiB.
+/// Bound of the blocks in a search for the end of a hole: 2 GiB.
 const HOLE_BLOCKS_MAX: usize = 1 << 19;
 
-/// A place in a regular file.
+/// A position in a regular file.
 #[derive(Clone, Copy, Debug)]
 pub struct FilePlace {
     /// The file.
     pub inode: InodeNo,
-    /// Bytes before the place.
+    /// Offset in bytes.
     pub offset: u64,
 }
 
@@ -29,7 +29,7 @@ impl FilePlace {
     }
 }
 
-/// Bytes of one sort.
+/// A range of data or of a hole.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     is_data: bool,
@@ -37,15 +37,15 @@ struct Run {
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Copies up to `len` bytes of a regular file to a place in a regular file, perhaps the same one,
-    /// and makes that larger if it ends before. Returns how many bytes were copied: fewer if the source
-    /// ends, the target cannot become so large, or an error kept a later part from being copied. Parts
-    /// are atomic, up to 1 MiB of data or a hole, smaller ones where [`FileSystem::write`] makes such; holes and
-    /// reserved bytes become holes.
+    /// Copies up to `len` bytes of a regular file to a position in the same or another regular file. Extends
+    /// the target if it ends before. Returns the number of copied bytes. It is lower if the source ends, the
+    /// target reaches its limit, or an error stops a later part. Parts are atomic: up to 1 MiB of data or a
+    /// hole, or smaller parts as in [`FileSystem::write`]. Holes and reserved bytes become holes.
     ///
     /// # Errors
-    /// Nothing was copied: one of them is no regular file; `Immutable` or `AppendOnly` as [`FileSystem::write`]; `Invalid` if the ranges overlap; `TooLarge`;
-    /// the pool is full, bytes cannot be read, or the volume cannot be written.
+    /// Nothing was copied: a file is not regular; `Immutable` or `AppendOnly` as [`FileSystem::write`];
+    /// `Invalid` if the ranges overlap; `TooLarge`; the pool is full; bytes cannot be read; the volume cannot
+    /// be written.
     pub fn copy(&self, from: FilePlace, to: FilePlace, len: u64) -> Result<u64, FsError> {
         let left = self.size_of(from.inode)?.saturating_sub(from.offset);
         self.size_of(to.inode)?;
@@ -75,7 +75,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(self.file(inode)?.1.get(Field::Size))
     }
 
-    /// Copies the bytes of one sort at `from` in one batch. 0 if the file has ended meanwhile.
+    /// Copies a range of data or of a hole at `from` in one batch. Returns 0 if the file has ended.
     fn copy_part(
         &self,
         (from, to): (FilePlace, FilePlace),
@@ -103,11 +103,11 @@ impl<M: Medium> FileSystem<M> {
         Ok(written as u64)
     }
 
-    /// Makes up to `len` bytes at `to` a hole, and returns how many. The caller holds the inode's lock.
+    /// Makes up to `len` bytes at `to` a hole, and returns their number. The caller holds the inode's lock.
     fn copy_hole(&self, to: FilePlace, len: u64, parts: &mut PartBlocks) -> Result<u64, FsError> {
         let (target, words) = self.file(to.inode)?;
         let leaf_end = (to.offset / LEAF_BYTES + 1) * LEAF_BYTES;
-        // Where the target has no leaf of its map, or has ended, there is nothing to unmap.
+        // Without a leaf of the target's map, or beyond its end, nothing is mapped.
         let hole_end = if to.offset >= words.get(Field::Size) {
             u64::MAX
         } else {
@@ -131,7 +131,8 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Makes the bytes from `to` to `end` of a file, of which `extent` may have some, a hole in one batch. Returns how many.
+    /// Makes the bytes from `to` to `end` of a file a hole, in one batch. `extent` may have some of them.
+    /// Returns their number.
     fn make_hole(
         &self,
         (to, end): (FilePlace, u64),
@@ -154,8 +155,8 @@ impl<M: Medium> FileSystem<M> {
     }
 }
 
-/// The sort of the bytes at `offset`, of which `len` are left, and for how many it is the same: at most
-/// `data_max` of data.
+/// The kind of the bytes at `offset` and the length of the range, at most `data_max` for data. `len` bytes
+/// are left.
 fn run_at<M: Medium>(
     extent: &Extent<M>,
     offset: u64,

@@ -1,7 +1,7 @@
-//! The bytes of regular files: reading, writing, sizes.
+//! Bytes of regular files: read, write and size.
 //!
-//! Invariants: no block beyond a file's end has data, so a file that grows reads zeroes there; a write
-//! and the size that it leads to are one batch.
+//! Invariants: no block beyond a file's end has data, so an extended file reads zeroes there. A write and its
+//! new size are one batch.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::inode::edits::{Edit, Edits};
 use crate::inode::open_files::FileState;
 use crate::plant::Bug;
 
-/// Bytes of a write that are made in one batch, unless it goes over a whole leaf of the map.
+/// Bytes of a write in one batch, unless the write covers a whole leaf of the map.
 pub(crate) const WRITE_PART: usize = 1 << 20;
 
 /// Checks that `words` are of a regular file.
@@ -33,8 +33,8 @@ pub(crate) fn check_regular(words: &InodeWords) -> Result<(), FsError> {
     }
 }
 
-/// Bytes of the first part of a write of `left` bytes at `at`: a leaf of the map, so that it can lie
-/// together, or up to the next multiple of [`WRITE_PART`].
+/// Length of the first part of a write of `left` bytes at `at`: a whole leaf of the map, which can then be
+/// contiguous, or up to the next multiple of [`WRITE_PART`].
 fn part_len(at: u64, left: usize) -> usize {
     let is_leaf = at.is_multiple_of(LEAF_BYTES) && left as u64 >= LEAF_BYTES;
     let part = WRITE_PART as u64;
@@ -42,24 +42,24 @@ fn part_len(at: u64, left: usize) -> usize {
     usize::try_from(whole).map_or(left, |whole| whole.min(left))
 }
 
-/// Most blocks of a part that is written, or zeroed, in one batch: fewer once one needed more log than there is. So it
-/// may where no block is free, so that old bytes are logged instead of being replaced.
+/// Limit of blocks in a part of a write or a zeroing, for one batch. It shrinks if a part exceeds the log:
+/// without a free block, the log holds the old bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartBlocks(u64);
 
 impl PartBlocks {
-    /// As many as any part has.
+    /// The limit of all parts.
     pub(crate) fn all() -> Self {
         Self(LEAF_BYTES / BLOCK_U64)
     }
 
-    /// How many of `len` bytes at `at` are a part.
+    /// Length of the first part of `len` bytes at `at`.
     pub(crate) fn bytes(self, at: u64, len: usize) -> usize {
         let most = (at / BLOCK_U64 + self.0) * BLOCK_U64 - at;
         usize::try_from(most).map_or(len, |most| most.min(len))
     }
 
-    /// Halves them, because `len` bytes at `at` need more log than there is. False if that is one block.
+    /// Halves the limit because `len` bytes at `at` exceed the log. Returns false for a single block.
     pub(crate) fn halve(&mut self, at: u64, len: usize) -> bool {
         let blocks = (at + len as u64).div_ceil(BLOCK_U64) - at / BLOCK_U64;
         self.0 = (blocks / 2).max(1);
@@ -75,17 +75,17 @@ impl<M: Medium> FileSystem<M> {
         Ok((self.files.get(inode, at, words.get(Field::Size)), words))
     }
 
-    /// Reads bytes of a regular file from `offset` on, and returns how many there are.
+    /// Reads bytes of a regular file from `offset` on. Returns their number.
     ///
     /// # Errors
-    /// It is no regular file, or bytes cannot be read.
+    /// The file is not regular, or bytes cannot be read.
     pub fn read(&self, inode: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize, FsError> {
         let _lock = self.locks.read(inode);
         self.file_to_read(inode)?.read(offset, out)
     }
 
-    /// The regular file `inode`, whose lock the caller holds for reading. The inode is read only if that was not done
-    /// since anybody last had it for writing, or beside media errors.
+    /// The regular file `inode`. The caller holds its lock for reading. Reads the inode only if it is
+    /// unverified since the last writer, or if the medium has errors.
     pub(crate) fn file_to_read(&self, inode: InodeNo) -> Result<Arc<FileState<M>>, FsError> {
         let noted = self.locks.note(inode).filter(|_| !self.medium().has_poison());
         let known = noted.and_then(|noted| self.files.verified(inode, noted));
@@ -99,14 +99,13 @@ impl<M: Medium> FileSystem<M> {
         )
     }
 
-    /// Writes `data` to a regular file at `offset`, and makes it larger if it ends before. Returns how
-    /// many bytes were written, which is less only where an error kept a later part from being
-    /// written, or the file cannot become larger: writes are made in parts of up to 2 MiB,
-    /// each of which is atomic. Where no block is free and the log has no room for all old bytes of a part, it is made
-    /// in smaller ones, of whole blocks.
+    /// Writes `data` to a regular file at `offset`, and extends a shorter file. Returns the number of written
+    /// bytes. It is lower only if an error stops a later part, or the file reaches its limit. A write is made
+    /// in parts of up to 2 MiB; each part is atomic. If no block is free and the old bytes of a part exceed
+    /// the log, the parts are smaller and made of whole blocks.
     ///
     /// # Errors
-    /// Nothing was written: it is no regular file, the pool is full, the file would be too large,
+    /// Nothing was written: the file is not regular, the pool is full, the file would be too large,
     /// `Immutable`, `AppendOnly` for bytes before its end, or the volume cannot be written.
     pub fn write(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<usize, FsError> {
         let room = FILE_BYTES_MAX.saturating_sub(offset);
@@ -130,13 +129,12 @@ impl<M: Medium> FileSystem<M> {
         Ok(done)
     }
 
-    /// Writes `data` as [`FileSystem::write`] does, durably once it returns; times are not. Within a
-    /// block that was there before the last checkpoint, of a file of which only times were changed
-    /// since, this needs no checkpoint; beyond the first 16 blocks of a file whose map has runs, only where
-    /// the write changes less than half of the block.
+    /// Writes `data` as [`FileSystem::write`] does, and makes it durable, without the times. Needs no
+    /// checkpoint within a block that existed at the last checkpoint, if only times of the file have changed
+    /// since.
     ///
     /// # Errors
-    /// As [`FileSystem::write`]; also if it was written, and is not certainly durable.
+    /// As [`FileSystem::write`]. An error can also mean a write without certain durability.
     pub fn write_durably(
         &self,
         inode: InodeNo,
@@ -151,8 +149,8 @@ impl<M: Medium> FileSystem<M> {
         Ok(written)
     }
 
-    /// Writes `data` over bytes of one block without a checkpoint, and says whether that was possible.
-    /// Nothing was written if not.
+    /// Writes `data` over bytes of one block without a checkpoint. Returns false, without a write, if this is
+    /// not possible.
     fn overwrite_durably(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<bool, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
@@ -162,8 +160,8 @@ impl<M: Medium> FileSystem<M> {
         if data.is_empty() || end.is_none_or(|end| end > words.get(Field::Size)) {
             return Ok(false);
         }
-        // Undoing an open epoch must neither take the file away nor cut it off before these bytes; and
-        // a block that is new would be counted in the inode.
+        // Undo of an open epoch must not remove the file or these bytes. A new block would change the count
+        // in the inode.
         let beyond_times = self.tables.changed_beyond_times_in(inode);
         let is_settled = beyond_times <= self.volume().completed_epoch();
         if !is_settled && !planted(Bug::DurableBeyondSize)
@@ -181,7 +179,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(true)
     }
 
-    /// Writes bytes from the first on, and returns how many.
+    /// Writes bytes from the first one on, and returns their number.
     fn write_part(
         &self,
         inode: InodeNo,
@@ -204,14 +202,14 @@ impl<M: Medium> FileSystem<M> {
                 edits.plan(batch);
                 Ok::<(), FsError>(())
             })?;
-            // The checkpoint that comes between, sooner or later.
+            // Makes the next checkpoint now, which frees blocks and log.
             self.sync()?;
         }
         self.write_locked((inode, &file), (offset, data), parts)
     }
 
-    /// Writes `data` to a file at `offset` in one batch, or so much of it, from the first byte on, as the log has room for.
-    /// Returns how many bytes. The caller holds the inode's lock.
+    /// Writes `data` to a file at `offset` in one batch, or the part from the first byte on that fits in the
+    /// log. Returns the number of bytes. The caller holds the inode's lock.
     ///
     /// # Errors
     /// As [`FileSystem::write`].
@@ -242,11 +240,11 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Makes everything durable that was answered before about `inode`: its bytes, attributes and names.
-    /// Of a file that was not changed since the last checkpoint this costs nothing.
+    /// Makes all answered operations on `inode` durable: bytes, attributes and names. Free of cost for a file
+    /// without changes since the last checkpoint.
     ///
     /// # Errors
-    /// The volume's; what was not durable before may be or not.
+    /// The volume's; the durability of pending changes is unknown then.
     pub fn sync_inode(&self, inode: InodeNo) -> Result<(), FsError> {
         if planted(Bug::FileSyncSkipped) {
             return Ok(());
@@ -254,8 +252,8 @@ impl<M: Medium> FileSystem<M> {
         self.complete_if_open(self.tables.changed_in(inode))
     }
 
-    /// The same but for the time of the last access. Of a file that was only read since the last checkpoint
-    /// this costs nothing.
+    /// As [`FileSystem::sync_inode`], without the time of the last access. Free of cost for a file that was
+    /// only read since the last checkpoint.
     ///
     /// # Errors
     /// As [`FileSystem::sync_inode`].
@@ -263,7 +261,7 @@ impl<M: Medium> FileSystem<M> {
         self.complete_if_open(self.tables.changed_beyond_access_in(inode))
     }
 
-    /// Makes `epoch` durable if it is not.
+    /// Makes `epoch` durable if it is open.
     fn complete_if_open(&self, epoch: u64) -> Result<(), FsError> {
         if self.volume().completed_epoch() < epoch {
             return Ok(self.volume().complete(epoch)?);
@@ -271,12 +269,12 @@ impl<M: Medium> FileSystem<M> {
         Ok(self.medium().check().map_err(WriteError::from)?)
     }
 
-    /// Makes a regular file end at `size`: cuts it, or lets it read zeroes beyond its old end. What is
-    /// cut off goes in parts of 2 MiB, and then the size; a crash may leave zeroes where bytes were to
-    /// be cut off.
+    /// Sets the size of a regular file. A longer file reads zeroes beyond its old end. A shorter file loses
+    /// parts of 2 MiB first, and then its size changes. After a crash the file can have zeroes in place of
+    /// these bytes.
     ///
     /// # Errors
-    /// It is no regular file, `TooLarge`, `Immutable`, `AppendOnly`, or the volume's.
+    /// The file is not regular, `TooLarge`, `Immutable`, `AppendOnly`, or the volume's.
     pub fn truncate(&self, inode: InodeNo, size: u64) -> Result<Attr, FsError> {
         if size > FILE_BYTES_MAX {
             return Err(FsError::TooLarge);
@@ -288,7 +286,7 @@ impl<M: Medium> FileSystem<M> {
         let old_size = words.get(Field::Size);
         let last_end = (size / LEAF_BYTES + 1) * LEAF_BYTES;
         if size < old_size {
-            // Blocks that were reserved beyond the end go as well.
+            // Includes blocks that were reserved beyond the end.
             file.extent.set_size_bytes(FILE_BYTES_MAX);
             self.unmap_leaves(inode, &file, (last_end, FILE_BYTES_MAX))?;
         }
@@ -319,8 +317,8 @@ impl<M: Medium> FileSystem<M> {
         Ok(attr.expect("a change that was made was planned"))
     }
 
-    /// Unmaps bytes `from .. to` of a file, where both are multiples of 2 MiB or its end, each 2 MiB in
-    /// a batch. The caller holds the inode's lock.
+    /// Unmaps bytes `from .. to` of a file, each 2 MiB in a batch. Both are multiples of 2 MiB or the end of
+    /// the file. The caller holds the inode's lock.
     pub(crate) fn unmap_leaves(
         &self,
         inode: InodeNo,
@@ -331,7 +329,7 @@ impl<M: Medium> FileSystem<M> {
         while at < to {
             let (stored, next) = file.extent.stored_run(DeviceOffset(at))?;
             if stored == Stored::Hole && next.0 > at / BLOCK_U64 + 1 {
-                // There is no such leaf of the map.
+                // The map has no such leaf.
                 at = next.0.saturating_mul(BLOCK_U64);
                 continue;
             }
@@ -350,7 +348,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(())
     }
 
-    /// Plans that a regular file has no blocks.
+    /// Plans to free all blocks of a regular file.
     fn plan_free_map(&self, batch: &mut Batch<'_, '_, M>, edit: &Edit) -> Result<(), FsError> {
         let of = (self.reader(), edit.number);
         give_all(batch, of, |give| visit_map(self.reader(), edit, give))?;
@@ -365,7 +363,7 @@ impl<M: Medium> FileSystem<M> {
     }
 }
 
-/// Notes in an inode that its bytes changed, what that did to its blocks, and its size.
+/// Updates the block count, size and times in an inode after a change of its bytes.
 pub(crate) fn note_changed(edit: &mut Edit, taken: i64, size: u64) {
     let blocks = edit.words.get(Field::Blocks).saturating_add_signed(taken);
     edit.words.set(Field::Blocks, blocks);

@@ -1,11 +1,10 @@
-//! Files that are open in a program's hand, and are read without a lock.
+//! Open files with lock-free reads.
 //!
-//! The sequence of the inode's lock is noted, the bytes are copied, and the sequence is looked at again: if
-//! it has not moved, nobody had the inode for writing in between. The same number tells that the inode is what
-//! it was when it was last read and found right, so neither is that done again.
+//! A read notes the sequence of the inode's lock, copies the bytes, and compares the sequence. An unchanged
+//! sequence proves that no writer held the lock. It also proves that the inode is unchanged since its last
+//! verified read.
 //!
-//! Invariant: nothing is concluded from what was copied, or failed to be, before the second look
-//! (docs/crash-model.md argues it).
+//! Invariant: a read draws no conclusion from its copy before the comparison (argued in docs/crash-model.md).
 
 use std::sync::Arc;
 
@@ -21,12 +20,12 @@ use crate::inode::inode_ref::InodeRef;
 use crate::inode::open_files::FileState;
 use crate::plant::Bug;
 
-/// Copies that are made in vain before a reader takes the lock.
+/// Failed copies before a reader takes the lock.
 const ATTEMPTS: u32 = 3;
 
-/// A regular file that is open, for programs that read it often: while nobody changes the file, a read takes no lock
-/// and does not look at the inode. [`FileSystem::close_file`] ends it; one that is dropped stays open until the
-/// file system is closed.
+/// An open regular file for frequent reads. While the file does not change, a read takes no lock and does not
+/// load the inode. [`FileSystem::close_file`] closes it. A dropped one stays open until the file system is
+/// closed.
 pub struct OpenFile<M: Medium> {
     inode: InodeNo,
     state: Arc<FileState<M>>,
@@ -48,24 +47,24 @@ impl<M: Medium> std::fmt::Debug for OpenFile<M> {
 
 /// Outcome of an attempt without the lock.
 enum CopyOutcome {
-    /// So many bytes of one moment.
+    /// A snapshot of so many bytes.
     Done(usize),
-    /// A writer came by; the next attempt may do.
+    /// A writer held the lock. Another attempt can succeed.
     Moved,
-    /// A writer is there, the inode was not read since, or this is not for readers without locks.
+    /// A writer holds the lock, the inode is unverified, or the read needs the lock for another reason.
     Ineligible,
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Opens a regular file as [`FileSystem::open_inode`] does, to be read by [`FileSystem::read_file`].
+    /// Opens a regular file as [`FileSystem::open_inode`] does, for [`FileSystem::read_file`].
     ///
     /// # Errors
-    /// `Stale`, it is no regular file, or the inode cannot be right.
+    /// `Stale`, a file that is not regular, or a damaged inode.
     pub fn open_file(&self, inode: InodeNo) -> Result<OpenFile<M>, FsError> {
         self.open_found_file(InodeRef::any(inode))
     }
 
-    /// The same of a file that was `found`.
+    /// As [`FileSystem::open_file`], for a file that was `found`.
     fn open_found_file(&self, found: InodeRef) -> Result<OpenFile<M>, FsError> {
         let inode = found.inode;
         let _lock = self.locks.read(inode);
@@ -76,7 +75,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(OpenFile { inode, state })
     }
 
-    /// Opens the regular file that `path` leads to. Follows symbolic links.
+    /// Opens the regular file at `path`. Follows symbolic links.
     ///
     /// # Errors
     /// As [`FileSystem::attr_at`] and [`FileSystem::open_file`].
@@ -91,16 +90,16 @@ impl<M: Medium> FileSystem<M> {
         self.at_located(from, path, |found| self.open_found_file(found))
     }
 
-    /// Ends what [`FileSystem::open_file`] began, as [`FileSystem::close_inode`] does.
+    /// Closes a file opened by [`FileSystem::open_file`], as [`FileSystem::close_inode`] does.
     ///
     /// # Errors
-    /// As [`FileSystem::close_inode`]; `Invalid` if it is of another file system, in which it stays open.
+    /// As [`FileSystem::close_inode`]; `Invalid` for a file of another file system, which stays open there.
     pub fn close_file(&self, file: OpenFile<M>) -> Result<(), FsError> {
         self.check_own(&file)?;
         self.close_inode(file.inode)
     }
 
-    /// Checks that a file is open in this file system: another one has another file of the number.
+    /// Checks that a file is open in this file system: in another one the number names another file.
     fn check_own(&self, file: &OpenFile<M>) -> Result<(), FsError> {
         if Arc::ptr_eq(file.state.extent.volume(), self.volume()) {
             return Ok(());
@@ -108,11 +107,12 @@ impl<M: Medium> FileSystem<M> {
         Err(FsError::Invalid { what: "the file is open in another file system" })
     }
 
-    /// Reads as [`FileSystem::read`] does. While nobody changes the file this takes no lock, and does not look at the
-    /// inode: that it was damaged meanwhile is found when it is opened or changed the next time.
+    /// Reads as [`FileSystem::read`] does. While the file does not change, this takes no lock and does not
+    /// load the inode. Damage of the inode is found at the next opening or change.
     ///
     /// # Errors
-    /// Bytes cannot be read; `Stale` if it was closed and is gone; `Invalid` if it is of another file system.
+    /// Bytes cannot be read; `Stale` if the file was closed and freed; `Invalid` for a file of another file
+    /// system.
     pub fn read_file(
         &self,
         file: &OpenFile<M>,
@@ -134,7 +134,7 @@ impl<M: Medium> FileSystem<M> {
         let extent = &file.state.extent;
         let Some(noted) = self.locks.note(file.inode) else { return CopyOutcome::Ineligible };
         let is_own = Arc::ptr_eq(extent.volume(), self.volume());
-        // After the first look, so that who deletes the volume is seen here or moves the sequence.
+        // After the sequence is noted: a deletion of the volume is seen here, or moves the sequence.
         if !is_own || !file.state.is_verified_at(noted) || self.volume().is_gone() {
             return CopyOutcome::Ineligible;
         }
@@ -158,11 +158,11 @@ impl<M: Medium> FileSystem<M> {
         self.check_own(file)?;
         let _lock = self.locks.read(file.inode);
         let read = self.file_to_read(file.inode).and_then(|state| {
-            // Else it was closed, and the number is another file's.
+            // Otherwise the file was closed and the number reused.
             let is_it = Arc::ptr_eq(&state, &file.state);
             if is_it { state.read(offset, out) } else { Err(FsError::Stale(file.inode)) }
         });
-        // A copy that was thrown away may have been of a block that is another volume's by now.
+        // A discarded copy can contain bytes of another volume.
         out[read.as_ref().map_or(0, |&len| len)..].fill(0);
         read
     }

@@ -1,4 +1,4 @@
-//! Views of files: their bytes where they lie.
+//! Views of files: pinned bytes in place.
 
 use everbyte_extent::{DeviceOffset, View};
 use everbyte_media::Medium;
@@ -9,9 +9,9 @@ use crate::format::number::InodeNo;
 use crate::fs::FileSystem;
 
 impl<M: Medium> FileSystem<M> {
-    /// Pins up to `len` bytes of a regular file from `offset` on, fewer where it ends before, to be used
-    /// where they lie: as they are now, whoever writes to the file, cuts it off or removes it. The view ends
-    /// by itself some time after; see [`View`] for when, and for what counts.
+    /// Pins up to `len` bytes of a regular file from `offset` on, for use in place. The view is a snapshot: later
+    /// writes, cuts and removals do not change it. It is shorter if the file ends before. A view has a time
+    /// limit; [`View`] defines the limit and the counts.
     ///
     /// # Example
     /// A file goes to a socket without a copy:
@@ -43,7 +43,7 @@ impl<M: Medium> FileSystem<M> {
     /// ```
     ///
     /// # Errors
-    /// It is no regular file; bytes cannot be read; `Pin` if the volume's views reach their limits.
+    /// The file is not regular; bytes cannot be read; `Pin` if the volume's views reach their limits.
     pub fn view(&self, inode: InodeNo, offset: u64, len: usize) -> Result<View<M>, FsError> {
         let _lock = self.locks.read(inode);
         let (file, words) = self.file(inode)?;

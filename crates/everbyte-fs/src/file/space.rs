@@ -1,4 +1,4 @@
-//! Space of regular files: blocks that are reserved, unmapped, or found.
+//! Space of regular files: reservation, zeroing, holes, and the search for data and holes.
 
 use everbyte_extent::{DeviceOffset, LEAF_BYTES, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
@@ -17,32 +17,33 @@ use crate::inode::open_files::FileState;
 /// A change of the space of a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocation {
-    /// Its holes get space, and read as zeroes.
+    /// Holes get space and read as zeroes.
     Reserve,
-    /// It reads as zeroes, from space of its own.
+    /// The range reads as zeroes and keeps space.
     Zero,
-    /// It reads as zeroes, and its whole blocks have no space. The size stays.
+    /// The range reads as zeroes. Whole blocks lose their space. The size stays.
     Punch,
 }
 
-/// The sort of bytes that are looked for in a file.
+/// The target of a search in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
-    /// Bytes that were written.
+    /// Written bytes.
     Data,
-    /// Bytes that were not; the end of the file is one.
+    /// Unwritten bytes; the end of the file is a hole.
     Hole,
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Reserves, zeroes or unmaps `len` bytes of a regular file from `offset` on, at least one, in parts
-    /// of 2 MiB, each of which is atomic, or smaller ones where [`FileSystem::write`] makes such; unmapping makes none
-    /// but the last where there is nothing. With the last the file becomes larger if the range ends beyond it, unless
-    /// `keep_size` says that it shall not.
+    /// Reserves, zeroes or unmaps `len` bytes of a regular file from `offset` on, at least one. Works in
+    /// parts of 2 MiB, or smaller ones as in [`FileSystem::write`]; each part is atomic. Unmapping skips
+    /// parts without space except the last one. The last part extends the file if the range ends beyond it,
+    /// unless `keep_size` is set.
     ///
     /// # Errors
-    /// It is no regular file; `Invalid` for an empty range; `TooLarge`; `Immutable`; `AppendOnly` unless it reserves; the pool is full or the
-    /// volume cannot be written: earlier parts are done then, and the size is what it was.
+    /// The file is not regular; `Invalid` for an empty range; `TooLarge`; `Immutable`; `AppendOnly` unless it
+    /// reserves; the pool is full; the volume cannot be written. Earlier parts are done then, and the size is
+    /// unchanged.
     pub fn allocate(
         &self,
         inode: InodeNo,
@@ -69,7 +70,7 @@ impl<M: Medium> FileSystem<M> {
             return Ok(());
         }
         let size = if keep_size { size } else { size.max(end) };
-        // Made always, because it changes the times.
+        // The last part is always made, because it changes the times.
         let last = (end - 1) / LEAF_BYTES * LEAF_BYTES;
         let (mut at, mut parts) = (offset, PartBlocks::all());
         while at < end {
@@ -94,7 +95,7 @@ impl<M: Medium> FileSystem<M> {
                     Allocation::Zero => planner.zero(part.offset(), part.end(), true)?,
                     Allocation::Punch => planner.unmap(part)?,
                 }
-                // The last part alone lets the file grow: whoever gets an error counts on the old size.
+                // Only the last part extends the file: after an error the caller expects the old size.
                 let is_last = part.end().0 == end;
                 let size = if is_last { size } else { edit.words.get(Field::Size) };
                 note_changed(edit, batch.taken_since(before), size);
@@ -110,8 +111,8 @@ impl<M: Medium> FileSystem<M> {
         Ok(())
     }
 
-    /// The end of the hole of a file that has byte `at`, or of its part that the map tells at once; `at` unless that is
-    /// beyond the leaf of the map.
+    /// The end of the hole at byte `at`, or of the part of it that one look at the map covers. `at` if the
+    /// hole does not reach beyond a leaf of the map.
     fn after_hole(&self, file: &FileState<M>, at: u64) -> Result<u64, FsError> {
         let (stored, next) = file.extent.stored_run(DeviceOffset(at))?;
         let end = next.0.saturating_mul(BLOCK_U64);
@@ -119,12 +120,12 @@ impl<M: Medium> FileSystem<M> {
         Ok(if stored == Stored::Hole && end >= leaf_end { end } else { at })
     }
 
-    /// The first byte from `offset` on that is data, or a hole. Reserved bytes are a hole until they are
+    /// The first byte of data, or of a hole, from `offset` on. Reserved bytes are a hole until they are
     /// written.
     ///
     /// # Errors
-    /// `NoData` if there is none, or `offset` lies at or beyond the end; it is no regular file, or cannot
-    /// be right.
+    /// `NoData` if there is no such byte, or if `offset` lies at or beyond the end; a file that is not
+    /// regular or is damaged.
     pub fn seek(&self, inode: InodeNo, offset: u64, what: Seek) -> Result<u64, FsError> {
         let _lock = self.locks.read(inode);
         let (file, words) = self.file(inode)?;
@@ -149,7 +150,7 @@ impl<M: Medium> FileSystem<M> {
         if what == Seek::Hole { Ok(size) } else { Err(FsError::NoData) }
     }
 
-    /// More runs of one sort than a file can have: each lies in a leaf of its map, and has a word there.
+    /// An upper bound of the runs of a file: each lies in a leaf of its map and has a word there.
     fn runs_max(&self) -> u64 {
         let blocks = self.volume().data_area().blocks();
         (blocks.end - blocks.start).saturating_mul(BLOCK_U64 / 8)

@@ -1,9 +1,11 @@
-//! A bucket of a directory: a block with the entries whose hashes begin with the same bits.
+//! A bucket of a directory: a block with the entries below one prefix of the hash.
 //!
-//! A head, 120 slots of a word each in 15 lines, and a heap of entries. An entry is there if a slot says
-//! so, and any slot may: but it goes to the line that its hash chooses, or the next one with room, so who
-//! looks for it there meets it at once. Its bytes never change. A slot of an entry that was removed keeps its place in the heap, and the epoch:
-//! until that is durable a crash may bring the entry back, so nothing else is put there.
+//! A bucket has a head, 120 slots of a word each in 15 lines, and a heap of entries. A slot makes an entry
+//! valid. An entry's slot can be any one, but the writer prefers the line of the entry's hash and then the
+//! next lines, so a lookup that starts there finds it soon. The bytes of an entry never change.
+//!
+//! Invariant: the slot of a removed entry keeps the entry's place in the heap until the epoch of the removal
+//! is durable, because a crash can restore the entry.
 
 use crc32c::{crc32c, crc32c_append};
 use everbyte_media::{BLOCK, Medium, PoolOffset};
@@ -20,14 +22,15 @@ use crate::plant::Bug;
 pub(crate) const HASH_BITS: u32 = 62;
 /// Slots of a bucket.
 pub(crate) const SLOTS: usize = 120;
-/// Slots of a line of the medium.
+/// Slots in a line of the medium.
 pub(crate) const LINE_SLOTS: usize = 8;
 /// Lines of slots.
 const SLOT_LINES: usize = SLOTS / LINE_SLOTS;
 /// Offset of the slots.
 pub(crate) const SLOTS_AT: u64 = 64;
 
-/// The place in a slot's word of a first unit's nine bits, of the higher two of them, and of the number of units.
+/// Shifts in a slot's word: of the nine bits of the first unit, of the higher two of these bits, and of the
+/// number of units.
 const START_SHIFT: u32 = 2;
 const START_HIGH_SHIFT: u32 = START_SHIFT + 7;
 const UNITS_SHIFT: u32 = START_SHIFT + 9;
@@ -42,15 +45,15 @@ const MAGIC: u64 = 0x4255_434b_4554;
 const ENTRY_HEAD: usize = 24;
 const TAG_BITS: u32 = 27;
 const EPOCH_BITS: u32 = 31;
-/// Bytes that a place can have.
+/// Longest place in bytes.
 const PLACE_BYTES: usize = 64 * UNIT;
-/// Bytes of an entry up to which it is short.
+/// Bound of a short entry in bytes.
 const SHORT_ENTRY: usize = 8 * UNIT;
 const STATE_MASK: u64 = 3;
 const ENTRY_STATE: u64 = 1;
 const REMOVED_STATE: u64 = 2;
 const REST_SHIFT: u32 = 17;
-/// The bits of a slot's word that say that it is an entry's, and with which tag.
+/// The bits of a slot's word for its state and tag.
 const TAG_MASK: u64 = STATE_MASK | ((1 << TAG_BITS) - 1) << REST_SHIFT;
 
 /// A slot of a bucket.
@@ -60,21 +63,22 @@ pub(crate) enum Slot {
     Empty,
     /// An entry, with some bits of its hash.
     Entry { place: Place, tag: u64 },
-    /// An entry that was removed in an epoch, of which these are the low bits.
+    /// An entry removed in an epoch with these low bits.
     Removed { place: Place, epoch: u64 },
 }
 
-/// The bits of `hash` that a slot has. The lowest two tell entries apart whose hashes are else the same.
+/// The tag of `hash` in a slot. It has no bits of the lowest two, which distinguish entries with otherwise
+/// equal hashes.
 fn tag_of(hash: u64) -> u64 {
     hash >> 2 & ((1 << TAG_BITS) - 1)
 }
 
-/// The line of slots in which an entry with `hash` is looked for first.
+/// The line of slots in which the search for `hash` starts.
 pub(crate) fn first_line(hash: u64) -> usize {
     usize::try_from(tag_of(hash) % SLOT_LINES as u64).expect("less than there are lines")
 }
 
-/// Finds the words that may be slots of entries with one hash, by those of their bits that it decides.
+/// Filters slot words by the bits that a hash determines.
 #[derive(Clone, Copy)]
 pub(crate) struct SlotFilter(u64);
 
@@ -96,7 +100,7 @@ impl Slot {
         Self::Entry { place, tag: tag_of(hash) }
     }
 
-    /// The slot of an entry that is removed in `epoch`.
+    /// The slot of an entry removed in `epoch`.
     pub(crate) fn removed(place: Place, epoch: u64) -> Self {
         Self::Removed { place, epoch: epoch & ((1 << EPOCH_BITS) - 1) }
     }
@@ -113,7 +117,7 @@ impl Slot {
         }
     }
 
-    /// The slot in `word`; `None` if it cannot be one.
+    /// Decodes a slot; `None` if `word` is invalid.
     #[inline]
     pub(crate) fn decode(word: u64) -> Option<Self> {
         if word == 0 {
@@ -129,11 +133,12 @@ impl Slot {
         }
     }
 
-    /// Returns true if `word` can be a slot, as [`Slot::decode`] has it, but for where its place ends.
-    /// Without a branch, for whoever checks many.
+    /// Returns true if `word` passes the checks of [`Slot::decode`], except for the end of its place. Free of
+    /// branches, for checks of many words.
     #[inline]
     fn can_begin(word: u64) -> bool {
-        // One of two bits for a state; and a place from the first unit on has one of the highest two bits.
+        // Exactly one of two state bits is set. A place in the heap has one of the highest two bits of a
+        // unit.
         let has_state = (word ^ word >> 1) & 1;
         let begins_in_heap = (word >> START_HIGH_SHIFT | word >> (START_HIGH_SHIFT + 1)) & 1;
         ((word == 0) | (has_state & begins_in_heap != 0)) & decode_word(word).is_some()
@@ -147,15 +152,16 @@ impl Slot {
         }
     }
 
-    /// Returns true if it and its place in the heap may be used for another entry: in no epoch after
-    /// `completed` was it in use. `current` is the newest epoch.
+    /// Returns true if the slot and its place in the heap are free: they were unused in every epoch after
+    /// `completed`. `current` is the newest epoch.
     pub(crate) fn is_free(self, current: u64, completed: u64) -> bool {
         match self {
             Self::Empty => true,
             Self::Entry { .. } => false,
             Self::Removed { .. } if planted(Bug::EntryReusedEarly) => true,
             Self::Removed { epoch, .. } => {
-                // The newest epoch with these bits: perhaps it was an older one, then the slot waits.
+                // Takes the newest epoch with these bits. If the removal was older, the slot waits longer
+                // than needed.
                 let back = current.wrapping_sub(epoch) & ((1 << EPOCH_BITS) - 1);
                 current.saturating_sub(back) <= completed
             }
@@ -163,7 +169,7 @@ impl Slot {
     }
 }
 
-/// The place in the word of a slot, whose check bits lie elsewhere.
+/// The place in a slot's word. The check bits lie elsewhere.
 #[inline]
 fn place_in(word: u64) -> Place {
     Place {
@@ -172,10 +178,10 @@ fn place_in(word: u64) -> Place {
     }
 }
 
-/// Returns true if the slot in `word` is free, as [`Slot::is_free`] has it; false if it cannot be one.
+/// Returns true if `word` is a free slot, as by [`Slot::is_free`]; false for an invalid word.
 #[inline]
 fn is_free(word: u64, current: u64, completed: u64) -> bool {
-    // Most are an entry's.
+    // Most slots hold an entry.
     word & STATE_MASK != ENTRY_STATE
         && Slot::decode(word).is_some_and(|slot| slot.is_free(current, completed))
 }
@@ -194,7 +200,7 @@ pub(crate) struct RawEntry {
     pub(crate) name: smallvec::SmallVec<[u8; 32]>,
 }
 
-/// An entry of a directory in bytes that were read.
+/// A decoded entry that borrows its name.
 #[derive(Clone, Copy)]
 pub(crate) struct EntryView<'b> {
     pub(crate) hash: u64,
@@ -223,7 +229,7 @@ impl RawEntry {
 }
 
 impl<'b> EntryView<'b> {
-    /// The entry in `bytes`; `None` if it cannot be one.
+    /// Decodes an entry; `None` if `bytes` are invalid.
     fn decode(bytes: &'b [u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let crc = u32::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
@@ -235,7 +241,7 @@ impl<'b> EntryView<'b> {
         (is_right && entry_units(name_bytes) * UNIT == bytes.len()).then_some(entry)
     }
 
-    /// The entry with a name of its own.
+    /// The entry with an owned name.
     pub(crate) fn to_raw(self) -> RawEntry {
         RawEntry { hash: self.hash, inode: self.inode, kind: self.kind, name: self.name.into() }
     }
@@ -250,9 +256,9 @@ fn crc_of(entry: &[u8]) -> u32 {
 pub(crate) struct BucketHeader {
     /// The directory.
     pub(crate) owner: InodeNo,
-    /// Number of bits that the hashes of its entries have in common.
+    /// Number of common bits of the hashes of its entries.
     pub(crate) depth: u32,
-    /// These bits.
+    /// The common bits.
     pub(crate) prefix: u64,
 }
 
@@ -261,12 +267,12 @@ impl BucketHeader {
         sealed([MAGIC, self.owner.0, self.prefix, u64::from(self.depth)])
     }
 
-    /// Returns true if `hash` belongs here, as far as the bucket alone can tell.
+    /// Returns true if the bucket covers `hash`. The trie can contradict the bucket.
     pub(crate) fn covers(self, hash: u64) -> bool {
         self.depth == 0 || hash >> (HASH_BITS - self.depth) == self.prefix
     }
 
-    /// Returns true if there can be such a bucket.
+    /// Returns true for a valid depth and prefix.
     fn can_be(self) -> bool {
         self.depth < HASH_BITS && self.prefix >> self.depth == 0
     }
@@ -278,13 +284,13 @@ fn sealed(words: [u64; 4]) -> [u64; 4] {
     [words[0], words[1], words[2], words[3] | u64::from(crc) << 32]
 }
 
-/// Returns true if `word` is the first of a bucket.
+/// Returns true if `word` is the first word of a bucket.
 #[cfg(feature = "testkit")]
 pub(crate) fn is_bucket(word: u64) -> bool {
     word == MAGIC
 }
 
-/// Puts the checksums of a bucket right: of its head, and of each entry that a slot names.
+/// Corrects the checksums of the head and of each entry with a slot.
 #[cfg(feature = "testkit")]
 pub(crate) fn reseal_bucket(bytes: &mut [u8; BLOCK]) {
     let word = |bytes: &[u8], at: usize| {
@@ -304,14 +310,14 @@ pub(crate) fn reseal_bucket(bytes: &mut [u8; BLOCK]) {
     }
 }
 
-/// The head of a bucket as it is read.
+/// The head of a bucket, as read.
 #[derive(Clone, Copy)]
 pub(crate) struct BucketHead {
     pub(crate) at: PoolOffset,
     pub(crate) header: BucketHeader,
 }
 
-/// A bucket as it is read: its head, and all slots.
+/// A bucket, as read: its head and all slots.
 pub(crate) struct Bucket {
     pub(crate) head: BucketHead,
     slots: [u64; SLOTS],
@@ -321,7 +327,7 @@ impl BucketHead {
     /// Reads the head of the bucket at `at`.
     ///
     /// # Errors
-    /// It cannot be read, or is no bucket of the directory `owner`.
+    /// It cannot be read, or is not a bucket of the directory `owner`.
     pub(crate) fn load<M: Medium>(
         medium: &M,
         at: PoolOffset,
@@ -362,10 +368,10 @@ impl BucketHead {
         Ok(words)
     }
 
-    /// The slot in `word`, which was read at place `place`.
+    /// Decodes the slot in `word`, read at place `place`.
     ///
     /// # Errors
-    /// It cannot be one.
+    /// An invalid word.
     #[inline]
     pub(crate) fn decode(&self, place: usize, word: u64) -> Result<Slot, Corrupt> {
         Slot::decode(word).ok_or_else(|| self.wrong_slot(place))
@@ -389,7 +395,7 @@ impl BucketHead {
     /// The entry at `place` of the heap.
     ///
     /// # Errors
-    /// It cannot be read, or be one.
+    /// It cannot be read or is damaged.
     pub(crate) fn entry<M: Medium>(&self, medium: &M, place: Place) -> Result<RawEntry, Corrupt> {
         self.with_entry(medium, place, |entry| entry.to_raw())
     }
@@ -397,7 +403,7 @@ impl BucketHead {
     /// The result of `look` at the entry at `place` of the heap.
     ///
     /// # Errors
-    /// It cannot be read, or be one.
+    /// It cannot be read or is damaged.
     pub(crate) fn with_entry<M: Medium, R>(
         &self,
         medium: &M,
@@ -405,7 +411,7 @@ impl BucketHead {
         look: impl FnOnce(EntryView<'_>) -> R,
     ) -> Result<R, Corrupt> {
         let (at, len) = (self.heap_at(place), place.units * UNIT);
-        // Most names are short, and clearing room for the longest would cost more than the look.
+        // Most names are short. Clearing a buffer for the longest name would cost more than the look.
         let (mut short, mut long);
         let bytes = if len <= SHORT_ENTRY {
             short = [0; SHORT_ENTRY];
@@ -428,12 +434,12 @@ impl BucketHead {
 }
 
 impl Bucket {
-    /// The bucket with this head, of which no slot was read.
+    /// A bucket with this head and unread slots.
     pub(crate) fn unread(head: BucketHead) -> Self {
         Self { head, slots: [0; SLOTS] }
     }
 
-    /// Reads the slots where they are: to move them costs as much as to look at them.
+    /// Reads the slots in place: a move costs as much as a look.
     ///
     /// # Errors
     /// They cannot be read.
@@ -455,17 +461,17 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// The words of the slots to be replaced, and the address of the first.
+    /// The words of the slots, for replacement, and the address of the first one.
     pub(crate) fn words_mut(&mut self) -> (PoolOffset, &mut [u64]) {
         (self.head.slot_at(0), &mut self.slots)
     }
 
-    /// Checks the check bits of every slot. What else can be wrong with one, who decodes it finds.
+    /// Checks the check bits of every slot. Decoding finds other damage.
     ///
     /// # Errors
-    /// The first word in which they are wrong.
+    /// The first word with wrong check bits.
     pub(crate) fn check(&self) -> Result<(), Corrupt> {
-        // Without a branch for each: they are right in every bucket but a damaged one.
+        // Free of branches, because the bits of almost every bucket are right.
         let is_damaged = self
             .slots
             .iter()
@@ -476,11 +482,11 @@ impl Bucket {
         Ok(())
     }
 
-    /// Checks every slot, and returns the units of the heap that no entry is in, nor was in an epoch after
-    /// `completed`. `current` is the newest epoch.
+    /// Checks every slot. Returns the units of the heap that were unused in every epoch after `completed`.
+    /// `current` is the newest epoch.
     ///
     /// # Errors
-    /// The first word that cannot be a slot.
+    /// The first invalid word.
     pub(crate) fn free_units(&self, current: u64, completed: u64) -> Result<FreeUnits, Corrupt> {
         let (mut is_right, mut taken) = (true, TakenUnits::NONE);
         for &word in &self.slots {
@@ -496,7 +502,7 @@ impl Bucket {
         Ok(taken.others())
     }
 
-    /// The first free slot from place `first` on, or else of those before it.
+    /// The first free slot from place `first` on, and then from the start.
     pub(crate) fn free_slot(&self, first: usize, current: u64, completed: u64) -> Option<usize> {
         let is_free = |place: &usize| is_free(self.slots[*place], current, completed);
         (first..SLOTS).chain(0..first).find(is_free)
@@ -510,14 +516,14 @@ impl Bucket {
     /// All slots in order.
     ///
     /// # Errors
-    /// The first word that cannot be one.
+    /// The first invalid word.
     #[inline]
     pub(crate) fn slots(&self) -> impl Iterator<Item = Result<(usize, Slot), Corrupt>> + '_ {
         let slots = self.slots.iter().enumerate();
         slots.map(|(place, &word)| Ok((place, self.head.decode(place, word)?)))
     }
 
-    /// The block of a new bucket with `entries`, which fit.
+    /// The block of a new bucket with `entries`. They must fit.
     pub(crate) fn image(header: BucketHeader, entries: &[RawEntry]) -> Box<[u8; BLOCK]> {
         let mut image = Box::new([0; BLOCK]);
         image[..32].copy_from_slice(header.words().map(u64::to_le).as_bytes());
@@ -614,7 +620,7 @@ mod tests {
             let (inode, kind, name) = (InodeNo(hash), FileType::Regular, b"n"[..].into());
             RawEntry { hash, inode, kind, name }
         };
-        // One for each line, and so many of one line that the last go over its end and the bucket's.
+        // One entry for each line, and enough for one line to overflow it and the end of the bucket.
         let last_line = (0..).map(|n| n << 2).filter(|&hash| first_line(hash) == SLOT_LINES - 1);
         let entries: Vec<RawEntry> =
             (0..15).map(|n| n << 2).chain(last_line.skip(1).take(9)).map(entry).collect();
@@ -640,7 +646,7 @@ mod tests {
             assert!(!removed(base + 7).is_free(base + 8, base + 6));
             assert!(removed(base + 7).is_free(base + 8, base + 7));
         }
-        // One removed so long ago that its epoch's low bits come again waits, and no longer.
+        // The epoch's low bits occur again: the slot waits until that newer epoch is durable.
         assert!(!removed(7).is_free(high + 7, high + 6));
         assert!(removed(7).is_free(high + 8, high + 7));
     }

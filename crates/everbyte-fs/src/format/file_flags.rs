@@ -7,20 +7,20 @@ pub struct FileFlags(u32);
 impl FileFlags {
     /// No flag.
     pub const NONE: Self = Self(0);
-    /// Neither bytes, attributes nor names change. A directory gets no entries and loses none.
+    /// Bytes, attributes and names are fixed. A directory neither gets nor loses entries.
     pub const IMMUTABLE: Self = Self(0x10);
-    /// The file grows by appending alone. A directory gets entries and loses none.
+    /// Only appends change the file. A directory gets entries and loses none.
     pub const APPEND_ONLY: Self = Self(0x20);
     /// Backup programs skip the file.
     pub const NO_DUMP: Self = Self(0x40);
-    /// Accesses leave the time of the last access as it is.
+    /// Accesses keep the time of the last access.
     pub const NO_ATIME: Self = Self(0x80);
 
     /// All flags.
     pub const ALL: Self = Self(0xf0);
     /// Flags inherited from the directory of a new file.
     pub(crate) const INHERITED: Self = Self::NO_DUMP.with(Self::NO_ATIME);
-    /// Flags for privileged callers alone.
+    /// Flags that need privileges.
     pub const PRIVILEGED: Self = Self::IMMUTABLE.with(Self::APPEND_ONLY);
 
     /// The flags with these bits; `None` for another bit.

@@ -1,4 +1,4 @@
-//! The heap of a bucket: units, places of entries, and which units are free, a bit for each.
+//! The heap of a bucket: units, places of entries, and a bitmap of free units.
 
 use std::ops::Range;
 
@@ -6,14 +6,14 @@ use everbyte_media::BLOCK;
 
 /// Bytes of a unit of the heap.
 pub(crate) const UNIT: usize = 8;
-/// Units of a bucket that are its heap.
+/// Units of a block that belong to the heap.
 pub(crate) const HEAP_UNITS: Range<usize> = 128..BLOCK / UNIT;
 
 /// Units of a word.
 const WORD: usize = u64::BITS as usize;
 /// Words of a heap.
 const WORDS: usize = (HEAP_UNITS.end - HEAP_UNITS.start) / WORD;
-/// The first word of a heap among those of its block.
+/// Index of the first word of the heap in a bitmap of the block.
 const FIRST_WORD: usize = HEAP_UNITS.start / WORD;
 const _: () = assert!(HEAP_UNITS.start.is_multiple_of(WORD) && HEAP_UNITS.end.is_multiple_of(WORD));
 
@@ -29,10 +29,10 @@ pub(crate) struct Place {
 pub(crate) struct FreeUnits([u64; WORDS]);
 
 impl FreeUnits {
-    /// None of them.
+    /// An empty set.
     pub(crate) const NONE: Self = Self([0; WORDS]);
 
-    /// All but the first `units` of the heap.
+    /// All units after the first `units` of the heap.
     pub(crate) fn behind(units: usize) -> Self {
         Self(std::array::from_fn(|word| match units.saturating_sub(word * WORD) {
             taken @ 0..WORD => u64::MAX << taken,
@@ -40,9 +40,9 @@ impl FreeUnits {
         }))
     }
 
-    /// The first of `units` units side by side, 1 to 63.
+    /// The first run of `units` adjacent units, 1 to 63.
     pub(crate) fn run(&self, units: usize) -> Option<usize> {
-        // The first units of ever longer runs.
+        // Bit i stays set while a run of `len` units starts at unit i.
         let (mut firsts, mut len) = (self.0, 1);
         while len < units {
             let step = len.min(units - len);
@@ -56,7 +56,7 @@ impl FreeUnits {
         Some(HEAP_UNITS.start + word * WORD + firsts[word].trailing_zeros() as usize)
     }
 
-    /// The same without those of `place`.
+    /// The set without the units of `place`.
     pub(crate) fn without(self, place: Place) -> Self {
         let mut taken = TakenUnits::NONE;
         taken.add(place);
@@ -65,23 +65,24 @@ impl FreeUnits {
     }
 }
 
-/// Units of a block that are taken.
+/// Bitmap of the taken units of a block.
 pub(super) struct TakenUnits([u64; FIRST_WORD + WORDS + 1]);
 
 impl TakenUnits {
     pub(super) const NONE: Self = Self([0; FIRST_WORD + WORDS + 1]);
 
-    /// Adds those of `place`, which begins in the block and has fewer than 64. Those beyond the block are left out.
+    /// Adds the units of `place`, which begins in the block and has fewer than 64 units. Units beyond the
+    /// block are left out.
     #[inline]
     pub(super) fn add(&mut self, place: Place) {
         let (word, bit) = (place.start / WORD % (FIRST_WORD + WORDS), place.start % WORD);
         let bits = (1_u64 << (place.units % WORD)) - 1;
         self.0[word] |= bits << bit;
-        // Shifted twice, as by 64 no word can be.
+        // Two shifts, because a shift by 64 is undefined for a word.
         self.0[word + 1] |= bits >> 1 >> (WORD - 1 - bit);
     }
 
-    /// The units of the heap that are not.
+    /// The other units of the heap.
     pub(super) fn others(&self) -> FreeUnits {
         FreeUnits(std::array::from_fn(|word| !self.0[FIRST_WORD + word]))
     }

@@ -1,4 +1,4 @@
-//! The last line of a run of blocks that an index over inode tables has taken for its nodes.
+//! The last line of a run of blocks with nodes of an index over inode tables.
 
 use everbyte_media::LINE;
 use zerocopy::{Immutable, IntoBytes, KnownLayout};
@@ -9,12 +9,12 @@ use zerocopy::{Immutable, IntoBytes, KnownLayout};
 pub(crate) struct IndexRunTrailer {
     /// Its number, a checked word.
     pub(crate) number: u64,
-    /// The word that names the run before; 0 for the first.
+    /// The word that names the previous run; 0 for the first run.
     pub(crate) previous: u64,
     pub(crate) reserved: [u64; 6],
 }
 
-/// Offset of the word that names the run before.
+/// Offset of the word that names the previous run.
 pub(crate) const PREVIOUS_RUN_AT: u64 = 8;
 
 const _: () = assert!(size_of::<IndexRunTrailer>() == LINE);

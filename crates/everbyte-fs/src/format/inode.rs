@@ -1,9 +1,8 @@
-//! An inode: 256 bytes, of which the first half are words of attributes, and the second the first
-//! entries of the file's map, or a short link's target.
+//! An inode: 256 bytes. The first half has words of attributes. The second half has the first entries of the
+//! file's map, or a short link's target.
 //!
-//! Invariants: every attribute is a word of its own and changes by logged words; the checksum in the
-//! first one covers the others but for the root word, which checks itself. An inode that is free says
-//! nothing.
+//! Invariants: every attribute is a word and changes under the log. The checksum in the first word covers the
+//! other words except the root word, which has check bits. The contents of a free inode are undefined.
 
 use crc32c::crc32c;
 use everbyte_media::{Medium, PoolOffset};
@@ -16,31 +15,31 @@ use crate::format::number::{FileType, InodeNo, MODE_PERMISSIONS};
 
 /// Bytes of an inode.
 pub(crate) const INODE_BYTES: u64 = 256;
-/// Largest size of a file in bytes: what a map of five levels covers is more than a pool can have.
+/// Limit of a file's size in bytes: a map of five levels covers more than any pool.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 52;
 /// Offset of the second half.
 pub(crate) const INODE_AREA_AT: u64 = 128;
 /// Entries of the map in the second half.
 pub(crate) const FIRST_ENTRIES: u64 = 16;
-/// Longest target of a link that stands in the second half, in bytes.
+/// Longest target in bytes of a link in the second half.
 pub(crate) const INLINE_TARGET_MAX: usize = 128;
 
 const WORDS: usize = 16;
 const IMAGE_BYTES: usize = 256;
 const _: () = assert!(IMAGE_BYTES as u64 == INODE_BYTES);
 
-/// A whole inode as it lies in its table.
+/// An inode's bytes in its table.
 pub(crate) type InodeImage = [u8; IMAGE_BYTES];
 
 /// A word of an inode's first half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(crate) enum Field {
-    /// CRC-32C of the other words but the root.
+    /// CRC-32C of the other words without the root.
     Checksum,
     /// The inode's number.
     Number,
-    /// Epoch in which it was taken: no two files with one number have the same.
+    /// Epoch of the inode's allocation. It is unique among files with the same number.
     Generation,
     /// Mode, and links above it.
     ModeLinks,
@@ -48,7 +47,7 @@ pub(crate) enum Field {
     Owner,
     /// Bytes of a file or of a link's target; entries of a directory.
     Size,
-    /// Blocks that it owns, nodes included.
+    /// Number of its blocks, including nodes.
     Blocks,
     /// Device number of a device; parent of a directory.
     Special,
@@ -64,7 +63,7 @@ pub(crate) enum Field {
     Attributes,
     /// CRC-32C of a link's target.
     TargetChecksum,
-    /// The word that names the top of the map, or of the directory.
+    /// The word that names the top of the map or of the directory.
     Root,
     /// Flags that `chattr` sets.
     Flags,
@@ -74,10 +73,10 @@ pub(crate) enum Field {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InodeWords([u64; WORDS]);
 
-/// The words that are times.
+/// The words with times.
 const TIMES: [Field; 4] = [Field::Accessed, Field::Modified, Field::Changed, Field::Created];
 
-/// How much of an inode a batch changes.
+/// The extent of a change of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Difference {
     /// At most the time of the last access.
@@ -89,10 +88,10 @@ pub(crate) enum Difference {
 }
 
 impl InodeWords {
-    /// The words of no inode.
+    /// Words without an inode.
     pub(crate) const EMPTY: Self = Self([0; WORDS]);
 
-    /// An inode with a number and generation, and nothing else.
+    /// An inode with a number and a generation; other words are 0.
     pub(crate) fn new(number: InodeNo, generation: u64) -> Self {
         let mut words = Self([0; WORDS]);
         words.set(Field::Number, number.0);
@@ -103,7 +102,7 @@ impl InodeWords {
     /// Reads the inode `number` at `at`, which is in use.
     ///
     /// # Errors
-    /// It cannot be read, is another's, or its checksum is wrong.
+    /// It cannot be read, has another number, or is damaged.
     pub(crate) fn load<M: Medium>(
         medium: &M,
         at: PoolOffset,
@@ -114,7 +113,7 @@ impl InodeWords {
         Ok(words)
     }
 
-    /// The same of an inode that `read` reads, into `self`, which may hold anything if it fails.
+    /// As [`InodeWords::load`], into `self` by `read`. After an error `self` has any contents.
     ///
     /// # Errors
     /// As [`InodeWords::load`].
@@ -181,7 +180,7 @@ impl InodeWords {
         high(self.get(Field::ModeLinks))
     }
 
-    /// Its type. `load` has checked that there is one.
+    /// Its type. `load` has checked the mode.
     pub(crate) fn file_type(&self) -> FileType {
         FileType::from_mode(self.mode()).unwrap_or(FileType::Regular)
     }
@@ -211,7 +210,7 @@ impl InodeWords {
         self.set(Field::Owner, pair(uid, gid));
     }
 
-    /// Its flags. `load` has checked that it has no other bits.
+    /// Its flags. `load` has checked the bits.
     pub(crate) fn flags(&self) -> FileFlags {
         self.checked_flags().unwrap_or_default()
     }
@@ -224,31 +223,31 @@ impl InodeWords {
         self.set(Field::Flags, flags.bits().into());
     }
 
-    /// The time in one of its words, in nanoseconds since 1970. `load` has checked that it is one.
+    /// The time in one of its words, in nanoseconds since 1970. `load` has checked the range.
     pub(crate) fn time(&self, field: Field) -> i128 {
         decode_time(self.get(field)).unwrap_or(0)
     }
 
-    /// Puts the word `now` in some of its words.
+    /// Stores the word `now` in some of its words.
     pub(crate) fn stamp(&mut self, now: u64, times: &[Field]) {
         times.iter().for_each(|&time| self.set(time, now));
     }
 
-    /// The checksum that its first word should be.
+    /// The correct value of its first word.
     pub(crate) fn checksum(&self) -> u64 {
         let mut words = self.0.map(u64::to_le);
-        // The one behind the root word takes its place, so that all are summed at once.
+        // The word after the root replaces it, so one call sums all words.
         words[Field::Root as usize] = words[Field::Flags as usize];
         u64::from(crc32c(words[Field::Number as usize..Field::Flags as usize].as_bytes()))
     }
 
-    /// Puts the checksum right.
+    /// Updates the checksum.
     pub(crate) fn seal(&mut self) {
         self.set(Field::Checksum, self.checksum());
     }
 
-    /// The words in which it differs from `old`, by place, but for the root word, which has owners of
-    /// its own.
+    /// The words that differ from `old`, by index, without the root word: other code plans changes of the
+    /// root word.
     pub(crate) fn changes<'a>(
         &'a self,
         old: &'a Self,
@@ -259,7 +258,7 @@ impl InodeWords {
             .map(|(place, (&old, &new))| (place, old, new))
     }
 
-    /// How much of it differs from `old`, the checksum over it aside.
+    /// The extent of the difference from `old`, without the checksum.
     pub(crate) fn difference(&self, old: &Self) -> Difference {
         let changes = self.changes(old).map(|(place, _, _)| place);
         let differences = changes.map(|place| match place {
@@ -272,7 +271,7 @@ impl InodeWords {
         differences.max().unwrap_or(Difference::Access)
     }
 
-    /// The whole inode with `area` as its second half, at most 128 bytes.
+    /// The inode's bytes with `area` as its second half, at most 128 bytes.
     pub(crate) fn image(&self, area: &[u8]) -> InodeImage {
         let mut image = [0; IMAGE_BYTES];
         image[..WORDS * 8].copy_from_slice(self.0.map(u64::to_le).as_bytes());

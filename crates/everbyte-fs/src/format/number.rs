@@ -10,11 +10,11 @@ impl std::fmt::Display for InodeNo {
     }
 }
 
-/// Bits of a mode that say the type of a file.
+/// Bits of a mode with the type of a file.
 pub const MODE_TYPE: u32 = 0o170_000;
-/// Bits of a mode that say who may do what: permissions, set-user-id, set-group-id, sticky.
+/// Bits of a mode with permissions, set-user-id, set-group-id and sticky.
 pub const MODE_PERMISSIONS: u32 = 0o7777;
-/// Set-group-id: of a directory, its files get its group.
+/// Set-group-id. New files in such a directory get its group.
 pub(crate) const SET_GROUP_ID: u32 = 0o2000;
 
 /// The type of a file.
@@ -61,7 +61,7 @@ impl FileType {
         }
     }
 
-    /// The type that `mode` says, if there is such a one.
+    /// The type in `mode`; `None` for an invalid one.
     #[must_use]
     pub fn from_mode(mode: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.mode_bits() == mode & MODE_TYPE)

@@ -1,13 +1,13 @@
-//! Reading words that name blocks.
+//! Words that name blocks.
 
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Corrupt, DataArea, check_readable};
 
-/// Reads structures of a file system, and believes none that leads outside the pool's data.
+/// A reader of structures of a file system. It rejects a word that names a block outside the pool's data.
 pub(crate) struct Reader<'m, M: Medium> {
     pub(crate) medium: &'m M,
-    /// Blocks that a word may name.
+    /// Valid block numbers of a word.
     pub(crate) data: &'m DataArea,
 }
 
@@ -20,21 +20,21 @@ impl<M: Medium> Clone for Reader<'_, M> {
 impl<M: Medium> Copy for Reader<'_, M> {}
 
 impl<'m, M: Medium> Reader<'m, M> {
-    /// For a pool on `medium` of which words may name the blocks of `data`.
+    /// A reader for a pool on `medium` with valid blocks `data`.
     pub(crate) fn new(medium: &'m M, data: &'m DataArea) -> Self {
         Self { medium, data }
     }
 
-    /// The entry in the word at `at`, which is part of `structure`.
+    /// The entry in the word at `at`, part of `structure`.
     ///
     /// # Errors
-    /// It cannot be read or be an entry, or names a block that no volume can have.
+    /// It cannot be read, is not an entry, or names an invalid block.
     #[inline]
     pub(crate) fn entry(&self, structure: &str, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
         self.decode(structure, self.medium.load_word(at), at)
     }
 
-    /// The same of a word that was read at `at`.
+    /// As [`Reader::entry`], for a word read at `at`.
     ///
     /// # Errors
     /// As [`Reader::entry`].

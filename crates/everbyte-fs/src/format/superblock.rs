@@ -1,7 +1,7 @@
-//! The superblock of a file system: the block that the volume's root word names.
+//! The superblock of a file system: the block named by the volume's root word.
 //!
-//! Its first 128 bytes never change after creation. The number of tables is a word of its own, and the
-//! index has the rest of the block from byte 1024 on.
+//! Its first 128 bytes never change after creation. A separate word holds the number of tables. The index has
+//! the rest of the block from byte 1024 on.
 
 use everbyte_media::{BLOCK, Medium, PoolOffset};
 use everbyte_pool::format::VolumeKind;
@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::table::{TABLES_MAX, TableGeometry};
 use crate::format::reader::Reader;
 
-/// The kind of volumes that are file systems.
+/// The volume kind of file systems.
 pub const FS: VolumeKind = VolumeKind(4);
 const MAGIC: [u8; 8] = *b"EVERBFS1";
 /// Offset of the number of inode tables, a checked word.
@@ -21,7 +21,7 @@ pub(crate) const INDEX_WORDS_AT: u64 = 1024;
 /// Words of the index in the superblock.
 pub(crate) const INDEX_WORDS: u64 = (BLOCK as u64 - INDEX_WORDS_AT) / 8;
 
-/// The part of a superblock that never changes.
+/// The constant part of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct FsSuperblock {
@@ -32,7 +32,7 @@ pub(crate) struct FsSuperblock {
     pub(crate) index_node_bytes: u32,
     /// Blocks of an inode table.
     pub(crate) table_blocks: u64,
-    /// Most inode tables.
+    /// Limit of inode tables.
     pub(crate) tables_max: u64,
     /// Key of the hash of names.
     pub(crate) hash_key: [u64; 2],
@@ -72,35 +72,35 @@ impl FsSuperblock {
         u64::from(crc32c::crc32c(&bytes[..bytes.len() - 8]))
     }
 
-    /// Returns true if it begins as a superblock.
+    /// Returns true if it has the magic of a superblock.
     #[cfg(feature = "testkit")]
     pub(crate) fn has_magic(&self) -> bool {
         self.magic == MAGIC
     }
 
-    /// The same with a right checksum.
+    /// The superblock with a correct checksum.
     #[cfg(feature = "testkit")]
     pub(crate) fn sealed(self) -> Self {
         Self { crc: self.expected_crc(), ..self }
     }
 
-    /// The block with this superblock, and with no tables yet.
+    /// The block with this superblock, without tables.
     pub(crate) fn image(&self) -> [u8; BLOCK] {
         let mut image = [0; BLOCK];
         image[..size_of::<Self>()].copy_from_slice(self.as_bytes());
         image
     }
 
-    /// The shape of the tables. `load` has checked that there is one.
+    /// The geometry of the tables. `load` has checked it.
     pub(crate) fn geometry(&self) -> TableGeometry {
         TableGeometry::new(self.table_blocks)
             .expect("a superblock is checked when it is read or made")
     }
 
-    /// Finds and reads the superblock that the root word at `root_at` names.
+    /// Reads the superblock named by the root word at `root_at`.
     ///
     /// # Errors
-    /// There is none, or it cannot be right.
+    /// There is none, or it is damaged.
     pub(crate) fn load<M: Medium>(
         reader: Reader<'_, M>,
         root_at: PoolOffset,
@@ -118,7 +118,7 @@ impl FsSuperblock {
         Ok((superblock, at))
     }
 
-    /// The word of the superblock at `at` that says how many inode tables there are; 0 where the file system was never
+    /// The word with the number of inode tables in the superblock at `at`; 0 if the file system was never
     /// opened.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! An inode table: a run of blocks with slots of 256 bytes. The first slots are its head, with a word
-//! that says which table it is, and two bits for each slot: used, and orphaned (in use without a name).
+//! An inode table: a run of blocks with slots of 256 bytes. The first slots are its head: a word with the
+//! table's number, and two bits for each slot, used and orphaned (in use without a name).
 //!
-//! An inode's number is that of its table times the slots of a table, plus its slot.
+//! An inode's number is the table's number times the slots of a table, plus the slot.
 
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
@@ -10,21 +10,21 @@ use everbyte_pool::{Corrupt, check_readable};
 use super::INODE_BYTES;
 use crate::format::number::InodeNo;
 
-/// Says of a word that it is a table's first.
+/// Tag in the first word of a table.
 const TAG: u64 = 0x5441;
 const TAG_SHIFT: u32 = 32;
 const BITS_AT: u64 = 64;
 
-/// The shape of a file system's tables.
+/// The geometry of a file system's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TableGeometry {
     /// Blocks of a table: 1, or 512 for 2 MiB.
     blocks: u64,
-    /// Slots of a table, a power of two, as a number of bits.
+    /// Slots of a table, as the exponent of a power of two.
     slot_bits: u32,
     /// Slots of its head.
     head_slots: u64,
-    /// Bytes of one bit for each slot, in whole lines.
+    /// Bytes of one bitmap of the slots, in whole lines.
     bytes_of_bits: u64,
 }
 
@@ -33,12 +33,12 @@ pub(crate) struct TableGeometry {
 pub(crate) struct Bit {
     /// The address of its word.
     pub(crate) at: PoolOffset,
-    /// The bit in it.
+    /// Its mask in the word.
     pub(crate) mask: u64,
 }
 
 impl TableGeometry {
-    /// Tables of so many blocks, if there are such.
+    /// The geometry of tables with so many blocks; `None` for an invalid number.
     pub(crate) fn new(blocks: u64) -> Option<Self> {
         if !matches!(blocks, 1 | 512) {
             return None;
@@ -53,7 +53,7 @@ impl TableGeometry {
         self.blocks
     }
 
-    /// Slots of a table, those of its head included.
+    /// Slots of a table, including the head.
     pub(crate) fn slots(self) -> u64 {
         1 << self.slot_bits
     }
@@ -63,18 +63,18 @@ impl TableGeometry {
         self.head_slots
     }
 
-    /// Returns true if `word` can be a table's first.
+    /// Returns true if `word` can be the first word of a table.
     #[cfg(feature = "testkit")]
     pub(crate) fn is_head(word: u64) -> bool {
         word >> TAG_SHIFT & 0xffff == TAG
     }
 
-    /// Bytes of its head in which the first bits of both sorts stand, as far as they are in one block.
+    /// Bytes of the head with the first part of both bitmaps, up to the end of one block.
     pub(crate) fn head_bytes_first(self) -> usize {
         usize::try_from((BITS_AT + self.bytes_of_bits + 8).min(INODE_BYTES)).expect("a head")
     }
 
-    /// Slots that can be inodes.
+    /// Slots for inodes.
     pub(crate) fn usable(self) -> u64 {
         self.slots() - self.head_slots()
     }
@@ -97,22 +97,22 @@ impl TableGeometry {
         InodeNo(table * self.slots() + slot)
     }
 
-    /// Returns true if the slot that `inode` names can be an inode.
+    /// Returns true if the slot of `inode` is outside of the head.
     pub(crate) fn is_inode(self, inode: InodeNo) -> bool {
         self.slot_of(inode) >= self.head_slots()
     }
 
-    /// The address of `inode` in its table, which begins at `table_at`.
+    /// The address of `inode` in its table at `table_at`.
     pub(crate) fn inode_at(self, table_at: PoolOffset, inode: InodeNo) -> PoolOffset {
         table_at.plus(self.slot_of(inode) * INODE_BYTES)
     }
 
-    /// The bit that says whether `inode` is used.
+    /// The used bit of `inode`.
     pub(crate) fn used(self, table_at: PoolOffset, inode: InodeNo) -> Bit {
         self.bit(table_at.plus(BITS_AT), inode)
     }
 
-    /// The bit that says whether it is in use without a name.
+    /// The orphan bit of `inode`: in use without a name.
     pub(crate) fn orphan(self, table_at: PoolOffset, inode: InodeNo) -> Bit {
         self.bit(table_at.plus(BITS_AT + self.bytes_of_bits), inode)
     }
@@ -122,7 +122,7 @@ impl TableGeometry {
         Bit { at: bits_at.plus(slot / 64 * 8), mask: 1 << (slot % 64) }
     }
 
-    /// The head of table number `table`, in which the inodes `used` are in use.
+    /// The head of table number `table` with the used inodes `used`.
     pub(crate) fn head(self, table: u64, used: &[InodeNo]) -> Vec<u8> {
         let mut head = vec![0; usize::try_from(self.head_slots() * INODE_BYTES).expect("blocks")];
         let mut put = |at: u64, word: u64| {
@@ -138,10 +138,10 @@ impl TableGeometry {
         head
     }
 
-    /// Checks the head of the table at `at`, which should be number `table`.
+    /// Checks the head of table number `table` at `at`.
     ///
     /// # Errors
-    /// It cannot be read, or is not that table.
+    /// It cannot be read, or is another table's.
     pub(crate) fn check<M: Medium>(
         self,
         medium: &M,
@@ -157,7 +157,7 @@ impl TableGeometry {
     }
 }
 
-/// Most tables: what a table's first word can say.
+/// Limit of tables, by the range of a table's first word.
 pub(crate) const TABLES_MAX: u64 = 1 << TAG_SHIFT;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Space for the nodes of an index: runs of blocks, each filled from its start to its end.
 //!
-//! Two words of the superblock name the newest run, and say how many of its bytes are taken. The last
-//! line of a run has its number and the word that names the run before it.
+//! Two words of the superblock hold the newest run and the number of its taken bytes. The last line of a run
+//! has its number and the word of the previous run.
 //!
 //! Invariants:
-//! - What lies beyond the bytes that are taken has never been reachable, so it is filled without a record.
-//! - No space is given back before the volume is. So whoever looks something up needs no lock: a node that
-//!   was replaced a moment ago stays as it was. Tables are added in ascending order, and for that no tree
-//!   here replaces a node, but CSB+ groups that have doubled: those it leaves take less than those it has.
+//! - Bytes after the taken ones were never reachable, so they are filled without a record.
+//! - Space is freed only with the volume, so a lookup needs no lock: a replaced node stays unchanged. Tables
+//!   are added in ascending order. Then no tree replaces a node, except CSB+ groups that double: the left
+//!   groups take less than the present ones.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
@@ -18,13 +18,13 @@ use crate::error::FsError;
 use crate::format::reader::Reader;
 use crate::format::{IndexRunTrailer, PREVIOUS_RUN_AT};
 
-/// Blocks of a run, unless something larger must fit.
+/// Blocks of a run, unless a larger request must fit.
 const RUN_BLOCKS_MAX: u64 = 64;
-/// Bits of a block number in a word that names a run; above it is the binary logarithm of its blocks.
+/// Bits of a block number in the word of a run. Above it is the binary logarithm of its blocks.
 const BLOCK_BITS: u32 = 40;
-/// Most blocks of any run, as a binary logarithm.
+/// Limit of a run's blocks, as a binary logarithm.
 const LOG_BLOCKS_MAX: u64 = 9;
-/// Bytes at the end of a run that are no node's.
+/// Bytes at the end of a run without nodes.
 const TRAILER_BYTES: u64 = LINE_U64;
 
 /// The space of an index.
@@ -32,11 +32,11 @@ pub(super) struct Arena {
     structure: &'static str,
     /// The address of the word that names the newest run.
     newest_at: PoolOffset,
-    /// The address of the word that says how many of its bytes are taken.
+    /// The address of the word with the taken bytes of the newest run.
     used_at: PoolOffset,
 }
 
-/// The bytes of a run that are taken.
+/// The taken bytes of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeRun {
     start: PoolOffset,
@@ -49,7 +49,7 @@ impl NodeRun {
         at.0 >= self.start.0 && at.0 + bytes <= self.start.0 + self.bytes
     }
 
-    /// How many bytes.
+    /// Their number.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -59,12 +59,12 @@ fn run_word(run: BlockRun) -> u64 {
     encode_word(run.start.0 | u64::from(run.len.ilog2()) << BLOCK_BITS)
 }
 
-/// Bytes of a run that can be nodes.
+/// Bytes of a run for nodes.
 fn room(run: BlockRun) -> u64 {
     run.len * BLOCK_U64 - TRAILER_BYTES
 }
 
-/// The address of the last line of a run: its number, then the word that names the run before.
+/// The address of the last line of a run: its number, then the word of the previous run.
 fn trailer_at(run: BlockRun) -> PoolOffset {
     run.start.offset().plus(room(run))
 }
@@ -75,11 +75,11 @@ impl Arena {
         Self { structure, newest_at: at, used_at: at.plus(8) }
     }
 
-    /// Takes `bytes`, a multiple of the bytes of a node and at most 1 MiB. They lie at a multiple of
-    /// the bytes of a node, and are to be filled with [`fill`].
+    /// Takes `bytes`, a multiple of a node's bytes and at most 1 MiB, at a multiple of a node's bytes. The
+    /// caller fills them with [`fill`].
     ///
     /// # Errors
-    /// `NoSpace`, or the space cannot be right.
+    /// `NoSpace`, or damaged space.
     pub(super) fn take<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -122,10 +122,10 @@ impl Arena {
         Ok(run)
     }
 
-    /// Claims every run, and returns what of each is taken.
+    /// Claims every run, and returns the taken bytes of each.
     ///
     /// # Errors
-    /// A word or a run that cannot be right, or `claim`'s.
+    /// A damaged word or run, or `claim`'s.
     pub(super) fn visit<M: Medium>(
         &self,
         reader: Reader<'_, M>,
@@ -162,7 +162,7 @@ impl Arena {
         self.value(reader, reader.medium.load_word(at), at)
     }
 
-    /// The value of `word`, which was read at `at`.
+    /// The value of `word`, read at `at`.
     fn value<M: Medium>(
         &self,
         reader: Reader<'_, M>,
@@ -175,7 +175,7 @@ impl Arena {
             .ok_or_else(|| Corrupt::new(self.structure, at, "the word cannot be right"))
     }
 
-    /// The run that `word` names, which was read at `at`.
+    /// The run in `word`, read at `at`.
     fn run<M: Medium>(
         &self,
         reader: Reader<'_, M>,
@@ -201,12 +201,12 @@ impl Arena {
     }
 }
 
-/// Reads what the batch's volume holds.
+/// A reader of the batch's volume.
 pub(super) fn reader_of<'v, M: Medium>(batch: &Batch<'v, '_, M>) -> Reader<'v, M> {
     Reader::new(batch.volume().medium(), batch.volume().data_area())
 }
 
-/// Fills space that nothing reaches yet with `bytes`.
+/// Fills unreachable space with `bytes`.
 pub(super) fn fill<M: Medium>(batch: &mut Batch<'_, '_, M>, at: PoolOffset, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {

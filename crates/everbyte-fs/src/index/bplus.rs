@@ -1,9 +1,8 @@
 //! A B+ tree: sorted keys, a link for each, tables below the leaves.
 //!
-//! An entry behind all others of its node is added in place, by two words. Any other change makes new nodes
-//! in place of those that it touches, up to one word that names the highest of them. A full node to which
-//! an entry is added at its end stays full, and gets a new neighbour; so ascending numbers, as tables
-//! have them, leave full nodes, and replace none.
+//! An append to a node takes two words in place. Another change makes new copies of the changed nodes, up to
+//! one word that names the highest of them. An append to a full node adds a neighbour and keeps the node. So
+//! ascending numbers, the order of tables, leave full nodes and replace none.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, Corrupt, check_readable};
@@ -16,22 +15,22 @@ use crate::error::FsError;
 use crate::format::FsSuperblock;
 use crate::format::reader::Reader;
 
-/// Bytes of a node unless told otherwise.
+/// Default bytes of a node.
 pub(super) const NODE_BYTES: u32 = 256;
 
-/// A B+ tree that is open.
+/// An open B+ tree.
 pub(super) struct BPlusIndex {
     tree: Tree,
     shape: EntryNode,
 }
 
-/// The outcome of a change for the node above.
+/// The effect of a change on the node above.
 enum NodeGrowth {
-    /// Nothing.
+    /// No effect.
     Done,
     /// The node below was replaced.
     Replaced(Link),
-    /// The node below, which may have been replaced by `left`, has a new neighbour behind it.
+    /// The node below has a new right neighbour. `left` replaces the node if present.
     Beside { left: Option<Link>, right: Entry },
 }
 
@@ -63,7 +62,7 @@ impl BPlusIndex {
         self.tree.add(batch, &self.shape.image(&self.tree, entries), level)
     }
 
-    /// Plans `entry` at `place` of `node`; the entry before leads to `left` from now on.
+    /// Plans `entry` at `place` of `node`; the previous entry gets the link `left` if present.
     fn plan_at<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -75,6 +74,7 @@ impl BPlusIndex {
         if left.is_none() && place == entries.len() {
             if place < self.shape.entries_max {
                 self.shape.plan_append(&self.tree, batch, (node, place), entry);
+                // In place: a reader does not see the entry before its key.
                 return Ok(NodeGrowth::Done);
             }
             let right = (entry.0, self.add(batch, &[entry], node.level)?);
@@ -93,7 +93,7 @@ impl BPlusIndex {
         Ok(NodeGrowth::Beside { left, right })
     }
 
-    /// Plans what has become of the root.
+    /// Plans the effect of `grown` on the root.
     fn plan_root<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,

@@ -1,13 +1,13 @@
-//! A CSB+ tree: a B+ tree in which the children of a node lie together, in one group, so that a node
-//! needs one link, and has room for more keys. Leaves have a link for each key, to a table.
+//! A CSB+ tree: a B+ tree with the children of a node adjacent in one group, so a node has one link and more
+//! keys. A leaf has a link to a table for each key.
 //!
-//! A group has room for a power of two of nodes. While there is some, a new node goes behind the others; then
-//! the group is copied to one of twice the size. One key, or one key after the link to the new group, make
-//! that visible. So ascending numbers copy each node about once. Any other change makes new groups of what it
-//! touches, up to one word that names the highest of them.
+//! A group has space for a power of two of nodes. A new node is appended in place, or after a copy of the
+//! full group to one of twice the size. One key publishes it, or one key after the link to the new group. So
+//! ascending numbers copy each node about once. Another change makes new groups, up to one word that names
+//! the highest of them.
 //!
-//! Source: Rao and Ross, Making B+-Trees Cache Conscious in Main Memory, SIGMOD 2000. Groups there are either
-//! copied for each new node or made as large as they can ever be; doubling is between the two.
+//! Source: Rao and Ross, Making B+-Trees Cache Conscious in Main Memory, SIGMOD 2000. Their groups are copied
+//! for each new node, or have their final size from the start. Doubling lies between the two.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, Corrupt, check_readable};
@@ -24,17 +24,17 @@ use crate::error::FsError;
 use crate::format::FsSuperblock;
 use crate::format::reader::Reader;
 
-/// Bytes of a node unless told otherwise.
+/// Default bytes of a node.
 pub(super) const NODE_BYTES: u32 = 128;
-/// Most bytes of a group, so that a run of blocks has room for it.
+/// Limit of a group's bytes, so that it fits in a run of blocks.
 const GROUP_BYTES_MAX: u64 = 1 << 20;
-/// Offset of the keys of a node above the leaves; the link to its group comes before.
+/// Offset of the keys in a node above the leaves. The link to its group comes before.
 const KEYS_AT: u64 = 8;
 
 /// The words of a node.
 type Image = Vec<u64>;
 
-/// A CSB+ tree that is open.
+/// An open CSB+ tree.
 pub(super) struct CsbPlusIndex {
     tree: Tree,
     leaves: EntryNode,
@@ -47,13 +47,13 @@ struct Inner {
     group: Link,
 }
 
-/// The outcome of a change for the node above.
+/// The effect of a change on the node above.
 enum NodeChange {
-    /// Nothing.
+    /// No effect.
     Done,
-    /// The node below becomes this one.
+    /// The node below gets this image.
     Node(Image),
-    /// The node below, which becomes `left` if there is such, has a new neighbour behind it.
+    /// The node below has a new right neighbour. The node gets the image `left` if present.
     Beside { left: Option<Image>, key: u32, right: Image },
 }
 
@@ -83,7 +83,7 @@ impl CsbPlusIndex {
         self.tree.node_words() - 1
     }
 
-    /// Nodes for which a group with so many has room.
+    /// Capacity of a group with so many nodes.
     fn room(&self, nodes: usize) -> usize {
         nodes.next_power_of_two().min(self.children_max)
     }
@@ -91,7 +91,7 @@ impl CsbPlusIndex {
     /// A node of a group.
     ///
     /// # Errors
-    /// It does not lie in the pool's data.
+    /// It lies outside the pool's data.
     #[inline]
     fn node<M: Medium>(
         &self,
@@ -112,12 +112,12 @@ impl CsbPlusIndex {
             return Err(self.tree.corrupt(node.at, "it has more keys than a group has nodes"));
         }
         let group = self.tree.named(reader, node.at, node.level - 1)?;
-        // Of whatever lies in the pool's data both ends do.
+        // If both ends of a group lie in the pool's data, all of it does.
         self.node(reader, group, keys.len() as u64 - 1)?;
         Ok(Inner { keys, group })
     }
 
-    /// The words of `nodes` nodes of a group.
+    /// The words of the first `nodes` nodes of a group.
     fn images<M: Medium>(
         &self,
         reader: Reader<'_, M>,
@@ -140,7 +140,7 @@ impl CsbPlusIndex {
         words
     }
 
-    /// Plans a group with `nodes`, which are at `level`.
+    /// Plans a group with `nodes` of `level`.
     fn add_group<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -153,7 +153,7 @@ impl CsbPlusIndex {
         Link::new(at, level)
     }
 
-    /// Plans an entry that the leaf does not have.
+    /// Plans an entry that is not in the leaf.
     fn plan_leaf<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -178,7 +178,7 @@ impl CsbPlusIndex {
         Ok(NodeChange::Beside { left: Some(image(&lower)), key, right: image(&upper) })
     }
 
-    /// Plans what a change of the child at `place` means for `node`.
+    /// Plans the effect of the `changed` child at `place` on `node`.
     fn plan_inner<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -219,7 +219,7 @@ impl CsbPlusIndex {
         Ok(NodeChange::Beside { left: Some(left), key: upper[0], right })
     }
 
-    /// Plans a child of `node` behind the others.
+    /// Plans a child of `node` after the other children.
     fn plan_last<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -250,7 +250,7 @@ impl CsbPlusIndex {
         Ok(NodeChange::Done)
     }
 
-    /// Plans what has become of the root.
+    /// Plans the effect of `changed` on the root.
     fn plan_root<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -289,7 +289,7 @@ impl<M: Medium> SortedTree<M> for CsbPlusIndex {
         let keys_at = node.at.plus(KEYS_AT);
         let count = count_at_most(reader.medium, keys_at, self.key_words(), key);
         let place = count.saturating_sub(1).min(self.children_max as u64 - 1);
-        // After the keys: whoever sees a new one sees the group that has its node.
+        // After the keys: a reader with a new key then sees the group with its node.
         let group = self.tree.named(reader, node.at, node.level - 1)?;
         check_readable(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
         Ok((place, self.node(reader, group, place)?))

@@ -1,4 +1,4 @@
-//! The direct index: a word for every inode table that there can be. A look-up is one load.
+//! The direct index: a word for every possible inode table. A lookup is one load.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
@@ -10,14 +10,14 @@ use crate::error::FsError;
 use crate::format::FsSuperblock;
 use crate::format::reader::Reader;
 
-/// A direct index that is open.
+/// An open direct index.
 pub(super) struct DirectIndex(EntryRuns);
 
 impl DirectIndex {
-    /// Opens the index of the file system whose superblock is at `at`.
+    /// Opens the index of the file system with its superblock at `at`.
     ///
     /// # Errors
-    /// It cannot be right.
+    /// A damaged index.
     pub(super) fn open<M: Medium>(
         superblock: &FsSuperblock,
         at: PoolOffset,

@@ -1,7 +1,7 @@
-//! Words for all that there can be, in runs of blocks that are taken when the file system is made: what
-//! the direct index has for tables, and the window for its regions.
+//! Words in runs of blocks allocated at the creation of a file system: one for each possible table of a
+//! direct index, or region of a window.
 //!
-//! Words of the superblock name the runs, all of one size. They never change, so they are kept in DRAM.
+//! Words of the superblock name the runs, all of one size. They never change, so DRAM keeps them.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
@@ -12,38 +12,38 @@ use crate::format::reader::Reader;
 use crate::format::{INDEX_WORDS, INDEX_WORDS_AT};
 
 const WORDS: u64 = BLOCK_U64 / 8;
-/// Most blocks of a run: 2 MiB.
+/// Limit of a run's blocks: 2 MiB.
 const RUN_BLOCKS_MAX: u64 = 512;
-/// Most words that there can be.
+/// Limit of the words.
 pub(super) const ENTRIES_MAX: u64 = INDEX_WORDS * RUN_BLOCKS_MAX * WORDS;
 
 /// The runs of words of an index.
 pub(super) struct EntryRuns {
     /// Name of the index in errors.
     pub(super) structure: &'static str,
-    /// The runs, in order, and the words that name them.
+    /// The runs, in order, with the addresses of the words that name them.
     runs: Vec<(PoolOffset, PoolOffset)>,
     run_blocks: u64,
-    /// Words of a run, a power of two, as a number of bits.
+    /// Words of a run, as the exponent of a power of two.
     run_bits: u32,
     pub(super) entries_max: u64,
 }
 
-/// Blocks of each run of so many words.
+/// Blocks of each run for so many words.
 pub(super) fn run_blocks(entries_max: u64) -> u64 {
     entries_max.div_ceil(WORDS).next_power_of_two().min(RUN_BLOCKS_MAX)
 }
 
-/// How many runs there are.
+/// Number of runs.
 fn runs(entries_max: u64) -> u64 {
     entries_max.div_ceil(run_blocks(entries_max) * WORDS)
 }
 
 impl EntryRuns {
-    /// Opens the runs of `structure` in the file system whose superblock is at `at`.
+    /// Opens the runs of `structure` in the file system with its superblock at `at`.
     ///
     /// # Errors
-    /// A word of the superblock that names none.
+    /// A word of the superblock without a run.
     pub(super) fn open<M: Medium>(
         structure: &'static str,
         entries_max: u64,
@@ -66,7 +66,7 @@ impl EntryRuns {
         Ok(open)
     }
 
-    /// Plans runs in which the first word names `first`, and the others nothing.
+    /// Plans runs with `first` in the first word and 0 in the others.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -91,7 +91,7 @@ impl EntryRuns {
         Ok(())
     }
 
-    /// The address of word number `entry`, if there is such a one.
+    /// The address of word number `entry`, if it exists.
     #[inline]
     pub(super) fn word_at(&self, entry: u64) -> Option<PoolOffset> {
         let run = usize::try_from(entry >> self.run_bits).ok()?;
@@ -99,10 +99,10 @@ impl EntryRuns {
         (entry < self.entries_max).then(|| self.runs[run].0.plus(8 * place))
     }
 
-    /// The block that word number `entry` names, if it names one.
+    /// The block in word number `entry`, if the word is not 0.
     ///
     /// # Errors
-    /// The word cannot be right.
+    /// A damaged word.
     #[inline]
     pub(super) fn find<M: Medium>(
         &self,

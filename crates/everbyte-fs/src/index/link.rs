@@ -1,7 +1,7 @@
 //! Words that name the nodes of a tree, and inode tables.
 //!
-//! A link says at which level lies what it names: 0 for a table, 1 for the lowest nodes. Levels fall on
-//! every way down, so no damage leads round in a circle.
+//! A link has a level: 0 for a table, 1 for the lowest nodes. Levels fall on every path, so damage cannot
+//! make a cycle.
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
@@ -23,10 +23,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// A link to what lies at `at`, at a multiple of 64 bytes.
+    /// A link to `at`, a multiple of 64 bytes.
     ///
     /// # Errors
-    /// It lies too far away, or too high.
+    /// The address or the level exceeds its limit.
     pub(super) fn new(at: PoolOffset, level: u32) -> Result<Self, FsError> {
         if (at.0 / LINE_U64) >> ADDRESS_BITS != 0 {
             return Err(FsError::Invalid { what: "an index cannot name what lies beyond 1 PiB" });
@@ -50,10 +50,10 @@ impl Link {
         encode_word((self.at.0 / LINE_U64) | (u64::from(self.level) << ADDRESS_BITS))
     }
 
-    /// The link in the word at `at`, which is part of `structure`. `None` for the word 0.
+    /// The link in the word at `at`, part of `structure`. `None` for the word 0.
     ///
     /// # Errors
-    /// It cannot be read or be a link, or leads outside the pool's data.
+    /// It cannot be read, is damaged, or leads outside the pool's data.
     #[inline]
     pub(super) fn load<M: Medium>(
         structure: &str,

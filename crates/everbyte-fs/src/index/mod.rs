@@ -1,14 +1,12 @@
-//! Indexes over inode tables: from the number of a table to where it lies.
+//! Indexes over inode tables: from the number of a table to its address.
 //!
-//! Owns the trait and which indexes there are. Each has a file of its own. Tables are numbered from 0
-//! on without gaps, and are never removed.
+//! Tables are numbered from 0 on without gaps, and are never removed. Each index has a file.
 //!
-//! Invariant: whoever looks a table up takes no lock, while at most one table is being added. The words
-//! that a batch changes are stored one by one, in the order in which they were planned; after each of them
-//! every table that was there before must be found.
+//! Invariant: lookups take no lock, while at most one table is added at a time. The words of a batch are
+//! stored one by one in their planned order. Every older table must be found after each of these stores.
 //!
-//! Source: the study of index structures for file systems on storage-class memory; the direct table is
-//! the one that did best there.
+//! Source: the study of index structures for file systems on storage-class memory. The direct table did best
+//! there.
 
 mod arena;
 mod bplus;
@@ -37,25 +35,24 @@ use crate::error::FsError;
 use crate::format::reader::Reader;
 use crate::format::{FsSuperblock, TABLES_MAX, TableGeometry};
 
-/// An index that is open.
+/// An open index.
 pub(crate) trait TableIndex<M: Medium>: Send + Sync {
-    /// The address of table number `table`, if it is known. Of a table that there is not yet the answer
-    /// means nothing.
+    /// The address of table number `table`, if known. Undefined for a table that was not added.
     ///
     /// # Errors
-    /// The first structure on the way that cannot be right.
+    /// The first damaged structure on the path.
     fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt>;
 
-    /// A window in which the tables follow each other, if the index has one. A table that `find` has found
-    /// is in it.
+    /// A window with adjacent tables, if the index has one. It contains each table that `find` has found.
     fn window(&self) -> Option<&Window> {
         None
     }
 
-    /// Takes space for table number `table`, the next one, of so many blocks, where the index lets it lie.
+    /// Allocates `blocks` blocks for table number `table`, the next one, at an address that the index
+    /// supports.
     ///
     /// # Errors
-    /// `NoSpace`, `NoInodes`, or a structure that cannot be right.
+    /// `NoSpace`, `NoInodes`, or a damaged structure.
     fn take_table(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -65,11 +62,11 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
         batch.take_run(blocks).map(|run| run.start).ok_or(FsError::NoSpace)
     }
 
-    /// Plans that table number `table`, the next one, lies at `block`, which was taken for it. A batch does
-    /// so once, and the caller keeps others from doing the same until it has ended.
+    /// Plans the address `block` of table number `table`, the next one. At most once in a batch. The caller
+    /// excludes others until the batch has ended.
     ///
     /// # Errors
-    /// `NoSpace`, `NoInodes`, or a structure that cannot be right.
+    /// `NoSpace`, `NoInodes`, or a damaged structure.
     fn plan_insert(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -77,10 +74,10 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
         block: BlockNo,
     ) -> Result<(), FsError>;
 
-    /// Claims what the index owns, the tables not.
+    /// Claims the blocks of the index, without the tables.
     ///
     /// # Errors
-    /// The first structure that cannot be right, or `claim`'s.
+    /// The first damaged structure, or `claim`'s.
     fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt>;
 
     /// Claims the tables.
@@ -104,10 +101,10 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
     }
 }
 
-/// Checks that a table of so many blocks, a power of two, can begin at `at`: an index looks at its first block only.
+/// Checks the address of a table of so many blocks, a power of two: an index checks its first block only.
 ///
 /// # Errors
-/// It can not.
+/// A table cannot be at this address.
 #[inline]
 pub(crate) fn check_place<M: Medium>(
     reader: Reader<'_, M>,
@@ -121,19 +118,19 @@ pub(crate) fn check_place<M: Medium>(
     Err(Corrupt::new("inode table", at, "no table can begin here"))
 }
 
-/// The tables that there are.
+/// The tables of a file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tables {
-    /// How many.
+    /// Their number.
     pub(crate) count: u64,
-    /// The address of the word that says so.
+    /// The address of the word with the number.
     pub(crate) counted_at: PoolOffset,
     /// Blocks of each.
     pub(crate) blocks: u64,
 }
 
 impl Tables {
-    /// Says that the index does not know where `table` is.
+    /// An error for a table that the index lacks.
     pub(crate) fn missing(&self, table: u64) -> Corrupt {
         let what = format!("it has no table {table}");
         Corrupt::new("index of inode tables", self.counted_at, what)
@@ -143,7 +140,7 @@ impl Tables {
 /// The kinds of indexes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IndexKind {
-    /// A table with a word for every inode table that there can be.
+    /// A table with a word for every possible inode table.
     #[default]
     Direct,
     /// The radix tree of PMFS.
@@ -152,13 +149,13 @@ pub enum IndexKind {
     PageCacheRadix,
     /// A B+ tree.
     BPlus,
-    /// A B+ tree in which the children of a node lie together.
+    /// A B+ tree with adjacent children of a node.
     CsbPlus,
-    /// Tables at consecutive addresses: only where each 2 MiB of them lie is stored.
+    /// Tables at consecutive addresses. The medium stores only the address of each 2 MiB.
     Window,
 }
 
-/// Sizes that a node of a tree can have, in bytes: powers of two.
+/// Valid sizes of a tree's node in bytes: powers of two.
 const NODE_BYTES: std::ops::RangeInclusive<u32> = 64..=4096;
 
 impl IndexKind {
@@ -172,7 +169,7 @@ impl IndexKind {
         Self::Window,
     ];
 
-    /// Returns true if it is a tree, whose nodes have a size.
+    /// Returns true for a tree of nodes.
     #[must_use]
     pub fn is_tree(self) -> bool {
         !matches!(self, Self::Direct | Self::Window)
@@ -191,7 +188,7 @@ impl IndexKind {
         }
     }
 
-    /// The kind of this name, if there is such a one.
+    /// The kind with this name; `None` for an unknown name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
@@ -213,7 +210,7 @@ impl IndexKind {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Most inode tables of such a shape that it can find.
+    /// Limit of inode tables with this geometry.
     pub(crate) fn tables_max(self, geometry: TableGeometry) -> u64 {
         match self {
             Self::Direct => ENTRIES_MAX,
@@ -222,10 +219,10 @@ impl IndexKind {
         }
     }
 
-    /// Bytes of a node: what was asked for, or what suits it best. 0 if it has no nodes.
+    /// Bytes of a node: the requested number, or the default. 0 for an index without nodes.
     ///
     /// # Errors
-    /// Why it cannot have such nodes.
+    /// The reason against such nodes.
     pub(crate) fn node_bytes(self, asked: Option<u32>) -> Result<u32, String> {
         let best = match self {
             Self::Direct | Self::Window => {
@@ -250,7 +247,7 @@ impl IndexKind {
         Ok(bytes)
     }
 
-    /// The kind that `superblock`, at `at`, says, with nodes that it can have.
+    /// The kind in `superblock`, at `at`, after a check of its settings.
     fn of(superblock: &FsSuperblock, at: PoolOffset) -> Result<Self, Corrupt> {
         let wrong = |what| Corrupt::new("superblock of the file system", at, what);
         let kind = Self::from_code(superblock.index).ok_or_else(|| {
@@ -267,10 +264,10 @@ impl IndexKind {
     }
 }
 
-/// Opens the index that `superblock`, at `at`, says.
+/// Opens the index of `superblock`, at `at`.
 ///
 /// # Errors
-/// There is no such index, or it cannot be right.
+/// An unknown or damaged index.
 pub(crate) fn open<M: Medium>(
     superblock: &FsSuperblock,
     at: PoolOffset,
@@ -286,7 +283,7 @@ pub(crate) fn open<M: Medium>(
     })
 }
 
-/// Adjacent blocks that a new file system needs, for its index or its first table.
+/// Adjacent blocks for a new file system, for its index or its first table.
 pub(crate) fn adjacent_blocks(superblock: &FsSuperblock) -> u64 {
     let table_blocks = superblock.geometry().blocks();
     match IndexKind::from_code(superblock.index) {
@@ -296,11 +293,11 @@ pub(crate) fn adjacent_blocks(superblock: &FsSuperblock) -> u64 {
     }
 }
 
-/// Plans the index of a new file system, whose superblock is at `at`, with a first table. Returns where that
-/// is.
+/// Plans the index of a new file system, with its superblock at `at` and a first table. Returns the table's
+/// block.
 ///
 /// # Errors
-/// `NoSpace`, or there is no such index.
+/// `NoSpace`, or an unknown index.
 pub(crate) fn plan_create<M: Medium>(
     superblock: &FsSuperblock,
     at: PoolOffset,

@@ -1,8 +1,8 @@
-//! The radix tree in which Linux keeps the pages of a file: 2 KiB nodes with 256 slots.
+//! The radix tree of Linux's page cache: 2 KiB nodes with 256 slots.
 //!
-//! The kernel's nodes also have a count, a parent and tags: for taking pages out, and for finding those
-//! with a tag. Tables are never taken out, so nothing of that is here, and the tree differs from that of
-//! PMFS by the size of its nodes alone: smaller ones waste less where there are few tables.
+//! The kernel's nodes also have a count, a parent and tags, for the removal of pages and the search by tag.
+//! Tables are never removed, so these parts are left out. The tree differs from PMFS's by its node size only:
+//! smaller nodes waste less if tables are few.
 //!
 //! Source: Linux, lib/radix-tree.c.
 
@@ -11,10 +11,10 @@ use everbyte_media::PoolOffset;
 use super::radix::RadixIndex;
 use crate::format::FsSuperblock;
 
-/// Bytes of a node unless told otherwise.
+/// Default bytes of a node.
 pub(super) const NODE_BYTES: u32 = 2048;
 
-/// The index of the file system whose superblock is at `at`.
+/// The index of the file system with its superblock at `at`.
 pub(super) fn new(superblock: &FsSuperblock, at: PoolOffset) -> RadixIndex {
     RadixIndex::new("page-cache radix index", superblock, at)
 }

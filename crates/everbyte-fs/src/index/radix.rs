@@ -1,8 +1,8 @@
-//! A radix tree: the bits of a table's number, from the top, choose the slot of each node on the way. No
-//! keys are stored; the word 0 is a hole. With one table the root is the table.
+//! A radix tree: the bits of a table's number, from the top, choose the slot in each node of the path. It
+//! stores no keys; the word 0 is a hole. With one table the root is the table.
 //!
-//! It grows at the top: a new root has the old one in its first slot. Every change builds what is missing
-//! as a whole, and then attaches it by one word, so that readers need no lock.
+//! It grows at the top: a new root has the old one in its first slot. Every change builds the missing nodes
+//! and then attaches them by one word, so readers need no lock.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, Claim, Corrupt};
@@ -15,10 +15,10 @@ use crate::error::FsError;
 use crate::format::FsSuperblock;
 use crate::format::reader::Reader;
 
-/// A radix tree that is open.
+/// An open radix tree.
 pub(super) struct RadixIndex {
     tree: Tree,
-    /// Bits of a number that choose a slot.
+    /// Bits of a number for one slot.
     bits: u32,
 }
 
@@ -80,7 +80,7 @@ impl RadixIndex {
         Ok(link)
     }
 
-    /// Plans a root high enough for `table`, which is above the tree.
+    /// Plans a root high enough for `table`, which exceeds the tree.
     fn plan_growth<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,

@@ -1,8 +1,8 @@
-//! Trees of nodes with sorted keys: search, nodes with a link for each key, and the common part of both trees.
+//! Trees of nodes with sorted keys: search, leaves, and the common part of both trees.
 //!
-//! Keys are numbers of tables in 32 bits, two in a word; unused ones are all ones and come last. A key is
-//! added behind the others by one word, after all that it leads to: until then nobody sees it. Hence
-//! whoever looks something up needs no lock, and reads keys before links.
+//! Keys are numbers of tables in 32 bits, two in a word. Unused keys are all ones and come last. One word
+//! appends a key, after the stores below it: before, no reader sees them. So a lookup needs no lock and reads
+//! keys before links.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, Claim, Corrupt, check_readable};
@@ -14,13 +14,13 @@ use super::tree::{Census, Tree};
 use crate::error::FsError;
 use crate::format::reader::Reader;
 
-/// The key that is none.
+/// The unused key.
 const UNUSED: u32 = u32::MAX;
 const UNUSED_WORD: u64 = u64::MAX;
-/// Words of keys that are passed over one by one: a line. More are halved first.
+/// Words in the final linear search: a line. Halving comes before it.
 const LINEAR_WORDS: u64 = 8;
 
-/// The key of a table, unless no key can be so large.
+/// The key of a table; `None` beyond the range of keys.
 fn key_of(table: u64) -> Option<u32> {
     u32::try_from(table).ok().filter(|&key| key != UNUSED)
 }
@@ -32,8 +32,7 @@ fn halves(word: u64) -> [u32; 2] {
     [low, high]
 }
 
-/// How many of the keys in `words` words from `keys_at` on are at most `key`. Without a branch that
-/// depends on a key.
+/// Number of keys at most `key` in `words` words from `keys_at` on. Free of branches on keys.
 #[inline]
 pub(super) fn count_at_most<M: Medium>(
     medium: &M,
@@ -57,7 +56,7 @@ pub(super) fn count_at_most<M: Medium>(
 /// Reads the keys in `words` words from `keys_at` on.
 ///
 /// # Errors
-/// There are none, or they do not ascend.
+/// There is no key, or the keys do not ascend.
 pub(super) fn load_keys<M: Medium>(
     tree: &Tree,
     reader: Reader<'_, M>,
@@ -88,7 +87,7 @@ pub(super) fn key_words(keys: impl Iterator<Item = u32>, words: u64) -> Vec<u64>
     all
 }
 
-/// The address and the new value of the word in which `key` follows the first `count` keys.
+/// The address and the new value of the word that appends `key` to the first `count` keys.
 pub(super) fn key_added<M: Medium>(
     batch: &Batch<'_, '_, M>,
     keys_at: PoolOffset,
@@ -100,26 +99,26 @@ pub(super) fn key_added<M: Medium>(
     (at, batch.word(at) & !(u64::from(UNUSED) << shift) | u64::from(key) << shift)
 }
 
-/// An entry of a node: a key, and where it leads.
+/// An entry of a node: a key and its link.
 pub(super) type Entry = (u32, Link);
 
-/// The shape of a node that has keys first, and then a link for each of them.
+/// The layout of a node with keys first and then a link for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct EntryNode {
-    /// Most entries.
+    /// Limit of entries.
     pub(super) entries_max: usize,
     key_words: u64,
 }
 
 impl EntryNode {
-    /// The shape of nodes of so many words: as many entries as fit.
+    /// The layout of nodes of so many words, with as many entries as fit.
     pub(super) fn new(node_words: u64) -> Self {
         let entries = 2 * node_words / 3;
         let entries_max = usize::try_from(entries).expect("entries of a node");
         Self { entries_max, key_words: entries.div_ceil(2) }
     }
 
-    /// How many keys of `node` are at most `key`.
+    /// Number of keys of `node` at most `key`.
     #[inline]
     pub(super) fn count_at_most<M: Medium>(self, medium: &M, node: PoolOffset, key: u32) -> u64 {
         count_at_most(medium, node, self.key_words, key)
@@ -131,10 +130,10 @@ impl EntryNode {
         node.plus(8 * (self.key_words + index))
     }
 
-    /// The address of the table with `key` in `leaf`, if it is there.
+    /// The address of the table with `key` in `leaf`; `None` if absent.
     ///
     /// # Errors
-    /// The leaf cannot be right.
+    /// A damaged leaf.
     #[inline]
     fn find<M: Medium>(
         self,
@@ -162,7 +161,7 @@ impl EntryNode {
     /// Reads all entries of `node`.
     ///
     /// # Errors
-    /// They cannot be right.
+    /// Damaged entries.
     pub(super) fn load<M: Medium>(
         self,
         tree: &Tree,
@@ -185,7 +184,7 @@ impl EntryNode {
         words
     }
 
-    /// Plans `entry` behind the first `count` of `node`, which has room.
+    /// Plans `entry` after the first `count` entries of `node`, which has space.
     pub(super) fn plan_append<M: Medium>(
         self,
         tree: &Tree,
@@ -203,7 +202,7 @@ impl EntryNode {
     }
 }
 
-/// A tree of nodes with sorted keys, whose leaves have a link to a table for each key.
+/// A tree of nodes with sorted keys. Its leaves have a link to a table for each key.
 pub(super) trait SortedTree<M: Medium>: Send + Sync {
     /// The root, and the space of the nodes.
     fn tree(&self) -> &Tree;
@@ -211,16 +210,16 @@ pub(super) trait SortedTree<M: Medium>: Send + Sync {
     /// The shape of the leaves.
     fn leaves(&self) -> EntryNode;
 
-    /// The child of `node`, above the leaves, that `key` belongs to, and its place. The first key is no bound.
+    /// The child of `node`, above the leaves, for `key`, and its place. The first key is not a bound.
     ///
     /// # Errors
-    /// The node cannot be right.
+    /// A damaged node.
     fn child(&self, reader: Reader<'_, M>, node: Link, key: u32) -> Result<(u64, Link), Corrupt>;
 
-    /// Plans an entry that the leaf does not have.
+    /// Plans an entry that is not in the leaf.
     ///
     /// # Errors
-    /// `NoSpace`, or a node that cannot be right.
+    /// `NoSpace`, or a damaged node.
     fn plan_entry(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -228,10 +227,10 @@ pub(super) trait SortedTree<M: Medium>: Send + Sync {
         entry: Entry,
     ) -> Result<(), FsError>;
 
-    /// Notes the nodes below `node`, whose keys lie in these bounds, and checks them.
+    /// Checks the nodes below `node` with keys in these bounds, and adds them to `census`.
     ///
     /// # Errors
-    /// A node that cannot be right.
+    /// A damaged node.
     fn visit_node(
         &self,
         reader: Reader<'_, M>,
@@ -244,7 +243,7 @@ pub(super) trait SortedTree<M: Medium>: Send + Sync {
 /// The nodes from a root to a leaf.
 pub(super) struct Path {
     pub(super) root: Link,
-    /// Nodes above the leaf, from the root on, each with the place of the next one.
+    /// Nodes above the leaf, from the root on, with the place of the next node.
     pub(super) above: Vec<(Link, usize)>,
     pub(super) leaf: Link,
 }
@@ -291,7 +290,7 @@ impl<M: Medium, T: SortedTree<M>> TableIndex<M> for SortedIndex<T> {
     }
 }
 
-/// The keys and links of entries in two halves, the upper one with its first key.
+/// The entries in two halves, with the first key of the upper half.
 pub(super) fn split(mut entries: Vec<Entry>) -> (Vec<Entry>, u32, Vec<Entry>) {
     let upper = entries.split_off(entries.len() / 2);
     (entries, upper[0].0, upper)
@@ -300,7 +299,7 @@ pub(super) fn split(mut entries: Vec<Entry>) -> (Vec<Entry>, u32, Vec<Entry>) {
 /// Checks that keys lie in `low .. high`.
 ///
 /// # Errors
-/// They do not.
+/// A key outside.
 pub(super) fn check_bounds(
     tree: &Tree,
     at: PoolOffset,

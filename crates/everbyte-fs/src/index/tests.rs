@@ -1,4 +1,4 @@
-//! Every index against a map in DRAM, in any order, beside readers, and damaged.
+//! Every index compared with a map in DRAM: in any order, with readers, and damaged.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -21,7 +21,7 @@ const MEDIUM_BYTES: u64 = 24 << 20;
 const TREES: [IndexKind; 4] =
     [IndexKind::PmfsRadix, IndexKind::PageCacheRadix, IndexKind::BPlus, IndexKind::CsbPlus];
 
-/// An index by itself, in a file system without files.
+/// An index in a file system without files.
 struct BareIndex {
     medium: Arc<SimMedium>,
     fs: FileSystem<SimMedium>,
@@ -55,7 +55,8 @@ impl BareIndex {
         self.fs.volume().change(|batch, _| self.index.plan_insert(batch, table, block)).map(drop)
     }
 
-    /// Adds the next table where the index wants it, or at [`block`] where it does not mind. Returns where.
+    /// Adds the next table at an address of the index, or at [`block`] if it supports any. Returns the
+    /// address.
     fn add(&self, table: u64) -> PoolOffset {
         let mut at = None;
         let insert = |batch: &mut Batch<'_, '_, _>| {
@@ -75,7 +76,7 @@ impl BareIndex {
         self.index.find(self.fs.reader(), table)
     }
 
-    /// Blocks that the index claims.
+    /// Number of blocks that the index claims.
     fn visit(&self) -> Result<u64, Corrupt> {
         let mut blocks = 0;
         self.index.visit(self.fs.reader(), &mut |claimed: UsedExtent| {
@@ -93,12 +94,12 @@ impl BareIndex {
     }
 }
 
-/// A block for a table: which one makes no difference to an index.
+/// A block for a table. An index accepts any.
 fn block(table: u64) -> BlockNo {
     BlockNo(100 + table * 7919 % 5000)
 }
 
-/// Node sizes to be tried: the smallest have the most splits.
+/// Node sizes for the tests: the smallest have the most splits.
 fn node_bytes() -> impl Strategy<Value = Option<u32>> {
     prop::sample::select(vec![Some(64), Some(64), Some(128), Some(512), Some(4096), None])
 }
@@ -148,8 +149,8 @@ fn ascending_tables_are_found_at_every_moment_and_take_little_space() {
             assert!(
                 (1..tables).all(|table| alone.find(table).unwrap() == Some(added[place(table)]))
             );
-            // An entry takes 8 bytes in a radix tree, 12 in a B+ tree, up to twice that with the groups that
-            // CSB+ has left, and a run is never more than two thirds empty.
+            // An entry takes 8 bytes in a radix tree and 12 in a B+ tree. Old groups of CSB+ can double this.
+            // A run is at most two thirds empty.
             let blocks = alone.visit().unwrap();
             assert!(kind == IndexKind::Direct || blocks <= 64, "{kind:?} takes {blocks} blocks");
         }
@@ -246,7 +247,7 @@ fn grown(kind: IndexKind, tables: u64) -> BareIndex {
     alone
 }
 
-/// Expects the index to say of something that leads through `at` that it cannot be right.
+/// Expects an error of the index about a structure that leads through `at`.
 fn expect_corrupt(alone: &BareIndex, table: u64, at: PoolOffset, words: &str) {
     for corrupt in [alone.find(table).map(drop).err(), alone.visit().err()] {
         let Some(corrupt) = corrupt else { panic!("{words} is not noticed") };
@@ -275,7 +276,7 @@ fn damaged_links_of_every_tree_are_named() {
             expect_corrupt(&alone, 39, root_at, words);
         }
         alone.medium.store_word(root_at, root.encode());
-        // The link on the way to the first table.
+        // The link on the path to the first table.
         let link_at = match kind {
             IndexKind::BPlus => root.at.plus(24),
             _ => root.at,
@@ -312,7 +313,7 @@ fn keys_out_of_order_and_keys_that_belong_elsewhere_are_named() {
         let corrupt = alone.visit().unwrap_err();
         assert_eq!(corrupt.at, keys_at);
         assert!(["its keys are out of order", "a node has no keys"].contains(&&*corrupt.what));
-        // The second child takes keys from a higher one on.
+        // Moves the lower bound of the second child up.
         alone.medium.store_word(keys_at, old + (1 << 32));
         let corrupt = alone.visit().unwrap_err();
         assert!(corrupt.what.contains("keys outside"), "{corrupt}");
@@ -343,7 +344,7 @@ fn a_damaged_list_of_runs_is_named() {
         (used_at, used ^ 1, "cannot be right"),
         (used_at, encode_word(1 << 30), "are taken"),
         (used_at, encode_word(0), "outside the index"),
-        // A list that leads back to its start.
+        // A list with a cycle.
         (runs[1].named_at, newest, "wrong number"),
         (runs[1].named_at, 0, "missing"),
     ];

@@ -1,4 +1,4 @@
-//! The root of a tree, and how its nodes are made and checked: what the four trees share.
+//! The common part of the four trees: the root, and the allocation and check of nodes.
 
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -23,14 +23,14 @@ pub(super) struct Tree {
     pub(super) arena: Arena,
 }
 
-/// The nodes that a walk through a tree has yet to meet.
+/// Nodes that a walk through a tree can still meet.
 pub(super) struct Census {
     runs: Vec<NodeRun>,
     nodes_left: u64,
 }
 
 impl Tree {
-    /// The tree of the file system whose superblock is at `at`.
+    /// The tree of the file system with its superblock at `at`.
     pub(super) fn new(structure: &'static str, superblock: &FsSuperblock, at: PoolOffset) -> Self {
         let words = at.plus(INDEX_WORDS_AT);
         Self {
@@ -53,7 +53,7 @@ impl Tree {
     /// The root.
     ///
     /// # Errors
-    /// There is none, or it cannot be right.
+    /// A missing or damaged root.
     #[inline]
     pub(super) fn root<M: Medium>(&self, reader: Reader<'_, M>) -> Result<Link, Corrupt> {
         let root = Link::load(self.structure, reader, self.root_at)?;
@@ -61,10 +61,10 @@ impl Tree {
         self.checked(root, self.root_at)
     }
 
-    /// The root of a tree whose root is always a node.
+    /// The root of a tree without tables as roots.
     ///
     /// # Errors
-    /// As [`Self::root`]; it names a table.
+    /// As [`Self::root`]; the root is a table.
     #[inline]
     pub(super) fn root_node<M: Medium>(&self, reader: Reader<'_, M>) -> Result<Link, Corrupt> {
         let root = self.root(reader)?;
@@ -77,7 +77,7 @@ impl Tree {
     /// The link in the word at `at`, which must lead to `level`.
     ///
     /// # Errors
-    /// It cannot be right.
+    /// A damaged link.
     #[inline]
     pub(super) fn link<M: Medium>(
         &self,
@@ -93,10 +93,10 @@ impl Tree {
         self.checked(link, at).map(Some)
     }
 
-    /// The same of a word that must be a link.
+    /// As [`Tree::link`], for a word that must be a link.
     ///
     /// # Errors
-    /// It cannot be right.
+    /// A damaged link.
     #[inline]
     pub(super) fn named<M: Medium>(
         &self,
@@ -108,7 +108,7 @@ impl Tree {
         link.ok_or_else(|| self.corrupt(at, "a key leads nowhere"))
     }
 
-    /// Nodes lie at multiples of their size, so that none reaches into another block.
+    /// A node at a multiple of its size stays within a block.
     #[inline]
     fn checked(&self, link: Link, at: PoolOffset) -> Result<Link, Corrupt> {
         if link.level > 0 && link.at.0 & (self.node_bytes - 1) != 0 {
@@ -120,7 +120,7 @@ impl Tree {
     /// Plans a new node at `level`.
     ///
     /// # Errors
-    /// `NoSpace`, `Invalid` if the tree becomes too large, or the space cannot be right.
+    /// `NoSpace`, `Invalid` if the tree becomes too large, or damaged space.
     pub(super) fn add<M: Medium>(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -132,7 +132,7 @@ impl Tree {
         Ok(link)
     }
 
-    /// Plans the word that makes new nodes reachable, or the last of such words.
+    /// Plans the last word of a change, which makes new nodes reachable.
     #[expect(clippy::unused_self, reason = "it is the tree that changes")]
     pub(super) fn publish<M: Medium>(
         &self,
@@ -150,7 +150,7 @@ impl Tree {
     /// Claims the space of the tree.
     ///
     /// # Errors
-    /// It cannot be right, or `claim`'s.
+    /// Damaged space, or `claim`'s.
     pub(super) fn census<M: Medium>(
         &self,
         reader: Reader<'_, M>,
@@ -161,17 +161,17 @@ impl Tree {
         Ok(Census { runs, nodes_left })
     }
 
-    /// Notes that a walk has met the node at `at`, which the word at `named_at` leads to.
+    /// Notes the node at `at`, named by the word at `named_at`, in a walk.
     ///
     /// # Errors
-    /// It lies elsewhere, or there are more than fit, as where two ways lead to one.
+    /// It lies outside the space, or the walk has met more nodes than fit, because two paths lead to one.
     pub(super) fn meet(
         &self,
         census: &mut Census,
         at: PoolOffset,
         named_at: PoolOffset,
     ) -> Result<(), Corrupt> {
-        // Most nodes are met in the order in which they were made, but runs are few anyway.
+        // A linear search, because runs are few.
         if !census.runs.iter().any(|run| run.has(at, self.node_bytes)) {
             return Err(self.corrupt(named_at, "it leads outside the index"));
         }

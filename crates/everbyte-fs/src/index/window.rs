@@ -1,14 +1,13 @@
-//! The window: inodes at consecutive addresses, as if all tables were one array.
+//! The window: inodes at consecutive addresses, as an array of all tables.
 //!
-//! Tables lie in regions of 2 MiB, one after the other, and the window of the medium shows the regions one
-//! after the other, too. So an inode is found by one addition. Only the place of a region is persistent: one
-//! word, from the first of its tables on.
+//! Tables lie in adjacent regions of 2 MiB. The window of the medium maps the regions in their order, so one
+//! addition finds an inode. Only the address of a region is persistent: one word, stored with the first of
+//! its tables.
 //!
-//! Invariants: regions are named in ascending order, and a word never changes again; so what the window
-//! shows of them stays right until it is closed. A table behind the last one has never been reachable, so
-//! its head is filled without a record.
+//! Invariants: words of regions are stored in ascending order and never change, so the mapping stays correct.
+//! A table after the last one was never reachable, so its head is filled without a record.
 //!
-//! It needs runs of 2 MiB: in a pool whose free space lies scattered, no region can be added.
+//! A region needs a run of 2 MiB, so a pool with fragmented free space cannot add one.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset, WINDOW_REGION_BYTES, Window};
 use everbyte_plant::planted;
@@ -26,10 +25,10 @@ use crate::plant::Bug;
 
 const STRUCTURE: &str = "window index";
 const REGION_BLOCKS: u64 = WINDOW_REGION_BYTES / BLOCK_U64;
-/// Most regions: 2 TiB of inodes, of which the address space is reserved when the volume is opened.
+/// Limit of regions: 2 TiB of inodes. The opening of the volume reserves their address space.
 const REGIONS_MAX: u64 = 1 << 20;
 
-/// Most tables of such a shape that a window can have.
+/// Limit of tables with this geometry in a window.
 pub(super) fn tables_max(geometry: TableGeometry) -> u64 {
     REGIONS_MAX * tables_of_region(geometry)
 }
@@ -42,20 +41,20 @@ fn regions_max(superblock: &FsSuperblock) -> u64 {
     superblock.tables_max.div_ceil(tables_of_region(superblock.geometry()))
 }
 
-/// A window index that is open.
+/// An open window index.
 pub(super) struct WindowIndex {
     regions: EntryRuns,
     window: Window,
-    /// Whoever shows one more region.
+    /// Held while a region is mapped.
     showing: Mutex<()>,
     geometry: TableGeometry,
 }
 
 impl WindowIndex {
-    /// Opens the index of the file system whose superblock is at `at`.
+    /// Opens the index of the file system with its superblock at `at`.
     ///
     /// # Errors
-    /// It cannot be right.
+    /// A damaged index.
     pub(super) fn open<M: Medium>(
         superblock: &FsSuperblock,
         at: PoolOffset,
@@ -70,7 +69,7 @@ impl WindowIndex {
         })
     }
 
-    /// Plans an index with one table, and returns its place.
+    /// Plans an index with one table, and returns the table's block.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -84,10 +83,10 @@ impl WindowIndex {
         Ok(region.start)
     }
 
-    /// The run of region number `region`, if it is named.
+    /// The run of region number `region`, if it has a word.
     ///
     /// # Errors
-    /// The word cannot be right.
+    /// A damaged word.
     fn region<M: Medium>(
         &self,
         reader: Reader<'_, M>,
@@ -106,7 +105,7 @@ impl WindowIndex {
         Corrupt::new(STRUCTURE, at, what)
     }
 
-    /// Shows the regions up to number `last` as far as they are named.
+    /// Maps the regions up to number `last`, as far as they have words.
     #[cold]
     fn show<M: Medium>(&self, reader: Reader<'_, M>, last: u64) -> Result<(), Corrupt> {
         let _one_at_a_time = self.showing.lock();
@@ -117,7 +116,7 @@ impl WindowIndex {
         Ok(())
     }
 
-    /// The place of `table` in the window.
+    /// The offset of `table` in the window.
     fn place(&self, table: u64) -> Option<u64> {
         table.checked_mul(self.geometry.blocks() * BLOCK_U64)
     }
@@ -188,7 +187,7 @@ impl<M: Medium> TableIndex<M> for WindowIndex {
         self.regions.visit(claim)
     }
 
-    /// Claims the regions, with whatever of them has no table yet.
+    /// Claims the regions, including the part without tables.
     fn visit_tables(
         &self,
         reader: Reader<'_, M>,

@@ -1,4 +1,4 @@
-//! The blocks of an inode: those of its bytes or of its directory, and the one of its attributes.
+//! The blocks of an inode: its data or directory blocks, and the block of its extended attributes.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use crate::format::reader::Reader;
 use crate::format::{FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
 use crate::inode::edits::Edit;
 
-/// Shows every block and cell of the inode in `edit` once, in a file system with this key of the hash of names.
+/// Visits every block of the inode in `edit` once. `hash_key` is the file system's.
 ///
 /// # Errors
-/// A structure that cannot be right, or `claim`'s.
+/// A damaged structure, or `claim`'s.
 pub(crate) fn visit_blocks<M: Medium>(
     reader: Reader<'_, M>,
     edit: &Edit,
@@ -44,17 +44,17 @@ pub(crate) fn visit_blocks<M: Medium>(
     }
 }
 
-/// Notes what is shown of a structure, of which nobody else keeps count, so that none is walked for ever: damaged words
-/// can lead from a node to itself, or to one node from many places.
+/// Bounds the walk of one structure: damaged words can lead from a node to itself, or to one node from many
+/// places.
 pub(crate) struct VisitedExtents<'s> {
     structure: &'s dyn fmt::Display,
     nodes: HashSet<PoolOffset>,
-    /// Bytes of the pool that have not been shown.
+    /// Bytes of the pool that the walk has not visited.
     bytes_left: u64,
 }
 
 impl<'s> VisitedExtents<'s> {
-    /// Nothing yet of `structure`.
+    /// An empty set for `structure`.
     pub(crate) fn new<M: Medium>(reader: Reader<'_, M>, structure: &'s dyn fmt::Display) -> Self {
         let blocks = reader.data.blocks();
         let bytes_left = (blocks.end - blocks.start) * BLOCK_U64;
@@ -64,7 +64,7 @@ impl<'s> VisitedExtents<'s> {
     /// Notes `extent`.
     ///
     /// # Errors
-    /// It is a node that was shown before, or more was shown than the pool has.
+    /// It is a node that was visited before, or more was visited than the pool has.
     pub(crate) fn note(&mut self, extent: &UsedExtent) -> Result<(), Corrupt> {
         let (at, bytes) = extent.part.bytes();
         if extent.holds == BlockUse::Map && !self.nodes.insert(at) {
@@ -81,10 +81,10 @@ impl<'s> VisitedExtents<'s> {
     }
 }
 
-/// Plans to give up all blocks and cells of `inode` that `visit` shows. Reads nothing that the batch changes.
+/// Plans to free all blocks and cells of `inode` that `visit` reports. Reads no words of the batch.
 ///
 /// # Errors
-/// That of `visit`, or something is shown twice, or belongs to nobody. Nothing is planned to be given up then.
+/// That of `visit`; a second visit of an extent; a free extent. Then the batch frees none of them.
 pub(crate) fn give_all<M: Medium>(
     batch: &mut Batch<'_, '_, M>,
     (reader, inode): (Reader<'_, M>, InodeNo),
@@ -100,14 +100,15 @@ pub(crate) fn give_all<M: Medium>(
         }
         Ok(())
     })?;
-    // Blocks that lie together are given up together, whatever stood between the words that name them.
+    // Adjacent blocks are freed as one run, in any order of the words that name them.
     runs.sort_unstable_by_key(|(run, _)| run.start);
     if let Some([_, (run, named_at)]) =
         runs.array_windows().find(|[(run, _), (next, _)]| run.start.0 + run.len > next.start.0)
     {
         return Err(shown.wrong(*named_at, &format!("it leads to {} a second time", run.start)));
     }
-    // Whoever had them as well has given them up. A crash would have shown that, a clean end does not.
+    // A block of two owners may be free already, because the other owner was removed. Recovery would have
+    // found the second owner, a clean shutdown does not look for it.
     let volume = batch.volume();
     if let Some((run, named_at)) = runs.iter().find(|(run, _)| volume.has_free_block(*run)) {
         let what = format!("it leads to {}, which was given up by someone else", run.start);
@@ -122,7 +123,7 @@ fn first_entries(edit: &Edit) -> FirstEntries {
     FirstEntries { at: edit.at.plus(INODE_AREA_AT), count: FIRST_ENTRIES }
 }
 
-/// Shows every block and cell of the map of a regular file once.
+/// Visits every block of the map of a regular file once.
 pub(crate) fn visit_map<M: Medium>(
     reader: Reader<'_, M>,
     edit: &Edit,
@@ -145,15 +146,15 @@ pub(crate) fn check_map(kind: u32, root_at: PoolOffset) -> Result<(), Corrupt> {
     Err(Corrupt::new("volume descriptor", root_at, what))
 }
 
-/// Returns true if a symbolic link's target stands in a block of its own.
+/// Returns true if a separate block holds the target of a symbolic link.
 pub(crate) fn has_long_target(words: &InodeWords) -> bool {
     words.get(Field::Size) > INLINE_TARGET_MAX as u64
 }
 
-/// The block that `word`, an inode's, names.
+/// The block of extended attributes that `word` of `inode` names, if there is one.
 ///
 /// # Errors
-/// It names none.
+/// The word does not name a block of the pool's data.
 pub(crate) fn attributes_block<M: Medium>(
     reader: Reader<'_, M>,
     inode: PoolOffset,

@@ -1,5 +1,5 @@
-//! Changes of inodes while an operation is planned: each inode is read once, changed in DRAM, and its
-//! words that differ are planned at the end.
+//! Changes of inodes in a planned operation. An operation reads each inode once, changes the words in DRAM,
+//! and plans the changed words at the end.
 //!
 //! Invariant: the caller holds the locks of the inodes for writing.
 
@@ -16,39 +16,39 @@ use crate::format::{Difference, Field, InodeWords};
 use crate::inode::tables::InodeTables;
 use crate::plant::Bug;
 
-/// An inode that an operation looks at or changes.
+/// An inode of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edit {
     pub(crate) number: InodeNo,
     /// Its address.
     pub(crate) at: PoolOffset,
     old: InodeWords,
-    /// Its words, as they will be.
+    /// Its words after the operation.
     pub(crate) words: InodeWords,
-    /// True if something changes that the words may not show.
+    /// True if the operation changes more than the words show.
     changes_beyond_words: bool,
 }
 
 impl Edit {
-    /// An inode as it is.
+    /// An unchanged inode.
     pub(crate) fn new(number: InodeNo, at: PoolOffset, words: InodeWords) -> Self {
         Self { number, at, old: words, words, changes_beyond_words: false }
     }
 
-    /// Sets these times to `now`, because bytes, entries or a name of the inode change. It may be the time of the change
-    /// before, and nothing of the inode is another then.
+    /// Sets these times to `now`, because bytes, entries or a name of the inode change. Also marks the inode
+    /// as changed: a coarse clock may give the time of the previous change.
     pub(crate) fn stamp(&mut self, now: u64, times: &[Field]) {
         self.words.stamp(now, times);
         self.changes_beyond_words = true;
     }
 
-    /// Leaves the inode as it is, which will be free, and say nothing then.
+    /// Discards the changes, because the operation frees the inode.
     pub(crate) fn leave(&mut self) {
         self.words = self.old;
     }
 }
 
-/// The inodes that an operation looks at or changes.
+/// The inodes of an operation.
 pub(crate) struct Edits<'t, M: Medium> {
     tables: &'t InodeTables<M>,
     edits: SmallVec<[Edit; 4]>,
@@ -59,10 +59,10 @@ impl<'t, M: Medium> Edits<'t, M> {
         Self { tables, edits: SmallVec::new() }
     }
 
-    /// The inode `number`, to be changed.
+    /// The inode `number`, for a change.
     ///
     /// # Errors
-    /// `Stale` if there is no such inode; or it cannot be right.
+    /// `Stale` if there is no such inode; a damaged inode.
     pub(crate) fn get(
         &mut self,
         reader: Reader<'_, M>,
@@ -72,7 +72,7 @@ impl<'t, M: Medium> Edits<'t, M> {
         let place = match place {
             Some(place) => place,
             None => {
-                // Read where it stays: to move its words costs as much as to check them.
+                // Read in place: a copy of the words costs as much as their check.
                 let place = self.edits.len();
                 self.edits.push(Edit::new(number, PoolOffset(0), InodeWords::EMPTY));
                 let edit = &mut self.edits[place];
@@ -90,12 +90,12 @@ impl<'t, M: Medium> Edits<'t, M> {
         Ok(&mut self.edits[place])
     }
 
-    /// Checks that what a name in the directory `parent` leads to is of the type that the name says, and has names; of a
-    /// directory that `parent` is the one that has it. It has one name, and is free without that: one more would lead to
-    /// nothing, or to another file.
+    /// Checks the inode below a name in the directory `parent`: it has the type of the entry and at least one
+    /// name, and a directory has the parent `parent`. A directory has one name and is freed without it. A
+    /// second name would then lead to nothing, or to another file.
     ///
     /// # Errors
-    /// As [`Edits::get`]; it is not, or has none.
+    /// As [`Edits::get`]; the inode fails a check.
     pub(crate) fn check_named(
         &mut self,
         reader: Reader<'_, M>,

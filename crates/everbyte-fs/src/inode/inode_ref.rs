@@ -1,8 +1,7 @@
-//! Files that are found by their names, and used by their numbers a moment later: when a file has gone meanwhile, and
-//! another has got the number.
+//! Detection of inode-number reuse between lookup and use.
 //!
-//! Invariant: an inode that is freed is no other file's before the epoch of that is durable. So a number that was in use
-//! in an epoch is the same file's, or nobody's, while that epoch is not durable.
+//! Invariant: a freed inode number is not reused before the epoch of the free is durable. So a number in use
+//! in an epoch names the same file, or no file, until that epoch is durable.
 
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::Corrupt;
@@ -13,34 +12,35 @@ use crate::format::number::{FileType, InodeNo};
 use crate::format::{Field, InodeWords};
 use crate::fs::FileSystem;
 
-/// A file that was found.
+/// A reference to a file by its inode number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InodeRef {
     /// Its number.
     pub(crate) inode: InodeNo,
-    /// The epoch that took writes when the search began. It had its number and its name in that, or later.
+    /// The open epoch at the start of the search. The file had its number and name in this epoch or a later
+    /// one.
     epoch: u64,
-    /// Its generation, if it is known.
+    /// Its generation, if known.
     generation: Option<u64>,
 }
 
 impl InodeRef {
-    /// Whichever file has the number.
+    /// The file that has the number, without a check.
     pub(crate) fn any(inode: InodeNo) -> Self {
         Self { inode, epoch: u64::MAX, generation: None }
     }
 
-    /// The file that has or had that number, and this generation.
+    /// The file with this number and generation.
     pub(crate) fn made_in(inode: InodeNo, generation: u64) -> Self {
         Self { inode, epoch: 0, generation: Some(generation) }
     }
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Reads the inode of the file that was `found`. The caller holds its lock.
+    /// Reads the inode of `found`. The caller holds its lock.
     ///
     /// # Errors
-    /// `Stale` if there is no such file, or its number may be another's by now; or the inode cannot be right.
+    /// `Stale` if there is no such file, or if the number may be reused; a damaged inode.
     pub(crate) fn load_ref(&self, found: InodeRef) -> Result<(PoolOffset, InodeWords), FsError> {
         let loaded = self.load_inode(found.inode);
         if self.volume().completed_epoch() < found.epoch {
@@ -51,11 +51,12 @@ impl<M: Medium> FileSystem<M> {
         if is_it { Ok((at, words)) } else { Err(FsError::Stale(found.inode)) }
     }
 
-    /// Does something with the file that `find` finds in a directory; `None` if that finds none. Both are done again if
-    /// the file has gone in between, or numbers may be other files' by now, those of directories on the way too.
+    /// Calls `act` with the file found by `find` in a directory; `None` if `find` finds none. Repeats both if
+    /// the file has disappeared, or if inode numbers may have been reused, including numbers of directories
+    /// in the path.
     ///
     /// # Errors
-    /// Those of both, but `Stale` of `act`; or a name leads to no file.
+    /// The errors of both without `Stale` of `act`; a name that leads to no file.
     pub(crate) fn find_and<R>(
         &self,
         find: impl Fn() -> Result<Option<(InodeNo, Dentry)>, FsError>,
@@ -66,12 +67,14 @@ impl<M: Medium> FileSystem<M> {
             let epoch = self.volume().current_epoch();
             let found = find();
             if self.volume().completed_epoch() >= epoch {
+                // An epoch became durable during the search, so its numbers may be reused.
                 continue;
             }
             let Some((parent, Dentry { inode, kind })) = found? else { return Ok(None) };
             let found = InodeRef { inode, epoch, generation: None };
             match act(kind, found) {
-                // It was removed in between: perhaps there is another one. The same one twice in an epoch was not.
+                // The file was removed after the search, so a new file may have the name. The same file twice
+                // in an epoch was not removed.
                 Err(FsError::Stale(_)) if before == Some(found) => {
                     let what = format!("a name leads to {inode}, which is no file");
                     let directory = format!("directory of {parent}");

@@ -1,8 +1,8 @@
-//! Inode locks: who may look at or change which inodes, and what belongs to them.
+//! Locks of inodes, in stripes.
 //!
-//! Invariants: a thread takes all the locks that it needs in one call, in ascending order of stripes,
-//! and no others until it has given them back; so there is no deadlock. They come after the volume's
-//! gate, and before block locks and a lane. Who has the lane takes locks of inode tables, in ascending order, too.
+//! Invariants: a thread takes all inode locks of an operation in one call, in ascending order of stripes, so
+//! a deadlock cannot occur. Inode locks come after the volume's gate, and before block locks, a lane and the
+//! locks of inode tables.
 
 use std::sync::Arc;
 
@@ -21,10 +21,11 @@ pub(crate) const STRIPES: usize = 4096;
 #[derive(Clone)]
 pub(crate) struct InodeLocks(Arc<[SequencedLock]>);
 
-/// Inodes held for writing.
+/// Inodes locked for writing.
 pub(crate) type WriteGuards<'l> = SmallVec<[WriteGuard<'l>; 4]>;
 
-/// The stripe of an inode: neighbours, which one thread makes after each other, lie apart.
+/// The stripe of an inode. Neighbours have different stripes, because one thread often makes them in
+/// sequence.
 pub(crate) fn stripe_of(inode: InodeNo) -> usize {
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     usize::try_from(inode.0.wrapping_mul(SPREAD) >> 52).expect("twelve bits")
@@ -39,13 +40,13 @@ impl InodeLocks {
         self.0[stripe_of(inode)].read()
     }
 
-    /// The sequence of the lock of `inode`, unless somebody has it for writing.
+    /// The sequence of the lock of `inode`, unless a writer holds it.
     #[inline]
     pub(crate) fn note(&self, inode: InodeNo) -> Option<u64> {
         self.0[stripe_of(inode)].note()
     }
 
-    /// Returns true if nobody had the lock of `inode` for writing since its sequence was `noted`.
+    /// Returns true if no writer has held the lock of `inode` since its sequence was `noted`.
     #[inline]
     pub(crate) fn is_as_noted(&self, inode: InodeNo, noted: u64) -> bool {
         self.0[stripe_of(inode)].is_as_noted(noted)

@@ -1,7 +1,6 @@
-//! How often a thread has looked an inode table up: what benchmarks need to know which share of an
-//! operation that is.
+//! Counts inode-table look-ups of a thread, for benchmarks of their share of an operation.
 //!
-//! Nothing is counted without the feature `count-lookups`.
+//! Counts only with the feature `count-lookups`.
 
 #[cfg(feature = "count-lookups")]
 use std::cell::Cell;
@@ -17,7 +16,7 @@ pub(crate) fn count() {
     LOOKUPS.set(LOOKUPS.get() + 1);
 }
 
-/// Look-ups of inode tables that this thread has made, of any file system.
+/// Inode-table look-ups of this thread, over all file systems.
 #[cfg(feature = "count-lookups")]
 #[must_use]
 pub fn lookups_of_this_thread() -> u64 {

@@ -1,9 +1,9 @@
-//! Files in use: the extent of each, and how many have it open.
+//! Files in use: the extent and the number of opens of each.
 //!
-//! Invariants: an inode has at most one entry here, found or made by who holds its lock; it goes with
-//! the inode, or when nobody has the file open and there are too many; a shard is looked through only when
-//! it has doubled since it was last, so that files which stay open cost nothing. Nobody but the holder of its lock
-//! for writing changes what the map of its extent is.
+//! Invariants:
+//! - An inode has at most one entry. The holder of the inode's lock finds or makes it.
+//! - An entry ends with its inode. A closed file's entry may end earlier to save DRAM.
+//! - Only the holder of the inode's lock for writing changes the map of the extent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
 use crate::inode::locks::stripe_of;
 
 const SHARDS: usize = 64;
-/// Least entries of a shard from which on those that nobody has open are dropped.
+/// Minimum size of a shard at which entries of closed files are dropped.
 const IDLE_MAX: usize = 1024;
 
 /// A file in use.
@@ -28,12 +28,12 @@ pub(crate) struct FileState<M: Medium> {
     /// Its bytes.
     pub(crate) extent: Extent<M>,
     opens: AtomicU64,
-    /// The sequence of the inode's lock when the inode was last read and found right, and with it the extent's size; one
-    /// that no reader notes if it was not.
+    /// The sequence of the inode's lock at the last verified read of the inode, which also set the size of
+    /// the extent. [`NEVER`] if the inode is unverified.
     verified: AtomicU64,
-    /// It was made without a name, and may still get one.
+    /// True if the file has not had a name yet, and may get one.
     may_be_named: AtomicBool,
-    /// It is counted among those without a name that somebody has open.
+    /// True if the file is counted as an open file without a name.
     is_nameless: AtomicBool,
 }
 
@@ -41,20 +41,20 @@ pub(crate) struct FileState<M: Medium> {
 const NEVER: u64 = 1;
 
 impl<M: Medium> FileState<M> {
-    /// Notes that the inode was read and found right, by who holds its lock, whose sequence is `noted`.
+    /// Notes a verified read of the inode at sequence `noted`. The caller holds the inode's lock.
     pub(crate) fn note_verified(&self, noted: Option<u64>) {
         self.verified.store(noted.unwrap_or(NEVER), Ordering::Release);
     }
 
-    /// Returns true if the inode was read and found right since anybody last had its lock for writing, whose sequence
-    /// is `noted`.
+    /// Returns true if the inode was verified since the last writer of its lock. The caller noted the
+    /// sequence `noted`.
     #[inline]
     pub(crate) fn is_verified_at(&self, noted: u64) -> bool {
         self.verified.load(Ordering::Acquire) == noted
     }
 
-    /// Reads bytes from `offset` on, and returns how many there are. The caller holds the inode's lock, and the extent
-    /// has the inode's size.
+    /// Reads bytes from `offset` on. Returns the number of bytes. The caller holds the inode's lock, and the
+    /// extent has the inode's size.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, FsError> {
         let left = self.extent.size_bytes().saturating_sub(offset);
         let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -64,7 +64,7 @@ impl<M: Medium> FileState<M> {
         Ok(len)
     }
 
-    /// Returns true if somebody has it open.
+    /// Returns true if the file is open.
     pub(crate) fn is_open(&self) -> bool {
         self.opens.load(Ordering::Acquire) > 0
     }
@@ -73,7 +73,7 @@ impl<M: Medium> FileState<M> {
 /// One part of the files in use.
 struct Shard<M: Medium> {
     files: HashMap<InodeNo, Arc<FileState<M>>>,
-    /// So many entries are looked through for those that can be dropped.
+    /// Number of entries that starts the next removal of idle entries.
     full_at: usize,
 }
 
@@ -86,8 +86,10 @@ impl<M: Medium> Shard<M> {
         if self.files.len() < self.full_at {
             return;
         }
-        // Those that a thread holds in its hand are used under their lock, so they stay the only ones.
+        // An entry with another reference is used under the lock of its inode, so it must stay the only
+        // entry.
         self.files.retain(|_, file| file.is_open() || Arc::strong_count(file) > 1);
+        // A shard is scanned only after it has doubled, so files that stay open cost nothing.
         self.full_at = IDLE_MAX.max(2 * self.files.len());
     }
 }
@@ -97,7 +99,7 @@ pub(crate) struct OpenFiles<M: Medium> {
     volume: Arc<Volume<M>>,
     block_locks: BlockLocks,
     shards: Box<[Mutex<Shard<M>>]>,
-    /// Files without a name that somebody has open.
+    /// Number of open files without a name.
     nameless: AtomicU64,
 }
 
@@ -115,7 +117,7 @@ impl<M: Medium> OpenFiles<M> {
         &self.shards[stripe_of(inode) % SHARDS]
     }
 
-    /// The regular file `inode` at `at`, which has `size_bytes`. The caller holds its lock.
+    /// The regular file `inode` at `at` with `size_bytes`. The caller holds its lock.
     pub(crate) fn get(&self, inode: InodeNo, at: PoolOffset, size_bytes: u64) -> Arc<FileState<M>> {
         let shard = &mut *self.shard(inode).lock();
         if let Some(file) = shard.files.get(&inode) {
@@ -142,14 +144,14 @@ impl<M: Medium> OpenFiles<M> {
         file
     }
 
-    /// The regular file `inode`, if it is known and its inode was read and found right since anybody last had its lock
-    /// for writing, whose sequence is `noted`. The caller holds it.
+    /// The regular file `inode`, if its entry is verified at sequence `noted`. The caller holds the inode's
+    /// lock.
     pub(crate) fn verified(&self, inode: InodeNo, noted: u64) -> Option<Arc<FileState<M>>> {
         let shard = self.shard(inode).lock();
         shard.files.get(&inode).filter(|file| file.is_verified_at(noted)).map(Arc::clone)
     }
 
-    /// Counts one more who has `inode` open, which has these words. The caller holds its lock.
+    /// Counts an open of `inode`, which has these words. The caller holds its lock.
     pub(crate) fn open(
         &self,
         inode: InodeNo,
@@ -158,14 +160,14 @@ impl<M: Medium> OpenFiles<M> {
     ) -> Arc<FileState<M>> {
         let file = self.get(inode, at, words.get(Field::Size));
         let is_first = file.opens.fetch_add(1, Ordering::AcqRel) == 0;
-        // It was left without a name because it cannot be freed, and the last who closes it counts it off.
+        // A damaged orphan stays in use and can be opened. The last close decrements the count.
         if is_first && words.links() == 0 {
             self.count_nameless(&file);
         }
         file
     }
 
-    /// Opens `inode` for whoever made it without a name. Nobody else knows it yet.
+    /// Opens `inode`, a new file without a name. No other thread knows it yet.
     pub(crate) fn open_unnamed(&self, inode: InodeNo, at: PoolOffset) {
         let file = self.get(inode, at, 0);
         file.may_be_named.store(true, Ordering::Release);
@@ -179,27 +181,27 @@ impl<M: Medium> OpenFiles<M> {
         }
     }
 
-    /// Counts `file` off, if it was counted: it has a name now, or nobody has it open any more.
+    /// Ends the count of `file` as an open file without a name, because it got a name or was closed.
     pub(crate) fn count_off(&self, file: &FileState<M>) {
         if file.is_nameless.swap(false, Ordering::AcqRel) {
             self.nameless.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Counts `inode`, which somebody has open and which has lost its last name. The caller holds its lock for writing.
+    /// Counts the open file `inode` after the removal of its last name. The caller holds its lock for
+    /// writing.
     pub(crate) fn note_nameless(&self, inode: InodeNo) {
         if let Some(file) = self.shard(inode).lock().files.get(&inode) {
             self.count_nameless(file);
         }
     }
 
-    /// Files without a name that somebody has open.
+    /// Number of open files without a name.
     pub(crate) fn nameless(&self) -> u64 {
         self.nameless.load(Ordering::Acquire)
     }
 
-    /// Returns true if `inode` was made without a name and has not got one since. The caller holds its
-    /// lock.
+    /// Returns true if `inode` was made without a name and has not got a name. The caller holds its lock.
     pub(crate) fn may_be_named(&self, inode: InodeNo) -> bool {
         let shard = self.shard(inode).lock();
         shard.files.get(&inode).is_some_and(|file| file.may_be_named.load(Ordering::Acquire))
@@ -214,7 +216,7 @@ impl<M: Medium> OpenFiles<M> {
         }
     }
 
-    /// Counts one less, and returns the file if that was the last one. The caller holds the lock for writing.
+    /// Counts a close, and returns the file if this was the last one. The caller holds the lock for writing.
     pub(crate) fn close(&self, inode: InodeNo) -> Option<Arc<FileState<M>>> {
         let shard = &mut *self.shard(inode).lock();
         let file = shard.files.get(&inode)?;
@@ -224,12 +226,12 @@ impl<M: Medium> OpenFiles<M> {
         (before == Ok(1)).then(|| Arc::clone(file))
     }
 
-    /// Returns true if somebody has `inode` open. The caller holds its lock.
+    /// Returns true if `inode` is open. The caller holds its lock.
     pub(crate) fn is_open(&self, inode: InodeNo) -> bool {
         self.shard(inode).lock().files.get(&inode).is_some_and(|file| file.is_open())
     }
 
-    /// Forgets `inode`, which is free, and returns what was known of it. The caller holds its lock for writing.
+    /// Removes and returns the entry of the free inode `inode`. The caller holds its lock for writing.
     pub(crate) fn forget(&self, inode: InodeNo) -> Option<Arc<FileState<M>>> {
         self.shard(inode).lock().files.remove(&inode)
     }

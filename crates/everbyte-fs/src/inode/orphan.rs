@@ -1,7 +1,7 @@
-//! The end of files: what becomes of an inode that has lost its last name.
+//! Inodes without a name.
 //!
-//! One that somebody has open, or that has more blocks than are given up in one batch, is an orphan: in
-//! use without a name. Opening the file system frees those that a crash left.
+//! An inode without a name is an orphan while it is open, or while it has more blocks than one batch frees.
+//! Opening the file system frees the orphans of a crash.
 
 use everbyte_media::Medium;
 use everbyte_plant::planted;
@@ -16,24 +16,25 @@ use crate::inode::edits::{Edit, Edits};
 use crate::inode::tables::SlotState;
 use crate::plant::Bug;
 
-/// Most blocks that are given up in one batch: 256 MiB.
+/// Blocks that one batch frees at most: 256 MiB.
 const BLOCKS_AT_ONCE: u64 = 1 << 16;
 
-/// The state of an inode that has lost a name.
+/// The state of an inode after the removal of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnlinkState {
-    /// It has others.
+    /// It has other names.
     Linked,
     /// It is free.
     Freed(InodeNo),
-    /// It is an orphan, because somebody has it open.
+    /// It is an orphan because it is open.
     Open(InodeNo),
-    /// It is an orphan, because it is large.
+    /// It is an orphan because it is large.
     Large(InodeNo),
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Plans that an inode has one name less, of a directory the only one. The caller holds its lock.
+    /// Plans the removal of a name of an inode, for a directory of its only name. The caller holds the
+    /// inode's lock.
     pub(crate) fn plan_unlink<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -68,11 +69,11 @@ impl<M: Medium> FileSystem<M> {
         Ok(UnlinkState::Freed(number))
     }
 
-    /// Does in DRAM what a batch of `epoch` did to an inode that lost a name, and frees a large one, or leaves that if it
-    /// cannot be right: the name has gone all the same.
+    /// Updates DRAM after a batch of `epoch` removed a name of an inode. Frees a large inode, or keeps it if
+    /// it is damaged: the removal of the name stands.
     ///
     /// # Errors
-    /// The volume's: the inode is an orphan then, and is freed when the file system is opened.
+    /// The volume's: the inode stays an orphan, and the next opening frees it.
     pub(crate) fn finish_unlink(&self, unnamed: UnlinkState, epoch: u64) -> Result<(), FsError> {
         match unnamed {
             UnlinkState::Linked => Ok(()),
@@ -83,7 +84,7 @@ impl<M: Medium> FileSystem<M> {
             UnlinkState::Freed(number) => {
                 let forgotten = self.files.forget(number);
                 self.tables.freed(number, epoch);
-                // Only now: who waits for its space, or its inode, looks for it then.
+                // After the free: a thread that waits for space or an inode looks for it now.
                 forgotten.into_iter().for_each(|file| self.files.count_off(&file));
                 Ok(())
             }
@@ -91,8 +92,7 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Frees an orphan that nobody has open, or leaves it if it cannot be right: that is no reason to keep anybody from
-    /// other files.
+    /// Frees an orphan that is not open. Logs and keeps a damaged one, so other files stay usable.
     ///
     /// # Errors
     /// The volume's.
@@ -111,10 +111,10 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Frees an orphan that nobody has open.
+    /// Frees an orphan that is not open.
     ///
     /// # Errors
-    /// The volume's, or the inode cannot be right.
+    /// The volume's, or the inode is damaged.
     pub(crate) fn reclaim(&self, number: InodeNo) -> Result<(), FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[number]);
@@ -123,7 +123,7 @@ impl<M: Medium> FileSystem<M> {
 
     fn reclaim_locked(&self, number: InodeNo) -> Result<(), FsError> {
         let (at, words) = self.load_inode(number)?;
-        // Of a file with names a bit that has flipped may say that it has none, and so may a crafted inode.
+        // A flipped bit or a crafted inode may claim that a file with names has none.
         SlotState::Orphan.check_names(number, at, &words)?;
         self.tables.state_of(self.reader(), number)?.check_names(number, at, &words)?;
         let is_large = words.get(Field::Blocks) > BLOCKS_AT_ONCE;
@@ -132,6 +132,7 @@ impl<M: Medium> FileSystem<M> {
             let file = self.files.get(number, at, size);
             self.unmap_leaves(number, &file, (0, size))?;
         }
+        // A large file loses its leaves before, in batches of limited size.
         let epoch = self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), number)?;
@@ -142,13 +143,13 @@ impl<M: Medium> FileSystem<M> {
         self.finish_unlink(UnlinkState::Freed(number), epoch)
     }
 
-    /// Plans to give up every block of an inode; the words that name them stay as they are.
+    /// Plans to free every block of an inode. The words that name them stay unchanged.
     pub(crate) fn plan_give_blocks(
         &self,
         batch: &mut Batch<'_, '_, M>,
         edit: &Edit,
     ) -> Result<(), FsError> {
-        // Most files that come and go have none.
+        // Most short-lived files have no blocks.
         if [Field::Blocks, Field::Root, Field::Attributes].iter().all(|&of| edit.words.get(of) == 0)
         {
             return Ok(());

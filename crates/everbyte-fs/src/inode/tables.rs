@@ -1,11 +1,11 @@
-//! Inode tables: which inodes are used, free, or orphaned, and where they lie.
+//! Inode tables: the address and the state (used, free, orphaned) of each inode.
 //!
 //! Invariants:
-//! - The bits of a table are the truth. What is free is also in DRAM, so that nobody looks for it.
-//! - An inode is taken by one thread at a time. Its bits change under the lock of its table's stripe,
-//!   which the batch holds until it has ended.
-//! - An inode that was freed is free for others once that is durable: until then a crash may bring it
-//!   back. So its slot is filled without a record.
+//! - The bits of a table are the truth. DRAM also lists the free inodes, so no search reads the bits.
+//! - One thread at a time takes an inode. Its bits change under the lock of its table's stripe. The batch
+//!   holds that lock until it ends.
+//! - A freed inode becomes free for other files once the free is durable. Before that, a crash may restore
+//!   the inode.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::VecDeque;
@@ -33,10 +33,10 @@ use crate::plant::Bug;
 const TABLE: &str = "inode table";
 const STRIPES: usize = 64;
 const SHARDS: usize = 16;
-/// Tables whose heads are fetched before they are looked at, where all are.
+/// Tables whose heads are prefetched ahead of a scan over all tables.
 const TABLES_AHEAD: u64 = 16;
 
-/// The inode tables of a file system that is open.
+/// The inode tables of an open file system.
 pub(crate) struct InodeTables<M: Medium> {
     geometry: TableGeometry,
     tables_max: u64,
@@ -44,27 +44,28 @@ pub(crate) struct InodeTables<M: Medium> {
     tables_at: PoolOffset,
     tables: AtomicU64,
     used: AtomicU64,
-    /// Whoever makes a table.
+    /// Held while a table is added.
     growing: Mutex<()>,
     stripes: [Mutex<()>; STRIPES],
     shards: [Mutex<Shard>; SHARDS],
-    /// The newest epochs in which any inode of a stripe was changed.
+    /// For each stripe, the newest epochs with a change of an inode.
     changed: Box<[Changes]>,
 }
 
-/// Epochs in which inodes were changed.
+/// Epochs with changes of inodes.
 #[derive(FromZeros)]
 struct Changes {
     any: AtomicU64,
-    /// The newest in which more than the time of the last access was changed.
+    /// The newest epoch with a change beyond the time of the last access.
     beyond_access: AtomicU64,
-    /// The newest in which more than times was changed.
+    /// The newest epoch with a change beyond times.
     beyond_times: AtomicU64,
 }
 
-/// Raises an epoch to `epoch`, if it is lower. Mostly it is not, and a locked instruction would wait for all that was
-/// streamed before it.
+/// Raises an epoch to `epoch` if it is lower.
 fn raise(word: &AtomicU64, epoch: u64) {
+    // In most calls the epoch is not lower. A locked instruction would wait for all streamed stores before
+    // it.
     if word.load(Ordering::Acquire) < epoch {
         word.fetch_max(epoch, Ordering::AcqRel);
     }
@@ -74,11 +75,11 @@ fn raise(word: &AtomicU64, epoch: u64) {
 #[derive(Default)]
 struct Shard {
     free: Vec<InodeNo>,
-    /// Those that were freed, and the epoch of that, ascending.
+    /// Freed inodes with the epoch of the free, ascending.
     waiting: VecDeque<(u64, InodeNo)>,
 }
 
-/// A free inode that a thread has taken; free again when it is dropped, unless it was used.
+/// A free inode reserved for one thread. A drop without [`AllocatedInode::keep`] frees it again.
 pub(crate) struct AllocatedInode<'t, M: Medium> {
     tables: &'t InodeTables<M>,
     /// Its number.
@@ -89,7 +90,7 @@ pub(crate) struct AllocatedInode<'t, M: Medium> {
 }
 
 impl<M: Medium> AllocatedInode<'_, M> {
-    /// Says that the inode is in use now.
+    /// Marks the inode as used.
     pub(crate) fn keep(mut self) {
         self.is_used = true;
         self.tables.used.fetch_add(1, Ordering::Relaxed);
@@ -105,8 +106,8 @@ impl<M: Medium> Drop for AllocatedInode<'_, M> {
 }
 
 impl<M: Medium> InodeTables<M> {
-    /// The tables of the file system whose superblock is at `at`. Which inodes are free is not known
-    /// yet.
+    /// The tables of the file system whose superblock is at `at`. The list of free inodes stays empty until
+    /// [`InodeTables::gather`].
     pub(crate) fn open(
         superblock: &FsSuperblock,
         at: PoolOffset,
@@ -114,7 +115,7 @@ impl<M: Medium> InodeTables<M> {
     ) -> Result<Self, Corrupt> {
         let tables_at = at.plus(TABLES_AT);
         let word = FsSuperblock::tables_word(reader, at)?;
-        // Whoever judges them looks for each, so there are no more than fit.
+        // A check looks up each table, so a damaged count must be bounded by the pool's size.
         let (blocks, geometry) = (reader.data.blocks(), superblock.geometry());
         let max = superblock.tables_max.min((blocks.end - blocks.start) / geometry.blocks());
         let tables = decode_word(word).filter(|&tables| tables <= max);
@@ -144,12 +145,12 @@ impl<M: Medium> InodeTables<M> {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Most inodes that there can be.
+    /// Limit of inodes.
     pub(crate) fn inodes_max(&self) -> u64 {
         self.tables_max * self.geometry.usable()
     }
 
-    /// Notes that a batch of `epoch` changes that much of `inode`.
+    /// Notes that a batch of `epoch` changes `inode` to the extent of `difference`.
     pub(crate) fn note_change(&self, inode: InodeNo, epoch: u64, difference: Difference) {
         let changes = &self.changed[locks::stripe_of(inode)];
         raise(&changes.any, epoch);
@@ -161,17 +162,17 @@ impl<M: Medium> InodeTables<M> {
         }
     }
 
-    /// An epoch since which `inode` has not been changed. 0 if it was not since the opening.
+    /// An epoch since which `inode` has not changed; 0 if it has not changed since the opening.
     pub(crate) fn changed_in(&self, inode: InodeNo) -> u64 {
         self.changed[locks::stripe_of(inode)].any.load(Ordering::Acquire)
     }
 
-    /// The same where changes of the time of the last access alone do not count.
+    /// As [`InodeTables::changed_in`], without changes of only the time of the last access.
     pub(crate) fn changed_beyond_access_in(&self, inode: InodeNo) -> u64 {
         self.changed[locks::stripe_of(inode)].beyond_access.load(Ordering::Acquire)
     }
 
-    /// The same where changes of times alone do not count.
+    /// As [`InodeTables::changed_in`], without changes of only times.
     pub(crate) fn changed_beyond_times_in(&self, inode: InodeNo) -> u64 {
         self.changed[locks::stripe_of(inode)].beyond_times.load(Ordering::Acquire)
     }
@@ -187,7 +188,7 @@ impl<M: Medium> InodeTables<M> {
     /// The address of table number `table`.
     ///
     /// # Errors
-    /// The index cannot be right, or has no such table.
+    /// The index is damaged or lacks the table.
     pub(crate) fn table_at(
         &self,
         reader: Reader<'_, M>,
@@ -200,10 +201,10 @@ impl<M: Medium> InodeTables<M> {
         Ok(at)
     }
 
-    /// The same of a number that may be none of a table.
+    /// As [`InodeTables::table_at`], for a number that may exceed the number of tables.
     ///
     /// # Errors
-    /// There is no such table, or the index cannot be right.
+    /// There is no such table, or the index is damaged.
     pub(crate) fn known_table_at(
         &self,
         reader: Reader<'_, M>,
@@ -216,16 +217,16 @@ impl<M: Medium> InodeTables<M> {
         self.table_at(reader, table)
     }
 
-    /// The tables that there are.
+    /// The number of tables, with the address of its word.
     fn counted(&self) -> Tables {
         let (count, blocks) = (self.tables(), self.geometry.blocks());
         Tables { count, counted_at: self.tables_at, blocks }
     }
 
-    /// The address of `inode`, if it is in use.
+    /// The address of `inode`, if the inode is in use.
     ///
     /// # Errors
-    /// The index cannot be right.
+    /// The index is damaged.
     pub(crate) fn find(
         &self,
         reader: Reader<'_, M>,
@@ -250,10 +251,10 @@ impl<M: Medium> InodeTables<M> {
         Ok(is_used.then(|| self.geometry.inode_at(table_at, inode)))
     }
 
-    /// The address of `inode` and its words, if it is in use.
+    /// The address and the words of `inode`, if the inode is in use.
     ///
     /// # Errors
-    /// The index cannot be right, or the inode.
+    /// The index or the inode is damaged.
     pub(crate) fn load(
         &self,
         reader: Reader<'_, M>,
@@ -264,7 +265,7 @@ impl<M: Medium> InodeTables<M> {
         Ok(at.map(|at| (at, words)))
     }
 
-    /// The same with the words in `words`, which may hold anything if it fails.
+    /// As [`InodeTables::load`], into `words`. After an error `words` has any contents.
     ///
     /// # Errors
     /// As [`InodeTables::load`].
@@ -285,13 +286,13 @@ impl<M: Medium> InodeTables<M> {
         Ok(Some(at))
     }
 
-    /// The place of a table in a window.
+    /// The address of a table in a window.
     fn place_of(&self, table: u64) -> PoolOffset {
         PoolOffset(self.geometry.inode(table, 0).0 * INODE_BYTES)
     }
 
-    /// Takes a free inode, and makes a table if there is none. Where there can be no further table, or is no space for
-    /// one, it makes durable what was deleted, whose inodes are free then.
+    /// Takes a free inode. Adds a table if no inode is free. If no table can be added, makes deletions
+    /// durable, because these free inodes.
     ///
     /// # Errors
     /// `NoInodes`, `NoSpace`, or the volume's.
@@ -315,7 +316,7 @@ impl<M: Medium> InodeTables<M> {
         }
     }
 
-    /// Returns true if there are inodes that were freed, and are not yet free for others.
+    /// Returns true if freed inodes wait for their epoch to become durable.
     fn any_wait(&self) -> bool {
         self.shards.iter().any(|shard| !shard.lock().waiting.is_empty())
     }
@@ -331,7 +332,7 @@ impl<M: Medium> InodeTables<M> {
         })
     }
 
-    /// Makes a table, in a batch of its own.
+    /// Adds a table in a separate batch.
     ///
     /// # Errors
     /// `NoInodes`, `NoSpace`, or the volume's.
@@ -339,7 +340,7 @@ impl<M: Medium> InodeTables<M> {
         self.make_table(volume, &self.growing.lock())
     }
 
-    /// The same unless an inode is free by now, of a table that somebody else made meanwhile.
+    /// As [`InodeTables::grow`], unless another thread's table has made an inode free.
     fn grow_if_none(&self, volume: &Volume<M>) -> Result<(), FsError> {
         let growing = self.growing.lock();
         if self.shards.iter().any(|shard| !shard.lock().free.is_empty()) {
@@ -348,15 +349,15 @@ impl<M: Medium> InodeTables<M> {
         self.make_table(volume, &growing)
     }
 
-    /// Makes a table. The lock is held until its inodes are free for others, who wait for it instead of
-    /// looking for them again and again.
+    /// Adds a table. Holds the lock until the inodes of the table are free for other threads: they wait for
+    /// the lock and do not poll the free lists.
     fn make_table(&self, volume: &Volume<M>, _growing: &MutexGuard<'_, ()>) -> Result<(), FsError> {
         let table = self.tables();
         volume.change(|batch, _| self.plan_table(batch, table))?;
         let free = (self.geometry.head_slots()..self.geometry.slots()).rev();
         let free = free.map(|slot| self.geometry.inode(table, slot));
         let count = || self.tables.fetch_max(table + 1, Ordering::AcqRel);
-        // Whoever takes one of them must find its table.
+        // A thread that takes one of these inodes must find its table, so the count comes first.
         if !planted(Bug::TableCountedLate) {
             count();
         }
@@ -367,7 +368,7 @@ impl<M: Medium> InodeTables<M> {
         Ok(())
     }
 
-    /// Plans that there is table number `table`, the next one.
+    /// Plans the addition of table number `table`, the next one.
     fn plan_table(&self, batch: &mut Batch<'_, '_, M>, table: u64) -> Result<(), FsError> {
         if table >= self.tables_max {
             return Err(FsError::NoInodes { max: self.inodes_max() });
@@ -383,7 +384,7 @@ impl<M: Medium> InodeTables<M> {
         Ok(())
     }
 
-    /// Plans that `inode`, whose slot is filled, is in use; without a name if `is_orphan`.
+    /// Plans that `inode`, with a filled slot, is in use; without a name if `is_orphan`.
     pub(crate) fn plan_use<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -393,11 +394,11 @@ impl<M: Medium> InodeTables<M> {
         self.note_change(inode, batch.writer().epoch(), Difference::More);
         let table_at = self.hold_table(batch, inode)?;
         plan_bit(batch, self.geometry.used(table_at, inode), true)?;
-        // Of an inode that was free this one means nothing, and a bit that has flipped there was no damage.
+        // The orphan bit of a free inode has no meaning, so a flipped one is not damage.
         plan_bit(batch, self.geometry.orphan(table_at, inode), is_orphan)
     }
 
-    /// Plans that `inode` is, or is not any more, in use without a name.
+    /// Plans that `inode` is in use without a name, or is so no longer.
     pub(crate) fn plan_orphan<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -431,8 +432,8 @@ impl<M: Medium> InodeTables<M> {
         shard.waiting.insert(place, (epoch, inode));
     }
 
-    /// Locks the tables of all inodes whose bits a batch may change, where that is more than one, in the order in which
-    /// every such batch does it: none waits for another that waits for it.
+    /// Locks the tables of all inodes with bits that a batch may change, if there are several. Each batch
+    /// uses the same order, so a deadlock cannot occur.
     pub(crate) fn hold_tables<'t>(&'t self, batch: &mut Batch<'t, '_, M>, inodes: [InodeNo; 2]) {
         let mut stripes = inodes.map(|inode| place(self.geometry.table_of(inode), STRIPES));
         stripes.sort_unstable();
@@ -441,7 +442,7 @@ impl<M: Medium> InodeTables<M> {
         }
     }
 
-    /// The address of the table of `inode`, whose bits nobody else changes until the batch has ended.
+    /// The address of the table of `inode`. The batch holds the table's lock until it ends.
     fn hold_table<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -452,10 +453,10 @@ impl<M: Medium> InodeTables<M> {
         self.table_at(reader_of(batch.volume()), self.geometry.table_of(inode))
     }
 
-    /// Finds out which inodes are free, and returns those that are in use without a name.
+    /// Collects the free inodes, and returns the inodes in use without a name.
     ///
     /// # Errors
-    /// A table cannot be right.
+    /// A table is damaged.
     pub(crate) fn gather(&self, reader: Reader<'_, M>) -> Result<Vec<InodeNo>, Corrupt> {
         let (mut orphans, mut used) = (Vec::new(), 0);
         self.each_slot(reader, &mut |inode, _, state| {
@@ -475,7 +476,8 @@ impl<M: Medium> InodeTables<M> {
         Ok(orphans)
     }
 
-    /// Shows every slot of every table that can be an inode, with its address and state.
+    /// Calls `on_slot` with number, address and state of each slot of each table, without the slots of the
+    /// head.
     pub(crate) fn each_slot(
         &self,
         reader: Reader<'_, M>,
@@ -492,7 +494,7 @@ impl<M: Medium> InodeTables<M> {
         Ok(())
     }
 
-    /// The same for one table.
+    /// As [`InodeTables::each_slot`], for one table.
     pub(crate) fn each_slot_of(
         &self,
         reader: Reader<'_, M>,
@@ -516,10 +518,10 @@ impl<M: Medium> InodeTables<M> {
         Ok(())
     }
 
-    /// The state of `inode`, of a table that there is. No batch is in the midst of changing it.
+    /// The state of `inode` in an existing table. The caller excludes batches that change it.
     ///
     /// # Errors
-    /// The index cannot be right, or the bits cannot be read.
+    /// The index is damaged, or the bits cannot be read.
     pub(crate) fn state_of(
         &self,
         reader: Reader<'_, M>,
@@ -536,7 +538,7 @@ impl<M: Medium> InodeTables<M> {
     /// Claims the index and the tables.
     ///
     /// # Errors
-    /// The first structure that cannot be right, or `claim`'s.
+    /// The first damaged structure, or `claim`'s.
     pub(crate) fn visit(
         &self,
         reader: Reader<'_, M>,
@@ -546,8 +548,9 @@ impl<M: Medium> InodeTables<M> {
         self.index.visit_tables(reader, self.counted(), claim)
     }
 
-    /// The extents of the index and the tables at one moment, in which none is added: else what a walk meets later may not
-    /// agree with what it has met before. Also returns what ended the walk: a structure that cannot be right, or `note`'s error.
+    /// The extents of the index and the tables as a snapshot: no table is added during the walk, because
+    /// later extents could contradict earlier ones. Also returns the end of the walk: a damaged structure, or
+    /// `note`'s error.
     pub(crate) fn extents(
         &self,
         reader: Reader<'_, M>,
@@ -582,11 +585,11 @@ impl SlotState {
         }
     }
 
-    /// Checks that `inode` at `at`, which is used, has names if it is no orphan, and none if it is one. Its bits have no
-    /// check bits of their own.
+    /// Compares the link count of the used inode `inode` at `at` with the state: an orphan has no names,
+    /// another inode has names. The bits of a table have no check bits.
     ///
     /// # Errors
-    /// That is not so.
+    /// The two disagree.
     pub(crate) fn check_names(
         self,
         inode: InodeNo,
@@ -607,7 +610,7 @@ fn bits_at<M: Medium>(medium: &M, at: PoolOffset) -> Result<u64, Corrupt> {
     Ok(bits)
 }
 
-/// Plans that a bit is set or not, if that is a change.
+/// Plans the value of a bit, if it differs.
 fn plan_bit<M: Medium>(
     batch: &mut Batch<'_, '_, M>,
     bit: Bit,
@@ -622,12 +625,12 @@ fn plan_bit<M: Medium>(
     Ok(())
 }
 
-/// The place of a table among `places` that tables share.
+/// Maps a table to one of `places` shared places.
 fn place(table: u64, places: usize) -> usize {
     usize::try_from(table % places as u64).expect("less than there are places")
 }
 
-/// Reads what lies in an open volume.
+/// A reader of structures in an open volume.
 pub(crate) fn reader_of<M: Medium>(volume: &Volume<M>) -> Reader<'_, M> {
     Reader::new(volume.medium(), volume.data_area())
 }

@@ -1,8 +1,7 @@
-//! Judging the tree of a file system as a whole, while nobody changes it: which names lead where, how
-//! often, and whether every inode is reached from the root.
+//! The check of a file system's tree without writers: names, links, and reachability from the root.
 //!
-//! What is wrong is said in words that name the inode, its address and a path to it. Nothing here is
-//! believed before it was checked, so a tree of any shape is judged in time that grows with its size.
+//! A problem names the inode, its address and a path. Each structure is checked before its use, so the time
+//! of a check grows with the size of any tree.
 
 use std::fmt::Write as _;
 
@@ -19,42 +18,42 @@ use crate::inode::blocks::{VisitedExtents, visit_blocks};
 use crate::inode::edits::Edit;
 use crate::inode::tables::{InodeTables, SlotState};
 
-/// Problems that are listed before the rest is only counted.
+/// Limit of listed problems. Further problems are only counted.
 const LISTED_MAX: usize = 50;
-/// Most names of a path that is shown.
+/// Limit of names in a shown path.
 const PATH_NAMES_MAX: usize = 64;
 
-/// An inode, and the names that were found for it.
+/// An inode, and the names that lead to it.
 struct Node {
     at: PoolOffset,
     kind: FileType,
     links: u32,
-    /// Of a directory the number of entries that its inode says.
+    /// Number of entries of a directory, by its inode.
     entries: u64,
-    /// Blocks that it has, as its inode says.
+    /// Number of blocks, by its inode.
     blocks: u64,
-    /// Blocks that were found; `None` if one of the structures that name them cannot be right.
+    /// Number of blocks found; `None` if a structure that names them is damaged.
     blocks_found: Option<u64>,
-    /// Of a directory the one that has it, as its inode says.
+    /// Parent of a directory, by its inode.
     parent: InodeNo,
     is_orphan: bool,
     names: u32,
     subdirectories: u32,
-    /// The first directory in which it has a name.
+    /// The first directory with a name of the inode.
     named_in: Option<InodeNo>,
 }
 
-/// A tree that is being judged.
+/// A tree during its check.
 struct Tree<'t, M: Medium> {
     reader: Reader<'t, M>,
     superblock: &'t FsSuperblock,
     nodes: HashMap<InodeNo, Node>,
     problems: Vec<String>,
-    /// Problems that are not listed.
+    /// Number of unlisted problems.
     more: usize,
 }
 
-/// Judges the tree, and returns what is wrong with it.
+/// Checks the tree, and returns its problems.
 pub(crate) fn judge<M: Medium>(
     reader: Reader<'_, M>,
     superblock: &FsSuperblock,
@@ -79,8 +78,8 @@ pub(crate) fn judge<M: Medium>(
 }
 
 impl<M: Medium> Tree<'_, M> {
-    /// Lists the problem that `say` puts in words, or counts it. Words of what is only counted are not made: to find a path
-    /// takes a walk through directories.
+    /// Lists the problem, or counts it above the limit. Builds the text of listed problems only, because a
+    /// path costs a walk through directories.
     fn note(&mut self, say: impl FnOnce(&Self) -> String) {
         if self.problems.len() < LISTED_MAX {
             self.problems.push(say(self));
@@ -93,12 +92,12 @@ impl<M: Medium> Tree<'_, M> {
         self.superblock.geometry().root()
     }
 
-    /// Reads every inode in use, and returns those that cannot be right, and tables, which are no inode's.
+    /// Reads every inode in use. Returns the damaged inodes, and damaged tables without an inode.
     fn gather(&mut self, tables: &InodeTables<M>) -> Vec<(Option<InodeNo>, Corrupt)> {
         let (reader, nodes) = (self.reader, &mut self.nodes);
         let hash_key = self.superblock.hash_key;
         let data = reader.data.blocks();
-        // No block has two owners, so all inodes together lead to no more than the pool has.
+        // No block has two owners, so all inodes together lead to at most the pool.
         let mut bytes_left = (data.end - data.start) * BLOCK_U64;
         let mut broken = Vec::new();
         for table in 0..tables.tables() {
@@ -110,7 +109,7 @@ impl<M: Medium> Tree<'_, M> {
                     Ok(words) => {
                         let attributes = Xattrs::load(reader, at, words.get(Field::Attributes));
                         broken.extend(attributes.err().map(|corrupt| (Some(inode), corrupt)));
-                        // Who asks for what the volume owns is told what is wrong there.
+                        // The visit of the volume's blocks reports a damage of these structures.
                         let of = (inode, at, &words);
                         let blocks_found = count_blocks(reader, of, hash_key, &mut bytes_left).ok();
                         let is_orphan = state == SlotState::Orphan;
@@ -125,7 +124,7 @@ impl<M: Medium> Tree<'_, M> {
         broken
     }
 
-    /// Follows every name of every directory, and returns the directories that cannot be right.
+    /// Follows every name of every directory. Returns the damaged directories.
     fn follow_names(&mut self) -> Vec<(Option<InodeNo>, Corrupt)> {
         let is_listed = |node: &Node| node.kind == FileType::Directory && !node.is_orphan;
         let mut directories: Vec<InodeNo> = self
@@ -162,7 +161,7 @@ impl<M: Medium> Tree<'_, M> {
                 wrong.push((directory, format!("it has {entries} entries, its inode says {said}")));
             }
         }
-        // Only now every path is known.
+        // Reported after the walk, because only then every path is known.
         for (inode, what) in wrong {
             self.note_about(inode, &what);
         }
@@ -174,14 +173,14 @@ impl<M: Medium> Tree<'_, M> {
         Some(Dir::new(self.reader, inode, Field::Root.at(node.at), self.superblock.hash_key))
     }
 
-    /// Counts a name, and says of its directory what is wrong with it.
+    /// Counts a name. Returns a problem of the name with its directory.
     fn follow(&mut self, directory: InodeNo, entry: &RawEntry) -> Option<(InodeNo, String)> {
         let name = show_name(&entry.name);
         let wrong = |what: String| Some((directory, format!("its name {name} {what}")));
         let inode = entry.inode;
         let is_root = inode == self.root();
         let Some(node) = self.nodes.get_mut(&inode) else {
-            return wrong(format!("leads to {inode}, which is no file that can be read"));
+            return wrong(format!("leads to {inode}, an unreadable or free inode"));
         };
         node.names += 1;
         node.named_in.get_or_insert(directory);
@@ -206,7 +205,7 @@ impl<M: Medium> Tree<'_, M> {
         None
     }
 
-    /// Compares the links that inodes have with the names that lead to them, and their blocks with those that were found.
+    /// Compares link counts with names, and block counts with found blocks.
     fn compare(&mut self) {
         let root = self.root();
         let mut wrong = Vec::new();
@@ -247,7 +246,7 @@ impl<M: Medium> Tree<'_, M> {
         }
     }
 
-    /// Finds directories that are their own ancestors: from which no parent leads to the root.
+    /// Finds directories that are their own ancestors.
     fn find_circles(&mut self) {
         let mut reached: HashMap<InodeNo, bool> = HashMap::from([(self.root(), true)]);
         let mut inodes: Vec<InodeNo> = self.nodes.keys().copied().collect();
@@ -282,7 +281,7 @@ impl<M: Medium> Tree<'_, M> {
         });
     }
 
-    /// A path to `inode` from the root, as far as names lead there.
+    /// A path to `inode` from the root, as far as names lead.
     fn path(&self, inode: InodeNo) -> String {
         let mut names = Vec::new();
         let mut at = inode;
@@ -300,7 +299,7 @@ impl<M: Medium> Tree<'_, M> {
         if path.is_empty() { "/".to_owned() } else { path }
     }
 
-    /// The directory that has a name for an inode that cannot be read.
+    /// The directory with a name of an unreadable inode.
     fn search(&self, inode: InodeNo) -> Option<InodeNo> {
         let directories = self.nodes.iter().filter(|(_, node)| node.kind == FileType::Directory);
         let mut directories = directories.map(|(inode, _)| *inode);
@@ -322,10 +321,10 @@ impl<M: Medium> Tree<'_, M> {
     }
 }
 
-/// Counts the blocks of the inode at `at`, in a file system with this key of the hash of names.
+/// Counts the blocks of the inode at `at`. `hash_key` is the file system's.
 ///
 /// # Errors
-/// A structure that cannot be right.
+/// A damaged structure.
 fn count_blocks<M: Medium>(
     reader: Reader<'_, M>,
     (inode, at, words): (InodeNo, PoolOffset, &InodeWords),

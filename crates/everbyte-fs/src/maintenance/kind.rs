@@ -1,4 +1,4 @@
-//! The file system as a kind of volume: which blocks it owns.
+//! The volume kind of file systems.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::inode::edits::Edit;
 use crate::inode::tables::{InodeTables, SlotState};
 use crate::maintenance::check;
 
-/// The feature of a pool that has one: an older program could not tell which blocks are free.
+/// The feature of a pool with a file system: a program without it cannot tell the free blocks.
 const RO_COMPAT_FS: u64 = 1 << 1;
 
 /// The name of the kind in lists and on command lines.
@@ -49,7 +49,7 @@ impl<M: Medium> Kind<M> for FsKind {
         let part = Part::Blocks(BlockRun { start: at.block(), len: 1 });
         claim(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Map })?;
         if FsSuperblock::tables_word(reader, at)? == 0 {
-            // It was made, and never opened.
+            // The file system was created and never opened.
             return Ok(());
         }
         let tables = InodeTables::open(&superblock, at, reader)?;
@@ -78,7 +78,7 @@ impl<M: Medium> Kind<M> for FsKind {
     }
 }
 
-/// The kind of volumes that this crate knows: what is needed to open pools with file systems.
+/// The volume kind of this crate, for opening pools with file systems.
 #[must_use]
 pub fn kinds<M: Medium>() -> Kinds<M> {
     Kinds::new([Arc::new(FsKind) as Arc<dyn Kind<M>>])

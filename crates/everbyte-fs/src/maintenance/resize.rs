@@ -1,7 +1,7 @@
-//! The size of a file system: how many blocks it may take, and another size for it.
+//! The size of a file system: a limit of its blocks.
 //!
-//! Invariant: the volume takes no block beyond its size; a smaller size is set only when what is in use
-//! fits into it.
+//! Invariant: the volume allocates no block beyond its size. A smaller size is set only if the used blocks
+//! fit.
 
 use std::sync::atomic::Ordering;
 
@@ -13,29 +13,29 @@ use crate::error::FsError;
 use crate::fs::{FileSystem, pool_error};
 
 impl<M: Medium> FileSystem<M> {
-    /// Its size in blocks of 4096 bytes: files, directories, inodes and maps together take no more.
+    /// Its size in blocks of 4096 bytes: a limit of files, directories, inodes and maps together.
     pub(crate) fn size_blocks(&self) -> u64 {
         self.size_blocks.load(Ordering::Relaxed)
     }
 
-    /// Sets the size, in DRAM.
+    /// Sets the size in DRAM.
     pub(crate) fn set_size_blocks(&self, blocks: u64) {
         self.size_blocks.store(blocks, Ordering::Relaxed);
         self.volume().limit_blocks(blocks);
     }
 
-    /// Makes the file system `size_bytes` large, a positive multiple of 512, while it is in use. Durable
-    /// when it returns. The number of inodes that there can be stays as it is.
+    /// Sets the size to `size_bytes`, a positive multiple of 512. Users can work during the change. Durable on return. The limit
+    /// of inodes stays.
     ///
     /// # Errors
-    /// `Invalid`: the size cannot be, is smaller than what is in use, or the pool has not so much free;
-    /// the volume's. It has its old size then.
+    /// `Invalid` for an invalid size, a size below the used bytes, or a pool without the space; the volume's.
+    /// The old size stays then.
     pub fn resize(&self, size_bytes: u64) -> Result<(), PoolError> {
         self.pool().check_volume_size(size_bytes)?;
         let _resizing = self.resizing.lock();
         let (old, new) = (self.size_blocks(), size_bytes / BLOCK_U64);
         if new < old {
-            // Nobody takes more from now on, and what a checkpoint frees is not in use.
+            // The limit stops new allocations. Blocks that a checkpoint frees are not in use.
             self.set_size_blocks(new);
         }
         let done = self.check_fits(old, new).and_then(|()| self.store_size(size_bytes));

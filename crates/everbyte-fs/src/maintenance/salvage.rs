@@ -1,8 +1,8 @@
-//! Removal of names whose files, or whose own entries, are damaged.
+//! Removal of names with a damaged file or a damaged entry.
 //!
-//! Invariants: nothing that can be read is lost but the name that was asked for; an inode is free for another file only if
-//! it can be read, and says that no other name leads to it. Blocks of a freed inode that its map does not name any more
-//! belong to nobody: a check of the pool reports them, and a repair frees them.
+//! Invariants: readable names stay, except the requested one. An inode is freed only if it is readable and
+//! reports no other name. A map may no longer name all blocks of a freed inode. A check of the pool reports
+//! such blocks, and a repair frees them.
 
 use everbyte_media::Medium;
 use everbyte_pool::{Batch, Corrupt};
@@ -23,25 +23,26 @@ use crate::namespace::entries::note_entries;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Leak {
-    /// Nothing: other names lead to the file, or none does.
+    /// Nothing is left: other names lead to the file, or none does.
     None,
-    /// The blocks of a file whose inode is free, at most so many.
+    /// Blocks of a file with a freed inode, at most so many.
     Blocks(u64),
-    /// The inode of the name, which cannot be read, and its blocks.
+    /// The unreadable inode of the name, and its blocks.
     Inode(InodeNo),
-    /// A directory whose inode is free, at most so many blocks, and the files whose names it had.
+    /// Blocks of a directory with a freed inode, at most so many, and the files of its names.
     Directory(u64),
-    /// So many entries that cannot be read: their names, and the files if those have no other name.
+    /// Number of unreadable entries. Their files are also left if they have no other name.
     Entries(u64),
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Removes `name` from the directory `parent` although its file, or its entry, is damaged. All entries go that cannot
-    /// be read and may have the name. Returns what is left behind.
+    /// Removes `name` from the directory `parent` although its file or its entry is damaged. Removes all
+    /// unreadable entries that can have the name. Returns the leftovers.
     ///
     /// # Errors
-    /// `NotFound`; `Immutable` or `AppendOnly`, the flag of the directory or of a file that can be read; `NotEmpty` for a directory with entries that can be read; `Invalid` if nothing is damaged; a structure
-    /// that has the name cannot be read; the volume's.
+    /// `NotFound`; `Immutable` or `AppendOnly`, the flag of the directory or of a readable file; `NotEmpty`
+    /// for a directory with readable entries; `Invalid` without damage; an unreadable structure with the
+    /// name; the volume's.
     pub fn remove_damaged(&self, parent: InodeNo, name: Name<'_>) -> Result<Leak, FsError> {
         match self.find_name(parent, name) {
             Ok(Some(target)) => self.drop_name(parent, name, target),
@@ -60,7 +61,7 @@ impl<M: Medium> FileSystem<M> {
             let mut edits = Edits::new(&self.tables);
             let dir = self.dir_of(edits.get(self.reader(), parent)?)?;
             let found = dir.find(name)?.filter(|found| found.inode == target);
-            // Another file has got the name just now.
+            // Another file got the name in between.
             let found = found.ok_or(FsError::Stale(target))?;
             check_unrestricted(&edits.get(self.reader(), parent)?.words)?;
             let (now, is_directory) = (now(), found.kind == FileType::Directory);
@@ -79,7 +80,7 @@ impl<M: Medium> FileSystem<M> {
         self.finish_unlink(unnamed, epoch).map(|()| leak)
     }
 
-    /// Plans the end of the file that `found` in the directory `parent` leads to, as far as that can be read.
+    /// Plans the end of the file of `found` in the directory `parent`, as far as it is readable.
     fn plan_drop<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -90,13 +91,13 @@ impl<M: Medium> FileSystem<M> {
         let target = found.inode;
         let named = edits.check_named(self.reader(), parent, found.dentry());
         let edit = match edits.get(self.reader(), target) {
-            // It may have other names.
+            // It can have other names.
             Err(FsError::Corrupt(_)) => return Ok((Leak::Inode(target), UnlinkState::Linked)),
             Err(FsError::Stale(_)) => return Ok((Leak::None, UnlinkState::Linked)),
             edit => edit?,
         };
         if named.is_err() {
-            // The file is another one's.
+            // The file belongs to another name.
             return Ok((Leak::None, UnlinkState::Linked));
         }
         check_unrestricted(&edit.words)?;
@@ -130,7 +131,7 @@ impl<M: Medium> FileSystem<M> {
         Ok((leak, UnlinkState::Freed(target)))
     }
 
-    /// Removes the entries of the directory `parent` that cannot be read and may have `name`.
+    /// Removes the unreadable entries of the directory `parent` that can have `name`.
     fn drop_entries(
         &self,
         parent: InodeNo,
@@ -147,7 +148,7 @@ impl<M: Medium> FileSystem<M> {
             check_unrestricted(&edit.words)?;
             let dir = self.dir_of(edit)?;
             if dir.find(name).is_ok() {
-                // Another thread has done it.
+                // Another thread has removed the entry.
                 return Err(FsError::NotFound);
             }
             let lost = dir.lost_slots(name);
@@ -156,7 +157,7 @@ impl<M: Medium> FileSystem<M> {
             }
             dropped = lost.len() as u64;
             lost.into_iter().for_each(|slot_at| dir.plan_empty(batch, slot_at));
-            // The entry may have been a directory's, so what is left is counted.
+            // Recounts, because the entry can have been a directory's.
             let (entries, _) = read_entries(&dir);
             edit.stamp(now(), &[Field::Modified, Field::Changed]);
             edit.words.set(Field::Size, entries.count);
@@ -169,14 +170,14 @@ impl<M: Medium> FileSystem<M> {
     }
 }
 
-/// Entries of a directory that can be read.
+/// Readable entries of a directory.
 #[derive(Clone, Copy, Default)]
 struct Entries {
     count: u64,
     directories: u64,
 }
 
-/// Counts the entries of a directory that can be read, and says whether there is damage besides.
+/// Counts the readable entries of a directory. Returns true in addition if other parts are damaged.
 fn read_entries<M: Medium>(dir: &Dir<'_, M>) -> (Entries, bool) {
     let (mut entries, mut is_damaged, mut next) = (Entries::default(), false, Some(0));
     while let Some(from) = next {

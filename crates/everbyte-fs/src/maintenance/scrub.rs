@@ -1,6 +1,6 @@
-//! Scrubbing a file system: reading every block that it owns, and judging every inode and name.
+//! The scrub of a file system: reads every owned block, and checks every inode and name.
 //!
-//! Works beside those who use it: an inode is looked at under its lock, and no other meanwhile.
+//! Users can work during a scrub: it holds the lock of one inode at a time.
 
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{Corrupt, Part, ScrubReport, UsedExtent};
@@ -15,20 +15,20 @@ use crate::inode::blocks::{VisitedExtents, visit_blocks};
 use crate::inode::edits::Edit;
 use crate::inode::tables::SlotState;
 
-/// Bytes after which a part of a scrub ends.
+/// Bytes in a part of a scrub.
 const PART_BYTES: u64 = 64 << 20;
-/// Files of a part of which the path is looked for, which takes a walk through the tree each.
+/// Files of a part with a search for their path, which takes a walk through the tree.
 const PATHS_MAX: usize = 8;
-/// Inode tables after which it ends although little was read.
+/// Inode tables in a part.
 const PART_TABLES: u64 = 1 << 12;
 
 impl<M: Medium> FileSystem<M> {
-    /// Reads the inodes from table number `from` on, and all that they own, until a good deal was read.
-    /// Also returns the table to go on with, or `None` at the end. Of a file system that is being deleted nothing is said.
+    /// Reads the inodes from table number `from` on and everything that they own, up to the limits of a part.
+    /// Also returns the next table, or `None` at the end. Reports nothing for a deleted file system.
     #[must_use]
     pub fn scrub(&self, from: u64) -> (ScrubReport, Option<u64>) {
         let scrubbed = self.scrub_from(from);
-        // What was read may have been of others.
+        // The blocks can belong to another volume by now.
         if self.volume().is_gone() { (ScrubReport::default(), None) } else { scrubbed }
     }
 
@@ -40,7 +40,7 @@ impl<M: Medium> FileSystem<M> {
         if from == 0 {
             let mut shown = VisitedExtents::new(reader, &"index of inode tables");
             let (extents, visited) = self.tables.extents(reader, |used| shown.note(used));
-            // Nothing of it is ever given back, so it can be read while tables are added.
+            // Tables are never freed, so they are readable while others are added.
             extents.iter().for_each(|used| self.scrub_blocks(&mut report, used));
             report.note(Some(&name), visited);
         }
@@ -73,14 +73,14 @@ impl<M: Medium> FileSystem<M> {
         (report, Some(end).filter(|&end| end < self.tables.tables()))
     }
 
-    /// A path to `inode`, if there is one that can be read. Walks the whole tree, each directory once: names of a
-    /// damaged one can lead back to it.
+    /// A readable path to `inode`, if there is one. Walks the whole tree, each directory once: names in a
+    /// damaged directory can lead back to it.
     fn path_to(&self, inode: InodeNo) -> Option<String> {
         if inode == self.root() {
             return Some("/".to_owned());
         }
         let mut seen: HashSet<InodeNo> = HashSet::from([self.root()]);
-        // Directories, each with the place here of the one that has it, and its name there.
+        // Directories, with the index of the parent and the name there.
         let mut known: Vec<(InodeNo, usize, Vec<u8>)> = vec![(self.root(), 0, Vec::new())];
         let mut at = 0;
         while let Some(directory) = known.get(at).map(|(directory, ..)| *directory) {
@@ -102,7 +102,7 @@ impl<M: Medium> FileSystem<M> {
         None
     }
 
-    /// Reads all that `inode` owns, unless it has been freed a moment ago.
+    /// Reads everything that `inode` owns, unless it was freed in between.
     fn scrub_inode(&self, report: &mut ScrubReport, inode: InodeNo) -> Result<(), Corrupt> {
         let reader = self.reader();
         {
@@ -135,7 +135,7 @@ impl<M: Medium> FileSystem<M> {
         }
         match self.read_link(inode) {
             Err(FsError::Corrupt(corrupt)) => Err(corrupt),
-            // It is none, or is gone.
+            // Another type, or a freed inode.
             _ => Ok(()),
         }
     }
@@ -150,7 +150,7 @@ impl<M: Medium> FileSystem<M> {
     }
 }
 
-/// The path of `name` in the directory at place `at` of `known`.
+/// The path of `name` in the directory at index `at` of `known`.
 fn path_of(known: &[(InodeNo, usize, Vec<u8>)], mut at: usize, name: &[u8]) -> String {
     let mut names = vec![name];
     while at > 0 {

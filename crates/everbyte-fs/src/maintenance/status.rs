@@ -1,28 +1,27 @@
-//! Fullness of a file system, as `statfs` reports it.
+//! Fullness of a file system for `statfs`.
 //!
-//! Invariant: one file can get all reported free blocks as data, while no other program writes. So the report subtracts
-//! the map of such a file, and a reserve.
+//! Invariant: one file can get all reported free blocks as data, if no other program writes.
 
 use everbyte_media::{BLOCK_U64, Medium};
 
 use crate::fs::FileSystem;
 use crate::index::IndexKind;
 
-/// Reserve for directories, extended attributes and partial nodes of maps: a share of the size, as a divisor, and its
-/// bounds in blocks.
+/// Reserve for directories, extended attributes and partial nodes of maps: a share of the size, as a divisor,
+/// with bounds in blocks.
 const RESERVE_SHARE: u64 = 256;
 const RESERVE_BLOCKS_MIN: u64 = 8;
 const RESERVE_BLOCKS_MAX: u64 = 64;
 /// Blocks of a region of inode tables in a window index.
 const REGION_BLOCKS: u64 = 512;
 
-/// How full a file system is.
+/// Fullness of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FsStatus {
     /// Size in blocks of 4096 bytes.
     pub blocks: u64,
-    /// Blocks of data for one more file: the unused part of the size, or of the pool if the pool has less, without the
-    /// map of that file and a reserve. A removal adds the file's blocks at once.
+    /// Blocks of data for one more file: the unused part of the size (or of a smaller rest of the pool)
+    /// without the map of that file and a reserve. A removal adds the file's blocks immediately.
     pub free_blocks: u64,
     /// Limit of inodes; less if the free space holds fewer inode tables.
     pub inodes: u64,
@@ -40,6 +39,7 @@ impl<M: Medium> FileSystem<M> {
         let reserve = (blocks / RESERVE_SHARE).clamp(RESERVE_BLOCKS_MIN, RESERVE_BLOCKS_MAX);
         let used_inodes = self.tables.used();
         let inodes = self.tables.inodes_max().min(used_inodes + self.inodes_that_fit(left));
+        // The map and the directory of a new file take blocks too, so they are subtracted.
         let for_data = left.saturating_sub(reserve + self.blocks_of_next_inode());
         FsStatus {
             blocks,

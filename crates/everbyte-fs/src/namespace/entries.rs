@@ -1,4 +1,4 @@
-//! Names: looking them up, giving files their first and further names, and taking names away.
+//! Names in directories: lookup, creation, links and removal.
 
 use everbyte_media::{BLOCK, Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -23,38 +23,38 @@ use crate::inode::orphan::UnlinkState;
 use crate::inode::tables::AllocatedInode;
 use crate::plant::Bug;
 
-/// Most names of a file.
+/// Limit of names of a file.
 pub(crate) const LINKS_MAX: u32 = 65_000;
 /// Longest target of a symbolic link in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
 
-/// A file that is to be made.
+/// Settings of a new file.
 #[derive(Clone, Copy, Debug)]
 pub struct NewInode<'a> {
     /// Its type.
     pub kind: FileType,
     /// Permissions, set-user-id, set-group-id and sticky bits.
     pub permissions: u32,
-    /// Permissions that are taken away, unless the directory has a default access control list.
+    /// Permissions to remove, unless the directory has a default access control list.
     pub umask: u32,
     /// Its user.
     pub uid: u32,
     /// Its group, unless the directory gives its own.
     pub gid: u32,
-    /// Of a device the device that it stands for.
+    /// Device number of a device file.
     pub device: u64,
-    /// Of a symbolic link what it leads to, 1 to 4095 bytes.
+    /// Target of a symbolic link, 1 to 4095 bytes.
     pub target: &'a [u8],
 }
 
-/// How many names a new file has.
+/// Number of names of a new file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Names {
     None,
     One,
 }
 
-/// The type of file that a name is taken away from.
+/// The type of file for a removal of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Removal {
     File,
@@ -62,7 +62,7 @@ enum Removal {
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// The directory whose inode is in `edit`.
+    /// The directory with this inode.
     ///
     /// # Errors
     /// `NotDirectory`; `NotFound` if it was removed.
@@ -86,16 +86,16 @@ impl<M: Medium> FileSystem<M> {
         self.dir(edit.number, edit.at, &edit.words)
     }
 
-    /// The file that `name` names in the directory `parent`.
+    /// The file named `name` in the directory `parent`.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `Stale`, or a structure cannot be right.
+    /// `NotFound`, `NotDirectory`, `Stale`, or a damaged structure.
     pub fn lookup(&self, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
         let find = || Ok(self.find_entry(parent, name)?.map(|found| (parent, found)));
         self.find_and(find, |_, found| self.attr_of(found))?.ok_or(FsError::NotFound)
     }
 
-    /// The number of the inode that `name` names in `parent`.
+    /// The number of the inode named `name` in `parent`.
     pub(crate) fn find_name(
         &self,
         parent: InodeNo,
@@ -104,7 +104,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(self.find_entry(parent, name)?.map(|found| found.inode))
     }
 
-    /// The file that `name` in `parent` leads to at this moment.
+    /// The entry of `name` in `parent` at this moment.
     pub(crate) fn find_entry(
         &self,
         parent: InodeNo,
@@ -125,7 +125,8 @@ impl<M: Medium> FileSystem<M> {
         Ok(found)
     }
 
-    /// The entry of `name` in `dir`, which is held for writing, unless it is known to be absent.
+    /// The entry of `name` in `dir`, unless the dentry cache knows the name to be absent. The caller holds
+    /// the lock of `dir` for writing.
     pub(crate) fn find_unless(
         &self,
         is_absent: bool,
@@ -135,10 +136,10 @@ impl<M: Medium> FileSystem<M> {
         if is_absent { Ok(None) } else { Ok(dir.find(name)?) }
     }
 
-    /// The directory that has the directory `inode`; the root has itself.
+    /// The parent of the directory `inode`; the root is its own parent.
     ///
     /// # Errors
-    /// `NotDirectory`, `Stale`, or the inode cannot be right.
+    /// `NotDirectory`, `Stale`, or a damaged inode.
     pub fn parent(&self, inode: InodeNo) -> Result<InodeNo, FsError> {
         let _lock = self.locks.read(inode);
         let (at, words) = self.load_inode(inode)?;
@@ -146,7 +147,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(InodeNo(words.get(Field::Special)))
     }
 
-    /// Makes a file named `name` in `parent`.
+    /// Creates a file named `name` in `parent`.
     ///
     /// # Errors
     /// `Exists`, `NotFound` if the directory was removed, `NotDirectory`, `Immutable`, `NoInodes`, `NoSpace`,
@@ -167,7 +168,7 @@ impl<M: Medium> FileSystem<M> {
         let _locks = self.locks.write(&[parent]);
         let is_absent = self.dentries.forget(parent, name);
         let taken = match self.tables.take(self.volume()) {
-            // A name that exists is no matter of space.
+            // An existing name is reported before a lack of space.
             Err(error @ (FsError::NoSpace | FsError::NoInodes { .. })) => {
                 self.check_absent(parent, name)?;
                 return Err(error);
@@ -192,7 +193,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(attr.expect("a change that was made was planned"))
     }
 
-    /// Checks that the directory `parent`, whose lock the caller holds, has no such name.
+    /// Checks that the directory `parent` has no such name. The caller holds its lock.
     fn check_absent(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
         let (at, words) = self.load_inode(parent)?;
         match self.dir(parent, at, &words)?.find(name)? {
@@ -201,7 +202,7 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Plans a new file named `name`, which nothing has, in the directory `parent`.
+    /// Plans a new file with the unused name `name` in the directory `parent`.
     pub(crate) fn plan_file<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -212,7 +213,7 @@ impl<M: Medium> FileSystem<M> {
         let (words, image) = self.plan_inode(batch, parent, (taken, new), Names::One)?;
         let before = batch.savepoint();
         self.dir_of(parent)?.plan_insert(batch, name, taken.number, new.kind)?;
-        // After the entry, for which locks are taken: a locked instruction waits for what was streamed.
+        // After the entry, because its plan takes locks: a locked instruction waits for streamed stores.
         self.stream_inode(batch, taken.at, &image);
         note_entries(parent, 1, batch.taken_since(before), words.get(Field::Created));
         if new.kind == FileType::Directory {
@@ -221,7 +222,8 @@ impl<M: Medium> FileSystem<M> {
         Ok(words)
     }
 
-    /// Plans the inode of a new file in the directory `parent`, but for its image, which is returned to be streamed.
+    /// Plans the inode of a new file in the directory `parent`. Returns the image for
+    /// [`FileSystem::stream_inode`].
     pub(crate) fn plan_inode<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -229,6 +231,7 @@ impl<M: Medium> FileSystem<M> {
         (taken, new): (&AllocatedInode<'_, M>, &NewInode<'_>),
         names: Names,
     ) -> Result<(InodeWords, InodeImage), FsError> {
+        // As on Linux, a set-group-id directory gives its group to new files, and the bit to new directories.
         let gives_group = parent.words.mode() & SET_GROUP_ID != 0;
         let is_directory = new.kind == FileType::Directory;
         let set_group_id = if gives_group && is_directory { SET_GROUP_ID } else { 0 };
@@ -268,7 +271,7 @@ impl<M: Medium> FileSystem<M> {
         Ok((words, words.image(&area)))
     }
 
-    /// Streams the image of an inode that was planned.
+    /// Streams the image of a planned inode.
     pub(crate) fn stream_inode(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -280,6 +283,7 @@ impl<M: Medium> FileSystem<M> {
         } else {
             (at, image.len())
         };
+        // The inode's lines need no undo record: nothing durable names the inode.
         batch.claim_lines(claimed.0, claimed.1);
         if planted(Bug::NameBeforeInode) {
             self.medium().store(at, image);
@@ -291,12 +295,12 @@ impl<M: Medium> FileSystem<M> {
     /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// `Invalid` if it is none; it cannot be read or be right.
+    /// `Invalid` for another type; a target that cannot be read or is damaged.
     pub fn read_link(&self, inode: InodeNo) -> Result<Vec<u8>, FsError> {
         let _lock = self.locks.read(inode);
         let (at, words) = self.load_inode(inode)?;
         if words.file_type() != FileType::Symlink {
-            return Err(FsError::Invalid { what: "it is no symbolic link" });
+            return Err(FsError::Invalid { what: "it is not a symbolic link" });
         }
         let wrong = |what: &str| Corrupt::new(format!("{inode}"), at, what);
         let len = usize::try_from(words.get(Field::Size)).unwrap_or(usize::MAX);
@@ -319,11 +323,13 @@ impl<M: Medium> FileSystem<M> {
         Ok(target)
     }
 
-    /// Gives `inode`, which is no directory, another name; one of [`FileSystem::create_unnamed`] its first.
+    /// Gives `inode`, not a directory, another name. A file of [`FileSystem::create_unnamed`] gets its first
+    /// name.
     ///
     /// # Errors
-    /// The first that holds of `NotDirectory`, and `NotFound` if the directory was removed; `Exists`; `NotPermitted` for a
-    /// directory; `NotFound` if the file has lost its last name; `TooManyLinks`; `NoSpace`; or the volume's.
+    /// The first of: `NotDirectory`, and `NotFound` if the directory was removed; `Exists`; `NotPermitted`
+    /// for a directory; `NotFound` if the file has lost its last name; `TooManyLinks`; `NoSpace`; the
+    /// volume's.
     pub fn link(&self, inode: InodeNo, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent, inode]);
@@ -363,16 +369,17 @@ impl<M: Medium> FileSystem<M> {
         Ok(attr)
     }
 
-    /// Takes a name of a file away that is no directory. A file without a name and without anybody who
-    /// has it open is gone.
+    /// Removes a name of a file, not of a directory. Frees the file if it has no other name and is not open.
     ///
     /// # Errors
-    /// `NotFound`, `Immutable` or `AppendOnly` (the file or its directory), `NotDirectory`, `IsDirectory`, or the volume's.
+    /// `NotFound`, `Immutable` or `AppendOnly` (the file or its directory), `NotDirectory`, `IsDirectory`, or
+    /// the volume's.
     pub fn unlink(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
         self.unlink_file(parent, name).map(drop)
     }
 
-    /// Does the same, and returns the file, for who has something of it: another may have the name before, or after.
+    /// As [`FileSystem::unlink`]. Returns the file, for callers with state of the file: another file may have
+    /// the name before or after.
     ///
     /// # Errors
     /// As [`FileSystem::unlink`].
@@ -406,7 +413,7 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Plans that `name` in `parent` goes, if it still names `target`.
+    /// Plans the removal of `name` from `parent`, if it still names `target`.
     fn plan_remove<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -444,15 +451,15 @@ impl<M: Medium> FileSystem<M> {
         Ok(Some(unnamed))
     }
 
-    /// Notes that somebody has `inode` open, whose bytes stay even if it loses its last name.
+    /// Counts an open of `inode`. Its bytes stay until the last close, even without a name.
     ///
     /// # Errors
-    /// `Stale`, or the inode cannot be right.
+    /// `Stale`, or a damaged inode.
     pub fn open_inode(&self, inode: InodeNo) -> Result<Attr, FsError> {
         self.open_found(InodeRef::any(inode))
     }
 
-    /// The same of a file that was `found`.
+    /// As [`FileSystem::open_inode`], for a file that was `found`.
     pub(crate) fn open_found(&self, found: InodeRef) -> Result<Attr, FsError> {
         let _lock = self.locks.read(found.inode);
         let (at, words) = self.load_ref(found)?;
@@ -460,10 +467,10 @@ impl<M: Medium> FileSystem<M> {
         Ok(Attr::of(&words))
     }
 
-    /// Ends what [`FileSystem::open_inode`] began. A file without a name is gone after the last.
+    /// Closes a file opened by [`FileSystem::open_inode`]. The last close frees a file without a name.
     ///
     /// # Errors
-    /// The volume's: a file without a name is freed when the file system is opened then.
+    /// The volume's: then the next opening of the file system frees a file without a name.
     pub fn close_inode(&self, inode: InodeNo) -> Result<(), FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
@@ -472,18 +479,18 @@ impl<M: Medium> FileSystem<M> {
             0 => self.finish_unlink(UnlinkState::Large(inode), 0),
             _ => Ok(()),
         });
-        // Freed or not: nobody waits for its space any more. The number may be another file's by now.
+        // After a failure too: threads stop waiting for its space. The number may already be reused.
         self.files.count_off(&file);
         freed
     }
 }
 
-/// The generation of an inode that is made in `epoch`. A slot is filled once in an epoch.
+/// The generation of an inode made in `epoch`. A slot is filled at most once in an epoch.
 fn generation(epoch: u64) -> u64 {
     if planted(Bug::GenerationReused) { 1 } else { epoch }
 }
 
-/// Checks that a file can have so many links.
+/// Checks a link count against the limit.
 pub(crate) fn check_links(links: u32) -> Result<(), FsError> {
     if links <= LINKS_MAX { Ok(()) } else { Err(FsError::TooManyLinks) }
 }
@@ -494,7 +501,7 @@ fn one_more(links: u32) -> Result<u32, FsError> {
     check_links(more).map(|()| more)
 }
 
-/// Notes in a directory's inode that it has so many entries and blocks more, or less.
+/// Adds `entries` and `blocks` to the counts in a directory's inode.
 pub(crate) fn note_entries(edit: &mut Edit, entries: i64, blocks: i64, now: u64) {
     let words = &mut edit.words;
     words.set(Field::Size, words.get(Field::Size).saturating_add_signed(entries));

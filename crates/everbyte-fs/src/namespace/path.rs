@@ -1,4 +1,4 @@
-//! Paths: walked name by name, without a kernel that does so.
+//! Path resolution, name by name, for callers without a kernel.
 
 use everbyte_media::Medium;
 
@@ -9,27 +9,26 @@ use crate::format::number::{FileType, InodeNo};
 use crate::fs::FileSystem;
 use crate::inode::inode_ref::InodeRef;
 
-/// Most symbolic links that a walk follows, as Linux has it.
+/// Limit of symbolic links in a walk, as on Linux.
 const LINKS_FOLLOWED_MAX: u32 = 40;
 
-/// The place that a path leads to.
+/// The result of a path walk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PathTarget {
-    /// The directory and the name there; `None` if the path leads to where it begins, or ends in `.`,
-    /// `..` or `/`.
+    /// The directory and the last name; `None` if the path is empty or ends in `.`, `..` or `/`.
     pub place: Option<(InodeNo, Vec<u8>)>,
-    /// The file; `None` if there is none of this name.
+    /// The file; `None` if no file has this name.
     pub file: Option<Attr>,
 }
 
-/// The names of a path in reverse order. What ends in a slash is a directory, as what ends in `.` is.
+/// The names of a path in reverse order. A trailing slash is a `.`, because it demands a directory.
 fn reversed_parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = path.ends_with(b"/").then_some(&b"."[..]);
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
     end.into_iter().chain(parts.rev())
 }
 
-/// Splits a path before its last name. `None` if it ends in no name.
+/// Splits a path before its last name. `None` if it does not end in a name.
 fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let (parents, last) = path.split_at(start);
@@ -37,11 +36,10 @@ fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// The file that `path` leads to, as [`FileSystem::locate`] finds it. Of a path of names alone no
-    /// memory is allocated.
+    /// The file at `path`, as [`FileSystem::locate`] finds it. Allocates no memory for a path of plain names.
     ///
     /// # Errors
-    /// As [`FileSystem::locate`]; `NotFound` if there is none.
+    /// As [`FileSystem::locate`]; `NotFound` without a file.
     pub fn attr_at(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<Attr, FsError> {
         let found = self.at_plain_place(from, path, |_, found| self.attr_of(found))?;
         if let Some(found) = found.filter(|found| !follow || found.kind != FileType::Symlink) {
@@ -50,7 +48,7 @@ impl<M: Medium> FileSystem<M> {
         self.locate(from, path, follow)?.file.ok_or(FsError::NotFound)
     }
 
-    /// Opens the file that `path` leads to, as [`FileSystem::open_inode`] does. Follows symbolic links.
+    /// Opens the file at `path`, as [`FileSystem::open_inode`] does. Follows symbolic links.
     ///
     /// # Errors
     /// As [`FileSystem::attr_at`].
@@ -65,7 +63,7 @@ impl<M: Medium> FileSystem<M> {
         self.at_located(from, path, |found| self.open_found(found))
     }
 
-    /// Does something with what a path of names alone leads to; `None` if it is no such path.
+    /// Calls `act` with the file at a path of plain names; `None` for another path.
     pub(crate) fn at_plain_place<R>(
         &self,
         from: InodeNo,
@@ -82,7 +80,7 @@ impl<M: Medium> FileSystem<M> {
         self.find_and(find, act)
     }
 
-    /// Does something with what any path leads to.
+    /// Calls `act` with the file at any path.
     pub(crate) fn at_located<R>(
         &self,
         from: InodeNo,
@@ -92,14 +90,14 @@ impl<M: Medium> FileSystem<M> {
         loop {
             let attr = self.attr_at(from, path, true)?;
             match act(InodeRef::made_in(attr.inode, attr.generation)) {
-                // It was removed in between: perhaps there is another one.
+                // The file was removed after the walk, so a new file may have the name.
                 Err(FsError::Stale(_)) => {}
                 acted => return acted,
             }
         }
     }
 
-    /// The file that `name` names in the directory that had these attributes; `None` if there is none.
+    /// The file named `name` in the directory with these attributes; `None` if the name is absent.
     fn lookup_in(&self, directory: &Attr, name: Name<'_>) -> Result<Option<Attr>, FsError> {
         let found = self.lookup(directory.inode, name);
         self.check_is(directory)?;
@@ -109,24 +107,24 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// The directory that has the one that had these attributes.
+    /// The parent of the directory with these attributes.
     fn above(&self, directory: &Attr) -> Result<Attr, FsError> {
         loop {
             let epoch = self.volume().current_epoch();
             let parent = self.parent(directory.inode);
             self.check_is(directory)?;
             let above = self.attr(parent?);
-            // Else the number of the parent may be another's by now.
+            // Otherwise the number of the parent may be reused.
             if self.volume().completed_epoch() < epoch {
                 return above;
             }
         }
     }
 
-    /// Checks that a number is still that of the file that had these attributes.
+    /// Checks that the number still belongs to the file with these attributes.
     ///
     /// # Errors
-    /// `NotFound` if not; or the inode cannot be right.
+    /// `NotFound` if it does not; a damaged inode.
     fn check_is(&self, attr: &Attr) -> Result<(), FsError> {
         match self.attr_of(InodeRef::made_in(attr.inode, attr.generation)) {
             Err(FsError::Stale(_)) => Err(FsError::NotFound),
@@ -134,11 +132,11 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// The directory that `path` leads to, and the name there that it ends in, of a file that may exist
-    /// or not. Of a path of names alone no memory is allocated.
+    /// The directory at the start of `path` and the last name. The file itself may be absent. Allocates no
+    /// memory for a path of plain names.
     ///
     /// # Errors
-    /// As [`FileSystem::locate`]; `InvalidName` if the path ends in no name.
+    /// As [`FileSystem::locate`]; `InvalidName` if the path does not end in a name.
     pub fn place_at<'p>(
         &self,
         from: InodeNo,
@@ -147,7 +145,7 @@ impl<M: Medium> FileSystem<M> {
         let plain = loop {
             let epoch = self.volume().current_epoch();
             let place = self.plain_place(from, path);
-            // Else numbers of directories on the way may be others' by now.
+            // Otherwise the numbers of directories in the path may be reused.
             if self.volume().completed_epoch() < epoch {
                 break place?;
             }
@@ -159,8 +157,8 @@ impl<M: Medium> FileSystem<M> {
         Ok((self.attr_at(from, parents, true)?.inode, Name::new(last)?))
     }
 
-    /// The place that a path of names leads to; `None` if `.`, `..` or a symbolic link is on the way, or
-    /// the path ends in no name.
+    /// The directory and last name of a path of plain names. `None` if the path has `.`, `..` or a symbolic
+    /// link, or does not end in a name.
     pub(crate) fn plain_place<'p>(
         &self,
         from: InodeNo,
@@ -182,13 +180,13 @@ impl<M: Medium> FileSystem<M> {
         Ok(Some((at, Name::new(last)?)))
     }
 
-    /// The place that `path` leads to from the directory `from`, or from the root if it begins with `/`.
-    /// Follows symbolic links, up to 40, and one at the end if `follow` says so: then the place is
-    /// where that leads. Of a name that does not exist only the directory must.
+    /// Resolves `path` from the directory `from`, or from the root if it begins with `/`. Follows up to 40
+    /// symbolic links, and one at the end if `follow` is set: then the place is the link's target. The last
+    /// name may be absent.
     ///
     /// # Errors
-    /// `NotFound` or `NotDirectory` on the way; `TooManySymlinks`; `InvalidName` or `NameTooLong`;
-    /// `Stale`, or a structure cannot be right.
+    /// `NotFound` or `NotDirectory` for a directory in the path; `TooManySymlinks`; `InvalidName` or
+    /// `NameTooLong`; `Stale`; a damaged structure.
     pub fn locate(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<PathTarget, FsError> {
         let start = if path.starts_with(b"/") { self.root() } else { from };
         let mut at = self.attr(start)?;
@@ -219,7 +217,7 @@ impl<M: Medium> FileSystem<M> {
                         }
                     }
                     Some(found) => (place, at) = (Some((at.inode, part)), found),
-                    // A directory that is to be made may have a slash behind its name.
+                    // A directory to be created may have a slash behind its name.
                     None if left.iter().all(|part| part == b".") => {
                         return Ok(PathTarget { place: Some((at.inode, part)), file: None });
                     }

@@ -1,4 +1,4 @@
-//! Listing directories.
+//! Directory iteration.
 
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::Corrupt;
@@ -9,43 +9,42 @@ use crate::error::FsError;
 use crate::format::number::{FileType, InodeNo};
 use crate::fs::FileSystem;
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirEntry {
-    /// The name.
+    /// Its name.
     pub name: Vec<u8>,
-    /// The file that it names.
+    /// The file.
     pub inode: InodeNo,
     /// The file's type.
     pub kind: FileType,
-    /// The place after this entry, from which a listing goes on. It stays so whatever comes and goes
-    /// in the directory.
+    /// Position of the next entry. It stays valid through changes of the directory.
     pub next: u64,
 }
 
 /// A part of a directory, read past damage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadableEntries {
-    /// The entries that can be read.
+    /// The readable entries.
     pub entries: Vec<DirEntry>,
-    /// Parts that cannot be read: names in them are lost.
+    /// Unreadable parts. Their names are lost.
     pub damage: Vec<Corrupt>,
-    /// The place to go on from; `None` at the end.
+    /// Position of the next part; `None` at the end.
     pub next: Option<u64>,
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// As [`FileSystem::list`], but names parts of the directory that cannot be right and goes on behind them. An
-    /// answer may have no entries although others follow.
+    /// As [`FileSystem::list`], but reports the damaged parts of the directory and continues after them. An
+    /// answer without entries can precede others.
     ///
     /// # Errors
-    /// `NotDirectory`, `Stale`, or the directory's inode cannot be right.
+    /// `NotDirectory`, `Stale`, or a damaged inode of the directory.
     pub fn list_readable(&self, inode: InodeNo, place: u64) -> Result<ReadableEntries, FsError> {
         let _lock = self.locks.read(inode);
         let (at, words) = self.load_inode(inode)?;
         let mut read = ReadableEntries { entries: Vec::new(), damage: Vec::new(), next: None };
         let dir = match self.dir(inode, at, &words) {
-            // A directory that was removed is empty.
+            // A removed directory is empty.
             Err(FsError::NotFound) => return Ok(read),
             dir => dir?,
         };
@@ -60,17 +59,17 @@ impl<M: Medium> FileSystem<M> {
         Ok(read)
     }
 
-    /// Some entries of a directory from a place on, in the order of places: 0 is the first, and others
-    /// are [`DirEntry::next`] of an earlier listing. None at the end. `.` and `..` are not among them.
-    /// An entry that is there all the time of a listing is listed once.
+    /// Entries of a directory from a position on, in the order of positions. The first position is 0; others
+    /// are [`DirEntry::next`] of an earlier listing. Empty at the end. `.` and `..` are left out. A listing
+    /// has each entry once if it stays during the listing.
     ///
     /// # Errors
-    /// `NotDirectory`, `Stale`, or the directory cannot be right.
+    /// `NotDirectory`, `Stale`, or a damaged directory.
     pub fn list(&self, inode: InodeNo, place: u64) -> Result<Vec<DirEntry>, FsError> {
         let _lock = self.locks.read(inode);
         let (at, words) = self.load_inode(inode)?;
         let dir = match self.dir(inode, at, &words) {
-            // A directory that was removed is empty.
+            // A removed directory is empty.
             Err(FsError::NotFound) => return Ok(Vec::new()),
             dir => dir?,
         };
@@ -79,9 +78,9 @@ impl<M: Medium> FileSystem<M> {
     }
 }
 
-/// An entry of the directory `inode`, whose inode is at `at`, for those who list it.
+/// An entry of the directory `inode` at `at`, for a listing.
 fn entry_of(inode: InodeNo, at: PoolOffset, listed: &ListedEntry) -> Result<DirEntry, Corrupt> {
-    // Whoever copies a tree joins names to paths.
+    // Checked, because copies of trees join names to paths.
     Name::new(&listed.entry.name).map_err(|_| {
         Corrupt::new(format!("a name in directory {inode}"), at, "no directory can have it")
     })?;

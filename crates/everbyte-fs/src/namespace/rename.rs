@@ -17,7 +17,7 @@ use crate::inode::orphan::UnlinkState;
 use crate::namespace::entries::{NewInode, check_links, note_entries};
 use crate::plant::Bug;
 
-/// The fate of a file that has the new name already.
+/// The effect on a file that already has the new name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameMode {
     /// It loses the name.
@@ -26,30 +26,30 @@ pub enum RenameMode {
     NoReplace,
     /// It gets the old name.
     Exchange,
-    /// The old name becomes that of a character device 0/0 of this user and group without permissions, by
-    /// which union file systems hide a file of another layer.
+    /// A character device 0/0 of this user and group, without permissions, gets the old name. Union file
+    /// systems hide a file of another layer with it.
     Whiteout {
         /// The device's user.
         uid: u32,
         /// The device's group, unless the directory gives its own.
         gid: u32,
-        /// True if what has the new name loses it; else the renaming fails.
+        /// True if the file with the new name loses it. Otherwise the renaming fails.
         replaces: bool,
     },
 }
 
 impl RenameMode {
-    /// Returns true if nothing may have the new name.
+    /// Returns true if the new name must be free.
     fn needs_free_name(self) -> bool {
         matches!(self, Self::NoReplace | Self::Whiteout { replaces: false, .. })
     }
 
-    /// Returns true if something has the old name afterwards.
+    /// Returns true if a file has the old name afterwards.
     fn keeps_old_name(self) -> bool {
         matches!(self, Self::Exchange | Self::Whiteout { .. })
     }
 
-    /// The device that takes the old name.
+    /// The device that gets the old name.
     fn whiteout(self) -> Option<NewInode<'static>> {
         let Self::Whiteout { uid, gid, .. } = self else { return None };
         let kind = FileType::CharDevice;
@@ -64,24 +64,26 @@ struct Place<'n> {
     name: Name<'n>,
 }
 
-/// The effect of a renaming.
+/// The result of a renaming attempt.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    /// None: both names are of one file.
+    /// No effect: both names are of one file.
     SameFile,
-    /// None: the names are of these files, perhaps none the new one, whose locks are not all held.
+    /// No effect: the names are of these files (the second one if present), and some of their locks are not
+    /// held.
     Others((InodeNo, Option<InodeNo>)),
-    /// The file has its new name; this became of the one that had it.
+    /// The file has its new name. The state is of the file that lost this name.
     Renamed(Dentry, UnlinkState),
 }
 
 impl<M: Medium> FileSystem<M> {
-    /// Gives the file `name` in `parent` the name `new_name` in `new_parent` instead, at once.
+    /// Renames the file `name` in `parent` to `new_name` in `new_parent`, atomically.
     ///
     /// # Errors
-    /// `NotFound`; `Exists` with `NoReplace`; `Immutable` or `AppendOnly` (a file or a directory); `IsDirectory`, `NotDirectory` or `NotEmpty` if what has
-    /// the new name cannot be replaced; `Invalid` if a directory would become its own ancestor;
-    /// `TooManyLinks`, `NoInodes`, `NoSpace`, or the volume's.
+    /// `NotFound`; `Exists` with `NoReplace`; `Immutable` or `AppendOnly` (a file or a directory);
+    /// `IsDirectory`, `NotDirectory` or `NotEmpty` if the file with the new name cannot be replaced;
+    /// `Invalid` if a directory would become its own ancestor; `TooManyLinks`, `NoInodes`, `NoSpace`, or the
+    /// volume's.
     pub fn rename(
         &self,
         from: (InodeNo, Name<'_>),
@@ -91,8 +93,8 @@ impl<M: Medium> FileSystem<M> {
         self.rename_files(from, to, mode).map(drop)
     }
 
-    /// Does the same, and returns the file and the one that had the new name, for who has something of them: others may
-    /// have the names before, or after.
+    /// As [`FileSystem::rename`]. Returns the file and the previous file of the new name, for callers with
+    /// state of them: other files may have the names before or after.
     ///
     /// # Errors
     /// As [`FileSystem::rename`].
@@ -105,7 +107,7 @@ impl<M: Medium> FileSystem<M> {
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
         if planted(Bug::RenameInTwo) {
             self.link(self.lookup(parent, name)?.inode, new_parent, new_name)?;
-            // The checkpoint that comes between, sooner or later.
+            // Makes the next checkpoint now, which gives the operation a new epoch.
             self.sync()?;
             return Ok((self.unlink_file(parent, name)?, None));
         }
@@ -114,13 +116,13 @@ impl<M: Medium> FileSystem<M> {
         {
             let to = (new_parent, new_name);
             let files = self.rename_files((parent, name), to, RenameMode::Replace)?;
-            // The checkpoint that comes between, sooner or later.
+            // Makes the next checkpoint now, which gives the operation a new epoch.
             self.sync()?;
             return self.create_inode(parent, name, &new).map(|_| files);
         }
         let _renames = (parent != new_parent).then(|| self.renames.lock());
         let mut source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
-        // Mostly there is none, and what is wrong here is found out under the locks.
+        // A hint only: the check under the locks finds a wrong one.
         let mut target = self.dentries.get(new_parent, new_name).flatten().map(|known| known.inode);
         loop {
             let _op = self.volume().begin_op();
@@ -139,7 +141,7 @@ impl<M: Medium> FileSystem<M> {
                 let named = (target, is_absent);
                 outcome = self.plan_rename(batch, &mut edits, (from, source), (to, named), mode)?;
                 if let (Outcome::Renamed(..), Some((taken, new))) = (outcome, &whiteout) {
-                    // Only now: what else is wrong is no matter of space.
+                    // Other errors are reported before a lack of space.
                     let taken = taken.as_ref().map_err(FsError::clone)?;
                     let edit = edits.get(self.reader(), parent)?;
                     self.plan_file(batch, edit, name, (taken, new))?;
@@ -164,7 +166,7 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Plans a renaming, if the names name `source` and `target`.
+    /// Plans a renaming, if the names lead to `source` and `target`.
     fn plan_rename<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -223,7 +225,7 @@ impl<M: Medium> FileSystem<M> {
             }
             (None, _) => {}
         }
-        // Only now: on the way a directory may have one more than before and after.
+        // Last, because a directory may have one link more in between than before and after.
         if from.parent != to.parent {
             for parent in [from.parent, to.parent] {
                 check_links(edits.get(reader, parent)?.words.links())?;
@@ -232,7 +234,8 @@ impl<M: Medium> FileSystem<M> {
         Ok(Outcome::Renamed(Dentry { inode: source, kind: found.kind }, unnamed))
     }
 
-    /// Checks that what has the old name and the new one are of the types that these say, and that `mode` lets either be so.
+    /// Checks that the files with the old and the new name have the types of their entries, and that `mode`
+    /// allows the pair.
     fn check_both(
         &self,
         edits: &mut Edits<'_, M>,
@@ -252,8 +255,8 @@ impl<M: Medium> FileSystem<M> {
         })
     }
 
-    /// Checks that the flags of these directories and files let one lose its name in the one, and get or replace a name
-    /// in the other.
+    /// Checks that the flags of these directories and files allow the removal of a name from the one, and a
+    /// new or replaced name in the other.
     fn check_flags(
         &self,
         edits: &mut Edits<'_, M>,
@@ -269,7 +272,7 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// Plans the end of what had the new name.
+    /// Plans the removal of the new name from its previous file.
     fn plan_replaced<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
@@ -288,8 +291,8 @@ impl<M: Medium> FileSystem<M> {
         self.plan_unlink(batch, edit, now)
     }
 
-    /// Checks that what has the new name can lose it to `source`. Before anything is planned: the
-    /// directory that is renamed may be its only entry.
+    /// Checks that the file with the new name can lose it to `source`. Before any change is planned: the
+    /// renamed directory may be its only entry.
     fn check_replaced(
         &self,
         edits: &mut Edits<'_, M>,
@@ -306,8 +309,8 @@ impl<M: Medium> FileSystem<M> {
         if words.get(Field::Size) > 0 { Err(FsError::NotEmpty) } else { Ok(()) }
     }
 
-    /// Notes in the inode of what is renamed, and of its parents, where it went. Whether these have too many links then
-    /// is the caller's business.
+    /// Updates the parent in the inode of the moved file and the link counts of both parents. The caller
+    /// checks the limit of links.
     fn note_moved(
         &self,
         edits: &mut Edits<'_, M>,
@@ -329,13 +332,13 @@ impl<M: Medium> FileSystem<M> {
         Ok(())
     }
 
-    /// Checks that what is `moved` to `parent`, another directory than its own, is no ancestor of it. Nobody
-    /// else moves anything to another directory meanwhile, so the parents of directories stay what they are;
-    /// they change by single words.
+    /// Checks that the `moved` directory is not an ancestor of `parent`, another directory than its own. The
+    /// caller excludes other moves between directories, so parents stay unchanged. They change by single
+    /// words.
     fn check_ancestors(&self, moved: &FoundEntry, parent: InodeNo) -> Result<(), FsError> {
         let mut at = parent;
-        // One met before, which is met again in a circle: it moves on by twice as many steps each time (Brent, "An
-        // improved Monte Carlo factorization algorithm", BIT 1980).
+        // Cycle detection by a marker that advances by doubled distances (Brent, "An improved Monte Carlo
+        // factorization algorithm", BIT 1980).
         let (mut before, mut steps_left, mut steps) = (None, 0_u64, 1_u64);
         loop {
             if at == moved.inode {

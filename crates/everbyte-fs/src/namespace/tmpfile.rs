@@ -1,4 +1,4 @@
-//! Files that are made without a name, and may get one: what `O_TMPFILE` asks for.
+//! Files without a name, as `O_TMPFILE` makes them.
 
 use everbyte_media::Medium;
 
@@ -11,9 +11,9 @@ use crate::inode::edits::Edits;
 use crate::namespace::entries::{Names, NewInode};
 
 impl<M: Medium> FileSystem<M> {
-    /// Makes a regular file without a name, as one that is made in `directory`, and opens it for the
-    /// caller, who ends that by [`FileSystem::close_inode`]. Until then [`FileSystem::link`] may give it
-    /// its first name; without one it is gone when it is closed, or after a crash.
+    /// Creates a regular file without a name, with the inherited attributes of `directory`, and opens it. The
+    /// caller ends the open by [`FileSystem::close_inode`]. Before, [`FileSystem::link`] can give it a first
+    /// name. Without a name, the close or a crash frees it.
     ///
     /// # Errors
     /// `Invalid` for another type; `NotFound` if the directory was removed, `NotDirectory`, `NoInodes`,

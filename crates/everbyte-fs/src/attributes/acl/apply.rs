@@ -1,6 +1,6 @@
-//! Access control lists of files: how they are set, follow the mode, and are inherited.
+//! Access control lists of files: setting, agreement with the mode, inheritance.
 //!
-//! Invariant: the permissions of a file with an access list are those that the list tells.
+//! Invariant: the permissions of a file with an access list are the permissions of that list.
 
 use everbyte_media::Medium;
 use everbyte_pool::{Batch, Corrupt};
@@ -15,13 +15,13 @@ use crate::fs::now;
 use crate::inode::edits::Edit;
 use crate::inode::tables::reader_of;
 
-/// Bits of a mode for which a list has entries.
+/// Bits of a mode with entries in a list.
 const LISTED: u32 = 0o777;
 
-/// Plans that the inode in `edit` has `acl` as its list `name`, or none.
+/// Plans `acl` as the list `name` of the inode in `edit`; `None` removes the list.
 ///
 /// # Errors
-/// `Unsupported`, `NoDefaultAcl`, `AttributesFull`, `NoSpace`, or the attributes cannot be right.
+/// `Unsupported`, `NoDefaultAcl`, `AttributesFull`, `NoSpace`, or damaged attributes.
 pub(crate) fn plan_acl<M: Medium>(
     batch: &mut Batch<'_, '_, M>,
     edit: &mut Edit,
@@ -54,10 +54,10 @@ pub(crate) fn plan_acl<M: Medium>(
     if is_changed { all.plan_replace(batch, edit) } else { Ok(()) }
 }
 
-/// Plans that the inode in `edit` has these permissions, and its access list, if it has one, as well.
+/// Plans these permissions for the inode in `edit`, and for its access list if it has one.
 ///
 /// # Errors
-/// `NoSpace`, or the attributes cannot be right.
+/// `NoSpace`, or damaged attributes.
 pub(crate) fn plan_permissions<M: Medium>(
     batch: &mut Batch<'_, '_, M>,
     edit: &mut Edit,
@@ -74,17 +74,17 @@ pub(crate) fn plan_permissions<M: Medium>(
     all.plan_replace(batch, edit)
 }
 
-/// The permissions and lists that a new file gets from its directory.
+/// The permissions and attributes that a new file inherits.
 pub(crate) struct InheritedAttributes {
     pub(crate) permissions: u32,
     pub(crate) attributes: Xattrs,
 }
 
-/// The permissions and lists of a file of type `kind` that is made in the directory in `parent`: they
-/// begin as its default list if it has one, and else `umask` restricts them.
+/// The permissions and lists of a new file of type `kind` in the directory in `parent`. They start as the
+/// directory's default list. Without a default list, `umask` restricts the permissions.
 ///
 /// # Errors
-/// The directory's attributes cannot be right.
+/// Damaged attributes of the directory.
 pub(crate) fn inherited<M: Medium>(
     reader: Reader<'_, M>,
     parent: &Edit,

@@ -1,25 +1,25 @@
-//! Access control lists, as the withdrawn POSIX.1e draft 17 has them: their form as extended attributes,
-//! and what they and a mode say about each other.
+//! Access control lists of the withdrawn POSIX.1e draft 17: their encoding as extended attributes, and their
+//! agreement with a mode.
 //!
-//! Knows bytes and permissions only: neither inodes nor where attributes lie. An [`Acl`] has the entries
-//! that a list must have, in order, so its mode can always be told.
+//! The module knows bytes and permissions only. An [`Acl`] has the required entries in order, so it always
+//! has a mode.
 
 use crate::error::FsError;
 
-/// The name of the attribute that says who may use a file.
+/// Name of the attribute with the access list of a file.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The name of the attribute of a directory that says what the access lists of new files in it begin as.
+/// Name of the attribute with the default list of a directory: the initial access list of new files in it.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Version of the form of the attributes, their first four bytes.
+/// Version of the encoding, the first four bytes of an attribute.
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
-/// The user or group of an entry that is for neither.
+/// The identifier in an entry without a user or group.
 const NOBODY: u32 = u32::MAX;
 const PERMISSIONS: u32 = 0o7;
 
-/// The sort of an entry. Entries stand in this order, by their codes.
+/// The kind of an entry. Entries are ordered by its codes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Tag {
     Owner = 0x01,
@@ -43,8 +43,7 @@ impl Tag {
         matches!(self, Self::User | Self::Group)
     }
 
-    /// The place of its permissions in a mode that says the same. The owning group's are there unless
-    /// there is a mask.
+    /// The shift of its permissions in an equal mode. A mask takes the place of the owning group.
     fn shift(self) -> u32 {
         match self {
             Self::Owner | Self::User => 6,
@@ -66,7 +65,7 @@ struct AclEntry {
 pub(crate) struct Acl(Vec<AclEntry>);
 
 impl Acl {
-    /// Reads the value of an attribute; `None` if it has no entries, which stands for no list.
+    /// Decodes the value of an attribute; `None` if it has no entries, because it then stands for no list.
     ///
     /// # Errors
     /// `InvalidAcl`; `Unsupported` for another version.
@@ -90,7 +89,7 @@ impl Acl {
         if acl.is_valid() { Ok(Some(acl)) } else { Err(FsError::InvalidAcl) }
     }
 
-    /// Its value as an attribute.
+    /// Its encoding as an attribute.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(HEAD_BYTES + self.0.len() * ENTRY_BYTES);
         value.extend(VERSION.to_le_bytes());
@@ -102,8 +101,8 @@ impl Acl {
         value
     }
 
-    /// Checks that the entries are in order, that the three which a mode has are there once, and a mask
-    /// wherever an entry names somebody.
+    /// Checks the order of the entries, the three entries of a mode, and a mask if an entry names a user or a
+    /// group.
     fn is_valid(&self) -> bool {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let names_somebody = self.0.iter().any(|entry| entry.tag.has_id());
@@ -113,39 +112,39 @@ impl Acl {
             && (usize::from(names_somebody)..=1).contains(&count(Tag::Mask))
     }
 
-    /// Returns true if a mode says as much.
+    /// Returns true if a mode expresses the list.
     pub(crate) fn is_mode(&self) -> bool {
         self.0.iter().all(|entry| !entry.tag.has_id() && entry.tag != Tag::Mask)
     }
 
-    /// The tag whose permissions stand as the group's in a mode.
+    /// The tag with the group permissions of a mode.
     fn group_tag(&self) -> Tag {
         let has_mask = self.0.iter().any(|entry| entry.tag == Tag::Mask);
         if has_mask { Tag::Mask } else { Tag::OwningGroup }
     }
 
-    /// The entries whose permissions stand in a mode.
+    /// The entries with the permissions of a mode.
     fn in_mode(&mut self) -> impl Iterator<Item = &mut AclEntry> {
         let group = self.group_tag();
         self.0.iter_mut().filter(move |e| [Tag::Owner, group, Tag::Others].contains(&e.tag))
     }
 
-    /// The permissions of a mode that goes with it: the group's are those of the mask.
+    /// The permissions of the mode of the list: the group's are the mask's.
     pub(crate) fn permissions(&self) -> u32 {
         let group = self.group_tag();
         let in_mode = self.0.iter().filter(|e| [Tag::Owner, group, Tag::Others].contains(&e.tag));
         in_mode.map(|entry| entry.permissions << entry.tag.shift()).sum()
     }
 
-    /// Makes it agree with a mode that was set.
+    /// Changes the list to a new mode.
     pub(crate) fn set_permissions(&mut self, permissions: u32) {
         for entry in self.in_mode() {
             entry.permissions = permissions >> entry.tag.shift() & PERMISSIONS;
         }
     }
 
-    /// Makes a default list the access list of a file that is made with `permissions`: both allow only
-    /// what the other does.
+    /// Makes a default list the access list of a new file with `permissions`: both permissions and list
+    /// become the intersection.
     pub(crate) fn restrict(&mut self, permissions: u32) {
         for entry in self.in_mode() {
             entry.permissions &= permissions >> entry.tag.shift();
@@ -168,7 +167,7 @@ impl AclEntry {
 mod tests {
     use super::*;
 
-    /// A value of tags, permissions and who is meant.
+    /// A value of tags, permissions and identifiers.
     fn value(entries: &[(u16, u16, u32)]) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();
         for (tag, permissions, id) in entries {
