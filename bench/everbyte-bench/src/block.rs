@@ -104,15 +104,13 @@ struct Reference {
 }
 
 /// Raw memory, the reference of subjects in process.
-const FLOOR: Reference =
-    Reference { subject: "floor", metric: metric::TO_FLOOR, by_time: true };
+const FLOOR: Reference = Reference { subject: "floor", metric: metric::TO_FLOOR, by_time: true };
 /// The memory that reads of a volume are of, wherever its blocks lie.
 const PLACES: Reference = Reference { subject: "places", metric: metric::TO_PLACES, by_time: true };
 /// Subjects that `PLACES` is the reference of.
 const READ_THERE: &str = "everbyte-auto";
 /// Our server without a device, the reference of subjects over NBD.
-const NULL: Reference =
-    Reference { subject: "nbd-null", metric: metric::TO_NULL, by_time: false };
+const NULL: Reference = Reference { subject: "nbd-null", metric: metric::TO_NULL, by_time: false };
 
 /// Measures `workloads` on `subjects` and returns a row for each figure.
 ///
@@ -199,20 +197,14 @@ fn counted(samples: &[Sample], workload: &Workload, rows: &mut Rows<'_>) {
 ///
 /// # Errors
 /// Our own subjects cannot be made, or it is to stop.
-fn in_process(
-    workloads: &[Workload],
-    settings: &Settings,
-) -> Result<(Vec<Row>, String)> {
+fn in_process(workloads: &[Workload], settings: &Settings) -> Result<(Vec<Row>, String)> {
     let (folder, size) = (settings.folder(), settings.own.size_bytes());
     settings.progress.set_message("filling the devices");
     let mut absent = Vec::new();
     let floor = Floor::new(folder, size)?;
     let medium = MediumFloor::new(folder, size)?;
-    let configurations = [
-        ("everbyte-auto", Delta::Auto),
-        ("everbyte-on", Delta::On),
-        ("everbyte-off", Delta::Off),
-    ];
+    let configurations =
+        [("everbyte-auto", Delta::Auto), ("everbyte-on", Delta::On), ("everbyte-off", Delta::Off)];
     let wanted: Vec<_> =
         configurations.into_iter().filter(|c| wants_subject(settings, c.0, workloads)).collect();
     let pool = BenchPool::new(folder, size, wanted.len() as u64)?;
@@ -273,7 +265,8 @@ fn keep<S>(
     match made {
         Ok(subject) => Some(subject),
         Err(error) => {
-            let wanted = workloads.iter().filter(|workload| settings.wants(name, &workload.to_string()));
+            let wanted =
+                workloads.iter().filter(|workload| settings.wants(name, &workload.to_string()));
             let why = format!("{error:#}");
             absent.extend(wanted.map(|w| Row::skipped(name, &w.to_string(), why.clone())));
             None

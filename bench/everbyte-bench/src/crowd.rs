@@ -66,8 +66,8 @@ impl Suite for CrowdArgs {
         let socket = run.folder().join("nbd-everbyte.sock");
         let beside = format!("beside {silent} silent clients");
         // The rounds without silent clients are a subject, because ratios compare subjects.
-        let mut grid = Grid::new([ALONE, &beside], ["one client"])
-            .select(run, |_| true, |_, _| true);
+        let mut grid =
+            Grid::new([ALONE, &beside], ["one client"]).select(run, |_| true, |_, _| true);
         grid.measure(run, |subject, _, _| {
             let silent = if subject == 0 { 0 } else { silent };
             let silent = (0..silent).map(|number| silent_client(&socket, number));

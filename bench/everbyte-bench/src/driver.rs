@@ -174,7 +174,8 @@ pub(crate) fn drive<S: Suite>(args: &S) -> Result<()> {
         progress: progress_bar()?,
         folder,
     };
-    let mut environment = Environment::new(&common.folder, rounds, slice.as_secs_f64(), common.quick);
+    let mut environment =
+        Environment::new(&common.folder, rounds, slice.as_secs_f64(), common.quick);
     let run = Run { own, pace };
     let Findings { rows, medium, size_bytes, failures } = S::measure(&run)?;
     run.progress.finish_and_clear();
@@ -286,7 +287,8 @@ impl<T> Grid<T> {
     ) -> Result<()> {
         run.progress.inc_length((self.cells.len() * run.rounds) as u64);
         for round in 0..run.rounds {
-            for of_workload in self.cells.chunk_by_mut(|one, other| one.workload == other.workload) {
+            for of_workload in self.cells.chunk_by_mut(|one, other| one.workload == other.workload)
+            {
                 // No subject is always the first.
                 let first = round % of_workload.len();
                 let (last, rest) = of_workload.split_at_mut(first);
@@ -310,7 +312,11 @@ impl<T> Grid<T> {
     pub(crate) fn check(&self) -> Result<()> {
         for cell in &self.cells {
             if let Some(why) = &cell.failed {
-                bail!("{} on {}: {why}", self.workloads[cell.workload], self.subjects[cell.subject]);
+                bail!(
+                    "{} on {}: {why}",
+                    self.workloads[cell.workload],
+                    self.subjects[cell.subject]
+                );
             }
         }
         Ok(())
@@ -318,9 +324,8 @@ impl<T> Grid<T> {
 
     /// The samples of another subject at a workload.
     pub(crate) fn samples(&self, subject: &str, workload: usize) -> Option<&[T]> {
-        let is_it = |cell: &&Cell<T>| {
-            cell.workload == workload && self.subjects[cell.subject] == subject
-        };
+        let is_it =
+            |cell: &&Cell<T>| cell.workload == workload && self.subjects[cell.subject] == subject;
         self.cells.iter().find(is_it).map(|cell| &cell.samples[..])
     }
 
@@ -335,7 +340,8 @@ impl<T> Grid<T> {
     /// The rows of all cells: those of `of`, or the reason for a failure.
     pub(crate) fn rows(&self, of: impl Fn(&Cell<T>, &mut Rows<'_>)) -> Vec<Row> {
         let rows = self.cells.iter().flat_map(|cell| {
-            let (subject, workload) = (&self.subjects[cell.subject], &self.workloads[cell.workload]);
+            let (subject, workload) =
+                (&self.subjects[cell.subject], &self.workloads[cell.workload]);
             let mut rows = Rows::new(subject, workload);
             match &cell.failed {
                 Some(why) => rows.all.push(Row::skipped(subject, workload, why.clone())),

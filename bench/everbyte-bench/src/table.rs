@@ -50,7 +50,13 @@ fn write(results: &Results, out: &mut impl Write) -> io::Result<()> {
         rows.clone().filter_map(|row| Some((loss(row)?, row))).collect();
     ratios.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let losses = ratios.iter().filter(|(loss, _)| *loss > 1.0).count();
-    writeln!(out, "{}: {} rows; {losses} of {} ratios are losses", results.suite, rows.len(), ratios.len())?;
+    writeln!(
+        out,
+        "{}: {} rows; {losses} of {} ratios are losses",
+        results.suite,
+        rows.len(),
+        ratios.len()
+    )?;
     for (loss, row) in ratios.iter().take(RATIOS_MAX) {
         line(row, if *loss > 1.0 { "loss" } else { "" }, out)?;
     }
@@ -58,7 +64,11 @@ fn write(results: &Results, out: &mut impl Write) -> io::Result<()> {
         line(row, "", out)?;
     }
     if ratios.is_empty() {
-        results.rows.iter().filter(|row| row.value.is_some()).try_for_each(|row| line(row, "", out))?;
+        results
+            .rows
+            .iter()
+            .filter(|row| row.value.is_some())
+            .try_for_each(|row| line(row, "", out))?;
     }
     writeln!(out, "all rows: --json, or --output FILE")
 }
@@ -67,8 +77,12 @@ fn line(row: &Row, mark: &str, out: &mut impl Write) -> io::Result<()> {
     let Row { subject, workload, metric, unit, .. } = row;
     match (row.value, &row.note) {
         (Some(value), _) => {
-            let spread = row.spread.map_or(String::new(), |s| format!("  [{:.2}, {:.2}]", s.q1, s.q3));
-            writeln!(out, "{mark:<5}{value:>12.2} {unit:<8} {subject:<18} {workload}, {metric}{spread}")
+            let spread =
+                row.spread.map_or(String::new(), |s| format!("  [{:.2}, {:.2}]", s.q1, s.q3));
+            writeln!(
+                out,
+                "{mark:<5}{value:>12.2} {unit:<8} {subject:<18} {workload}, {metric}{spread}"
+            )
         }
         (None, note) => {
             let why = note.as_deref().unwrap_or("not measured");

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-pub(crate) use everbyte_server::show_size;
+pub(crate) use everbyte::show_size;
 
 /// Suffixes and the powers of 1024 that they stand for.
 const SUFFIXES: [(char, u32); 4] = [('K', 1), ('M', 2), ('G', 3), ('T', 4)];

@@ -6,20 +6,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte::backing::{Backing, KnownBacking};
+use everbyte::cache::Rights;
+use everbyte::volume::VolumeKind;
+use everbyte::{CacheVolume, Error, Volume};
 use everbyte_control::{Cause, NewVolume, Refused, Response};
-use everbyte_media::{BLOCK_U64, Medium};
-use everbyte_path::Rights;
-use everbyte_pool::{DeletedVolume, PoolError, is_range_locked};
 use parking_lot::MutexGuard;
 
-use crate::context::NewBacking;
-use crate::handle::Resize;
-use crate::kinds::Kind;
+use crate::new_volume;
 use crate::open_pool::OpenPool;
-use crate::quiesce::Alone;
-use crate::refusal::refused;
-use crate::size::show_size;
+use crate::quiesce::ExclusiveGuard;
+use crate::request_error::refused;
+use crate::resize::{Resize, holding};
 use crate::status;
 use crate::volumes::OpenVolume;
 
@@ -31,35 +28,20 @@ const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
 impl OpenPool {
     pub(crate) fn grow(&self, size_bytes: u64) -> Result<Response, Refused> {
         self.check_changing()?;
-        let old = self.pool().info().size_bytes;
-        if size_bytes <= old {
-            return Err(Refused::new(format!(
-                "the pool has {} ({old} bytes) already: a pool can only grow",
-                show_size(old)
-            )));
-        }
-        let medium = self.pool().medium();
-        if size_bytes > medium.len() {
-            medium.grow(size_bytes).map_err(|error| Refused::new(error.to_string()))?;
-        }
-        let size_bytes = self.pool().extend().map_err(refused)?;
-        Ok(Response::Grown { size_bytes })
+        Ok(Response::Grown { size_bytes: self.pool.grow(size_bytes).map_err(refused)? })
     }
 
     pub(crate) fn create(&self, new: &NewVolume, client: Option<u32>) -> Result<Response, Refused> {
         self.check_changing()?;
-        let kind = Kind::named(&new.kind)?;
-        let backing = (kind.backing)(new);
-        let _backings = backing.map(|_| self.lock_backings()).transpose()?;
+        let has_backing = new_volume::backing_of(new).is_some();
+        let _backings = has_backing.then(|| self.lock_backings()).transpose()?;
         let volume = self.volumes.make(&new.name, || {
-            let rights = self.rights_of_request(client);
-            let unshared = |found: Option<&Backing>| {
-                self.check_unshared(&new.name, (backing.unwrap_or_default(), &rights), found)
-            };
-            let conditions = NewBacking { rights: rights.clone(), unshared: &unshared };
-            (kind.create)(self.volumes.context(), new, &conditions)
+            if has_backing {
+                self.open_caches();
+            }
+            new_volume::create(&self.pool, new, self.rights_of_request(client))
         })?;
-        Ok(Response::Volume(self.volume_status(&volume.volume)))
+        Ok(Response::Volume(self.status_of(&volume)))
     }
 
     pub(crate) fn resize(
@@ -74,18 +56,18 @@ impl OpenPool {
         let _sizes = matches!(resize, Resize::Size(_)).then(|| self.sizes.lock());
         let old_bytes = volume.volume.size_bytes().map_err(refused)?;
         let shrinks = matches!(resize, Resize::Size(bytes) if *bytes < old_bytes);
-        let is_exported = Kind::of(volume.volume.kind()).is_ok_and(|kind| kind.is_exported);
+        let is_exported = !matches!(volume.volume, Volume::Fs(_));
         let mut clients = 0;
-        if volume.handle.resizes_beside_clients(resize) && !(shrinks && is_exported) {
+        if resize.is_beside_clients(&volume.volume) && !(shrinks && is_exported) {
             let _op = volume.begin_op(name)?;
-            volume.handle.resize(resize, None)?;
+            resize.apply(&volume.volume, None).map_err(refused)?;
             // But for this request.
             clients = volume.quiesce.clients().saturating_sub(1);
         } else {
-            let alone = self.shut(&volume, name, "resized", force)?;
-            volume.handle.resize(resize, Some(alone))?;
+            let guard = self.lock_exclusive(&volume, name, "resized", force)?;
+            resize.apply(&volume.volume, Some(guard)).map_err(refused)?;
         }
-        let mut status = self.volume_status(&volume.volume);
+        let mut status = self.status_of(&volume);
         let has_grown = volume.volume.size_bytes().is_ok_and(|bytes| bytes > old_bytes);
         status.clients_with_old_size = (has_grown && self.is_served()).then_some(clients);
         Ok(Response::Volume(status))
@@ -106,20 +88,20 @@ impl OpenPool {
                 "the server was started with the name of volume {name}: end it first"
             )));
         }
-        // Who looks for the user of a backing device finds it under one of its names.
-        let _backings = volume.handle.has_backing().then(|| self.lock_backings()).transpose()?;
-        let alone = self.shut(&volume, name, "renamed", force)?;
-        if volume.handle.is_mounted() {
-            // Whoever waits for the end of the mount knows it by the name.
+        let is_cache = matches!(volume.volume, Volume::Cache(_));
+        let _backings = is_cache.then(|| self.lock_backings()).transpose()?;
+        let guard = self.lock_exclusive(&volume, name, "renamed", force)?;
+        if volume.is_mounted() {
+            // A client that waits for the end of the mount knows it by the name.
             return Err(Refused::new(format!("volume {name} is mounted: unmount it first")));
         }
-        if volume.handle.is_lent() {
+        if volume.is_lent() {
             return Err(Refused::new(format!("volume {name} is lent to programs: end them first")));
         }
-        let renamed = || self.pool().rename_volume(name, new_name).map_err(refused);
+        let renamed = || self.pool.rename(name, new_name).map_err(refused);
         self.volumes.rename(name, new_name, renamed)?;
-        drop(alone);
-        Ok(Response::Volume(self.volume_status(&volume.volume)))
+        drop(guard);
+        Ok(Response::Volume(self.status_of(&volume)))
     }
 
     pub(crate) fn attach(
@@ -130,33 +112,34 @@ impl OpenPool {
         client: Option<u32>,
     ) -> Result<Response, Refused> {
         self.check_changing()?;
-        let volume = self.cache(name)?;
+        let volume = self.volumes.get(name)?;
+        let cache = cache_in(&volume)?;
         let _backings = self.lock_backings()?;
-        let alone = self.shut(&volume, name, "attached", force)?;
-        let rights = self.rights_of_request(client);
-        let unshared =
-            |found: Option<&Backing>| self.check_unshared(name, (backing, &rights), found);
-        let conditions = NewBacking { rights: rights.clone(), unshared: &unshared };
-        volume.handle.attach(backing, alone, &conditions)?;
-        Ok(Response::Volume(self.volume_status(&volume.volume)))
+        let guard = Arc::new(self.lock_exclusive(&volume, name, "attached", force)?);
+        self.open_caches();
+        let options = holding(&guard).rights(self.rights_of_request(client));
+        cache.attach_with(backing, &options).map_err(refused)?;
+        Ok(Response::Volume(self.status_of(&volume)))
     }
 
     /// Writes some of a cache's dirty pages back.
     pub(crate) fn write_back(&self, name: &str, force: bool) -> Result<Response, Refused> {
         self.check_changing()?;
-        let volume = self.cache(name)?;
-        let alone = self.shut(&volume, name, "detached", force)?;
-        let dirty_bytes = volume.handle.write_back(alone)?;
+        let volume = self.volumes.get(name)?;
+        let cache = cache_in(&volume)?;
+        let guard = Arc::new(self.lock_exclusive(&volume, name, "detached", force)?);
+        let dirty_bytes = cache.write_back_part(&holding(&guard)).map_err(refused)?;
         Ok(Response::Drained { dirty_bytes })
     }
 
     /// Writes all dirty pages of a cache back and deletes it.
     pub(crate) fn detach(&self, name: &str, force: bool) -> Result<Response, Refused> {
         self.check_changing()?;
-        let volume = self.cache(name)?;
-        let alone = self.shut(&volume, name, "detached", force)?;
-        let alone = volume.handle.detach(alone)?;
-        self.delete_alone(&volume, alone, |name| self.delete_sound(name))
+        let volume = self.volumes.get(name)?;
+        let cache = cache_in(&volume)?;
+        let guard = Arc::new(self.lock_exclusive(&volume, name, "detached", force)?);
+        cache.drain_with(&holding(&guard)).map_err(refused)?;
+        self.delete_exclusive(&volume, false)
     }
 
     pub(crate) fn delete(&self, name: &str, force: bool) -> Result<Response, Refused> {
@@ -167,88 +150,48 @@ impl OpenPool {
             }
             volume => volume?,
         };
+        let cause = (!force).then_some(Cause::DeletedUnderClients);
+        let guard = volume.lock_exclusive(name, "deleted", force, cause)?;
         if force {
-            // Those that cannot be sent away lose the volume all the same.
-            let alone = volume.shut(name, "deleted", true, None)?;
-            self.send_away(&volume, &alone);
-            let delete = |name: &str| self.pool().delete_damaged_volume(name);
-            return self.delete_alone(&volume, alone, delete);
+            // Clients that cannot be disconnected lose the volume all the same.
+            self.send_away(&volume, &guard);
+        } else {
+            volume.volume.check_deletable().map_err(refused)?;
         }
-        let alone = volume.shut(name, "deleted", false, Some(Cause::DeletedUnderClients))?;
-        volume.handle.check_deletable()?;
-        self.delete_alone(&volume, alone, |name| self.delete_sound(name))
-    }
-
-    /// A volume with a backing device.
-    fn cache(&self, name: &str) -> Result<Arc<OpenVolume>, Refused> {
-        let volume = self.volumes.get(name)?;
-        if volume.handle.has_backing() {
-            return Ok(volume);
-        }
-        Err(Refused::new(format!("volume {name} is no cache, so it has no backing device")))
-    }
-
-    fn delete_sound(&self, name: &str) -> Result<DeletedVolume, PoolError> {
-        self.pool().delete_volume(name).map(|()| DeletedVolume::default())
+        self.delete_exclusive(&volume, force)
     }
 
     /// Deletes a damaged volume without an open handle. The volume cannot be opened during the deletion.
     fn delete_closed(&self, name: &str) -> Result<Response, Refused> {
         let _reserved = self.volumes.reserve_closed(name)?;
-        if self.pool().volume(name).map_err(refused)?.kind() == everbyte_swap_volume::SWAP {
-            self.check_nothing_lent(name)?;
-        }
-        let deleted = self.pool().delete_damaged_volume(name).map_err(refused)?;
-        Ok(status::deleted(name, deleted))
+        Ok(status::deleted(name, self.pool.delete_damaged(name).map_err(refused)?))
     }
 
-    /// Refuses to free a swap volume while programs have memory of the pool: of which volume is unknown.
-    fn check_nothing_lent(&self, name: &str) -> Result<(), Refused> {
-        let data = self.pool().data_bounds();
-        let bytes = data.start * BLOCK_U64..data.end * BLOCK_U64;
-        // Unknown counts as lent.
-        let is_lent = match self.pool().medium().reopen() {
-            Ok(Some(file)) => is_range_locked(&file, &bytes).unwrap_or(true),
-            Ok(None) => false,
-            Err(_) => true,
-        };
-        if is_lent {
-            return Err(Refused::new(format!(
-                "programs have memory of the pool, perhaps of volume {name}: end them first"
-            )));
-        }
-        Ok(())
-    }
-
-    fn delete_alone(
-        &self,
-        volume: &OpenVolume,
-        alone: Alone,
-        delete: impl FnOnce(&str) -> Result<DeletedVolume, PoolError>,
-    ) -> Result<Response, Refused> {
+    /// Deletes a volume that the caller has locked.
+    fn delete_exclusive(&self, volume: &OpenVolume, force: bool) -> Result<Response, Refused> {
         let name = volume.name().to_owned();
-        volume.handle.release()?;
-        let deleted = delete(&name);
-        // Else it was refused, and is as it was.
+        if let Some(mounts) = &volume.mounts {
+            mounts.check_unmounted()?;
+        }
+        let deleted = volume.volume.delete(force);
+        // Else the deletion was refused, and the volume is as it was.
         if volume.volume.is_gone() {
-            volume.handle.abandon();
             self.volumes.remove(&name);
         }
-        drop(alone);
         Ok(status::deleted(&name, deleted.map_err(refused)?))
     }
 
     /// Shuts clients out of a volume, found as `name`, to do `what`; with `force`, disconnects those that it has.
-    fn shut(
+    fn lock_exclusive(
         &self,
         volume: &OpenVolume,
         name: &str,
         what: &'static str,
         force: bool,
-    ) -> Result<Alone, Refused> {
-        let alone = volume.shut(name, what, force, Some(Cause::HasClients))?;
-        match if force { self.send_away(volume, &alone) } else { 0 } {
-            0 => Ok(alone),
+    ) -> Result<ExclusiveGuard, Refused> {
+        let guard = volume.lock_exclusive(name, what, force, Some(Cause::HasClients))?;
+        match if force { self.send_away(volume, &guard) } else { 0 } {
+            0 => Ok(guard),
             left => Err(Refused::new(format!(
                 "{left} clients of volume {} are in the midst of a request that does not end, such \
                  as one to a backing device that is silent; they are disconnected when it does: try \
@@ -259,7 +202,7 @@ impl OpenPool {
     }
 
     /// Disconnects all clients of a volume that is shut, and returns how many are still in a request.
-    fn send_away(&self, volume: &OpenVolume, alone: &Alone) -> u64 {
+    fn send_away(&self, volume: &OpenVolume, guard: &ExclusiveGuard) -> u64 {
         let deadline = Instant::now() + DISCONNECT_TIME_MAX;
         if volume.quiesce.clients() == 0 {
             return 0;
@@ -269,7 +212,7 @@ impl OpenPool {
             let disconnected = server.disconnect_export(volume.name(), left);
             tracing::info!(volume = volume.name(), clients = disconnected.ended, "sent away");
         }
-        alone.wait_idle(deadline)
+        guard.wait_idle(deadline)
     }
 
     fn lock_backings(&self) -> Result<MutexGuard<'_, ()>, Refused> {
@@ -288,59 +231,21 @@ impl OpenPool {
             None | Some(0) => Rights::Own,
             Some(uid) => Rights::of_user(uid),
         };
-        self.rights().and(&of_client)
+        self.pool.rights().and(&of_client)
     }
 
-    /// Refuses a backing device for the cache `name` that another cache of the pool has already, or the pool itself.
-    fn check_unshared(
-        &self,
-        name: &str,
-        (text, rights): (&str, &Rights),
-        found: Option<&Backing>,
-    ) -> Result<(), Refused> {
-        let found = match found {
-            Some(found) => found.known(),
-            None => {
-                let found = everbyte::backing::look_within(text, rights, BACKINGS_TIME_MAX);
-                found.map_err(refused)?
-            }
-        };
-        if let (Some(own), Some(stack)) = (&self.stack, &found.stack)
-            && own.shares_bytes_with(stack)
-        {
-            return Err(Refused::new(format!("{text} shares bytes with the pool itself")));
+    /// Opens the handles of all caches: a search for the user of a backing device meets no cache in the moment of its opening.
+    pub(crate) fn open_caches(&self) {
+        let volumes = self.pool.engine().volumes().into_iter();
+        for cache in volumes.filter(|volume| volume.kind() == VolumeKind::CACHE) {
+            // A cache that cannot be read has no known backing device.
+            let _open_or_damaged = self.volumes.get(cache.name());
         }
-        let other = self.backing_of(|other, recorded| {
-            other != name && everbyte::backing::share_bytes(recorded, &found)
-        });
-        match other {
-            None => Ok(()),
-            Some(other) => Err(Refused::new(format!(
-                "{text} is the backing device of cache {other}, or shares bytes with it: two caches would \
-                 overwrite each other's data; detach that one first, or use another device"
-            ))),
-        }
-    }
-
-    /// The first cache for whose backing device, or for the one that it is being attached to, `is_it` holds.
-    pub(crate) fn backing_of(&self, is_it: impl Fn(&str, &KnownBacking) -> bool) -> Option<String> {
-        // Those without figures have no backing device, and opening a file system for that may take long.
-        let has_figures = |kind| Kind::of(kind).is_ok_and(|kind| kind.has_figures);
-        let volumes = self.pool().volumes().into_iter();
-        let volumes = volumes.filter(|volume| has_figures(volume.kind()));
-        let mut others = volumes.filter_map(|volume| self.volumes.get(volume.name()).ok());
-        others
-            .find(|volume| {
-                let backings = volume.handle.backings();
-                backings.iter().any(|backing| is_it(volume.name(), backing))
-            })
-            .map(|volume| volume.name().to_owned())
     }
 
     pub(crate) fn check(&self) -> Result<Response, Refused> {
         self.check_open()?;
-        let report = self.pool().check().map_err(refused)?;
-        Ok(Response::Check(status::check(report)))
+        Ok(Response::Check(status::check(self.pool.check().map_err(refused)?)))
     }
 
     /// Holds no lock while it reads, so that it delays nobody.
@@ -351,15 +256,23 @@ impl OpenPool {
         from: u64,
     ) -> Result<Response, Refused> {
         let Some(name) = volume else {
-            return Ok(Response::Scrub(status::scrub(self.pool().scrub(), None)));
+            return Ok(Response::Scrub(status::scrub(self.pool.scrub(), None)));
         };
         let volume = self.volumes.get(name)?;
-        if uid.is_some_and(|uid| volume.volume.descriptor().uid != uid) {
+        if uid.is_some_and(|uid| volume.volume.uid() != uid) {
             let reason = format!("another volume has the name {name} now");
             return Err(Refused::new(reason).because(Cause::NoSuchVolume));
         }
-        let (report, next) = volume.handle.scrub(from)?;
+        let (report, next) = volume.volume.scrub(from).map_err(refused)?;
         Ok(Response::Scrub(status::scrub(report, next)))
+    }
+}
+
+/// The cache in a volume.
+fn cache_in(volume: &OpenVolume) -> Result<&CacheVolume, Refused> {
+    match &volume.volume {
+        Volume::Cache(cache) => Ok(cache),
+        other => Err(refused(Error::NotACache { volume: other.name().to_owned() })),
     }
 }
 
@@ -367,24 +280,17 @@ impl OpenPool {
 mod tests {
     use std::path::Path;
 
-    use everbyte_block::BlockOptions;
+    use everbyte::Pool;
     use everbyte_control::NewCache;
     use everbyte_device::Fua;
-    use everbyte_media::{Mapped, MediaOptions};
-    use everbyte_pool::{OpenOptions, Pool};
 
     use super::*;
-    use crate::handle::Device;
     use crate::open_pool::Options;
 
     /// A pool with a cache `c` of a file in `folder`.
     fn pool_with_cache(folder: &Path) -> OpenPool {
-        let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
-        Pool::format(&medium, 8, [1; 16]).unwrap();
-        let description = medium.describe();
-        let options = OpenOptions { capacity_blocks: 8192 };
-        let pool = Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap();
-        let pool = OpenPool::new(pool, &folder.join("pool"), description, Options::default());
+        let pool = Pool::create(folder.join("pool"), 32 << 20).unwrap();
+        let pool = OpenPool::new(pool, Options::default());
         let backing = folder.join("backing");
         std::fs::File::create(&backing).unwrap().set_len(8 << 20).unwrap();
         let cache = NewCache {
@@ -414,54 +320,43 @@ mod tests {
     }
 
     #[test]
-    fn whose_backing_device_it_is_is_asked_of_no_volume_without_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let pool = pool_with_cache(folder.path());
-        let options = BlockOptions::default();
-        Device::create(pool.pool(), "disk", 1 << 20, &options).map(drop).unwrap();
-        assert_eq!(pool.backing_of(|name, _| name == "c").as_deref(), Some("c"));
-        assert_eq!(pool.backing_of(|_, _| false), None);
-        assert!(pool.volumes.opened("disk").is_none(), "it was opened");
-    }
-
-    #[test]
-    fn a_volume_that_is_being_deleted_is_given_to_nobody() {
+    fn volume_in_deletion_has_no_clients() {
         let folder = tempfile::tempdir().unwrap();
         let pool = pool_with_cache(folder.path());
         let cache = pool.volumes.get("c").unwrap();
-        let alone = cache.quiesce.shut("deleted", true).ok().unwrap();
+        let guard = cache.quiesce.lock_exclusive("deleted", true).ok().unwrap();
         let refused = pool.volumes.get("c").unwrap().lease("c").err().unwrap().to_string();
         assert!(refused.contains("is being deleted"), "{refused}");
-        drop(alone);
+        drop(guard);
         cache.lease("c").unwrap();
     }
 
     #[test]
-    fn a_volume_that_was_renamed_is_not_changed_or_used_by_those_who_found_it_before() {
+    fn renamed_volume_refuses_old_name() {
         let folder = tempfile::tempdir().unwrap();
         let pool = pool_with_cache(folder.path());
         let found = pool.volumes.get("c").unwrap();
         pool.rename("c", "d", false).unwrap();
-        let refused = found.shut("c", "deleted", false, None).err().unwrap();
+        let refused = found.lock_exclusive("c", "deleted", false, None).err().unwrap();
         assert_eq!(refused.cause, Some(Cause::NoSuchVolume));
         assert!(refused.reason.contains("renamed to d"), "{refused}");
-        drop(found.shut("d", "deleted", false, None).unwrap());
+        drop(found.lock_exclusive("d", "deleted", false, None).unwrap());
         assert!(found.lease("c").err().unwrap().reason.contains("renamed to d"));
         found.lease("d").unwrap();
     }
 
     #[test]
-    fn a_cache_that_the_pool_refuses_to_delete_goes_on_with_what_it_has_in_dram() {
+    fn refused_deletion_keeps_cache_dram() {
         let folder = tempfile::tempdir().unwrap();
         let pool = pool_with_cache(folder.path());
         let cache = pool.volumes.get("c").unwrap();
         let client = cache.lease("c").unwrap();
         client.write(4096, &[7; 9000], Fua::No).unwrap();
         drop(client);
-        cache.volume.refuse_changes("the test says so");
+        pool.pool.engine().volume("c").unwrap().refuse_changes("the test says so");
         let refused = pool.delete("c", true).unwrap_err().to_string();
         assert!(refused.contains("read-only"), "{refused}");
-        assert!(cache.handle.is_ready(), "it was closed");
+        assert!(cache.is_ready(), "it was closed");
         assert!(Arc::ptr_eq(&pool.volumes.get("c").unwrap(), &cache), "it was forgotten");
         let mut bytes = [0; 9000];
         cache.lease("c").unwrap().read(4096, &mut bytes).unwrap();

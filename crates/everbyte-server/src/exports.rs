@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use everbyte::show_size;
+use everbyte::volume::{FS, SWAP, VolumeKind};
 use everbyte_control::{
     Cause, ClientStatus, ExportStatus, PoolStats, PoolStatus, Refused, Response, ServingStatus,
     VolumeStatus,
@@ -12,12 +14,11 @@ use everbyte_device::ReadOnlyDevice;
 use everbyte_media::{Mapped, Medium};
 use everbyte_nbd::{ConnectionInfo, Durability, Export, ExportInfo, Exports, OpenError};
 
-use crate::handle::Unavailable;
-use crate::kinds::Kind;
+use crate::fs_mounts::FsMounts;
 use crate::open_pool::OpenPool;
-use crate::refusal::refused;
-use crate::size::show_size;
+use crate::request_error::Unavailable;
 use crate::status;
+use crate::volumes::OpenVolume;
 
 /// Longest time to wait until the connection of a disconnected client has ended.
 const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
@@ -28,11 +29,9 @@ impl OpenPool {
     /// Names of the volumes that are exported.
     #[must_use]
     pub fn exported(&self) -> Vec<String> {
-        let volumes = self.pool().volumes().into_iter();
-        // One of an unknown kind is tried, so that its error is logged.
-        let exported =
-            volumes.filter(|volume| Kind::of(volume.kind()).map_or(true, |kind| kind.is_exported));
-        let names = exported.map(|volume| volume.name().to_owned());
+        // A volume of an unknown kind is tried, so that its error is logged.
+        let volumes = self.pool.engine().volumes().into_iter().filter(|volume| volume.kind() != FS);
+        let names = volumes.map(|volume| volume.name().to_owned());
         names.filter(|name| self.only.as_ref().is_none_or(|only| only == name)).collect()
     }
 
@@ -57,60 +56,63 @@ impl OpenPool {
         for name in exported {
             match self.volumes.get(&name) {
                 Ok(volume) => {
-                    volume.handle.prepare();
+                    volume.prepare();
                     waiting.push(volume);
                 }
                 Err(error) => tracing::error!(volume = name, %error, "the volume cannot be served"),
             }
         }
-        while waiting.iter().any(|volume| !volume.handle.is_settled())
+        while waiting.iter().any(|volume| !volume.is_settled())
             && Instant::now() < deadline
             && !is_enough()
         {
             std::thread::sleep(LOOK);
         }
-        let ready = waiting.iter().filter(|volume| volume.handle.is_ready());
+        let ready = waiting.iter().filter(|volume| volume.is_ready());
         let ready: Vec<String> = ready.map(|volume| volume.name().to_owned()).collect();
         match &self.only {
             Some(only) if !ready.contains(only) && !is_enough() => {
                 let volume = self.volumes.get(only)?;
-                if volume.handle.is_lent() {
+                if volume.is_lent() {
                     // The programs that have it need a server, and clients can have it after them.
                     return Ok(ready);
                 }
-                Err(volume
-                    .handle
-                    .open()
-                    .err()
-                    .map_or_else(|| Refused::new(format!("volume {only} is not ready")), refused))
+                let not_ready = || Refused::new(format!("volume {only} is not ready"));
+                Err(volume.device().err().map_or_else(not_ready, Refused::from))
             }
             _ => Ok(ready),
         }
     }
 
+    /// Status of a volume. A volume that cannot be opened has a status all the same.
     pub(crate) fn volume_status(&self, volume: &everbyte_pool::Volume<Mapped>) -> VolumeStatus {
         let name = volume.name();
-        let opened = self.volumes.opened(name);
-        let clients = opened.as_ref().map_or(0, |volume| volume.quiesce.clients());
-        let clients = self.serving().map(|_| clients);
-        let mut status = status::volume(self.pool(), volume, clients);
-        // A volume that cannot be opened has a status all the same.
-        let has_figures = Kind::of(volume.kind()).is_ok_and(|kind| kind.has_figures);
-        let opened = match opened {
-            None if has_figures => match self.volumes.get(name) {
-                Ok(volume) => Some(volume),
-                Err(refused) if refused.cause == Some(Cause::VolumeDamaged) => {
-                    status.damage.get_or_insert(refused.reason);
-                    None
-                }
-                Err(_) => None,
-            },
-            opened => opened,
+        // A volume of another kind is not opened for a list.
+        let opened = match [VolumeKind::CACHE, SWAP].contains(&volume.kind()) {
+            true => self.volumes.get(name),
+            false => self.volumes.opened(name).ok_or_else(|| Refused::new("it is not open")),
         };
-        if let Some(volume) = opened {
-            volume.handle.complete(&mut status);
+        match opened {
+            Ok(opened) => self.status_of(&opened),
+            Err(refused) => {
+                let mut found = self.pool.status_of(volume);
+                if refused.cause == Some(Cause::VolumeDamaged) {
+                    found.damage.get_or_insert(refused.reason);
+                }
+                status::volume(volume, found, self.is_served().then_some(0))
+            }
         }
-        status.state = status::state(&status, Kind::of(volume.kind()).is_ok());
+    }
+
+    /// Status of an open volume.
+    pub(crate) fn status_of(&self, opened: &OpenVolume) -> VolumeStatus {
+        let clients = self.is_served().then(|| opened.quiesce.clients());
+        let mut status =
+            status::volume(opened.volume.engine_volume(), opened.volume.status(), clients);
+        status.mounted_on = opened.mounts.as_ref().and_then(FsMounts::mounted_on);
+        if status.mounted_on.is_some() && status.state == "ok" {
+            "mounted".clone_into(&mut status.state);
+        }
         status
     }
 
@@ -119,30 +121,32 @@ impl OpenPool {
         let status = |volume: &Arc<everbyte_pool::Volume<Mapped>>| {
             let mut status = self.volume_status(volume);
             if status.damage.is_none() {
-                status.damage = self.pool().find_damage(volume);
-                status.state = status::state(&status, Kind::of(volume.kind()).is_ok());
+                status.damage = self.pool.engine().find_damage(volume);
+                if status.damage.is_some() {
+                    "damaged".clone_into(&mut status.state);
+                }
             }
             status
         };
-        self.pool().volumes().iter().map(status).collect()
+        self.pool.engine().volumes().iter().map(status).collect()
     }
 
     pub(crate) fn pool_status(&self) -> PoolStatus {
-        let info = self.pool().info();
+        let info = self.pool.info();
         let volumes = self.volume_statuses();
         let known = volumes.iter().map(status::health_of).max().unwrap_or_default();
         PoolStatus {
-            path: self.path.display().to_string(),
+            path: self.path().display().to_string(),
             uid: info.uid,
             size_bytes: info.size_bytes,
             used_bytes: info.data_bytes.saturating_sub(info.free_bytes),
             free_bytes: info.free_bytes,
             low_on_space: info.low_on_space,
             provisioned_bytes: info.provisioned_bytes,
-            survives: self.medium.persistence_domain.to_string(),
-            medium: status::medium(&self.medium),
+            survives: self.pool.medium().persistence_domain.to_string(),
+            medium: status::medium(self.pool.medium()),
             clean: info.recovery.was_clean,
-            health: status::health(known.max(self.pool().known_health())),
+            health: status::health(known.max(self.pool.engine().known_health())),
             records_undone: info.recovery.records_undone,
             remarks: info.recovery.remarks,
             read_only: info.read_only,
@@ -165,7 +169,7 @@ impl OpenPool {
         });
         Some(ServingStatus {
             pid: std::process::id(),
-            read_only: self.unchanging(),
+            read_only: self.pool.is_read_only(),
             addresses: servers.iter().map(|server| server.address().to_string()).collect(),
             exports: exports.collect(),
             writers: Some(status::writers(&self.writers())),
@@ -175,13 +179,13 @@ impl OpenPool {
     pub(crate) fn stats(&self) -> PoolStats {
         let servers = self.servers();
         PoolStats {
-            medium: status::counters(&self.pool().medium().counters()),
-            volumes: self.pool().volumes().iter().map(|v| status::checkpoints(v)).collect(),
+            medium: status::counters(&self.pool.engine().medium().counters()),
+            volumes: self.pool.engine().volumes().iter().map(|v| status::checkpoints(v)).collect(),
             servers: servers
                 .iter()
                 .map(|server| status::server(server.address().to_string(), &server.stats()))
                 .collect(),
-            wear: self.pool().medium().wear().as_ref().map(status::wear),
+            wear: self.pool.engine().medium().wear().as_ref().map(status::wear),
         }
     }
 
@@ -237,8 +241,9 @@ fn client(address: &str, connection: ConnectionInfo) -> ClientStatus {
 impl Exports for OpenPool {
     fn list(&self) -> Vec<ExportInfo> {
         let describe = |name: String| {
-            let status = self.pool().volume(&name).map(|volume| self.volume_status(&volume));
-            let description = status.map(|status| {
+            let volume = self.pool.engine().volume(&name);
+            let description = volume.map(|volume| {
+                let status = self.volume_status(&volume);
                 format!("Everbyte {} volume, {}", status.kind, show_size(status.size_bytes))
             });
             ExportInfo { description: description.unwrap_or_default(), name }
@@ -259,8 +264,7 @@ impl Exports for OpenPool {
         let name = found.ok_or(OpenError::Unknown)?;
         let unreadable = |error: Refused| Unavailable::new("damaged", error.reason);
         let volume = self.volumes.get(name).map_err(unreadable);
-        let leased =
-            volume.and_then(|volume| Ok((volume.lease(name)?, volume.handle.is_durable())));
+        let leased = volume.and_then(|volume| Ok((volume.lease(name)?, volume.is_durable())));
         let (mut device, is_durable) = leased.map_err(|why| {
             tracing::warn!(volume = name, "a client cannot have the volume: {why}");
             OpenError::Unavailable { reason: why.public_reason() }

@@ -4,17 +4,17 @@
 //! generation says. What changes is forgotten by the kernel, if the file system is mounted, before the
 //! answer goes out.
 
+use everbyte::files::{
+    Attr, EngineFs, FileFlags, FileType, FsError, InodeNo, Leak, MODE_PERMISSIONS, Name, NewInode,
+    RenameMode, Seek, SetAttr, SetTime,
+};
 use everbyte_control::{
     Cause, FileEntry, FileFlag, FileId, FileKind, FileLeak, FilePlace, FileRequest, FileSpace,
     FileStatus, NewFile, PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile, TimeNs,
     UnreadableEntry,
 };
-use everbyte_fs::{
-    Attr, FileFlags, FileSystem, FileType, FsError, InodeNo, Leak, MODE_PERMISSIONS, Name,
-    NewInode, RenameMode, Seek, SetAttr, SetTime,
-};
 use everbyte_fuse::KernelCaches;
-use everbyte_media::{BLOCK_U64, Mapped};
+use everbyte_media::BLOCK_U64;
 
 /// Entries of a directory from which on an answer ends.
 const ENTRIES_MIN: usize = 256;
@@ -26,7 +26,7 @@ const HOLE_BYTES_MIN: u64 = 64 << 10;
 
 /// A file system whose files are looked at or changed.
 pub(crate) struct Files<'f> {
-    pub(crate) fs: &'f FileSystem<Mapped>,
+    pub(crate) fs: &'f EngineFs,
     /// The kernel's caches, if it is mounted.
     pub(crate) caches: Option<KernelCaches>,
 }

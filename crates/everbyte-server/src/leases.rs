@@ -3,9 +3,11 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use everbyte::Volume;
 use everbyte_control::{Attached, Refused, Response, maker_of, send_descriptor};
 
 use crate::open_pool::OpenPool;
+use crate::request_error::refused;
 
 impl OpenPool {
     /// Lends runs of the volume `name`, and sends their descriptor through the socket that came with the request.
@@ -26,7 +28,10 @@ impl OpenPool {
         let volume = self.volumes.get(name)?;
         // No client of the volume's: the locks of the lease tell who has its runs.
         let _op = volume.begin_op(name)?;
-        let lease = volume.handle.lend(bytes, pid)?;
+        let Volume::Swap(swap) = &volume.volume else {
+            return Err(Refused::new("the volume is no swap volume, so nothing of it is lent"));
+        };
+        let lease = swap.lend(bytes, pid).map_err(refused)?;
         send_descriptor(&socket, lease.file.as_fd())
             .map_err(|error| Refused::new(format!("the lease cannot be sent: {error}")))?;
         let runs = lease.ranges.iter().map(|range| (range.end - range.start) >> 21).sum::<u64>();

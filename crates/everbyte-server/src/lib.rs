@@ -10,30 +10,24 @@
 
 #![forbid(unsafe_code)]
 
-mod block;
-mod cache;
 mod changes;
-mod context;
-mod device;
-mod ending;
+mod close;
+mod close_status;
 mod exports;
 mod files;
-mod fs;
-mod handle;
-mod kinds;
+mod fs_mounts;
 mod leased;
 mod leases;
 mod mounts;
+mod new_volume;
 mod open_pool;
 mod quiesce;
-mod reclaim;
 pub mod recording;
-mod refusal;
+mod request_error;
+mod resize;
 mod session;
-mod shutdown;
-mod size;
 mod status;
-mod swap;
+mod swap_export;
 mod volumes;
 mod words;
 
@@ -41,9 +35,5 @@ pub use everbyte_fuse::{
     DirMount, KernelCaching, Loss, MountOptions, Privileges, Remount, remount, source_of,
 };
 pub use exports::listen;
-pub use handle::MountRequest;
-pub use kinds::kinds;
 pub use open_pool::{OpenPool, Options};
-pub use session::{Busy, Need, Session, SessionError, ask, wait_for};
-pub use shutdown::CloseError;
-pub use size::show_size;
+pub use session::{Access, Busy, Session, SessionError, ask, builder, wait_for};

@@ -1,29 +1,30 @@
 //! File systems of an open pool: mounting them, and requests about their files.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use everbyte_control::{Attached, FileRequest, MountServed, Refused, Response};
-use everbyte_fuse::source_of;
+use everbyte_fuse::{MountOptions, source_of};
 
-use crate::handle::MountRequest;
+use crate::fs_mounts::FsMounts;
 use crate::open_pool::{OpenPool, shutting_down};
-use crate::refusal::{lost_stores, refused};
+use crate::request_error::{lost_stores, refused};
 use crate::volumes::OpenVolume;
 
 /// Time between two looks at a mount by whoever waits for its end.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl OpenPool {
-    /// Mounts the file system `name`.
+    /// Mounts the file system `name` on `dir`.
     ///
     /// # Errors
     /// There is none of this name, it is mounted already, or cannot be.
-    pub fn mount(&self, name: &str, request: &MountRequest) -> Result<(), Refused> {
+    pub fn mount(&self, name: &str, dir: &Path, options: &MountOptions) -> Result<(), Refused> {
         let volume = self.volumes.get(name)?;
         let _lease = volume.begin_op(name)?;
-        volume.handle.mount(source_of(&self.path, name), request)
+        volume.mounts()?.mount(dir, options)
     }
 
     /// Refuses mounts from now on if no file system is mounted, and returns true then. A mount that begins at the same time
@@ -31,7 +32,7 @@ impl OpenPool {
     #[must_use]
     pub fn refuse_mounts_if_unused(&self) -> bool {
         let mut refuses_mounts = self.refuses_mounts.write();
-        let is_mounted = |volume: &Arc<OpenVolume>| volume.handle.is_mounted();
+        let is_mounted = |volume: &Arc<OpenVolume>| volume.is_mounted();
         *refuses_mounts = !self.volumes.all_opened().iter().any(is_mounted);
         *refuses_mounts
     }
@@ -52,7 +53,7 @@ impl OpenPool {
     /// No such request was told of one.
     pub fn check_told_losses(&self) -> Result<(), Refused> {
         for volume in self.volumes.all_opened() {
-            if let Some(loss) = volume.handle.untold_loss() {
+            if let Some(loss) = volume.mounts.as_ref().and_then(FsMounts::untold_loss) {
                 return Err(lost_stores(volume.name(), loss));
             }
         }
@@ -78,8 +79,8 @@ impl OpenPool {
         let _lease = volume.begin_op(&request.volume)?;
         // Opening it may have taken long.
         check()?;
-        let source = source_of(&self.path, volume.name());
-        let id = volume.handle.serve_mount(request, source, descriptor)?;
+        let source = source_of(self.path(), volume.name());
+        let id = volume.mounts()?.serve_mount(request, source, descriptor)?;
         tracing::info!(volume = volume.name(), dir = request.dir, "mounted");
         Ok(Response::Mounted { id })
     }
@@ -91,18 +92,19 @@ impl OpenPool {
             let what = "so nothing says that what was done through its mount is durable";
             Refused::new(format!("volume {volume} is not open any more, {what}"))
         })?;
-        let question = self.ending.expect_question();
-        while volume.handle.has_mount(id) && !self.is_closing.load(Ordering::Acquire) {
+        let waiter = self.close_status.register_waiter();
+        let mounts = volume.mounts()?;
+        while mounts.has_mount(id) && !self.is_closing.load(Ordering::Acquire) {
             std::thread::sleep(LOOK);
         }
         if self.is_closing.load(Ordering::Acquire) {
-            question.will_come();
+            waiter.register();
             return Ok(Response::MountEnded { is_to_end: true });
         }
-        if !volume.volume.is_gone() && !self.unchanging() {
+        if !volume.volume.is_gone() && !self.pool.is_read_only() {
             volume.volume.flush().map_err(refused)?;
         }
-        if volume.handle.has_failed_mount(id) {
+        if mounts.has_failed_mount(id) {
             return Err(Refused::new("the threads that served the mount have ended"));
         }
         check_stores(&volume, Some(id))?;
@@ -112,11 +114,14 @@ impl OpenPool {
 
     /// Waits until the pool is closed, after the mount of `volume` was taken from its directory.
     pub(crate) fn wait_for_close(&self, volume: &str, id: u64) -> Result<Response, Refused> {
-        self.ending.wait().map_err(Refused::new)?;
+        self.close_status.wait().map_err(Refused::new)?;
         if let Some(volume) = self.volumes.opened(volume) {
             check_stores(&volume, Some(id))?;
         }
-        let is_used = self.volumes.opened(volume).is_some_and(|volume| volume.handle.is_used());
+        let is_used = {
+            let volume = self.volumes.opened(volume);
+            volume.is_some_and(|volume| volume.mounts.as_ref().is_some_and(FsMounts::is_used))
+        };
         if is_used {
             return Err(Refused::new(format!(
                 "programs have files of volume {volume} open: what they have mapped and changed may be \
@@ -140,12 +145,12 @@ impl OpenPool {
         }
         let volume = self.volumes.get(name)?;
         let _lease = volume.begin_op(name)?;
-        volume.handle.files(request, &attached.bytes)
+        volume.mounts()?.files(request, &attached.bytes)
     }
 }
 
 /// Checks that mount `id` of a volume, or each, has lost nothing that programs stored through mappings.
 fn check_stores(volume: &OpenVolume, id: Option<u64>) -> Result<(), Refused> {
-    let lost = volume.handle.lost_stores(id);
+    let lost = volume.mounts.as_ref().and_then(|mounts| mounts.lost_stores(id));
     lost.map_or(Ok(()), |loss| Err(lost_stores(volume.name(), loss)))
 }

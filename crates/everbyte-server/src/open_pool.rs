@@ -5,51 +5,39 @@
 //! refuses every request that would change it.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use everbyte::backing::Claim;
+use everbyte::Pool;
+use everbyte::cache::NewSizes;
+use everbyte::pool::{PoolInfo, RecoverySummary};
 use everbyte_control::{Attached, Cause, ControlServer, Handler, Refused, Request, Response};
 use everbyte_device::record::{RecordSummary, Recorder};
-use everbyte_media::{Description, Mapped, Stack, Writers};
+use everbyte_media::Writers;
 use everbyte_nbd::{Durability, PayloadMemory, Server};
-use everbyte_path::Rights;
-use everbyte_pool::{CheckpointTimer, Pool, RecoverySummary};
 use parking_lot::{Mutex, RwLock};
 
-use crate::context::{Context, rights_now, writers_now};
-use crate::ending::Ending;
-use crate::handle::Resize;
-use crate::refusal::about;
+use crate::close_status::CloseStatus;
+use crate::request_error::about;
+use crate::resize::Resize;
 use crate::volumes::Volumes;
 
-/// Options with which a pool is opened.
+/// Options with which a pool is served.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The one volume that is exported, if not all are.
     pub only: Option<String>,
     /// The volumes that NBD clients cannot write.
     pub read_only_exports: Vec<String>,
-    /// True if the pool is a private copy, whose changes are dropped.
-    pub unchanging: bool,
-    /// Options of the backing devices of caches.
-    pub backing: everbyte::backing::Options,
     /// Durability of answered writes, which exports announce to clients.
     pub durability: Durability,
-    /// True if files and devices are opened with the rights of the process, whoever can change the pool.
-    pub trust_pool: bool,
 }
 
 /// An open pool, with its volumes, their clients and servers. To be closed with
-/// [`OpenPool::close`], after which nothing is opened or changed any more; dropping it without is as
-/// safe as a crash.
+/// [`OpenPool::close`], after which nothing is opened or changed any more.
 pub struct OpenPool {
-    pub(crate) path: PathBuf,
-    pub(crate) medium: Description,
-    /// The objects that the pool lies on; `None` if it lies in memory without a name.
-    pub(crate) stack: Option<Arc<Stack>>,
-    _claim: Option<Claim>,
+    pub(crate) pool: Pool,
     pub(crate) only: Option<String>,
     pub(crate) read_only_exports: Vec<String>,
     pub(crate) durability: Durability,
@@ -62,7 +50,7 @@ pub struct OpenPool {
     /// True once no file system can be mounted any more. Locked for reading while a mount begins, so that the end of the
     /// last mount and a new mount have an order.
     pub(crate) refuses_mounts: RwLock<bool>,
-    pub(crate) ending: Ending,
+    pub(crate) close_status: CloseStatus,
     pub(crate) control: Mutex<Option<ControlServer>>,
     /// Who serves it on which addresses, if anybody does: perhaps on none but the control socket.
     servers: RwLock<Option<Vec<Weak<Server>>>>,
@@ -72,28 +60,21 @@ pub struct OpenPool {
 }
 
 impl OpenPool {
-    /// For the pool at `path`, which lies on `medium`.
+    /// For a pool, of which no other handle is used.
     #[must_use]
-    pub fn new(pool: Pool<Mapped>, path: &Path, medium: Description, options: Options) -> Self {
-        let Options { only, read_only_exports, unchanging, backing, durability, trust_pool } =
-            options;
-        let stack = pool.medium().stack().ok().flatten().map(Arc::new);
-        let claim = stack.as_ref().map(|stack| Claim::medium(Arc::clone(stack), path));
-        let context = Context { pool: Arc::new(pool), unchanging, backing, trust_pool };
+    pub fn new(pool: Pool, options: Options) -> Self {
+        let Options { only, read_only_exports, durability } = options;
         Self {
-            path: path.to_owned(),
-            medium,
-            stack,
-            _claim: claim,
+            volumes: Volumes::new(pool.clone()),
+            pool,
             only,
             read_only_exports,
             durability,
-            volumes: Volumes::new(context),
             backings: Mutex::default(),
             sizes: Mutex::default(),
             is_closing: AtomicBool::new(false),
             refuses_mounts: RwLock::default(),
-            ending: Ending::default(),
+            close_status: CloseStatus::default(),
             control: Mutex::default(),
             servers: RwLock::default(),
             payloads: PayloadMemory::default(),
@@ -101,49 +82,28 @@ impl OpenPool {
         }
     }
 
-    pub(crate) fn pool(&self) -> &Arc<Pool<Mapped>> {
-        &self.volumes.context().pool
-    }
-
-    pub(crate) fn unchanging(&self) -> bool {
-        self.volumes.context().unchanging
-    }
-
-    /// The rights with which files and devices are opened now that the pool names.
-    pub(crate) fn rights(&self) -> Rights {
-        rights_now(self.pool(), self.volumes.context().trust_pool)
-    }
-
-    /// The users who can change the bytes of the pool now.
+    /// The users with write access to the bytes of the pool now.
     #[must_use]
     pub fn writers(&self) -> Writers {
-        writers_now(self.pool())
+        self.pool.writers()
     }
 
     /// The pool's file or device.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.pool.path()
     }
 
     /// Summary of the recovery that opening the pool did.
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {
-        self.pool().recovery()
+        self.pool.recovery()
     }
 
     /// The pool in figures.
     #[must_use]
-    pub fn info(&self) -> everbyte_pool::PoolInfo {
-        self.pool().info()
-    }
-
-    /// Starts the timer that makes everything durable at this interval.
-    ///
-    /// # Errors
-    /// The system has no thread for it.
-    pub fn start_timer(&self, interval: std::time::Duration) -> std::io::Result<CheckpointTimer> {
-        self.pool().start_timer(interval)
+    pub fn info(&self) -> PoolInfo {
+        self.pool.info()
     }
 
     /// Serves commands on the control socket beside the pool until [`OpenPool::close`] has ended.
@@ -152,8 +112,8 @@ impl OpenPool {
     /// As [`ControlServer::start`].
     pub fn start_control(self: &Arc<Self>) -> std::io::Result<()> {
         let handler: Arc<dyn Handler> = Arc::<Self>::clone(self);
-        let owner = self.pool().medium().metadata()?.map(|file| file.uid());
-        *self.control.lock() = Some(ControlServer::start(&self.path, owner, handler)?);
+        let owner = self.pool.engine().medium().metadata()?.map(|file| file.uid());
+        *self.control.lock() = Some(ControlServer::start(self.path(), owner, handler)?);
         Ok(())
     }
 
@@ -191,7 +151,7 @@ impl OpenPool {
 
     /// Fails if the pool is a private copy, or is closing.
     pub(crate) fn check_changing(&self) -> Result<(), Refused> {
-        if self.unchanging() {
+        if self.pool.is_read_only() {
             return Err(Refused::new("the pool is served read-only").because(Cause::ServedReadOnly));
         }
         self.check_open()
@@ -245,8 +205,8 @@ impl Handler for OpenPool {
             }
             Request::CacheResize { name, dram_bytes, scm_bytes, follow_backing, force } => {
                 let follows_backing = follow_backing;
-                let change = everbyte_cache::Change { dram_bytes, scm_bytes, follows_backing };
-                self.resize(&name, &Resize::Memory(change), force)
+                let sizes = NewSizes { dram_bytes, scm_bytes, follows_backing };
+                self.resize(&name, &Resize::Memory(sizes), force)
                     .map_err(|refused| about(&name, refused))
             }
             Request::CacheAttach { name, backing, force } => {

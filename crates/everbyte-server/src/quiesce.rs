@@ -1,4 +1,4 @@
-//! The quiesce lock of a volume: clients share the volume, and a change has it alone.
+//! The quiesce lock of a volume: clients share the volume, and a change has it guard.
 //!
 //! Invariants: no client is let in while a change is under way; a change begins only when there is no
 //! client, unless it is made beside clients. So no client comes between the look for clients and the
@@ -25,7 +25,7 @@ struct State {
 
 /// Reasons for which a volume cannot be used or changed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Occupied {
+pub(crate) enum Busy {
     /// So many clients have it open.
     Clients(u64),
     /// This is being done to it.
@@ -36,17 +36,17 @@ pub(crate) enum Occupied {
 pub(crate) struct Lease(Arc<QuiesceLock>);
 
 /// The right to change a volume, as long as it lives.
-pub(crate) struct Alone(Arc<QuiesceLock>);
+pub(crate) struct ExclusiveGuard(Arc<QuiesceLock>);
 
 impl QuiesceLock {
     /// Lets a client in.
     ///
     /// # Errors
     /// The volume is being changed.
-    pub(crate) fn begin_op(self: &Arc<Self>) -> Result<Lease, Occupied> {
+    pub(crate) fn begin_op(self: &Arc<Self>) -> Result<Lease, Busy> {
         let mut state = self.state.lock();
         if let Some(what) = state.change {
-            return Err(Occupied::Change(what));
+            return Err(Busy::Change(what));
         }
         state.clients += 1;
         Ok(Lease(Arc::clone(self)))
@@ -56,20 +56,20 @@ impl QuiesceLock {
     ///
     /// # Errors
     /// The volume is being changed, or there are clients and the change is not to be made `beside_clients`.
-    pub(crate) fn shut(
+    pub(crate) fn lock_exclusive(
         self: &Arc<Self>,
         what: &'static str,
         beside_clients: bool,
-    ) -> Result<Alone, Occupied> {
+    ) -> Result<ExclusiveGuard, Busy> {
         let mut state = self.state.lock();
         if let Some(what) = state.change {
-            return Err(Occupied::Change(what));
+            return Err(Busy::Change(what));
         }
         if state.clients > 0 && !beside_clients {
-            return Err(Occupied::Clients(state.clients));
+            return Err(Busy::Clients(state.clients));
         }
         state.change = Some(what);
-        Ok(Alone(Arc::clone(self)))
+        Ok(ExclusiveGuard(Arc::clone(self)))
     }
 
     /// Clients that have the volume open.
@@ -83,12 +83,12 @@ impl Lease {
     ///
     /// # Errors
     /// The volume is being changed.
-    pub(crate) fn check_undisturbed(&self) -> Result<(), Occupied> {
-        self.0.state.lock().change.map_or(Ok(()), |what| Err(Occupied::Change(what)))
+    pub(crate) fn check_undisturbed(&self) -> Result<(), Busy> {
+        self.0.state.lock().change.map_or(Ok(()), |what| Err(Busy::Change(what)))
     }
 }
 
-impl Alone {
+impl ExclusiveGuard {
     /// Waits until no client is left, or until `deadline`, and returns how many are.
     pub(crate) fn wait_idle(&self, deadline: Instant) -> u64 {
         let mut state = self.0.state.lock();
@@ -104,7 +104,7 @@ impl Drop for Lease {
     }
 }
 
-impl Drop for Alone {
+impl Drop for ExclusiveGuard {
     fn drop(&mut self) {
         self.0.state.lock().change = None;
     }
@@ -115,40 +115,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_comes_between_the_look_for_clients_and_the_change() {
+    fn exclusive_lock_excludes_new_clients() {
         let lock = Arc::new(QuiesceLock::default());
         let first = lock.begin_op().ok().unwrap();
         let second = lock.begin_op().ok().unwrap();
-        assert_eq!(lock.shut("deleted", false).err(), Some(Occupied::Clients(2)));
+        assert_eq!(lock.lock_exclusive("deleted", false).err(), Some(Busy::Clients(2)));
         drop(first);
         assert_eq!(lock.clients(), 1);
         drop(second);
-        let alone = lock.shut("deleted", false).ok().unwrap();
-        assert_eq!(lock.begin_op().err(), Some(Occupied::Change("deleted")));
-        assert_eq!(lock.shut("resized", true).err(), Some(Occupied::Change("deleted")));
-        drop(alone);
+        let guard = lock.lock_exclusive("deleted", false).ok().unwrap();
+        assert_eq!(lock.begin_op().err(), Some(Busy::Change("deleted")));
+        assert_eq!(lock.lock_exclusive("resized", true).err(), Some(Busy::Change("deleted")));
+        drop(guard);
         drop(lock.begin_op().ok().unwrap());
     }
 
     #[test]
-    fn who_is_still_coming_in_learns_of_a_change() {
+    fn new_client_detects_a_change() {
         let lock = Arc::new(QuiesceLock::default());
         let client = lock.begin_op().ok().unwrap();
         assert_eq!(client.check_undisturbed(), Ok(()));
-        let alone = lock.shut("detached", true).ok().unwrap();
-        assert_eq!(client.check_undisturbed(), Err(Occupied::Change("detached")));
-        drop(alone);
+        let guard = lock.lock_exclusive("detached", true).ok().unwrap();
+        assert_eq!(client.check_undisturbed(), Err(Busy::Change("detached")));
+        drop(guard);
         assert_eq!(client.check_undisturbed(), Ok(()));
     }
 
     #[test]
-    fn a_forced_change_waits_for_those_who_are_sent_away() {
+    fn forced_change_waits_for_clients() {
         let lock = Arc::new(QuiesceLock::default());
         let client = lock.begin_op().ok().unwrap();
-        let alone = lock.shut("detached", true).ok().unwrap();
-        assert_eq!(alone.wait_idle(Instant::now()), 1);
+        let guard = lock.lock_exclusive("detached", true).ok().unwrap();
+        assert_eq!(guard.wait_idle(Instant::now()), 1);
         let leaving = std::thread::spawn(move || drop(client));
-        assert_eq!(alone.wait_idle(Instant::now() + std::time::Duration::from_secs(60)), 0);
+        assert_eq!(guard.wait_idle(Instant::now() + std::time::Duration::from_secs(60)), 0);
         leaving.join().unwrap();
     }
 }

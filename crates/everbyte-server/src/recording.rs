@@ -70,7 +70,7 @@ impl OpenPool {
     /// See [`RecordError`]. Nothing was changed then.
     pub fn record_file(&self, path: &Path, force: bool) -> Result<File, RecordError> {
         let failed = |source| RecordError::Io { path: path.to_owned(), source };
-        let refused = |source| match self.rights() {
+        let refused = |source| match self.pool.rights() {
             Rights::Own => failed(source),
             _ => RecordError::Rights { path: path.to_owned(), source },
         };
@@ -105,7 +105,7 @@ impl OpenPool {
     /// Opens the file of a record; a new one without `access`. If another user can change the pool, that is done with
     /// the user's rights.
     fn open_record(&self, path: &Path, access: Option<Access>) -> io::Result<File> {
-        let rights = self.rights();
+        let rights = self.pool.rights();
         if rights == Rights::Own {
             return open_own(path, access);
         }
@@ -127,7 +127,7 @@ impl OpenPool {
         let found = file.metadata()?;
         if found.is_file() || found.file_type().is_block_device() {
             let (identity, stack) = (BackingIdentity::of(file)?, Stack::of(file)?);
-            if self.stack.as_ref().is_some_and(|own| own.shares_bytes_with(&stack)) {
+            if self.pool.shares_bytes_with(&stack) {
                 return Ok(Some("the pool that is served".to_owned()));
             }
             let is_it = |_: &str, known: &KnownBacking| {
@@ -135,7 +135,8 @@ impl OpenPool {
                 recorded.is_some_and(|recorded| recorded.shares_bytes_with(&identity))
                     || known.stack.as_ref().is_some_and(|known| known.shares_bytes_with(&stack))
             };
-            if let Some(cache) = self.backing_of(is_it) {
+            self.open_caches();
+            if let Some(cache) = self.pool.find_backing(is_it).map_err(io::Error::other)? {
                 return Ok(Some(format!("the backing device of cache {cache}")));
             }
         }

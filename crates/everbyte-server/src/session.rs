@@ -6,17 +6,17 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use everbyte::error::{FileError, InUse};
+use everbyte::{Pool, PoolBuilder};
 use everbyte_control::{
     Attached, ControlClient, ControlError, Handler, Refused, Request, Response, ServingStatus,
     socket_path,
 };
-use everbyte_media::MediaOptions;
-use everbyte_pool::OpenOptions;
-use everbyte_pool::file::{FileError, InUse, Sharing, inspect, open_locked};
 
-use crate::kinds::kinds;
 use crate::open_pool::{OpenPool, Options};
-use crate::shutdown::CloseError;
+
+/// Longest silence of a backing device while a server or a command ends.
+const CLOSE_STALL_MAX: Duration = Duration::from_secs(4);
 
 /// Longest time to wait for a pool that another command, or a server that is starting, has.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -30,14 +30,14 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Access to a pool that a command needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Need {
+pub enum Access {
     /// It looks.
-    Look,
+    Read,
     /// It changes something.
-    Change,
+    Write,
     /// It changes something, and files and devices that the pool names are opened with the rights of the process,
     /// whoever can change the pool.
-    ChangeTrusted,
+    WriteTrusted,
 }
 
 /// Errors of a command's request.
@@ -58,7 +58,7 @@ pub enum SessionError {
     Refused(#[from] Refused),
     /// The pool could not be closed cleanly afterwards.
     #[error("the pool could not be closed cleanly: {0}")]
-    Close(#[from] CloseError),
+    Close(everbyte::Error),
 }
 
 /// A pool within reach.
@@ -70,28 +70,12 @@ pub enum Session {
 }
 
 impl Session {
-    /// Reaches the pool at `path`, for looking only.
-    ///
-    /// # Errors
-    /// The pool cannot be opened or reached.
-    pub fn look(path: &Path) -> Result<Self, SessionError> {
-        open(path, Need::Look)
-    }
-
-    /// Reaches the pool at `path`, for changing it. To be ended with [`Session::finish`].
-    ///
-    /// # Errors
-    /// The pool cannot be opened or reached.
-    pub fn change(path: &Path) -> Result<Self, SessionError> {
-        open(path, Need::Change)
-    }
-
     /// Reaches the pool at `path` as the command needs it. To be ended with [`Session::finish`].
     ///
     /// # Errors
     /// The pool cannot be opened or reached.
-    pub fn open(path: &Path, need: Need) -> Result<Self, SessionError> {
-        open(path, need)
+    pub fn open(path: &Path, access: Access) -> Result<Self, SessionError> {
+        open(path, access)
     }
 
     /// Ends a session whose outcome is `done`.
@@ -170,16 +154,16 @@ impl Session {
 ///
 /// # Errors
 /// The pool cannot be opened or reached, or the request is refused.
-pub fn ask(path: &Path, need: Need, request: Request) -> Result<Response, SessionError> {
-    let mut session = open(path, need)?;
+pub fn ask(path: &Path, access: Access, request: Request) -> Result<Response, SessionError> {
+    let mut session = open(path, access)?;
     let answer = session.ask(request);
     session.finish(answer)
 }
 
-fn open(path: &Path, need: Need) -> Result<Session, SessionError> {
+fn open(path: &Path, access: Access) -> Result<Session, SessionError> {
     let deadline = Instant::now() + BUSY_TIME_MAX;
     loop {
-        let busy = match open_local(path, need) {
+        let busy = match open_local(path, access) {
             Ok(pool) => return Ok(Session::Local(Box::new(pool))),
             Err(FileError::InUse(holder)) => holder,
             Err(error) => return Err(error.into()),
@@ -195,22 +179,15 @@ fn open(path: &Path, need: Need) -> Result<Session, SessionError> {
     }
 }
 
-fn open_local(path: &Path, need: Need) -> Result<OpenPool, FileError> {
-    let media = MediaOptions::new();
-    match need {
-        Need::Look => {
-            let found = inspect(path, Sharing::Shared, media, kinds())?;
-            let options = Options { unchanging: true, ..Options::default() };
-            Ok(OpenPool::new(found.pool, path, found.medium, options))
-        }
-        Need::Change | Need::ChangeTrusted => {
-            let pool = open_locked(path, &media, kinds(), &OpenOptions::default())?;
-            let medium = pool.medium().describe();
-            let trust_pool = need == Need::ChangeTrusted;
-            let options = Options { trust_pool, ..Options::default() };
-            Ok(OpenPool::new(pool, path, medium, options))
-        }
-    }
+fn open_local(path: &Path, access: Access) -> Result<OpenPool, FileError> {
+    let (read_only, trust) = (access == Access::Read, access == Access::WriteTrusted);
+    let pool = builder().read_only(read_only).trust_pool(trust).open_file(path)?;
+    Ok(OpenPool::new(pool, Options::default()))
+}
+
+/// Options of opening a pool for a server or a command: its end waits for a silent backing device for a few seconds only.
+pub fn builder() -> PoolBuilder {
+    Pool::builder().close_timeout(CLOSE_STALL_MAX)
 }
 
 /// Opens a pool by `open`, again and again for a while if another command has it. A pool that is

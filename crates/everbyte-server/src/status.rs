@@ -1,14 +1,16 @@
 //! Pools and volumes in the words of the control protocol, which are also those of the JSON output.
 
-use everbyte_block::{Checksum, Delta};
+use everbyte::block::{Checksum, Delta};
+use everbyte::cache::{CacheStats, CacheStatus, PAGE_BYTES};
+use everbyte::pool::{CheckReport, DeletedVolume, Health, ScrubFinding, ScrubReport};
+use everbyte::swap::{LenderStatus, RUN_BYTES};
 use everbyte_control::{
-    CheckStatus, CheckpointStats, DeletedStatus, HealthStatus, MediumStats, MediumStatus, Response,
-    ScrubPart, ScrubProblem, ServerStats, VolumeStatus, WearStats, WritersStatus,
+    CheckStatus, CheckpointStats, DeletedStatus, HealthStatus, KindStatus, MediumStats,
+    MediumStatus, Response, ScrubPart, ScrubProblem, ServerStats, SwapStatus, VolumeStatus,
+    WearStats, WritersStatus,
 };
 use everbyte_media::{BLOCK_U64, Counters, Description, Mapped, Wear, Writers};
-use everbyte_pool::{CheckReport, DeletedVolume, Health, Pool, ScrubFinding, ScrubReport, Volume};
 
-use crate::kinds::Kind;
 use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, word};
 
 pub(crate) fn medium(description: &Description) -> MediumStatus {
@@ -29,17 +31,21 @@ pub(crate) fn writers(writers: &Writers) -> WritersStatus {
 }
 
 pub(crate) fn volume(
-    pool: &Pool<Mapped>,
-    volume: &Volume<Mapped>,
+    volume: &everbyte_pool::Volume<Mapped>,
+    found: everbyte::volume::VolumeStatus,
     clients: Option<u64>,
 ) -> VolumeStatus {
-    let info = pool.volume_info(volume);
-    let descriptor = volume.descriptor();
+    let state = found.state().to_string();
+    let swap = found.swap.map(|LenderStatus { lent, pids, .. }| {
+        KindStatus::Swap(SwapStatus { lent_bytes: lent * RUN_BYTES, pids })
+    });
+    let cache = found.cache.as_ref().map(|found| KindStatus::Cache(Box::new(cache(found))));
+    let (info, descriptor) = (found.info, volume.descriptor());
     VolumeStatus {
         name: info.name,
         kind: info.kind,
         uid: info.uid,
-        size_bytes: info.size_bytes,
+        size_bytes: found.size_bytes,
         used_bytes: info.used_bytes,
         log_bytes: info.log_bytes,
         lanes: descriptor.lanes,
@@ -48,14 +54,57 @@ pub(crate) fn volume(
         threshold_lines: descriptor.threshold_lines,
         checkpoint_lines: volume.checkpoint_lines(),
         epoch: info.completed_epoch,
-        state: String::new(),
-        damage: volume.damage().filter(|_| Kind::of(volume.kind()).is_ok()).map(str::to_owned),
-        read_only: info.read_only,
+        state,
+        damage: found.damage,
+        read_only: found.read_only,
         clients,
         clients_with_old_size: None,
         mounted_on: None,
-        of_kind: None,
+        of_kind: cache.or(swap),
     }
+}
+
+fn cache(found: &CacheStatus) -> everbyte_control::CacheStatus {
+    let (settings, stats) = (&found.settings, &found.stats);
+    let reasons = stats.actions.iter();
+    everbyte_control::CacheStatus {
+        state: found.state.to_string(),
+        reason: found.reason.clone(),
+        backing: settings.backing.name.clone(),
+        backing_bytes: settings.backing_bytes,
+        dram_bytes: settings.dram_bytes,
+        scm_bytes: settings.scm_bytes,
+        mode: settings.mode.to_string(),
+        policy: settings.policy.to_string(),
+        cached_bytes: stats.pages * PAGE_BYTES,
+        dirty_bytes: stats.dirty_pages * PAGE_BYTES,
+        hit_permille: stats.hit_permille(),
+        counts: if found.has_counts { counts(stats) } else { [].into() },
+        reasons: reasons.map(|a| (format!("{}/{}", a.action, a.reason), a.count)).collect(),
+    }
+}
+
+fn counts(stats: &CacheStats) -> std::collections::BTreeMap<String, u64> {
+    let counts = [
+        ("hits_dram", stats.hits_dram),
+        ("hits_scm", stats.hits_scm),
+        ("hits_dropped", stats.hits_dropped),
+        ("misses", stats.misses),
+        ("fetched_pages", stats.fetched_pages),
+        ("fetches", stats.fetches),
+        ("scm_bytes_in_place", stats.scm_bytes_in_place),
+        ("scm_bytes_moved", stats.scm_bytes_moved),
+        ("scm_bytes_persisted", stats.scm_bytes_persisted),
+        ("written_back_pages", stats.written_back_pages),
+        ("write_back_runs", stats.write_back_runs),
+        ("bypass_write_bytes", stats.bypass_write_bytes),
+        ("bypass_zero_bytes", stats.bypass_zero_bytes),
+        ("backing_errors", stats.backing_errors),
+        ("scm_errors", stats.scm_errors),
+        ("pending_pages", stats.pending_pages),
+        ("unproven_pages", stats.unproven_pages),
+    ];
+    counts.map(|(name, count)| (name.to_owned(), count)).into()
 }
 
 pub(crate) fn check(report: CheckReport) -> CheckStatus {
@@ -93,29 +142,12 @@ pub(crate) fn health(health: Health) -> HealthStatus {
 /// Health of a pool that has this volume.
 pub(crate) fn health_of(volume: &VolumeStatus) -> Health {
     match volume.state.as_str() {
-        DAMAGED => Health::Damaged,
+        "damaged" => Health::Damaged,
         state if state.starts_with("backing") => Health::Degraded,
-        UNKNOWN_KIND => Health::Degraded,
+        "unknown kind" => Health::Degraded,
         _ => Health::Clean,
     }
 }
-
-/// The state of a volume in a word or a few.
-pub(crate) fn state(volume: &VolumeStatus, is_known: bool) -> String {
-    let cache = volume.cache().map(|cache| cache.state.as_str());
-    let state = match cache {
-        _ if volume.damage.is_some() => DAMAGED,
-        _ if !is_known => UNKNOWN_KIND,
-        Some(state) if !["", "open", "closed"].contains(&state) => state,
-        _ if volume.read_only.is_some() => "read-only",
-        _ if volume.mounted_on.is_some() => "mounted",
-        _ => "ok",
-    };
-    state.to_owned()
-}
-
-const DAMAGED: &str = "damaged";
-const UNKNOWN_KIND: &str = "unknown kind";
 
 pub(crate) fn scrub(report: ScrubReport, next: Option<u64>) -> ScrubPart {
     let problem = |finding: ScrubFinding| ScrubProblem {
@@ -155,7 +187,7 @@ pub(crate) fn wear(wear: &Wear) -> WearStats {
     }
 }
 
-pub(crate) fn checkpoints(volume: &Volume<Mapped>) -> CheckpointStats {
+pub(crate) fn checkpoints(volume: &everbyte_pool::Volume<Mapped>) -> CheckpointStats {
     CheckpointStats {
         name: volume.name().to_owned(),
         log_bytes: volume.log_bytes(),

@@ -8,37 +8,112 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use everbyte::cache::CacheState;
+use everbyte::{Error, Pool, Volume};
 use everbyte_control::{Cause, Refused};
 use everbyte_device::BlockDevice;
-use everbyte_media::Mapped;
-use everbyte_pool::Volume;
-use everbyte_pool::format::VolumeKind;
 use parking_lot::{Condvar, Mutex};
 
-use crate::context::Context;
-use crate::handle::{Handle, Opened, Unavailable};
-use crate::kinds::Kind;
+use crate::fs_mounts::FsMounts;
 use crate::leased::Leased;
-use crate::quiesce::{Alone, Lease, Occupied, QuiesceLock};
-use crate::refusal::{about, refused};
+use crate::quiesce::{Busy, ExclusiveGuard, Lease, QuiesceLock};
+use crate::request_error::{Unavailable, about, refused};
+use crate::swap_export::SwapExport;
+
+/// Longest time a client waits for a cache to be opened: short enough that it gets the reason before
+/// its own time limit.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(4);
 
 /// A volume that is open.
 pub(crate) struct OpenVolume {
-    pub(crate) volume: Arc<Volume<Mapped>>,
-    pub(crate) handle: Box<dyn Handle>,
+    pub(crate) volume: Volume,
+    /// The mounts of a file system.
+    pub(crate) mounts: Option<FsMounts>,
+    swap_export: SwapExport,
     pub(crate) quiesce: Arc<QuiesceLock>,
 }
 
 impl OpenVolume {
-    fn new(opened: Opened) -> Self {
-        let Opened { volume, handle } = opened;
-        Self { volume, handle, quiesce: Arc::default() }
+    fn new(volume: Volume) -> Self {
+        let mounts = match &volume {
+            Volume::Fs(fs) => Some(FsMounts::new(fs.clone())),
+            _ => None,
+        };
+        Self { volume, mounts, swap_export: SwapExport::default(), quiesce: Arc::default() }
     }
 
     /// Its present name.
     pub(crate) fn name(&self) -> &str {
         self.volume.name()
+    }
+
+    /// Begins to open a cache, which takes time.
+    pub(crate) fn prepare(&self) {
+        if let Volume::Cache(cache) = &self.volume {
+            cache.begin_to_open();
+        }
+    }
+
+    /// Returns the device that clients use. Waits for it no longer than a client would.
+    ///
+    /// # Errors
+    /// The reason for which clients cannot use the volume now.
+    pub(crate) fn device(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
+        match &self.volume {
+            Volume::Block(disk) => Ok(Arc::new(disk.clone())),
+            Volume::Cache(cache) => Ok(cache.device_by(Instant::now() + OPEN_TIME_MAX)?),
+            Volume::Fs(fs) => {
+                let reason = format!("volume {} is a file system", fs.name());
+                Err(Unavailable::new("file system", reason))
+            }
+            Volume::Swap(swap) if swap.is_read_only() => {
+                let reason =
+                    format!("volume {} is swap, which cannot be served read-only", swap.name());
+                let cause = Some(Cause::ServedReadOnly);
+                Err(Unavailable { cause, ..Unavailable::new("read-only", reason) })
+            }
+            Volume::Swap(swap) => self.swap_export.device(swap),
+        }
+    }
+
+    /// Returns false if nothing that clients write is ever durable.
+    pub(crate) fn is_durable(&self) -> bool {
+        !matches!(self.volume, Volume::Swap(_))
+    }
+
+    /// Returns false as long as opening it is under way, so that `is_ready` may still change.
+    pub(crate) fn is_settled(&self) -> bool {
+        !matches!(&self.volume, Volume::Cache(cache) if cache.state() == CacheState::Opening)
+    }
+
+    /// Returns true if clients can use it without waiting.
+    pub(crate) fn is_ready(&self) -> bool {
+        match &self.volume {
+            Volume::Cache(cache) => cache.state() == CacheState::Open,
+            Volume::Swap(swap) => !swap.is_read_only() && self.swap_export.is_ready(swap),
+            Volume::Block(_) | Volume::Fs(_) => true,
+        }
+    }
+
+    /// Returns true as long as programs have memory of it. They ask for more by its name.
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(&self.volume, Volume::Swap(swap) if swap.is_lent())
+    }
+
+    /// Returns true as long as it is mounted.
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.mounts.as_ref().is_some_and(FsMounts::is_mounted)
+    }
+
+    /// The mounts of a file system.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn mounts(&self) -> Result<&FsMounts, Refused> {
+        let reason = || Refused::new(format!("volume {} is no file system", self.name()));
+        self.mounts.as_ref().ok_or_else(reason)
     }
 
     /// Returns the device for one client, which counts as a client as long as the device lives.
@@ -48,10 +123,10 @@ impl OpenVolume {
     pub(crate) fn lease(&self, name: &str) -> Result<Arc<dyn BlockDevice>, Unavailable> {
         let changing = |refused: Refused| Unavailable::new("changing", refused.reason);
         let lease = self.begin_op(name).map_err(changing)?;
-        let device = self.handle.open()?;
+        let device = self.device()?;
         // Opening may take long, and a change that sends clients away does not know of this one yet.
         let undisturbed = lease.check_undisturbed();
-        undisturbed.map_err(|occupied| changing(self.refuse(occupied, None)))?;
+        undisturbed.map_err(|busy| changing(self.refuse(busy, None)))?;
         Ok(Arc::new(Leased::new(device, lease)))
     }
 
@@ -60,7 +135,7 @@ impl OpenVolume {
     /// # Errors
     /// It is being changed, or was deleted or renamed meanwhile, and another may have its name.
     pub(crate) fn begin_op(&self, name: &str) -> Result<Lease, Refused> {
-        let lease = self.quiesce.begin_op().map_err(|occupied| self.refuse(occupied, None))?;
+        let lease = self.quiesce.begin_op().map_err(|busy| self.refuse(busy, None))?;
         self.check_found(name).map(|()| lease)
     }
 
@@ -69,16 +144,16 @@ impl OpenVolume {
     /// # Errors
     /// There are clients and it is not to be done `beside_clients`; the volume is being changed, or was
     /// deleted or renamed since it was found as `name`, and another may have that now.
-    pub(crate) fn shut(
+    pub(crate) fn lock_exclusive(
         &self,
         name: &str,
         what: &'static str,
         beside_clients: bool,
         about_clients: Option<Cause>,
-    ) -> Result<Alone, Refused> {
-        let alone = self.quiesce.shut(what, beside_clients);
-        let alone = alone.map_err(|occupied| self.refuse(occupied, about_clients))?;
-        self.check_found(name).map(|()| alone)
+    ) -> Result<ExclusiveGuard, Refused> {
+        let guard = self.quiesce.lock_exclusive(what, beside_clients);
+        let guard = guard.map_err(|busy| self.refuse(busy, about_clients))?;
+        self.check_found(name).map(|()| guard)
     }
 
     /// Checks that it is still what was found as `name`. Who has a right to it keeps it so.
@@ -94,21 +169,21 @@ impl OpenVolume {
     }
 
     /// The refusal of a change, with the cause `about_clients` if clients are in its way.
-    fn refuse(&self, occupied: Occupied, about_clients: Option<Cause>) -> Refused {
-        let cause = match occupied {
-            Occupied::Clients(_) => about_clients,
-            Occupied::Change(_) => None,
+    fn refuse(&self, busy: Busy, about_clients: Option<Cause>) -> Refused {
+        let cause = match busy {
+            Busy::Clients(_) => about_clients,
+            Busy::Change(_) => None,
         };
-        Refused { reason: self.why_occupied(occupied), cause }
+        Refused { reason: self.why_busy(busy), cause }
     }
 
-    /// `occupied` for people.
-    fn why_occupied(&self, occupied: Occupied) -> String {
+    /// `busy` for people.
+    fn why_busy(&self, busy: Busy) -> String {
         let name = self.name();
-        match occupied {
-            Occupied::Change(what) => format!("volume {name} is being {what}: try again"),
-            Occupied::Clients(1) => format!("1 client has volume {name} open"),
-            Occupied::Clients(clients) => format!("{clients} clients have volume {name} open"),
+        match busy {
+            Busy::Change(what) => format!("volume {name} is being {what}: try again"),
+            Busy::Clients(1) => format!("1 client has volume {name} open"),
+            Busy::Clients(clients) => format!("{clients} clients have volume {name} open"),
         }
     }
 }
@@ -125,7 +200,7 @@ type Slots = BTreeMap<String, Slot>;
 
 /// The volumes of an open pool by name. A volume is open at most once.
 pub(crate) struct Volumes {
-    context: Context,
+    pool: Pool,
     slots: Mutex<Slots>,
     /// Notified when an opening has ended.
     changed: Condvar,
@@ -156,12 +231,8 @@ impl Drop for Reserved<'_> {
 }
 
 impl Volumes {
-    pub(crate) fn new(context: Context) -> Self {
-        Self { context, slots: Mutex::default(), changed: Condvar::new() }
-    }
-
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self { pool, slots: Mutex::default(), changed: Condvar::new() }
     }
 
     /// The volume of this name, opened if need be.
@@ -169,13 +240,13 @@ impl Volumes {
     /// # Errors
     /// There is none, or it cannot be read.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<OpenVolume>, Refused> {
-        self.get_by(name, |kind| (Kind::of(kind)?.open)(&self.context, name))
+        self.get_by(name, || self.pool.open_volume(name).map_err(refused))
     }
 
     fn get_by(
         &self,
         name: &str,
-        open: impl FnOnce(VolumeKind) -> Result<Opened, Refused>,
+        open: impl FnOnce() -> Result<Volume, Refused>,
     ) -> Result<Arc<OpenVolume>, Refused> {
         let mut slots = self.slots.lock();
         loop {
@@ -189,14 +260,21 @@ impl Volumes {
             }
         }
         // Before the name is kept: a volume that is not there can be made.
-        let kind = self.context.pool.volume(name).map_err(refused)?.kind();
+        self.check_exists(name)?;
         slots.insert(name.to_owned(), Slot::Opening);
         drop(slots);
         let reserved = Reserved { volumes: self, name, is_filled: false };
-        let opened = open(kind).map_err(|refused| about(name, refused))?;
+        let opened = open().map_err(|refused| about(name, refused))?;
         let volume = Arc::new(OpenVolume::new(opened));
         reserved.fill(Slot::Open(Arc::clone(&volume)), &mut self.slots.lock());
         Ok(volume)
+    }
+
+    fn check_exists(&self, name: &str) -> Result<(), Refused> {
+        match self.pool.engine().volume(name) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(refused(Error::NoSuchVolume { volume: name.to_owned() })),
+        }
     }
 
     /// Waits until nothing is being opened.
@@ -232,7 +310,7 @@ impl Volumes {
     pub(crate) fn make(
         &self,
         name: &str,
-        make: impl FnOnce() -> Result<Opened, Refused>,
+        make: impl FnOnce() -> Result<Volume, Refused>,
     ) -> Result<Arc<OpenVolume>, Refused> {
         let reserved = self.reserve(name)?;
         let volume = Arc::new(OpenVolume::new(make()?));
@@ -263,7 +341,7 @@ impl Volumes {
     fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, Refused> {
         let mut slots = self.slots.lock();
         // One that nobody has opened yet is no name to be kept from those who want it.
-        if slots.contains_key(name) || self.context.pool.volume(name).is_ok() {
+        if slots.contains_key(name) || self.check_exists(name).is_ok() {
             return Err(Refused::new(format!("a volume named {name:?} exists already")));
         }
         slots.insert(name.to_owned(), Slot::Making);
@@ -293,25 +371,17 @@ impl Volumes {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use everbyte_block::BlockOptions;
-    use everbyte_media::MediaOptions;
-    use everbyte_pool::{OpenOptions, Pool};
-
     use super::*;
-    use crate::handle::Device;
 
-    fn volumes() -> Volumes {
-        let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
-        Pool::format(&medium, 8, [1; 16]).unwrap();
-        let options = OpenOptions { capacity_blocks: 8192 };
-        let pool = Arc::new(Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap());
-        let backing = everbyte::backing::Options::default();
-        Volumes::new(Context { pool, unchanging: false, backing, trust_pool: false })
+    fn volumes() -> (tempfile::TempDir, Volumes) {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = Pool::create(folder.path().join("pool"), 32 << 20).unwrap();
+        (folder, Volumes::new(pool))
     }
 
     #[test]
-    fn a_name_under_which_nothing_could_be_made_is_free_again() {
-        let volumes = volumes();
+    fn failed_creation_frees_the_name() {
+        let (_folder, volumes) = volumes();
         let made = catch_unwind(AssertUnwindSafe(|| volumes.make("v", || panic!("planned"))));
         assert!(made.is_err());
         for reason in ["the first", "the second"] {
@@ -321,20 +391,19 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_being_opened_is_waited_for_by_those_alone_who_want_it() {
-        let volumes = &volumes();
+    fn slow_opening_delays_no_other_volume() {
+        let (_folder, volumes) = &volumes();
         for name in ["slow", "other"] {
-            let options = BlockOptions::default();
-            Device::create(&volumes.context.pool, name, 1 << 20, &options).map(drop).unwrap();
+            volumes.pool.create_block(name, 1 << 20).map(drop).unwrap();
         }
         std::thread::scope(|scope| {
             let mut waiting = None;
-            let opened = volumes.get_by("slow", |kind| {
+            let opened = volumes.get_by("slow", || {
                 assert!(volumes.slots.try_lock().is_some(), "the table is locked");
                 volumes.get("other").unwrap();
                 assert!(volumes.opened("slow").is_none());
                 waiting = Some(scope.spawn(move || volumes.get("slow").unwrap()));
-                (Kind::of(kind)?.open)(&volumes.context, "slow")
+                volumes.pool.open_volume("slow").map_err(refused)
             });
             let waited = waiting.unwrap().join().unwrap();
             assert!(Arc::ptr_eq(&opened.unwrap(), &waited), "it was opened twice");
@@ -342,21 +411,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_under_the_name_of_a_volume_that_is_not_open() {
-        let volumes = volumes();
-        let options = BlockOptions::default();
-        Device::create(&volumes.context.pool, "v", 1 << 20, &options).map(drop).unwrap();
+    fn name_of_closed_volume_is_taken() {
+        let (_folder, volumes) = volumes();
+        volumes.pool.create_block("v", 1 << 20).map(drop).unwrap();
         let refused = volumes.make("v", || panic!("it was asked for")).err().unwrap();
         assert!(refused.reason.contains("exists already"), "{refused}");
         volumes.get("v").unwrap();
     }
 
     #[test]
-    fn an_opening_that_panics_can_be_tried_again() {
-        let volumes = volumes();
-        let options = BlockOptions::default();
-        Device::create(&volumes.context.pool, "v", 1 << 20, &options).map(drop).unwrap();
-        let open = || volumes.get_by("v", |_| panic!("planned"));
+    fn panicked_opening_is_repeatable() {
+        let (_folder, volumes) = volumes();
+        volumes.pool.create_block("v", 1 << 20).map(drop).unwrap();
+        let open = || volumes.get_by("v", || panic!("planned"));
         assert!(catch_unwind(AssertUnwindSafe(open)).is_err());
         volumes.await_openings();
         volumes.get("v").unwrap();

@@ -1,6 +1,6 @@
 //! Words of the command line and the control protocol, and their values.
 
-use everbyte_block::{Checksum, Delta};
+use everbyte::block::{Checksum, Delta};
 
 pub(crate) const DELTA_WORDS: [(&str, Delta); 3] =
     [("auto", Delta::Auto), ("on", Delta::On), ("off", Delta::Off)];

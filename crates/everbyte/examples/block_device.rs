@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop((disk, pool)); // the last handle closes the pool
 
     let mut found = [0; 5];
-    Pool::open(&path)?.block("disk")?.read(4096, &mut found)?;
+    Pool::open(&path)?.open_block("disk")?.read(4096, &mut found)?;
     assert_eq!(&found, b"hello");
     println!("found {:?} again", String::from_utf8_lossy(&found));
     Ok(())

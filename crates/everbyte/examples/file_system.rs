@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     files.sync()?; // from here on it survives
     drop(files); // the last handle closes the pool
 
-    let found = Pool::open(&path)?.fs("files")?.read("docs/letter")?;
+    let found = Pool::open(&path)?.open_fs("files")?.read("docs/letter")?;
     assert_eq!(found, b"hello");
     println!("found {:?} again", String::from_utf8_lossy(&found));
     Ok(())

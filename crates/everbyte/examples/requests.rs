@@ -127,10 +127,10 @@ impl Disks {
         let pools = Pool::builder();
         let pools = pools.size(32 << 20).checkpoint_interval(Duration::from_secs(3600));
         let pool = pools.create(folder.join("pool"))?;
-        let compared = BlockOptions { delta: Delta::On, ..BlockOptions::default() };
+        let compared = BlockOptions::new().delta(Delta::On);
         let slow = folder.join("slow");
         File::create(&slow)?.set_len(size_bytes)?;
-        let in_dram = CacheOptions { dram_bytes: Some(size_bytes), ..CacheOptions::default() };
+        let in_dram = CacheOptions::new().dram_bytes(size_bytes);
         let cache_pool = pools.create(folder.join("cache"))?;
         Ok(Self {
             disk: pool.create_block("disk", size_bytes)?,

@@ -4,16 +4,54 @@ use std::fmt;
 use std::sync::Arc;
 
 use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Passthrough, WriteRequest};
-use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
 
-pub use everbyte_block::{BlockOptions, Checksum, Delta};
+pub use everbyte_block::{Checksum, Delta};
 
+use crate::builder::setters;
+use crate::engine::{Device, open_volume};
 use crate::error::Error;
-use crate::shared::{Engine, Shared};
+use crate::shared::Shared;
 
-/// The engine's volume, of whichever kind.
-pub(crate) type Volume = everbyte_block::BlockVolume<Mapped>;
+/// Settings of a new block volume.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct BlockOptions {
+    engine: everbyte_block::BlockOptions,
+}
+
+impl BlockOptions {
+    /// The default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn engine(&self) -> &everbyte_block::BlockOptions {
+        &self.engine
+    }
+}
+
+setters! { BlockOptions:
+    /// Change detection: the comparison of writes with the stored bytes. Default: where it pays.
+    delta(delta: Delta) => engine.delta = delta;
+
+    /// Checksum of every block, which detects blocks with other bytes than were stored. Default: none.
+    checksum(checksum: Checksum) => engine.checksum = checksum;
+
+    /// Share of a block, in percent, from which on a block is replaced instead of logged: 0 always, 101 and
+    /// more never unless the log has no room for the lines. Default: 50.
+    threshold_percent(percent: u32) => engine.threshold_percent = percent;
+
+    /// Bytes of log over all lanes. Default: 1/32 of the size, from 2.5 to 128 MiB.
+    log_bytes(bytes: u64) => engine.log_bytes = Some(bytes);
+
+    /// Lanes of the log: the number of threads that can write at once. Default: 8.
+    lanes(lanes: u32) => engine.lanes = lanes;
+
+    /// Dirty lines of 64 bytes at which a background checkpoint begins, at least 1; writers wait for it at
+    /// twice as many. Default: 65,536.
+    checkpoint_lines(lines: u32) => engine.checkpoint_lines = lines.max(1);
+}
 
 /// An open block volume: a [`BlockDevice`] in the pool.
 ///
@@ -30,7 +68,7 @@ pub struct BlockVolume(Arc<Inner>);
 
 /// Dropped in this order: the volume first, because dropping the last handle of the pool closes it.
 struct Inner {
-    device: Volume,
+    device: Device,
     shared: Arc<Shared>,
 }
 
@@ -42,7 +80,7 @@ impl BlockVolume {
         options: &BlockOptions,
     ) -> Result<Self, Error> {
         shared.check_writable()?;
-        let made = Volume::create(&shared.engine, name, size_bytes, options);
+        let made = Device::create(&shared.engine, name, size_bytes, options.engine());
         Ok(Self::new(made.map_err(Error::volume(name))?, shared))
     }
 
@@ -53,7 +91,7 @@ impl BlockVolume {
         Ok(Self::new(device, shared))
     }
 
-    fn new(device: Volume, shared: &Arc<Shared>) -> Self {
+    fn new(device: Device, shared: &Arc<Shared>) -> Self {
         Self(Arc::new(Inner { device, shared: Arc::clone(shared) }))
     }
 
@@ -61,6 +99,14 @@ impl BlockVolume {
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.device.volume().name()
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
     }
 
     /// Makes the volume `size_bytes` large, a positive multiple of 512, while it is in use. Durable
@@ -73,15 +119,6 @@ impl BlockVolume {
         self.0.shared.check_writable()?;
         self.0.device.resize(size_bytes).map_err(Error::volume(self.name()))
     }
-}
-
-/// Opens a volume of either kind.
-pub(crate) fn open_volume(
-    engine: &Arc<Engine>,
-    name: &str,
-    kind: VolumeKind,
-) -> Result<Volume, Error> {
-    Volume::open_as(engine, name, kind).map_err(Error::volume(name))
 }
 
 impl fmt::Debug for BlockVolume {

@@ -6,20 +6,28 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub use everbyte_cache::CacheError;
 pub use everbyte_device::{AtomicWriteError, DeviceError, SendError};
 pub use everbyte_fs::FsError;
 pub use everbyte_media::OpenError as MediumError;
-use everbyte_pool::file::FileError;
+pub use everbyte_pool::file::{FileError, InUse};
 pub use everbyte_pool::{PoolError, WriteError};
+pub use everbyte_swap_volume::SwapError;
 
-/// Errors of what is done with a pool or one of its volumes.
+pub use crate::backing::BackingError;
+use crate::cache::CacheState;
+use crate::size::show_size;
+
+/// Result of an operation of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Errors of this library. Every error of a request or an adapter converts into it by `?`.
 ///
-/// The message says what failed, where, and why: it contains those of its
-/// [sources](std::error::Error::source). Requests to an open volume fail with [`DeviceError`].
-/// `Debug` shows the message as well, so that a `main` that returns it reads well.
-#[derive(thiserror::Error)]
+/// The message names the operation, the place and the cause: it contains the messages of its
+/// [sources](std::error::Error::source).
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no such file or device.
@@ -34,12 +42,12 @@ pub enum Error {
         /// The path asked for.
         path: PathBuf,
     },
-    /// The file or device is no pool.
-    #[error("{} is no pool: {reason}", path.display())]
+    /// The file or device is not a pool.
+    #[error("{} is not a pool: {reason}", path.display())]
     NotAPool {
         /// The path asked for.
         path: PathBuf,
-        /// The mark by which it is no pool, or what it is instead.
+        /// The reason.
         reason: String,
     },
     /// A process has the pool open, perhaps this one.
@@ -90,13 +98,13 @@ pub enum Error {
         path: PathBuf,
     },
     /// The pool has no volume of this name.
-    #[error("the pool has no volume named {volume:?}")]
+    #[error("there is no volume named {volume:?}")]
     NoSuchVolume {
         /// The name asked for.
         volume: String,
     },
     /// The pool has a volume of this name already.
-    #[error("the pool has a volume named {volume:?} already")]
+    #[error("a volume named {volume:?} exists already")]
     VolumeExists {
         /// The name asked for.
         volume: String,
@@ -133,36 +141,50 @@ pub enum Error {
         /// The engine's error.
         source: CacheError,
     },
+    /// Runs of a swap volume cannot be made, lent or changed.
+    #[error("volume {volume}: {source}")]
+    Swap {
+        /// Its name.
+        volume: String,
+        /// The engine's error.
+        source: SwapError,
+    },
     /// A cache's backing device cannot be used.
-    #[error("the backing device {backing} of cache {volume} cannot be used: {source}")]
+    #[error("the backing device of cache {volume} cannot be used: {source}")]
     Backing {
         /// The cache's name.
         volume: String,
-        /// The path or URI.
-        backing: String,
-        /// The error below.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        /// The error below, which names the device.
+        source: BackingError,
     },
-    /// A cache was given another backing device than it belongs to, or one of another size.
-    #[error("cache {volume} belongs to {recorded}, and this is {found}")]
+    /// A cache was given another backing device than its own, or its device has another size.
+    #[error("cache {volume}: {source}")]
     OtherBacking {
         /// The cache's name.
         volume: String,
-        /// Its own backing device.
-        recorded: String,
-        /// The one that was found.
-        found: String,
+        /// The engine's error: `OtherBacking` or `OtherSize`.
+        source: CacheError,
     },
-    /// Another cache of the pool has the backing device: each would overwrite the other's data.
-    #[error("{backing} is the backing device of cache {other} already")]
+    /// Another cache of the pool has the backing device, or shares bytes with it: each would overwrite the other's data.
+    #[error("{backing} is the backing device of cache {other}, or shares bytes with it")]
     SharedBacking {
         /// The path or URI.
         backing: String,
         /// The cache that has it.
         other: String,
     },
+    /// The pool lies on the bytes of the backing device.
+    #[error("{backing} shares bytes with the pool itself")]
+    SharesPool {
+        /// The path.
+        backing: String,
+    },
     /// A cache could come to need more of the pool than is free.
-    #[error("cache {volume} may take {needed_bytes} bytes of the pool, and {free_bytes} are free")]
+    #[error(
+        "cache {volume} may take {} of the pool: its SCM, as much again as its DRAM, and a sixteenth for pages whose \
+         write-back is pending; {} are free",
+        show_size(*needed_bytes), show_size(*free_bytes)
+    )]
     NoRoom {
         /// The cache's name.
         volume: String,
@@ -171,23 +193,86 @@ pub enum Error {
         /// Bytes that are free.
         free_bytes: u64,
     },
+    /// A cache is as large as its backing device, and has no size of its own.
+    #[error("volume {volume} is a cache, which is as large as its backing device")]
+    CacheSize {
+        /// Its name.
+        volume: String,
+    },
+    /// Only a cache has a backing device and memory of its own.
+    #[error("volume {volume} is not a cache, so it has no backing device")]
+    NotACache {
+        /// Its name.
+        volume: String,
+    },
     /// A cache holds bytes that its backing device does not have, and would lose them.
-    #[error("cache {volume} holds {dirty_bytes} bytes that its backing device does not have")]
+    #[error("volume {volume} is a cache with {} that its backing device does not have", show_size(*dirty_bytes))]
     Dirty {
         /// The cache's name.
         volume: String,
         /// Bytes of dirty pages, a multiple of 4096.
         dirty_bytes: u64,
     },
-    /// Unflushed writes to a cache could not be made durable when it was closed. The pool is not
-    /// marked clean, and its next opening recovers as after a crash.
-    #[error("what was written to volume {volume} and not flushed may be lost: {source}")]
-    Lost {
-        /// The volume's name.
+    /// The dirty pages of a cache cannot be counted, and a deletion would lose them.
+    #[error("cannot read the dirty-page count of cache {volume}: {source}")]
+    DirtyUnknown {
+        /// The cache's name.
         volume: String,
-        /// The error below.
+        /// The engine's error.
+        source: CacheError,
+    },
+    /// The backing device may lose writes past the cache: it did not flush them.
+    #[error(
+        "volume {volume} is a cache, and its backing device may lose writes past the cache: {reason}"
+    )]
+    NotFlushed {
+        /// The cache's name.
+        volume: String,
+        /// The error of the flush.
+        reason: String,
+    },
+    /// Dirty pages of a cache stay dirty. Nothing is lost.
+    #[error("{} of cache {volume} could not be written back: {source}; nothing is lost", show_size(*dirty_bytes))]
+    NotWrittenBack {
+        /// The cache's name.
+        volume: String,
+        /// Bytes of dirty pages.
+        dirty_bytes: u64,
+        /// The error of the backing device or the medium.
         source: DeviceError,
     },
+    /// A cache is in a state that permits no such operation now.
+    #[error("{reason}")]
+    Unavailable {
+        /// The cache's name.
+        volume: String,
+        /// Its state.
+        state: CacheState,
+        /// The state in words, with the cache's name.
+        reason: String,
+    },
+    /// A cache could not be opened.
+    #[error(transparent)]
+    NotOpen(#[from] NotOpen),
+    /// Unflushed writes that were answered could not be made durable when a cache or the pool was closed. Everything else
+    /// was made durable. The pool is not marked clean, and its next opening recovers as after a crash.
+    #[error("unflushed writes may be lost, and the pool is not marked clean: {}", list(lost))]
+    Lost {
+        /// The volumes with losses.
+        lost: Vec<LostWrites>,
+    },
+    /// A request to a device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Several writes could not be made as one.
+    #[error(transparent)]
+    AtomicWrite(#[from] AtomicWriteError),
+    /// An operation of the engine's file system failed.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// A stream failed, or another file of the caller.
+    #[error(transparent)]
+    Stream(#[from] io::Error),
     /// The system has no thread for checkpoints or for write-back.
     #[error("cannot start a thread: {source}")]
     Thread {
@@ -196,10 +281,59 @@ pub enum Error {
     },
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+/// The reason for which a cache is not open.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NotOpen {
+    /// The state of the cache.
+    pub state: CacheState,
+    /// The error of the last opening.
+    pub error: Arc<Error>,
+}
+
+impl NotOpen {
+    pub(crate) fn new(state: CacheState, error: Error) -> Self {
+        Self { state, error: Arc::new(error) }
     }
+
+    /// The error itself, unless others share it.
+    pub(crate) fn into_error(self) -> Error {
+        Arc::try_unwrap(self.error).unwrap_or_else(|error| Error::NotOpen(Self { error, ..self }))
+    }
+}
+
+impl fmt::Display for NotOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for NotOpen {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// A volume whose unflushed writes may be lost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LostWrites {
+    /// The volume's name.
+    pub volume: String,
+    /// The error that kept them from becoming durable.
+    pub reason: String,
+}
+
+impl LostWrites {
+    /// A loss of `volume` because of `error`.
+    pub fn new(volume: impl Into<String>, error: &dyn fmt::Display) -> Self {
+        Self { volume: volume.into(), reason: error.to_string() }
+    }
+}
+
+fn list(lost: &[LostWrites]) -> String {
+    let lost = lost.iter().map(|lost| format!("volume {}: {}", lost.volume, lost.reason));
+    lost.collect::<Vec<_>>().join("; ")
 }
 
 fn process(pid: Option<u32>) -> String {
@@ -211,8 +345,8 @@ impl Error {
     pub(crate) fn volume(volume: &str) -> impl FnOnce(PoolError) -> Self {
         let volume = volume.to_owned();
         move |source| match source {
-            PoolError::NoSuchVolume { .. } => Self::NoSuchVolume { volume },
-            PoolError::VolumeExists { .. } => Self::VolumeExists { volume },
+            PoolError::NoSuchVolume { name } => Self::NoSuchVolume { volume: name },
+            PoolError::VolumeExists { name } => Self::VolumeExists { volume: name },
             PoolError::InUse { .. } => Self::VolumeInUse { volume },
             source => Self::Volume { volume, source },
         }
@@ -222,19 +356,25 @@ impl Error {
     pub(crate) fn cache(volume: &str) -> impl FnOnce(CacheError) -> Self {
         let volume = volume.to_owned();
         move |source| match source {
-            CacheError::OtherBacking { recorded, found } => {
-                let (recorded, found) = (recorded.to_string(), found.to_string());
-                Self::OtherBacking { volume, recorded, found }
-            }
-            CacheError::OtherSize { backing, recorded, found } => {
-                let recorded = format!("{backing} of {recorded} bytes");
-                Self::OtherBacking { volume, recorded, found: format!("one of {found} bytes") }
-            }
-            CacheError::ReadOnly => {
-                let why = "its volume is read-only, and a cache must write what leaves it";
-                Self::Volume { volume, source: PoolError::ReadOnly(why.to_owned()) }
+            CacheError::OtherBacking { .. } | CacheError::OtherSize { .. } => {
+                Self::OtherBacking { volume, source }
             }
             source => Self::Cache { volume, source },
+        }
+    }
+
+    /// For the backing device of the cache of this name.
+    pub(crate) fn backing(volume: &str) -> impl FnOnce(BackingError) -> Self {
+        let volume = volume.to_owned();
+        move |source| Self::Backing { volume, source }
+    }
+
+    /// For something that was done to the swap volume of this name.
+    pub(crate) fn swap(volume: &str) -> impl FnOnce(SwapError) -> Self {
+        let volume = volume.to_owned();
+        move |source| match source {
+            SwapError::Pool(source) => Self::volume(&volume)(source),
+            source => Self::Swap { volume, source },
         }
     }
 }

@@ -5,18 +5,64 @@ use std::sync::Arc;
 
 use everbyte_media::Mapped;
 
+use everbyte_fs::PathTarget;
 pub use everbyte_fs::{
-    Attr, DirEntry, FileType, FsError, FsOptions, FsStatus, IndexKind, InodeNo, Name, NewInode,
-    SetAttr, SetTime,
+    AccessTimes, Allocation, Attr, DirEntry, FileFlags, FilePlace, FileType, FsError, FsStatus,
+    IndexKind, InodeNo, Leak, MODE_PERMISSIONS, Name, NewInode, OpenFile as EngineFile, PinLimits,
+    ReadableEntries, RenameMode, Seek, SetAttr, SetAttribute, SetGroupId, SetTime, View,
 };
-use everbyte_fs::{PathTarget, RenameMode};
 
+use crate::builder::setters;
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::shared::{Engine, Shared};
+use crate::shared::Shared;
 
 /// The engine's file system, with the operations that a kernel asks for: by inode and name, and more than
 /// the handle has.
 pub type EngineFs = everbyte_fs::FileSystem<Mapped>;
+
+/// Settings of a new file system.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct FsOptions {
+    engine: everbyte_fs::FsOptions,
+}
+
+impl FsOptions {
+    /// The default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+setters! { FsOptions:
+    /// The index over inode tables.
+    index(index: IndexKind) => engine.index = index;
+
+    /// Bytes of a node of the index: a power of two from 64 to 4096. Default: the kind of index decides.
+    index_node_bytes(bytes: u32) => engine.index_node_bytes = Some(bytes);
+
+    /// Most inodes. Default: an inode for each 16 KiB of the volume.
+    inodes_max(inodes: u64) => engine.inodes_max = Some(inodes);
+
+    /// Makes inode tables of 2 MiB instead of 4 KiB.
+    large_tables(large: bool) => engine.large_tables = large;
+
+    /// The user that owns the root directory. Default: root.
+    root_uid(uid: u32) => engine.root_uid = uid;
+
+    /// The group that owns the root directory. Default: root.
+    root_gid(gid: u32) => engine.root_gid = gid;
+
+    /// Bytes of log over all lanes. Default: 1/32 of the size, from 2.5 to 128 MiB.
+    log_bytes(bytes: u64) => engine.log_bytes = Some(bytes);
+
+    /// Lanes of the log: the number of threads that can write at once. Default: 8.
+    lanes(lanes: u32) => engine.lanes = lanes;
+
+    /// Dirty lines of 64 bytes at which a background checkpoint begins, at least 1. Default: 65,536.
+    checkpoint_lines(lines: u32) => engine.checkpoint_lines = lines.max(1);
+}
 
 /// Contents of at most so many bytes are written in one change, unless the log has no room for it.
 const WHOLE_BYTES_MAX: usize = 1 << 20;
@@ -37,7 +83,7 @@ pub struct FileSystem(Arc<Inner>);
 
 /// Dropped in this order: the volume first, because dropping the last handle of the pool closes it.
 struct Inner {
-    fs: EngineFs,
+    fs: Arc<EngineFs>,
     shared: Arc<Shared>,
 }
 
@@ -49,17 +95,22 @@ impl FileSystem {
         options: &FsOptions,
     ) -> Result<Self, Error> {
         shared.check_writable()?;
-        let made = EngineFs::create(&shared.engine, name, size_bytes, options);
+        let made = EngineFs::create(&shared.engine, name, size_bytes, &options.engine);
         Ok(Self::new(made.map_err(Error::volume(name))?, shared))
     }
 
     pub(crate) fn open(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
         shared.check_open()?;
-        Ok(Self::new(open_engine(&shared.engine, name)?, shared))
+        let fs = open_engine(&shared.engine, name)?;
+        if shared.read_only {
+            // The kernel lets changes through after a remount, and a private copy would take them and lose them.
+            fs.volume().refuse_changes("the pool is open for reading only");
+        }
+        Ok(Self::new(fs, shared))
     }
 
     fn new(fs: EngineFs, shared: &Arc<Shared>) -> Self {
-        Self(Arc::new(Inner { fs, shared: Arc::clone(shared) }))
+        Self(Arc::new(Inner { fs: Arc::new(fs), shared: Arc::clone(shared) }))
     }
 
     /// Its name in the pool.
@@ -68,9 +119,13 @@ impl FileSystem {
         self.0.fs.volume().name()
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
     /// The engine's file system, for everything that paths are too slow or too little for.
     #[must_use]
-    pub fn engine(&self) -> &EngineFs {
+    pub fn engine(&self) -> &Arc<EngineFs> {
         &self.0.fs
     }
 

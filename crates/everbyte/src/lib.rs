@@ -50,7 +50,7 @@
 //! drop((disk, pool)); // the last handle closes the pool
 //!
 //! let mut found = [0; 5];
-//! Pool::open(&path)?.block("disk")?.read(4096, &mut found)?;
+//! Pool::open(&path)?.open_block("disk")?.read(4096, &mut found)?;
 //! assert_eq!(&found, b"hello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -83,7 +83,7 @@
 //! files.write("docs/letter", b"hello")?;
 //! files.sync()?; // from here on it survives
 //! drop(files); // the last handle closes the pool
-//! assert_eq!(Pool::open(&path)?.fs("files")?.read("docs/letter")?, b"hello");
+//! assert_eq!(Pool::open(&path)?.open_fs("files")?.read("docs/letter")?, b"hello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -119,14 +119,18 @@
 
 pub mod backing;
 pub mod block;
+mod builder;
 pub mod cache;
 pub mod device;
+mod engine;
 pub mod error;
 pub mod files;
 pub mod media;
-mod open_cache;
 pub mod pool;
 mod shared;
+mod size;
+pub mod swap;
+pub mod volume;
 
 #[doc(inline)]
 pub use block::BlockVolume;
@@ -135,9 +139,14 @@ pub use cache::CacheVolume;
 #[doc(inline)]
 pub use device::{BlockDevice, Fua};
 #[doc(inline)]
-pub use error::Error;
+pub use error::{Error, Result};
 pub use everbyte_crash as crash;
 #[doc(inline)]
 pub use files::FileSystem;
 #[doc(inline)]
 pub use pool::{Pool, PoolBuilder};
+pub use size::show_size;
+#[doc(inline)]
+pub use swap::SwapVolume;
+#[doc(inline)]
+pub use volume::Volume;

@@ -1,32 +1,21 @@
-//! The state that the handles of a pool and of its volumes share, and closing it with the last one.
+//! The state that the handles of a pool and of its volumes share, and closing it with the last handle.
 //!
 //! Invariants: a pool is marked clean only if everything that was answered is in it; else closing it
 //! returns an error. A cache is in the list of caches until it has been closed without loss.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use crate::backing::Claim;
 use everbyte_device::DeviceError;
 use everbyte_media::{Description, Mapped, Stack};
-use everbyte_pool::{CheckpointTimer, PoolError};
-use parking_lot::Mutex;
+use everbyte_pool::format::VolumeKind;
+use everbyte_pool::{CheckpointTimer, DeletedVolume, PoolError};
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::error::Error;
-use crate::open_cache::OpenCache;
-
-pub(crate) type Engine = everbyte_pool::Pool<Mapped>;
-
-/// Use of backing devices by caches.
-pub(crate) struct BackingUse {
-    pub(crate) options: crate::backing::Options,
-    /// Longest time one may be silent while its cache is made, opened or closed.
-    pub(crate) silence_max: Duration,
-    /// The objects that the pool lies on.
-    pub(crate) stack: Option<Arc<Stack>>,
-}
+use crate::backing::{self, Claim, KnownBacking};
+use crate::cache::OpenCache;
+use crate::engine::{BackingUse, Engine, open_volume};
+use crate::error::{Error, LostWrites};
 
 /// An open pool.
 pub(crate) struct Shared {
@@ -35,20 +24,31 @@ pub(crate) struct Shared {
     pub(crate) medium: Description,
     /// True if the engine has a private copy of the pool, whose changes are dropped.
     pub(crate) read_only: bool,
-    pub(crate) backing: BackingUse,
-    /// Held while a cache is made, opened or deleted, so that no two get one backing device.
-    pub(crate) backings: Mutex<()>,
+    pub(crate) backing: Arc<BackingUse>,
+    /// The objects that the pool lies on; `None` if it lies in memory without a name.
+    stack: Option<Arc<Stack>>,
+    /// Held while a cache gets a backing device: two caches never get one backing device.
+    backings: Mutex<()>,
+    /// Held while a volume gets another name or is deleted: a deletion never meets another volume of its name.
+    names: Mutex<()>,
     _claim: Option<Claim>,
     timer: Mutex<Option<CheckpointTimer>>,
-    caches: Mutex<Vec<Arc<OpenCache>>>,
-    /// Set under `backings`, so that closing meets every cache that was opened before.
-    is_closing: AtomicBool,
+    caches: Mutex<Caches>,
+    /// Losses of volumes that were reported before the pool is closed.
+    lost: Mutex<Vec<LostWrites>>,
     closed: OnceLock<Result<(), CloseFailure>>,
+}
+
+#[derive(Default)]
+struct Caches {
+    open: Vec<Arc<OpenCache>>,
+    /// Under the lock of the list: closing meets every cache in it.
+    is_closing: bool,
 }
 
 #[derive(Clone)]
 enum CloseFailure {
-    Lost { volume: String, source: DeviceError },
+    Lost(Vec<LostWrites>),
     Pool(PoolError),
 }
 
@@ -60,18 +60,21 @@ impl Shared {
         read_only: bool,
         backing: BackingUse,
     ) -> Self {
-        let claim = backing.stack.as_ref().map(|stack| Claim::medium(Arc::clone(stack), &path));
+        let stack = engine.medium().stack().ok().flatten().map(Arc::new);
+        let claim = stack.as_ref().map(|stack| Claim::medium(Arc::clone(stack), &path));
         Self {
             engine,
             path,
             medium,
             read_only,
-            backing,
-            _claim: claim,
+            backing: Arc::new(backing),
+            stack,
             backings: Mutex::default(),
+            names: Mutex::default(),
+            _claim: claim,
             timer: Mutex::default(),
             caches: Mutex::default(),
-            is_closing: AtomicBool::new(false),
+            lost: Mutex::default(),
             closed: OnceLock::new(),
         }
     }
@@ -83,7 +86,7 @@ impl Shared {
 
     /// Fails once closing has begun: no volume is opened any more.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.is_closing.load(Ordering::Acquire) {
+        if self.caches.lock().is_closing {
             return Err(Error::Closed { path: self.path.clone() });
         }
         Ok(())
@@ -98,70 +101,191 @@ impl Shared {
         Ok(())
     }
 
-    /// Every cache that is open.
-    pub(crate) fn caches(&self) -> Vec<Arc<OpenCache>> {
-        self.caches.lock().clone()
+    /// Begins a change of backing devices.
+    pub(crate) fn begin_change(&self) -> Result<MutexGuard<'_, ()>, Error> {
+        let changing = self.backings.lock();
+        self.check_writable()?;
+        Ok(changing)
     }
 
-    /// Adds a cache to those that closing the pool closes.
-    pub(crate) fn add_cache(&self, cache: &Arc<OpenCache>) {
-        self.caches.lock().push(Arc::clone(cache));
+    /// Renames a volume.
+    pub(crate) fn rename(&self, name: &str, new_name: &str) -> Result<(), Error> {
+        let is_cache = self.engine.volume(name).is_ok_and(|v| v.kind() == VolumeKind::CACHE);
+        // A search for the user of a backing device finds a cache under one of its names.
+        let _backings = is_cache.then(|| self.backings.lock());
+        let _names = self.names.lock();
+        self.check_writable()?;
+        self.engine.rename_volume(name, new_name).map_err(Error::volume(name))
     }
 
-    /// Closes a cache that nobody uses any more. If something is lost, closing the pool returns that
-    /// error again.
-    ///
-    /// # Errors
-    /// Unflushed writes to it may be lost.
-    pub(crate) fn close_cache(&self, cache: &Arc<OpenCache>) -> Result<(), DeviceError> {
-        cache.close()?;
-        self.caches.lock().retain(|open| !Arc::ptr_eq(open, cache));
+    /// Deletes a volume; with `is_forced`, also a damaged volume.
+    pub(crate) fn delete(
+        &self,
+        volume: &everbyte_pool::Volume<Mapped>,
+        is_forced: bool,
+    ) -> Result<DeletedVolume, Error> {
+        let _names = self.names.lock();
+        self.check_writable()?;
+        let name = volume.name();
+        let deleted = match is_forced {
+            true => self.engine.delete_damaged_volume(name),
+            false => self.engine.delete_volume(name).map(|()| DeletedVolume::default()),
+        };
+        deleted.map_err(Error::volume(name))
+    }
+
+    /// The cache of this name, if it has a handle.
+    pub(crate) fn cache_of(&self, name: &str) -> Option<Arc<OpenCache>> {
+        self.caches.lock().open.iter().find(|cache| cache.is_in_use(name)).cloned()
+    }
+
+    /// Adds a cache to the list of caches that closing the pool closes.
+    pub(crate) fn add_cache(&self, cache: &Arc<OpenCache>) -> Result<(), Error> {
+        let mut caches = self.caches.lock();
+        if caches.is_closing {
+            return Err(Error::Closed { path: self.path.clone() });
+        }
+        caches.open.push(Arc::clone(cache));
         Ok(())
     }
 
+    /// Closes a cache without users. If the cache loses writes, closing the pool returns that error again.
+    ///
+    /// # Errors
+    /// Unflushed writes to it may be lost.
+    pub(crate) fn close_cache(&self, cache: &Arc<OpenCache>) -> Result<(), Error> {
+        let volume = cache.name().to_owned();
+        let closed = cache.close();
+        closed.map_err(|why| Error::Lost { lost: vec![LostWrites::new(volume, &why)] })?;
+        self.forget_cache(cache);
+        Ok(())
+    }
+
+    /// Takes a cache from the list.
+    pub(crate) fn forget_cache(&self, cache: &Arc<OpenCache>) {
+        self.caches.lock().open.retain(|open| !Arc::ptr_eq(open, cache));
+    }
+
+    /// Reports that unflushed writes of a volume may be lost, so that the pool is not marked clean.
+    pub(crate) fn note_loss(&self, lost: LostWrites) {
+        self.lost.lock().push(lost);
+    }
+
+    /// Checks that no other cache than `name` has this backing device or shares bytes with it, and that the pool does not
+    /// share bytes with it. `text` names the device in the error.
+    pub(crate) fn check_unshared(
+        &self,
+        name: &str,
+        text: &str,
+        found: &KnownBacking,
+    ) -> Result<(), Error> {
+        if let (Some(own), Some(stack)) = (&self.stack, &found.stack)
+            && own.shares_bytes_with(stack)
+        {
+            return Err(Error::SharesPool { backing: text.to_owned() });
+        }
+        let is_shared = |other: &str, recorded: &KnownBacking| {
+            other != name && backing::share_bytes(recorded, found)
+        };
+        match self.find_backing(is_shared)? {
+            None => Ok(()),
+            Some(other) => Err(Error::SharedBacking { backing: text.to_owned(), other }),
+        }
+    }
+
+    /// The first cache whose backing device, or the device that it is being attached to, satisfies `is_it`.
+    pub(crate) fn find_backing(
+        &self,
+        is_it: impl Fn(&str, &KnownBacking) -> bool,
+    ) -> Result<Option<String>, Error> {
+        for volume in self.engine.volumes() {
+            let name = volume.name();
+            if volume.kind() != VolumeKind::CACHE {
+                continue;
+            }
+            let cache = match self.cache_of(name) {
+                Some(cache) => cache,
+                None => match open_volume(&self.engine, name, VolumeKind::CACHE) {
+                    Ok(device) => OpenCache::new(device, &self.backing, self.read_only),
+                    // A handle was opened in this moment: its backing device may be the wanted one.
+                    Err(error @ Error::VolumeInUse { .. }) => return Err(error),
+                    // A cache that cannot be read cannot be opened either.
+                    Err(_) => continue,
+                },
+            };
+            if cache.backings().iter().any(|backing| is_it(name, backing)) {
+                return Ok(Some(name.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// True if the pool lies on bytes of `stack`.
+    pub(crate) fn shares_bytes_with(&self, stack: &Stack) -> bool {
+        self.stack.as_ref().is_some_and(|own| own.shares_bytes_with(stack))
+    }
+
     /// Ends checkpoints in the background, makes everything durable and marks the pool clean. Later
-    /// calls return the first one's result.
+    /// calls return the first result.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let closed = self.closed.get_or_init(|| self.shut_down()).clone();
         closed.map_err(|failure| match failure {
-            CloseFailure::Lost { volume, source } => Error::Lost { volume, source },
+            CloseFailure::Lost(lost) => Error::Lost { lost },
             CloseFailure::Pool(source) => Error::Pool { path: self.path.clone(), source },
         })
     }
 
     fn shut_down(&self) -> Result<(), CloseFailure> {
-        {
-            let _backings = self.backings.lock();
-            self.is_closing.store(true, Ordering::Release);
-        }
+        let caches = {
+            let mut caches = self.caches.lock();
+            caches.is_closing = true;
+            caches.open.clone()
+        };
         drop(self.timer.lock().take());
         if self.read_only {
-            // Nothing is to be made durable: it has a private copy.
-            for volume in self.engine.volumes() {
-                volume.mark_gone();
-            }
+            // Nothing is to be made durable: the engine has a private copy.
+            self.engine.volumes().iter().for_each(|volume| volume.mark_gone());
             return Ok(());
         }
-        let mut closed = Ok(());
-        for cache in self.caches() {
-            if let Err(source) = cache.close() {
-                let volume = cache.name.clone();
-                tracing::error!(volume, error = %source, "the cache could not be made durable");
-                closed = closed.and(Err(CloseFailure::Lost { volume, source }));
-            }
-        }
-        if closed.is_ok() {
+        let mut lost = std::mem::take(&mut *self.lost.lock());
+        lost.extend(close_all(&caches));
+        if lost.is_empty() {
             return self.engine.close().map_err(CloseFailure::Pool);
         }
-        // Not marked clean, but everything else is there.
+        // The pool is not marked clean, but everything else becomes durable.
         for volume in self.engine.volumes() {
             volume.mark_gone();
             if let Err(error) = volume.flush() {
                 tracing::error!(volume = volume.name(), %error, "the last checkpoint failed");
+                lost.push(LostWrites::new(volume.name(), &error));
             }
         }
-        closed
+        Err(CloseFailure::Lost(lost))
     }
+}
+
+/// Closes caches at once, and returns those that may have lost writes.
+fn close_all(caches: &[Arc<OpenCache>]) -> Vec<LostWrites> {
+    let mut lost = Vec::new();
+    let mut lose = |cache: &OpenCache, error: DeviceError| {
+        tracing::error!(volume = cache.name(), %error, "the cache could not be made durable");
+        lost.push(LostWrites::new(cache.name(), &error));
+    };
+    let mut closing = Vec::new();
+    for cache in caches {
+        match cache.begin_close() {
+            Ok(begun) => closing.push((cache, begun)),
+            Err(why) => lose(cache, why),
+        }
+    }
+    for (cache, closing) in &mut closing {
+        if let Err(why) = closing.flush() {
+            lose(cache, why);
+        }
+    }
+    // All have begun to end before the first is waited for: silence is waited for once.
+    closing.into_iter().for_each(|(_, closing)| closing.end());
+    lost
 }
 
 impl Drop for Shared {

@@ -146,12 +146,7 @@ fn fill(
 type Rates = [Vec<f64>; THREADS.len()];
 
 /// Measures one load on those of `targets` that are wanted.
-fn measure(
-    targets: &[Target],
-    load: Load,
-    pages: u32,
-    settings: &Rounds,
-) -> Result<Vec<Row>> {
+fn measure(targets: &[Target], load: Load, pages: u32, settings: &Rounds) -> Result<Vec<Row>> {
     let wanted = targets.iter().filter(|target| settings.wants(&target.name, load.name()));
     let mut all: Vec<(&Target, Rates)> = wanted.map(|it| (it, Rates::default())).collect();
     settings.progress.inc_length((settings.rounds * all.len()) as u64);

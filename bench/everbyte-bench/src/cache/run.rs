@@ -106,7 +106,9 @@ fn run_one(stream: &Stream, speed: Speed, settings: &Settings) -> Result<Vec<Row
         settings.progress.inc(1);
     }
     for round in 0..rounds(settings) {
-        for (turn, clients) in settings.own.clients.iter().map(|count| usize::from(*count)).enumerate() {
+        for (turn, clients) in
+            settings.own.clients.iter().map(|count| usize::from(*count)).enumerate()
+        {
             // A place of its own: else more clients would ask again for what fewer have just brought.
             let part = round * settings.own.clients.len() + turn;
             for cell in &mut cells {
@@ -301,12 +303,7 @@ impl Rows<'_> {
     }
 }
 
-fn rows_of(
-    cell: &Cell,
-    backing: &Cell,
-    stream: &Stream,
-    settings: &Settings,
-) -> Result<Vec<Row>> {
+fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream, settings: &Settings) -> Result<Vec<Row>> {
     let mut rows = Rows { cell, all: Vec::new() };
     let requests = stream.requests.len() as u64;
     let (whole, alone) = (&cell.whole, &backing.whole);

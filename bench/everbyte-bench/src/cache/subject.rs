@@ -11,8 +11,8 @@ use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{OpenOptions, Pool};
 
-use super::command::CacheArgs;
 use super::backing::Backing;
+use super::command::CacheArgs;
 use super::lru::{LruCache, LruWriter};
 
 const PAGE: u64 = 4096;

@@ -87,7 +87,15 @@ pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
         settings.progress.set_message(format!("making the schemes' devices on {medium}"));
         let schemes: Vec<SchemeTarget> = Kind::ALL
             .into_iter()
-            .map(|kind| SchemeTarget::new(kind, medium, DEVICE_BYTES, LOG_BYTES, settings.own.delta.setting()))
+            .map(|kind| {
+                SchemeTarget::new(
+                    kind,
+                    medium,
+                    DEVICE_BYTES,
+                    LOG_BYTES,
+                    settings.own.delta.setting(),
+                )
+            })
             .collect::<Result<_>>()?;
         let library = LibraryTarget::new(medium, DEVICE_BYTES, LOG_BYTES)?;
         // The kernel knows no emulated medium.

@@ -24,8 +24,8 @@ use crate::measure::thread_cpu;
 use crate::rows::{Row, exact, timed};
 use crate::stats::as_f64;
 use crate::subject::Counts;
-use crate::subjects::mount_ns::enter_mount_ns;
 use crate::subjects::ext4::{mount_image, unmount};
+use crate::subjects::mount_ns::enter_mount_ns;
 use crate::tpcc::place::{JournalMode, Place, Setting, database_bytes, new_source};
 use crate::tpcc::{self, Outcome, Scale, Until};
 
@@ -209,12 +209,7 @@ fn scheme_bed(
 }
 
 /// Files of tmpfs and of ext4 with and without a journal of data, through SQLite's own file system.
-fn files(
-    source: &Connection,
-    bytes: u64,
-    scale: &Scale,
-    settings: &Settings,
-) -> Result<Vec<Row>> {
+fn files(source: &Connection, bytes: u64, scale: &Scale, settings: &Settings) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let modes = MODES.iter().filter(|mode| mode.journal != JournalMode::Batch);
     let is_wanted = |name: &str| {
@@ -228,8 +223,9 @@ fn files(
     let mut folders = vec![("tmpfs", on_tmpfs)];
     let mut mounted = Vec::new();
     for (name, options) in EXT4 {
-        let made = enter_mount_ns()
-            .and_then(|()| mount_image(settings.folder(), (name, options), 2 * bytes + (256 << 20)));
+        let made = enter_mount_ns().and_then(|()| {
+            mount_image(settings.folder(), (name, options), 2 * bytes + (256 << 20))
+        });
         match made {
             Ok(at) => {
                 mounted.push(at.clone());
@@ -270,11 +266,7 @@ fn files(
 }
 
 /// Measures all of `courses`, round by round.
-fn measure(
-    mut courses: Vec<Course<'_>>,
-    scale: &Scale,
-    settings: &Settings,
-) -> Result<Vec<Row>> {
+fn measure(mut courses: Vec<Course<'_>>, scale: &Scale, settings: &Settings) -> Result<Vec<Row>> {
     let slices: usize = courses.iter().map(|course| course.beds.len()).sum();
     settings.progress.inc_length((settings.rounds * slices) as u64);
     for round in 0..settings.rounds {

@@ -66,8 +66,11 @@ pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
             })
             .collect::<Result<_>>()?;
         let benches: Vec<Bench<'_>> = targets.iter().map(|t| Bench::new(t)).collect();
-        let mut grid = Grid::new(targets.iter().map(Target::name), &tasks)
-            .select(settings, |_| true, |_, _| true);
+        let mut grid = Grid::new(targets.iter().map(Target::name), &tasks).select(
+            settings,
+            |_| true,
+            |_, _| true,
+        );
         run::run(&mut grid, &benches, &workloads, settings)?;
         for (at, task) in tasks.iter().enumerate() {
             let subject = task.to_string();

@@ -43,11 +43,9 @@ fn run(settings: &Settings) -> Result<(Vec<Row>, String)> {
         ensure!(sample.operations > 0, "not one operation was done");
         Ok(sample)
     })?;
-    let mut loads = Grid::new(names, [operation::BESIDE_LOAD]).select(
-        settings,
-        is_reference,
-        |subject, _| places[subject].bears_load(),
-    );
+    let mut loads =
+        Grid::new(names, [operation::BESIDE_LOAD])
+            .select(settings, is_reference, |subject, _| places[subject].bears_load());
     loads.measure(settings, |subject, _, _| places[subject].load(settings.slice))?;
     let mut rows = rows::operations(&grid, &Operation::ALL);
     rows.extend(rows::loads(&loads));

@@ -58,8 +58,9 @@ impl Suite for LayersArgs {
 
     fn measure(settings: &Run<Self>) -> Result<Findings> {
         let scale = settings.own.scale;
-        let medium =
-            format!("memory, flushed as persistent memory must be; 1/{scale} of the paper's devices");
+        let medium = format!(
+            "memory, flushed as persistent memory must be; 1/{scale} of the paper's devices"
+        );
         Ok(Findings::new(run(settings)?, medium, settings.own.device_bytes()))
     }
 }

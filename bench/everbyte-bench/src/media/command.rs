@@ -36,8 +36,9 @@ impl Suite for MediaArgs {
 
     fn measure(settings: &Run<Self>) -> Result<Findings> {
         let requests = settings.own.requests;
-        let medium =
-            format!("anonymous memory that costs what the subject says; {requests} requests of a size");
+        let medium = format!(
+            "anonymous memory that costs what the subject says; {requests} requests of a size"
+        );
         Ok(Findings::new(run(settings)?, medium, settings.own.size << 20))
     }
 }

@@ -91,8 +91,11 @@ pub(crate) fn run(settings: &Settings) -> Result<Vec<Row>> {
         .collect::<Result<_>>()?;
     let requests = Access::BOTH.map(|access| SIZES.map(|bytes| (access, bytes))).concat();
     let titles = requests.iter().map(|&(access, bytes)| title(access, bytes));
-    let mut grid = Grid::new(Technology::ALL.map(Technology::name), titles)
-        .select(settings, |_| false, |_, _| true);
+    let mut grid = Grid::new(Technology::ALL.map(Technology::name), titles).select(
+        settings,
+        |_| false,
+        |_, _| true,
+    );
     grid.measure(settings, |subject, workload, round| {
         let (access, bytes) = requests[workload];
         measure(&media[subject], access, bytes, settings.own.requests, round as u64)

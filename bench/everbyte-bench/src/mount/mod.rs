@@ -6,12 +6,12 @@
 
 pub(crate) mod calls;
 pub(crate) mod command;
+pub(crate) mod fuse_options;
 mod null;
 mod plain;
 pub(crate) mod room;
 pub(crate) mod served;
 pub(crate) mod server;
-pub(crate) mod fuse_options;
 mod workloads;
 
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ use clap::ValueEnum;
 use crate::driver::{Grid, Run};
 use crate::rows::{Row, metric};
 use calls::{Call, Client, Sample};
+use fuse_options::Caching;
 use room::{FOR_MOUNTS, Room};
 use server::{Kind, Server, build_passthrough};
-use fuse_options::Caching;
 
 /// Subjects that the others are compared with, and the metrics that do so.
 const REFERENCES: [(&str, &str); 3] = [
@@ -78,9 +78,8 @@ fn start(
     (kinds, caching): (&[Kind], Caching),
     passthrough: &Path,
 ) -> Result<Vec<Server>> {
-    let one = |&kind: &Kind| {
-        Server::start((kind, caching), room, passthrough, settings.own.sizes())
-    };
+    let one =
+        |&kind: &Kind| Server::start((kind, caching), room, passthrough, settings.own.sizes());
     kinds.iter().map(one).collect()
 }
 
@@ -99,8 +98,11 @@ fn title(workload: &str, caching: Caching) -> String {
 fn calls(settings: &Settings, caching: Caching, servers: &[Server]) -> Result<Vec<Row>> {
     let clients = servers.iter().map(Client::new).collect::<Result<Vec<_>>>()?;
     let titles = Call::ALL.map(|call| title(call.name(), caching));
-    let mut grid = Grid::new(servers.iter().map(|server| server.kind.name()), titles)
-        .select(settings, |_| true, |_, _| true);
+    let mut grid = Grid::new(servers.iter().map(|server| server.kind.name()), titles).select(
+        settings,
+        |_| true,
+        |_, _| true,
+    );
     grid.measure(settings, |subject, workload, _| {
         clients[subject].measure(Call::ALL[workload], settings.slice)
     })?;

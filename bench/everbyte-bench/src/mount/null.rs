@@ -15,7 +15,7 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::fuse_options::{ROOT, FuseOptions, attributes, no_attributes};
+use super::fuse_options::{FuseOptions, ROOT, attributes, no_attributes};
 
 /// Bytes that every file seems to have.
 const FILE_BYTES: u64 = 1 << 30;

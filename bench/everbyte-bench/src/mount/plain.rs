@@ -18,7 +18,7 @@ use fuser::{
 };
 use parking_lot::{Mutex, RwLock};
 
-use super::fuse_options::{ROOT, FuseOptions, attributes, no_attributes};
+use super::fuse_options::{FuseOptions, ROOT, attributes, no_attributes};
 
 /// The content of an inode.
 enum Body {

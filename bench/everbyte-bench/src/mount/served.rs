@@ -13,9 +13,9 @@ use everbyte_fuse::{Mount, MountOptions, Privileges};
 use everbyte_media::{Mapped, MediaOptions};
 use fuser::{BackgroundSession, Filesystem, Session};
 
+use super::fuse_options::{Caching, FuseOptions, config};
 use super::null::Null;
 use super::plain::Plain;
-use super::fuse_options::{Caching, FuseOptions, config};
 use crate::index::memory::sparse_file;
 use crate::index::place::Setting;
 

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::fuse_options::Caching;
 use super::room::Room;
 use super::served::ServedFs;
-use super::fuse_options::Caching;
 use crate::children::{self, call, terminate, wait_or_kill};
 
 /// Time that a server may take to mount, and to end.

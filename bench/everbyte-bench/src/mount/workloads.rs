@@ -4,15 +4,15 @@
 
 use anyhow::Result;
 
-use super::server::Server;
 use super::fuse_options::Caching;
+use super::server::Server;
 use super::{Settings, title};
+use crate::driver::Grid;
 use crate::index;
 use crate::index::directory::{Access, Place};
 use crate::index::drive::{self, Bound, Filled, Outcome, Run};
 use crate::index::file_set::FileSet;
 use crate::index::personality::Personality;
-use crate::driver::Grid;
 use crate::rows::{Row, metric};
 use crate::stats::as_f64;
 
@@ -36,11 +36,7 @@ impl Slice {
 ///
 /// # Errors
 /// A call fails, or the user interrupted the run.
-pub(super) fn run(
-    settings: &Settings,
-    caching: Caching,
-    servers: &[Server],
-) -> Result<Vec<Row>> {
+pub(super) fn run(settings: &Settings, caching: Caching, servers: &[Server]) -> Result<Vec<Row>> {
     let servers: Vec<&Server> = servers.iter().filter(|server| server.kind.keeps()).collect();
     let mut rows = Vec::new();
     for &personality in settings.own.personalities() {
@@ -72,11 +68,14 @@ fn one(
         stop: &settings.stop,
     });
     let runs: Vec<Run<'_>> = runs.collect();
-    let titles = runs.iter().map(|run| {
-        title(&index::title(personality, settings.own.files, run.threads), caching)
-    });
-    let mut grid = Grid::new(servers.iter().map(|server| server.kind.name()), titles)
-        .select(settings, |_| true, |_, _| true);
+    let titles = runs
+        .iter()
+        .map(|run| title(&index::title(personality, settings.own.files, run.threads), caching));
+    let mut grid = Grid::new(servers.iter().map(|server| server.kind.name()), titles).select(
+        settings,
+        |_| true,
+        |_, _| true,
+    );
     grid.measure(settings, |subject, workload, _| {
         let before = servers[subject].cpu_ns()?;
         let outcome = drive::run(&filled[subject], &runs[workload])?;

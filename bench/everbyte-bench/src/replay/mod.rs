@@ -13,12 +13,12 @@ use anyhow::{Result, bail};
 use everbyte_block::Delta;
 use everbyte_device::{BlockDevice, Fua, Hole};
 
+use crate::driver::Rounds;
 use crate::rows::{Row, exact, metric};
 use crate::stats::{as_f64, summarise};
 use crate::subject::{Counts, Subject};
 use crate::subjects::pmemblk::Pmemblk;
 use crate::subjects::volume::{BenchPool, VolumeSubject};
-use crate::driver::Rounds;
 
 use record::{Recording, Request, written_bytes};
 pub(crate) use traffic::names as traces;

@@ -13,8 +13,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use rustix::fs::OFlags;
 
-use super::mount_ns::in_mount_ns;
 use super::file::{FileKind, FileSubject};
+use super::mount_ns::in_mount_ns;
 use crate::children::call;
 use crate::index::directory::open_directory;
 

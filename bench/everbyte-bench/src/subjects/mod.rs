@@ -1,9 +1,9 @@
 //! The subjects: one file for each kind.
 
-pub(crate) mod mount_ns;
 pub(crate) mod ext4;
 pub(crate) mod file;
 pub(crate) mod floor;
+pub(crate) mod mount_ns;
 pub(crate) mod mounted;
 pub(crate) mod nbd;
 pub(crate) mod places;

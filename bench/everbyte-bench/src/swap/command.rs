@@ -120,7 +120,8 @@ impl Suite for SwapArgs {
             machine::check(2 * largest)?;
         }
         let mut rows = Vec::new();
-        let parts = [Part::Slots, Part::Paging, Part::Direct, Part::Crowded, Part::Ft, Part::Serving];
+        let parts =
+            [Part::Slots, Part::Paging, Part::Direct, Part::Crowded, Part::Ft, Part::Serving];
         for part in parts.into_iter().filter(|part| !own.skip.contains(part)) {
             rows.extend(match part {
                 Part::Slots => fill::run(&settings)?,

@@ -17,8 +17,8 @@ use everbyte_swap::{
 use memmap2::{MmapMut, MmapOptions};
 use serde::{Deserialize, Serialize};
 
-use super::full_store::Crowd;
 use super::flash::Flash;
+use super::full_store::Crowd;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;

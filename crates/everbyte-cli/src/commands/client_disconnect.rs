@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
-use everbyte_server::{Need, ask};
+use everbyte_server::{Access, ask};
 use serde::Serialize;
 
 use super::unexpected;
@@ -39,7 +39,7 @@ struct Disconnected {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match ask(&args.pool, Need::Look, Request::ClientDisconnect { id: args.id })? {
+    match ask(&args.pool, Access::Read, Request::ClientDisconnect { id: args.id })? {
         Response::Disconnected { id, stuck } if args.json => {
             output::json(&Disconnected { disconnected: id, stuck })?;
         }

@@ -16,7 +16,7 @@ use everbyte_control::{
     Cause, FileEntry, FileId, FileKind, FileLeak, FilePlace, FileRequest, FileSpace, FileStatus,
     NewFile, PIECE_BYTES_MAX, PathBytes, Request, Response, SetFile, TimeNs, UnreadableEntry,
 };
-use everbyte_server::{Session, SessionError};
+use everbyte_server::{Access, Session, SessionError};
 
 use super::server::split_target;
 use super::unexpected;
@@ -179,12 +179,12 @@ pub(crate) struct Files {
 impl Files {
     /// For looking at files.
     pub(crate) fn look(target: &FileTarget) -> Result<Self, SessionError> {
-        Ok(Self::of(Session::look(&target.pool)?, target))
+        Ok(Self::of(Session::open(&target.pool, Access::Read)?, target))
     }
 
     /// For changing files. To be ended with [`Files::finish`].
     pub(crate) fn change(target: &FileTarget) -> Result<Self, SessionError> {
-        Ok(Self::of(Session::change(&target.pool)?, target))
+        Ok(Self::of(Session::open(&target.pool, Access::Write)?, target))
     }
 
     fn of(session: Session, target: &FileTarget) -> Self {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
-use everbyte_server::{Need, SessionError, ask};
+use everbyte_server::{Access, SessionError, ask};
 use serde::Serialize;
 
 use crate::output;
@@ -26,7 +26,7 @@ impl Listing {
     /// # Errors
     /// The pool cannot be reached, or the request was refused.
     pub(crate) fn ask(&self, request: Request) -> Result<Response, SessionError> {
-        ask(&self.pool, Need::Look, request)
+        ask(&self.pool, Access::Read, request)
     }
 
     /// Prints `items` by `show`, or as a JSON object with the one key `name`.

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use everbyte::Pool;
+use everbyte::error::FileError;
 use everbyte_control::{Cause, ControlClient, ControlError};
-use everbyte_media::{Mapped, MediaOptions};
-use everbyte_pool::file::{FileError, open_locked};
-use everbyte_pool::{OpenOptions, Pool};
 use everbyte_server::{
-    KernelCaching, MountOptions, MountRequest, OpenPool, Options, Privileges, SessionError, kinds,
-    source_of, wait_for,
+    KernelCaching, MountOptions, OpenPool, Options, Privileges, SessionError, builder, source_of,
+    wait_for,
 };
 
 use super::mount_options::{Atime, OptionList};
@@ -169,9 +168,9 @@ fn mount_once(
     stop: &Stop,
 ) -> anyhow::Result<anyhow::Result<ExitCode>> {
     let started = Instant::now();
-    let media = MediaOptions::new();
-    let open = || open_locked(path, &media, kinds(), &OpenOptions::default());
-    let pool = match wait_for(open) {
+    let interval = args.checkpoint_interval();
+    let builder = builder().checkpoint_interval(interval).trust_pool(args.trust.trust_pool);
+    let pool = match wait_for(|| builder.open_file(path)) {
         Err(FileError::InUse(holder)) => match ControlClient::connect(path) {
             Ok(mut client) => {
                 let privileges = args.privileges(client.distrust()?);
@@ -188,19 +187,17 @@ fn mount_once(
         },
         opened => opened.map_err(SessionError::from)?,
     };
-    Ok(serve_pool(args, pool, (path, name), (stop, started)))
+    Ok(serve_pool(args, pool, name, (stop, started)))
 }
 
 /// Serves the pool until its last mount has ended.
 fn serve_pool(
     args: &Args,
-    pool: Pool<Mapped>,
-    (path, name): (&Path, &str),
+    pool: Pool,
+    name: &str,
     (stop, started): (&Stop, Instant),
 ) -> anyhow::Result<ExitCode> {
-    let medium = pool.medium().describe();
-    let options = Options { trust_pool: args.trust.trust_pool, ..Options::default() };
-    let pool = Arc::new(OpenPool::new(pool, path, medium, options));
+    let pool = Arc::new(OpenPool::new(pool, Options::default()));
     let privileges = args.privileges(distrust(&pool));
     report_recovery(&pool, started.elapsed());
     let served = serve((args, privileges), name, &pool, stop);
@@ -264,10 +261,9 @@ impl Args {
         self.checkpoint_interval.or(self.options.checkpoint_interval).unwrap_or(CHECKPOINT_INTERVAL)
     }
 
-    /// The mount as a server that has the pool is asked for it.
-    fn served(&self, path: &Path, volume: String, privileges: Privileges) -> ServedMount<'_> {
-        let options = MountOptions {
-            source: source_of(path, &volume),
+    fn mount_options(&self, path: &Path, volume: &str, privileges: Privileges) -> MountOptions {
+        MountOptions {
+            source: source_of(path, volume),
             allow_other: self.allow_other || self.options.allow_other,
             read_only: self.is_read_only(),
             threads: usize::from(self.threads()),
@@ -276,7 +272,12 @@ impl Args {
             privileges,
             exec: self.options.exec.unwrap_or(true),
             dir_access_times: self.options.dir_atime.unwrap_or(true),
-        };
+        }
+    }
+
+    /// The mount as a server that has the pool is asked for it.
+    fn served(&self, path: &Path, volume: String, privileges: Privileges) -> ServedMount<'_> {
+        let options = self.mount_options(path, &volume, privileges);
         let atime = self.atime().to_possible_value();
         ServedMount {
             volume,
@@ -296,21 +297,9 @@ fn serve(
     pool: &Arc<OpenPool>,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    let timer = pool.start_timer(args.checkpoint_interval());
-    let _timer = timer.context("cannot start the checkpoint thread")?;
     pool.set_servers(&[]);
     start_control(pool)?;
-    let request = MountRequest {
-        dir: args.dir.clone(),
-        allow_other: args.allow_other || args.options.allow_other,
-        read_only: args.is_read_only(),
-        threads: usize::from(args.threads()),
-        access_times: args.atime().into(),
-        privileges,
-        exec: args.options.exec.unwrap_or(true),
-        dir_access_times: args.options.dir_atime.unwrap_or(true),
-    };
-    pool.mount(name, &request)?;
+    pool.mount(name, &args.dir, &args.mount_options(pool.path(), name, privileges))?;
     mount_background::say_ready(&args.dir, args.detached)?;
     stop.wait_unless(|| pool.refuse_mounts_if_unused());
     Ok(())

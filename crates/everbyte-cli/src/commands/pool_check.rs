@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use everbyte::error::{FileError, PoolError};
 use everbyte_control::{CheckStatus, HealthStatus, Request, Response, ScrubProblem};
-use everbyte_pool::PoolError;
-use everbyte_pool::file::{FileError, Repaired, repair};
-use everbyte_server::{Need, OpenPool, Options, Session, SessionError, ask, kinds, wait_for};
+use everbyte_server::{Access, OpenPool, Options, Session, SessionError, ask, builder, wait_for};
 use serde::Serialize;
 
 use super::pool_scrub::{describe, part};
@@ -122,7 +121,7 @@ fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {
 /// Repairs the pool at `path`, then checks and reads all of it. A pool without a valid superblock is a
 /// finding.
 fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> {
-    let repaired = match wait_for(|| repair(path, dry_run, kinds)) {
+    let repaired = match wait_for(|| builder().repair(path, dry_run)) {
         Ok(repaired) => repaired,
         Err(FileError::Pool { source: PoolError::Corrupt(corrupt), .. }) => {
             let problems = vec![corrupt.to_string()];
@@ -132,9 +131,8 @@ fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> 
         }
         Err(error) => return Err(SessionError::from(error).into()),
     };
-    let Repaired { mended, inspected } = repaired;
-    let options = Options { unchanging: true, ..Options::default() };
-    let pool = OpenPool::new(inspected.pool, path, inspected.medium, options);
+    let (mended, pool) = repaired;
+    let pool = OpenPool::new(pool, Options::default());
     let mut session = Session::Local(Box::new(pool));
     let mut check = match session.ask(Request::Check)? {
         Response::Check(status) => status,
@@ -183,7 +181,7 @@ fn read_all(
 /// # Errors
 /// The pool cannot be reached.
 pub(crate) fn check(path: &Path) -> anyhow::Result<CheckStatus> {
-    match ask(path, Need::Look, Request::Check) {
+    match ask(path, Access::Read, Request::Check) {
         Ok(Response::Check(status)) => Ok(status),
         Ok(other) => Err(unexpected(&other)),
         Err(SessionError::File(FileError::Pool {

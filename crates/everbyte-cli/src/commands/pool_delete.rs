@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
+use everbyte::volume::kinds;
 use everbyte_control::{Request, Response, VolumeStatus, remove_left_socket, socket_path};
 use everbyte_media::Mapped;
 use everbyte_pool::Pool;
 use everbyte_pool::file::delete;
-use everbyte_server::{Need, SessionError, ask, kinds};
+use everbyte_server::{Access, SessionError, ask};
 use serde::Serialize;
 
 use super::unexpected;
@@ -99,7 +100,7 @@ impl From<everbyte_pool::file::FileError> for Refusal {
 
 /// The error with the volumes and the dirty bytes of caches.
 fn has_volumes(pool: &Path) -> anyhow::Error {
-    let volumes = match ask(pool, Need::Look, Request::VolumeList) {
+    let volumes = match ask(pool, Access::Read, Request::VolumeList) {
         Ok(Response::Volumes(volumes)) => volumes,
         Ok(other) => return unexpected(&other),
         Err(error) => return error.into(),

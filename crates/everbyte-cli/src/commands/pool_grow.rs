@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
-use everbyte_server::{Need, ask};
+use everbyte_server::{Access, ask};
 use serde::Serialize;
 
 use super::unexpected;
@@ -40,7 +40,7 @@ struct Grown {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match ask(&args.pool, Need::Change, Request::Grow { size_bytes: args.size })? {
+    match ask(&args.pool, Access::Write, Request::Grow { size_bytes: args.size })? {
         Response::Grown { size_bytes } if args.json => output::json(&Grown { size_bytes })?,
         Response::Grown { size_bytes } => {
             output::line(format!("{} has {} now", args.pool.display(), show_size(size_bytes)));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use everbyte_control::{MediumStatus, PoolStats, PoolStatus, Request, Response, WearStats};
-use everbyte_server::{Need, ask};
+use everbyte_server::{Access, ask};
 
 use super::unexpected;
 use super::volume_list;
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let request = if args.stats || args.wear { Request::Stats } else { Request::Info };
-    match ask(&args.pool, Need::Look, request)? {
+    match ask(&args.pool, Access::Read, request)? {
         Response::Pool(pool) if args.json => output::json(&pool)?,
         Response::Pool(pool) => show(&pool),
         Response::Stats(stats) if args.wear => {

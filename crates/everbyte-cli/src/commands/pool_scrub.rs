@@ -7,7 +7,7 @@ use anyhow::bail;
 use everbyte_control::{HealthStatus, Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
-use everbyte_server::{Session, SessionError};
+use everbyte_server::{Access, Session, SessionError};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -121,7 +121,7 @@ pub(super) fn describe(problem: &ScrubProblem) -> String {
 /// Scrubs the pool at `path`. Damage that prevents its opening is a finding.
 fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
     let mut scrubbed = Scrubbed { health: HealthStatus::Clean, ..Scrubbed::default() };
-    match Session::look(path) {
+    match Session::open(path, Access::Read) {
         Ok(mut session) => scrub_all(&mut session, &mut scrubbed)?,
         Err(SessionError::File(FileError::Pool {
             source: PoolError::Corrupt(corrupt), ..

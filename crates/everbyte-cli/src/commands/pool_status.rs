@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use everbyte_control::{CheckStatus, HealthStatus, PoolStatus, Request, Response};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
-use everbyte_server::{Session, SessionError};
+use everbyte_server::{Access, Session, SessionError};
 use serde::Serialize;
 
 use super::unexpected;
@@ -162,7 +162,7 @@ fn judge(path: &Path) -> Status {
 }
 
 fn ask(path: &Path) -> anyhow::Result<(CheckStatus, PoolStatus)> {
-    let mut session = Session::look(path)?;
+    let mut session = Session::open(path, Access::Read)?;
     session.probe()?;
     let check = match session.ask(Request::Check)? {
         Response::Check(check) => check,

@@ -7,12 +7,10 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use everbyte::error::FileError;
 use everbyte_control::{ControlClient, Handler, Request, Response, VolumeStatus};
-use everbyte_media::MediaOptions;
 use everbyte_path::{Kind, look};
-use everbyte_pool::OpenOptions;
-use everbyte_pool::file::{FileError, open_locked};
-use everbyte_server::{OpenPool, Options, SessionError, kinds, wait_for};
+use everbyte_server::{OpenPool, Options, SessionError, builder, wait_for};
 
 use super::run_program::{check_program, find_program};
 use super::run_served::serve;
@@ -151,9 +149,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Err(replace_by(&mut command, &program));
     };
     let (path, wanted) = split_target(target)?;
-    let media = MediaOptions::new();
-    let open = || open_locked(&path, &media, kinds(), &OpenOptions::default());
-    let pool = match wait_for(open) {
+    let builder = builder().trust_pool(args.trust.trust_pool);
+    let pool = match wait_for(|| builder.open_file(&path)) {
         Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
             Ok(mut client) => {
                 check_trust(args, client.distrust()?)?;
@@ -167,9 +164,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         opened => opened.map_err(SessionError::from)?,
     };
     let started = std::time::Instant::now();
-    let medium = pool.medium().describe();
-    let options = Options { trust_pool: args.trust.trust_pool, ..Options::default() };
-    let pool = std::sync::Arc::new(OpenPool::new(pool, &path, medium, options));
+    let pool = std::sync::Arc::new(OpenPool::new(pool, Options::default()));
     let trusted = check_trust(args, distrust(&pool));
     report_recovery(&pool, started.elapsed());
     let answer = trusted.and_then(|()| Ok(pool.handle(Request::VolumeList)?));

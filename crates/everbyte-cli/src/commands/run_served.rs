@@ -3,7 +3,6 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use everbyte_server::OpenPool;
@@ -13,14 +12,9 @@ use signal_hook::iterator::Signals;
 
 use super::server::start_control;
 
-/// Time between checkpoints of other volumes that commands use meanwhile.
-const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
-
 /// Serves the pool until the program has ended. Returns its exit status, or 128 and the number of the
 /// signal that ended it.
 pub(super) fn serve(pool: &Arc<OpenPool>, command: &mut Command) -> anyhow::Result<u8> {
-    let timer = pool.start_timer(CHECKPOINT_INTERVAL);
-    let _timer = timer.context("cannot start the checkpoint thread")?;
     pool.set_servers(&[]);
     start_control(pool)?;
     let mut signals =

@@ -10,14 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use everbyte::backing;
+use everbyte::error::FileError;
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Durability, Server, Settings, SocketFile};
-use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
-use everbyte_pool::{CheckpointTimer, OpenOptions};
 use everbyte_server::recording::{self, RecordError};
-use everbyte_server::{OpenPool, Options, SessionError, kinds, listen, wait_for};
+use everbyte_server::{OpenPool, Options, SessionError, builder, listen, wait_for};
 
 use super::server::{Stop, report_recovery, split_target, start_control};
 use super::trust::{TrustArgs, distrust};
@@ -183,18 +181,12 @@ impl Args {
     }
 
     fn options(&self, only: Option<String>) -> Options {
-        let backing = backing::Options {
-            reconnect_timeout: self.reconnect_timeout,
-            direct: self.direct_backing,
-            ..backing::Options::default()
-        };
         let durability = match self.write_through {
             true => Durability::WhenAnswered,
             false => Durability::AtFlush,
         };
         let read_only_exports = self.read_only_export.clone();
-        let (unchanging, trust_pool) = (self.read_only, self.trust.trust_pool);
-        Options { only, read_only_exports, unchanging, backing, durability, trust_pool }
+        Options { only, read_only_exports, durability }
     }
 
     fn socket_file(&self) -> Result<SocketFile, UsageError> {
@@ -206,23 +198,22 @@ impl Args {
     }
 
     fn open(&self, path: &Path, only: Option<String>) -> Result<OpenPool, FileError> {
-        let (media, options) = (self.media(), self.options(only));
-        if self.read_only {
-            let open = || inspect(path, Sharing::Exclusive, media.clone(), kinds());
-            let found = wait_for(open)?;
-            return Ok(OpenPool::new(found.pool, path, found.medium, options));
-        }
-        let open = || open_locked(path, &media, kinds(), &OpenOptions::default());
-        let pool = wait_for(open)?;
-        let medium = pool.medium().describe();
-        Ok(OpenPool::new(pool, path, medium, options))
+        let builder = builder()
+            .media(self.media())
+            .read_only(self.read_only)
+            .exclusive(true)
+            .checkpoint_interval(self.checkpoint_interval)
+            .reconnect_timeout(self.reconnect_timeout)
+            .direct_backing(self.direct_backing)
+            .trust_pool(self.trust.trust_pool);
+        let pool = wait_for(|| builder.open_file(path))?;
+        Ok(OpenPool::new(pool, self.options(only)))
     }
 }
 
 /// Everything that runs while a pool is served, in the order in which it stops.
 struct Serving {
     servers: Vec<Arc<Server>>,
-    _timer: Option<CheckpointTimer>,
 }
 
 impl Serving {
@@ -230,16 +221,10 @@ impl Serving {
         if let Some(record) = &args.record {
             pool.set_recorder(start_recording(pool, record, args.force)?);
         }
-        let timer = if args.read_only {
-            None
-        } else {
-            let timer = pool.start_timer(args.checkpoint_interval);
-            Some(timer.context("cannot start the checkpoint thread")?)
-        };
         let servers = listen_all(args, pool)?;
         pool.set_servers(&servers);
         start_control(pool)?;
-        Ok(Self { servers, _timer: timer })
+        Ok(Self { servers })
     }
 }
 

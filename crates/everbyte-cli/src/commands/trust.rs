@@ -1,7 +1,7 @@
 //! Refusals for a pool with other writers, and the option to override them.
 
 use everbyte_control::{Cause, Refused};
-use everbyte_server::{Need, OpenPool};
+use everbyte_server::{Access, OpenPool};
 use rustix::process::geteuid;
 
 /// Trust in the writers of a pool.
@@ -16,8 +16,8 @@ pub(crate) struct TrustArgs {
 
 impl TrustArgs {
     /// The access of a command that changes the pool.
-    pub(crate) fn need(self) -> Need {
-        if self.trust_pool { Need::ChangeTrusted } else { Need::Change }
+    pub(crate) fn access(self) -> Access {
+        if self.trust_pool { Access::WriteTrusted } else { Access::Write }
     }
 }
 

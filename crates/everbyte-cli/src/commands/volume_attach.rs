@@ -55,7 +55,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let backing = backing::resolve(&args.backing)?;
     let request = Request::CacheAttach { name: args.name.clone(), backing, force: args.force };
-    match ask(&args.pool, args.trust.need(), request)? {
+    match ask(&args.pool, args.trust.access(), request)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => {
             let backing = volume.cache().map_or("", |cache| &cache.backing);

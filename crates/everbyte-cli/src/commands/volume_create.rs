@@ -306,7 +306,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         fs: args.fs.wanted(args.kind == FS_NAME)?,
         wipe: args.wipe,
     };
-    match ask(&args.pool, args.trust.need(), Request::VolumeCreate(new))? {
+    match ask(&args.pool, args.trust.access(), Request::VolumeCreate(new))? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => output::line(format!(
             "created {} volume {} of {} with a log of {}",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{DeletedStatus, Request, Response};
-use everbyte_server::{Need, ask};
+use everbyte_server::{Access, ask};
 use serde::Serialize;
 
 use super::unexpected;
@@ -55,7 +55,7 @@ struct Deleted {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let request = Request::VolumeDelete { name: args.name.clone(), force: args.force };
-    match ask(&args.pool, Need::Change, request)? {
+    match ask(&args.pool, Access::Write, request)? {
         Response::Deleted(deleted) if args.json => output::json(&Deleted {
             deleted: deleted.name,
             damage: deleted.damage,

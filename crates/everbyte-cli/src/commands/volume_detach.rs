@@ -55,7 +55,7 @@ struct Detached {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(&args.pool, args.trust.need())?;
+    let mut session = Session::open(&args.pool, args.trust.access())?;
     let detached = detach(&mut session, &args.name, args.force);
     let detached = session.finish(detached)?;
     if args.json {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
-use everbyte_server::{Need, ask};
+use everbyte_server::{Access, ask};
 
 use super::unexpected;
 use crate::output;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, new_name) = (args.name.clone(), args.new_name.clone());
     let request = Request::VolumeRename { name, new_name, force: args.force };
-    match ask(&args.pool, Need::Change, request)? {
+    match ask(&args.pool, Access::Write, request)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => {
             output::line(format!("volume {} is {} now", args.name, volume.name));

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             force: args.force,
         },
     };
-    let mut session = Session::open(&args.pool, args.trust.need())?;
+    let mut session = Session::open(&args.pool, args.trust.access())?;
     let answer = check_shrinking(args, &mut session).and_then(|()| Ok(session.ask(request)?));
     match session.finish(answer)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,

@@ -19,7 +19,7 @@ use everbyte_block::BLOCK_NAME;
 use everbyte_control::{CheckStatus, NewVolume, PoolStatus, Request, Response};
 use everbyte_pool::file::{CreateOptions, create};
 use everbyte_pool::{LANES_DEFAULT, VOLUMES_MAX_DEFAULT};
-use everbyte_server::{Need, ask};
+use everbyte_server::{Access, ask};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -130,7 +130,7 @@ impl Stage {
     }
 
     fn info(&self) -> anyhow::Result<PoolStatus> {
-        match ask(&self.pool, Need::Look, Request::Info)? {
+        match ask(&self.pool, Access::Read, Request::Info)? {
             Response::Pool(pool) => Ok(*pool),
             other => Err(unexpected(&other)),
         }
@@ -151,7 +151,7 @@ impl Stage {
             fs: None,
             wipe: false,
         };
-        match ask(&self.pool, Need::Change, Request::VolumeCreate(new))? {
+        match ask(&self.pool, Access::Write, Request::VolumeCreate(new))? {
             Response::Volume(_) => Ok(()),
             other => Err(unexpected(&other)),
         }

@@ -69,7 +69,7 @@ fn a_cache_that_cannot_be_read_is_deleted_by_force_alone() {
     let header = bytes.windows(8).position(|bytes| bytes == b"EVRCACHE").unwrap();
     bytes[header + 8] ^= 1;
     fs::write(&place.pool, bytes).unwrap();
-    place.run("volume delete POOL c").failed(1, &["cannot be read", "--force"]);
+    place.run("volume delete POOL c").failed(1, &["cannot read the dirty-page count", "--force"]);
     place.run("volume delete POOL c --force").good();
 }
 
@@ -99,7 +99,7 @@ fn what_cannot_be_is_explained() {
         .failed(1, &["are free"]);
     place.run("volume create POOL c --scm 1M --backing FOLDER/disk").failed(2, &["--kind cache"]);
     place.run("volume create POOL b --size 1M").good();
-    place.run("volume detach POOL b").failed(1, &["is no cache"]);
+    place.run("volume detach POOL b").failed(1, &["is not a cache"]);
     place.run(CREATE).good();
     place.run("serve POOL/c --read-only --nbd unix:FOLDER/nbd.sock").failed(1, &["read-only"]);
 }
@@ -220,8 +220,8 @@ fn what_cannot_be_resized_is_explained() {
     place.run("volume resize POOL c").failed(2, &["--size"]);
     place.run("volume resize POOL c --size 9M --scm 1M").failed(2, &["--size"]);
     place.run("volume resize POOL c --size 9M").failed(1, &["--follow-backing"]);
-    place.run("volume resize POOL b --scm 1M").failed(1, &["is no cache"]);
-    place.run("volume attach POOL b --backing FOLDER/disk").failed(1, &["is no cache"]);
+    place.run("volume resize POOL b --scm 1M").failed(1, &["is not a cache"]);
+    place.run("volume attach POOL b --backing FOLDER/disk").failed(1, &["is not a cache"]);
     place.run("volume resize POOL c --scm 0").failed(1, &["out of range"]);
     File::options().write(true).open(&disk).unwrap().set_len(1 << 20).unwrap();
     place.run("volume resize POOL c --follow-backing").failed(1, &["cannot shrink"]);

@@ -563,7 +563,7 @@ fn clients_are_listed_and_disconnected() {
     assert!(second.read(0, 512).is_err());
     let mut second = place.client("c");
     assert_eq!(second.read(0, 512).unwrap(), [2; 512]);
-    place.run("volume detach POOL disk --force").failed(1, &["is no cache"]);
+    place.run("volume detach POOL disk --force").failed(1, &["is not a cache"]);
     place.run("volume detach POOL c --force").good();
     assert!(second.read(0, 512).is_err());
     assert_eq!(fs::read(place.folder.path().join("disk")).unwrap()[..512], [2; 512]);

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
+use everbyte::Pool;
 use everbyte_control::{ControlServer, Handler, Refused, Request, Response};
 use everbyte_device::Fua;
-use everbyte_media::MediaOptions;
-use everbyte_pool::OpenOptions;
-use everbyte_pool::file::open_locked;
-use everbyte_server::{OpenPool, Options, kinds};
+use everbyte_server::{OpenPool, Options};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -55,10 +53,8 @@ fn place() -> Place {
 /// Results of a scrub whose server makes these changes once it has begun.
 fn scrubbed_beside(changes: Vec<Request>) -> Value {
     let place = place();
-    let open = open_locked(&place.pool, &MediaOptions::new(), kinds(), &OpenOptions::default());
-    let pool = open.unwrap();
-    let medium = pool.medium().describe();
-    let pool = Arc::new(OpenPool::new(pool, &place.pool, medium, Options::default()));
+    let pool = Pool::open(&place.pool).unwrap();
+    let pool = Arc::new(OpenPool::new(pool, Options::default()));
     let changing = Changing { pool: Arc::clone(&pool), changes: Mutex::new(changes) };
     let server = ControlServer::start(&place.pool, None, Arc::new(changing)).unwrap();
     let scrubbed = place.run("pool scrub POOL --json").json();

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_file_is_one_by_whatever_name() {
+    fn hard_links_share_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let [file, link, again, other] =
             ["file", "link", "again", "other"].map(|name| folder.path().join(name));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_missing() {
+    fn absent_file_is_missing() {
         let error = resolve("/none/such").unwrap_err();
         assert!(error.is_missing() && error.to_string().contains("/none/such"), "{error}");
         let error = open("/none/such", &Options::default(), None).err().unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_share_bytes_are_open_once() {
+    fn devices_sharing_bytes_open_once() {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn write_protection_below_a_device_makes_it_read_only() {
+    fn write_protection_below_is_read_only() {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_bound_what_is_opened() {
+    fn rights_bound_backing_devices() {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};
         const USER: u32 = 54321;
         let folder = tempfile::tempdir().unwrap();

@@ -206,7 +206,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn work_is_waited_for_as_long_as_requests_are_answered() {
+    fn task_with_answers_is_awaited() {
         let watch = Arc::new(IoWatchdog::default());
         let busy = Arc::clone(&watch);
         let work = TimedTask::begin("busy", &watch, move || {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn work_whose_device_is_silent_is_left_and_its_result_kept() {
+    fn stalled_task_keeps_its_result() {
         let watch = Arc::new(IoWatchdog::default());
         let (busy, gate) = (Arc::clone(&watch), Arc::new(Barrier::new(2)));
         let open = Arc::clone(&gate);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told() {
+    fn task_panic_is_reported() {
         let watch = Arc::new(IoWatchdog::default());
         let work: TimedTask<()> = TimedTask::begin("wrong", &watch, || panic!("as it should"));
         assert!(matches!(work.wait(Duration::from_secs(60)), Outcome::Failed(_)));

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     pool.create_block("disk", 1 << 20)?.write(0, b"hello", Fua::Yes)?;
     pool.close()?;
     let mut found = [0; 5];
-    Pool::open(&path)?.block("disk")?.read(0, &mut found)?;
+    Pool::open(&path)?.open_block("disk")?.read(0, &mut found)?;
     println!("{}", std::str::from_utf8(&found)?);
     Ok(())
 }
@@ -68,7 +68,7 @@ impl Embedder {
 }
 
 #[test]
-fn a_program_that_depends_on_the_library_by_path_alone_runs() {
+fn outside_project_builds_and_runs() {
     let embedder = Embedder::new(PROGRAM);
     let pool = embedder.folder.path().join("pool");
     let output = embedder.cargo(&["run", "--quiet", "--", pool.to_str().unwrap()]);

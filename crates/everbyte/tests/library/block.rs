@@ -18,7 +18,7 @@ fn read(device: &impl BlockDevice, offset: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn the_last_handle_closes_the_pool_whichever_it_is() {
+fn last_handle_closes_the_pool() {
     let (place, pool) = Place::with_pool();
     let disk = pool.create_block("disk", 1 << 20).unwrap();
     let clone = disk.clone();
@@ -27,12 +27,12 @@ fn the_last_handle_closes_the_pool_whichever_it_is() {
     clone.write(0, b"not flushed", Fua::No).unwrap();
     assert!(matches!(Pool::open(&place.path), Err(Error::InUse { .. })));
     drop(clone);
-    let disk = place.reopened().block("disk").unwrap();
+    let disk = place.reopened().open_block("disk").unwrap();
     assert_eq!(read(&disk, 0, 11), b"not flushed");
 }
 
 #[test]
-fn closing_makes_everything_durable_and_shuts_all_handles_out() {
+fn close_is_durable_and_ends_handles() {
     let (place, pool) = Place::with_pool();
     let disk = pool.create_block("disk", 1 << 20).unwrap();
     disk.write(0, b"not flushed", Fua::No).unwrap();
@@ -40,15 +40,15 @@ fn closing_makes_everything_durable_and_shuts_all_handles_out() {
     pool.close().unwrap();
     assert!(matches!(disk.write(0, b"late", Fua::No), Err(DeviceError::Gone)));
     assert!(matches!(disk.flush(), Err(DeviceError::Gone)));
-    assert!(matches!(clone.block("disk"), Err(Error::Closed { .. })));
+    assert!(matches!(clone.open_block("disk"), Err(Error::Closed { .. })));
     assert!(matches!(clone.create_block("other", 512), Err(Error::Closed { .. })));
     clone.close().unwrap();
     drop(disk);
-    assert_eq!(read(&place.reopened().block("disk").unwrap(), 0, 11), b"not flushed");
+    assert_eq!(read(&place.reopened().open_block("disk").unwrap(), 0, 11), b"not flushed");
 }
 
 #[test]
-fn what_changed_is_made_durable_without_being_asked() {
+fn timer_makes_writes_durable() {
     let place = Place::new();
     let interval = Duration::from_millis(10);
     let builder = Pool::builder().size(POOL_BYTES).checkpoint_interval(interval);
@@ -64,11 +64,11 @@ fn what_changed_is_made_durable_without_being_asked() {
 }
 
 #[test]
-fn a_volume_has_one_handle_at_a_time() {
+fn volume_has_one_handle() {
     let (_place, pool) = Place::with_pool();
-    let options = BlockOptions { checksum: Checksum::Crc32c, ..BlockOptions::default() };
+    let options = BlockOptions::new().checksum(Checksum::Crc32c);
     let disk = pool.create_block_with("disk", 4 << 20, &options).unwrap();
-    assert!(matches!(pool.block("disk"), Err(Error::VolumeInUse { .. })));
+    assert!(matches!(pool.open_block("disk"), Err(Error::VolumeInUse { .. })));
     assert!(matches!(pool.delete("disk"), Err(Error::VolumeInUse { .. })));
     let one = |offset, data| WriteRequest { offset, data, fua: Fua::Yes };
     disk.write_atomic(&[one(0, b"both".as_slice()), one(1 << 20, b"or none")]).unwrap();
@@ -76,15 +76,15 @@ fn a_volume_has_one_handle_at_a_time() {
     assert_eq!(disk.geometry().size_bytes, 2 << 20);
     assert_eq!((disk.name(), read(&disk, 1 << 20, 7)), ("disk", b"or none".to_vec()));
     drop(disk);
-    let disk = pool.block("disk").unwrap();
+    let disk = pool.open_block("disk").unwrap();
     drop(disk);
     pool.delete("disk").unwrap();
     assert!(pool.volumes().is_empty());
-    assert!(matches!(pool.block("disk"), Err(Error::NoSuchVolume { .. })));
+    assert!(matches!(pool.open_block("disk"), Err(Error::NoSuchVolume { .. })));
 }
 
 #[test]
-fn looking_at_a_pool_changes_nothing() {
+fn read_only_open_changes_nothing() {
     let (place, pool) = Place::with_pool();
     pool.create_block("disk", 1 << 20).unwrap().write(0, b"there", Fua::No).unwrap();
     pool.close().unwrap();
@@ -92,7 +92,7 @@ fn looking_at_a_pool_changes_nothing() {
     {
         let look = || Pool::builder().read_only(true).open(&place.path).unwrap();
         let (pool, _other) = (look(), look());
-        let disk = pool.block("disk").unwrap();
+        let disk = pool.open_block("disk").unwrap();
         assert_eq!(read(&disk, 0, 5), b"there");
         assert!(disk.geometry().read_only);
         let refused = disk.write(0, b"x", Fua::No);
@@ -100,9 +100,9 @@ fn looking_at_a_pool_changes_nothing() {
         drop(disk);
         assert!(matches!(pool.delete("disk"), Err(Error::ReadOnly { .. })));
         assert!(matches!(pool.create_block("new", 512), Err(Error::ReadOnly { .. })));
-        assert!(matches!(pool.cache("disk"), Err(Error::ReadOnly { .. })));
+        assert!(matches!(pool.open_cache("disk"), Err(Error::ReadOnly { .. })));
         assert!(matches!(Pool::open(&place.path), Err(Error::InUse { .. })));
-        let late = pool.block("disk").unwrap();
+        let late = pool.open_block("disk").unwrap();
         pool.close().unwrap();
         assert!(matches!(late.read(0, &mut [0]), Err(DeviceError::Gone)));
     }
@@ -110,7 +110,7 @@ fn looking_at_a_pool_changes_nothing() {
 }
 
 #[test]
-fn what_the_builder_is_told_arrives() {
+fn builder_options_apply() {
     let place = Place::new();
     let builder = Pool::builder().volumes_max(1).emulate(Technology::Pcm).populate(true);
     let pool = builder.clone().reserve(1 << 30).size(POOL_BYTES).create(&place.path).unwrap();
@@ -123,7 +123,7 @@ fn what_the_builder_is_told_arrives() {
 }
 
 #[test]
-fn volumes_and_caches_are_devices_as_the_contract_says() {
+fn volumes_pass_the_conformance_suite() {
     let place = Place::in_memory();
     let pool = Pool::create(&place.path, 256 << 20).unwrap();
     let made = Cell::new(0);

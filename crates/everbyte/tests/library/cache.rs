@@ -18,7 +18,7 @@ fn start(device: &impl BlockDevice) -> Vec<u8> {
 }
 
 #[test]
-fn a_cache_gives_its_dram_to_the_pool_when_its_last_handle_goes() {
+fn last_handle_persists_cache_dram() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
     let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
@@ -28,14 +28,14 @@ fn a_cache_gives_its_dram_to_the_pool_when_its_last_handle_goes() {
     drop((pool, cache.clone()));
     drop(cache);
     assert_eq!(std::fs::read(&slow).unwrap()[..3], [1; 3]);
-    let cache = place.reopened().cache("cache").unwrap();
+    let cache = place.reopened().open_cache("cache").unwrap();
     assert_eq!(start(&cache), b"new");
     cache.drain().unwrap();
     assert_eq!(&std::fs::read(&slow).unwrap()[..3], b"new");
 }
 
 #[test]
-fn closing_the_pool_closes_its_caches_first() {
+fn pool_close_closes_caches_first() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
     let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
@@ -45,7 +45,7 @@ fn closing_the_pool_closes_its_caches_first() {
     assert!(matches!(cache.flush(), Err(DeviceError::Gone)));
     assert!(cache.stats().is_err() && cache.drain().is_err() && cache.geometry().read_only);
     cache.close().unwrap();
-    assert_eq!(start(&place.reopened().cache("cache").unwrap()), b"new");
+    assert_eq!(start(&place.reopened().open_cache("cache").unwrap()), b"new");
 }
 
 /// A pool without a free block, and a cache in it with bytes in DRAM that have no room in the pool.
@@ -66,52 +66,52 @@ fn full_pool_and_unflushed_cache() -> (Place, Pool, CacheVolume) {
 }
 
 #[test]
-fn a_pool_whose_cache_could_not_be_made_durable_says_so_and_is_not_clean() {
+fn close_reports_lost_cache_writes() {
     let (place, pool, cache) = full_pool_and_unflushed_cache();
-    let disk = pool.block("disk").unwrap();
+    let disk = pool.open_block("disk").unwrap();
     disk.write(0, b"kept", Fua::No).unwrap();
     let again = pool.clone();
     for closed in [pool.close(), again.close()] {
         let error = closed.unwrap_err();
-        assert!(matches!(&error, Error::Lost { volume, .. } if volume == "cache"), "{error}");
+        assert!(matches!(&error, Error::Lost { lost } if lost[0].volume == "cache"), "{error}");
     }
     assert!(matches!(disk.write(0, b"late", Fua::No), Err(DeviceError::Gone)));
     drop((disk, cache));
     let pool = Pool::open(&place.path).unwrap();
     assert!(!pool.recovery().was_clean);
     let mut found = [0; 4];
-    pool.block("disk").unwrap().read(0, &mut found).unwrap();
+    pool.open_block("disk").unwrap().read(0, &mut found).unwrap();
     assert_eq!(&found, b"kept");
 }
 
 #[test]
-fn closing_the_pool_tells_what_dropping_a_cache_lost() {
+fn close_reports_loss_of_dropped_cache() {
     let (place, pool, cache) = full_pool_and_unflushed_cache();
     drop(cache.clone());
     drop(cache);
     let error = pool.close().unwrap_err();
-    assert!(matches!(&error, Error::Lost { volume, .. } if volume == "cache"), "{error}");
+    assert!(matches!(&error, Error::Lost { lost } if lost[0].volume == "cache"), "{error}");
     assert!(!Pool::open(&place.path).unwrap().recovery().was_clean);
 }
 
 #[test]
-fn a_cache_that_was_closed_can_be_opened_again_while_handles_are_left() {
+fn closed_cache_reopens_beside_old_handles() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
     let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
     cache.write(0, b"new", Fua::No).unwrap();
     let left = cache.clone();
-    assert!(matches!(pool.cache("cache"), Err(Error::VolumeInUse { .. })));
+    assert!(matches!(pool.open_cache("cache"), Err(Error::VolumeInUse { .. })));
     cache.close().unwrap();
     assert!(left.read(0, &mut [0]).is_err());
-    let again = pool.cache("cache").unwrap();
+    let again = pool.open_cache("cache").unwrap();
     drop(left);
     assert_eq!(start(&again), b"new");
     pool.close().unwrap();
 }
 
 #[test]
-fn a_cache_that_was_closed_refuses_the_requests_of_all_threads() {
+fn closed_cache_refuses_all_threads() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
     let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
@@ -125,7 +125,7 @@ fn a_cache_that_was_closed_refuses_the_requests_of_all_threads() {
 }
 
 #[test]
-fn a_cache_whose_backing_device_may_be_silent_for_ever_is_closed_and_opened_again() {
+fn cache_reopens_without_time_limit() {
     let place = Place::new();
     let slow = place.file("slow", SLOW_BYTES);
     let builder = Pool::builder().size(super::POOL_BYTES).backing_timeout(Duration::MAX);
@@ -133,21 +133,21 @@ fn a_cache_whose_backing_device_may_be_silent_for_ever_is_closed_and_opened_agai
     let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
     cache.write(0, b"new", Fua::No).unwrap();
     cache.close().unwrap();
-    let cache = pool.cache("cache").unwrap();
+    let cache = pool.open_cache("cache").unwrap();
     assert_eq!(start(&cache), b"new");
     drop(cache);
     // Closing the pool closes this one.
-    let _left = pool.cache("cache").unwrap();
+    let _left = pool.open_cache("cache").unwrap();
     pool.close().unwrap();
 }
 
 #[test]
-fn a_backing_device_has_one_cache() {
+fn backing_device_has_one_cache() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
     let first = pool.create_cache("first", &slow, SCM_BYTES).unwrap();
     let error = pool.create_cache("second", &slow, SCM_BYTES).unwrap_err();
-    assert!(matches!(error, Error::Backing { .. }), "{error}: it is locked");
+    assert!(matches!(error, Error::SharedBacking { .. }), "{error}");
     drop(first);
     let error = pool.create_cache("second", &slow, SCM_BYTES).unwrap_err();
     let Error::SharedBacking { other, .. } = &error else { panic!("{error}") };
@@ -156,7 +156,7 @@ fn a_backing_device_has_one_cache() {
 }
 
 #[test]
-fn a_cache_is_deleted_once_its_backing_device_has_everything() {
+fn dirty_cache_is_not_deleted() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
     let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
@@ -164,14 +164,14 @@ fn a_cache_is_deleted_once_its_backing_device_has_everything() {
     drop(cache);
     let error = pool.delete("cache").unwrap_err();
     assert!(matches!(error, Error::Dirty { dirty_bytes: 4096, .. }), "{error}");
-    pool.cache("cache").unwrap().drain().unwrap();
+    pool.open_cache("cache").unwrap().drain().unwrap();
     pool.delete("cache").unwrap();
     assert!(pool.volumes().is_empty());
     assert_eq!(std::fs::read(&slow).unwrap()[5000], b'x');
 }
 
 #[test]
-fn a_cache_that_cannot_be_leaves_no_volume() {
+fn failed_creation_leaves_no_volume() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
     let refused = |error: Result<_, Error>, words: &str| {
@@ -184,20 +184,20 @@ fn a_cache_that_cannot_be_leaves_no_volume() {
     refused(pool.create_cache("cache", uri, SCM_BYTES), uri);
     refused(pool.create_cache("cache", &slow, 1), "out of range");
     refused(pool.create_cache("cache", &slow, 1 << 30), "are free");
-    let small = CacheOptions { dram_bytes: Some(1), ..CacheOptions::default() };
+    let small = CacheOptions::new().dram_bytes(1);
     refused(pool.create_cache_with("cache", &slow, SCM_BYTES, &small), "DRAM");
 }
 
 #[test]
-fn another_file_at_the_recorded_path_is_refused() {
+fn other_file_at_backing_path_is_refused() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
-    let through = CacheOptions { mode: Mode::WriteThrough, ..CacheOptions::default() };
+    let through = CacheOptions::new().mode(Mode::WriteThrough);
     drop(pool.create_cache_with("cache", &slow, SCM_BYTES, &through).unwrap());
     std::fs::rename(&slow, place.folder.path().join("moved")).unwrap();
-    assert!(matches!(pool.cache("cache"), Err(Error::Backing { .. })));
+    assert!(matches!(pool.open_cache("cache"), Err(Error::Backing { .. })));
     place.file("slow", SLOW_BYTES);
-    let error = pool.cache("cache").unwrap_err();
+    let error = pool.open_cache("cache").unwrap_err();
     assert!(matches!(error, Error::OtherBacking { .. }), "{error}");
     assert!(!error.to_string().contains("everbyte volume"), "{error}");
     let kinds: Vec<String> = pool.volumes().into_iter().map(|volume| volume.kind).collect();

@@ -37,7 +37,7 @@ fn uri(socket: &Path) -> String {
 }
 
 #[test]
-fn two_caches_of_one_export_are_refused_by_whatever_name_its_socket_has() {
+fn export_has_one_cache_by_any_socket_name() {
     let (place, pool) = Place::with_pool();
     let [socket, link] = ["socket", "link"].map(|name| place.folder.path().join(name));
     let server = Server::bind(&Address::Unix(socket.clone()), Arc::new(Disk::new())).unwrap();
@@ -51,7 +51,7 @@ fn two_caches_of_one_export_are_refused_by_whatever_name_its_socket_has() {
 }
 
 #[test]
-fn a_backing_device_that_is_silent_is_waited_for_no_longer_than_was_asked_for() {
+fn backing_timeout_bounds_creation() {
     let place = Place::new();
     let socket = place.folder.path().join("socket");
     // Connections are accepted by the system and never answered.
@@ -67,7 +67,7 @@ fn a_backing_device_that_is_silent_is_waited_for_no_longer_than_was_asked_for() 
 }
 
 #[test]
-fn a_cache_whose_backing_device_falls_silent_while_it_is_opened_can_be_opened_later() {
+fn cache_opens_after_stalled_attempt() {
     let place = Place::new();
     let socket = place.folder.path().join("socket");
     let disk = Disk::new();
@@ -79,12 +79,12 @@ fn a_cache_whose_backing_device_falls_silent_while_it_is_opened_can_be_opened_la
     cache.close().unwrap();
     // What opening a cache asks for.
     faults.hang(Faults { flushes: true, ..Faults::NONE });
-    let error = pool.cache("cache").unwrap_err();
+    let error = pool.open_cache("cache").unwrap_err();
     assert!(error.to_string().contains("has not answered"), "{error}");
     faults.hang(Faults::NONE);
     // The first attempt lets go of it once it was answered.
     let cache = loop {
-        match pool.cache("cache") {
+        match pool.open_cache("cache") {
             Err(Error::VolumeInUse { .. }) => std::thread::yield_now(),
             opened => break opened.unwrap(),
         }
@@ -95,8 +95,7 @@ fn a_cache_whose_backing_device_falls_silent_while_it_is_opened_can_be_opened_la
 }
 
 #[test]
-fn a_pool_is_closed_although_a_request_waits_for_a_silent_backing_device_and_says_what_that_means()
-{
+fn close_with_hung_request_reports_loss() {
     let place = Place::new();
     let socket = place.folder.path().join("socket");
     let disk = Disk::new();
@@ -111,7 +110,7 @@ fn a_pool_is_closed_although_a_request_waits_for_a_silent_backing_device_and_say
     faults.wait_for_hanging(1);
     for closed in [cache.close(), pool.close()] {
         let error = closed.unwrap_err();
-        assert!(matches!(&error, Error::Lost { volume, .. } if volume == "cache"), "{error}");
+        assert!(matches!(&error, Error::Lost { lost } if lost[0].volume == "cache"), "{error}");
         assert!(error.to_string().contains("backing device"), "{error}");
     }
     assert!(!reading.is_finished());
@@ -122,7 +121,7 @@ fn a_pool_is_closed_although_a_request_waits_for_a_silent_backing_device_and_say
 }
 
 #[test]
-fn closing_a_pool_waits_for_a_drain_to_a_backing_device_that_answers_however_long_that_takes() {
+fn close_waits_for_slow_drain() {
     let silence_max = Duration::from_millis(400);
     let place = Place::new();
     let socket = place.folder.path().join("socket");

@@ -11,7 +11,7 @@ use super::{POOL_BYTES, Place};
 const FS_BYTES: u64 = 16 << 20;
 
 #[test]
-fn files_are_there_after_the_last_handle_was_dropped() {
+fn last_handle_persists_files() {
     let (place, pool) = Place::with_pool();
     let files = pool.create_fs("files", FS_BYTES).unwrap();
     files.create_dir("docs").unwrap();
@@ -25,19 +25,19 @@ fn files_are_there_after_the_last_handle_was_dropped() {
     assert!(matches!(Pool::open(&place.path), Err(Error::InUse { .. })));
     drop(clone);
     let pool = place.reopened();
-    let files = pool.fs("files").unwrap();
+    let files = pool.open_fs("files").unwrap();
     assert_eq!(files.read("docs/letter").unwrap(), b"short");
     assert_eq!(files.metadata("docs/draft").unwrap().size, 3 << 20);
     assert_eq!(files.read_dir("docs").unwrap().len(), 2);
-    assert!(matches!(pool.fs("files"), Err(Error::VolumeInUse { .. })));
+    assert!(matches!(pool.open_fs("files"), Err(Error::VolumeInUse { .. })));
     assert!(matches!(pool.delete("files"), Err(Error::VolumeInUse { .. })));
     drop(files);
     pool.delete("files").unwrap();
-    assert!(matches!(pool.fs("files"), Err(Error::NoSuchVolume { .. })));
+    assert!(matches!(pool.open_fs("files"), Err(Error::NoSuchVolume { .. })));
 }
 
 #[test]
-fn errors_name_the_file_system_and_the_path() {
+fn file_errors_name_volume_and_path() {
     let (_place, pool) = Place::with_pool();
     let files = pool.create_fs("files", FS_BYTES).unwrap();
     files.create_dir("d").unwrap();
@@ -55,13 +55,13 @@ fn errors_name_the_file_system_and_the_path() {
     files.remove_file("large").unwrap();
     files.resize(20 << 20).unwrap();
     assert_eq!(files.status().blocks, 20 << 8);
-    assert!(matches!(pool.block("files"), Err(Error::Volume { .. })));
+    assert!(matches!(pool.open_block("files"), Err(Error::Volume { .. })));
     pool.close().unwrap();
     assert!(files.write("late", b"").is_err());
 }
 
 #[test]
-fn files_become_durable_without_being_asked() {
+fn timer_makes_files_durable() {
     let place = Place::new();
     let interval = Duration::from_millis(10);
     let builder = Pool::builder().size(POOL_BYTES).checkpoint_interval(interval);
@@ -77,12 +77,12 @@ fn files_become_durable_without_being_asked() {
 }
 
 #[test]
-fn a_pool_that_was_opened_read_only_shows_its_files_and_changes_none() {
+fn read_only_pool_shows_files() {
     let (place, pool) = Place::with_pool();
     pool.create_fs("files", FS_BYTES).unwrap().write("f", b"bytes").unwrap();
     drop(pool);
     let pool = Pool::builder().read_only(true).open(&place.path).unwrap();
-    let files = pool.fs("files").unwrap();
+    let files = pool.open_fs("files").unwrap();
     assert_eq!(files.read("f").unwrap(), b"bytes");
     assert!(matches!(files.write("f", b""), Err(Error::ReadOnly { .. })));
     assert!(matches!(pool.create_fs("more", FS_BYTES), Err(Error::ReadOnly { .. })));
@@ -91,7 +91,7 @@ fn a_pool_that_was_opened_read_only_shows_its_files_and_changes_none() {
 }
 
 #[test]
-fn a_sparse_file_that_no_memory_can_hold_is_not_read() {
+fn huge_sparse_file_is_not_read() {
     let (_place, pool) = Place::with_pool();
     let files = pool.create_fs("files", FS_BYTES).unwrap();
     files.write("f", b"bytes").unwrap();
@@ -104,7 +104,7 @@ fn a_sparse_file_that_no_memory_can_hold_is_not_read() {
 }
 
 #[test]
-fn contents_that_take_the_place_of_as_many_bytes_are_seen_whole_by_a_reader_beside() {
+fn overwrite_is_atomic_for_readers() {
     const LEN: usize = 8192;
     let (_place, pool) = Place::with_pool();
     let files = pool.create_fs("files", FS_BYTES).unwrap();
@@ -134,7 +134,7 @@ fn contents_that_take_the_place_of_as_many_bytes_are_seen_whole_by_a_reader_besi
 
 /// Whatever holds a file while it is used lets go of it.
 #[test]
-fn no_operation_keeps_what_is_removed_later() {
+fn operations_release_removed_files() {
     let (_place, pool) = Place::with_pool();
     let files = pool.create_fs("files", FS_BYTES).unwrap();
     let free = files.status().free_inodes;

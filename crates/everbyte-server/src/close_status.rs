@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 /// Longest time to wait for those who were told that their mount is to end, and are to hear how it ended.
-const QUESTION_TIME_MAX: Duration = Duration::from_secs(2);
+const WAITERS_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// End of a pool.
 #[derive(Default)]
-pub(crate) struct Ending {
-    state: Mutex<EndingState>,
+pub(crate) struct CloseStatus {
+    state: Mutex<CloseState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct EndingState {
+struct CloseState {
     /// `Ok` if everything was made durable, else the reason; `None` before that is known.
     outcome: Option<Result<(), String>>,
     /// Those who will ask for the outcome, or may, and have not yet.
@@ -26,35 +26,35 @@ struct EndingState {
 }
 
 /// Somebody who may ask how the pool ended, as long as it lives.
-pub(crate) struct Question<'e> {
-    ending: &'e Ending,
+pub(crate) struct CloseWaiter<'e> {
+    status: &'e CloseStatus,
     is_due: bool,
 }
 
-impl Question<'_> {
+impl CloseWaiter<'_> {
     /// Notes that it will be asked.
-    pub(crate) fn will_come(mut self) {
+    pub(crate) fn register(mut self) {
         self.is_due = true;
     }
 }
 
-impl Drop for Question<'_> {
+impl Drop for CloseWaiter<'_> {
     fn drop(&mut self) {
         if !self.is_due {
-            self.ending.answered(&mut self.ending.state.lock());
+            self.status.answered(&mut self.status.state.lock());
         }
     }
 }
 
-impl Ending {
+impl CloseStatus {
     /// Notes that somebody may ask how the pool ended: who waits for the end of a mount is told to if the pool ends
     /// first, and that may go so fast that it has ended before he is told.
-    pub(crate) fn expect_question(&self) -> Question<'_> {
+    pub(crate) fn register_waiter(&self) -> CloseWaiter<'_> {
         self.state.lock().expected += 1;
-        Question { ending: self, is_due: false }
+        CloseWaiter { status: self, is_due: false }
     }
 
-    fn answered(&self, state: &mut EndingState) {
+    fn answered(&self, state: &mut CloseState) {
         state.expected = state.expected.saturating_sub(1);
         self.changed.notify_all();
     }
@@ -76,8 +76,8 @@ impl Ending {
     }
 
     /// Tells the outcome to all who wait, and waits a moment for those who will ask.
-    pub(crate) fn tell(&self, outcome: Result<(), String>) {
-        let deadline = Instant::now() + QUESTION_TIME_MAX;
+    pub(crate) fn report(&self, outcome: Result<(), String>) {
+        let deadline = Instant::now() + WAITERS_TIME_MAX;
         let mut state = self.state.lock();
         state.outcome = Some(outcome);
         self.changed.notify_all();
@@ -90,18 +90,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_may_ask_count_until_they_need_not_or_have_asked() {
-        let ending = Ending::default();
-        let expected = || ending.state.lock().expected;
-        let (first, second) = (ending.expect_question(), ending.expect_question());
+    fn close_waiters_count_until_answered() {
+        let status = CloseStatus::default();
+        let expected = || status.state.lock().expected;
+        let (first, second) = (status.register_waiter(), status.register_waiter());
         assert_eq!(expected(), 2);
         drop(first);
         assert_eq!(expected(), 1);
-        second.will_come();
+        second.register();
         assert_eq!(expected(), 1);
-        ending.state.lock().outcome = Some(Ok(()));
-        ending.wait().unwrap();
+        status.state.lock().outcome = Some(Ok(()));
+        status.wait().unwrap();
         assert_eq!(expected(), 0);
-        ending.tell(Ok(()));
+        status.report(Ok(()));
     }
 }

@@ -1,0 +1,246 @@
+//! Mounts of one file system: making them, serving them, their end and their losses.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use everbyte::FileSystem;
+use everbyte::files::{AccessTimes, EngineFs};
+use everbyte_control::{FileRequest, MountServed, Refused, Response};
+use everbyte_fuse::{
+    KernelCaching, Loss, LostStores, Mount, MountError, MountOptions, Privileges, Unmounted,
+};
+use parking_lot::Mutex;
+
+use crate::files::Files;
+use crate::request_error::lost_stores;
+use crate::words::meaning;
+
+/// Most threads that serve a mount.
+const THREADS_MAX: u16 = 256;
+/// Longest time to wait for the end of a mount without a directory, and the time between two looks.
+const UNMOUNTING_TIME_MAX: Duration = Duration::from_secs(2);
+const UNMOUNTING_LOOK: Duration = Duration::from_millis(5);
+
+const ATIME_WORDS: [(&str, AccessTimes); 3] = [
+    ("relative", AccessTimes::Relative),
+    ("never", AccessTimes::Never),
+    ("strict", AccessTimes::Strict),
+];
+
+/// The mounts of a file system.
+pub(crate) struct FsMounts {
+    fs: FileSystem,
+    mount: Mutex<Option<Mounted>>,
+    /// Mounts so far.
+    mounts: AtomicU64,
+    /// Programs had files open when the last mount was ended.
+    is_used: AtomicBool,
+    /// The lost stores of the last mount, and of earlier mounts with losses.
+    lost: Mutex<Vec<MountStores>>,
+}
+
+/// The lost stores of a mount.
+struct MountStores {
+    id: u64,
+    lost: LostStores,
+    /// A request to sync was told of the loss. A mount command may be dead before it is told.
+    is_told: bool,
+}
+
+/// A mount of a file system.
+struct Mounted {
+    mount: Mount,
+    id: u64,
+    /// The directory, as whoever mounted names it.
+    dir: String,
+}
+
+impl FsMounts {
+    pub(crate) fn new(fs: FileSystem) -> Self {
+        Self {
+            fs,
+            mount: Mutex::default(),
+            mounts: AtomicU64::new(0),
+            is_used: AtomicBool::new(false),
+            lost: Mutex::default(),
+        }
+    }
+
+    /// Mounts by `make`, unless it is mounted, on what lists call `dir`. Returns the mount's number.
+    fn mount_by(
+        &self,
+        dir: String,
+        make: impl FnOnce(Arc<EngineFs>) -> Result<Mount, MountError>,
+    ) -> Result<u64, Refused> {
+        self.wait_for_unmounting();
+        let mounted = &mut *self.mount.lock();
+        if let Some(mounted) = mounted.as_ref() {
+            let (name, dir) = (self.fs.name(), &mounted.dir);
+            if !mounted.mount.is_ended() {
+                return Err(Refused::new(format!("volume {name} is mounted already, on {dir}")));
+            }
+            // Some of its threads may go on.
+            if mounted.mount.has_failed() {
+                let what = "but not served as it should be, and the kernel still has it";
+                return Err(Refused::new(format!("volume {name} is mounted on {dir}, {what}")));
+            }
+        }
+        // It holds the device of what has ended.
+        *mounted = None;
+        let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
+        let mount = make(Arc::clone(self.fs.engine()));
+        let mount = mount.map_err(|error| Refused::new(error.to_string()))?;
+        let mut lost = self.lost.lock();
+        lost.retain(|stores| stores.lost.first().is_some());
+        lost.push(MountStores { id, lost: mount.lost_stores(), is_told: false });
+        drop(lost);
+        *mounted = Some(Mounted { mount, id, dir });
+        Ok(id)
+    }
+
+    /// Waits a short time for the end of a mount that is in no directory any more: umount(8) returns before it.
+    fn wait_for_unmounting(&self) {
+        let deadline = Instant::now() + UNMOUNTING_TIME_MAX;
+        let is_unmounting = || {
+            let mounted = self.mount.lock();
+            mounted.as_ref().is_some_and(|mounted| mounted.mount.is_unmounting())
+        };
+        while is_unmounting() && Instant::now() < deadline {
+            std::thread::sleep(UNMOUNTING_LOOK);
+        }
+    }
+
+    /// The directory that it is mounted on.
+    pub(crate) fn mounted_on(&self) -> Option<String> {
+        let mounted = self.mount.lock();
+        let mounted = mounted.as_ref().filter(|mounted| !mounted.mount.is_ended());
+        mounted.map(|mounted| mounted.dir.clone())
+    }
+
+    /// Mounts it on a directory.
+    ///
+    /// # Errors
+    /// It is mounted already, or cannot be.
+    pub(crate) fn mount(&self, dir: &Path, options: &MountOptions) -> Result<(), Refused> {
+        self.mount_by(dir.display().to_string(), |fs| Mount::new(fs, dir, options)).map(drop)
+    }
+
+    /// Serves a mount that the client has made with this descriptor of `/dev/fuse`, and returns its
+    /// number. `source` is the name that this process would give it.
+    ///
+    /// # Errors
+    /// It is mounted already, or the descriptor cannot be served.
+    pub(crate) fn serve_mount(
+        &self,
+        request: &MountServed,
+        source: String,
+        descriptor: OwnedFd,
+    ) -> Result<u64, Refused> {
+        let atime = &request.atime;
+        let access_times = meaning(&ATIME_WORDS, atime)
+            .ok_or_else(|| Refused::new(format!("{atime:?} is no choice of access times")))?;
+        let options = MountOptions {
+            source,
+            // Whoever mounted has told the kernel, this and which privileges there are.
+            allow_other: true,
+            read_only: request.read_only,
+            threads: usize::from(request.threads.clamp(1, THREADS_MAX)),
+            access_times,
+            caching: KernelCaching::Full,
+            privileges: Privileges::default(),
+            exec: true,
+            dir_access_times: !request.no_dir_atime,
+        };
+        self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options))
+    }
+
+    /// Returns true as long as the mount of this number has not ended.
+    pub(crate) fn has_mount(&self, id: u64) -> bool {
+        let mounted = self.mount.lock();
+        mounted.as_ref().is_some_and(|mounted| mounted.id == id && !mounted.mount.is_ended())
+    }
+
+    /// Returns true if no thread serves the mount of this number any more although it has not ended.
+    pub(crate) fn has_failed_mount(&self, id: u64) -> bool {
+        let mounted = self.mount.lock();
+        mounted.as_ref().is_some_and(|mounted| mounted.id == id && mounted.mount.has_failed())
+    }
+
+    /// Returns true if programs had files of its mount open when that was ended.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+
+    /// The first loss of stores of programs through mappings of its mount of this number, or of any mount.
+    pub(crate) fn lost_stores(&self, id: Option<u64>) -> Option<Loss> {
+        let lost = self.lost.lock();
+        let mut wanted = lost.iter().filter(|stores| id.is_none_or(|id| id == stores.id));
+        wanted.find_map(|stores| stores.lost.first())
+    }
+
+    /// The first such loss that this has not returned before.
+    pub(crate) fn untold_loss(&self) -> Option<Loss> {
+        let mut lost = self.lost.lock();
+        lost.iter_mut().filter(|stores| !stores.is_told).find_map(|stores| {
+            let loss = stores.lost.first()?;
+            stores.is_told = true;
+            Some(loss)
+        })
+    }
+
+    /// Returns true as long as it is mounted.
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.mounted_on().is_some()
+    }
+
+    /// Carries out a request about its files, with the bytes that came with it.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn files(
+        &self,
+        request: &FileRequest,
+        bytes: &[u8],
+    ) -> Result<(Response, Vec<u8>), Refused> {
+        let caches = self.mount.lock().as_ref().map(|mounted| mounted.mount.caches());
+        let done = Files { fs: self.fs.engine(), caches }.carry_out(request, bytes)?;
+        match request {
+            FileRequest::Sync => match self.untold_loss() {
+                Some(loss) => Err(lost_stores(self.fs.name(), loss)),
+                None => Ok(done),
+            },
+            _ => Ok(done),
+        }
+    }
+
+    /// Checks that it is not mounted: a mount is not taken from its users, even by force.
+    ///
+    /// # Errors
+    /// It is mounted.
+    pub(crate) fn check_unmounted(&self) -> Result<(), Refused> {
+        match self.is_mounted() {
+            true => {
+                Err(Refused::new(format!("volume {} is mounted: unmount it first", self.fs.name())))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Unmounts it. Everything that was answered is in the pool already.
+    ///
+    /// # Errors
+    /// The reason for which answered writes may be lost.
+    pub(crate) fn end(&self) -> Result<(), String> {
+        let Some(Mounted { mount, .. }) = self.mount.lock().take() else { return Ok(()) };
+        if !mount.is_ended() {
+            // It may take its time to end, and somebody may lose patience with this process.
+            self.fs.engine().volume().flush().map_err(|error| error.to_string())?;
+        }
+        let unmounted = mount.unmount().map_err(|error| error.to_string())?;
+        self.is_used.store(unmounted == Unmounted::Used, Ordering::Release);
+        Ok(())
+    }
+}

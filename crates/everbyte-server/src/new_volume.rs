@@ -1,0 +1,107 @@
+//! Requests for new volumes: their words, and the volumes made of them.
+
+use everbyte::block::{BlockOptions, Checksum, Delta};
+use everbyte::cache::{CacheOptions, Mode, Policy, Rights};
+use everbyte::files::{FsOptions, IndexKind};
+use everbyte::swap::SwapOptions;
+use everbyte::volume::{BLOCK_NAME, CACHE_NAME, FS_NAME, SWAP_NAME};
+use everbyte::{Pool, Volume};
+use everbyte_control::{NewCache, NewVolume, Refused};
+
+use crate::request_error::refused;
+use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, meaning};
+
+/// The backing device of a new cache; `None` for another kind.
+pub(crate) fn backing_of(new: &NewVolume) -> Option<&str> {
+    let cache = new.cache.as_ref().filter(|_| new.kind == CACHE_NAME);
+    cache.map(|cache| cache.backing.as_str())
+}
+
+/// Makes a volume. A backing device is opened with no more than these rights.
+///
+/// # Errors
+/// A word or a combination that has no meaning; those of making the volume.
+pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Volume, Refused> {
+    let (name, size_bytes) = (&new.name, new.size_bytes);
+    if new.cache.is_some() && new.kind != CACHE_NAME {
+        return Err(Refused::new("only caches have a backing device"));
+    }
+    if new.fs.is_some() && new.kind != FS_NAME {
+        return Err(Refused::new("only file systems have an index"));
+    }
+    let made = match new.kind.as_str() {
+        BLOCK_NAME => {
+            pool.create_block_with(name, size_bytes, &block_options(new)?).map(Volume::Block)
+        }
+        CACHE_NAME => {
+            let cache = new.cache.as_deref();
+            let cache = cache.ok_or_else(|| Refused::new("a cache needs a backing device"))?;
+            let options = cache_options(cache)?.volume(block_options(new)?).rights(rights);
+            let (backing, scm_bytes) = (&cache.backing, cache.scm_bytes);
+            pool.create_closed_cache(name, backing, scm_bytes, &options).map(Volume::Cache)
+        }
+        FS_NAME => pool.create_fs_with(name, size_bytes, &fs_options(new)?).map(Volume::Fs),
+        SWAP_NAME => {
+            let options = SwapOptions { wipes: new.wipe };
+            pool.create_swap_with(name, size_bytes, options).map(Volume::Swap)
+        }
+        kind => {
+            let known = [BLOCK_NAME, CACHE_NAME, FS_NAME, SWAP_NAME].join(" and ");
+            return Err(Refused::new(format!(
+                "there are no {kind:?} volumes: the kinds are {known}"
+            )));
+        }
+    };
+    made.map_err(refused)
+}
+
+fn unknown(what: &str, word: &str) -> Refused {
+    Refused::new(format!("{word:?} is no {what}"))
+}
+
+fn block_options(new: &NewVolume) -> Result<BlockOptions, Refused> {
+    let delta: Delta = meaning(&DELTA_WORDS, &new.delta)
+        .ok_or_else(|| unknown("translation setting", &new.delta))?;
+    let checksum: Checksum = meaning(&CHECKSUM_WORDS, &new.checksum)
+        .ok_or_else(|| unknown("checksum", &new.checksum))?;
+    let mut options = BlockOptions::new().delta(delta).checksum(checksum);
+    options = options.threshold_percent(new.threshold_percent).lanes(new.lanes);
+    if let Some(bytes) = new.log_bytes {
+        options = options.log_bytes(bytes);
+    }
+    if let Some(lines) = new.checkpoint_lines.filter(|lines| *lines > 0) {
+        options = options.checkpoint_lines(lines);
+    }
+    Ok(options)
+}
+
+fn cache_options(wanted: &NewCache) -> Result<CacheOptions, Refused> {
+    let mode = Mode::ALL.into_iter().find(|mode| mode.name() == wanted.mode);
+    let mode = mode.ok_or_else(|| unknown("mode of a cache", &wanted.mode))?;
+    let policy = wanted.policy.parse::<Policy>();
+    let policy = policy.map_err(|error| Refused::new(error.to_string()))?;
+    let options = CacheOptions::new().mode(mode).policy(policy).dram_bytes(wanted.dram_bytes);
+    Ok(options.small_write_bytes(wanted.small_write_bytes))
+}
+
+fn fs_options(new: &NewVolume) -> Result<FsOptions, Refused> {
+    // The client is this user or root, for whom the owner matters little.
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mut options = FsOptions::new().root_uid(uid).root_gid(gid).lanes(new.lanes);
+    if let Some(bytes) = new.log_bytes {
+        options = options.log_bytes(bytes);
+    }
+    if let Some(lines) = new.checkpoint_lines.filter(|lines| *lines > 0) {
+        options = options.checkpoint_lines(lines);
+    }
+    let Some(wanted) = new.fs.as_deref() else { return Ok(options) };
+    let index = IndexKind::from_name(&wanted.index);
+    options = options.index(index.ok_or_else(|| unknown("index", &wanted.index))?);
+    if let Some(bytes) = wanted.index_node_bytes {
+        options = options.index_node_bytes(bytes);
+    }
+    if let Some(inodes) = wanted.inodes_max {
+        options = options.inodes_max(inodes);
+    }
+    Ok(options.large_tables(wanted.large_tables))
+}

@@ -1,0 +1,92 @@
+//! Swap volumes as exports: a device without durability that all clients share.
+//!
+//! A system that is short of memory must not wait for a server that waits for memory. So while a swap volume is exported,
+//! all of the process's own memory is locked, as far as it is in use or will be, and the threads that serve the export are
+//! I/O flushers: the kernel's allocations for them never start I/O. The pool's memory is not locked.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use everbyte::SwapVolume;
+use everbyte::swap::ScratchDevice;
+use everbyte_device::{BlockDevice, Decorator, Passthrough};
+use everbyte_media::OwnMemory;
+use parking_lot::Mutex;
+use rustix::process::configure_io_flusher_behavior;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::request_error::Unavailable;
+
+/// The device that clients of a swap volume share, as long as there are any.
+#[derive(Default)]
+pub(crate) struct SwapExport(Mutex<Weak<Exported>>);
+
+struct Exported {
+    device: ScratchDevice,
+    /// `None` without the right to it.
+    _own_memory: Option<OwnMemory>,
+}
+
+impl Decorator for Exported {
+    type Inner = ScratchDevice;
+    const PASSTHROUGH: Passthrough = Passthrough::Whole;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.device
+    }
+}
+
+impl SwapExport {
+    /// The device of `volume` for a client whose requests the calling thread will serve.
+    pub(crate) fn device(&self, volume: &SwapVolume) -> Result<Arc<dyn BlockDevice>, Unavailable> {
+        let exported = &mut *self.0.lock();
+        let device = match exported.upgrade() {
+            Some(device) => device,
+            None => Arc::new(export(volume)?),
+        };
+        *exported = Arc::downgrade(&device);
+        if let Err(error) = configure_io_flusher_behavior(true) {
+            warn(volume, "become an I/O flusher", &error.into());
+        }
+        Ok(device)
+    }
+
+    /// Returns true if clients have the device, or can have it now: they share it, and get all runs at once.
+    pub(crate) fn is_ready(&self, volume: &SwapVolume) -> bool {
+        self.0.lock().strong_count() > 0 || !volume.is_lent()
+    }
+}
+
+fn export(volume: &SwapVolume) -> Result<Exported, Unavailable> {
+    let device = volume.scratch();
+    let device = device.map_err(|error| Unavailable::new("lent", error.to_string()))?;
+    tracing::warn!(
+        volume = volume.name(),
+        "the volume is exported, for swap of guests and other machines: this machine's own swap \
+         there can hang it"
+    );
+    let own_memory = lock_own_memory();
+    let own_memory = own_memory.inspect_err(|error| warn(volume, "lock its own memory", error));
+    Ok(Exported { device, _own_memory: own_memory.ok() })
+}
+
+/// A client may go on: the danger is only for a system that is short of memory.
+fn warn(volume: &SwapVolume, action: &'static str, error: &io::Error) {
+    tracing::warn!(
+        volume = volume.name(),
+        "the server cannot {action}, so a client's swap may hang when this system is short of \
+         memory: {error}"
+    );
+}
+
+/// Locks the process's own memory until the lock is dropped.
+///
+/// # Errors
+/// The process lacks CAP_IPC_LOCK, or the system refuses. Nothing is locked then.
+fn lock_own_memory() -> io::Result<OwnMemory> {
+    // Without the right, a limit on locked memory would make later allocations fail.
+    if !capabilities(None)?.effective.contains(CapabilitySet::IPC_LOCK) {
+        return Err(io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error()));
+    }
+    OwnMemory::lock()
+}

@@ -1,0 +1,253 @@
+//! Changes of a cache: its sizes, its backing device, and its write-back before it is detached.
+//!
+//! Invariant: a cache that is closed for a change holds nothing in DRAM that is not in the pool. A change goes on if its
+//! backing device is silent and its caller has gone, and until it ends the cache cannot be opened.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use everbyte_cache::{Cache, Change, Inspection, volume_bytes};
+use everbyte_device::BlockDevice;
+use everbyte_path::Rights;
+
+use super::create::check_room;
+use super::open::{OpenCache, Patience, State};
+use super::state::CacheState;
+use crate::backing::{Backing, KnownBacking, Outcome, TimedTask};
+use crate::builder::setters;
+use crate::error::Error;
+
+/// Duration of one part of a write-back.
+const PART_TIME: Duration = Duration::from_secs(1);
+
+/// Conditions of a change of a cache. Default: the rights that the pool permits, and nothing is held.
+#[derive(Clone, Default)]
+#[must_use]
+pub struct ChangeOptions {
+    pub(super) rights: Option<Rights>,
+    held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+setters! { ChangeOptions:
+    /// Opens a new backing device with no more than these rights.
+    rights(rights: Rights) => rights = Some(rights);
+
+    /// Keeps `held` until the change has ended. A change whose backing device is silent ends after its call has returned.
+    hold(held: Arc<dyn Any + Send + Sync>) => held = Some(held);
+}
+
+impl OpenCache {
+    /// Runs `work` on another thread, and waits for it as long as the backing device answers. If
+    /// that is silent, the work goes on by itself.
+    fn watched<T: Send + 'static>(
+        self: &Arc<Self>,
+        options: &ChangeOptions,
+        work: impl FnOnce(&Arc<Self>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (cache, held) = (Arc::clone(self), options.held.clone());
+        let task = TimedTask::begin("cache-change", &self.watch, move || {
+            let done = work(&cache);
+            drop(held);
+            done
+        });
+        match task.wait(self.backing_use.stall_time_max) {
+            Outcome::Done(done) => done,
+            Outcome::Silent(stall_time) => {
+                let reason = format!(
+                    "{}; the operation goes on when the device answers, and until then the cache is \
+                     unavailable",
+                    self.silent(stall_time)
+                );
+                Err(self.unavailable(CacheState::BackingSilent, reason))
+            }
+            Outcome::Failed(what) => Err(Error::Thread { source: std::io::Error::other(what) }),
+        }
+    }
+
+    /// Makes the dirty pages of DRAM durable, and closes the cache for a change. If that fails, the cache stays open.
+    fn begin_change(self: &Arc<Self>) -> Result<Changing, Error> {
+        let max = self.backing_use.stall_time_max;
+        let silent = |reason| self.unavailable(CacheState::BackingSilent, reason);
+        let _turn = self.take_turn(max).map_err(silent)?;
+        let open = match &*self.state.lock() {
+            State::Open(parts) => Some(Arc::clone(&parts.cache)),
+            State::Closed(_) => None,
+            State::Opening | State::Changing | State::Ended(_) => {
+                return Err(self.is_being_opened());
+            }
+        };
+        let mut doors = Vec::new();
+        if let Some(cache) = &open {
+            doors = self.shut_doors(max).map_err(silent)?;
+            cache.sync().map_err(|error| {
+                let reason = format!(
+                    "the pages that cache {} holds in DRAM could not be made durable, so it stays as it is: \
+                     {error}",
+                    self.name()
+                );
+                self.unavailable(CacheState::Open, reason)
+            })?;
+        }
+        let mut state = self.state.lock();
+        let is_as_it_was = match (&*state, &open) {
+            (State::Open(found), Some(cache)) => Arc::ptr_eq(&found.cache, cache),
+            (State::Closed(_), None) => true,
+            _ => false,
+        };
+        // A cache that was closed may be opened at the same time.
+        if !is_as_it_was {
+            return Err(self.is_being_opened());
+        }
+        let left = std::mem::replace(&mut *state, State::Changing);
+        drop(state);
+        doors.iter_mut().for_each(|door| drop(door.take()));
+        let changing = Changing(Arc::clone(self));
+        drop(left);
+        Ok(changing)
+    }
+
+    /// Gives the cache other sizes.
+    pub(super) fn resize(
+        self: &Arc<Self>,
+        change: Change,
+        options: &ChangeOptions,
+    ) -> Result<(), Error> {
+        self.watched(options, move |cache| {
+            let _changing = cache.begin_change()?;
+            cache.change_sizes(&change)
+        })
+    }
+
+    fn change_sizes(&self, change: &Change) -> Result<(), Error> {
+        let failed = || Error::cache(self.name());
+        let Inspection { settings, pages, .. } = self.inspect().map_err(failed())?;
+        let device = self.device().map_err(|gone| failed()(gone.into()))?;
+        let backing = {
+            let _request = self.watch.begin();
+            self.open_backing(&settings.backing.name, self.backing_use.rights(device.pool()))
+        };
+        let backing = backing.map_err(Error::backing(self.name()))?;
+        let storage_bytes = backing.device.geometry().size_bytes;
+        let wanted = change.applied_to(&settings, storage_bytes).map_err(failed())?;
+        let (old, new) = (settings.volume_page_bytes_max(), wanted.volume_page_bytes_max());
+        if new > old {
+            // Its pages may still become as many as it had asked for.
+            let free_bytes = device.pool().info().free_bytes;
+            check_room(self.name(), new, free_bytes + pages * super::PAGE_BYTES)?;
+        }
+        let needed = volume_bytes(storage_bytes);
+        if needed > device.geometry().size_bytes {
+            device.resize(needed).map_err(Error::volume(self.name()))?;
+        }
+        let resized =
+            Cache::resize(device, self.watched_device(&backing), &backing.identity, change);
+        resized.map(drop).map_err(failed())
+    }
+
+    /// Attaches the cache to its backing device, which has moved to `text`. `check` refuses a device in other use.
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        text: &str,
+        rights: Rights,
+        options: &ChangeOptions,
+        check: impl Fn(&KnownBacking) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let changing = self.watched(options, Self::begin_change)?;
+        let opened = text.to_owned();
+        let backing = self.watched(options, move |cache| {
+            let _request = cache.watch.begin();
+            cache.open_backing(&opened, rights).map_err(Error::backing(cache.name()))
+        })?;
+        check(&backing.known())?;
+        let attaching = Attaching::new(self, backing.known());
+        self.watched(options, move |cache| {
+            let (_changing, _attaching) = (changing, attaching);
+            cache.move_to(&backing).map_err(Error::cache(cache.name()))
+        })
+    }
+
+    fn move_to(&self, backing: &Backing) -> Result<(), crate::error::CacheError> {
+        let device = self.watched_device(backing);
+        Cache::move_backing(self.device()?, &*device, &backing.identity).map(drop)
+    }
+
+    /// Writes dirty pages back for about a second, and returns how many bytes are still dirty.
+    pub(super) fn write_back(self: &Arc<Self>, options: &ChangeOptions) -> Result<u64, Error> {
+        self.begin_to_open();
+        self.watched(options, |cache| {
+            let open = cache.await_open(Patience::Stall(cache.backing_use.stall_time_max));
+            let open = open.map_err(Error::from)?;
+            let end = Instant::now() + PART_TIME;
+            while open.dirty_bytes() > 0 && Instant::now() < end {
+                open.sweep().map_err(|source| Error::NotWrittenBack {
+                    volume: cache.name().to_owned(),
+                    dirty_bytes: open.dirty_bytes(),
+                    source,
+                })?;
+            }
+            Ok(open.dirty_bytes())
+        })
+    }
+
+    /// Writes all dirty pages back.
+    pub(super) fn drain(self: &Arc<Self>, options: &ChangeOptions) -> Result<(), Error> {
+        self.begin_to_open();
+        self.watched(options, |cache| {
+            let open = cache.await_open(Patience::Stall(cache.backing_use.stall_time_max));
+            let open = open.map_err(Error::from)?;
+            open.drain().map_err(Error::cache(cache.name()))
+        })
+    }
+
+    /// Checks that deleting the cache loses nothing: no page is dirty, and the backing device has flushed all writes past
+    /// the cache. No dirty page shows these.
+    pub(crate) fn check_deletable(self: &Arc<Self>) -> Result<(), Error> {
+        let name = self.name();
+        match self.status() {
+            Ok(status) if status.stats.dirty_pages > 0 => {
+                let dirty_bytes = status.stats.dirty_pages * super::PAGE_BYTES;
+                return Err(Error::Dirty { volume: name.to_owned(), dirty_bytes });
+            }
+            Ok(_) => {}
+            Err(source) => return Err(Error::DirtyUnknown { volume: name.to_owned(), source }),
+        }
+        let cache = match &*self.state.lock() {
+            State::Open(parts) => Arc::clone(&parts.cache),
+            _ => return Ok(()),
+        };
+        let work = move || cache.sync().map_err(|error| error.to_string());
+        let work = TimedTask::begin("cache-flush", &self.watch, work);
+        let reason = match work.wait(self.backing_use.stall_time_max) {
+            Outcome::Done(Ok(())) => return Ok(()),
+            Outcome::Done(Err(reason)) | Outcome::Failed(reason) => reason,
+            Outcome::Silent(stall_time) => self.silent(stall_time),
+        };
+        Err(Error::NotFlushed { volume: name.to_owned(), reason })
+    }
+}
+
+/// A cache that is closed for a change, until it may be opened again.
+struct Changing(Arc<OpenCache>);
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.0.end_change();
+    }
+}
+
+/// A cache that is being attached to another backing device, until its volume names that device or keeps the old one.
+pub(super) struct Attaching(Arc<OpenCache>);
+
+impl Attaching {
+    pub(super) fn new(cache: &Arc<OpenCache>, to: KnownBacking) -> Self {
+        *cache.attaching.lock() = Some(to);
+        Self(Arc::clone(cache))
+    }
+}
+
+impl Drop for Attaching {
+    fn drop(&mut self) {
+        *self.0.attaching.lock() = None;
+    }
+}

@@ -1,0 +1,600 @@
+//! A cache of an open pool: opening it in the background, its requests, closing it.
+//!
+//! Invariants: a cache is open at most once; its backing device is open, and locked if it is a file, as long as the
+//! cache is open. Work that may wait for a backing device runs on a thread of its own, and no lock is held
+//! meanwhile. Once the cache is closed, everything that was answered is durable in the pool, or `close`
+//! returns an error, to later callers as well. Closing does not wait forever for a silent backing device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use everbyte_cache::{Cache, Inspection, WritebackThread, inspect};
+use everbyte_device::DeviceError;
+use everbyte_media::Mapped;
+use everbyte_path::Rights;
+use everbyte_pool::sync::thread_index;
+use parking_lot::{
+    Condvar, MappedRwLockReadGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+
+use super::state::CacheState;
+use crate::backing::{
+    self, Backing, BackingError, Cancel, IoWatchdog, KnownBacking, Outcome, TimedTask, Watched,
+};
+use crate::engine::{BackingUse, Device};
+use crate::error::{CacheError, Error, NotOpen};
+
+/// Doors of a cache.
+const DOORS: usize = 16;
+/// Longest wait for a lock before the next look at the silence of the backing device.
+const LOOK: Duration = Duration::from_millis(200);
+/// Time between two looks at an opening.
+const OPENING_LOOK: Duration = Duration::from_millis(50);
+/// Longest silence of a backing device while it is closed, once nothing can be lost any more.
+const END_SILENCE_MAX: Duration = Duration::from_secs(1);
+/// Longest time for a look at the backing device of a cache that is not open.
+const BACKING_LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// A cache of an open pool, whether it is open itself or not.
+pub(crate) struct OpenCache {
+    volume: Arc<everbyte_pool::Volume<Mapped>>,
+    /// The volume's one handle, until the cache has ended.
+    device: Mutex<Option<Arc<Device>>>,
+    pub(super) backing_use: Arc<BackingUse>,
+    /// True if the pool is a private copy.
+    read_only: bool,
+    /// The requests that the backing device has not answered.
+    pub(super) watch: Arc<IoWatchdog>,
+    /// Ends all waits for an NBD server, for good; `None` if the system refused its descriptor.
+    cancel: Option<Cancel>,
+    pub(super) state: Mutex<State>,
+    /// Notified when the state has changed.
+    changed: Condvar,
+    /// Held by a call that closes the cache or closes it for a change.
+    turn: Mutex<()>,
+    /// Locks that requests hold shared, each thread its own: requests of several threads store to no common
+    /// line, and closing waits for all requests. Each lock has the cache while it is open.
+    doors: Box<[Door]>,
+    /// Size of the backing device when the cache was last open, in bytes.
+    size_bytes: AtomicU64,
+    /// The backing device that the cache is being attached to. Its volume may name that device at any moment, also long
+    /// after the call has returned because the device is silent.
+    pub(super) attaching: Mutex<Option<KnownBacking>>,
+}
+
+type Door = CachePadded<RwLock<Option<Arc<Cache>>>>;
+type DoorGuard<'c> = RwLockWriteGuard<'c, Option<Arc<Cache>>>;
+
+pub(super) enum State {
+    /// With the reason for which the last opening failed, if it did.
+    Closed(Option<NotOpen>),
+    Opening,
+    /// Closed, while its sizes or its backing device change.
+    Changing,
+    Open(Parts),
+    /// Closed for good, with the result.
+    Ended(Result<(), DeviceError>),
+}
+
+/// The parts of a cache that is open.
+pub(super) struct Parts {
+    pub(super) cache: Arc<Cache>,
+    _writeback: WritebackThread,
+    backing: KnownBacking,
+}
+
+/// Bound of a wait for a cache that is being opened.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    /// Until this moment.
+    Until(Instant),
+    /// As long as the backing device answers within this time.
+    Stall(Duration),
+}
+
+impl OpenCache {
+    /// For the cache in `device`, which stays closed until it is opened.
+    pub(crate) fn new(device: Device, backing_use: &Arc<BackingUse>, read_only: bool) -> Arc<Self> {
+        let door = || CachePadded::new(RwLock::new(None));
+        Arc::new(Self {
+            volume: Arc::clone(device.volume()),
+            device: Mutex::new(Some(Arc::new(device))),
+            backing_use: Arc::clone(backing_use),
+            read_only,
+            watch: Arc::default(),
+            cancel: Cancel::new().ok(),
+            state: Mutex::new(State::Closed(None)),
+            changed: Condvar::new(),
+            turn: Mutex::default(),
+            doors: std::iter::repeat_with(door).take(DOORS).collect(),
+            size_bytes: AtomicU64::new(0),
+            attaching: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.volume.name()
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<everbyte_pool::Volume<Mapped>> {
+        &self.volume
+    }
+
+    /// The volume with the pages.
+    ///
+    /// # Errors
+    /// `Gone`, once the cache has ended.
+    pub(crate) fn device(&self) -> Result<Arc<Device>, DeviceError> {
+        self.device.lock().clone().ok_or(DeviceError::Gone)
+    }
+
+    /// Returns true for the cache named `name` unless it has ended.
+    pub(crate) fn is_in_use(&self, name: &str) -> bool {
+        self.name() == name && self.device.lock().is_some()
+    }
+
+    pub(super) fn inspect(&self) -> Result<Inspection, CacheError> {
+        Ok(inspect(&*self.device()?)?)
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The rights with which the backing device is opened now that the pool names.
+    fn rights(&self) -> Rights {
+        let device = self.device.lock().clone();
+        let unused = || Rights::Nothing("the cache is closed".into());
+        device.map_or_else(unused, |device| self.backing_use.rights(device.pool()))
+    }
+
+    /// The facts about its backing device, if the volume can be read, and about the device that it is being attached to.
+    pub(crate) fn backings(&self) -> Vec<KnownBacking> {
+        let attaching = self.attaching.lock().clone();
+        // Read after `attaching`, which is cleared only once the volume names the new device.
+        attaching.into_iter().chain(self.known_backing()).collect()
+    }
+
+    fn known_backing(&self) -> Option<KnownBacking> {
+        if let State::Open(parts) = &*self.state.lock() {
+            return Some(parts.backing.clone());
+        }
+        let identity = self.inspect().ok()?.settings.backing;
+        let found = backing::look_within(&identity.name, &self.rights(), BACKING_LOOK_MAX);
+        Some(KnownBacking::recorded(identity, found.ok()))
+    }
+
+    /// Begins a request: the cache is not closed as long as the guard lives.
+    ///
+    /// # Errors
+    /// `Gone`, once it is closed; `Media` with the reason, if it is not open.
+    pub(crate) fn begin_op(&self) -> Result<MappedRwLockReadGuard<'_, Cache>, DeviceError> {
+        let door = self.doors[thread_index() % DOORS].read();
+        RwLockReadGuard::try_map(door, Option::as_deref).map_err(|door| {
+            // An opening fills the doors while it holds the lock of the state.
+            drop(door);
+            self.why_shut()
+        })
+    }
+
+    fn why_shut(&self) -> DeviceError {
+        match &*self.state.lock() {
+            State::Closed(None) | State::Ended(_) => DeviceError::Gone,
+            State::Closed(Some(why)) => self.failed(why.to_string()),
+            State::Changing => self.failed("the cache is being changed".to_owned()),
+            State::Opening | State::Open(_) => self.failed("the cache is being opened".to_owned()),
+        }
+    }
+
+    pub(super) fn silent(&self, stall_time: Duration) -> String {
+        let (name, seconds) = (self.name(), stall_time.as_secs());
+        format!("the backing device of cache {name} has not answered for {seconds} s")
+    }
+
+    fn failed(&self, reason: String) -> DeviceError {
+        DeviceError::Media { offset: 0, len: self.size_bytes(), reason }
+    }
+
+    /// The error of a cache in this state.
+    pub(super) fn unavailable(&self, state: CacheState, reason: String) -> Error {
+        Error::Unavailable { volume: self.name().to_owned(), state, reason }
+    }
+
+    fn not_open(&self, state: CacheState, reason: String) -> NotOpen {
+        NotOpen::new(state, self.unavailable(state, reason))
+    }
+
+    /// Begins to open the cache on another thread, unless it is open, being opened, being changed or has ended.
+    pub(crate) fn begin_to_open(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Closed(_)) {
+            return;
+        }
+        if self.read_only {
+            let what =
+                "is a cache, which cannot be open read-only: its pages could not be written back";
+            let reason = format!("volume {} {what}", self.name());
+            *state = State::Closed(Some(self.not_open(CacheState::ReadOnly, reason)));
+            return;
+        }
+        *state = State::Opening;
+        drop(state);
+        // Without a thread the task is dropped, and with it `opening`, which sets the state.
+        let opening = Opening { cache: Arc::clone(self), is_settled: false };
+        drop(TimedTask::begin("cache-open", &self.watch, move || opening.carry_out()));
+    }
+
+    fn open_parts(&self) -> Result<Parts, NotOpen> {
+        let name = self.name();
+        let recorded = self.inspect().map_err(|source| {
+            NotOpen::new(CacheState::Damaged, Error::Cache { volume: name.to_owned(), source })
+        })?;
+        let backing = {
+            let _request = self.watch.begin();
+            self.open_backing(&recorded.settings.backing.name, self.rights())
+        };
+        let backing = backing.map_err(|source| {
+            let is_missing = source.is_missing();
+            let state =
+                if is_missing { CacheState::BackingMissing } else { CacheState::BackingRefused };
+            NotOpen::new(state, Error::Backing { volume: name.to_owned(), source })
+        })?;
+        let known = backing.known();
+        let watched = self.watched_device(&backing);
+        let cache = self.device().map_err(CacheError::from);
+        let cache = cache.and_then(|device| Cache::open(device, watched, &backing.identity));
+        let refused = |error| NotOpen::new(CacheState::BackingRefused, Error::cache(name)(error));
+        let cache = Arc::new(cache.map_err(refused)?);
+        let writeback = WritebackThread::start(&cache)
+            .map_err(|source| NotOpen::new(CacheState::NoThread, Error::Thread { source }))?;
+        Ok(Parts { cache, _writeback: writeback, backing: known })
+    }
+
+    /// Opens the backing device `text`, however long that takes.
+    pub(super) fn open_backing(&self, text: &str, rights: Rights) -> Result<Backing, BackingError> {
+        let options = backing::Options { rights, ..self.backing_use.options.clone() };
+        backing::open(text, &options, self.cancel.clone())
+    }
+
+    /// The device of `backing`, whose requests the watchdog sees.
+    pub(super) fn watched_device(&self, backing: &Backing) -> Arc<Watched> {
+        let (device, watch) = (Arc::clone(&backing.device), Arc::clone(&self.watch));
+        Arc::new(Watched { device, watch })
+    }
+
+    /// The cache, once it is open.
+    ///
+    /// # Errors
+    /// The reason for which it is not, or not yet.
+    pub(crate) fn await_open(&self, patience: Patience) -> Result<Arc<Cache>, NotOpen> {
+        let begun = Instant::now();
+        let mut state = self.state.lock();
+        loop {
+            let name = self.name();
+            match &*state {
+                State::Open(parts) => return Ok(Arc::clone(&parts.cache)),
+                State::Closed(Some(why)) => return Err(why.clone()),
+                State::Closed(None) | State::Ended(_) => {
+                    let reason = format!("cache {name} was closed: try again");
+                    return Err(self.not_open(CacheState::Closed, reason));
+                }
+                State::Changing => {
+                    let reason = format!("cache {name} is being changed: try again");
+                    return Err(self.not_open(CacheState::Changing, reason));
+                }
+                State::Opening => {}
+            }
+            let is_over = match patience {
+                Patience::Until(deadline) => Instant::now() >= deadline,
+                Patience::Stall(max) => self.watch.stall_time().min(begun.elapsed()) >= max,
+            };
+            if is_over {
+                let reason = self.silent(self.watch.stall_time());
+                return Err(self.not_open(CacheState::BackingSilent, reason));
+            }
+            self.changed.wait_for(&mut state, OPENING_LOOK);
+        }
+    }
+
+    /// The reason for which the last opening failed. The next opening begins without it.
+    pub(super) fn take_failure(&self) -> Option<NotOpen> {
+        let state = &mut *self.state.lock();
+        match state {
+            State::Closed(why) => why.take(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_being_opened(&self) -> Error {
+        let name = self.name();
+        let reason = format!(
+            "cache {name} is being opened, for which it waits for its backing device: try again"
+        );
+        self.unavailable(CacheState::Opening, reason)
+    }
+
+    /// Ends the opening with this result, unless the cache has ended.
+    fn settle(&self, opened: Result<Parts, NotOpen>) {
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Opening) {
+            drop(state);
+            return;
+        }
+        *state = match opened {
+            Ok(parts) => {
+                self.size_bytes.store(parts.cache.settings().backing_bytes, Ordering::Relaxed);
+                for door in &self.doors {
+                    *door.write() = Some(Arc::clone(&parts.cache));
+                }
+                State::Open(parts)
+            }
+            Err(why) => State::Closed(Some(why)),
+        };
+        self.changed.notify_all();
+    }
+
+    /// Sets the state of a cache that is closed for a change: the cache may be opened again.
+    pub(super) fn end_change(&self) {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Changing) {
+            *state = State::Closed(None);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes the right to close the cache.
+    ///
+    /// # Errors
+    /// The backing device is silent, and another call waits for it.
+    pub(super) fn take_turn(&self, stall_time_max: Duration) -> Result<MutexGuard<'_, ()>, String> {
+        let try_lock = || self.turn.try_lock_for(LOOK);
+        self.patiently(Instant::now(), stall_time_max, try_lock)
+    }
+
+    /// Shuts requests out, once those under way are done.
+    ///
+    /// # Errors
+    /// Requests wait for a silent backing device. None is shut out then.
+    pub(super) fn shut_doors(
+        &self,
+        stall_time_max: Duration,
+    ) -> Result<Vec<DoorGuard<'_>>, String> {
+        let begun = Instant::now();
+        let shut =
+            |door| self.patiently(begun, stall_time_max, || RwLock::try_write_for(door, LOOK));
+        self.doors.iter().map(|door: &Door| shut(&**door)).collect()
+    }
+
+    /// Takes a lock that requests, or another call that closes, hold. Fails if the backing device has been silent
+    /// for too long and the caller has waited as long since `begun`.
+    fn patiently<T>(
+        &self,
+        begun: Instant,
+        stall_time_max: Duration,
+        try_lock: impl Fn() -> Option<T>,
+    ) -> Result<T, String> {
+        loop {
+            if let Some(taken) = try_lock() {
+                return Ok(taken);
+            }
+            let stall_time = self.watch.stall_time();
+            if stall_time.min(begun.elapsed()) >= stall_time_max {
+                return Err(self.silent(stall_time));
+            }
+        }
+    }
+
+    /// Begins to close the cache for good: makes the dirty pages of DRAM durable on another thread. Waits for requests
+    /// as long as the backing device answers.
+    ///
+    /// # Errors
+    /// Unflushed writes were lost before, or requests wait for a silent backing device. In the second case the cache is
+    /// still open.
+    pub(crate) fn begin_close(&self) -> Result<Closing<'_>, DeviceError> {
+        let stall_time_max = self.backing_use.close_time_max;
+        let failed = |reason| self.failed(reason);
+        let turn = self.take_turn(stall_time_max).map_err(failed)?;
+        {
+            let mut state = self.state.lock();
+            match &*state {
+                State::Open(_) => {}
+                State::Ended(result) => result.clone()?,
+                // In every other state all is in the pool.
+                _ => *state = State::Ended(Ok(())),
+            }
+            self.changed.notify_all();
+        }
+        let mut doors = self.shut_doors(stall_time_max).map_err(failed)?;
+        let left = {
+            let mut state = self.state.lock();
+            match std::mem::replace(&mut *state, State::Ended(Ok(()))) {
+                State::Open(parts) => Some(parts),
+                _ => None,
+            }
+        };
+        let left = left.map(|parts| (parts, doors.iter_mut().map(|door| door.take()).collect()));
+        let flushing = left.as_ref().map(|(parts, _): &(Parts, Vec<_>)| {
+            let cache = Arc::clone(&parts.cache);
+            TimedTask::begin("cache-flush", &self.watch, move || cache.sync())
+        });
+        Ok(Closing { cache: self, _turn: turn, flushing, left, ending: None })
+    }
+
+    /// Closes the cache for good. Later calls return the first result.
+    ///
+    /// # Errors
+    /// As [`OpenCache::begin_close`] and [`Closing::flush`].
+    pub(crate) fn close(&self) -> Result<(), DeviceError> {
+        let mut closing = self.begin_close()?;
+        let flushed = closing.flush();
+        closing.end();
+        flushed
+    }
+
+    /// Closes the cache of a volume that was deleted: its pages are lost.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        self.stop_waiting();
+        let left = std::mem::replace(&mut *self.state.lock(), State::Ended(Ok(())));
+        self.changed.notify_all();
+        let cache = Arc::clone(self);
+        let work = move || {
+            drop(cache.device.lock().take());
+            cache.doors.iter().for_each(|door| drop(door.write().take()));
+            drop(left);
+        };
+        // The next user may want the backing device. But its writer may be in a request that is never answered, and this
+        // thread does not wait for that.
+        let _ended_or_silent =
+            TimedTask::begin("cache-end", &self.watch, work).wait(END_SILENCE_MAX);
+    }
+
+    /// Ends all waits for an NBD server, for good.
+    fn stop_waiting(&self) {
+        if let Some(cancel) = &self.cancel {
+            cancel.cancel();
+        }
+    }
+}
+
+/// The end of a cache. All caches of a pool are flushed before the first is waited for to end.
+pub(crate) struct Closing<'c> {
+    cache: &'c OpenCache,
+    _turn: MutexGuard<'c, ()>,
+    flushing: Option<TimedTask<Result<(), DeviceError>>>,
+    left: Option<(Parts, Vec<Option<Arc<Cache>>>)>,
+    ending: Option<TimedTask<()>>,
+}
+
+impl Closing<'_> {
+    /// Waits until the dirty pages of DRAM are durable in the pool, and begins to close the backing device.
+    ///
+    /// # Errors
+    /// Unflushed writes may be lost.
+    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+        let cache = self.cache;
+        let flushed =
+            match self.flushing.take().map(|work| work.wait(cache.backing_use.close_time_max)) {
+                None => Ok(()),
+                Some(Outcome::Done(flushed)) => flushed,
+                Some(Outcome::Silent(stall_time)) => Err(cache.failed(cache.silent(stall_time))),
+                Some(Outcome::Failed(reason)) => Err(cache.failed(reason)),
+            };
+        cache.stop_waiting();
+        *cache.state.lock() = State::Ended(flushed.clone());
+        // Its thread may be in a request that is never answered, so it ends on a thread of its own.
+        let left = (self.left.take(), cache.device.lock().take());
+        self.ending = Some(TimedTask::begin("cache-end", &cache.watch, move || drop(left)));
+        flushed
+    }
+
+    /// Waits until the backing device is closed, or has been silent for a second.
+    pub(crate) fn end(self) {
+        let Some(Outcome::Silent(stall_time)) = self.ending.map(|work| work.wait(END_SILENCE_MAX))
+        else {
+            return;
+        };
+        let reason = self.cache.silent(stall_time);
+        tracing::warn!(volume = self.cache.name(), "{reason}; the cache ends without its answer");
+    }
+}
+
+/// The opening of a cache. It may fail without a result: the system may have no thread for it, or the thread panics.
+struct Opening {
+    cache: Arc<OpenCache>,
+    is_settled: bool,
+}
+
+impl Opening {
+    fn carry_out(mut self) {
+        let opened = self.cache.open_parts();
+        if let Err(why) = &opened {
+            tracing::warn!(volume = self.cache.name(), "the cache cannot be opened: {why}");
+        }
+        self.is_settled = true;
+        self.cache.settle(opened);
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let reason = format!("no thread opens cache {}: try again", self.cache.name());
+            self.cache.settle(Err(self.cache.not_open(CacheState::NoThread, reason)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_block::BlockOptions;
+    use everbyte_media::MediaOptions;
+    use everbyte_pool::format::VolumeKind;
+    use everbyte_pool::{OpenOptions, Pool};
+
+    use super::*;
+    use crate::cache::change::Attaching;
+
+    /// A volume of the kind cache, without a cache in it.
+    fn empty() -> Arc<OpenCache> {
+        let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
+        Pool::format(&medium, 8, [1; 16]).unwrap();
+        let options = OpenOptions { capacity_blocks: 8192 };
+        let pool = Pool::open(Arc::new(medium), everbyte_block::kinds(), &options).unwrap();
+        let (pool, kind) = (Arc::new(pool), VolumeKind::CACHE);
+        let options = BlockOptions::default();
+        let device = Device::create_as(&pool, "c", kind, 1 << 20, &options).unwrap();
+        let second = Duration::from_secs(1);
+        let backing_use = BackingUse {
+            options: backing::Options::default(),
+            stall_time_max: second,
+            close_time_max: second,
+            trust_pool: false,
+        };
+        OpenCache::new(device, &Arc::new(backing_use), false)
+    }
+
+    #[test]
+    fn attaching_cache_has_both_devices() {
+        let cache = empty();
+        assert!(cache.backings().is_empty());
+        let to = everbyte_cache::Identity {
+            kind: "nbd".to_owned(),
+            name: "nbd://elsewhere/disk".to_owned(),
+            serial: String::new(),
+            backing: None,
+        };
+        let known = KnownBacking { identity: to.clone(), stack: None };
+        let attaching = Attaching::new(&cache, known);
+        let backings: Vec<_> = cache.backings().into_iter().map(|known| known.identity).collect();
+        assert_eq!(backings, [to]);
+        drop(attaching);
+        assert!(cache.backings().is_empty());
+    }
+
+    #[test]
+    fn opening_without_result_is_repeatable() {
+        let cache = empty();
+        *cache.state.lock() = State::Opening;
+        drop(Opening { cache: Arc::clone(&cache), is_settled: false });
+        let why = cache.await_open(Patience::Until(Instant::now())).err().unwrap();
+        assert_eq!(why.state, CacheState::NoThread);
+
+        cache.begin_to_open();
+        let why = cache.await_open(Patience::Stall(Duration::from_secs(60))).err().unwrap();
+        assert_eq!(why.state, CacheState::Damaged, "it was opened again, and holds no cache");
+    }
+
+    #[test]
+    fn ended_cache_drops_a_late_opening() {
+        let cache = empty();
+        *cache.state.lock() = State::Opening;
+        cache.close().unwrap();
+        let late = cache.not_open(CacheState::NoThread, "late".to_owned());
+        cache.settle(Err(late));
+        assert!(matches!(*cache.state.lock(), State::Ended(Ok(()))));
+        cache.begin_to_open();
+        assert!(matches!(cache.begin_op(), Err(DeviceError::Gone)));
+    }
+}

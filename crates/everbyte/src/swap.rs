@@ -1,0 +1,124 @@
+//! Swap volumes: volatile memory in the pool, lent to programs in runs of 2 MiB. See [`SwapVolume`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use everbyte_swap_volume::{Lender, SwapVolume as EngineSwap};
+
+pub use everbyte_swap_volume::{
+    Lease, LenderStatus, RUN_BYTES, ScratchDevice, SwapError, SwapOptions,
+};
+
+use crate::error::Error;
+use crate::shared::Shared;
+
+/// An open swap volume. Its contents are volatile: nothing of them is logged, flushed or kept for the next opening.
+///
+/// A handle is `Send`, `Sync` and cheap to clone, and keeps its pool open.
+#[derive(Clone)]
+pub struct SwapVolume(Arc<Inner>);
+
+/// Dropped in this order: the volume first, because dropping the last handle of the pool closes it.
+struct Inner {
+    lender: Lender,
+    shared: Arc<Shared>,
+}
+
+impl SwapVolume {
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        name: &str,
+        size_bytes: u64,
+        options: SwapOptions,
+    ) -> Result<Self, Error> {
+        shared.check_writable()?;
+        Self::new(shared, name, EngineSwap::create(&shared.engine, name, size_bytes, options))
+    }
+
+    pub(crate) fn open(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
+        shared.check_open()?;
+        Self::new(shared, name, EngineSwap::open(&shared.engine, name))
+    }
+
+    fn new(
+        shared: &Arc<Shared>,
+        name: &str,
+        volume: Result<EngineSwap<everbyte_media::Mapped>, SwapError>,
+    ) -> Result<Self, Error> {
+        let lender = volume.and_then(Lender::new).map_err(Error::swap(name))?;
+        Ok(Self(Arc::new(Inner { lender, shared: Arc::clone(shared) })))
+    }
+
+    /// Its name in the pool.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.volume().name()
+    }
+
+    /// Returns true if the pool is a private copy: nothing can be lent then.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.0.shared.read_only
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<everbyte_pool::Volume<everbyte_media::Mapped>> {
+        self.0.lender.volume().volume()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    /// Lends up to `bytes` bytes, in runs of 2 MiB, to the process `pid`. A lock on the lease's file keeps the runs until
+    /// its last descriptor and mapping are gone.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Swap`] if nothing is free.
+    pub fn lend(&self, bytes: u64, pid: u32) -> Result<Lease, Error> {
+        self.0.shared.check_writable()?;
+        self.0.lender.lend(bytes.div_ceil(RUN_BYTES), pid).map_err(Error::swap(self.name()))
+    }
+
+    /// All of the volume as a block device without durability.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Swap`] if runs are lent.
+    pub fn scratch(&self) -> Result<ScratchDevice, Error> {
+        self.0.shared.check_writable()?;
+        self.0.lender.scratch().map_err(Error::swap(self.name()))
+    }
+
+    /// The runs that are lent now, and their processes.
+    ///
+    /// # Errors
+    /// [`Error::Swap`]: the system's.
+    pub fn status(&self) -> Result<LenderStatus, Error> {
+        self.0.lender.status().map_err(Error::swap(self.name()))
+    }
+
+    /// Returns true if runs are lent, or if the kernel does not say.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.status().map_or(true, |status| status.lent > 0)
+    }
+
+    /// Makes the volume `size_bytes` large, a positive multiple of 2 MiB. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Swap`] if the pool has no room, or too few runs are free.
+    pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
+        self.0.shared.check_writable()?;
+        self.0.lender.resize(size_bytes).map_err(Error::swap(self.name()))
+    }
+
+    /// Lends nothing any more, so that the volume can be deleted.
+    pub(crate) fn end_lending(&self) -> Result<(), Error> {
+        self.0.lender.close().map_err(Error::swap(self.name()))
+    }
+}
+
+impl fmt::Debug for SwapVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SwapVolume").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
