@@ -277,7 +277,7 @@ impl<M: Medium> Pair<M> {
         root_at(self.table, which)
     }
 
-    /// Returns the offset of the entry of `block`: in a table, or in a tree of one level.
+    /// Returns the offset of the entry of `block` in a tree of one level.
     pub(crate) fn entry_at(&self, which: usize, block: u64) -> PoolOffset {
         let root = Entry::decode(self.medium().load_word(self.root_at(which))).unwrap().unwrap();
         assert!(root.flags.height <= 1, "the tree has more levels");

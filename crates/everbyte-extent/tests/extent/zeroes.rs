@@ -74,11 +74,11 @@ fn the_last_block_is_unmapped_with_the_bytes_that_the_extent_has_of_it() {
 }
 
 #[test]
-fn a_part_of_a_hole_is_not_filled_to_be_zeroed_unless_space_is_to_be_kept() {
+fn zeroing_part_of_hole_fills_only_if_reserved() {
     let pair = new_pair(256, &Settings::default());
-    // A leaf to look into.
-    pair.write(0, 0, &[1]).unwrap();
     for which in BOTH {
+        // A leaf to inspect.
+        pair.write(which, 0, &[1]).unwrap();
         pair.zero(which, 2 * BLOCK_U64 + 9, 100, false).unwrap();
         assert_eq!(pair.entry(which, 2), None);
         pair.zero(which, 2 * BLOCK_U64 + 9, 100, true).unwrap();
