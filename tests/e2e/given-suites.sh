@@ -22,7 +22,7 @@ SECONDS_MAX=${SECONDS_MAX:-60}
 # Tests of xfstests that cannot pass, one "NUMBER REASON" a line.
 read -r -d '' EXCLUDED <<'END' || true
 020 attributes of a file share one block, as on ext4; the test expects that only of file systems it knows
-424 statx reports no attribute for flags: the kernel's FUSE never sets them
+424 statx reports no flags of files: the kernel's FUSE has no field for them (everbyte-fuse, tests/limits.rs)
 732 mounts one device twice: a file system of a pool has one mount
 END
 

@@ -25,6 +25,8 @@ use fuser::{
 
 /// Bytes of the regular file.
 const FILE_BYTES: u64 = 1 << 20;
+/// Append-only, immutable and nodump, as FS_IOC_GETFLAGS reports them.
+const FLAGS: u64 = 0x70;
 const FILE: INodeNo = INodeNo(2);
 const PIPE: INodeNo = INodeNo(3);
 
@@ -100,9 +102,9 @@ fn attr(inode: INodeNo) -> FileAttr {
 const LIFETIME: Duration = Duration::from_secs(1);
 
 /// The server. Requests without a method get fuser's answers.
-struct Minimal;
+struct MinimalServer;
 
-impl Filesystem for Minimal {
+impl Filesystem for MinimalServer {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match name.to_str() {
             Some("file") => reply.entry(&LIFETIME, &attr(FILE), Generation(0)),
@@ -187,10 +189,12 @@ impl Filesystem for Minimal {
         _: fuser::IoctlFlags,
         _: u32,
         _: &[u8],
-        _: u32,
+        out_len: u32,
         reply: ReplyIoctl,
     ) {
-        reply.ioctl(0, &[]);
+        // The kernel takes only whole answers. For FS_IOC_GETFLAGS this is a file with all flags of FLAGS.
+        let answer = FLAGS.to_ne_bytes();
+        reply.ioctl(0, &answer[..answer.len().min(out_len as usize)]);
     }
 }
 
@@ -218,7 +222,8 @@ impl Mounted {
             dir_access_times: true,
         };
         let (mount, descriptor) = DirMount::new(dir.path(), &options).unwrap();
-        let session = Session::from_fd(Minimal, descriptor, SessionACL::All, Config::default());
+        let session =
+            Session::from_fd(MinimalServer, descriptor, SessionACL::All, Config::default());
         let session = session.unwrap().spawn().unwrap();
         Self { mount, dir, _session: session }
     }
@@ -261,6 +266,7 @@ fn kernel_limits_of_fuse_hold_for_minimal_server() {
     seek_has_no_limit_of_server(&mounted);
     syncfs_sends_no_request(&mounted);
     verity_request_arrives(&mounted);
+    statx_reports_no_flags_of_server(&mounted);
     remount_sends_no_request(&mounted);
 }
 
@@ -323,6 +329,26 @@ fn syncfs_sends_no_request(mounted: &Mounted) {
     let file = mounted.open();
     let sent = requests(|| rustix::fs::syncfs(&file).unwrap());
     assert_eq!(sent, [""; 0], "descriptor {}", file.as_raw_fd());
+}
+
+/// The reply to GETATTR has no field for flags, and the kernel declares none of them as supported.
+fn statx_reports_no_flags_of_server(mounted: &Mounted) {
+    use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
+    let get_flags = "import fcntl,os,sys,struct
+f=os.open(sys.argv[1],os.O_RDONLY)
+print(*struct.unpack_from('i',fcntl.ioctl(f,0x80086601,bytes(8))))";
+    let mut said = String::new();
+    let sent = requests(|| said = python(get_flags, &mounted.path("file")));
+    assert_eq!((said.as_str(), sent), ("112", vec!["IOCTL".to_owned()]));
+    let file = mounted.open();
+    let status =
+        rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).unwrap();
+    let flags = StatxAttributes::APPEND
+        | StatxAttributes::IMMUTABLE
+        | StatxAttributes::NODUMP
+        | StatxAttributes::COMPRESSED;
+    assert_eq!(status.stx_attributes_mask & flags, StatxAttributes::empty());
+    assert_eq!(status.stx_attributes & flags, StatxAttributes::empty());
 }
 
 fn remount_sends_no_request(mounted: &Mounted) {
