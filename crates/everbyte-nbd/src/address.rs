@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The port of an NBD URI that names none.
+/// The port of an NBD URI without a port.
 const DEFAULT_PORT: u16 = 10809;
 
 /// The longest path a Unix socket can have on Linux, in bytes.
@@ -20,7 +20,7 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
-/// A text that is no address, with the reason.
+/// A text is not an address. Holds the reason.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
@@ -36,7 +36,7 @@ pub enum AddressError {
         /// The text.
         text: String,
     },
-    /// The port is no number below 65536.
+    /// The port is not a number below 65536.
     #[error("{text:?}: {port:?} is no port")]
     Port {
         /// The text.
@@ -54,7 +54,7 @@ pub enum AddressError {
         /// The system's words.
         reason: String,
     },
-    /// The text is not an NBD URI that can be used here.
+    /// The text is not a usable NBD URI.
     #[error(
         "{text:?} is no NBD URI that can be used: {reason}; use nbd://HOST[:PORT]/EXPORT or \
          nbd+unix:///EXPORT?socket=PATH"
@@ -70,8 +70,8 @@ pub enum AddressError {
 impl FromStr for Address {
     type Err = AddressError;
 
-    /// Reads `unix:PATH`, `tcp:HOST:PORT`, or `tcp:PORT` and `tcp::PORT`, which mean loopback.
-    /// An IPv6 host stands in brackets. A host name is resolved at once.
+    /// Reads `unix:PATH`, `tcp:HOST:PORT`, or `tcp:PORT` and `tcp::PORT`, which mean loopback. An
+    /// IPv6 host stands in brackets. A host name is resolved immediately.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix_path(path.into(), text).map(Self::Unix);
@@ -97,7 +97,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The URI by which other NBD clients reach `export` here.
+    /// The URI of `export` at this address, for other NBD clients.
     #[must_use]
     pub fn uri(&self, export: &str) -> String {
         let export = encode(export.as_bytes(), b"-._~/");
@@ -114,7 +114,7 @@ impl Address {
     /// several addresses gives its first.
     ///
     /// # Errors
-    /// `Uri` if the text is no NBD URI or its scheme needs TLS; `Host` if its host cannot be
+    /// `Uri` if the text is not an NBD URI or its scheme needs TLS; `Host` if its host cannot be
     /// resolved.
     pub fn from_uri(text: &str) -> Result<(Self, String), AddressError> {
         let (place, export) = Place::from_uri(text)?;
@@ -126,7 +126,7 @@ impl Address {
 
 const NO_ADDRESS: &str = "it has no address";
 
-/// Returns true if a text begins as the URIs of NBD do, those that cannot be used here included.
+/// Returns true if a text begins like an NBD URI. It may still be unusable.
 #[must_use]
 pub fn is_uri(text: &str) -> bool {
     text.split_once(':').is_some_and(|(scheme, _)| {
@@ -202,8 +202,7 @@ impl Place {
         Some(vec![Address::Tcp((ip, port).into())])
     }
 
-    /// Returns all addresses, in the order in which to try them. May block in the system's
-    /// resolver.
+    /// Returns all addresses in the order of attempts. May block in the system's resolver.
     ///
     /// # Errors
     /// `Host` if a host has none.

@@ -1,5 +1,5 @@
-//! Ranges and blocks: cuts requests of any range into requests that a server takes, which may
-//! insist on whole blocks and on a largest size.
+//! Ranges and blocks: cuts requests of any range into requests that a server takes. A server may
+//! demand whole blocks and a largest size.
 
 /// A range of bytes from `start` to `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ impl Span {
         self.end.saturating_sub(self.start)
     }
 
-    /// Returns the smallest range of whole blocks of `block` bytes that contains this one.
+    /// Returns the smallest range of whole blocks of `block` bytes around this range.
     pub(crate) fn outward(self, block: u64) -> Self {
         Self { start: self.start / block * block, end: self.end.div_ceil(block) * block }
     }
@@ -31,7 +31,8 @@ impl Span {
     }
 
     /// Cuts the range into pieces of at most `piece_max` bytes at multiples of `unit`, which
-    /// divides `piece_max`: no unit is torn between two pieces. Each is an offset and a length.
+    /// divides `piece_max`. No unit is torn between two pieces. Each piece is an offset and a
+    /// length.
     pub(crate) fn pieces(self, piece_max: u32, unit: u64) -> impl Iterator<Item = (u64, u32)> {
         let mut at = self.start;
         std::iter::from_fn(move || {
@@ -46,7 +47,7 @@ impl Span {
     }
 }
 
-/// A number of bytes as a length in memory, which it always can be.
+/// A number of bytes as a length in memory. The conversion never fails.
 #[allow(clippy::cast_possible_truncation, reason = "both are 64 bits wide")]
 pub(crate) const fn in_memory(bytes: u64) -> usize {
     const { assert!(usize::BITS == u64::BITS) }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Ends the waits of every client that has it: for names, connections, handshakes, replies, and for
-/// a lost server's return. Clones are the same handle. Cancelling is final: later requests fail at
-/// once.
+/// Ends the waits of every client with this handle: for names, connections, handshakes, replies,
+/// and for a lost server's return. Clones are the same handle. Cancelling is final: later requests
+/// fail immediately.
 #[derive(Clone, Debug)]
 pub struct Cancel(Arc<Event>);
 
@@ -21,7 +21,7 @@ struct Event {
 }
 
 impl Cancel {
-    /// Makes a handle that nothing waits for yet.
+    /// Makes a handle without waiters.
     ///
     /// # Errors
     /// If the process or the system has no descriptors left.
@@ -30,7 +30,7 @@ impl Cancel {
         Ok(Self(Arc::new(Event { is_cancelled: AtomicBool::new(false), readable })))
     }
 
-    /// Ends all waits, now and from now on. Returns at once; may be called from any thread.
+    /// Ends all waits, now and later. Returns immediately, and may be called from any thread.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::SeqCst);
         // It fails only if it is readable already.
@@ -48,7 +48,7 @@ impl Cancel {
     }
 }
 
-/// The error of a wait that was cancelled.
+/// The error of a cancelled wait.
 #[derive(Debug, thiserror::Error)]
 #[error("cancelled")]
 pub(crate) struct Cancelled;
@@ -59,7 +59,7 @@ impl From<Cancelled> for io::Error {
     }
 }
 
-/// Returns true if `error` is that of a cancelled wait.
+/// Returns true if `error` comes from a cancelled wait.
 pub(crate) fn is_cancelled(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Cancelled>())
 }

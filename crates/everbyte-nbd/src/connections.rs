@@ -1,9 +1,10 @@
 //! The connections of a server: the open ones, those in their handshake, and their end.
 //!
-//! Invariants: a connection is in the table from before its thread starts until that thread is
-//! done with its device; once the table is stopping nothing enters it. A handshake is pending while
-//! it waits for its client, and is not pending while it waits for an export. If the table is full, a
-//! new connection replaces a pending handshake: the oldest silent one, or else the oldest one.
+//! Invariants: a connection is in the table from before its thread starts until that thread is done
+//! with its device. Once the table is stopping, it takes no connection. A handshake is pending
+//! while it waits for its client, and is not pending while it waits for an export. If the table is
+//! full, a new connection replaces a pending handshake: the oldest silent one, or else the oldest
+//! one.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,11 +21,11 @@ use rustix::net::{Shutdown, sockopt};
 use crate::counters::{Activity, ConnectionInfo, ServerStats};
 use crate::exports::{Export, ExportInfo, Exports, OpenError};
 
-/// Handshakes that open the same export at once; the others wait for their turn.
+/// Concurrent handshakes that open the same export. The others wait.
 const OPENS_MAX: usize = 4;
 
-/// Threads of replaced handshakes that may not have ended yet; as many as there can be connections if
-/// that is more.
+/// Limit of threads of replaced handshakes. The limit is the number of possible connections if this
+/// is larger.
 const LEAVING_MAX: usize = 128;
 
 /// A pending handshake is silent if its client has sent nothing for as long.
@@ -36,14 +37,15 @@ const BROKEN_TIME_MAX: Duration = Duration::from_secs(2);
 /// The number of the next connection of any server.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Result of ending connections: those that have ended, and those that are still in their device.
+/// Result of ending connections: the ended connections, and the connections that are still in their
+/// device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Disconnected {
-    /// Connections that have ended and hold nothing any more.
+    /// Connections that have ended and hold nothing.
     pub ended: usize,
-    /// Those whose sockets are shut, but whose threads are still in a request of their device.
-    /// They end with that request.
+    /// Connections with a closed socket and a thread in a request of their device. They end with
+    /// that request.
     pub stuck: Vec<ConnectionInfo>,
 }
 
@@ -53,10 +55,10 @@ pub(crate) struct Connection {
     pub(crate) peer: String,
     pub(crate) socket: OwnedFd,
     pub(crate) activity: Activity,
-    /// True if the connection is to end at once, whatever it waits for.
+    /// True if the connection must end without further waits.
     is_cut: AtomicBool,
-    /// True while the connection is a handshake that waits for its client. Changes under the lock of
-    /// the table alone.
+    /// True while the connection is a handshake that waits for its client. Changes only under the
+    /// lock of the table.
     is_pending: AtomicBool,
     /// True if a newer connection has taken the place of this one.
     is_replaced: AtomicBool,
@@ -133,7 +135,7 @@ impl Connections {
         Ok(Self { wake, stopping: AtomicBool::new(false), state, changed })
     }
 
-    /// Returns the descriptor that is readable when the acceptor has to look.
+    /// Returns the descriptor that wakes the acceptor. It is readable when the table has changed.
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -228,7 +230,7 @@ impl Connections {
         list
     }
 
-    /// Shuts the sockets of the connections that are `chosen` and waits for their threads.
+    /// Shuts the sockets of the `chosen` connections and waits for their threads.
     pub(crate) fn disconnect(
         &self,
         chosen: impl Fn(&Connection) -> bool,
@@ -255,8 +257,8 @@ impl Connections {
         Disconnected { ended: total - stuck.len(), stuck }
     }
 
-    /// Begins the shutdown without waiting: no connection is added any more, and each ends once it
-    /// has answered the requests that it has taken.
+    /// Begins the shutdown without waiting. The table takes no further connection, and each
+    /// connection ends after the answers to the requests that it has taken.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         if state.stopping_since.is_some() {
@@ -271,8 +273,8 @@ impl Connections {
         self.wake();
     }
 
-    /// Waits until all connections have ended; breaks them when `polite_max` has passed since the
-    /// shutdown began, and leaves behind those that do not end even then.
+    /// Waits until all connections have ended. Breaks them when `polite_max` has passed since the
+    /// shutdown began, and leaves behind the connections that still do not end.
     pub(crate) fn await_end(&self, polite_max: Duration) {
         let mut state = self.state.lock();
         let since = state.stopping_since.unwrap_or_else(Instant::now);
@@ -363,7 +365,7 @@ impl Place {
         Self { connections, connection }
     }
 
-    /// Notes that the connection waits for its client no more, or that it waits again.
+    /// Notes that the connection waits for its client, or waits no longer.
     pub(crate) fn set_pending(&self, is_pending: bool) {
         self.connections.set_pending(&self.connection, is_pending);
     }

@@ -1,7 +1,7 @@
 //! Counters of a server and of each of its connections.
 //!
-//! Invariant: counts only grow, but for `connections`. A connection counts for itself; what it
-//! counted is added to the server's totals when it ends.
+//! Invariant: counts only grow, except `connections`. A connection has its own counts. When it
+//! ends, its counts are added to the server's totals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Connections that are open now, those in their handshake included.
+    /// Open connections, including handshakes.
     pub connections: u64,
-    /// Connections that were accepted.
+    /// Accepted connections.
     pub connections_total: u64,
-    /// Connections that were closed at once because there were too many.
+    /// Connections closed immediately because there were too many.
     pub connections_refused: u64,
-    /// Connections that the server ended because of their peers' acts or omissions.
+    /// Connections ended by the server because of a peer's act or omission.
     pub connections_dropped: u64,
     /// Requests of all kinds, failed ones included.
     pub requests: u64,
-    /// Requests that were answered with an error.
+    /// Requests answered with an error.
     pub errors: u64,
     /// Flush requests.
     pub flushes: u64,
@@ -45,7 +45,7 @@ pub struct ConnectionInfo {
     pub id: u64,
     /// The other end: `ADDRESS:PORT`, or `process N of user N` of a Unix socket.
     pub peer: String,
-    /// The export that it has opened or, in its handshake, has asked about last.
+    /// The open export or, in the handshake, the last requested one.
     pub export: Option<String>,
     /// Time since it was accepted.
     pub age: Duration,
@@ -73,7 +73,7 @@ impl Count {
     }
 }
 
-/// Counters of one connection; the members of [`ServerStats`] say what each counts.
+/// Counters of one connection. The members of [`ServerStats`] define each count.
 pub(crate) struct Activity {
     since: Instant,
     /// Milliseconds from `since` to the last message of the peer.
@@ -104,7 +104,7 @@ impl Activity {
         }
     }
 
-    /// Notes that the peer sent something.
+    /// Notes a message of the peer.
     pub(crate) fn note_activity(&self) {
         let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_activity_ms.store(ms, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Activity {
         self.since.elapsed().saturating_sub(last_activity)
     }
 
-    /// Notes that the client opened an export, in place of the one before.
+    /// Notes that the client opened an export. It replaces the former one.
     pub(crate) fn opened(&self, export: &str) {
         *self.export.lock() = Some(export.to_owned());
     }

@@ -38,7 +38,7 @@ pub(crate) enum DisconnectReason {
     /// No request came for as long as the server allows.
     #[error("no request came for longer than a client may be idle")]
     Idle,
-    /// The client has flags that nobody defined or that were not offered.
+    /// The client sent flags that are undefined or were not offered.
     #[error("unknown client flags {0:#x}")]
     ClientFlags(u32),
     /// An option does not start as options do.
@@ -52,10 +52,10 @@ pub(crate) enum DisconnectReason {
         /// Its bytes of data.
         len: u32,
     },
-    /// The client asked for an unavailable export with the one option that has no error reply.
+    /// The client requested an unavailable export with the one option without an error reply.
     #[error("export {name:?}: {error}")]
     NoExport {
-        /// The name that the client asked for.
+        /// The requested name.
         name: String,
         /// The reason for the refusal.
         error: OpenError,

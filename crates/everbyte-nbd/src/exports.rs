@@ -1,5 +1,5 @@
-//! Exports of a server: the trait by which its owner names and opens them, and the reasons why one
-//! cannot be opened.
+//! Exports of a server: the trait by which the owner names and opens them, and the reasons for a
+//! failed open.
 //!
 //! Knows neither sockets nor the protocol.
 
@@ -23,12 +23,12 @@ pub enum Durability {
     /// announces a volatile cache (`NBD_FLAG_SEND_FLUSH`).
     #[default]
     AtFlush,
-    /// Once the server has answered the write: every write, trim and zeroing is carried out as if
-    /// it had FUA, and writes that arrive together share their checkpoint. The export announces no
-    /// volatile cache, so Linux takes the disk for write-through and sends no flushes; the server
-    /// answers one that comes.
+    /// When the server answers the write: every write, trim and zeroing is executed with FUA, and
+    /// writes that arrive together share their checkpoint. The export announces no volatile cache,
+    /// so Linux treats the disk as write-through and sends no flushes. The server still answers a
+    /// flush.
     ///
-    /// For clients that connect again after the server's end and take answered writes for durable
+    /// For clients that reconnect after the server's end and treat answered writes as durable
     /// (`nbd-client -persist`, QEMU's `reconnect-delay`).
     WhenAnswered,
     /// Never: the device keeps nothing. The export offers neither flushes nor FUA, and refuses
@@ -36,20 +36,21 @@ pub enum Durability {
     Never,
 }
 
-/// An export that a client has opened.
+/// An export opened by a client.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Export {
-    /// Its name; for the default export the real one, which may differ from the one asked for.
+    /// The name. For the default export this is the real name, which may differ from the requested
+    /// one.
     pub name: String,
-    /// The device that carries out its requests.
+    /// The device for the requests.
     pub device: Arc<dyn BlockDevice>,
     /// The promise to its clients about answered writes.
     pub durability: Durability,
 }
 
 impl Export {
-    /// Makes an export whose writes are durable at flushes.
+    /// Makes an export whose writes become durable by a flush.
     #[must_use]
     pub fn new(name: impl Into<String>, device: Arc<dyn BlockDevice>) -> Self {
         Self { name: name.into(), device, durability: Durability::AtFlush }
@@ -62,17 +63,17 @@ impl Export {
     }
 }
 
-/// An export cannot be opened. The client, which may be on another machine, gets the reason: it names
-/// nothing of the server's machine. A reason with a slash, or with anything but printable ASCII
-/// characters, is not sent.
+/// An export cannot be opened. The client gets the reason and may be on another machine, so the
+/// reason names nothing of the server's machine. A reason with a slash, or with anything but
+/// printable ASCII characters, is not sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// No export has this name (`NBD_REP_ERR_UNKNOWN`).
     #[error("there is no export of this name")]
     Unknown,
-    /// The export exists and cannot be used now (`NBD_REP_ERR_UNKNOWN`, which stands for every
-    /// export that is not available).
+    /// The export exists and is unavailable (`NBD_REP_ERR_UNKNOWN`, which stands for every
+    /// unavailable export).
     #[error("the export is not available: {reason}")]
     Unavailable {
         /// The reason, and when it may be opened.
@@ -89,15 +90,14 @@ pub enum OpenError {
     ShuttingDown,
 }
 
-/// The exports of a server. They may come and go while it serves: a connection keeps the device
-/// that it opened, whose requests fail with `Gone` once it is removed.
+/// The exports of a server. They may come and go while it serves. A connection keeps its open
+/// device. After removal of the export, the device's requests fail with `Gone`.
 pub trait Exports: Send + Sync {
-    /// Returns all exports that clients may know of.
+    /// Returns all exports that clients may see.
     fn list(&self) -> Vec<ExportInfo>;
 
     /// Opens the export of this name. The empty name is the default export, if there is one. May
-    /// block: the server lets other clients connect meanwhile, but for those that wait for the same
-    /// export.
+    /// block: other clients can still connect, except clients that wait for the same export.
     ///
     /// # Errors
     /// The reason why the export cannot be had.

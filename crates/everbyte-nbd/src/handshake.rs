@@ -1,8 +1,8 @@
 //! The server's side of the handshake: options, until an export is chosen or the client leaves.
 //!
-//! Invariants: unknown options are refused and the negotiation goes on; an export that is asked for
-//! with the option that cannot fail ends the connection if there is none; a metadata context
-//! holds for the export it was asked for and no other.
+//! Invariants: unknown options are refused and the negotiation continues. A missing export that is
+//! requested by the option without an error reply ends the connection. A metadata context holds
+//! only for the export of its request.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::wire::Wire;
 /// The number by which replies name the one metadata context.
 pub(crate) const CONTEXT_ID: u32 = 1;
 
-/// Smallest preferred block size that clients are told, in bytes.
+/// Smallest preferred block size reported to clients, in bytes.
 const PREFERRED_MIN: u32 = 512;
 
 /// Most options of a handshake. A client that lists a thousand exports sends fewer.
@@ -43,7 +43,8 @@ enum Step {
     Transmit(Session),
 }
 
-/// Negotiates with a client. `None` means that it left politely. Calls `note_activity` after each message.
+/// Negotiates with a client. `None` means that the client left in order. Calls `note_activity`
+/// after each message.
 ///
 /// # Errors
 /// The reason why the connection is to be dropped.
@@ -115,7 +116,7 @@ type Refusal = (u32, Cow<'static, str>);
 const MALFORMED: Refusal =
     (option_reply::ERR_INVALID, Cow::Borrowed("the option's data is malformed"));
 
-/// Returns the refusal that a client is told of when it cannot have an export.
+/// Returns the refusal for a client that cannot have an export.
 fn no_export(error: &OpenError) -> Refusal {
     let kind = match error {
         OpenError::Unknown | OpenError::Unavailable { .. } => option_reply::ERR_UNKNOWN,
@@ -212,7 +213,7 @@ impl Negotiation<'_> {
         flags
     }
 
-    /// Answers `INFO` and `GO`, which differ only in what follows them.
+    /// Answers `INFO` and `GO`. They differ only in the next step.
     fn info(&mut self, number: u32, data: &[u8]) -> Result<Session, Refusal> {
         let mut fields = Fields(data);
         let name = fields.counted().ok_or(MALFORMED)?;

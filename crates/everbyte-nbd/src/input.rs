@@ -1,8 +1,8 @@
 //! The received requests of a connection.
 //!
-//! Invariants: `start <= end <= buffer.len()`; the bytes between are what arrived and was not
-//! taken yet. Payloads that were taken stay where they are until the next `fill`, so their ranges
-//! are good until then.
+//! Invariants: `start <= end <= buffer.len()`. The bytes between have arrived and are not taken
+//! yet. Taken payloads stay at their place until the next `fill`, so their ranges are valid until
+//! then.
 
 use std::io;
 use std::ops::Range;
@@ -19,15 +19,15 @@ use crate::wire;
 /// Bytes buffered, more than a Unix socket hands over at once.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// Payloads above this size that have not arrived as a whole do not wait in the buffer but are
-/// received into their destination.
+/// Payloads above this size that are incomplete are received into their destination, without the
+/// buffer.
 const BUFFERED_PAYLOAD_MAX: usize = 64 << 10;
 
 /// Time to look for more before sleeping: less than it takes to be woken from a sleep.
 const SPIN: Duration = Duration::from_micros(20);
 /// Longest time between two looks at whether a payload may still arrive.
 const LOOK: Duration = Duration::from_millis(100);
-/// Sleeps without looking first, after a look that found nothing.
+/// Number of sleeps without a spin after an unsuccessful spin.
 const SPINS_SKIPPED: u32 = 16;
 
 /// Limits of a connection's waits for its peer; `None` is for ever.
@@ -35,16 +35,16 @@ const SPINS_SKIPPED: u32 = 16;
 pub(crate) struct Limits {
     /// Wait for the next request.
     pub(crate) idle: Option<Duration>,
-    /// Wait for the next bytes of a request that has begun.
+    /// Longest wait for the next bytes of an incomplete request.
     pub(crate) stall: Option<Duration>,
 }
 
 /// The next item of a client's input.
 #[derive(PartialEq, Debug)]
 pub(crate) enum Next {
-    /// A request whose payload, if it is a write, is in this range of `bytes`.
+    /// A request. The payload of a write is in this range of `bytes`.
     Request(Request, Range<usize>),
-    /// A write whose payload must be received with `payload` at once.
+    /// A write. `payload` must receive its payload next.
     Large(Request),
     /// More bytes must arrive first.
     Incomplete,
@@ -63,7 +63,7 @@ impl Input {
         Self { buffer: vec![0; BUFFER_LEN], start: 0, end: 0, spins_to_skip: 0 }
     }
 
-    /// Returns the buffer that payload ranges are relative to.
+    /// Returns the buffer of the payload ranges.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer
     }
@@ -76,7 +76,7 @@ impl Input {
     /// Takes the next request.
     ///
     /// # Errors
-    /// If the bytes are no request, or it is too long; the input is of no further use.
+    /// If the bytes are not a request, or the request is too long. The input is then unusable.
     pub(crate) fn next(&mut self) -> Result<Next, DisconnectReason> {
         let arrived = &self.buffer[self.start..self.end];
         let Some((header, rest)) = arrived.split_first_chunk::<REQUEST_LEN>() else {
@@ -135,9 +135,9 @@ impl Input {
         }
     }
 
-    /// Looks for more for a moment. A client with requests in flight sends the next one within
-    /// microseconds, and being woken takes longer than that. Where this finds nothing, the client
-    /// has other things to do, and so has the processor.
+    /// Polls for more bytes for a moment. A client with requests in flight sends the next one
+    /// within microseconds, and a wake-up takes longer. After an unsuccessful poll, the processor
+    /// is better used elsewhere.
     fn spin(&mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
         if self.spins_to_skip > 0 {
             self.spins_to_skip -= 1;
@@ -156,7 +156,7 @@ impl Input {
         }
     }
 
-    /// Fills `out` with the bytes that follow the request just taken.
+    /// Fills `out` with the bytes after the last taken request.
     ///
     /// # Errors
     /// The socket's; `Cut` if the peer closes before, `Stalled` if nothing comes for too long,

@@ -1,9 +1,9 @@
 //! Network block devices: a server for any set of [`everbyte_device::BlockDevice`]s, and a client
-//! that makes a device of a remote export.
+//! that presents a remote export as a device.
 //!
 //! The fixed newstyle handshake with structured replies, block status (`base:allocation`), FUA,
-//! trimming, (fast) zeroing, caching hints and several connections to one export; no TLS.
-//! A connection has a thread of its own, which takes and answers requests in batches.
+//! trimming, (fast) zeroing, caching hints and several connections to one export; no TLS. Each
+//! connection has one thread, which takes and answers requests in batches.
 //!
 //! Knows devices only by their trait, and nothing of pools.
 //!
@@ -38,8 +38,8 @@
 //! server.shutdown();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! [`RemoteDevice`] makes a [`BlockDevice`](everbyte_device::BlockDevice) of an export, which connects
-//! again when the server was lost.
+//! [`RemoteDevice`] presents an export as a [`BlockDevice`](everbyte_device::BlockDevice). It
+//! reconnects after the loss of the server.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,9 +1,9 @@
 //! Listening sockets.
 //!
-//! Invariants: the file of a Unix socket has its mode and owner before anybody can connect to it,
-//! and is removed with the listener. Looking at a socket, removing and making it need the
-//! [`StartLock`]: without it, the second of two servers could remove the new socket of the first one in
-//! place of the stale socket that both found.
+//! Invariants: the file of a Unix socket has its mode and owner before a client can connect to it,
+//! and is removed with the listener. Inspecting, removing and making a socket require the
+//! [`StartLock`]. Without it, two servers could find the same stale socket, and the second one
+//! could remove the new socket of the first.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -33,7 +33,7 @@ pub enum BindError {
         /// The address.
         address: Address,
     },
-    /// The path of a Unix socket holds a file that is no socket.
+    /// The path of a Unix socket holds another kind of file.
     #[error("{address}: the path exists and is no socket")]
     NotASocket {
         /// The address.
@@ -49,14 +49,14 @@ pub enum BindError {
     },
 }
 
-/// Mode and owner of a Unix socket's file: the users who may write to it may connect.
+/// Mode and owner of a Unix socket's file. Users with write access to it may connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketFile {
     /// Permission bits, at most `0o777`. Default `0o600`.
     pub mode: u32,
-    /// User id; `None` is the one who runs the server, which is the default.
+    /// User id; `None`, the default, is the user of the server process.
     pub owner: Option<u32>,
-    /// Group id; `None` is the system's choice, which is the default.
+    /// Group id; `None`, the default, is the system's choice.
     pub group: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ impl Default for SocketFile {
 /// A listening socket.
 pub(crate) struct Listener {
     pub(crate) socket: OwnedFd,
-    /// The address, with the port that the system chose if it had to.
+    /// The address, with the port chosen by the system if none was given.
     pub(crate) address: Address,
     /// Device and inode of a Unix socket's file.
     file: Option<(u64, u64)>,
@@ -108,7 +108,7 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Removes the file of a Unix socket, unless somebody has put another in its place.
+    /// Removes the file of a Unix socket, unless another file has replaced it.
     fn drop(&mut self) {
         let (Address::Unix(path), Some(file)) = (&self.address, self.file) else { return };
         // Without the lock it may be another's by now, so it is better left behind.
@@ -127,7 +127,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Removes the file of a socket on which nobody listens any more.
+/// Removes the file of a socket without a listener.
 fn clear_stale(path: &Path, address: &Address) -> Result<(), BindError> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else {
         return Ok(());
@@ -145,12 +145,12 @@ fn clear_stale(path: &Path, address: &Address) -> Result<(), BindError> {
             std::fs::remove_file(path)
                 .map_err(|source| BindError::Io { address: address.clone(), source })
         }
-        // A full backlog or a refused permission means that somebody is there.
+        // A full backlog or a refused permission means that a server listens.
         _ => Err(BindError::InUse { address: address.clone() }),
     }
 }
 
-/// Connects without waiting, and closes at once.
+/// Connects without waiting, and closes immediately.
 fn probe(path: &Path) -> rustix::io::Result<()> {
     let socket = unix_socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
@@ -168,7 +168,7 @@ fn bind_unix(path: &Path, file: SocketFile) -> io::Result<OwnedFd> {
     }
     let socket = unix_socket()?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Until it listens nobody can connect, whatever its mode is.
+    // Until the socket listens, no client can connect, regardless of its mode.
     let listening =
         give(path, file).and_then(|()| rustix::net::listen(&socket, BACKLOG).map_err(Errno::into));
     if let Err(error) = listening {
@@ -179,7 +179,7 @@ fn bind_unix(path: &Path, file: SocketFile) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Gives the socket at `path` its owner and mode, and nothing that somebody may have put in its place.
+/// Sets owner and mode of the socket at `path`, and never of a file that replaced it.
 fn give(path: &Path, file: SocketFile) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -194,13 +194,13 @@ fn give(path: &Path, file: SocketFile) -> io::Result<()> {
     std::fs::set_permissions(&found, Permissions::from_mode(file.mode))
 }
 
-/// Time to wait for others of this user that start or stop listening. Far longer than that takes.
+/// Longest wait for other processes of this user that start or stop listening. They need far less.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
-/// Name of the lock's file in a directory that other users cannot open.
+/// Name of the lock file in a directory that other users cannot open.
 const LOCK_NAME: &str = "listen.lock";
 
-/// The lock of those of this user that start or stop listening, until it is dropped.
+/// The lock of this user's processes that start or stop listening. Dropping it unlocks.
 ///
 /// Its file is in a directory of this user alone, so no other user can hold the lock. Other users
 /// cannot remove the sockets of this one from a sticky directory, and in any other directory no
@@ -210,11 +210,12 @@ struct StartLock {
 }
 
 impl StartLock {
-    /// Without a directory for the lock, as in a container without `/run` and `/tmp`, there is no lock:
-    /// then only servers that start at the same moment at the same stale socket can disturb each other.
+    /// Without a directory for the lock, as in a container without `/run` and `/tmp`, there is no
+    /// lock. Then only servers that start at the same moment at the same stale socket can disturb
+    /// each other.
     fn take() -> io::Result<Self> {
         let Some(file) = lock_file() else {
-            tracing::debug!("no directory for the lock of those that start to listen");
+            tracing::debug!("no directory for the lock of starting listeners");
             return Ok(Self { _file: None });
         };
         let deadline = Instant::now() + LOCK_TIME_MAX;
@@ -234,7 +235,7 @@ impl StartLock {
     }
 }
 
-/// Opens the lock's file in the first directory that is this user's alone.
+/// Opens the lock file in the first directory that belongs to this user alone.
 fn lock_file() -> Option<OwnedFd> {
     let uid = geteuid();
     let run = match uid.is_root() {
@@ -260,7 +261,7 @@ fn lock_file_in(folder: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Fails unless the file belongs to this user, and others have none of these rights.
+/// Fails unless the file belongs to this user and other users have none of these rights.
 fn check_own(file: &OwnedFd, rights: u32) -> io::Result<()> {
     let found = rustix::fs::fstat(file)?;
     if found.st_uid == geteuid().as_raw() && found.st_mode & rights == 0 {

@@ -1,7 +1,7 @@
 //! Replies that wait to be sent on a connection.
 //!
-//! Invariants: `filled <= bytes.len()`; what lies beyond is left over from earlier replies, so
-//! that space for a read need not be cleared each time.
+//! Invariants: `filled <= bytes.len()`. The bytes beyond `filled` come from earlier replies, so
+//! space for a read is not cleared each time.
 
 /// A buffer to which messages are appended.
 pub(crate) trait Sink {

@@ -1,14 +1,14 @@
 //! Memory for the payloads of large writes: one bound for all connections of a server.
 //!
 //! Invariants: the bytes of all grants and of the kept buffers stay within the bound. A connection
-//! has at most one grant, and it gets all bytes of a payload at once, so no grant waits for another
-//! one. Payloads of up to 1 MiB have a part of the memory of their own. An export gets at most half
-//! of the memory that other exports leave, but always enough for one payload: a device that hangs
-//! leaves memory for the other devices.
+//! has at most one grant, and it gets all bytes of a payload together, so no grant waits for
+//! another one. Payloads of up to 1 MiB have a reserved part of the memory. An export gets at most
+//! half of the memory that other exports leave, but always enough for one payload: a device that
+//! hangs leaves memory for the other devices.
 //!
-//! Waiting: grants of an export go out in order of arrival, in turn to clients that have completed a
-//! request and to those that have not. If a client sends its payload slowly while another one
-//! waits, the slow client loses its connection.
+//! Waiting: grants of an export go out in order of arrival, alternately to clients that have
+//! completed a request and to clients that have not. If a client sends its payload slowly while
+//! another one waits, the slow client loses its connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -30,7 +30,8 @@ const KEPT_MAX: usize = 4 << 20;
 /// Kept buffers use at most one of so many parts of the memory.
 const KEPT_PART: usize = 8;
 
-/// Time that a payload may take before its client can be slow, and that a waiting client leaves it.
+/// Time for a payload before its client can count as slow, and before a waiting client can revoke
+/// its grant.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// A client is slow if its payload arrives with fewer bytes per second.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
@@ -52,11 +53,11 @@ struct Shared {
 struct State {
     next_id: u64,
     grants: HashMap<u64, Grant>,
-    /// Those that wait, by arrival.
+    /// Waiting requests, by arrival.
     waiting: BTreeMap<u64, Request>,
     /// Buffers for later payloads.
     kept: Vec<Vec<u8>>,
-    /// Grants made to clients that had to wait.
+    /// Grants to clients after a wait.
     turns: u64,
 }
 
@@ -73,7 +74,7 @@ pub(crate) struct Request {
 
 struct Grant {
     request: Request,
-    /// Bytes that its buffer uses, at least those of the payload.
+    /// Bytes of the buffer, at least those of the payload.
     capacity: usize,
     progress: Arc<Progress>,
 }
@@ -87,7 +88,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Notes that so many bytes more have arrived.
+    /// Notes the arrival of this many more bytes.
     pub(crate) fn add(&self, bytes: usize) {
         self.received.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -142,14 +143,14 @@ impl PayloadMemory {
         Self(Arc::new(shared))
     }
 
-    /// Bytes of all payloads that are received or carried out, and of the buffers for later ones.
+    /// Bytes of all payloads in reception or execution, and of the buffers for later ones.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         self.0.state.lock().used()
     }
 
     /// Waits for the memory of a payload until `deadline`, or until `is_over` returns true. `None`
-    /// means that there was none.
+    /// means that no memory became free.
     pub(crate) fn buffer(
         &self,
         request: Request,
@@ -227,7 +228,7 @@ impl PayloadMemory {
         });
         self.fits(state, id, true)
             && state.is_first(id)
-            // One that lacks memory alone goes before those that came after it.
+            // A request that lacks only memory precedes all later ones.
             && earlier.into_iter().all(|(&other, _)| {
                 !state.is_first(other) || !self.fits(state, other, false)
             })
@@ -271,7 +272,7 @@ impl State {
         granted + self.kept.iter().map(Vec::capacity).sum::<usize>()
     }
 
-    /// Takes the kept buffer that is the smallest of those with `len` bytes.
+    /// Takes the smallest kept buffer with at least `len` bytes.
     fn take_kept(&mut self, len: usize) -> Option<Vec<u8>> {
         let fitting = self.kept.iter().enumerate().filter(|(_, bytes)| {
             // The buffer counts with its capacity, so a far larger one would waste the bound.
@@ -293,7 +294,7 @@ impl State {
         first.is_some_and(|(&first, _)| first == id)
     }
 
-    /// Revokes the grants of slow clients that the request can use.
+    /// Revokes grants of slow clients if the request can use them.
     fn revoke_slow(&mut self, id: u64) {
         let request = &self.waiting[&id];
         for Grant { request: granted, progress, .. } in self.grants.values() {
@@ -314,7 +315,7 @@ mod tests {
         Request { export: export.to_owned(), len, is_newcomer: true }
     }
 
-    /// Takes memory if there is some at once.
+    /// Takes memory if some is free now.
     fn take<'m>(memory: &'m PayloadMemory, export: &str, len: usize) -> Option<Buffer<'m>> {
         memory.buffer(request(export, len), Some(Instant::now()), || false)
     }

@@ -1,7 +1,7 @@
 //! The numbers and messages of the NBD protocol, as the protocol document of the reference
 //! implementation gives them. Everything on the wire is big-endian.
 //!
-//! Knows neither sockets nor devices. Nothing here panics for what a peer sends.
+//! Knows neither sockets nor devices. No bytes of a peer cause a panic here.
 
 use crate::output::Sink;
 
@@ -153,7 +153,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Reads a request, or returns the magic that was wrong.
+    /// Reads a request, or returns the wrong magic.
     pub(crate) fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, u32> {
         let mut fields = Fields(bytes);
         // Too few bytes cannot be, so the default is never taken.
@@ -237,8 +237,7 @@ pub(crate) fn encode_string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Returns a length of the server's own data as it goes on the wire; all of them are far below 4
-/// GiB.
+/// Returns a length of the server's own data in wire format. All of them are far below 4 GiB.
 pub(crate) fn wire_len(len: usize) -> u32 {
     u32::try_from(len).expect("a message of the server's own is below 4 GiB")
 }

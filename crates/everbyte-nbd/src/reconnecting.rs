@@ -1,11 +1,11 @@
-//! A connection to an export that is made again when it breaks: `RemoteDevice` sends its requests
+//! A connection to an export that is renewed after a failure. `RemoteDevice` sends its requests
 //! over it.
 //!
-//! When a connection breaks, the client sends the unanswered request again on a new one, and before
-//! it all writes that were answered since the last flush. A failed flush, and a failed request with
-//! FUA, count as a lost server. A write that the server refuses to take again is kept, and offered
-//! again before every request that needs it. Lemmas R1 to R6 of `docs/proofs.md` prove that this
-//! keeps the contract of a device, as long as nobody else writes to the export.
+//! After a failure, the client replays on a new connection all writes answered since the last
+//! flush. Then it repeats the unanswered request. A failed flush, and a failed request with FUA,
+//! count as a lost server. A write refused in a replay is kept, and offered again before every
+//! request that needs it. Lemmas R1 to R6 of `docs/proofs.md` prove that this keeps the contract of
+//! a device, if the export has no other writer.
 //!
 //! Invariants: nothing but `unflushed` is sent while the server needs a replay; a connection to an
 //! export of another size or kind is closed before a byte goes there. Knows nothing of devices'
@@ -29,33 +29,35 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Zeroes are written in pieces of so many bytes where the server cannot zero.
 pub(crate) const ZEROES_LEN: u32 = 1 << 20;
 
-/// Splits are at multiples of this, so that no block is torn between two requests, unless the
-/// server takes only smaller requests or larger blocks.
+/// Splits are at multiples of this, so no block is torn between two requests. Servers with smaller
+/// requests or larger blocks are the exception.
 const BLOCK_BYTES: u32 = 4096;
 
-/// Longest request that neither has a payload nor changes anything, in bytes.
+/// Longest request without a payload and without a change, in bytes.
 pub(crate) const RANGE_MAX: u32 = 1 << 30;
 
-/// Zeroes are asked for in pieces of so many bytes, which a server that writes them has done in time.
+/// Zeroes are requested in pieces of this many bytes. A server that writes them finishes a piece in
+/// time.
 const ZERO_MAX: u32 = 64 << 20;
-/// Bytes of zeroes that a server makes in the time of one byte that it is sent. Some write each of them.
+/// Bytes of zeroes that a server makes in the time of one received byte. Some servers write each
+/// zero.
 const ZEROES_PER_BYTE: u64 = 8;
 
 /// The place of an export, and the time to look for it when it is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     place: Place,
-    /// Addresses at which the place was found last.
+    /// Addresses of the last successful look-up.
     addresses: Vec<Address>,
     export: String,
     options: ClientOptions,
     timeout: Duration,
-    /// Bytes that may be unflushed before the client flushes by itself.
+    /// Limit of unflushed bytes before the client flushes.
     unflushed_max: usize,
 }
 
 impl Target {
-    /// The export that an NBD URI names.
+    /// The export named by an NBD URI.
     ///
     /// # Errors
     /// The URI is wrong, or its host has no address.
@@ -70,7 +72,7 @@ impl Target {
         Ok(Self { place, addresses, export, options, timeout, unflushed_max })
     }
 
-    /// Connects to it. Its host may have moved; a resolver that fails does not prevent the attempt.
+    /// Connects to it. The host may have moved. A failed resolver does not prevent the attempt.
     ///
     /// # Errors
     /// Those of [`Client::connect_uri_with`].
@@ -117,8 +119,7 @@ impl ServerCapabilities {
     }
 }
 
-/// Properties that an export must still have when it is connected to again. NBD knows no serial
-/// numbers.
+/// Properties that must be unchanged after a reconnection. NBD has no serial numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) size_bytes: u64,
@@ -149,7 +150,7 @@ impl Shape {
     }
 }
 
-/// The time since the last connection on which a request was answered.
+/// The time since the last connection with an answered request.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
@@ -158,7 +159,7 @@ struct Outage {
     reason: String,
 }
 
-/// A connection to an export that is made again when it breaks.
+/// A connection to an export that is renewed after a failure.
 pub(crate) struct ReconnectingClient {
     client: Option<Client>,
     capabilities: ServerCapabilities,
@@ -166,14 +167,14 @@ pub(crate) struct ReconnectingClient {
     /// `None` if a broken connection stays broken.
     target: Option<Target>,
     unflushed: Unflushed,
-    /// Zeroes made since the last flush, as bytes of payload that take a flush as long.
+    /// Zeroes made since the last flush, as the payload bytes that take a flush equally long.
     zeroed: u64,
     /// True if the server may have lost unflushed writes.
     needs_replay: bool,
     /// The server's last refusal to take a write again: the error and its message.
     refusal: (u32, String),
     outage: Option<Outage>,
-    /// The connection before, while its server may still carry out what came by it.
+    /// The former connection, while its server may still execute requests from it.
     abandoned: Option<AbandonedConnection>,
 }
 
@@ -209,7 +210,7 @@ impl ReconnectingClient {
     /// Sends one request, on a new connection if the old one breaks before the answer.
     ///
     /// # Errors
-    /// The server's; `Broken` if there is no connection within the time; `OtherExport`;
+    /// The server's; `Broken` if no connection succeeds within the time; `OtherExport`;
     /// `Cancelled`.
     pub(crate) fn request<T>(
         &mut self,
@@ -218,7 +219,7 @@ impl ReconnectingClient {
         self.request_seeing(Span::new(0, 0), request)
     }
 
-    /// Sends a request that must see the bytes that earlier requests put in a range.
+    /// Sends a request that must see the bytes of earlier requests in a range.
     ///
     /// # Errors
     /// As `request`, and `NotTakenAgain` for a part of the range that the server has refused.
@@ -258,7 +259,7 @@ impl ReconnectingClient {
         }
     }
 
-    /// Notes an answered request that gave a range this content.
+    /// Notes an answered request that set a range to this content.
     pub(crate) fn answered(
         &mut self,
         (at, len): (u64, u32),
@@ -276,20 +277,21 @@ impl ReconnectingClient {
         }
     }
 
-    /// Returns true if answered writes must be kept until a flush: not without reconnections, and
-    /// not if there are no flushes after which they could go.
+    /// Returns true if answered writes must be kept until a flush: with reconnections, and if the
+    /// server offers flushes.
     pub(crate) fn keeps_unflushed(&self) -> bool {
         self.target.is_some() && self.capabilities.flush
     }
 
-    /// Notes the failure of a request with FUA. To many servers that is a write and a flush, so
-    /// nobody knows then whether earlier answered writes are durable, whatever the error is called: some
-    /// servers have EINVAL for each that the protocol has no name for.
+    /// Notes the failure of a request with FUA. Many servers execute it as a write and a flush.
+    /// Then the durability of earlier answered writes is unknown for any error: some servers use
+    /// EINVAL for errors without a protocol name.
     pub(crate) fn durable_failed(&mut self) {
         self.needs_replay |= self.keeps_unflushed();
     }
 
-    /// Makes room for `len` bytes that will be unflushed, and for zeroes that take a flush as long as `zeroed` bytes.
+    /// Makes room for `len` unflushed bytes, and for zeroes that take a flush as long as `zeroed`
+    /// bytes.
     ///
     /// # Errors
     /// Those of a flush.
@@ -324,7 +326,7 @@ impl ReconnectingClient {
         if self.unflushed.has_refused() { Err(self.refused()) } else { Ok(()) }
     }
 
-    /// Makes the writes that the server has durable.
+    /// Makes the writes that the server has taken durable.
     fn flush_given(&mut self) -> Result<(), ClientError> {
         let flushed = self.request(|client, _| client.flush());
         match flushed {
@@ -384,7 +386,7 @@ impl ReconnectingClient {
         self.outage = Some(Outage { since: now, next_attempt: now, pause: PAUSE_MIN / 2, reason });
     }
 
-    /// Connects, if there is no connection, and compares the export with the one before.
+    /// Connects, if necessary, and compares the export with the former one.
     fn connect(&mut self) -> Result<(), ClientError> {
         while self.client.is_none() {
             self.await_turn()?;
@@ -420,8 +422,8 @@ impl ReconnectingClient {
         Ok(())
     }
 
-    /// Waits until the next attempt to connect is due. Once the time is over, attempts are as
-    /// frequent as before, and requests between them fail at once.
+    /// Waits until the next attempt to connect is due. After the timeout, attempts are as frequent
+    /// as before, and requests between them fail immediately.
     fn await_turn(&self) -> Result<(), ClientError> {
         let (Some(outage), Some(target)) = (&self.outage, &self.target) else { return Ok(()) };
         let wait = outage.next_attempt.saturating_duration_since(Instant::now());
@@ -440,8 +442,8 @@ impl ReconnectingClient {
         Ok(nap(wait.min(left), target.options.cancel.as_ref())?)
     }
 
-    /// Replays all writes that the server may have lost; returns true if the connection lasted. A
-    /// write that the server refuses is kept, and blocks only requests that need it.
+    /// Replays all writes that the server may have lost. Returns true if the connection lasted. A
+    /// refused write is kept, and blocks only requests that need it.
     fn replay(&mut self) -> Result<bool, ClientError> {
         for start in self.unflushed.starts() {
             match self.give(start) {
@@ -530,7 +532,7 @@ fn write_again(
 }
 
 impl ServerCapabilities {
-    /// Returns the longest range, in bytes, that is zeroed at once.
+    /// Returns the longest range of one zeroing request, in bytes.
     pub(crate) fn zero_max(&self) -> u32 {
         if self.zero { ZERO_MAX } else { ZEROES_LEN.min(self.payload_max) }
     }
@@ -540,8 +542,8 @@ impl ServerCapabilities {
         if self.zero { u64::from(len).div_ceil(ZEROES_PER_BYTE) } else { len.into() }
     }
 
-    /// Zeroes a range by any means that the server has; after a reconnection the server may have
-    /// fewer than the one for which the range was cut.
+    /// Zeroes a range by any means of the server. After a reconnection the server may have fewer
+    /// means than the one for which the range was cut.
     pub(crate) fn zero(
         &self,
         client: &mut Client,

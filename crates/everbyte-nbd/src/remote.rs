@@ -1,15 +1,15 @@
 //! A remote export as a block device.
 //!
 //! One connection behind one lock: requests of several threads queue. A device made by
-//! [`RemoteDevice::open`] connects again when its connection breaks, and keeps the contract of
-//! [`BlockDevice`] across servers that crash (lemmas R1 to R6 of `docs/proofs.md`). One made of a
-//! client stays broken with its connection; every later request fails with a media error that says
-//! why.
+//! [`RemoteDevice::open`] reconnects when its connection breaks, and keeps the contract of
+//! [`BlockDevice`] across server crashes (lemmas R1 to R6 of `docs/proofs.md`). A device made from
+//! a client stays broken with its connection: every later request fails with a media error and the
+//! reason.
 //!
-//! `discard` is sent as zeroing that may punch holes, because the protocol's own trimming does
-//! not promise what is read afterwards. Requests are split where the protocol bounds them, at
-//! block boundaries. Where the server takes whole blocks only, the rest of the blocks at both ends
-//! of a write is read first and written with it, under the lock: nobody else may write there.
+//! `discard` is sent as zeroing that may punch holes, because the protocol's trim leaves later
+//! reads undefined. Requests are split at the protocol's bounds and at block boundaries. If the
+//! server takes only whole blocks, the rest of the blocks at both ends of a write is read first and
+//! written with it, under the lock. The export must have no other writer there.
 
 use std::time::Duration;
 
@@ -22,17 +22,16 @@ use crate::protocol::errno;
 use crate::reconnecting::{RANGE_MAX, ReconnectingClient, ServerCapabilities, Target};
 use crate::unflushed::Content;
 
-/// Time that a reconnecting device waits for a reply, unless its user says otherwise.
+/// Default time that a reconnecting device waits for a reply.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Limits of a device's search for an export that it has lost.
+/// Limits of a device's search for a lost export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reconnect {
-    /// Time that requests wait for a server before they fail. Afterwards requests fail at once, but
-    /// for one every 2 s that looks whether the server is back.
+    /// Time that requests wait for a server before they fail. Later requests fail immediately,
+    /// except one every 2 s that tries to reconnect.
     pub timeout: Duration,
-    /// Bytes of unflushed writes that are kept for a server that lost them; with more than these,
-    /// the device flushes by itself.
+    /// Bytes of unflushed writes kept for a replay. Above this limit the device flushes.
     pub unflushed_bytes_max: usize,
 }
 
@@ -43,8 +42,8 @@ impl Default for Reconnect {
     }
 }
 
-/// A remote export. Its size is that of the moment when it was connected to; a rest that is no
-/// whole block of a server that takes whole blocks only is left out.
+/// A remote export. Its size is the size at the time of connection. If the server takes only whole
+/// blocks, an incomplete last block is left out.
 pub struct RemoteDevice {
     client: Mutex<ReconnectingClient>,
     geometry: Geometry,
@@ -53,8 +52,8 @@ pub struct RemoteDevice {
 impl RemoteDevice {
     /// Makes a device of a connection.
     ///
-    /// A server that offers no flush counts as one with nothing to flush, as the protocol has it; a
-    /// warning is logged, because it may as well lose everything.
+    /// The protocol treats a server without flush as one with nothing to flush. A warning is
+    /// logged, because such a server may lose everything.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self::with(client, None)
@@ -63,8 +62,8 @@ impl RemoteDevice {
     /// Connects to the export of an NBD URI, now and whenever the connection breaks. A request
     /// without an answer breaks it after 30 s; [`ClientOptions`] has the other limits.
     ///
-    /// The device repeats an unanswered request, and before it all writes answered since the last
-    /// flush. Nobody else may write to the export.
+    /// The device replays all writes answered since the last flush and repeats an unanswered
+    /// request. The export must have no other writer.
     ///
     /// # Errors
     /// As [`Client::connect_uri`].
@@ -74,9 +73,9 @@ impl RemoteDevice {
         Self::open_with(uri, reconnect, options)
     }
 
-    /// Opens with time limits of the caller's. A request fails when no reply came within
-    /// `request_time_max` and no other server within `reconnect.timeout`; when it is cancelled, it
-    /// fails at once, and so do all later ones.
+    /// Opens with the caller's time limits. A request fails if no reply arrives within
+    /// `request_time_max` and no other server within `reconnect.timeout`. A cancelled request fails
+    /// immediately, and so do all later ones.
     ///
     /// # Errors
     /// As `open`, and `Cancelled`.
@@ -97,14 +96,14 @@ impl RemoteDevice {
         let shape = client.shape();
         if !shape.read_only && !client.capabilities().flush {
             tracing::warn!(
-                "the NBD server offers no flush: what it answers is taken to be durable"
+                "the NBD server offers no flush: its answered writes are taken as durable"
             );
         }
         let size_bytes = shape.size_bytes - shape.size_bytes % u64::from(minimum_bytes);
         if size_bytes < shape.size_bytes {
             tracing::warn!(
                 minimum_bytes,
-                "the last {} bytes of the NBD export are no whole block, and are left out",
+                "the last {} bytes of the NBD export are not a whole block, and are left out",
                 shape.size_bytes - size_bytes
             );
         }
@@ -134,12 +133,12 @@ impl RemoteDevice {
         Ok(())
     }
 
-    /// Returns the bytes of a block that the server takes only as a whole, or 1.
+    /// Returns the bytes of a block if the server takes only whole blocks, or 1.
     fn block(&self) -> u64 {
         self.geometry.minimum_bytes.into()
     }
 
-    /// Zeroes by any means that the server has.
+    /// Zeroes by any means of the server.
     fn zero(&self, span: Span, hole: Hole, fast: bool, fua: Fua) -> Result<(), DeviceError> {
         self.check(span.start, span.len())?;
         self.check_writable()?;
@@ -233,7 +232,7 @@ fn write_blocks(
     Ok(is_durable)
 }
 
-/// Zeroes whole blocks; returns true if that is durable already.
+/// Zeroes whole blocks. Returns true if the zeroes are durable already.
 fn zero_blocks(
     client: &mut ReconnectingClient,
     whole: Span,
@@ -254,9 +253,9 @@ fn zero_blocks(
     Ok(is_durable)
 }
 
-/// Sends a request that changes a range, for which there must be room (see
-/// [`ReconnectingClient::make_room`]), and remembers the range's content until it is durable;
-/// returns true if it is so already. A server without FUA is not asked for it.
+/// Sends a request that changes a range, and remembers the range's content until it is durable.
+/// Requires room (see [`ReconnectingClient::make_room`]). Returns true if the content is durable
+/// already. FUA is sent only to servers that offer it.
 fn change(
     client: &mut ReconnectingClient,
     (at, len): (u64, u32),
@@ -304,13 +303,13 @@ fn failed(span: Span, error: &ClientError) -> DeviceError {
     }
 }
 
-/// Returns the error of a failed piece of a request whose earlier pieces may have been carried out.
+/// Returns the error of a failed piece of a request. Earlier pieces may have been executed.
 fn failed_piece(whole: Span, (at, len): (u64, u32), error: &ClientError) -> DeviceError {
     after_part(whole, at, failed(Span::new(at, len.into()), error))
 }
 
-/// Returns the error of a request that failed at `at`. An error other than a media error says that
-/// nothing was done, so behind the request's start it becomes a media error; `Gone` stays.
+/// Returns the error of a request that failed at `at`. An error other than a media error states
+/// that nothing was done, so behind the request's start it becomes a media error. `Gone` stays.
 fn after_part(whole: Span, at: u64, error: DeviceError) -> DeviceError {
     match error {
         DeviceError::Gone => DeviceError::Gone,
@@ -420,8 +419,8 @@ impl BlockDevice for RemoteDevice {
     }
 }
 
-/// Returns the extents within `span`, at most `extents_max` and at least one, of extents that begin
-/// at `at`, which is not behind `span`: a range that the server tells nothing of may be data.
+/// Returns the extents within `span`, at most `extents_max` and at least one. The given extents
+/// begin at `at`, which is not behind `span`. A range without a server extent may be data.
 fn within(extents: Vec<Extent>, at: u64, span: Span, extents_max: usize) -> Vec<Extent> {
     let mut start = at;
     let mut out = Vec::new();

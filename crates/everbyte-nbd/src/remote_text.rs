@@ -1,7 +1,7 @@
-//! Error texts for clients, which may be on other machines.
+//! Error texts for clients. A client may be on another machine.
 //!
-//! Owns the choice of each such text. Invariants: a text has words of this file, numbers of the
-//! request, and reasons that their authors made for clients. Reasons of devices go to the log only, because
+//! Owns the choice of each such text. Invariants: a text consists of words of this file, numbers of
+//! the request, and reasons written for clients. Reasons of devices go only to the log, because
 //! they may name paths, addresses and owners.
 
 use std::borrow::Cow;
@@ -10,10 +10,10 @@ use everbyte_device::DeviceError;
 
 use crate::exports::OpenError;
 
-/// Longest reason that is sent, in bytes. The protocol's strings have at most 4096.
+/// Longest reason sent, in bytes. The protocol's strings have at most 4096.
 const REASON_MAX: usize = 1024;
 
-/// The text for a client that cannot have an export.
+/// The text for a client whose export cannot be opened.
 pub(crate) fn of_open_error(error: &OpenError) -> Cow<'static, str> {
     match error {
         OpenError::Unknown => "there is no export of this name".into(),
@@ -30,7 +30,7 @@ fn with_reason(text: &str, reason: &str) -> Cow<'static, str> {
     }
 }
 
-/// Returns false for a reason that may have a path in it, or is no plain text.
+/// Returns false for a reason that may contain a path, or is not plain text.
 fn is_sendable(reason: &str) -> bool {
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && !b"/\\".contains(&byte);
     reason.len() <= REASON_MAX && reason.bytes().all(is_plain)

@@ -1,8 +1,8 @@
 //! The server: accepts connections, gives each a thread, bounds them, and shuts down.
 //!
-//! Invariants: no client delays the greeting of another one: a new connection replaces a handshake
-//! that waits for its client if there are too many; the payloads of all connections share one bound;
-//! every wait for a client ends when its socket is shut, by `disconnect` or `shutdown`.
+//! Invariants: no client delays the greeting of another one. If too many handshakes wait for their
+//! clients, a new connection replaces one of them. The payloads of all connections share one bound.
+//! Every wait for a client ends when its socket is shut, by `disconnect` or `shutdown`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,35 +27,36 @@ use crate::payloads::PayloadMemory;
 use crate::transmission::{Limits, Transmission};
 use crate::wire::{Wire, notice_silence};
 
-/// Time that accepting rests when the system has no descriptors or memory left.
+/// Pause of accepting while the system has no descriptors or memory left.
 const EXHAUSTED_REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Limits of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Open connections at once. A further one replaces a handshake that waits for its client, the
-    /// oldest silent one first. If there is none, the server closes the further one. Default 128.
-    pub connections_max: usize,
-    /// Handshakes at once that wait for their clients. A further connection replaces one of them.
+    /// Open connections. A further one replaces a handshake that waits for its client, the oldest
+    /// silent one first. Without such a handshake, the server closes the further connection.
     /// Default 128.
+    pub connections_max: usize,
+    /// Handshakes that wait for their clients. A further connection replaces one of them. Default
+    /// 128.
     pub handshakes_max: usize,
-    /// Time that a handshake may take from start to end. Default 10 s.
+    /// Longest handshake from start to end. Default 10 s.
     pub handshake_time_max: Duration,
-    /// Time that a peer may be silent on the network before its TCP connection is ended: it is
-    /// probed when half of this has passed, and when it does not take what is sent. At least 10 s,
-    /// in whole seconds. Default 60 s.
+    /// Longest silence of a peer on the network before its TCP connection ends. The server probes
+    /// after half of this time, and when the peer does not take sent bytes. At least 10 s, in whole
+    /// seconds. Default 60 s.
     pub silence_time_max: Duration,
-    /// Time that a message that has begun, a request or a reply, may make no progress at all before
-    /// the connection is ended. Default 60 s.
+    /// Longest time without any progress of an incomplete message, a request or a reply, before the
+    /// connection ends. Default 60 s.
     pub stall_time_max: Duration,
-    /// Time that a client may send no request before its connection is ended; `None` is as long as
-    /// it likes, which is the default: disks may be idle.
+    /// Longest time between requests of a client before its connection ends. `None`, the default,
+    /// is unlimited: disks may be idle.
     pub idle_time_max: Option<Duration>,
-    /// Time that a shutdown waits for connections before it breaks them. Those that are still in
-    /// their device 2 s later are left behind. Default 5 s.
+    /// Longest wait of a shutdown before it breaks connections. Connections that are still in their
+    /// device 2 s later are left behind. Default 5 s.
     pub shutdown_time_max: Duration,
-    /// Mode and owner of a Unix socket's file. Default: mode 0600, and the user who runs the
-    /// server.
+    /// Mode and owner of a Unix socket's file. Default: mode 0600 and the user of the server
+    /// process.
     pub socket_file: SocketFile,
 }
 
@@ -90,7 +91,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Listens on `address` and serves `exports` from threads of its own, with default settings.
+    /// Listens on `address` and serves `exports` on new threads, with default settings.
     ///
     /// # Errors
     /// If the address cannot be listened on.
@@ -110,7 +111,7 @@ impl Server {
         Self::bind_sharing(address, exports, settings, PayloadMemory::default())
     }
 
-    /// Like `bind_with`, with memory for payloads that other servers may share.
+    /// Like `bind_with`, with memory for payloads that other servers can share.
     ///
     /// # Errors
     /// If the address cannot be listened on.
@@ -135,8 +136,7 @@ impl Server {
         Ok(Self { shared, acceptor: Mutex::new(Some(acceptor)) })
     }
 
-    /// Returns the address that the server listens on, with the port that the system chose if it
-    /// had to.
+    /// Returns the server's address, with the port chosen by the system if none was given.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.shared.address
@@ -155,33 +155,31 @@ impl Server {
     }
 
     /// Ends the connection of this number, if there is one: shuts its socket, so unanswered
-    /// requests stay unanswered. Waits at most `time_max` until the connection holds nothing any
-    /// more.
+    /// requests stay unanswered. Waits at most `time_max` until the connection holds nothing.
     pub fn disconnect(&self, id: u64, time_max: Duration) -> Disconnected {
         self.shared.connections.disconnect(|connection| connection.id == id, time_max)
     }
 
     /// Ends every connection to the export of this name in the same way, including handshakes that
-    /// have asked about it last. A client may connect again at once: refuse it in [`Exports::open`]
-    /// first.
+    /// requested it last. A client may reconnect immediately: refuse it in [`Exports::open`] first.
     pub fn disconnect_export(&self, export: &str, time_max: Duration) -> Disconnected {
         let is_to = |connection: &Connection| connection.activity.is_to(export);
         self.shared.connections.disconnect(is_to, time_max)
     }
 
-    /// Begins a shutdown and returns at once: the server accepts nothing any more, each connection
-    /// finishes the requests that it has taken, and later ones are answered with a shutdown error.
-    /// To shut several servers down in the time of one, call this on all of them first.
+    /// Begins a shutdown and returns immediately. The server accepts nothing, each connection
+    /// finishes its taken requests, and later ones are answered with a shutdown error. To shut
+    /// several servers down in the time of one, call this on all of them first.
     pub fn begin_shutdown(&self) {
         self.shared.connections.stop();
     }
 
     /// Shuts down, and returns when all connections have ended, or when `shutdown_time_max` has
-    /// passed since the shutdown began and 2 s more for those that had to be broken. May be called
-    /// from any thread; every caller returns to a server that is down.
+    /// passed since the shutdown began and 2 s more for broken connections. May be called from any
+    /// thread. Every caller returns to a stopped server.
     pub fn shutdown(&self) {
         self.begin_shutdown();
-        // Held to the end, so that every caller returns to a server that is down.
+        // Held to the end, so that every caller returns to a stopped server.
         let mut acceptor = self.acceptor.lock();
         let Some(acceptor) = acceptor.take() else { return };
         if acceptor.join().is_err() {
@@ -303,7 +301,7 @@ impl Shared {
     }
 }
 
-/// Negotiates until `deadline`. `None` means that the client left politely.
+/// Negotiates until `deadline`. `None` means that the client left in order.
 fn negotiate_in_time(
     socket: BorrowedFd<'_>,
     exports: &dyn Exports,
@@ -319,17 +317,16 @@ fn negotiate_in_time(
     })
 }
 
-/// The reason why a connection that was served with [`serve_connection`] ended.
+/// The reason why a connection served by [`serve_connection`] ended.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ConnectionEnd(#[from] DisconnectReason);
 
-/// Serves one connected stream socket, accepted by somebody else, on the calling thread until its
-/// peer has left. The only limit is `handshake_time_max`; shutting the socket down ends it.
+/// Serves one connected stream socket, accepted elsewhere, on the calling thread until its peer has
+/// left. The only limit is `handshake_time_max`. Shutting the socket down ends the call.
 ///
 /// # Errors
-/// The reason why the connection ended other than by a goodbye; a peer that just closes is such an
-/// end, too.
+/// The reason of an end without a goodbye. A peer that only closes is such an end, too.
 pub fn serve_connection(
     socket: BorrowedFd<'_>,
     exports: &dyn Exports,

@@ -1,13 +1,13 @@
 //! The server's side of the transmission phase of one connection.
 //!
-//! Requests are executed in the order in which they came. Replies gather in `output`; they are
-//! sent in one go when no further request has arrived, so they are always on their way before
-//! the connection waits for input. Writes that arrived together go to the device as one batch,
-//! straight from the input buffer. Large reads go from the device to the socket.
+//! Requests are executed in order of arrival. Replies gather in `output`. They are sent together
+//! when no further request has arrived, so they are always on their way before the connection waits
+//! for input. Writes that arrived together go to the device as one batch, straight from the input
+//! buffer. Large reads go from the device to the socket.
 //!
-//! Invariants: queued writes lie in the input buffer and are executed before it is filled again,
-//! and before any request that came after them. Each request gets exactly one reply; with
-//! structured replies, a read never gets a simple one.
+//! Invariants: queued writes lie in the input buffer. They are executed before it is filled again,
+//! and before any later request. Each request gets exactly one reply. With structured replies, a
+//! read never gets a simple one.
 
 use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
@@ -32,10 +32,10 @@ use crate::protocol::{
 use crate::remote_text;
 use crate::wire;
 
-/// Writes given to the device at once.
+/// Writes in one batch for the device.
 const BATCH_MAX: usize = 64;
 
-/// Bytes of gathered replies at which they are sent although more requests wait.
+/// Bytes of gathered replies that are sent even while more requests wait.
 const OUTPUT_MAX: usize = 128 << 10;
 
 /// Reads of at most this many bytes are copied and sent with their neighbours' replies when more
@@ -186,8 +186,7 @@ impl<'a> Transmission<'a> {
         if self.output.len() >= OUTPUT_MAX { self.send_output() } else { Ok(()) }
     }
 
-    /// Refuses requests that no device need see: late ones, unknown ones, those with flags out of
-    /// place.
+    /// Refuses requests that need no device: late ones, unknown ones, and ones with wrong flags.
     fn admit(&self, request: &Request) -> Result<(), Failure> {
         if self.refusing {
             return Err(Failure::new(errno::SHUTDOWN, "the server is being shut down"));
@@ -223,7 +222,7 @@ impl<'a> Transmission<'a> {
 
     /// Executes the queued writes, as one batch if there are several, and queues their replies.
     fn execute_writes(&mut self) {
-        // Taken out so that replies can be queued meanwhile; put back for its memory.
+        // Taken out so that replies can be queued during the loop; put back for its memory.
         let mut writes = std::mem::take(&mut self.writes);
         match &writes[..] {
             [] => {}
@@ -352,7 +351,7 @@ impl<'a> Transmission<'a> {
         Ok(())
     }
 
-    /// Carries out the commands that are answered with success or an error only.
+    /// Executes the commands whose reply is success or an error only.
     fn execute(&self, request: &Request) -> Result<(), DeviceError> {
         let device = &self.session.export.device;
         let (offset, len) = (request.offset, u64::from(request.len));
@@ -390,7 +389,7 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    /// Replies with the extents, cut to what the protocol allows whatever the device returns.
+    /// Replies with the extents, cut to the limits of the protocol for any result of the device.
     fn reply_extents(&mut self, request: &Request, extents: &[Extent], extents_max: usize) {
         let before = self.output.len();
         let chunk_len = 4 + 8 * extents.len().min(extents_max);
@@ -403,7 +402,7 @@ impl<'a> Transmission<'a> {
         self.output.put(&CONTEXT_ID.to_be_bytes());
         let mut left = request.len;
         for extent in extents.iter().take(extents_max) {
-            // A device may tell of more than was asked for.
+            // A device may report a longer range than the requested one.
             let len = u32::try_from(extent.len).map_or(left, |len| len.min(left));
             if len == 0 {
                 break;
@@ -432,7 +431,8 @@ impl<'a> Transmission<'a> {
 
     fn reply_device_error(&mut self, request: &Request, error: &DeviceError) {
         let export = &self.session.export.name;
-        // The first failure that is none of the client's. The log of the program limits the others.
+        // The first failure that the client did not cause. The log of the program limits the
+        // others.
         if matches!(error, DeviceError::Media { .. }) && !std::mem::replace(&mut self.warned, true)
         {
             tracing::warn!(export, ?request, %error, "a request failed");

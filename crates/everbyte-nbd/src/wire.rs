@@ -13,8 +13,8 @@ use crate::cancel::{Cancel, Cancelled};
 /// Probes of a silent TCP connection before it fails.
 const PROBES: u32 = 5;
 
-/// Makes a TCP connection fail whose other end has sent nothing, and not even taken what was sent,
-/// for `silence`, in whole seconds and at least 10 s. It is probed after half of that.
+/// Lets a TCP connection fail if its peer has neither sent nor taken anything for `silence`, in
+/// whole seconds and at least 10 s. The kernel probes after half of this time.
 ///
 /// # Errors
 /// The socket's.
@@ -25,12 +25,12 @@ pub(crate) fn notice_silence(socket: impl AsFd, silence: Duration) -> rustix::io
     sockopt::set_tcp_keepidle(&socket, silence / 2)?;
     sockopt::set_tcp_keepintvl(&socket, silence / (2 * PROBES))?;
     sockopt::set_tcp_keepcnt(&socket, PROBES)?;
-    // For what nobody takes, while no probe is sent.
+    // For untaken bytes, while no probe is sent.
     sockopt::set_tcp_user_timeout(&socket, seconds * 1000)
 }
 
-/// Receives what has arrived, at most `out.len()` bytes, waiting for the first. Zero bytes mean
-/// that the peer has closed.
+/// Receives arrived bytes, at most `out.len()`, and waits for the first. Zero bytes mean that the
+/// peer has closed.
 ///
 /// # Errors
 /// The socket's.
@@ -123,7 +123,7 @@ pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
 /// Sleeps for `time`.
 ///
 /// # Errors
-/// `Cancelled`, as soon as somebody cancels.
+/// `Cancelled`, as soon as the handle is cancelled.
 pub(crate) fn nap(time: Duration, cancel: Option<&Cancel>) -> io::Result<()> {
     let Some(cancel) = cancel else {
         std::thread::sleep(time);
@@ -147,7 +147,7 @@ pub(crate) struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// Receives what has arrived, waiting for the first byte. None means that the peer has closed.
+    /// Receives arrived bytes, and waits for the first. `None` means that the peer has closed.
     ///
     /// # Errors
     /// The socket's, `TimedOut` at the deadline, `Cancelled`.

@@ -1,5 +1,5 @@
-//! Connects a client to its server: resolves names and tries addresses in turn, all within a time
-//! limit and until somebody cancels it.
+//! Connects a client to its server: resolves names and tries addresses one after the other, within
+//! a time limit and until cancelled.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,8 +25,8 @@ const SILENCE_TIME_MAX: Duration = Duration::from_secs(20);
 /// Rest before the next look whether a server has room for a connection, or a name an address.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Resolves a place. A system's resolver knows neither time limits nor cancelling, so it works in a
-/// thread of its own, which is left behind if it takes too long.
+/// Resolves a place. A system's resolver has neither time limits nor cancelling, so it works in a
+/// thread. If it takes too long, the thread is left behind.
 ///
 /// # Errors
 /// `Address` if there are none, or none in time; `Cancelled`.
@@ -57,7 +57,7 @@ pub(crate) fn resolve(place: &Place, options: &ClientOptions) -> Result<Vec<Addr
     }
 }
 
-/// Connects to the first of `addresses` that takes the connection.
+/// Connects to the first of `addresses` that accepts.
 ///
 /// # Errors
 /// `Connect`, with the error of every address; `Cancelled`.

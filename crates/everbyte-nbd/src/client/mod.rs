@@ -1,11 +1,11 @@
 //! A synchronous client of one export, with as many requests in flight as its caller likes.
 //!
-//! Requests gather until somebody waits for a reply or many bytes have gathered; they are sent
-//! in the order of submission. Replies may come in any order.
+//! Requests gather until a caller waits for a reply or many bytes have gathered. They are sent in
+//! the order of submission. Replies may come in any order.
 //!
-//! Invariants: `pending` holds exactly the requests whose replies are not complete; a reply that
-//! fits no request breaks the connection for good, as does a failure of the socket. Sending never
-//! stops receiving, so a client and a server that both have much to send do not block each other.
+//! Invariants: `pending` holds exactly the requests with incomplete replies. A reply without a
+//! request breaks the connection permanently, and so does a failure of the socket. Sending never
+//! stops receiving, so a client and a server with much to send do not block each other.
 
 mod connect;
 mod negotiate;
@@ -33,14 +33,14 @@ pub(crate) use connect::resolve;
 use negotiate::NegotiatedExport;
 use replies::{PendingRequest, ReceiveBuffer, ReplyContent};
 
-/// Bytes of gathered requests at which they are sent.
+/// Bytes of gathered requests that start sending.
 const OUTGOING_MAX: usize = 256 << 10;
 
-/// Bytes of replies that are thrown away at once, and how often at most before the next look.
+/// Bytes of replies dropped in one step, and the number of steps before the next check.
 const GIVEN_UP_LEN: usize = 64 << 10;
 const GIVEN_UP_ROUNDS: usize = 1024;
 
-/// Limits of a client's waits, and the handle that ends them.
+/// Limits of a client's waits, and the handle to end them.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// Time to resolve a host's name, and again for the server to take the connection. Default 10
@@ -53,7 +53,7 @@ pub struct ClientOptions {
     pub request_time_max: Option<Duration>,
     /// Ends every wait. Default: none.
     pub cancel: Option<Cancel>,
-    /// Rights with which a server is connected to, each time. Default: those of the process.
+    /// Rights for each connection to a server. Default: the rights of the process.
     pub rights: Rights,
 }
 
@@ -106,7 +106,7 @@ pub enum ClientError {
         /// The server's words, or the number of its error.
         message: String,
     },
-    /// The server answered a request with an error; the connection goes on.
+    /// The server answered a request with an error. The connection stays usable.
     #[error("the server failed with error {errno}: {message}")]
     Request {
         /// The error's number in the protocol, which is Linux's.
@@ -120,8 +120,8 @@ pub enum ClientError {
         /// The violation, for people.
         reason: String,
     },
-    /// The server came back without a write that it had answered, and refuses to take it again. The
-    /// write is kept, and offered again by later requests that need it.
+    /// The server came back without an answered write, and refuses to take it again. The write is
+    /// kept, and offered again by later requests that need it.
     #[error("the server does not take again what it had answered: error {errno}: {message}")]
     NotTakenAgain {
         /// The error's number in the protocol, which is Linux's.
@@ -129,8 +129,8 @@ pub enum ClientError {
         /// The server's words; may be empty.
         message: String,
     },
-    /// Somebody ended the wait by [`Cancel::cancel`]; the server may have carried out the request.
-    /// The connection is of no further use.
+    /// [`Cancel::cancel`] ended the wait. The server may have executed the request. The connection
+    /// is unusable.
     #[error("cancelled")]
     Cancelled,
     /// The request is longer than the protocol's 32 MiB for payloads; nothing was sent.
@@ -173,14 +173,14 @@ pub struct Cookie(u64);
 pub enum Reply {
     /// The request was carried out.
     Done,
-    /// The bytes that were read.
+    /// The read bytes.
     Data(Vec<u8>),
-    /// The extents from the start of the range on, which may end before the range does.
+    /// The extents from the start of the range on. They may end before the range.
     Extents(Vec<Extent>),
 }
 
-/// A connection to one export. The `submit` methods queue a request and return at once, `wait`
-/// returns its reply; the other methods do both. Ranges are the server's to check.
+/// A connection to one export. The `submit` methods queue a request and return immediately, and
+/// `wait` returns its reply. The other methods do both. The server checks ranges.
 pub struct Client {
     socket: OwnedFd,
     options: ClientOptions,
@@ -197,7 +197,7 @@ impl Client {
     /// Connects to an export; the empty name is the server's default one.
     ///
     /// # Errors
-    /// If there is no server, no such export, or no common protocol.
+    /// If the server, the export or a common protocol is missing.
     pub fn connect(address: &Address, export: &str) -> Result<Self, ClientError> {
         Self::connect_with(address, export, &ClientOptions::default())
     }
@@ -222,10 +222,10 @@ impl Client {
         Self::over_with(connect_any(addresses, options)?, export, options)
     }
 
-    /// Opens an export over a stream socket that is already connected to a server.
+    /// Opens an export over a stream socket that is connected to a server.
     ///
     /// # Errors
-    /// If there is no such export, or no common protocol.
+    /// If the export or a common protocol is missing.
     pub fn over(socket: OwnedFd, export: &str) -> Result<Self, ClientError> {
         Self::over_with(socket, export, &ClientOptions::default())
     }
@@ -249,8 +249,8 @@ impl Client {
         })
     }
 
-    /// Connects to the export of an NBD URI; of a host with several addresses, to the first one
-    /// that takes the connection.
+    /// Connects to the export of an NBD URI. If the host has several addresses, the first one that
+    /// accepts is used.
     ///
     /// # Errors
     /// As `connect`, and if the URI is wrong.
@@ -270,7 +270,7 @@ impl Client {
     /// Returns the exports of a server.
     ///
     /// # Errors
-    /// If there is no server or it does not tell.
+    /// If the server is missing or refuses to list.
     pub fn list(address: &Address) -> Result<Vec<ExportInfo>, ClientError> {
         let options = ClientOptions::default();
         let socket = connect_any(std::slice::from_ref(address), &options)?;
@@ -289,7 +289,7 @@ impl Client {
         (self.agreed.minimum_bytes, self.agreed.preferred_bytes)
     }
 
-    /// Returns the most bytes that a read or a write may have.
+    /// Returns the largest size of a read or a write, in bytes.
     #[must_use]
     pub fn payload_bytes_max(&self) -> u32 {
         self.agreed.payload_bytes_max
@@ -347,7 +347,7 @@ impl Client {
         self.submit(command::WRITE, fua_flag(fua), offset, len, data, ReplyContent::Nothing)
     }
 
-    /// Queues a flush, which covers the writes that the server has answered.
+    /// Queues a flush. It covers all writes that the server has answered.
     ///
     /// # Errors
     /// `Broken`.
@@ -363,7 +363,7 @@ impl Client {
         let cookie = self.submit_read(offset, len)?;
         match self.wait(cookie)? {
             Reply::Data(data) => Ok(data),
-            // Replies are made from what their requests want.
+            // Replies have the content that their requests expect.
             Reply::Done | Reply::Extents(_) => Ok(Vec::new()),
         }
     }
@@ -394,7 +394,7 @@ impl Client {
         self.do_one(command::TRIM, fua_flag(fua), offset, len)
     }
 
-    /// Zeroes a range; with `fast`, only if that is faster than writing zeroes.
+    /// Zeroes a range; with `fast`, only if this is faster than writing zeroes.
     ///
     /// # Errors
     /// The server's, `Broken`.
@@ -424,7 +424,7 @@ impl Client {
         self.do_one(command::CACHE, 0, offset, len)
     }
 
-    /// Returns the extents of a range; with `only_one`, no more than its first.
+    /// Returns the extents of a range; with `only_one`, at most the first.
     ///
     /// # Errors
     /// The server's, `Broken`.
@@ -443,7 +443,7 @@ impl Client {
         }
     }
 
-    /// Says goodbye. Sends the submitted requests, and drops the replies that nobody waited for.
+    /// Sends a goodbye. Sends the submitted requests, and drops unclaimed replies.
     ///
     /// # Errors
     /// `Broken`.
@@ -457,8 +457,8 @@ impl Client {
         self.send_outgoing(self.deadline())
     }
 
-    /// Ends a broken connection. Returns what is left of it if the server has not closed it, and may still
-    /// carry out a change that it has not answered: nothing newer may be sent before that is over.
+    /// Ends a broken connection. Returns its rest if the server has not closed it and may still
+    /// execute an unanswered change. Then no newer request may be sent before the rest is over.
     pub(crate) fn abandon(self) -> Option<AbandonedConnection> {
         if self.pending.values().any(PendingRequest::changes)
             && shutdown(&self.socket, Shutdown::Write).is_ok()
@@ -518,7 +518,7 @@ impl Client {
                 return Err(ClientError::UnknownCookie(cookie));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                // However much there is of it, none of what has arrived was the reply.
+                // However many bytes have arrived, they were not the reply.
                 return Err(self.break_off(io::Error::from(io::ErrorKind::TimedOut).into()));
             }
             self.send_outgoing(deadline)?;
@@ -526,7 +526,7 @@ impl Client {
         }
     }
 
-    /// Returns the moment when a request that is waited for from now on takes too long.
+    /// Returns the deadline of a request whose wait begins now.
     fn deadline(&self) -> Option<Instant> {
         self.options.request_time_max.map(|time_max| Instant::now() + time_max)
     }
@@ -550,7 +550,7 @@ impl Client {
         sent
     }
 
-    /// Sends `bytes`; takes the server's replies while the server takes no more.
+    /// Sends `bytes`, and receives the server's replies while the server takes no bytes.
     fn send_receiving(
         &mut self,
         mut bytes: &[u8],
@@ -602,7 +602,7 @@ impl Client {
     }
 }
 
-/// A connection of which nothing is expected any more but its end.
+/// A connection that is only kept until its end.
 pub(crate) struct AbandonedConnection {
     socket: OwnedFd,
 }
@@ -625,8 +625,8 @@ impl AbandonedConnection {
     }
 }
 
-/// With no time to linger the kernel throws away what it has not sent, once the socket is closed. One that cannot
-/// do so is closed all the same.
+/// With a linger time of zero the kernel drops unsent bytes when the socket is closed. If the
+/// option fails, the socket is closed as usual.
 fn drop_unsent(socket: &OwnedFd) {
     let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }

@@ -11,7 +11,7 @@ use crate::wire::Wire;
 
 use super::ClientError;
 
-/// The export's properties that the handshake agreed on.
+/// The export's properties after the handshake.
 #[derive(Debug)]
 pub(super) struct NegotiatedExport {
     pub(super) size_bytes: u64,
@@ -25,7 +25,7 @@ pub(super) struct NegotiatedExport {
     pub(super) payload_bytes_max: u32,
 }
 
-/// Largest minimum block that the protocol allows, in bytes.
+/// Largest minimum block of the protocol, in bytes.
 const MINIMUM_MAX: u32 = 64 << 10;
 
 /// A reply to an option: its kind and data.
@@ -132,8 +132,8 @@ fn recv_reply(wire: &Wire<'_>, number: u32) -> Result<OptionReply, ClientError> 
     Ok((kind, data))
 }
 
-/// Receives the replies to an option up to the last one, gives all but that to `take`, and returns
-/// the words of the error if the last one is an error.
+/// Receives the replies to an option up to the last one, and passes all but the last to `take`.
+/// Returns the words of the error if the last one is an error.
 fn last_reply(
     wire: &Wire<'_>,
     number: u32,

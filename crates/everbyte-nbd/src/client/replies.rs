@@ -1,7 +1,7 @@
 //! Parses a server's replies and checks them against the requests.
 //!
-//! No byte of the server's is believed: lengths are checked before memory is filled, data must lie
-//! in the range that was read, cover it and not overlap.
+//! The server is not trusted: lengths are checked before memory is filled, and data must lie in the
+//! requested range, cover it and not overlap.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,23 +17,23 @@ use crate::wire::Wire;
 use super::negotiate::NegotiatedExport;
 use super::{ClientError, Reply};
 
-/// Bytes received at once.
+/// Bytes of one receive call.
 const BUFFER_LEN: usize = 64 << 10;
 
 /// Longest chunk other than data, in bytes: a block status of many extents.
 const CHUNK_MAX: u32 = 4 << 20;
 
-/// A reply that is complete, with the cookie of its request.
+/// A complete reply, with the cookie of its request.
 type FinishedRequest = (u64, Result<Reply, ClientError>);
 
-/// The results that a request wants, filled as chunks arrive.
+/// The expected results of a request, filled as chunks arrive.
 pub(super) enum ReplyContent {
     Nothing,
     Data(Vec<u8>),
     Extents(Vec<Extent>),
 }
 
-/// A request whose reply is not complete.
+/// A request with an incomplete reply.
 pub(super) struct PendingRequest {
     offset: u64,
     len: u32,
@@ -96,7 +96,7 @@ fn broken(reason: &str) -> ClientError {
     ClientError::Broken { reason: reason.to_owned() }
 }
 
-/// Received bytes that were not looked at yet.
+/// Received bytes that are not decoded yet.
 pub(super) struct ReceiveBuffer {
     buffer: Vec<u8>,
     start: usize,
@@ -136,10 +136,10 @@ impl ReceiveBuffer {
     }
 }
 
-/// Receives one simple reply or one chunk, and returns the reply that it completes.
+/// Receives one simple reply or one chunk. Returns the reply that it completes.
 ///
-/// The socket's, and `Broken` for every way in which a server can break the protocol; the
-/// connection is of no further use.
+/// The socket's, and `Broken` for every protocol violation of the server. The connection is then
+/// unusable.
 pub(super) fn receive(
     wire: &Wire<'_>,
     incoming: &mut ReceiveBuffer,
@@ -219,7 +219,7 @@ fn receive_chunk(
     Ok(Some((cookie, request.finish()?)))
 }
 
-/// Takes a chunk that is not data.
+/// Takes a chunk without data.
 fn take_chunk(
     request: &mut PendingRequest,
     agreed: &NegotiatedExport,
@@ -245,7 +245,7 @@ fn take_chunk(
             if Some(id) != agreed.context || !extents.is_empty() {
                 return Err(broken(UNASKED));
             }
-            // The last extent may reach beyond what was asked for; it is cut.
+            // The last extent may exceed the requested range; it is cut.
             while left > 0 && !fields.is_empty() {
                 let len = fields.u32().ok_or_else(cut)?.min(left);
                 let flags = fields.u32().ok_or_else(cut)?;
