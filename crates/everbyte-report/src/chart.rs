@@ -20,6 +20,13 @@ const CHARACTER_PX: usize = 7;
 const NARROW_PX: usize = 290;
 const WIDE_PX: usize = 860;
 
+/// Pixels of a chart in a file of its own: its width, the space above the plot, the plot of lines, and the names of bars.
+const SVG_PX: u32 = 860;
+const SVG_TOP_PX: u32 = 60;
+const SVG_LINES_PX: u32 = 320;
+const SVG_NAMES_PX: u32 = 180;
+const SVG_STYLE: &str = include_str!("chart.css");
+
 /// Values of some series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chart {
@@ -85,13 +92,66 @@ impl Chart {
 
     /// Returns the chart as HTML; `None` if it has no value.
     pub(crate) fn html(&self) -> Option<String> {
+        let values = self.values()?;
+        let label = escaped(&format!("{}: {}", self.title, self.up));
+        let (class, height, body) = match self.shape {
+            Shape::Lines => ("lines", String::new(), self.lines(&values)),
+            Shape::Bars => {
+                let (body, height) = self.bars(&values);
+                ("bars", format!(" height=\"{height}\""), body)
+            }
+        };
+        let mut html = format!(
+            "<figure><p class=\"axis\">{}</p><svg class=\"{class}\"{height} role=\"img\" \
+             aria-label=\"{label}\">{body}</svg>",
+            escaped(&self.up)
+        );
+        if self.shape == Shape::Lines {
+            if let Across::Numbers(title) = &self.across {
+                html += &format!("<p class=\"axis right\">{}</p>", escaped(title));
+            }
+            html += &self.legend();
+        }
+        Some(html + "</figure>")
+    }
+
+    /// Returns the chart as a file of its own, with its title and the title of its values; `None` if it has no value.
+    #[must_use]
+    pub fn svg(&self) -> Option<String> {
+        let values = self.values()?;
+        let (body, left, height, legend) = match self.shape {
+            Shape::Lines => {
+                let (legend, below) = self.drawn_legend(SVG_TOP_PX + SVG_LINES_PX + 48);
+                (self.lines(&values), 56, SVG_LINES_PX, (legend, 40 + below))
+            }
+            Shape::Bars => {
+                let (body, height) = self.bars(&values);
+                (body, SVG_NAMES_PX, height, (String::new(), 0))
+            }
+        };
+        let (legend, below) = legend;
+        let all = SVG_TOP_PX + height + below + 12;
+        let width = SVG_PX - left - 24;
+        Some(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{SVG_PX}\" height=\"{all}\" \
+             role=\"img\" aria-label=\"{title}\"><style>{SVG_STYLE}{}</style>\
+             <rect class=\"page\" width=\"100%\" height=\"100%\"/>\
+             <text class=\"group\" x=\"12\" y=\"24\">{title}</text>\
+             <text x=\"12\" y=\"44\">{}</text>\
+             <svg x=\"{left}\" y=\"{SVG_TOP_PX}\" width=\"{width}\" height=\"{height}\">{body}</svg>\
+             {legend}</svg>\n",
+            look::style(self.looks()),
+            match &self.across {
+                Across::Numbers(across) => escaped(&format!("{}, by {across}", self.up)),
+                Across::Groups(_) => escaped(&self.up),
+            },
+            title = escaped(&self.title),
+        ))
+    }
+
+    fn values(&self) -> Option<Axis> {
         let values = self.points().map(|(_, point)| point.y);
-        let is_bars = self.shape == Shape::Bars;
-        let values = Axis::over(self.scale, is_bars, values)?;
-        Some(match self.shape {
-            Shape::Lines => self.lines(&values),
-            Shape::Bars => self.bars(&values),
-        })
+        Axis::over(self.scale, self.shape == Shape::Bars, values)
     }
 
     fn points(&self) -> impl Iterator<Item = (&Series, &Point)> {
@@ -112,16 +172,16 @@ impl Chart {
 
     fn lines(&self, values: &Axis) -> String {
         let places = self.points().map(|(_, point)| point.x);
-        let (axis, title) = match &self.across {
-            Across::Numbers(title) => (Axis::over(Scale::Linear, true, places), title.as_str()),
-            Across::Groups(_) => (None, ""),
+        let axis = match &self.across {
+            Across::Numbers(_) => Axis::over(Scale::Linear, true, places),
+            Across::Groups(_) => None,
         };
         let place = |x: f64| match (&axis, &self.across) {
             (Some(axis), _) => axis.percent(x).unwrap_or(0.0),
             (None, Across::Groups(groups)) => 100.0 * (x + 0.5) / as_f64(groups.len().max(1)),
             (None, Across::Numbers(_)) => 0.0,
         };
-        let mut svg = self.start("lines", "");
+        let mut svg = String::new();
         for (at, words) in values.ticks() {
             let y = 100.0 - at;
             svg += &format!(
@@ -137,19 +197,7 @@ impl Chart {
         for series in &self.series {
             svg += &self.line(series, &place, values);
         }
-        svg += "</svg>";
-        let mut html = format!("<figure><p class=\"axis\">{}</p>{svg}", escaped(&self.up));
-        if !title.is_empty() {
-            html += &format!("<p class=\"axis right\">{}</p>", escaped(title));
-        }
-        html + &self.legend() + "</figure>"
-    }
-
-    fn start(&self, class: &str, rest: &str) -> String {
-        format!(
-            "<svg class=\"{class}\"{rest} role=\"img\" aria-label=\"{}\">",
-            escaped(&format!("{}: {}", self.title, self.up))
-        )
+        svg
     }
 
     fn line(&self, series: &Series, place: &impl Fn(f64) -> f64, values: &Axis) -> String {
@@ -207,7 +255,30 @@ impl Chart {
         html + "</ul>"
     }
 
-    fn bars(&self, values: &Axis) -> String {
+    /// Names and markers of the series as a drawing that begins at `top`, and its height in pixels.
+    fn drawn_legend(&self, top: u32) -> (String, u32) {
+        let (mut svg, mut left, mut row) = (String::new(), 12, 0);
+        for series in &self.series {
+            let width = 32 + CHARACTER_PX * (series.name.chars().count() + 1);
+            if left + width > SVG_PX as usize {
+                (left, row) = (12, row + BAR_PX);
+            }
+            let (look, y) = (series.look, top + row);
+            svg += &format!(
+                "<g class=\"s{look} d{}\" transform=\"translate({left} {y})\">\
+                 <line x1=\"0\" x2=\"24\" y1=\"0\" y2=\"0\"/><g transform=\"translate(12 0)\">{}</g>\
+                 <text x=\"30\" dy=\".35em\">{}</text></g>",
+                look::dash(look),
+                look::marker_svg(look),
+                escaped(&series.name)
+            );
+            left += width;
+        }
+        (svg, row + BAR_PX)
+    }
+
+    /// The drawing and its height in pixels.
+    fn bars(&self, values: &Axis) -> (String, u32) {
         let names = match &self.across {
             Across::Groups(names) => names.as_slice(),
             Across::Numbers(_) => &[],
@@ -229,7 +300,7 @@ impl Chart {
                 top += BAR_PX;
             }
         }
-        let mut svg = self.start("bars", &format!(" height=\"{top}\""));
+        let mut svg = String::new();
         for (at, words) in values.ticks() {
             let x = BAR_SHARE * at;
             svg += &format!(
@@ -237,7 +308,7 @@ impl Chart {
                  <text class=\"across\" x=\"{x:.2}%\" y=\"12\">{words}</text>"
             );
         }
-        format!("<figure><p class=\"axis\">{}</p>{svg}{body}</svg></figure>", escaped(&self.up))
+        (svg + &body, top)
     }
 
     fn bar(&self, series: &Series, point: &Point, percent: f64, top: u32) -> String {
@@ -312,6 +383,25 @@ mod tests {
         assert!(html.contains(&half), "{html}");
         assert_eq!(html.matches("<rect").count(), 3);
         assert!(html.contains(">two</text>"), "{html}");
+    }
+
+    #[test]
+    fn svg_file_has_titles_and_names_of_series() {
+        let series = [("lru", &[(0.0, 1.0), (10.0, 7.0)][..]), ("<i>", &[(5.0, 4.0)])];
+        for (shape, across) in [
+            (Shape::Lines, Across::Numbers("size, MiB".to_owned())),
+            (Shape::Bars, Across::Groups((0..11).map(|at| at.to_string()).collect())),
+        ] {
+            let svg = chart(shape, across, &series).svg().unwrap();
+            assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\""));
+            assert!(
+                svg.contains(">&lt;t&gt;</text>") && svg.contains(">a &amp; b"),
+                "{svg}"
+            );
+            assert!(svg.contains(">lru</text>") && svg.contains(">&lt;i&gt;</text>"), "{svg}");
+            assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+        }
+        assert_eq!(chart(Shape::Bars, Across::Groups(Vec::new()), &[]).svg(), None);
     }
 
     #[test]
