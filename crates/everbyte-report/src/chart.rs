@@ -394,10 +394,7 @@ mod tests {
         ] {
             let svg = chart(shape, across, &series).svg().unwrap();
             assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\""));
-            assert!(
-                svg.contains(">&lt;t&gt;</text>") && svg.contains(">a &amp; b"),
-                "{svg}"
-            );
+            assert!(svg.contains(">&lt;t&gt;</text>") && svg.contains(">a &amp; b"), "{svg}");
             assert!(svg.contains(">lru</text>") && svg.contains(">&lt;i&gt;</text>"), "{svg}");
             assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
         }

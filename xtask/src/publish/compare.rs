@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 
 use super::results::{Results, RowNo};
-use super::suites;
+use super::suite::Suites;
 
 /// Rows that must agree, of a hundred.
 const SHARE: usize = 95;
@@ -23,11 +23,12 @@ type Verdict<'a> = (&'a str, Option<String>);
 ///
 /// # Errors
 /// The suites differ; fewer than 95 of 100 rows agree.
-pub(super) fn tell(first: &Results, second: &Results) -> Result<()> {
+pub(super) fn report(suites: &Suites, first: &Results, second: &Results) -> Result<()> {
     if first.suite != second.suite || first.columns != second.columns {
         bail!("runs of {} and {}", first.suite, second.suite);
     }
-    let verdicts = verdicts(first, second);
+    let is_timed = suites.find(&first.suite).is_ok_and(|suite| suite.needs_idle);
+    let verdicts = verdicts(is_timed, first, second);
     let differ: Vec<_> = verdicts.iter().filter_map(|(_, differs)| differs.as_ref()).collect();
     for line in &differ {
         println!("{line}");
@@ -45,12 +46,12 @@ pub(super) fn tell(first: &Results, second: &Results) -> Result<()> {
 }
 
 /// A verdict on every row of either run, those that the second alone has last.
-fn verdicts<'a>(first: &'a Results, second: &'a Results) -> Vec<Verdict<'a>> {
+fn verdicts<'a>(is_timed: bool, first: &'a Results, second: &'a Results) -> Vec<Verdict<'a>> {
     let alone =
         |results: &Results, row: RowNo| Some(format!("{}: in one run alone", results.key(row)));
     let of_first = (0..first.rows.len()).map(|row| {
         let differs = match second.row(&first.key(row)) {
-            Some(other) => differs(first, row, second, other),
+            Some(other) => differs(is_timed, [first, second], [row, other]),
             None => alone(first, row),
         };
         (first.word(row, "metric"), differs)
@@ -62,12 +63,12 @@ fn verdicts<'a>(first: &'a Results, second: &'a Results) -> Vec<Verdict<'a>> {
 }
 
 /// How two runs differ in a row, if they do.
-fn differs(first: &Results, row: RowNo, second: &Results, other: RowNo) -> Option<String> {
-    let (a, b) = (spread(first, row), spread(second, other));
-    let ranges = a.or_else(|| point(first, row)).zip(b.or_else(|| point(second, other)));
-    let meet = ranges.is_some_and(|(a, b)| a[0] <= b[1] && b[0] <= a[1]);
-    let agree = meet || is_exact(a) && is_exact(b) && counts_agree(first, row, second, other);
-    (!agree).then(|| format!("{}: {a:?} and {b:?}", first.key(row)))
+fn differs(is_timed: bool, runs: [&Results; 2], rows: [RowNo; 2]) -> Option<String> {
+    let spreads = [0, 1].map(|at| spread(runs[at], rows[at]));
+    let ranges = [0, 1].map(|at| spreads[at].or_else(|| point(runs[at], rows[at])));
+    let meet = matches!(ranges, [Some(a), Some(b)] if a[0] <= b[1] && b[0] <= a[1]);
+    let agree = meet || spreads.into_iter().all(is_exact) && counts_agree(is_timed, runs, rows);
+    (!agree).then(|| format!("{}: {:?} and {:?}", runs[0].key(rows[0]), spreads[0], spreads[1]))
 }
 
 /// A line for each metric: rows that agree, of all.
@@ -90,16 +91,14 @@ fn is_exact(spread: Option<[f64; 2]>) -> bool {
     spread.is_none_or(|[least, most]| least.total_cmp(&most).is_eq())
 }
 
-/// True for rows that are equal, and for counts of a suite of times that differ by a hundredth at most, or by less than the two
+/// True for equal rows, and for counts of a suite of times that differ by a hundredth at most, or by less than the two
 /// decimals of the pages.
-fn counts_agree(first: &Results, row: RowNo, second: &Results, other: RowNo) -> bool {
-    if first.rows[row] == second.rows[other] {
+fn counts_agree(is_timed: bool, runs: [&Results; 2], rows: [RowNo; 2]) -> bool {
+    if runs[0].rows[rows[0]] == runs[1].rows[rows[1]] {
         return true;
     }
-    let is_timed = suites::find(&first.suite).is_some_and(|suite| suite.needs_idle);
-    let values = (first.number(row, "value"), second.number(other, "value"));
-    match values {
-        (Some(a), Some(b)) if is_timed => (a - b).abs() <= f64::max(a.abs() / 100.0, 0.005),
+    match [0, 1].map(|at| runs[at].number(rows[at], "value")) {
+        [Some(a), Some(b)] if is_timed => (a - b).abs() <= f64::max(a.abs() / 100.0, 0.005),
         _ => false,
     }
 }
@@ -138,7 +137,7 @@ mod tests {
 
     /// How many rows agree, and what is said of the others.
     fn judge(first: &Results, second: &Results) -> (usize, Vec<String>) {
-        let verdicts = verdicts(first, second);
+        let verdicts = verdicts(true, first, second);
         let all = verdicts.len();
         let differ: Vec<String> = verdicts.into_iter().filter_map(|(_, differs)| differs).collect();
         (all - differ.len(), differ)
@@ -147,13 +146,13 @@ mod tests {
     #[test]
     fn rows_that_agree_are_counted_by_metric() {
         let (first, second) = (run(1.0, 2.0, 3.0), run(2.5, 4.0, 3.0));
-        let lines = by_metric(&verdicts(&first, &second));
+        let lines = by_metric(&verdicts(true, &first, &second));
         assert_eq!(lines, ["fences  1 of 1", "time    0 of 1"]);
         assert_eq!(by_metric(&[("", None)]), [""; 0]);
     }
 
     #[test]
-    fn a_row_of_one_run_alone_does_not_agree_whichever_run_has_it() {
+    fn row_of_one_run_alone_does_not_agree() {
         let whole = run(1.0, 2.0, 3.0);
         let about = ["c", "w", "m", "r"].map(str::to_owned);
         let rows = whole.rows[..1].to_vec();
@@ -171,13 +170,14 @@ mod tests {
         assert_eq!(judge(&run(1.0, 2.0, 3.0), &run(1.0, 2.0, 3.01)).0, 2);
         let (agree, differ) = judge(&run(1.0, 2.0, 3.0), &run(1.0, 2.0, 3.1));
         assert_eq!((agree, differ.len()), (1, 1));
-        assert!(tell(&run(1.0, 2.0, 3.0), &run(2.5, 4.0, 3.0)).is_err());
+        let suites = Suites::parse(std::iter::empty()).unwrap();
+        assert!(report(&suites, &run(1.0, 2.0, 3.0), &run(2.5, 4.0, 3.0)).is_err());
         assert_eq!(judge(&run(2.0, 2.0, 3.0), &run(2.01, 2.01, 3.0)).0, 2);
         assert_eq!(judge(&run(2.0, 2.0, 3.0), &run(2.1, 2.1, 3.0)).0, 1);
     }
 
     #[test]
-    fn a_figure_without_a_spread_must_lie_within_the_others() {
+    fn figure_without_spread_agrees_within_other() {
         let bare = |time| with(time, "null", 3.0);
         assert_eq!(judge(&bare(1.5), &run(1.0, 2.0, 3.0)).0, 2);
         assert_eq!(judge(&run(1.0, 2.0, 3.0), &bare(1.5)).0, 2);

@@ -1,55 +1,57 @@
-//! Figures of the pages: suites are run, their results kept, and every table and number of the
-//! pages filled from them.
+//! Figures of the documentation: suites are run, their results kept, and every plot, table and number made from them.
 //!
-//! Invariant: a page is what [`pages::fill`] makes of it and of `docs/results`; `cargo xtask tidy`
-//! refuses any other. What a suite is stands in [`suites`] alone.
+//! Invariant: a page, a plot and a table are what [`Site::outputs`] makes of `docs/results` and `xtask/suites`;
+//! `cargo xtask tidy` refuses any other.
 
-mod cell;
 mod compare;
+mod comparison;
+mod format;
 mod grid;
-mod kinds;
-pub(crate) mod pages;
-mod policies;
+mod html;
+mod pages;
+mod pattern;
+mod provenance;
 mod results;
 mod run;
-mod simulation;
-mod suites;
+mod suite;
 #[cfg(test)]
 mod tests;
-mod views;
-mod whence;
-
-pub(crate) use cell::Published;
-pub(crate) use results::Results;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::tidy::Tree;
+use format::Published;
+use results::Results;
 use run::Options;
+use suite::Suites;
 
-/// Pages with marked places.
-pub(crate) const PAGES: [&str; 5] =
-    ["README.md", "docs/benchmarks.md", "docs/papers.md", "docs/scaling.md", "docs/simulation.md"];
 /// Folder of the results, with the slash at its end.
-pub(crate) const FOLDER: &str = "docs/results/";
+const FOLDER: &str = "docs/results/";
+/// Folder of the pages of suites and their plots, with the slash at its end.
+const PLOTS: &str = "docs/benchmarks/";
+/// Other pages whose figures all stand in marked places.
+const PAGES: [&str; 4] =
+    ["README.md", "docs/benchmarks.md", "docs/papers.md", "docs/simulation.md"];
 
 /// Help of the command.
-pub(crate) const USAGE: &str = "\
+const USAGE: &str = "\
 usage: cargo xtask publish [--suite NAME]... [--traces FOLDER] [--busy]
-           runs suites, all by default, keeps their results in docs/results and fills the pages;
-           refuses changed files and, for suites of times, a busy machine (--busy does not, and
-           the heading of its tables says so)
+           runs suites, all by default, keeps their results in docs/results and makes plots, tables and figures;
+           refuses changed files and, for suites of times, a busy machine. --busy allows a busy machine, and the
+           results say so
        cargo xtask publish --suite NAME --from FILE --commit COMMIT --command WORDS [--remarks WORDS]
-           takes what the suite's command wrote elsewhere
-       cargo xtask publish --render            fills the pages from docs/results, without a run
-       cargo xtask publish --check             tells where pages differ from that
-       cargo xtask publish --list              suites, their commands and how long they take
-       cargo xtask publish --where NUMBER      rows, commit and command of a number of the pages
-       cargo xtask publish --compare FILE FILE tells whether two runs agree within their spread, and
-           how many rows of each metric do";
+           keeps the output of the suite's command from another machine
+       cargo xtask publish --to FOLDER FILE...  makes a page of each document of everbyte-bench or file of
+           docs/results, on any machine
+       cargo xtask publish --render             makes plots, tables and figures from docs/results, without a run
+       cargo xtask publish --check              lists differences from docs/results
+       cargo xtask publish --list               lists suites, their commands and durations
+       cargo xtask publish --where NUMBER       lists rows, commit and command of a number of the documentation
+       cargo xtask publish --compare FILE FILE  compares two runs by their spreads, and counts the rows that agree";
 
-/// Does what the arguments say.
+/// Executes the arguments.
 ///
 /// # Errors
 /// The arguments', a suite's, a file's; pages that differ; runs that do not agree.
@@ -57,37 +59,114 @@ pub(crate) fn publish(root: &Path, arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["help" | "--help" | "-h"] => println!("{USAGE}"),
-        ["--list"] => print!("{}", list()),
+        ["--list"] => print!("{}", list(&Suites::read(root)?)),
         ["--render"] => render(root)?,
         ["--check"] => check(root)?,
-        ["--where", number] => print!("{}", whence::tell(&read(root)?, number)?),
-        ["--compare", first, second] => compare::tell(&file(first)?, &file(second)?)?,
+        ["--where", number] => print!("{}", provenance::describe(&site(root)?, number)?),
+        ["--compare", first, second] => {
+            compare::report(&Suites::read(root)?, &file(first)?, &file(second)?)?;
+        }
+        ["--to", folder, files @ ..] if !files.is_empty() => to(root, Path::new(folder), files)?,
         _ => {
-            let options = Options::parse(&words)?;
-            run::suites(root, &options)?;
+            let suites = Suites::read(root)?;
+            run::run_all(root, &Options::parse(&words, &suites)?)?;
             render(root)?;
         }
     }
     Ok(())
 }
 
-/// The pages and the results.
-struct Site {
+/// Suites, results and pages of a checkout.
+pub(crate) struct Site {
+    suites: Suites,
     published: Published,
-    /// Paths and texts.
-    pages: Vec<(&'static str, String)>,
+    /// Paths and texts of pages with marked places.
+    pages: Vec<(String, String)>,
 }
 
-fn list() -> String {
-    let line = |suite: &suites::Suite| {
+impl Site {
+    /// Reads a checkout.
+    ///
+    /// # Errors
+    /// A file of suites or results has another form; with its path.
+    pub(crate) fn of(tree: &Tree) -> Result<Self> {
+        let files = tree.below(suite::FOLDER).map(|file| (file.path.as_str(), file.text.as_str()));
+        let mut site =
+            Self { suites: Suites::parse(files)?, published: Published::new(), pages: Vec::new() };
+        for file in tree.below(FOLDER).filter(|file| file.path.ends_with(".json")) {
+            let results = Results::parse(&file.text).with_context(|| file.path.clone())?;
+            site.published.insert(results.suite.clone(), results);
+        }
+        for file in tree.files().iter().filter(|file| file.path.ends_with(".md")) {
+            if has_figures(&file.path) || file.text.contains(pages::NUMBER) {
+                site.pages.push((file.path.clone(), file.text.clone()));
+            }
+        }
+        Ok(site)
+    }
+
+    /// Paths and texts of all pages, plots and tables.
+    ///
+    /// # Errors
+    /// A marked place cannot be filled; with the path.
+    fn outputs(&self) -> Result<Vec<(String, String)>> {
+        let mut outputs = Vec::new();
+        for (path, text) in &self.pages {
+            let (text, _) = pages::fill(text, &self.published).with_context(|| path.clone())?;
+            outputs.push((path.clone(), text));
+        }
+        for suite in self.suites.iter() {
+            let Some(results) = self.published.get(&suite.name) else { continue };
+            let page = html::page(&[suite], results, false);
+            outputs.push((format!("{FOLDER}{}.html", suite.name), page));
+            if let Some(svg) = suite.plots.first().and_then(|plot| html::chart(plot, results).svg())
+            {
+                outputs.push((format!("{PLOTS}{}.svg", suite.name), svg));
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Places that differ from the results, and figures outside of marked places: path, line, fault.
+    ///
+    /// # Errors
+    /// A marked place cannot be filled.
+    pub(crate) fn faults(&self, tree: &Tree) -> Result<Vec<(String, usize, String)>> {
+        let mut found = Vec::new();
+        for (path, new) in self.outputs()? {
+            let old = tree.get(&path).map_or("", |file| file.text.as_str());
+            if old != new {
+                let same = old.lines().zip(new.lines()).take_while(|(old, new)| old == new);
+                let fault = "differs from docs/results; run cargo xtask publish --render";
+                found.push((path, same.count() + 1, fault.to_owned()));
+            }
+        }
+        for (path, text) in self.pages.iter().filter(|(path, _)| has_figures(path)) {
+            for (line, number) in pages::unmarked(text) {
+                let fault = format!("the figure {number} stands outside of a marked place");
+                found.push((path.clone(), line, fault));
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn has_figures(path: &str) -> bool {
+    PAGES.contains(&path) || path.starts_with(PLOTS)
+}
+
+fn site(root: &Path) -> Result<Site> {
+    Site::of(&Tree::read(root)?)
+}
+
+fn list(suites: &Suites) -> String {
+    let line = |suite: &suite::Suite| {
         let minutes = suite.minutes;
         let idle = if suite.needs_idle { ", idle" } else { "" };
-        format!(
-            "{:<12} {minutes:>3} min{idle:<6}  cargo run --release {}\n",
-            suite.name, suite.command
-        )
+        let (name, command) = (&suite.name, &suite.command);
+        format!("{name:<14} {minutes:>3} min{idle:<6}  cargo run --release {command}\n")
     };
-    suites::SUITES.iter().map(line).collect()
+    suites.iter().map(line).collect()
 }
 
 fn file(path: &str) -> Result<Results> {
@@ -95,70 +174,60 @@ fn file(path: &str) -> Result<Results> {
     Results::parse(&text).with_context(|| path.to_owned())
 }
 
-fn read(root: &Path) -> Result<Site> {
-    let mut site = Site { published: Published::new(), pages: Vec::new() };
-    for suite in &suites::SUITES {
-        let path = result_path(root, suite.name);
-        if path.exists() {
-            let results = file(&path.display().to_string())?;
-            site.published.insert(suite.name.to_owned(), results);
-        }
-    }
-    for page in PAGES {
-        let path = root.join(page);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {page}"))?;
-        site.pages.push((page, text));
-    }
-    Ok(site)
-}
-
 fn result_path(root: &Path, suite: &str) -> PathBuf {
     root.join(format!("{FOLDER}{suite}.json"))
 }
 
+fn write(path: &Path, text: &str) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
 fn render(root: &Path) -> Result<()> {
-    let site = read(root)?;
-    for (path, text) in &site.pages {
-        let page = pages::fill(text, &site.published).with_context(|| (*path).to_owned())?;
-        if page.text != *text {
-            std::fs::write(root.join(path), &page.text)
-                .with_context(|| format!("cannot write {path}"))?;
-            println!("{path}: {} figures", page.figures.len());
+    for (path, text) in site(root)?.outputs()? {
+        let path = root.join(path);
+        if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+            write(&path, &text)?;
         }
     }
     Ok(())
 }
 
-/// Lines of a page that differ from what its results make of it, and figures outside of places.
-///
-/// # Errors
-/// A place cannot be filled.
-pub(crate) fn faults(text: &str, published: &Published) -> Result<Vec<(usize, String)>> {
-    let page = pages::fill(text, published)?;
-    let mut found = Vec::new();
-    let (old, new): (Vec<&str>, Vec<&str>) = (text.lines().collect(), page.text.lines().collect());
-    let differs = (0..old.len().max(new.len())).find(|&at| old.get(at) != new.get(at));
-    if let Some(at) = differs {
-        let what = "differs from docs/results; run cargo xtask publish --render";
-        found.push((at + 1, what.to_owned()));
+fn check(root: &Path) -> Result<()> {
+    let tree = Tree::read(root)?;
+    let faults = Site::of(&tree)?.faults(&tree)?;
+    for (path, line, fault) in &faults {
+        println!("{path}:{line}: {fault}");
     }
-    for (line, number) in pages::unmarked(text) {
-        found.push((line, format!("the figure {number} stands outside of a marked place")));
+    if !faults.is_empty() {
+        bail!("{} faults in the pages", faults.len());
     }
-    Ok(found)
+    Ok(())
 }
 
-fn check(root: &Path) -> Result<()> {
-    let site = read(root)?;
-    let mut count = 0;
-    for (path, text) in &site.pages {
-        for (line, what) in faults(text, &site.published).with_context(|| (*path).to_owned())? {
-            println!("{path}:{line}: {what}");
-            count += 1;
+/// Makes a page and plots of each file.
+fn to(root: &Path, folder: &Path, files: &[&str]) -> Result<()> {
+    let suites = Suites::read(root)?;
+    for path in files {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+        let results = Results::of_any(&text).with_context(|| (*path).to_owned())?;
+        let name =
+            Path::new(path).file_stem().map_or("results".into(), |name| name.to_string_lossy());
+        let own = |suite: &&suite::Suite| {
+            suite.name == results.suite || suite.bench_suite() == results.suite
+        };
+        let suites: Vec<&suite::Suite> = suites.iter().filter(own).collect();
+        write(&folder.join(format!("{name}.html")), &html::page(&suites, &results, true))?;
+        let plots = suites.iter().flat_map(|suite| &suite.plots);
+        let drawn = plots.filter_map(|plot| html::chart(plot, &results).svg());
+        for (number, svg) in (1..).zip(drawn) {
+            write(&folder.join(format!("{name}-{number}.svg")), &svg)?;
         }
-    }
-    if count > 0 {
-        bail!("{count} faults in the pages");
     }
     Ok(())
 }

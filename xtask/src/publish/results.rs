@@ -29,6 +29,8 @@ pub(crate) struct Results {
     pub(crate) remarks: String,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Vec<Value>>,
+    /// Reason why the figures mean nothing.
+    pub(crate) warning: Option<String>,
     /// Columns of the key.
     keys: Vec<usize>,
     /// Numbers of rows by key.
@@ -61,7 +63,8 @@ impl Results {
             }
         }
         let suite = suite.to_owned();
-        Ok(Self { suite, commit, command, machine, remarks, columns, rows, keys, index })
+        let warning = None;
+        Ok(Self { suite, commit, command, machine, remarks, columns, rows, warning, keys, index })
     }
 
     /// Reads a file of `docs/results`.
@@ -80,6 +83,25 @@ impl Results {
         let rows = all["rows"].as_array().context("no rows")?;
         let rows = rows.iter().filter_map(|row| row.as_array().cloned()).collect();
         Self::new(&word("suite")?, run, columns, rows)
+    }
+
+    /// Reads a file of `docs/results`, or a document of `everbyte-bench` with all its rows.
+    ///
+    /// # Errors
+    /// The text has another form.
+    pub(crate) fn of_any(text: &str) -> Result<Self> {
+        let all: Value = serde_json::from_str(text)?;
+        if all["environment"].is_null() {
+            return Self::parse(text);
+        }
+        let (columns, rows, machine) = of_bench(text, &[], &[])?;
+        let suite = all["suite"].as_str().context("no suite")?;
+        let command = format!("-p everbyte-bench -- {suite}");
+        let run =
+            ["unknown".to_owned(), command, machine, "a document without a commit".to_owned()];
+        let warning =
+            meaningless(&all["environment"]).map(|why| format!("The figures mean nothing: {why}."));
+        Ok(Self { warning, ..Self::new(suite, run, columns, rows)? })
     }
 
     /// The file's text.
@@ -151,30 +173,44 @@ fn join(row: &[Value], keys: &[usize]) -> String {
     words.join("|")
 }
 
-/// Columns and rows of a document of `everbyte-bench`, without those that `kept` and `workloads`
-/// leave out, and the machine that it names. Rows that say why there is no figure are never left out.
+/// The reason why the figures of an environment mean nothing.
+fn meaningless(about: &Value) -> Option<&'static str> {
+    let is = |name: &str| about[name] == Value::Bool(true);
+    match (is("debug_build"), is("quick")) {
+        (true, _) => Some("a build with debug assertions"),
+        (_, true) => Some("a smoke test, made with --quick"),
+        _ => None,
+    }
+}
+
+/// Refuses a document with figures that mean nothing.
 ///
 /// # Errors
-/// It is no such document, or of a build with debug assertions, or of a smoke test.
+/// The text has another form, or is of a build with debug assertions or of a smoke test.
+pub(crate) fn refuse_meaningless(text: &str) -> Result<()> {
+    let all: Value = serde_json::from_str(text)?;
+    meaningless(&all["environment"]).map_or(Ok(()), |why| bail!("{why}"))
+}
+
+/// Columns and rows of a document of `everbyte-bench`, and its machine. Only metrics of `kept` and workloads with a
+/// word of `workloads` are kept; empty lists keep all. Rows with the reason for a missing figure are always kept.
+///
+/// # Errors
+/// The text has another form.
 pub(crate) fn of_bench(
     text: &str,
-    kept: &[&str],
-    workloads: &[&str],
+    kept: &[String],
+    workloads: &[String],
 ) -> Result<(Vec<String>, Vec<Vec<Value>>, String)> {
     let all: Value = serde_json::from_str(text)?;
     let about = &all["environment"];
-    if about["debug_build"] == Value::Bool(true) {
-        bail!("a build with debug assertions");
-    }
-    if about["quick"] == Value::Bool(true) {
-        bail!("a smoke test, made with --quick");
-    }
     let mut rows = Vec::new();
     for row in all["rows"].as_array().context("no rows")? {
         let word = |name: &str| row[name].as_str().unwrap_or("").to_owned();
         let (metric, place) = (word("metric"), word("workload"));
-        let is_kept = kept.is_empty() || kept.contains(&metric.as_str());
-        let is_there = workloads.is_empty() || workloads.iter().any(|some| place.contains(some));
+        let is_kept = kept.is_empty() || kept.contains(&metric);
+        let is_there =
+            workloads.is_empty() || workloads.iter().any(|some| place.contains(some.as_str()));
         if is_kept && is_there || metric == SKIPPED {
             let spread = &row["spread"];
             let mut cells: Vec<Value> = BENCH[..5].iter().map(|name| short(&row[*name])).collect();
@@ -200,12 +236,15 @@ pub(crate) fn of_bench(
 ///
 /// # Errors
 /// A line has another number of columns than the heading, or the heading lacks a kept one.
-pub(crate) fn of_csv(text: &str, kept: &[&str]) -> Result<(Vec<String>, Vec<Vec<Value>>)> {
+pub(crate) fn of_csv(text: &str, kept: &[String]) -> Result<(Vec<String>, Vec<Vec<Value>>)> {
     let mut lines = text.lines();
     let heading: Vec<&str> = lines.next().context("no heading")?.split(',').collect();
-    let columns = if kept.is_empty() { &heading } else { kept };
+    let columns: Vec<&str> = match kept.is_empty() {
+        true => heading.clone(),
+        false => kept.iter().map(String::as_str).collect(),
+    };
     let mut places = Vec::new();
-    for name in columns {
+    for name in &columns {
         let at = heading.iter().position(|found| found == name);
         places.push(at.with_context(|| format!("no column {name}"))?);
     }
@@ -218,7 +257,7 @@ pub(crate) fn of_csv(text: &str, kept: &[&str]) -> Result<(Vec<String>, Vec<Vec<
         rows.push(places.iter().map(|&at| csv_cell(heading[at], cells[at])).collect());
     }
     rows.sort_by_key(|row: &Vec<Value>| row[0].to_string());
-    Ok((columns.iter().map(|&name| name.to_owned()).collect(), rows))
+    Ok((columns.into_iter().map(str::to_owned).collect(), rows))
 }
 
 fn csv_cell(column: &str, cell: &str) -> Value {
@@ -250,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_as_it_was_written_and_each_row_has_its_line() {
+    fn written_file_reads_the_same() {
         let text = "trace,policy,size,backing,hits\na/web.csv,lru,10%,sd,7\nweb.csv,lru,20%,sd,8\n";
         let (columns, rows) = of_csv(text, &[]).unwrap();
         let run = ["c", "cargo", "m", "r"].map(str::to_owned);
@@ -265,14 +304,15 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_what_could_not_be_measured_are_kept_whatever_else_is_left_out() {
+    fn reasons_for_missing_figures_are_kept() {
         let row = |workload: &str, metric: &str| {
             format!(r#"{{"subject":"ext4","workload":"{workload}","metric":"{metric}"}}"#)
         };
         let rows = [("all of them", "skipped"), ("all of them", "time"), ("reads", "time")];
         let rows = rows.map(|(workload, metric)| row(workload, metric)).join(",");
         let text = format!(r#"{{"environment":{{}},"rows":[{rows}]}}"#);
-        let (columns, rows, _) = of_bench(&text, &["time"], &["reads"]).unwrap();
+        let (columns, rows, _) =
+            of_bench(&text, &["time".to_owned()], &["reads".to_owned()]).unwrap();
         let run = ["c", "cargo", "m", "r"].map(str::to_owned);
         let results = Results::new("consistency", run, columns, rows).unwrap();
         assert_eq!(results.row("ext4|all of them|skipped"), Some(0));
@@ -281,10 +321,10 @@ mod tests {
     }
 
     #[test]
-    fn documents_whose_figures_mean_nothing_are_refused() {
+    fn debug_builds_and_smoke_tests_are_refused() {
         let refused = |about: &str| {
             let text = format!(r#"{{"environment":{{{about}}},"rows":[]}}"#);
-            of_bench(&text, &[], &[]).err().map(|error| error.to_string())
+            refuse_meaningless(&text).err().map(|error| error.to_string())
         };
         let why = |why: &str| Some(why.to_owned());
         assert_eq!(refused(r#""quick":true"#), why("a smoke test, made with --quick"));
@@ -293,7 +333,17 @@ mod tests {
     }
 
     #[test]
-    fn two_rows_with_one_key_are_refused() {
+    fn document_of_smoke_test_is_read_with_warning() {
+        let text = r#"{"suite":"block","environment":{"quick":true},"rows":[{"subject":"a","workload":"w","metric":"m","value":1}]}"#;
+        let results = Results::of_any(text).unwrap();
+        assert!(results.warning.unwrap().contains("smoke test"));
+        assert_eq!((results.suite.as_str(), results.rows.len()), ("block", 1));
+        let text = text.replace("true", "false");
+        assert_eq!(Results::of_any(&text).unwrap().warning, None);
+    }
+
+    #[test]
+    fn rows_with_one_key_are_refused() {
         let text = "trace,policy,size,backing,hits\nweb,lru,10%,sd,7\nweb,lru,10%,sd,8\n";
         let (columns, rows) = of_csv(text, &[]).unwrap();
         let run = ["c", "cargo", "m", "r"].map(str::to_owned);
@@ -302,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_six_digits_and_integers_all() {
+    fn numbers_keep_six_digits() {
         assert_eq!(short(&Value::from(0.964_670_349)), Value::from(0.96467));
         assert_eq!(short(&Value::from(123_456_789_u64)), Value::from(123_456_789_u64));
     }

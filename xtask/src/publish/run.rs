@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::results::{Results, of_bench, of_csv};
-use super::suites::{self, Form, SUITES, Suite};
-use super::{FOLDER, result_path};
+use super::results::{Results, of_bench, of_csv, refuse_meaningless};
+use super::suite::{Form, Suite, Suites};
+use super::{result_path, write};
 
 /// Share of the processors' time, in a hundred, from which on a machine is busy.
 const BUSY_PERCENT: u64 = 5;
@@ -16,8 +16,8 @@ const WATCHED: Duration = Duration::from_secs(5);
 
 /// Suites to run and how, as the command line asks.
 #[derive(Default, Debug)]
-pub(super) struct Options {
-    suites: Vec<&'static Suite>,
+pub(super) struct Options<'a> {
+    suites: Vec<&'a Suite>,
     traces: Option<PathBuf>,
     busy: bool,
     from: Option<PathBuf>,
@@ -26,10 +26,10 @@ pub(super) struct Options {
     remarks: Option<String>,
 }
 
-impl Options {
+impl<'a> Options<'a> {
     /// # Errors
     /// Words that are no options; parts of what `--from` needs are missing.
-    pub(super) fn parse(words: &[&str]) -> Result<Self> {
+    pub(super) fn parse(words: &[&str], suites: &'a Suites) -> Result<Self> {
         let mut options = Self::default();
         let mut words = words.iter();
         while let Some(&word) = words.next() {
@@ -44,10 +44,7 @@ impl Options {
             }
             let value = words.next().with_context(|| format!("{word} needs a value"))?;
             match word {
-                "--suite" => {
-                    let suite = suites::find(value);
-                    options.suites.push(suite.with_context(|| format!("no suite {value}"))?);
-                }
+                "--suite" => options.suites.push(suites.find(value)?),
                 "--traces" => options.traces = Some(PathBuf::from(value)),
                 "--from" => options.from = Some(PathBuf::from(value)),
                 "--commit" => options.commit = Some((*value).to_owned()),
@@ -65,7 +62,7 @@ impl Options {
             bail!("--commit, --command and --remarks need --from");
         }
         if options.suites.is_empty() {
-            options.suites = SUITES.iter().collect();
+            options.suites = suites.iter().collect();
         }
         Ok(options)
     }
@@ -75,7 +72,7 @@ impl Options {
 ///
 /// # Errors
 /// A file that git knows has changed; the machine is busy; a suite fails; a file cannot be written.
-pub(super) fn suites(root: &Path, options: &Options) -> Result<()> {
+pub(super) fn run_all(root: &Path, options: &Options<'_>) -> Result<()> {
     if let (Some(from), Some(commit), Some(command)) =
         (&options.from, &options.commit, &options.command)
     {
@@ -88,25 +85,26 @@ pub(super) fn suites(root: &Path, options: &Options) -> Result<()> {
         // Anew for each: those before took their time, and what runs next is built now.
         let commit = commit(root)?;
         let text = run(root, suite, options)?;
-        let date = told(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+        let date = output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
         let state = match (suite.needs_idle, options.busy) {
             (true, true) => ", on a machine that may have been busy",
             (true, false) => ", on an idle machine",
             (false, _) => ", exact counts that a load does not change",
         };
         let remarks = format!("{}{state}", date.trim());
-        keep(root, suite, &text, [commit, suite.command.to_owned(), remarks])?;
+        keep(root, suite, &text, [commit, suite.command.clone(), remarks])?;
     }
     Ok(())
 }
 
 /// The commit that a run can name: nothing but documents differs from it.
 fn commit(root: &Path) -> Result<String> {
-    let changed = told(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
+    let changed = output(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
     if let Some(line) = changed.lines().find(|line| !is_document(line)) {
         bail!("a commit names no run with changes: {}", line.trim());
     }
-    let head = told(Command::new("git").current_dir(root).args(["rev-parse", "--short", "HEAD"]))?;
+    let head =
+        output(Command::new("git").current_dir(root).args(["rev-parse", "--short", "HEAD"]))?;
     Ok(head.trim().to_owned())
 }
 
@@ -117,7 +115,7 @@ fn is_document(line: &str) -> bool {
 }
 
 /// Standard output of a command that must succeed.
-fn told(command: &mut Command) -> Result<String> {
+fn output(command: &mut Command) -> Result<String> {
     let done = command.stderr(Stdio::inherit()).output();
     let done = done.with_context(|| format!("cannot run {command:?}"))?;
     if !done.status.success() {
@@ -126,13 +124,13 @@ fn told(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(done.stdout)?)
 }
 
-/// Builds, waits for nobody, and runs one suite; the text that it wrote.
-fn run(root: &Path, suite: &Suite, options: &Options) -> Result<String> {
-    let out = tempfile_path(suite.name);
-    let (build, arguments) = suite.command.split_once("-- ").unwrap_or((suite.command, ""));
+/// Builds and runs one suite; returns its output.
+fn run(root: &Path, suite: &Suite, options: &Options<'_>) -> Result<String> {
+    let out = tempfile_path(&suite.name);
+    let (build, arguments) = suite.command.split_once("-- ").unwrap_or((&suite.command, ""));
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["build", "--release"]).args(build.split_whitespace());
-    told(&mut command).with_context(|| suite.name)?;
+    output(&mut command).with_context(|| suite.name.clone())?;
     if suite.needs_idle && !options.busy {
         refuse_busy()?;
     }
@@ -147,7 +145,7 @@ fn run(root: &Path, suite: &Suite, options: &Options) -> Result<String> {
         };
     }
     println!("{}: about {} minutes", suite.name, suite.minutes);
-    let printed = told(&mut command).with_context(|| suite.name)?;
+    let printed = output(&mut command).with_context(|| suite.name.clone())?;
     if !suite.command.split(' ').any(|word| word == "OUT") {
         return Ok(printed);
     }
@@ -163,7 +161,7 @@ fn tempfile_path(suite: &str) -> PathBuf {
 }
 
 /// Traces that a suite needs, sorted.
-fn traces(suite: &Suite, options: &Options) -> Result<Vec<PathBuf>> {
+fn traces(suite: &Suite, options: &Options<'_>) -> Result<Vec<PathBuf>> {
     let folder = options.traces.as_ref();
     let folder = folder.with_context(|| format!("{} needs --traces FOLDER", suite.name))?;
     let mut found = Vec::new();
@@ -171,7 +169,9 @@ fn traces(suite: &Suite, options: &Options) -> Result<Vec<PathBuf>> {
     for entry in entries.with_context(|| format!("cannot list {}", folder.display()))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if suite.traces.is_empty() || suite.traces.iter().any(|begin| name.starts_with(begin)) {
+        if suite.traces.is_empty()
+            || suite.traces.iter().any(|begin| name.starts_with(begin.as_str()))
+        {
             found.push(std::path::absolute(entry.path())?);
         }
     }
@@ -210,8 +210,7 @@ fn processor_time() -> Result<[u64; 2]> {
 fn refuse_others(suite: &Suite, text: &str) -> Result<()> {
     let all: serde_json::Value = serde_json::from_str(text)?;
     let wrote = all["suite"].as_str().unwrap_or("");
-    let (_, arguments) = suite.command.split_once("-- ").unwrap_or_default();
-    let wanted = arguments.split(' ').next().unwrap_or("");
+    let wanted = suite.bench_suite();
     if wrote != wanted {
         bail!("the document is of '{wrote}' and not of '{wanted}'");
     }
@@ -222,29 +221,32 @@ fn keep(root: &Path, suite: &Suite, text: &str, about: [String; 3]) -> Result<()
     let [commit, command, remarks] = about;
     let (columns, rows, machine) = match suite.form {
         Form::Bench => {
-            refuse_others(suite, text).and_then(|()| of_bench(text, suite.kept, suite.workloads))
+            let refused = refuse_others(suite, text).and_then(|()| refuse_meaningless(text));
+            refused.and_then(|()| of_bench(text, &suite.kept, &suite.workloads))
         }
-        Form::Csv => of_csv(text, suite.kept).map(|(columns, rows)| {
+        Form::Csv => of_csv(text, &suite.kept).map(|(columns, rows)| {
             (columns, rows, "any machine: counts, and costs of a model".into())
         }),
     }
-    .with_context(|| suite.name)?;
-    let results = Results::new(suite.name, [commit, command, machine, remarks], columns, rows)?;
-    let path = result_path(root, suite.name);
-    std::fs::create_dir_all(root.join(FOLDER)).with_context(|| format!("cannot make {FOLDER}"))?;
-    std::fs::write(&path, results.to_text())
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{}: {} rows", path.display(), results.rows.len());
-    Ok(())
+    .with_context(|| suite.name.clone())?;
+    let results = Results::new(&suite.name, [commit, command, machine, remarks], columns, rows)?;
+    write(&result_path(root, &suite.name), &results.to_text())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn suites() -> Suites {
+        let text =
+            "title = 't'\ncommand = '-p b -- consistency OUT'\nform = 'bench'\nminutes = 1\n";
+        Suites::parse([("tpcc.toml", text), ("points.toml", text)].into_iter()).unwrap()
+    }
+
     #[test]
-    fn a_document_of_another_command_is_refused() {
-        let tpcc = suites::find("tpcc").unwrap();
+    fn document_of_another_suite_is_refused() {
+        let suites = suites();
+        let tpcc = suites.find("tpcc").unwrap();
         assert!(refuse_others(tpcc, r#"{"suite":"consistency"}"#).is_ok());
         let error = refuse_others(tpcc, r#"{"suite":"block"}"#).unwrap_err();
         assert_eq!(error.to_string(), "the document is of 'block' and not of 'consistency'");
@@ -261,15 +263,16 @@ mod tests {
     }
 
     #[test]
-    fn options_that_are_none_or_lack_a_part_are_refused() {
-        let error = |words: &[&str]| Options::parse(words).unwrap_err().to_string();
+    fn unknown_and_incomplete_options_are_refused() {
+        let suites = suites();
+        let error = |words: &[&str]| Options::parse(words, &suites).unwrap_err().to_string();
         assert!(error(&["--sweet"]).starts_with("unknown option --sweet"));
         assert_eq!(error(&["--suite", "all"]), "no suite all");
         assert_eq!(error(&["--suite"]), "--suite needs a value");
         let text = "--from needs one --suite, --commit and --command";
         assert_eq!(error(&["--from", "x", "--commit", "c"]), text);
         let text = "--commit, --command and --remarks need --from";
-        assert_eq!(error(&["--suite", "block", "--commit", "c"]), text);
-        assert_eq!(Options::parse(&[]).unwrap().suites.len(), SUITES.len());
+        assert_eq!(error(&["--suite", "tpcc", "--commit", "c"]), text);
+        assert_eq!(Options::parse(&[], &suites).unwrap().suites.len(), 2);
     }
 }

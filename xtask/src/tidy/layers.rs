@@ -230,7 +230,7 @@ const ROWS: [Row; 30] = [
         tests_use: &[],
         unsafe_allowed: true,
     },
-    row("xtask", &[], &[]),
+    row("xtask", &["everbyte-report"], &[]),
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {

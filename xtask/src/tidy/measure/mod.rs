@@ -155,13 +155,13 @@ impl Measures {
 
 /// The package, page or folder of pages that a file belongs to, if it has limits.
 fn part(tree: &Tree, path: &str) -> Option<String> {
-    if let Some(folder) = FOLDERS.iter().find(|folder| path.starts_with(**folder)) {
-        return Some(folder.trim_end_matches('/').to_owned());
-    }
-    let is_page = path.ends_with(".md") && (PAGES.contains(&path) || path.starts_with("docs/"));
     let in_package = PACKAGES.iter().any(|folder| path.starts_with(folder));
-    if is_page || in_package && path.ends_with(".md") {
-        return Some(path.to_owned());
+    if path.ends_with(".md") {
+        if let Some(folder) = FOLDERS.iter().find(|folder| path.starts_with(**folder)) {
+            return Some(folder.trim_end_matches('/').to_owned());
+        }
+        let is_page = PAGES.contains(&path) || path.starts_with("docs/") || in_package;
+        return is_page.then(|| path.to_owned());
     }
     if !(in_package && path.ends_with(".rs")) {
         return None;
