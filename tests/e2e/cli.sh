@@ -42,8 +42,7 @@ pools_and_volumes() {
     refused 1 'exists' "$EVERBYTE" pool create "$POOL" --size 64M
     refused 1 'small|least' "$EVERBYTE" pool create "$FAST/tiny" --size 4K
     "$EVERBYTE" volume create "$POOL" a --size 16M >/dev/null
-    "$EVERBYTE" volume create "$POOL" b --size 100M --delta off --log-size 4M \
-        --threshold 25 >/dev/null
+    "$EVERBYTE" volume create "$POOL" b --size 100M -o delta=off,log-size=4M,threshold=25 >/dev/null
     [[ $(volume_names) == "a b" ]] || fail "volumes: $(volume_names)"
     refused 1 'a' "$EVERBYTE" volume create "$POOL" a --size 16M
     refused 1 'name' "$EVERBYTE" volume create "$POOL" 'a/b' --size 16M
@@ -141,7 +140,7 @@ END
 
 # case: full-pool
 full_pool() {
-    new_pool "$FAST/full" 48M thin 256M --log-size 4M
+    new_pool "$FAST/full" 48M thin 256M -o log-size=4M
     start_server "$FAST/full" thin
     "$PYTHON" - "$URI" <<'END' || fail "the full pool did not behave"
 import errno, sys, nbd

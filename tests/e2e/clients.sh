@@ -206,7 +206,7 @@ END
 
 "$EVERBYTE" pool create "$POOL" --size 192M >/dev/null
 "$EVERBYTE" volume create "$POOL" one --size 64M >/dev/null
-"$EVERBYTE" volume create "$POOL" two --size 64M --delta on >/dev/null
+"$EVERBYTE" volume create "$POOL" two --size 64M -o delta=on >/dev/null
 start_server "$POOL" one
 within 20 is_ready two || fail "the second volume was not ready"
 URI_TWO=$(ready_uri two)

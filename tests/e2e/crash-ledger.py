@@ -131,7 +131,7 @@ def find_program():
 def make_pool(program, folder, tight):
     pool = os.path.join(folder, "pool")
     size = f"{VOLUME_MIB // 2}M" if tight else f"{4 * VOLUME_MIB}M"
-    log = ["--log-size", "4M"] if tight else []
+    log = ["-o", "log-size=4M"] if tight else []
     quiet = {"check": True, "stdout": subprocess.DEVNULL}
     subprocess.run([program, "pool", "create", pool, "--size", size], **quiet)
     volume = [program, "volume", "create", pool, "vol", "--size", f"{VOLUME_MIB}M"]

@@ -86,7 +86,7 @@ for fs in ext4 xfs btrfs; do
 done
 "$EVERBYTE" volume create "$POOL" ntfs --size 256M >/dev/null
 kernel_fs ntfs ntfs-3g 1500 8
-"$EVERBYTE" volume create "$POOL" vfat --size 128M --delta on >/dev/null
+"$EVERBYTE" volume create "$POOL" vfat --size 128M -o delta=on >/dev/null
 fat
 "$EVERBYTE" pool check "$POOL" >/dev/null || fail "the pool is not clean"
 ok "the pool is clean after five file systems"

@@ -424,12 +424,11 @@ mod tests {
             argument.unwrap().get_help_heading()
         };
         for (options, expected) in [
-            (&["delta", "checksum", "threshold"][..], Some("Block volumes and caches")),
-            (&["log-size", "lanes", "checkpoint-lines"], Some("The log")),
+            (&["checksum"][..], Some("Block volumes and caches")),
             (&["wipe"], Some("Swap volumes")),
-            (&["backing", "scm", "dram", "mode", "policy", "small-write"], Some("Caches")),
-            (&["index", "inodes"], Some("File systems")),
-            (&["size", "kind", "json"], None),
+            (&["backing", "scm", "dram", "mode", "policy"], Some("Caches")),
+            (&["index"], Some("File systems")),
+            (&["size", "kind", "options", "json"], None),
         ] {
             for option in options {
                 assert_eq!(heading(option), expected, "--{option}");

@@ -370,7 +370,7 @@ impl Stuck {
         let uri = format!("nbd+unix:///disk?socket={}", below.socket().display());
         let create = "volume create POOL c --kind cache --scm 1M --dram 256K --backing";
         place.run(&format!("{create} {uri}")).good();
-        place.run("volume create POOL fill --size 64M --log-size 4M").good();
+        place.run("volume create POOL fill --size 64M -o log-size=4M").good();
         let arguments = "--checkpoint-interval 10m --reconnect-timeout 200ms";
         let server = place.serve("POOL", arguments);
         let mut client = place.client("c");

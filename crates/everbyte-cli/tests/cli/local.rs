@@ -13,9 +13,8 @@ fn pools_and_volumes_come_change_and_go() {
     assert_eq!(made["size_bytes"], 16 << 20);
     assert_eq!(made["volumes_max"], 8);
 
-    let made = place.run(
-        "volume create POOL a --size 4M --delta on --threshold 25 --log-size 1M --lanes 2 --json",
-    );
+    let made = place
+        .run("volume create POOL a --size 4M -o delta=on,threshold=25,log-size=1M,lanes=2 --json");
     let made = made.json();
     for (key, value) in [("name", "a"), ("kind", "block"), ("delta", "on")] {
         assert_eq!(made[key], value);
@@ -80,7 +79,7 @@ fn bad_usage_is_status_2() {
     place.run("serve POOL --nbd tcp:1 --checkpoint-interval 0s").failed(2, &["out of range"]);
     place.run("serve POOL --nbd tcp:1 --checkpoint-interval 5").failed(2, &["unit", "5s"]);
     place.run("volume create POOL v --size 1M --kind tape").failed(2, &["block", "fs"]);
-    place.run("volume create POOL v --size 1M --threshold 102").failed(2, &["102"]);
+    place.run("volume create POOL v --size 1M -o threshold=102").failed(2, &["102"]);
     place.run("").failed(2, &["Usage"]);
     assert!(!place.pool.exists());
 }
@@ -98,7 +97,7 @@ fn a_new_volume_is_told_all_that_it_lacks_at_once() {
     create("--backing /dev/null --scm 8M").failed(2, &["--kind cache"]);
     create("--size 1M --dram 8M").failed(2, &["--kind cache"]);
     create("--size 1M --mode write-through").failed(2, &["--mode", "--kind cache"]);
-    create("--size 1M --small-write 4096").failed(2, &["--small-write", "--kind cache"]);
+    create("--size 1M -o small-write=4096").failed(2, &["-o small-write", "--kind cache"]);
     place.run("volume resize POOL v --force").failed(2, &["--size"]);
     create("--kind block --size 1M --scm 8M").failed(2, &["--scm", "caches"]);
     for text in ["nbd+unix:/tmp/sock", "nbd:host/disk", "http://host/disk"] {
@@ -126,7 +125,7 @@ fn sizes_have_the_units_of_the_field() {
     place.run("pool create POOL --size 16MiB").good();
     let sizes = [("1.5M", 1_572_864), ("2MB", 2 << 20), ("0.5GiB", 512 << 20), ("1t", 1_u64 << 40)];
     for (text, bytes) in sizes {
-        let made = place.run(&format!("volume create POOL v --size {text} --log-size 1M --json"));
+        let made = place.run(&format!("volume create POOL v --size {text} -o log-size=1M --json"));
         assert_eq!(made.json()["size_bytes"], bytes, "{text}");
         place.run("volume delete POOL v").good();
     }
@@ -190,11 +189,11 @@ fn errors_say_what_where_and_what_to_do() {
     place.run("pool grow POOL --size 4098K").failed(1, &["multiple of 4096"]);
     place.run("volume create POOL .x --size 1M").failed(1, &["\".x\" is no volume name"]);
     place.run("volume create POOL x --size 1000").failed(1, &["multiple of 512"]);
-    place.run("volume create POOL x --size 1M --log-size 1G").failed(1, &["no room for"]);
-    place.run("volume create POOL x --size 1M --lanes 1 --log-size 64K").good();
+    place.run("volume create POOL x --size 1M -o log-size=1G").failed(1, &["no room for"]);
+    place.run("volume create POOL x --size 1M -o lanes=1,log-size=64K").good();
     place.run("volume create POOL x --size 1M").failed(1, &["\"x\" exists already"]);
-    place.run("volume create POOL y --size 1M --lanes 1 --log-size 64K").good();
-    place.run("volume create POOL z --size 1M --lanes 1 --log-size 64K").failed(1, &["everbyte: "]);
+    place.run("volume create POOL y --size 1M -o lanes=1,log-size=64K").good();
+    place.run("volume create POOL z --size 1M -o lanes=1,log-size=64K").failed(1, &["everbyte: "]);
     place.run("volume delete POOL z").failed(1, &["\"z\"", "volume list"]);
     place.run("volume resize POOL z --size 1M").failed(1, &["\"z\""]);
     place.run("volume resize POOL x --size 0").failed(1, &["multiple of 512"]);
@@ -301,21 +300,21 @@ fn a_volume_says_at_how_many_dirty_lines_it_is_checkpointed() {
     let place = Place::empty();
     place.run("pool create POOL --size 64M").good();
     let lines = |create: &str| place.run(create).json()["checkpoint_lines"].clone();
-    let named = "volume create POOL named --size 1M --json --checkpoint-lines 4096";
+    let named = "volume create POOL named --size 1M --json -o checkpoint-lines=4096";
     assert_eq!(lines(named), 4096);
     assert_eq!(lines("volume create POOL usual --size 1M --json"), 65536);
     let server = place.serve("POOL", "");
     assert_eq!(lines(&named.replace("named", "served").replace("4096", "1")), 1);
     fs::write(place.folder.path().join("backing"), [0; 1 << 20]).unwrap();
     let cache = "volume create POOL cache --kind cache --backing FOLDER/backing --scm 256K --json";
-    assert_eq!(lines(&format!("{cache} --checkpoint-lines 300")), 300);
+    assert_eq!(lines(&format!("{cache} -o checkpoint-lines=300")), 300);
     for listed in [place.run("volume list POOL --json").json(), place.info()] {
         let found = listed["volumes"].as_array().unwrap().iter();
         let found: Vec<_> = found.map(|volume| volume["checkpoint_lines"].clone()).collect();
         assert_eq!(found, [300, 4096, 1, 65536]);
     }
     server.stop();
-    place.run("volume create POOL x --size 1M --checkpoint-lines 0").failed(2, &["1.."]);
+    place.run("volume create POOL x --size 1M -o checkpoint-lines=0").failed(2, &["1.."]);
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn file_systems_of_every_index_are_made_and_mounted() {
     place.run("volume delete POOL files").good();
     for index in ["direct", "pmfs-radix", "page-cache-radix", "b+", "csb+", "window"] {
         let line = format!("volume create POOL files --kind fs --size 16M --index {index}");
-        place.run(&format!("{line} --inodes 200")).good();
+        place.run(&format!("{line} -o inodes=200")).good();
         let mount = files.mount();
         for number in 0..150 {
             fs::write(files.dir.join(number.to_string()), number.to_string()).unwrap();
@@ -265,9 +265,9 @@ fn file_systems_of_every_index_are_made_and_mounted() {
         mount.stop();
         place.run("volume delete POOL files").good();
     }
-    let wrong = "volume create POOL files --kind fs --size 16M --index b+ --index-node 100";
+    let wrong = "volume create POOL files --kind fs --size 16M --index b+ -o index-node=100";
     place.run(wrong).failed(1, &["100"]);
-    place.run("volume create POOL disk --size 16M --inodes 5").failed(2, &["--kind fs"]);
+    place.run("volume create POOL disk --size 16M -o inodes=5").failed(2, &["--kind fs"]);
 }
 
 /// Which of these options the mount on `dir` has.

@@ -171,8 +171,10 @@ fn options_that_a_kind_does_not_have_are_refused() {
     let place = Place::with_disk();
     for (options, words) in [
         ("--kind fs --checksum crc32c", "--checksum"),
-        ("--kind swap --delta on", "--delta"),
-        ("--kind swap --lanes 2", "--lanes"),
+        ("--kind swap -o delta=on", "-o delta"),
+        ("--kind swap -o lanes=2", "-o lanes"),
+        ("-o lanes=8,color=red", "'color"),
+        ("-o lanes", "lanes"),
     ] {
         place.run(&format!("volume create POOL x --size 8M {options}")).failed(2, &[words]);
     }
