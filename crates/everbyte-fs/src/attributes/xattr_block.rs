@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_what_was_stored_and_damage_is_noticed() {
+    fn xattr_block_round_trips_or_reports_damage() {
         let mut all = Xattrs::default();
         all.set(b"user.a", b"1".to_vec());
         all.set(b"user.b", Vec::new());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_block_of_them_is_refused() {
+    fn xattrs_beyond_a_block_are_refused() {
         let all = |bytes| Xattrs(vec![(b"n".to_vec(), vec![7; bytes])]);
         assert!(all(ATTRIBUTES_BYTES_MAX - 4).image().is_some());
         assert!(all(ATTRIBUTES_BYTES_MAX - 3).image().is_none());

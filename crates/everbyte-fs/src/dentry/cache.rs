@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_known_from_when_it_is_noted_until_it_is_forgotten() {
+    fn noted_name_lasts_until_forgotten() {
         let dentries = DentryCache::new(64, SEED);
         let dir = InodeNo(3);
         assert_eq!(dentries.get(dir, name("a")), None);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_name_is_absent_is_known_until_a_directory_is_removed() {
+    fn absent_name_lasts_until_a_rmdir() {
         let dentries = DentryCache::new(64, SEED);
         dentries.note(InodeNo(3), name("a"), None);
         dentries.note(InodeNo(3), name("b"), file(9));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_names_are_kept_than_there_is_room_for_and_none_that_is_too_long() {
+    fn dentry_cache_is_bounded() {
         let dentries = DentryCache::new(60, SEED);
         for number in 0..1000 {
             dentries.note(InodeNo(number), name("some name"), file(number));
@@ -314,7 +314,7 @@ mod tests {
 
     /// Two threads write to one set while two read it.
     #[test]
-    fn what_is_read_while_others_write_was_noted_as_a_whole() {
+    fn concurrent_dentry_reads_are_never_torn() {
         let dentries = DentryCache::new(1, SEED);
         let kinds = [FileType::Regular, FileType::Directory];
         std::thread::scope(|scope| {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_no_directory_can_have_are_refused() {
+    fn invalid_names_are_refused() {
         assert!(Name::new(b"a").is_ok());
         assert!(Name::new(&[b'x'; 255]).is_ok());
         assert!(Name::new("\u{e4}".as_bytes()).is_ok());

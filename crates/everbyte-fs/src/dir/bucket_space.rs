@@ -142,7 +142,7 @@ mod tests {
     use crate::format::entry_units;
 
     #[test]
-    fn the_longest_entry_is_as_long_as_is_said() {
+    fn longest_entry_matches_its_constant() {
         assert_eq!(entry_units(crate::dentry::file_name::NAME_BYTES_MAX), UNITS_OF_ENTRY_MAX);
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_known_until_another_bucket_has_their_place() {
+    fn cached_units_last_until_replaced() {
         let known = FreeUnitsCache::new();
         let (one, other) = (BlockNo(77), BlockNo(77 + PLACES as u64));
         assert_eq!(known.get(one), FreeUnits::NONE);

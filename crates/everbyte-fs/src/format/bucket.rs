@@ -550,7 +550,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_what_was_encoded() {
+    fn slot_encoding_round_trips() {
         let place = Place { start: 511, units: 1 };
         let removed = Slot::removed(place, u64::MAX);
         for slot in [Slot::Empty, Slot::entry(place, u64::MAX >> 2), removed] {
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn free_units_and_free_slots_are_those_of_the_slots_one_by_one() {
+    fn free_units_match_the_single_slots() {
         let header = BucketHeader { owner: InodeNo(1), depth: 0, prefix: 0 };
         let head = BucketHead { at: PoolOffset(4096), header };
         let mut random = 1_u64;
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_new_bucket_lie_in_their_lines_while_there_is_room() {
+    fn new_bucket_puts_entries_in_their_lines() {
         let entry = |hash: u64| {
             let (inode, kind, name) = (InodeNo(hash), FileType::Regular, b"n"[..].into());
             RawEntry { hash, inode, kind, name }
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_free_once_its_removal_is_durable() {
+    fn place_is_free_after_durable_removal() {
         let removed = |epoch| Slot::removed(Place { start: 200, units: 4 }, epoch);
         let high = 5 << EPOCH_BITS;
         for base in [0, high] {
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_was_changed_anywhere_is_none() {
+    fn changed_entry_is_rejected() {
         let entry = RawEntry {
             hash: 12345,
             inode: InodeNo(99),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_bits_are_no_flags() {
+    fn unknown_flag_bits_are_rejected() {
         for bit in (0..32).map(|bit| 1 << bit) {
             assert_eq!(
                 FileFlags::from_bits(bit).is_some(),

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_the_first_that_is_long_enough() {
+    fn first_long_enough_run_is_found() {
         let heap = HEAP_UNITS.end - HEAP_UNITS.start;
         for units in 1..64 {
             assert_eq!(FreeUnits::behind(0).run(units), Some(HEAP_UNITS.start));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_free_no_more() {
+    fn taken_units_are_not_free() {
         for start in HEAP_UNITS {
             for units in 0..64.min(HEAP_UNITS.end - start + 1) {
                 let left = FreeUnits::behind(0).without(Place { start, units });

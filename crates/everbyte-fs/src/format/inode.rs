@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_any_word_but_the_root_changes_the_checksum() {
+    fn checksum_covers_all_words_but_the_root() {
         let words = InodeWords::new(InodeNo(7), 3);
         for place in 1..WORDS {
             let mut changed = words;
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_words_do_not_disturb_each_other() {
+    fn word_halves_are_independent() {
         let mut words = InodeWords::new(InodeNo(7), 3);
         words.set_type(FileType::Directory, 0o1777);
         words.set_links(u32::MAX);

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_says_its_type() {
+    fn mode_encodes_the_file_type() {
         for kind in FileType::ALL {
             assert_eq!(FileType::from_mode(kind.mode_bits() | 0o644), Some(kind));
         }

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_have_room_for_their_bits_and_bits_lie_apart() {
+    fn table_bits_fit_and_do_not_overlap() {
         for blocks in [1, 512] {
             let geometry = TableGeometry::new(blocks).unwrap();
             let start = PoolOffset(1 << 21);

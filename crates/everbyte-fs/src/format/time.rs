@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn word_of_a_time_gives_the_time_back() {
+    fn time_encoding_round_trips() {
         let (first, last) = (*TIME_RANGE_NS.start(), *TIME_RANGE_NS.end());
         for ns in [first, first + 1, -SECOND_NS, -1, 0, 1, i128::from(i64::MAX), last - 1, last] {
             assert_eq!(decode_time(encode_time(ns).unwrap()), Some(ns));
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn word_outside_of_the_range_is_no_time() {
+    fn time_word_out_of_range_is_rejected() {
         let last = encode_time(*TIME_RANGE_NS.end()).unwrap();
         let first = encode_time(*TIME_RANGE_NS.start()).unwrap();
         assert!(last < first);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_have_words_for_all_tables_and_no_more_than_must_be() {
+    fn run_count_fits_the_tables() {
         for tables in [1, 512, 513, 5000, 1 << 18, (1 << 18) + 1, ENTRIES_MAX] {
             let words = run_blocks(tables) * WORDS;
             assert!(runs(tables) * words >= tables, "{tables}");

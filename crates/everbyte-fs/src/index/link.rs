@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_read_as_they_were_written_and_never_lead_outside() {
+    fn link_round_trips_and_stays_in_bounds() {
         let (medium, data) = (SimMedium::new(1 << 16), DataArea::new(3..10));
         let reader = Reader::new(&medium, &data);
         let load = |word| {

@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_have_room_for_their_entries() {
+    fn node_has_space_for_its_entries() {
         for (words, entries) in [(8, 5), (16, 10), (32, 21), (64, 42), (128, 85), (512, 341)] {
             let shape = EntryNode::new(words);
             assert_eq!(shape.entries_max, entries);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_counted_however_many_there_are() {
+    fn key_count_matches_a_linear_count() {
         let medium = SimMedium::new(1 << 14);
         for words in [1, 2, 7, 8, 9, 11, 31, 170, 511] {
             for used in (0..=2 * words).rev() {

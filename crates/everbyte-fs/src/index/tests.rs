@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn tables_in_any_order_are_found_and_no_others(
+    fn tables_added_in_any_order_are_found(
         kind in prop::sample::select(TREES.to_vec()),
         node_bytes in node_bytes(),
         range in prop::sample::select(vec![300_u64, 10_000, 600_000]),
@@ -131,7 +131,7 @@ proptest! {
 }
 
 #[test]
-fn ascending_tables_are_found_at_every_moment_and_take_little_space() {
+fn ascending_tables_are_found_and_compact() {
     for kind in IndexKind::ALL {
         for node_bytes in [Some(64), Some(128), None] {
             let node_bytes = node_bytes.filter(|_| kind.is_tree());
@@ -158,7 +158,7 @@ fn ascending_tables_are_found_at_every_moment_and_take_little_space() {
 }
 
 #[test]
-fn readers_find_every_table_while_others_are_added() {
+fn readers_find_tables_during_additions() {
     for kind in IndexKind::ALL {
         let alone = BareIndex::new(kind, kind.is_tree().then_some(64));
         let tables = AtomicU64::new(1);
@@ -192,7 +192,7 @@ fn readers_find_every_table_while_others_are_added() {
 }
 
 #[test]
-fn an_index_is_there_after_the_pool_was_opened_again() {
+fn index_survives_reopening() {
     for kind in IndexKind::ALL {
         let alone = BareIndex::new(kind, kind.is_tree().then_some(128));
         let added: Vec<_> = (1..600).map(|table| alone.add(table)).collect();
@@ -216,7 +216,7 @@ fn an_index_is_there_after_the_pool_was_opened_again() {
 }
 
 #[test]
-fn names_and_sizes_of_nodes_are_understood_or_refused() {
+fn invalid_node_sizes_are_refused() {
     for kind in IndexKind::ALL {
         assert_eq!(IndexKind::from_name(kind.name()), Some(kind));
         assert_eq!(IndexKind::from_code(kind.code()), Some(kind));
@@ -258,7 +258,7 @@ fn expect_corrupt(alone: &BareIndex, table: u64, at: PoolOffset, words: &str) {
 }
 
 #[test]
-fn damaged_links_of_every_tree_are_named() {
+fn damaged_tree_link_is_an_error() {
     for kind in TREES {
         let alone = grown(kind, 40);
         let (root, root_at) = (alone.root(), alone.words_at);
@@ -301,7 +301,7 @@ fn damaged_links_of_every_tree_are_named() {
 }
 
 #[test]
-fn keys_out_of_order_and_keys_that_belong_elsewhere_are_named() {
+fn misplaced_key_is_an_error() {
     for (kind, keys_at) in [(IndexKind::BPlus, 0), (IndexKind::CsbPlus, 8)] {
         let alone = grown(kind, 40);
         let keys_at = alone.root().at.plus(keys_at);
@@ -324,7 +324,7 @@ fn keys_out_of_order_and_keys_that_belong_elsewhere_are_named() {
 }
 
 #[test]
-fn a_damaged_list_of_runs_is_named() {
+fn damaged_run_list_is_an_error() {
     let alone = grown(IndexKind::BPlus, 2000);
     let (newest_at, used_at) = (alone.words_at.plus(8), alone.words_at.plus(16));
     let newest = alone.medium.load_word(newest_at);
@@ -362,7 +362,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_damage_leads_to_a_panic_or_an_endless_walk(
+    fn damaged_index_neither_panics_nor_loops(
         kind in prop::sample::select(TREES.to_vec()),
         damage in prop::collection::vec((any::<u16>(), 0_u8..5, any::<u64>()), 1..8),
     ) {
@@ -403,7 +403,7 @@ proptest! {
 }
 
 #[test]
-fn an_index_grows_in_a_pool_whose_free_blocks_lie_scattered() {
+fn index_grows_in_a_fragmented_pool() {
     let alone = BareIndex::new(IndexKind::PmfsRadix, None);
     // Each table needs a node of its own.
     for number in 0..1000 {
@@ -413,7 +413,7 @@ fn an_index_grows_in_a_pool_whose_free_blocks_lie_scattered() {
 }
 
 #[test]
-fn damaged_words_of_a_window_are_named() {
+fn damaged_window_word_is_an_error() {
     let alone = BareIndex::new(IndexKind::Window, None);
     let added: Vec<_> = (1..600).map(|table| alone.add(table)).collect();
     let tables = |count| Tables { count, counted_at: PoolOffset(8), blocks: 1 };

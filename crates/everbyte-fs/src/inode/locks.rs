@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inodes_of_one_stripe_are_locked_once() {
+    fn shared_stripe_is_locked_once() {
         let locks = InodeLocks::new();
         let same = (2..).map(InodeNo).find(|&i| stripe_of(i) == stripe_of(InodeNo(1))).unwrap();
         assert_eq!(locks.write(&[same, InodeNo(1), same]).len(), 1);

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_name_of_a_path_is_split_off_if_it_ends_in_one() {
+    fn path_splits_before_its_last_name() {
         let split = |path: &'static str| split_last(path.as_bytes());
         assert_eq!(split("a"), Some((&b""[..], &b"a"[..])));
         assert_eq!(split("/a//b"), Some((&b"/a//"[..], &b"b"[..])));

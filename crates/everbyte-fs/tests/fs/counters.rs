@@ -20,7 +20,7 @@ fn cost(real: &mut Real<SimMedium>, op: &Op) -> (u64, u64) {
 }
 
 #[test]
-fn an_operation_is_one_fence_and_little_log() {
+fn operation_costs_one_fence_and_little_log() {
     let medium = Arc::new(SimMedium::new(24 << 20));
     let mut real = Real::make(&medium, &options());
     for op in [
@@ -67,7 +67,7 @@ fn an_operation_is_one_fence_and_little_log() {
 const LINE: u64 = 64;
 
 #[test]
-fn no_checkpoint_flushes_more_than_twice_the_count_and_a_request() {
+fn checkpoint_flush_is_bounded() {
     const LINES: u32 = 256;
     // An inode with its checksum, a bucket or two, and the words that lead there.
     const LINES_OF_REQUEST: u64 = 64;
@@ -104,7 +104,7 @@ fn no_checkpoint_flushes_more_than_twice_the_count_and_a_request() {
 }
 
 #[test]
-fn a_removed_file_is_freed_in_one_batch_when_nobody_has_it_open() {
+fn closed_file_is_freed_in_one_batch() {
     let medium = Arc::new(SimMedium::new(24 << 20));
     let real = Real::make(&medium, &options());
     let fs = &real.fs;

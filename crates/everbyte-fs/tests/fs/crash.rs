@@ -421,7 +421,7 @@ fn runs() -> Vec<Workload> {
 }
 
 #[test]
-fn no_crash_while_a_run_of_blocks_is_broken_up_or_freed_leaves_anything_but_a_checkpoint() {
+fn crash_during_run_free_leaves_a_checkpoint() {
     for work in runs() {
         let name = work.name;
         println!("{name}: {}", explored(&few(), &work).unwrap_or_else(|e| panic!("{name}: {e}")));
@@ -429,12 +429,12 @@ fn no_crash_while_a_run_of_blocks_is_broken_up_or_freed_leaves_anything_but_a_ch
 }
 
 #[test]
-fn a_run_of_blocks_that_is_free_before_that_is_durable_is_caught() {
+fn planted_early_run_free_is_caught() {
     caught_in(&runs()[0], everbyte_pool::plant::Bug::RunFreedEarly, &["not one of"]);
 }
 
 #[test]
-fn no_crash_leaves_anything_but_a_checkpoint() {
+fn crash_leaves_a_checkpoint() {
     for work in workloads().into_iter().chain(further_workloads()) {
         let name = work.name;
         println!("{name}: {}", explored(&few(), &work).unwrap_or_else(|e| panic!("{name}: {e}")));
@@ -443,7 +443,7 @@ fn no_crash_leaves_anything_but_a_checkpoint() {
 
 /// Recoveries crash, and so does the cleaning of orphans when a file system is opened.
 #[test]
-fn no_crash_of_a_recovery_leaves_anything_but_a_checkpoint() {
+fn crash_in_recovery_leaves_a_checkpoint() {
     let explorer = Explorer {
         seed: crash_seed(),
         points_max: 14,
@@ -465,7 +465,7 @@ fn no_crash_of_a_recovery_leaves_anything_but_a_checkpoint() {
 
 /// A flush or a fence that is left out is missed.
 #[test]
-fn omissions_are_caught() {
+fn omitted_flush_or_fence_is_caught() {
     let cases = [
         ("write", Omission::fence_after_stream("log")),
         ("rename", Omission::flush("log")),
@@ -488,7 +488,7 @@ fn omissions_are_caught() {
 }
 
 #[test]
-fn no_crash_while_an_index_grows_leaves_anything_but_a_checkpoint() {
+fn crash_during_index_growth_leaves_a_checkpoint() {
     for work in growths() {
         let name = work.name;
         println!("{name}: {}", explored(&few(), &work).unwrap_or_else(|e| panic!("{name}: {e}")));
@@ -496,7 +496,7 @@ fn no_crash_while_an_index_grows_leaves_anything_but_a_checkpoint() {
 }
 
 #[test]
-fn a_split_of_an_index_without_a_record_is_caught() {
+fn planted_unlogged_index_split_is_caught() {
     for work in growths().into_iter().filter(|work| work.index.is_tree()) {
         let words = ["index", "its inode table", "there cannot be so many"];
         caught_in(&work, Bug::IndexSplitUnlogged, &words);
@@ -504,7 +504,7 @@ fn a_split_of_an_index_without_a_record_is_caught() {
 }
 
 #[test]
-fn a_region_of_a_window_that_is_named_too_early_is_caught() {
+fn planted_early_window_region_is_caught() {
     caught_in(&next_region(), Bug::RegionNamedEarly, &["a region without tables"]);
 }
 

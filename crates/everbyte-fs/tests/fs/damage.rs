@@ -68,7 +68,7 @@ fn use_damaged(image: Vec<u8>) -> bool {
 }
 
 #[test]
-fn no_flip_of_a_structure_panics_or_hangs_and_most_are_noticed() {
+fn bit_flips_neither_panic_nor_hang() {
     let image = image();
     let medium = Arc::new(SimMedium::from_image(image.clone()));
     let pool = open_pool(&medium).unwrap();
@@ -108,7 +108,7 @@ const BITS_AT: [u64; 2] = [64, 128];
 /// The bits of inode tables have no check bits. One says of a file that has no name, which an opening would free; the inode
 /// knows better. Only who loses the other one, that it is in use, cannot be told from a free inode.
 #[test]
-fn a_flipped_bit_of_an_inode_table_frees_no_file_that_it_says_is_used_and_is_named() {
+fn flipped_table_bit_frees_no_used_inode() {
     let image = image();
     let sound = Real::open(&Arc::new(SimMedium::from_image(image.clone()))).unwrap().tree();
     let medium = SimMedium::from_image(image.clone());
@@ -155,7 +155,7 @@ fn a_flipped_bit_of_an_inode_table_frees_no_file_that_it_says_is_used_and_is_nam
 
 /// A directory of one bucket says that it is one for a part of the hashes which no bucket is for.
 #[test]
-fn a_bucket_for_hashes_that_cannot_be_is_an_error_and_no_endless_listing() {
+fn invalid_bucket_prefix_is_an_error() {
     let medium = Arc::new(SimMedium::from_image(image()));
     let real = Real::open(&medium).unwrap();
     let bounds = real.fs.pool().data_bounds();
@@ -177,7 +177,7 @@ fn a_bucket_for_hashes_that_cannot_be_is_an_error_and_no_endless_listing() {
 }
 
 #[test]
-fn a_name_that_leads_out_of_its_directory_is_an_error() {
+fn name_with_a_slash_on_disk_is_an_error() {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let real = Real::make(&medium, &FsOptions { log_bytes: Some(64 << 10), ..options() });
     let new = NewInode {
@@ -224,7 +224,7 @@ pub(crate) fn directory_with(medium: &SimMedium, entries: u64) -> PoolOffset {
 }
 
 #[test]
-fn nothing_is_listed_behind_the_last_place_that_there_can_be() {
+fn readdir_beyond_the_last_place_is_empty() {
     let medium = Arc::new(SimMedium::from_image(image()));
     let fs = Real::open(&medium).unwrap().fs;
     let directory = fs.lookup(fs.root(), name("d")).unwrap().inode;
@@ -234,7 +234,7 @@ fn nothing_is_listed_behind_the_last_place_that_there_can_be() {
 }
 
 #[test]
-fn directories_of_an_unknown_shape_are_an_error_that_says_so() {
+fn unknown_directory_shape_is_an_error() {
     let medium = Arc::new(SimMedium::from_image(image()));
     let block = superblock(&medium);
     medium.store_word(block.offset().plus(48), 3);
@@ -269,7 +269,7 @@ pub(crate) fn superblock(medium: &SimMedium) -> BlockNo {
 }
 
 #[test]
-fn inode_tables_of_a_size_that_cannot_be_are_an_error_after_a_crash_and_a_clean_end() {
+fn invalid_table_size_is_an_error() {
     let closed = image();
     let medium = Arc::new(SimMedium::from_image(closed.clone()));
     let mut real = Real::open(&medium).unwrap();
@@ -293,7 +293,7 @@ fn inode_tables_of_a_size_that_cannot_be_are_an_error_after_a_crash_and_a_clean_
 
 /// A large table of which only the first block is in the pool, and one that begins where none can.
 #[test]
-fn a_word_that_names_a_large_inode_table_at_the_end_of_the_pool_is_an_error() {
+fn large_table_beyond_the_pool_is_an_error() {
     for index in [IndexKind::Direct, IndexKind::PmfsRadix] {
         let medium = Arc::new(SimMedium::new(25 << 20));
         let large = FsOptions { index, large_tables: true, inodes_max: Some(9000), ..options() };
@@ -353,7 +353,7 @@ fn a_word_that_names_a_large_inode_table_at_the_end_of_the_pool_is_an_error() {
 }
 
 #[test]
-fn a_damaged_slot_of_a_bucket_hides_no_name_and_lets_none_be_added() {
+fn damaged_slot_hides_no_name_and_blocks_creat() {
     let image = image();
     let names = ["a", "d", "link"];
     let medium = SimMedium::from_image(image.clone());
@@ -405,7 +405,7 @@ pub(crate) fn change_inode(
 
 /// A file that is larger than there can be: nobody could say which blocks it has.
 #[test]
-fn an_inode_of_a_size_that_cannot_be_is_an_error_and_its_blocks_stay_its_own() {
+fn invalid_inode_size_frees_no_block() {
     for size in [u64::MAX, u64::MAX - 4095, (1 << 52) + 1] {
         let medium = Arc::new(SimMedium::from_image(image()));
         let pool = open_pool(&medium).unwrap();
@@ -422,7 +422,7 @@ fn an_inode_of_a_size_that_cannot_be_is_an_error_and_its_blocks_stay_its_own() {
 }
 
 #[test]
-fn a_scrub_finds_what_cannot_be_read_or_be_right() {
+fn scrub_reports_damage_and_media_errors() {
     let medium = Arc::new(SimMedium::from_image(image()));
     let findings = |real: &Real<SimMedium>| {
         let (report, next) = real.fs.scrub(0);
@@ -453,7 +453,7 @@ fn a_scrub_finds_what_cannot_be_read_or_be_right() {
 }
 
 #[test]
-fn a_file_system_that_finds_no_space_is_not_there_and_says_what_it_needs() {
+fn creation_without_space_leaves_no_volume() {
     // Less than a run of 2 MiB is free.
     let medium = Arc::new(SimMedium::new(1 << 20));
     everbyte_pool::Pool::format(&*medium, 2, [1; 16]).unwrap();

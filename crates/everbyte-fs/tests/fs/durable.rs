@@ -138,7 +138,7 @@ fn explored(steps: &[Step], base: u64, seed: u64) -> Result<String, String> {
 }
 
 #[test]
-fn what_was_written_durably_is_there_after_every_crash() {
+fn durable_write_survives_every_crash() {
     let workloads: [&[Step]; 7] = [
         &[Durably(100, 50, 2), Durably(4000, 90, 3)],
         &[Durably(100, 50, 2), Write(120, 10, 3), Durably(110, 30, 4), Sync, Durably(0, 8, 5)],
@@ -158,7 +158,7 @@ fn what_was_written_durably_is_there_after_every_crash() {
 }
 
 #[test]
-fn a_write_that_is_durable_beyond_a_durable_size_is_caught() {
+fn planted_durable_beyond_size_is_caught() {
     let steps = [Truncate(12_000), Durably(9000, 50, 2)];
     for base in [IN_INODE, IN_NODES] {
         explored(&steps, base, 0).unwrap();
@@ -169,7 +169,7 @@ fn a_write_that_is_durable_beyond_a_durable_size_is_caught() {
 }
 
 #[test]
-fn a_small_overwrite_is_durable_by_one_fence_and_no_checkpoint() {
+fn small_durable_overwrite_costs_one_fence() {
     let medium = Arc::new(SimMedium::new(POOL_BLOCKS * BLOCK_U64));
     prepare(&medium, IN_INODE);
     let real = Real::open(&medium).unwrap();

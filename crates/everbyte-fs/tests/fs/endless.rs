@@ -109,7 +109,7 @@ fn found(
 }
 
 #[test]
-fn directories_that_lead_to_themselves_are_errors_for_a_check_a_scrub_and_who_removes_them() {
+fn directory_cycle_is_an_error() {
     let image = image(options(), |_| {});
     let root_at = directory_with(&image, 0);
     // Neighbours that name the same block are one bucket, so there are two, which name each other.
@@ -141,7 +141,7 @@ fn endless_map(image: &SimMedium, lowest: u64, levels_from: u8) {
 }
 
 #[test]
-fn maps_that_lead_to_themselves_are_errors_for_a_check_a_scrub_and_who_removes_the_file() {
+fn map_cycle_is_an_error() {
     let image = image(options(), |_| {});
     let (lowest, root_at) = (free_block(1), word_of_file(&image, FILE_BYTES));
     fill(&image, lowest, &[word(lowest, 0)]);
@@ -156,7 +156,7 @@ fn maps_that_lead_to_themselves_are_errors_for_a_check_a_scrub_and_who_removes_t
 }
 
 #[test]
-fn a_file_that_is_mapped_without_end_is_searched_for_data_and_cut_off_within_a_bound() {
+fn endless_map_is_sought_and_cut_in_bounded_time() {
     let zero = Entry::zero(free_block(0)).encode();
     // With leaves everywhere, and with nodes everywhere that have none below.
     for (lowest, level) in [(zero, 1), (0, 2)] {
@@ -176,7 +176,7 @@ fn a_file_that_is_mapped_without_end_is_searched_for_data_and_cut_off_within_a_b
 
 /// The last word of the uppermost node is damaged, behind a hole of 2^51 bytes: nobody tries leaf after leaf up to there.
 #[test]
-fn a_damaged_word_behind_a_large_hole_is_found_at_once() {
+fn damage_behind_a_large_hole_is_found_fast() {
     let image = image(options(), |_| {});
     endless_map(&image, 0, 5);
     let damaged = free_block(5).offset().plus(8 * 10);
@@ -192,7 +192,7 @@ fn a_damaged_word_behind_a_large_hole_is_found_at_once() {
 
 /// A batch for each 2 MiB would be 2^23 of them.
 #[test]
-fn a_sparse_file_is_punched_at_the_cost_of_what_it_has() {
+fn punch_of_a_sparse_file_costs_its_blocks() {
     const SIZE: u64 = 1 << 44;
     const LEN: usize = 9000;
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
@@ -227,7 +227,7 @@ fn a_sparse_file_is_punched_at_the_cost_of_what_it_has() {
 }
 
 #[test]
-fn blocks_that_a_file_has_twice_are_given_to_nobody() {
+fn doubly_mapped_block_is_not_freed() {
     let image = image(options(), |_| {});
     let root_at = word_of_file(&image, FILE_BYTES);
     let node = BlockNo(decode_word(image.load_word(root_at)).unwrap() & ((1 << 40) - 1));
@@ -256,7 +256,7 @@ fn shared_block() -> SimMedium {
 }
 
 #[test]
-fn a_block_that_someone_else_gave_up_is_not_given_up_again() {
+fn freed_shared_block_is_not_freed_again() {
     let real = Real::open(&Arc::new(shared_block())).unwrap();
     let fs = &real.fs;
     fs.unlink(fs.root(), name("first")).unwrap();
@@ -275,7 +275,7 @@ fn a_block_that_someone_else_gave_up_is_not_given_up_again() {
 }
 
 #[test]
-fn a_block_that_two_files_give_up_together_ends_all_writing() {
+fn double_free_in_a_batch_stops_all_writes() {
     let real = Real::open(&Arc::new(shared_block())).unwrap();
     let fs = &real.fs;
     for file in ["first", "second"] {
@@ -322,7 +322,7 @@ fn repaired_and_kept(image: SimMedium, files: &[&str]) {
 }
 
 #[test]
-fn a_block_that_three_files_have_is_given_up_by_none_once_the_pool_was_repaired() {
+fn shared_block_stays_after_repair() {
     let image = image(options(), |fs| {
         for (file, bytes) in [("first", 1000), ("second", 2000), ("third", 3000)] {
             let inode = create(fs, fs.root(), file);
@@ -339,7 +339,7 @@ fn a_block_that_three_files_have_is_given_up_by_none_once_the_pool_was_repaired(
 
 /// One of two files that have a block gives it up, a third one gets it, and then the pool is repaired.
 #[test]
-fn a_block_that_a_third_file_has_got_is_not_freed_under_it_once_the_pool_was_repaired() {
+fn reused_shared_block_stays_after_repair() {
     let medium = Arc::new(shared_block());
     let real = Real::open(&medium).unwrap();
     let fs = &real.fs;
@@ -357,7 +357,7 @@ fn a_block_that_a_third_file_has_got_is_not_freed_under_it_once_the_pool_was_rep
 }
 
 #[test]
-fn a_damaged_orphan_stays_and_keeps_nobody_from_opening_the_file_system() {
+fn damaged_orphan_does_not_prevent_opening() {
     let image = image(options(), |fs| {
         fs.open_inode(find(fs, "a")).unwrap();
         fs.unlink(fs.root(), name("a")).unwrap();
@@ -379,7 +379,7 @@ fn a_damaged_orphan_stays_and_keeps_nobody_from_opening_the_file_system() {
 
 /// More blocks than are freed in one batch, so that the name goes before them.
 #[test]
-fn a_large_file_whose_map_is_damaged_loses_its_name_and_stays() {
+fn large_file_with_damaged_map_stays_unlinked() {
     let image = image(options(), |fs| _ = create(fs, fs.root(), "other"));
     change_inode(&image, 0..POOL_BYTES / BLOCK_U64, FILE_BYTES, (6, 70_000));
     let root_at = word_of_file(&image, FILE_BYTES);
@@ -423,7 +423,7 @@ fn a_large_file_whose_map_is_damaged_loses_its_name_and_stays() {
 
 /// Two directories that have each other: who moves something below them follows parents, of which there could be 2^34.
 #[test]
-fn a_circle_of_parents_is_an_error_for_who_moves_a_directory_there() {
+fn parent_cycle_is_an_error_for_rename() {
     const INODES_MAX: u64 = 1 << 34;
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
     let index = IndexKind::PmfsRadix;
@@ -460,7 +460,7 @@ fn a_circle_of_parents_is_an_error_for_who_moves_a_directory_there() {
 
 /// An index could find four billion tables: who judges the tree would look for each, and keep an error for it.
 #[test]
-fn more_inode_tables_than_fit_in_the_pool_are_an_error_before_any_is_looked_for() {
+fn excess_table_count_is_an_error() {
     const INODES_MAX: u64 = 1 << 34;
     const TABLES_AT: u64 = 128;
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
@@ -485,7 +485,7 @@ fn more_inode_tables_than_fit_in_the_pool_are_an_error_before_any_is_looked_for(
 
 /// A scrub looks for the path of a damaged file in a tree in which a directory has itself.
 #[test]
-fn a_path_is_looked_for_in_each_directory_once() {
+fn scrub_path_search_is_linear() {
     let image = image(options(), |fs| {
         let (root, directory) = (fs.root(), find(fs, "d"));
         let inner = new_inode(FileType::Directory, 0o755);

@@ -155,7 +155,7 @@ fn age(fs: &Fs, step: &Aging) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn reported_free_space_can_be_taken_in_any_state(
+    fn reported_free_space_is_allocatable(
         steps in prop::collection::vec(aging(), 0..14),
         index in prop::sample::select(vec![IndexKind::Direct, IndexKind::BPlus, IndexKind::Window]),
         (fs_mib, by_writing) in (prop::sample::select(vec![12_u64, 30, 64]), any::<bool>()),

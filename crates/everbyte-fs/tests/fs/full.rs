@@ -30,7 +30,7 @@ fn read(fs: &FileSystem<SimMedium>, inode: InodeNo) -> Vec<u8> {
 
 /// There is no block to replace one with, and no log for all that the write changes.
 #[test]
-fn bytes_that_are_mapped_are_written_and_copied_over_in_a_full_pool_with_a_small_log() {
+fn full_pool_still_overwrites_mapped_blocks() {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let small = FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..options() };
     let real = Real::make(&medium, &small);
@@ -66,7 +66,7 @@ fn bytes_that_are_mapped_are_written_and_copied_over_in_a_full_pool_with_a_small
 
 /// The first and the last block must be logged, and the words of all others: more than the smallest log has room for.
 #[test]
-fn holes_are_made_in_a_full_pool_with_the_smallest_log() {
+fn full_pool_still_punches_holes() {
     const BYTES: usize = 2 << 20;
     const HOLE: u64 = BYTES as u64 - 2;
     const RANGE: (u64, u64) = (1, HOLE);
@@ -98,7 +98,7 @@ fn holes_are_made_in_a_full_pool_with_the_smallest_log() {
 
 /// The inode that was freed is free for others only once that is durable, and there is no space for another table.
 #[test]
-fn an_inode_that_was_freed_is_taken_where_there_is_no_space_for_a_table() {
+fn freed_inode_is_reused_without_table_space() {
     // The region of a window has room for more tables than a bucket has for names.
     for index in IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window) {
         let medium = Arc::new(SimMedium::new(16 << 20));
@@ -121,7 +121,7 @@ fn an_inode_that_was_freed_is_taken_where_there_is_no_space_for_a_table() {
 
 /// A name that is wrong stays so when there is room again, so that is said first.
 #[test]
-fn a_name_that_exists_is_said_to_where_no_inode_is_left() {
+fn eexist_comes_before_enospc() {
     let medium = Arc::new(SimMedium::new(16 << 20));
     let real = Real::make(&medium, &FsOptions { inodes_max: Some(1), ..options() });
     let (fs, root) = (&real.fs, real.fs.root());

@@ -221,14 +221,14 @@ fn crashed() -> (Golden, Vec<u8>) {
 }
 
 #[test]
-fn every_golden_image_of_a_file_system_reads_as_its_manifest_says() {
+fn golden_images_match_their_manifest() {
     let all = manifest();
     assert!(all.len() >= 8, "images are missing");
     all.iter().for_each(|golden| hold(golden, read_image(&golden.name)));
 }
 
 #[test]
-fn a_wrong_expectation_of_a_golden_image_is_noticed() {
+fn wrong_golden_expectation_is_noticed() {
     let mut golden = manifest().swap_remove(0);
     let image = read_image(&golden.name);
     golden.tree.values_mut().for_each(|line| *line = line.replace("5010 bytes", "5011 bytes"));
@@ -236,14 +236,14 @@ fn a_wrong_expectation_of_a_golden_image_is_noticed() {
 }
 
 #[test]
-fn file_systems_that_are_made_now_read_as_they_should() {
+fn new_images_match_their_expectation() {
     make().into_iter().for_each(|(golden, image)| hold(&golden, image));
 }
 
 /// Writes the images that are missing, and their lines of the manifest.
 #[test]
 #[ignore = "it writes images; see the head of this file"]
-fn make_golden_images_that_are_missing() {
+fn make_missing_golden_images() {
     let mut kept = manifest();
     for (golden, image) in make() {
         if kept.iter().any(|known| known.name == golden.name) {

@@ -21,7 +21,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, FsError>) -> i32 {
 }
 
 #[test]
-fn a_file_ends_where_the_largest_one_does() {
+fn file_size_is_limited() {
     let fs = new();
     let file = create(&fs, fs.root(), "f");
     let last = FILE_BYTES_MAX - 3;
@@ -43,7 +43,7 @@ fn a_file_ends_where_the_largest_one_does() {
 }
 
 #[test]
-fn space_that_one_thread_frees_is_there_for_another() {
+fn space_freed_by_one_thread_serves_another() {
     let medium = Mapped::anonymous(96 << 20, &MediaOptions::default()).unwrap();
     let options = FsOptions { log_bytes: Some(8 << 20), lanes: 2, ..FsOptions::default() };
     let medium = Arc::new(medium);
@@ -83,7 +83,7 @@ fn large() -> Arc<FileSystem<Mapped>> {
 }
 
 #[test]
-fn a_file_has_no_more_names_than_it_can_have() {
+fn link_count_is_limited() {
     let fs = large();
     let root = fs.root();
     let made = fs.create_inode(root, name("f"), &new_inode(FileType::Regular, 0o644)).unwrap();
@@ -99,7 +99,7 @@ fn a_file_has_no_more_names_than_it_can_have() {
 }
 
 #[test]
-fn a_directory_has_no_more_directories_than_it_can_have() {
+fn subdirectory_count_is_limited() {
     let fs = large();
     let root = fs.root();
     let new = new_inode(FileType::Directory, 0o755);
@@ -132,7 +132,7 @@ fn a_directory_has_no_more_directories_than_it_can_have() {
 }
 
 #[test]
-fn names_targets_and_attributes_are_as_long_as_they_can_be() {
+fn longest_names_targets_and_xattrs_are_accepted() {
     let fs = new();
     let root = fs.root();
     let longest = "n".repeat(255);
@@ -160,7 +160,7 @@ fn names_targets_and_attributes_are_as_long_as_they_can_be() {
 }
 
 #[test]
-fn a_directory_that_was_removed_has_nothing_and_takes_nothing() {
+fn removed_directory_is_empty_and_refuses_entries() {
     let fs = new();
     let root = fs.root();
     let dir = fs.create_inode(root, name("d"), &new_inode(FileType::Directory, 0o755)).unwrap();

@@ -51,7 +51,7 @@ fn is_zero_after_a_cut() -> bool {
 }
 
 #[test]
-fn bytes_that_were_cut_off_do_not_come_back() {
+fn truncated_bytes_do_not_reappear() {
     assert!(is_zero_after_a_cut());
     let planted = plant(Bug::TailKept);
     assert!(!is_zero_after_a_cut());
@@ -77,7 +77,7 @@ fn read_without_a_name() -> ([u8; 9], bool) {
 }
 
 #[test]
-fn an_open_file_is_read_after_its_last_name_has_gone() {
+fn open_file_is_readable_after_unlink() {
     assert_eq!(read_without_a_name(), (*b"unlinked!", false));
     let planted = plant(Bug::OpenFileFreed);
     assert_eq!(read_without_a_name(), ([1; 9], true));
@@ -86,7 +86,7 @@ fn an_open_file_is_read_after_its_last_name_has_gone() {
 
 /// Whoever finds no space waits for files without a name to be closed: in vain for one that was closed and is still counted.
 #[test]
-fn a_file_without_a_name_whose_inode_is_damaged_is_counted_until_it_is_closed() {
+fn damaged_open_orphan_counts_until_closed() {
     let (medium, real) = new();
     let (fs, root) = (&real.fs, real.fs.root());
     let inode = fs.create_inode(root, name("f"), &file(FileType::Regular, 0o644)).unwrap().inode;
@@ -117,7 +117,7 @@ fn before_and_after_a_crash() -> [(u64, u64); 2] {
 }
 
 #[test]
-fn a_number_that_comes_again_has_another_generation() {
+fn reused_inode_number_has_a_new_generation() {
     let [before, after] = before_and_after_a_crash();
     assert_eq!(before.0, after.0);
     assert_ne!(before.1, after.1);
@@ -128,7 +128,7 @@ fn a_number_that_comes_again_has_another_generation() {
 }
 
 #[test]
-fn a_directory_with_set_group_id_gives_its_group_on() {
+fn setgid_directory_passes_its_group_on() {
     let (_medium, real) = new();
     let (fs, root) = (&real.fs, real.fs.root());
     let dir = fs.create_inode(root, name("d"), &file(FileType::Directory, 0o2775)).unwrap();
@@ -142,7 +142,7 @@ fn a_directory_with_set_group_id_gives_its_group_on() {
 }
 
 #[test]
-fn holes_and_data_are_found() {
+fn seek_finds_holes_and_data() {
     let (_medium, real) = new();
     let (fs, root) = (&real.fs, real.fs.root());
     let inode = fs.create_inode(root, name("f"), &file(FileType::Regular, 0o644)).unwrap().inode;
@@ -161,7 +161,7 @@ fn holes_and_data_are_found() {
 }
 
 #[test]
-fn syncing_a_file_that_did_not_change_stores_nothing() {
+fn fsync_of_an_unchanged_file_stores_nothing() {
     let (_medium, mut real) = new();
     real.make(&Op::Create(vec!["a"], 0o644)).unwrap();
     let inode = real.fs.lookup(real.fs.root(), name("a")).unwrap().inode;
@@ -179,7 +179,7 @@ fn syncing_a_file_that_did_not_change_stores_nothing() {
 
 /// The time of an access is metadata of which `fsync` must not say that it is durable when it is not.
 #[test]
-fn a_file_that_was_only_read_costs_a_sync_of_its_data_nothing_and_a_full_one_a_checkpoint() {
+fn fdatasync_after_reads_is_free() {
     let (medium, mut real) = new();
     real.make(&Op::Create(vec!["a"], 0o644)).unwrap();
     let inode = real.fs.lookup(real.fs.root(), name("a")).unwrap().inode;
@@ -233,7 +233,7 @@ impl Kind<SimMedium> for CountedKind {
 }
 
 #[test]
-fn a_volume_is_listed_without_a_walk_however_full_it_is_and_whatever_its_last_end_was() {
+fn volume_list_walks_no_blocks() {
     for files in [1, 2000] {
         let (medium, mut real) = new_with_inodes(4000);
         real.make(&Op::Files(vec![], files)).unwrap();
@@ -267,7 +267,7 @@ fn a_volume_is_listed_without_a_walk_however_full_it_is_and_whatever_its_last_en
 }
 
 #[test]
-fn a_full_pool_refuses_and_lets_files_go() {
+fn full_pool_refuses_writes_and_allows_unlink() {
     let medium = Arc::new(SimMedium::new(4 << 20));
     let options = FsOptions { log_bytes: Some(1 << 20), ..options() };
     let real = Real::make(&medium, &options);
@@ -294,7 +294,7 @@ fn a_full_pool_refuses_and_lets_files_go() {
 }
 
 #[test]
-fn the_root_directory_belongs_to_whom_the_options_name() {
+fn root_directory_has_the_given_owner() {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let options =
         FsOptions { root_uid: 1000, root_gid: 100, log_bytes: Some(1 << 20), ..options() };
@@ -305,7 +305,7 @@ fn the_root_directory_belongs_to_whom_the_options_name() {
 }
 
 #[test]
-fn a_file_system_without_a_free_inode_says_how_many_it_has() {
+fn inode_exhaustion_error_names_the_limit() {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let options = FsOptions { inodes_max: Some(15), log_bytes: Some(1 << 20), ..options() };
     let real = Real::make(&medium, &options);
@@ -327,7 +327,7 @@ fn a_file_system_without_a_free_inode_says_how_many_it_has() {
 
 /// The blocks of its metadata are another's, or nobody's.
 #[test]
-fn a_deleted_file_system_says_nothing_but_that_it_is_gone() {
+fn deleted_file_system_reports_gone() {
     let (_medium, real) = new();
     let (fs, root) = (&real.fs, real.fs.root());
     let make = |text, kind, target| {
@@ -361,7 +361,7 @@ fn a_deleted_file_system_says_nothing_but_that_it_is_gone() {
 
 /// Two changes have the same time where the clock is coarse, or is set back.
 #[test]
-fn what_is_changed_twice_at_the_same_time_is_durable_once_it_is_synced() {
+fn fsync_covers_changes_with_equal_times() {
     type Fs = FileSystem<SimMedium>;
     /// A change of the file `f`, and a look whether it is there after a crash.
     type Change<'c> = (&'c dyn Fn(&Fs, InodeNo), &'c dyn Fn(&Fs));
@@ -422,7 +422,7 @@ fn what_is_changed_twice_at_the_same_time_is_durable_once_it_is_synced() {
 }
 
 #[test]
-fn an_allocation_that_finds_no_space_leaves_the_file_as_long_as_it_was() {
+fn failed_fallocate_keeps_the_size() {
     let (_medium, real) = new();
     let fs = &real.fs;
     let inode =

@@ -49,7 +49,7 @@ fn metadata_lines(medium: &SimMedium) -> Vec<u64> {
 }
 
 #[test]
-fn no_bad_line_of_metadata_makes_a_file_or_its_blocks_free() {
+fn poisoned_metadata_frees_nothing() {
     let kinds = [
         options(),
         FsOptions { index: IndexKind::BPlus, ..options() },
@@ -113,7 +113,7 @@ impl SoundImage {
 
 /// Who moves a directory follows the parents of the one that it is moved to, and reads nothing else of them.
 #[test]
-fn a_parent_that_cannot_be_read_is_named_by_who_moves_a_directory_below_it() {
+fn poisoned_parent_is_an_error_for_rename() {
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
     let fs = Real::make(&medium, &options()).fs;
     let make = |parent, text| {

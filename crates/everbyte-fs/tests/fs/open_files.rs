@@ -26,7 +26,7 @@ fn size_at<M: Medium>(fs: &FileSystem<M>, inode: InodeNo) -> PoolOffset {
 }
 
 #[test]
-fn a_read_of_an_open_file_is_of_what_others_have_made_of_it() {
+fn open_file_read_sees_other_writers() {
     let fs = new();
     let inode = create(&fs, fs.root(), "f");
     let file = fs.open_file(inode).unwrap();
@@ -66,7 +66,7 @@ fn a_read_of_an_open_file_is_of_what_others_have_made_of_it() {
 }
 
 #[test]
-fn a_file_that_was_closed_and_removed_is_not_taken_for_the_next_of_its_number() {
+fn stale_open_file_is_detected_after_reuse() {
     let fs = new();
     let inode = create(&fs, fs.root(), "f");
     fs.write(inode, 0, &[1; 5000]).unwrap();
@@ -88,7 +88,7 @@ fn a_file_that_was_closed_and_removed_is_not_taken_for_the_next_of_its_number() 
 
 /// Its number is that of another file here, which somebody has open and nobody has a name for.
 #[test]
-fn a_file_of_another_file_system_is_not_closed_here() {
+fn foreign_open_file_is_refused() {
     let both = [new(), new()];
     let inodes = both.each_ref().map(|fs| create(fs, fs.root(), "f"));
     assert_eq!(inodes[0], inodes[1]);
@@ -104,7 +104,7 @@ fn a_file_of_another_file_system_is_not_closed_here() {
 
 /// An inode that was found right is not looked at again, and its damage since is found by who looks.
 #[test]
-fn an_inode_that_is_damaged_under_an_open_file_is_found_when_it_is_opened_changed_or_scrubbed() {
+fn damaged_open_inode_is_found_on_next_load() {
     let fs = new();
     let medium = fs.volume().medium();
     let inode = create(&fs, fs.root(), "f");
@@ -133,7 +133,7 @@ fn an_inode_that_is_damaged_under_an_open_file_is_found_when_it_is_opened_change
 }
 
 #[test]
-fn bytes_or_an_inode_that_cannot_be_read_are_errors_for_an_open_file() {
+fn open_file_read_reports_media_errors() {
     for of_inode in [false, true] {
         let fs = new();
         let medium = fs.volume().medium();
@@ -169,7 +169,7 @@ fn block_of_ones(medium: &SimMedium) -> PoolOffset {
 /// Writers make all bytes of a file the same each time, cut it off, and give its blocks to another one. Each read is
 /// of one such moment.
 #[test]
-fn a_read_beside_writers_is_of_one_moment() {
+fn open_file_read_is_a_snapshot() {
     const BYTES: usize = 2 * BLOCK;
     let medium = Arc::new(Mapped::anonymous(16 << 20, &MediaOptions::new()).unwrap());
     everbyte_pool::Pool::format(&*medium, 2, [1; 16]).unwrap();

@@ -57,7 +57,7 @@ fn fill(fs: &FileSystem<Mapped>, files: u64) {
 
 #[test]
 #[ignore = "a measurement that takes a minute and 2 GiB"]
-fn opening_a_large_file_system_takes_this_long() {
+fn large_file_system_open_time() {
     let files = asked("EVERBYTE_FILES").map_or(FILES, |files| files.parse().unwrap());
     let index = asked("EVERBYTE_INDEX").map_or(IndexKind::default(), |name| {
         IndexKind::from_name(&name).expect("the name of an index")

@@ -5,7 +5,7 @@ use everbyte_fs::{FileType, FsError, NewInode};
 use crate::posix::{create, name, new, new_inode};
 
 #[test]
-fn a_path_of_names_leads_to_where_names_lead_one_by_one() {
+fn path_lookup_equals_single_lookups() {
     let fs = new();
     let root = fs.root();
     let make = |parent, text, kind| fs.create_inode(parent, name(text), &new_inode(kind, 0o755));

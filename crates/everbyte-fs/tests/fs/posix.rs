@@ -41,7 +41,7 @@ fn bytes(fs: &Fs, inode: InodeNo) -> Vec<u8> {
 
 /// Whoever has something of the files, as a kernel has attributes, cannot look the names up before: others change them.
 #[test]
-fn who_renames_or_unlinks_is_told_which_files_it_was() {
+fn rename_and_unlink_return_their_files() {
     let fs = new();
     let root = fs.root();
     let [first, second, third] = ["a", "b", "c"].map(|text| create(&fs, root, text));
@@ -54,7 +54,7 @@ fn who_renames_or_unlinks_is_told_which_files_it_was() {
 }
 
 #[test]
-fn a_whiteout_is_a_device_without_permissions_where_the_name_was() {
+fn rename_whiteout_leaves_a_device() {
     let fs = new();
     let root = fs.root();
     let file = create(&fs, root, "a");
@@ -77,7 +77,7 @@ fn a_whiteout_is_a_device_without_permissions_where_the_name_was() {
 }
 
 #[test]
-fn a_file_without_a_name_gets_one_or_is_gone() {
+fn tmpfile_is_linked_or_freed() {
     let fs = new();
     let root = fs.root();
     let before = fs.status().free_inodes;
@@ -101,7 +101,7 @@ fn a_file_without_a_name_gets_one_or_is_gone() {
 
 /// As Linux has it, which looks at the new name before it looks at the file.
 #[test]
-fn a_new_name_that_exists_is_said_before_what_is_wrong_with_the_file() {
+fn link_reports_eexist_first() {
     let fs = new();
     let root = fs.root();
     let file = create(&fs, root, "f");
@@ -120,7 +120,7 @@ fn a_new_name_that_exists_is_said_before_what_is_wrong_with_the_file() {
 }
 
 #[test]
-fn a_copy_has_holes_where_the_original_has_them() {
+fn copy_keeps_holes() {
     let fs = new();
     let (from, to) = (create(&fs, fs.root(), "from"), create(&fs, fs.root(), "to"));
     let end = (1 << 40) + 5;
@@ -141,7 +141,7 @@ fn a_copy_has_holes_where_the_original_has_them() {
 }
 
 #[test]
-fn an_access_changes_its_time_as_often_as_is_asked_for() {
+fn atime_follows_the_access_mode() {
     const DAY: i128 = 24 * 60 * 60 * 1_000_000_000;
     let fs = new();
     let file = create(&fs, fs.root(), "f");
@@ -178,7 +178,7 @@ fn an_access_changes_its_time_as_often_as_is_asked_for() {
 }
 
 #[test]
-fn a_copy_ends_with_its_source_and_does_not_overlap_it() {
+fn copy_ends_at_eof_and_refuses_overlap() {
     let fs = new();
     let file = create(&fs, fs.root(), "f");
     fs.write(file, 0, b"0123456789").unwrap();

@@ -182,7 +182,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_operations_do_what_the_model_does(
+    fn random_operations_match_the_model(
         index in index(),
         ops in prop::collection::vec(op(), 1..60),
         is_closed in any::<bool>(),
@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn two_threads_do_what_one_after_the_other_would(
+    fn random_two_threads_match_a_serial_order(
         index in index(),
         left in prop::collection::vec(op(), 1..60),
         right in prop::collection::vec(op(), 1..60),
@@ -250,7 +250,7 @@ fn many_names(names: &[String]) {
 }
 
 #[test]
-fn a_directory_of_many_names_has_each_once_and_is_empty_in_the_end() {
+fn large_directory_lists_each_name_once() {
     many_names(&(0..9000).map(|number| format!("file number {number}")).collect::<Vec<_>>());
     // Fewer names fill a bucket, so nodes lie below nodes.
     many_names(&(0..2800).map(|number| numbered_name(LONG_NAMES + number)).collect::<Vec<_>>());

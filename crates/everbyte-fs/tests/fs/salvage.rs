@@ -127,7 +127,7 @@ fn damaged_node_word_hides_no_name_of_another() {
 }
 
 #[test]
-fn whole_listing_past_damage_is_the_plain_one() {
+fn salvage_of_sound_directory_equals_readdir() {
     let medium = Arc::new(SimMedium::from_image(image_of(&options())));
     drop(open_pool(&medium).unwrap());
     let real = Real::open(&medium).unwrap();
@@ -142,7 +142,7 @@ fn whole_listing_past_damage_is_the_plain_one() {
 }
 
 #[test]
-fn flags_forbid_the_removal_of_damaged_names() {
+fn flags_forbid_removal_of_damaged_names() {
     let image = image();
     let is_forbidden = |error: &FsError| matches!(error, FsError::Immutable | FsError::AppendOnly);
     for flags in [FileFlags::IMMUTABLE, FileFlags::APPEND_ONLY] {

@@ -130,7 +130,7 @@ fn case(seed: u64) -> (Workload, Explorer, String) {
 }
 
 #[test]
-fn no_crash_of_a_random_sequence_leaves_anything_but_a_checkpoint() {
+fn random_sequence_crash_leaves_a_checkpoint() {
     let first = number("EVERBYTE_CRASH_SEED", 1);
     for seed in first..first + number("EVERBYTE_CRASH_CASES", CASES) {
         let (work, explorer, what) = case(seed);
@@ -141,7 +141,7 @@ fn no_crash_of_a_random_sequence_leaves_anything_but_a_checkpoint() {
 
 /// Sequences sync files that were changed, and notice that one is not durable then.
 #[test]
-fn a_sync_of_a_file_that_does_nothing_is_noticed_in_a_random_sequence() {
+fn planted_skipped_fsync_is_caught_in_sequences() {
     let planted = plant(Bug::FileSyncSkipped);
     let found = (1..=PLANTED_CASES).map(case).find_map(|(work, explorer, what)| {
         let explorer = Explorer { nested_depth: 0, ..explorer };

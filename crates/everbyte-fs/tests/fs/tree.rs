@@ -113,12 +113,12 @@ impl Image {
 const LINK: u64 = 1 << 32;
 
 #[test]
-fn a_sound_tree_has_no_problems() {
+fn check_of_a_sound_tree_is_clean() {
     assert_eq!(Image::new().problems(), [""; 0]);
 }
 
 #[test]
-fn trees_that_cannot_be_are_named_by_path_and_inode() {
+fn check_names_path_and_inode_of_damage() {
     type Damage = fn(&mut Image);
     let cases: [(Damage, &[&str]); 10] = [
         (
@@ -176,7 +176,7 @@ fn trees_that_cannot_be_are_named_by_path_and_inode() {
 }
 
 #[test]
-fn an_inode_that_cannot_be_read_is_named_by_its_path() {
+fn check_names_path_of_unreadable_inode() {
     let mut image = Image::new();
     let f = image.f;
     let slots = (0..image.bytes.len()).step_by(INODE_BYTES);
@@ -194,7 +194,7 @@ fn an_inode_that_cannot_be_read_is_named_by_its_path() {
 
 /// The inode says what the file is: a directory that is removed as a file would leave what is in it behind.
 #[test]
-fn a_name_of_another_type_than_its_file_is_neither_removed_nor_renamed() {
+fn entry_of_wrong_type_is_not_changed() {
     let cases: [fn(&mut Image); 2] = [
         |image| image.lead("e", image.e, FileType::Regular),
         |image| image.lead("f", image.f, FileType::Directory),
@@ -230,7 +230,7 @@ fn a_name_of_another_type_than_its_file_is_neither_removed_nor_renamed() {
 
 /// Removed by one of its names a directory would be free, and the other name would lead to nothing, or to another file.
 #[test]
-fn a_second_name_of_a_directory_is_neither_removed_nor_renamed() {
+fn second_directory_name_is_not_changed() {
     let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
     let new = Image::new();
     let (root, d, e) = (InodeNo(new.root), InodeNo(new.d), InodeNo(new.e));
@@ -265,7 +265,7 @@ fn a_second_name_of_a_directory_is_neither_removed_nor_renamed() {
 
 /// Of a free inode the bit that says that it has no name means nothing, so no check finds one that has flipped.
 #[test]
-fn a_new_file_has_a_name_whatever_the_bits_of_its_inode_said_while_that_was_free() {
+fn stale_orphan_bit_does_not_affect_creat() {
     const NAMELESS_AT: u64 = 128;
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
     let mut real = Real::make(&medium, &options());
@@ -292,7 +292,7 @@ fn a_new_file_has_a_name_whatever_the_bits_of_its_inode_said_while_that_was_free
 /// An inode that has a name and says that it has none, although it is listed as one with names: its name would lead to
 /// nothing, or to another file, were it freed.
 #[test]
-fn a_file_that_says_falsely_that_it_has_no_name_is_neither_freed_nor_removed_nor_renamed() {
+fn false_orphan_is_not_freed_or_changed() {
     let mut image = Image::new();
     image.set(image.f, MODE_LINKS, |old| old % LINK);
     let (root, d, f) = (InodeNo(image.root), InodeNo(image.d), InodeNo(image.f));

@@ -62,7 +62,7 @@ fn free_blocks<M: Medium>(fs: &FileSystem<M>) -> u64 {
 }
 
 #[test]
-fn a_view_keeps_its_bytes_whatever_is_written_over_them() {
+fn view_is_a_snapshot() {
     let (fs, inode) = simulated();
     let view = fs.view(inode, 0, 1 << 20).unwrap();
     assert_eq!(view.len(), 4 * BLOCK, "no more than the file has");
@@ -88,7 +88,7 @@ fn a_view_keeps_its_bytes_whatever_is_written_over_them() {
 
 /// A block that was allocated in the epoch is refilled in place and freed at once, if nobody uses it.
 #[test]
-fn a_view_keeps_blocks_that_were_allocated_a_moment_ago() {
+fn view_pins_fresh_blocks() {
     let (fs, inode) = simulated();
     fs.write(inode, 0, &[7; 4096]).unwrap();
     let view = fs.view(inode, 0, 4096).unwrap();
@@ -103,7 +103,7 @@ fn a_view_keeps_blocks_that_were_allocated_a_moment_ago() {
 }
 
 #[test]
-fn a_block_that_is_zeroed_and_keeps_its_place_is_not_filled_under_a_view() {
+fn zeroed_block_is_not_filled_under_a_view() {
     let (fs, inode) = simulated();
     let view = fs.view(inode, 0, 4 * BLOCK).unwrap();
     fs.allocate(inode, (0, 4 * BLOCK_U64), Allocation::Zero, false).unwrap();
@@ -117,7 +117,7 @@ fn a_block_that_is_zeroed_and_keeps_its_place_is_not_filled_under_a_view() {
 }
 
 #[test]
-fn what_is_freed_under_a_view_is_reused_once_the_view_has_ended_and_not_before() {
+fn block_reuse_waits_for_the_view() {
     type Change = fn(&FileSystem<SimMedium>, InodeNo) -> Result<(), FsError>;
     let changes: [Change; 4] = [
         |fs, inode| fs.truncate(inode, 0).map(drop),
@@ -155,7 +155,7 @@ fn what_is_freed_under_a_view_is_reused_once_the_view_has_ended_and_not_before()
 }
 
 #[test]
-fn a_view_that_was_held_for_too_long_is_refused_before_its_blocks_are_reused() {
+fn expired_view_is_refused_before_reuse() {
     let (fs, inode) = simulated();
     fs.volume().set_pin_limits(PinLimits { time_max: Duration::ZERO, ..LARGE_LIMITS });
     let view = fs.view(inode, 0, 4 * BLOCK).unwrap();
@@ -172,7 +172,7 @@ fn a_view_that_was_held_for_too_long_is_refused_before_its_blocks_are_reused() {
 }
 
 #[test]
-fn views_are_as_many_and_as_large_as_their_limits_say() {
+fn view_count_and_bytes_are_limited() {
     let (fs, inode) = simulated();
     let limits = PinLimits { pins_max: 3, bytes_max: 5 * BLOCK_U64, ..LARGE_LIMITS };
     fs.volume().set_pin_limits(limits);
@@ -197,7 +197,7 @@ fn views_are_as_many_and_as_large_as_their_limits_say() {
 }
 
 #[test]
-fn a_writer_that_would_find_no_space_ends_views_and_never_the_write() {
+fn write_without_space_ends_views() {
     let (fs, inode) = simulated();
     let view = fs.view(inode, 0, 4 * BLOCK).unwrap();
     let mut real = Real::sharing(Arc::clone(&fs));
@@ -220,7 +220,7 @@ fn a_writer_that_would_find_no_space_ends_views_and_never_the_write() {
 }
 
 #[test]
-fn a_view_outlives_its_file_system_and_ends_with_the_pool() {
+fn view_outlives_its_file_system() {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let (fs, inode) = prepared(&medium);
     let view = fs.view(inode, 0, 4 * BLOCK).unwrap();
@@ -243,7 +243,7 @@ fn a_view_outlives_its_file_system_and_ends_with_the_pool() {
 }
 
 #[test]
-fn deleting_a_file_system_ends_its_views() {
+fn volume_deletion_ends_views() {
     let (fs, inode) = simulated();
     let view = fs.view(inode, 0, 4 * BLOCK).unwrap();
     fs.truncate(inode, 0).unwrap();
@@ -259,7 +259,7 @@ fn deleting_a_file_system_ends_its_views() {
 }
 
 #[test]
-fn a_view_goes_to_a_socket_from_where_it_lies() {
+fn view_is_sent_to_a_socket_without_copy() {
     let medium = Mapped::anonymous(8 << 20, &MediaOptions::default()).unwrap();
     let (fs, inode) = prepared(&Arc::new(medium));
     fs.truncate(inode, 5 * BLOCK_U64).unwrap();
@@ -280,7 +280,7 @@ fn a_view_goes_to_a_socket_from_where_it_lies() {
 }
 
 #[test]
-fn a_view_of_what_cannot_be_read_is_refused_and_so_is_what_fails_later() {
+fn view_reports_media_errors() {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let (fs, inode) = prepared(&medium);
     let view = fs.view(inode, 0, 4 * BLOCK).unwrap();
@@ -312,14 +312,14 @@ fn keeps_bytes_that_are_freed() -> bool {
 }
 
 #[test]
-fn a_block_that_is_reused_although_it_is_pinned_is_caught() {
+fn planted_reuse_of_pinned_block_is_caught() {
     assert!(keeps_bytes_that_are_freed());
     let _bug = plant(everbyte_pool::plant::Bug::PinIgnoredByRelease);
     assert!(!keeps_bytes_that_are_freed());
 }
 
 #[test]
-fn a_view_costs_the_medium_nothing() {
+fn view_stores_nothing() {
     let (fs, inode) = simulated();
     let before = fs.volume().medium().counters();
     let view = fs.view(inode, 0, 4 * BLOCK).unwrap();

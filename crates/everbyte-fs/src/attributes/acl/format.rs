@@ -190,7 +190,7 @@ mod tests {
     const OTHERS: (u16, u16, u32) = (32, 1, NOBODY);
 
     #[test]
-    fn a_list_is_what_was_stored_and_tells_its_mode() {
+    fn acl_round_trips_and_has_its_mode() {
         let entries = [OWNER, USER, OWNING_GROUP, GROUP, MASK, OTHERS];
         let mut list = acl(&entries);
         assert_eq!(list.encode(), value(&entries));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_list_and_a_mode_restrict_each_other() {
+    fn default_acl_and_mode_intersect() {
         let mut list = acl(&[OWNER, USER, OWNING_GROUP, MASK, OTHERS]);
         list.restrict(0o646);
         assert_eq!(list.permissions(), 0o600);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_cannot_be_are_refused() {
+    fn invalid_acls_are_refused() {
         for wrong in [
             value(&[OWNER, OWNING_GROUP]),
             value(&[OWNER, OTHERS, OWNING_GROUP]),

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_leaves_a_beginning_of_an_order() {
+    fn crash_leaves_a_prefix_of_an_order() {
         assert_eq!(allowed(4), [true, false, false, false]);
         assert_eq!(allowed(5), [false, true, false, true]);
         assert_eq!(allowed(6), [false, false, false, true]);

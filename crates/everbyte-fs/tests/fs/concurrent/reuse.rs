@@ -122,7 +122,7 @@ fn directory(fs: &Fs) -> Result<InodeNo, FsError> {
 }
 
 #[test]
-fn a_name_leads_to_its_file_or_none_while_another_gets_the_inode() {
+fn lookup_beside_inode_reuse_is_consistent() {
     let look_up: Look = |fs| Ok(fs.lookup(directory(fs)?, name("old"))?.permissions);
     let attr_at: Look = |fs| Ok(fs.attr_at(fs.root(), b"d/old", true)?.permissions);
     let locate: Look = |fs| {
@@ -153,7 +153,7 @@ fn a_name_leads_to_its_file_or_none_while_another_gets_the_inode() {
 
 /// The directory's number becomes that of one in another directory, which has a file of the same name.
 #[test]
-fn two_dots_lead_to_the_directory_above_while_another_gets_the_inode() {
+fn dotdot_beside_inode_reuse_is_consistent() {
     let image = image_with(5, |fs| {
         for (directory, permissions) in
             [(fs.root(), OLD), (make_directory(fs, fs.root(), "f"), NEW)]
@@ -181,7 +181,7 @@ fn two_dots_lead_to_the_directory_above_while_another_gets_the_inode() {
 /// The upper directory's number becomes that of one in which the same name leads to a third one. The name is too long for
 /// the dentry cache, so that both directories are searched.
 #[test]
-fn a_place_is_in_the_directory_that_the_path_leads_to_while_others_get_the_inodes() {
+fn path_beside_inode_reuse_is_consistent() {
     let image = image_with(3, |fs| {
         let upper = make_directory(fs, fs.root(), "d");
         make_directory(fs, upper, LONG);

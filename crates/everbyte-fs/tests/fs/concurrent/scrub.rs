@@ -25,7 +25,7 @@ fn image(index: IndexKind, tables: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_scrub_beside_who_makes_inode_tables_finds_nothing_wrong() {
+fn scrub_beside_new_tables_is_clean() {
     let kinds = [
         (IndexKind::PmfsRadix, 60),
         (IndexKind::BPlus, 60),

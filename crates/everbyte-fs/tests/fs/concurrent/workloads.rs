@@ -50,7 +50,7 @@ fn pair(name: &'static str, first: Vec<Step>, second: Vec<Step>) -> Workload {
 }
 
 #[test]
-fn names_made_and_removed_in_one_directory_are_as_in_some_order() {
+fn creat_and_unlink_are_linearizable() {
     passes(&pair(
         "create and create",
         vec![create(&["n"]), write(&["n"], 0, 300, 3)],
@@ -71,7 +71,7 @@ fn names_made_and_removed_in_one_directory_are_as_in_some_order() {
 }
 
 #[test]
-fn changes_of_one_file_are_as_in_some_order() {
+fn changes_of_one_file_are_linearizable() {
     passes(&pair(
         "write and write",
         vec![write(&["a"], 4000, 200, 3), write(&["a"], 0, 4096, 4)],
@@ -111,7 +111,7 @@ fn changes_of_one_file_are_as_in_some_order() {
 }
 
 #[test]
-fn renames_and_unlinks_of_the_same_names_are_as_in_some_order() {
+fn rename_and_unlink_are_linearizable() {
     passes(&pair(
         "rename and unlink",
         vec![rename(&["a"], &["n"], Mode::Replace)],
@@ -147,7 +147,7 @@ fn renames_and_unlinks_of_the_same_names_are_as_in_some_order() {
 
 /// Each of these takes locks of the same inodes in the opposite order.
 #[test]
-fn renames_across_directories_both_ways_end_and_are_as_in_some_order() {
+fn cross_renames_end_and_are_linearizable() {
     let in_empty = || vec![Op::Create(vec!["empty", "x"], 0o600)];
     passes(
         &pair(
@@ -214,7 +214,7 @@ fn written_durably() -> Workload {
 }
 
 #[test]
-fn writes_that_are_durable_by_themselves_lie_over_what_a_crash_leaves_of_others() {
+fn durable_writes_survive_beside_other_writes() {
     passes(&written_durably());
     passes(&pair(
         "durable writes and cuts",
@@ -251,7 +251,7 @@ fn viewed_and_cut() -> Workload {
 }
 
 #[test]
-fn a_view_has_its_bytes_beside_everyone_who_writes_cuts_removes_and_reuses() {
+fn view_beside_writers_is_a_snapshot() {
     passes(&viewed_and_written());
     passes(&viewed_and_cut());
     let look = || vec![Step::View(vec!["large"]), Step::LookAtView, Step::LookAtView];
@@ -293,7 +293,7 @@ fn opened_and_changed() -> Workload {
 }
 
 #[test]
-fn an_open_file_is_read_as_in_some_order_beside_who_changes_it() {
+fn open_file_reads_are_linearizable() {
     passes(&opened_and_changed().at_every_place_at_night());
     let look = || Step::LookAtOpened(vec!["a"]);
     passes(&pair(
@@ -315,7 +315,7 @@ fn whiteouts() -> Workload {
 }
 
 #[test]
-fn renamings_that_leave_whiteouts_do_not_wait_for_each_other() {
+fn whiteout_renames_do_not_deadlock() {
     passes(&whiteouts());
 }
 
@@ -386,7 +386,7 @@ fn absent_in_what_was_a_directory() -> Workload {
 }
 
 #[test]
-fn looks_beside_changes_of_the_same_names_are_as_in_some_order_and_planted_bugs_are_caught() {
+fn lookups_are_linearizable_or_planted_bug_is_caught() {
     let cases = [
         (looked_for_and_removed(), Bug::DentryNotedLate),
         (absent_and_made(), Bug::AbsentNameKept),
@@ -402,7 +402,7 @@ fn looks_beside_changes_of_the_same_names_are_as_in_some_order_and_planted_bugs_
 }
 
 #[test]
-fn exchanges_both_ways_end_and_are_as_in_some_order() {
+fn exchanges_end_and_are_linearizable() {
     passes(&pair(
         "exchange both ways",
         vec![rename(&["a"], &["large"], Mode::Exchange)],
@@ -421,7 +421,7 @@ fn exchanges_both_ways_end_and_are_as_in_some_order() {
 }
 
 #[test]
-fn an_open_file_that_loses_its_name_is_as_in_some_order() {
+fn unlink_of_open_file_is_linearizable() {
     passes(&pair(
         "open, unlink and close",
         vec![make(Op::Open(vec!["large"], 0)), make(Op::Close(0))],
@@ -435,7 +435,7 @@ fn an_open_file_that_loses_its_name_is_as_in_some_order() {
 }
 
 #[test]
-fn a_listing_has_every_name_that_stays_once_while_its_directory_grows() {
+fn readdir_of_growing_directory_lists_names_once() {
     let path: Path = vec!["d"];
     let always = (0..92).map(|number| format!("name {number}")).collect();
     let names = |number| make(Op::Names(path.clone(), number, 1));
@@ -450,7 +450,7 @@ fn a_listing_has_every_name_that_stays_once_while_its_directory_grows() {
 }
 
 #[test]
-fn two_threads_that_need_a_new_inode_table_each_get_an_inode() {
+fn two_threads_beside_a_new_table_get_inodes() {
     for index in IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window) {
         passes(&new_table(index));
     }
@@ -481,7 +481,7 @@ fn new_table_used() -> Workload {
 
 /// A window has tables for a whole region from its start.
 #[test]
-fn two_threads_that_need_a_new_region_of_a_window_each_get_an_inode() {
+fn two_threads_beside_a_new_region_get_inodes() {
     let free_in_first_table = 8;
     let before = [Op::Files(vec!["d"], free_in_first_table - 1), Op::Tables(510)];
     let table = || make(Op::Tables(1));
@@ -492,7 +492,7 @@ fn two_threads_that_need_a_new_region_of_a_window_each_get_an_inode() {
 }
 
 #[test]
-fn whiteouts_unnamed_files_and_copies_are_as_in_some_order() {
+fn whiteouts_tmpfiles_copies_are_linearizable() {
     passes(&pair(
         "whiteout and create",
         vec![rename(&["a"], &["n"], Mode::Whiteout), unlink(&["a"])],
@@ -526,7 +526,7 @@ fn whiteouts_unnamed_files_and_copies_are_as_in_some_order() {
 }
 
 #[test]
-fn two_threads_on_one_lane_are_as_in_some_order() {
+fn two_threads_on_one_lane_are_linearizable() {
     passes(
         &pair(
             "one lane",
