@@ -20,7 +20,7 @@ const CHARACTER_PX: usize = 7;
 const NARROW_PX: usize = 290;
 const WIDE_PX: usize = 860;
 
-/// Pixels of a chart in a file of its own: its width, the space above the plot, the plot of lines, and the names of bars.
+/// Pixels of a chart as a file: its width, the space above the plot, the plot of lines, and the names of bars.
 const SVG_PX: u32 = 860;
 const SVG_TOP_PX: u32 = 60;
 const SVG_LINES_PX: u32 = 320;
@@ -115,7 +115,7 @@ impl Chart {
         Some(html + "</figure>")
     }
 
-    /// Returns the chart as a file of its own, with its title and the title of its values; `None` if it has no value.
+    /// Returns the chart as an SVG file with its title and the title of its values; `None` if it has no value.
     #[must_use]
     pub fn svg(&self) -> Option<String> {
         let values = self.values()?;

@@ -1,9 +1,8 @@
 //! Two runs of one suite, row by row.
 //!
-//! Figures with a spread agree where their spreads meet; one without a spread, as a count that happened to be the same in all
-//! rounds, is a spread over nothing. Counts, and what follows from counts alone, are exact. Those of suites
-//! of times are means over as many requests as a slice had time for, so they may differ by what the pages do not print;
-//! those of simulations are equal or wrong.
+//! Figures with a spread agree where their spreads meet; a figure without a spread is a spread of one value. Counts,
+//! and what follows from counts alone, are exact. Counts of suites of times are means over the requests of a slice, so
+//! they may differ by less than the printed decimals. Counts of simulations are equal or wrong.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +11,13 @@ use anyhow::{Result, bail};
 use super::results::{Results, RowNo};
 use super::suite::Suites;
 
-/// Rows that must agree, of a hundred.
+/// Least percentage of rows with agreement.
 const SHARE: usize = 95;
 
 /// Metric of a row, empty where rows have none, and how the runs differ in it, if they do.
 type Verdict<'a> = (&'a str, Option<String>);
 
-/// Says which rows do not agree: the spreads of two have nothing in common, exact figures differ, or one run
+/// Prints the rows without agreement: the spreads of two have nothing in common, exact figures differ, or one run
 /// alone has the row. Then how many agree, by metric and in all.
 ///
 /// # Errors
@@ -45,7 +44,7 @@ pub(super) fn report(suites: &Suites, first: &Results, second: &Results) -> Resu
     Ok(())
 }
 
-/// A verdict on every row of either run, those that the second alone has last.
+/// A verdict on each row of either run; rows of the second run alone come last.
 fn verdicts<'a>(is_timed: bool, first: &'a Results, second: &'a Results) -> Vec<Verdict<'a>> {
     let alone =
         |results: &Results, row: RowNo| Some(format!("{}: in one run alone", results.key(row)));
@@ -91,8 +90,7 @@ fn is_exact(spread: Option<[f64; 2]>) -> bool {
     spread.is_none_or(|[least, most]| least.total_cmp(&most).is_eq())
 }
 
-/// True for equal rows, and for counts of a suite of times that differ by a hundredth at most, or by less than the two
-/// decimals of the pages.
+/// True for equal rows, and for counts of a suite of times within a hundredth or within the two decimals of the pages.
 fn counts_agree(is_timed: bool, runs: [&Results; 2], rows: [RowNo; 2]) -> bool {
     if runs[0].rows[rows[0]] == runs[1].rows[rows[1]] {
         return true;
@@ -108,7 +106,7 @@ fn point(results: &Results, row: RowNo) -> Option<[f64; 2]> {
     results.number(row, "value").map(|value| [value, value])
 }
 
-/// Least and most of a row that has a spread.
+/// Least and most of a row with a spread.
 fn spread(results: &Results, row: RowNo) -> Option<[f64; 2]> {
     Some([results.number(row, "least")?, results.number(row, "most")?])
 }
@@ -135,7 +133,7 @@ mod tests {
         Results::new("block", ["c", "w", "m", "r"].map(str::to_owned), columns, rows).unwrap()
     }
 
-    /// How many rows agree, and what is said of the others.
+    /// Number of rows with agreement, and the lines of the others.
     fn judge(first: &Results, second: &Results) -> (usize, Vec<String>) {
         let verdicts = verdicts(true, first, second);
         let all = verdicts.len();

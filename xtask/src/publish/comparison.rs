@@ -10,14 +10,14 @@ use super::format::{Cell, CellTable, fill};
 use super::pattern::matches_any;
 use super::results::{Results, RowNo};
 
-/// Ratio up to which a policy is about as good as the best one.
+/// Largest ratio of a policy close to the best one.
 const WITHIN: f64 = 1.05;
 
 /// A line for each trace or policy, and columns of comparisons.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Comparison {
-    /// Column of results that gives the lines: `trace` or `policy`.
+    /// Column of results for the lines: `trace` or `policy`.
     lines: String,
     /// The compared policy of lines of traces.
     #[serde(default)]

@@ -23,7 +23,7 @@ pub(crate) struct Grid {
     /// Makes a line of each subject and a column of each workload.
     #[serde(default)]
     by_subject: bool,
-    /// Headings of workloads that have another one than their name.
+    /// Headings of workloads, if they differ from the names.
     #[serde(default)]
     names: Vec<[String; 2]>,
 }
@@ -73,7 +73,7 @@ impl Grid {
     }
 }
 
-/// Workloads at which a rival needs less of a metric than ours, the largest loss first.
+/// Workloads at which a rival is better than ours, the largest loss first.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Losses {

@@ -1,7 +1,7 @@
 //! Figures of the documentation: suites are run, their results kept, and every plot, table and number made from them.
 //!
-//! Invariant: a page, a plot and a table are what [`Site::outputs`] makes of `docs/results` and `xtask/suites`;
-//! `cargo xtask tidy` refuses any other.
+//! Invariant: [`Site::outputs`] makes pages, plots and tables of `docs/results` and `xtask/suites`; `cargo xtask tidy`
+//! refuses any other.
 
 mod compare;
 mod comparison;
@@ -31,7 +31,7 @@ use suite::Suites;
 const FOLDER: &str = "docs/results/";
 /// Folder of the pages of suites and their plots, with the slash at its end.
 const PLOTS: &str = "docs/benchmarks/";
-/// Other pages whose figures all stand in marked places.
+/// Other pages with all figures in marked places.
 const PAGES: [&str; 4] =
     ["README.md", "docs/benchmarks.md", "docs/papers.md", "docs/simulation.md"];
 
@@ -54,7 +54,7 @@ usage: cargo xtask publish [--suite NAME]... [--traces FOLDER] [--busy]
 /// Executes the arguments.
 ///
 /// # Errors
-/// The arguments', a suite's, a file's; pages that differ; runs that do not agree.
+/// Errors of arguments, suites and files; outdated pages; runs without agreement.
 pub(crate) fn publish(root: &Path, arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -127,7 +127,7 @@ impl Site {
         Ok(outputs)
     }
 
-    /// Places that differ from the results, and figures outside of marked places: path, line, fault.
+    /// Differences from the results, and figures outside of marked places: path, line, fault.
     ///
     /// # Errors
     /// A marked place cannot be filled.

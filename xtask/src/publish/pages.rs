@@ -1,7 +1,7 @@
 //! Pages with marked places: filling them, and finding figures outside of them.
 //!
 //! A place is `<!-- figure: SUITE | KEY | COLUMN | FORMAT -->` up to `<!-- end -->` in a line, for one number; or
-//! `<!-- given: setting -->` up to `<!-- end -->`, for settings and figures of papers, which nothing fills. Fences of
+//! `<!-- given: setting -->` up to `<!-- end -->`, for settings and figures of papers; nothing fills them. Fences of
 //! code are settings as well.
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ pub(super) const NUMBER: &str = "<!-- figure: ";
 const GIVEN: [&str; 2] = ["<!-- given: setting -->", "<!-- given: paper -->"];
 const CLOSE: &str = " -->";
 const END: &str = "<!-- end -->";
-/// Units that digits may not have outside of marked places.
+/// Units of figures, refused outside of marked places.
 const UNITS: [&str; 9] = ["ns", "us", "ms", "x", "%", "/s", "times", "k/s", "points"];
 
 /// A figure with its line and its suite.
@@ -26,7 +26,7 @@ pub(crate) struct Figure {
 /// Fills every marked place of a page.
 ///
 /// # Errors
-/// A place has no end, or names a row or a format that does not exist.
+/// A place has no end, or names an unknown row or format.
 pub(crate) fn fill(text: &str, published: &Published) -> Result<(String, Vec<Figure>)> {
     let (mut page, mut figures) = (String::with_capacity(text.len()), Vec::new());
     for (at, line) in text.lines().enumerate() {
@@ -93,7 +93,7 @@ fn outside(line: &str) -> String {
     rest
 }
 
-/// Numbers in a line that have a unit, or decimals before `of`.
+/// Numbers with a unit in a line.
 fn measured(line: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut previous = ' ';

@@ -1,6 +1,6 @@
 //! Patterns of names, where `*` stands for any text.
 
-/// Returns true for a text that matches one of `patterns`, where `*` stands for any text.
+/// Returns true if the text matches one of `patterns`.
 pub(crate) fn matches_any(text: &str, patterns: &[String]) -> bool {
     patterns.iter().any(|pattern| matches(text, pattern))
 }

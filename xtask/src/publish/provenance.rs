@@ -66,7 +66,7 @@ fn rows(suite: &str, cell: &Cell, results: &Results) -> String {
     text
 }
 
-/// Numbers in a cell, with their signs. Of a range, which has two dots or a minus between its ends, both.
+/// Numbers in a cell, with their signs. A range has two dots or a minus between its ends; both ends count.
 pub(super) fn numbers(text: &str) -> impl Iterator<Item = &str> {
     let is_part = |letter: char| letter.is_ascii_digit() || ".+-".contains(letter);
     text.split("..")

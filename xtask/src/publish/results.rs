@@ -1,7 +1,7 @@
 //! A file of results: one run of one suite at one commit.
 //!
-//! Each row has a line of its own, so that a figure can be named by file and line. The first
-//! columns are the key, which no two rows share; numbers have at most six digits that count.
+//! Each row has its line, so file and line name a figure. The first columns are the unique key. Numbers have at most
+//! six significant digits.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -13,9 +13,9 @@ use serde_json::Value;
 const HEAD_LINES: usize = 8;
 /// Columns of results of `everbyte-bench`: a spread is least and most.
 const BENCH: [&str; 7] = ["subject", "workload", "metric", "value", "unit", "least", "most"];
-/// Metric of rows that say why there is no figure.
+/// Metric of rows with the reason for a missing figure.
 const SKIPPED: &str = "skipped";
-/// Columns that can be part of a key.
+/// Possible columns of a key.
 const KEYS: [&str; 7] = ["subject", "workload", "metric", "trace", "policy", "size", "backing"];
 
 /// A run and its rows.
@@ -25,7 +25,7 @@ pub(crate) struct Results {
     pub(crate) commit: String,
     pub(crate) command: String,
     pub(crate) machine: String,
-    /// Date of the run and anything that readers must know of it.
+    /// Date of the run and further remarks.
     pub(crate) remarks: String,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Vec<Value>>,
@@ -70,7 +70,7 @@ impl Results {
     /// Reads a file of `docs/results`.
     ///
     /// # Errors
-    /// It is no such file.
+    /// The text has another form.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let all: Value = serde_json::from_str(text)?;
         let word = |name: &str| {
@@ -183,7 +183,7 @@ fn meaningless(about: &Value) -> Option<&'static str> {
     }
 }
 
-/// Refuses a document with figures that mean nothing.
+/// Refuses a document of meaningless figures.
 ///
 /// # Errors
 /// The text has another form, or is of a build with debug assertions or of a smoke test.
@@ -273,7 +273,7 @@ fn csv_cell(column: &str, cell: &str) -> Value {
     }
 }
 
-/// A number with at most six digits that count; integers and words as they are.
+/// A number with at most six significant digits; integers and words as they are.
 fn short(value: &Value) -> Value {
     match value.as_f64() {
         Some(number) if !value.is_u64() && number.is_finite() => {

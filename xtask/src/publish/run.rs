@@ -1,4 +1,4 @@
-//! Runs of suites: what they need of the machine, their commands, and the files they leave.
+//! Runs of suites: their needs, commands and output files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use super::results::{Results, of_bench, of_csv, refuse_meaningless};
 use super::suite::{Form, Suite, Suites};
 use super::{result_path, write};
 
-/// Share of the processors' time, in a hundred, from which on a machine is busy.
+/// Percentage of the processors' time on a busy machine.
 const BUSY_PERCENT: u64 = 5;
 const WATCHED: Duration = Duration::from_secs(5);
 
@@ -28,7 +28,7 @@ pub(super) struct Options<'a> {
 
 impl<'a> Options<'a> {
     /// # Errors
-    /// Words that are no options; parts of what `--from` needs are missing.
+    /// Unknown options; incomplete options of `--from`.
     pub(super) fn parse(words: &[&str], suites: &'a Suites) -> Result<Self> {
         let mut options = Self::default();
         let mut words = words.iter();
@@ -71,7 +71,7 @@ impl<'a> Options<'a> {
 /// Runs the suites, or takes the file of `--from`, and writes their results.
 ///
 /// # Errors
-/// A file that git knows has changed; the machine is busy; a suite fails; a file cannot be written.
+/// A file in git has changed; the machine is busy; a suite fails; a file cannot be written.
 pub(super) fn run_all(root: &Path, options: &Options<'_>) -> Result<()> {
     if let (Some(from), Some(commit), Some(command)) =
         (&options.from, &options.commit, &options.command)
@@ -97,7 +97,7 @@ pub(super) fn run_all(root: &Path, options: &Options<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The commit that a run can name: nothing but documents differs from it.
+/// The commit of a run: only documents differ from it.
 fn commit(root: &Path) -> Result<String> {
     let changed = output(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
     if let Some(line) = changed.lines().find(|line| !is_document(line)) {
@@ -114,7 +114,7 @@ fn is_document(line: &str) -> bool {
     paths.split(" -> ").all(|path| path.trim_start_matches('"').starts_with("docs/"))
 }
 
-/// Standard output of a command that must succeed.
+/// Standard output of a command; its failure is an error.
 fn output(command: &mut Command) -> Result<String> {
     let done = command.stderr(Stdio::inherit()).output();
     let done = done.with_context(|| format!("cannot run {command:?}"))?;
@@ -160,7 +160,7 @@ fn tempfile_path(suite: &str) -> PathBuf {
     std::env::temp_dir().join(format!("everbyte-publish-{suite}-{}", std::process::id()))
 }
 
-/// Traces that a suite needs, sorted.
+/// Sorted traces of a suite.
 fn traces(suite: &Suite, options: &Options<'_>) -> Result<Vec<PathBuf>> {
     let folder = options.traces.as_ref();
     let folder = folder.with_context(|| format!("{} needs --traces FOLDER", suite.name))?;
@@ -197,7 +197,7 @@ fn refuse_busy() -> Result<()> {
     Ok(())
 }
 
-/// All time of the processors, and what they idled, in ticks since they started.
+/// All time and idle time of the processors, in ticks since the boot.
 fn processor_time() -> Result<[u64; 2]> {
     let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let line = text.lines().next().unwrap_or("");
@@ -206,7 +206,7 @@ fn processor_time() -> Result<[u64; 2]> {
     Ok([ticks.iter().take(8).sum(), idle + waiting])
 }
 
-/// Refuses a document that another command of `everbyte-bench` wrote.
+/// Refuses the document of another suite of `everbyte-bench`.
 fn refuse_others(suite: &Suite, text: &str) -> Result<()> {
     let all: serde_json::Value = serde_json::from_str(text)?;
     let wrote = all["suite"].as_str().unwrap_or("");

@@ -1,7 +1,7 @@
 //! Suites and their pages, as `xtask/suites/NAME.toml` states them.
 //!
-//! A file has the command of a suite, the time it takes, the rows that are kept, its plot and its tables. A suite is
-//! published as a whole, by one run of one commit.
+//! A file has the command of a suite, its duration, the kept rows, the plots and the tables. A suite is published as a
+//! whole, by one run of one commit.
 
 use std::path::Path;
 
@@ -38,16 +38,16 @@ pub(crate) struct Suite {
     pub(crate) form: Form,
     /// Minutes on two cores.
     pub(crate) minutes: u32,
-    /// True if its figures are times, so that the machine must be idle.
+    /// True for figures of time: the machine must be idle.
     #[serde(default)]
     pub(crate) needs_idle: bool,
     /// Traces by the beginnings of their names; empty for all, or without traces.
     #[serde(default)]
     pub(crate) traces: Vec<String>,
-    /// Metrics or columns to keep, besides rows with the reason for a missing figure; empty for all.
+    /// Metrics or columns to keep; empty for all. Rows with the reason for a missing figure are always kept.
     #[serde(default)]
     pub(crate) kept: Vec<String>,
-    /// Words of which a kept workload has one; empty for all.
+    /// A kept workload contains one of these words; empty for all.
     #[serde(default)]
     pub(crate) workloads: Vec<String>,
     #[serde(default)]
@@ -89,7 +89,7 @@ pub(crate) struct Table {
     pub(crate) values: TableValues,
 }
 
-/// Values of a table, told apart by their fields.
+/// Values of a table; the fields select the variant.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum TableValues {

@@ -59,7 +59,7 @@ fn number_of_one_row_is_its_value() {
     assert!(compared > TRIED, "{compared} figures");
 }
 
-/// Returns true for a number that is `value`, rounded to its decimals.
+/// Returns true if the number is `value`, rounded to its decimals.
 fn shows(shown: &str, value: f64) -> bool {
     let decimals = shown.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     SCALES.iter().any(|scale| shown == format!("{:.decimals$}", value / scale))

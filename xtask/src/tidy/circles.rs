@@ -1,28 +1,27 @@
-//! Files of a crate form no circles: what two need moves below both.
+//! Files of a crate form no cycles: shared code moves below its users.
 //!
-//! A file depends on another if it names something that is defined there by a path that begins with
-//! `crate`, `super`, `self` or a module, in a `use` or anywhere else. Names are followed through
-//! re-exports to where they are defined. That a module uses the modules inside it does not count:
-//! it is the front of what they are together, so they may use what it defines. Tests are left out,
-//! and so is what macros are given.
+//! A file depends on another file if it has a path to an item of that file. The path begins with `crate`, `super`,
+//! `self` or a module, in a `use` or elsewhere. Names are followed through re-exports to their definitions. A module
+//! and the modules inside it may use each other: the outer module is their interface. Tests and arguments of macros
+//! are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::modules::Crate;
 use super::{Finding, Tree};
 
-/// Files of one crate that may depend on each other.
+/// Files of one crate with permitted mutual dependencies.
 struct Allowed {
     /// The crate's folder.
     krate: &'static str,
     /// Paths below `src/`.
     files: &'static [&'static str],
-    /// Reason why the circle is right.
+    /// Reason for the cycle.
     #[allow(dead_code, reason = "an argument for readers, which every entry must have")]
     why: &'static str,
 }
 
-/// Circles that an argument keeps.
+/// Cycles with a reason.
 const ALLOWED: &[Allowed] = &[];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -63,7 +62,7 @@ fn check_with(tree: &Tree, allowed: &[Allowed]) -> Vec<Finding> {
     findings
 }
 
-/// Which files each file depends on.
+/// The dependencies of each file.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 fn dependencies(krate: &Crate) -> Graph {
@@ -77,7 +76,7 @@ fn dependencies(krate: &Crate) -> Graph {
     graph
 }
 
-/// The sets of files, larger than one, in which each depends on each.
+/// The sets of two files and more with mutual dependencies.
 fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<String>> =
         graph.keys().map(|file| (file, reachable(graph, file))).collect();
@@ -95,7 +94,7 @@ fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
     found
 }
 
-/// The files that `from` depends on, itself included if that leads back.
+/// The files below `from`, itself included if it is in a cycle.
 fn reachable(graph: &Graph, from: &str) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
     let mut left = vec![from];
@@ -147,7 +146,7 @@ mod tests {
     const ROOT: (&str, &str) = ("lib.rs", "mod a;\nmod b;\nmod c;\npub use a::A;\npub use b::B;");
 
     #[test]
-    fn a_circle_of_three_is_found_however_it_is_written() {
+    fn cycle_of_three_is_found_in_all_spellings() {
         for use_a in [
             "use crate::a::A;",
             "use super::a::A as Other;",
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_below_both_roots_are_found_and_the_roots_are_apart() {
+    fn cycles_below_both_roots_are_found() {
         let files = [
             ("lib.rs", "mod a;\nmod b;"),
             ("a.rs", "use crate::b::B;\npub struct A;"),
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_down_only_is_no_circle() {
+    fn downward_paths_form_no_cycle() {
         let files = [
             ROOT,
             ("a.rs", "use crate::B; use std::fmt;\npub struct A;"),
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_and_those_inside_it_may_use_each_other() {
+    fn module_and_inner_modules_may_use_each_other() {
         let root = ("lib.rs", "mod a;\nuse a::A;\npub struct Own(A);");
         let inner = ("a/b.rs", "use super::A;\npub struct B;");
         let module = ("a/mod.rs", "mod b;\nuse b::B;\nuse crate::Own;\npub struct A(B, Own);");
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_through_a_module_and_one_inside_it_is_found() {
+    fn cycle_through_inner_module_is_found() {
         let files = [
             ("lib.rs", "mod a;\nmod c;"),
             ("a/mod.rs", "mod b;\npub struct A;\nuse crate::c::C;"),
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_may_be_allowed_as_long_as_it_is_there() {
+    fn allowed_cycle_must_exist() {
         let allowed = [Allowed { krate: "crates/a", files: &["a.rs", "b.rs"], why: "a test" }];
         let files = [
             ROOT,

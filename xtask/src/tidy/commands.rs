@@ -1,5 +1,5 @@
-//! Commands and options: the program alone may name them. Every other crate can be embedded, where
-//! there is no command line, so its errors state facts.
+//! Commands and options: the program alone may name them. Every other crate can be embedded without a command line, so
+//! its errors state facts.
 
 use super::sizes::production_lines;
 use super::{Finding, Tree};
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_options_are_found_in_what_can_be_embedded() {
+    fn commands_in_library_errors_are_found() {
         for line in
             ["\"pass --force\"", "\"see 'everbyte volume list'\"", "(`everbyte pool check`)"]
         {

@@ -1,11 +1,11 @@
-//! Documentation says what it has to say where it is read.
+//! Documentation stands at the item and not at the head of a module.
 //!
-//! A doc comment that sends its reader to the head of a module sends them nowhere if the module is
-//! private: rustdoc does not show it. The contract stands on the item that it binds.
+//! A reference to the head of a private module leads nowhere: rustdoc does not show it. The contract stands at its
+//! item.
 
 use super::{Finding, Tree};
 
-/// Phrases that point a reader to the head of a module, in small letters.
+/// References to the head of a module, in small letters.
 const POINTERS: [&str; 4] = [
     concat!("module's", " head"),
     concat!("head of", " the module"),
@@ -35,7 +35,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The text of a line that documents the item below it.
+/// The text of a doc comment.
 fn doc_comment(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("///")
 }

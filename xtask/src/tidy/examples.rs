@@ -1,4 +1,4 @@
-//! Examples that readers find: each stands in the list of them, and the pages of crates begin with one.
+//! Examples: each has a row in the list, and the pages of crates begin with an example.
 
 use super::{Finding, Tree};
 
@@ -6,7 +6,7 @@ use super::{Finding, Tree};
 const LIST: &str = "docs/examples.md";
 const TO_ROOT: &str = "../";
 
-/// Crates that a program may use by themselves: their pages begin with an example.
+/// Crates for direct use: their pages begin with an example.
 const SHOWN: [&str; 12] = [
     "everbyte",
     "everbyte-block",
@@ -34,7 +34,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     unlisted.chain(bare).collect()
 }
 
-/// Returns true if the lines of `//!` at the head of a file have code among them that is compiled.
+/// Returns true if the lines of `//!` at the head of a file have compiled code.
 fn begins_with_example(text: &str) -> bool {
     let head = text.lines().map_while(|line| line.strip_prefix("//!"));
     let fences = head.filter_map(|line| line.trim().strip_prefix("```"));
@@ -42,7 +42,7 @@ fn begins_with_example(text: &str) -> bool {
     fences.step_by(2).any(|kind| ["", "no_run"].contains(&kind))
 }
 
-/// Returns true for what cargo takes for an example of a crate.
+/// Returns true for the files of cargo's examples.
 fn is_example(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         ["crates" | "bench", _, "examples", _] => true,

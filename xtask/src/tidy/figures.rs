@@ -1,4 +1,4 @@
-//! Pages, plots and tables of figures are what `docs/results` makes of them, and no figure stands elsewhere.
+//! Pages, plots and tables agree with `docs/results`, and each figure stands in a marked place.
 
 use super::{Finding, Tree};
 use crate::publish::Site;
@@ -23,7 +23,7 @@ mod tests {
     const RESULTS: &str = r#"{"suite":"s","commit":"c","command":"x","machine":"m","remarks":"r","columns":["subject"],"rows":[]}"#;
 
     #[test]
-    fn unmarked_figures_and_malformed_results_are_findings() {
+    fn unmarked_figures_and_bad_results_are_found() {
         let page = ("docs/benchmarks.md", "It takes 5 ns.\n");
         let fault = "docs/benchmarks.md:1: the figure 5 ns stands outside of a marked place";
         assert_eq!(run(check, &[page]), [fault]);

@@ -1,18 +1,18 @@
-//! Which crate may depend on which, and where `unsafe` may be.
+//! Allowed dependencies between crates, and crates with `unsafe`.
 //!
-//! The tables below are the architecture in one place: dependencies point down only, and a new
-//! crate needs a row. Dependencies on crates that are not ours are free.
+//! The tables below are the architecture in one place: dependencies point down only, and a new crate needs a row.
+//! Dependencies on other crates are free.
 
 use super::{Finding, Tree};
 
 /// A crate's row in the architecture.
 struct Row {
     name: &'static str,
-    /// Our crates that it may depend on.
+    /// Crates of ours below it.
     uses: &'static [&'static str],
-    /// Our crates that it may depend on besides, behind a feature.
+    /// Further crates of ours behind a feature.
     optional: &'static [&'static str],
-    /// Our crates that its tests may use besides.
+    /// Further crates of ours for its tests.
     tests_use: &'static [&'static str],
     /// True if the crate may contain `unsafe`.
     unsafe_allowed: bool,
@@ -350,7 +350,7 @@ mod tests {
         format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{rest}")
     }
 
-    /// Findings about one planted crate, without those about rows that lack a crate.
+    /// Findings about one planted crate, without findings about rows without a crate.
     fn found(name: &str, manifest: &str, root: &str) -> Vec<String> {
         let (toml, lib) =
             (format!("crates/{name}/Cargo.toml"), format!("crates/{name}/src/lib.rs"));
@@ -362,7 +362,7 @@ mod tests {
     const SAFE: &str = "//! Head.\n#![forbid(unsafe_code)]\n";
 
     #[test]
-    fn a_downward_dependency_is_fine() {
+    fn downward_dependency_is_fine() {
         let text = manifest("everbyte-pool", "[dependencies]\neverbyte-media.workspace = true\n");
         assert!(found("everbyte-pool", &text, SAFE).is_empty());
     }
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_feature_may_bring_must_be_optional() {
+    fn feature_dependency_must_be_optional() {
         for (how, findings) in [("workspace = true, optional = true", 0), ("workspace = true", 1)] {
             let text =
                 manifest("everbyte", &format!("[dependencies]\neverbyte-nbd = {{ {how} }}\n"));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_dependency_is_seen() {
+    fn renamed_dependency_is_found() {
         let rest = "[dependencies]\nx = { package = \"everbyte-pool\", path = \"../\" }\n";
         let text = manifest("everbyte-media", rest);
         assert_eq!(found("everbyte-media", &text, SAFE).len(), 1);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_crate_is_found() {
+    fn row_without_crate_is_found() {
         let found = run(check, &[]);
         assert_eq!(found.len(), ROWS.len());
     }

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_without_a_table_is_found() {
+    fn type_without_table_is_found() {
         let path = "crates/everbyte-pool/src/format/head.rs";
         assert_eq!(found(CODE, "none"), [format!("{path}:4: Head has no table in {DOCUMENT}")]);
     }

@@ -1,4 +1,4 @@
-//! Documents that must exist, and links between them that must lead somewhere.
+//! Required documents, and links between documents.
 
 use super::{Finding, Tree};
 
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_empty_document_is_found() {
+    fn missing_or_empty_document_is_found() {
         assert!(run(check, &complete()).is_empty());
         for at in 0..REQUIRED.len() {
             let mut files = complete();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_link_is_found() {
+    fn dead_link_is_found() {
         let mut files = complete();
         files.push(("docs/x.md", "[a](../README.md) [b](design.md#why) [c](https://x/y) [d](#e)"));
         files.push(("docs/decisions/0001-x.md", "[up](../design.md) [all](../decisions)"));

@@ -1,7 +1,7 @@
 //! The house rules, as a program: one file per group of rules.
 //!
-//! Every rule is a pure function from the [`Tree`] to findings, so that its test can plant a
-//! violation in a tree made of strings. What clippy and rustfmt check is not checked again here.
+//! Every rule is a pure function from the [`Tree`] to findings, so its test can plant a violation in a tree of
+//! strings. Checks of clippy and rustfmt are not repeated here.
 
 mod circles;
 mod commands;

@@ -1,8 +1,8 @@
 //! The modules of a crate, as its files declare them, and where a name is defined. A folder with a library and a
 //! program has two crates.
 //!
-//! Invariants: modules that are compiled for tests only are not there; neither is what tests in
-//! other modules name. Macros are not looked into.
+//! Invariants: modules of test builds are left out, and so are the names in tests of other modules. Macros are not
+//! looked into.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,15 +26,15 @@ pub(super) struct Crate {
 pub(super) struct Module {
     /// Its file, from `src/` on.
     pub(super) file: String,
-    /// Names of the modules that it lies in, and its own; nothing for the crate's root.
+    /// Names of the modules around it, and its own; empty for the crate's root.
     pub(super) place: Vec<String>,
-    /// Absolute paths of what it names, without the `crate`.
+    /// Absolute paths of its uses, without the `crate`.
     pub(super) paths: BTreeSet<Vec<String>>,
-    /// Paths that `use` gives a name to, by that name.
+    /// Paths of `use`, by the names they get.
     names: BTreeMap<String, Vec<String>>,
-    /// Modules of which it has all names.
+    /// Modules with a `use` of all names.
     globs: Vec<Vec<String>>,
-    /// Names of what it defines.
+    /// Names of its definitions.
     defined: BTreeSet<String>,
 }
 
@@ -55,7 +55,7 @@ impl Crate {
         krate
     }
 
-    /// Reads the module `place` in `file`, whose own modules lie in `below`.
+    /// Reads the module `place` in `file`. Its own modules are in `below`.
     fn read_file(&mut self, tree: &Tree, file: &str, below: &str, place: &[String]) {
         let path = format!("{}/src/{file}", self.folder);
         let Some(parsed) = tree.get(&path).and_then(|file| syn::parse_file(&file.text).ok()) else {
@@ -99,7 +99,7 @@ impl Crate {
         self.modules.values()
     }
 
-    /// The module that defines what `path` stands for.
+    /// The module with the definition of `path`.
     pub(super) fn defined_in(&self, path: &[String]) -> Option<&Module> {
         self.resolve(path, STEPS_MAX)
     }
@@ -134,7 +134,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The absolute path for one that begins with `crate`, `self` or `super`.
+    /// The absolute path of a path with the first segment `crate`, `self` or `super`.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut place = match path.first()?.as_str() {
             "crate" => Vec::new(),
@@ -193,8 +193,7 @@ impl Reader {
         }
     }
 
-    /// The absolute path of what lies in this crate: the path begins with `crate`, `self`, `super`
-    /// or a module here.
+    /// The absolute path of an item of this crate: the path begins with `crate`, `self`, `super` or a module here.
     fn used(&self, path: &[String]) -> Option<Vec<String>> {
         let is_here = path.first().is_some_and(|first| self.modules.contains(first));
         let below = || self.module.place.iter().chain(path).cloned().collect();
@@ -221,7 +220,7 @@ impl<'ast> Visit<'ast> for Reader {
         syn::visit::visit_path(self, path);
     }
 
-    /// Who may see something is no use of it.
+    /// Visibilities are not uses.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 

@@ -1,16 +1,15 @@
 //! Rules for the first line of a file and for the names of modules.
 //!
-//! Every Rust file opens with `//!`. A module's name says what it owns, so names that would fit
-//! anything are refused.
+//! Every Rust file opens with `//!`. A module's name states its subject. Names for any subject are refused.
 
 use super::{Finding, Tree};
 
-/// Names that say nothing, alone.
+/// Names without a subject.
 const EMPTY_NAMES: [&str; 12] = [
     "util", "utils", "common", "base", "manager", "managers", "helper", "helpers", "misc", "v2",
     "new", "old",
 ];
-/// Endings that make a name say nothing.
+/// Endings of names without a subject.
 const EMPTY_ENDINGS: [&str; 8] =
     ["_util", "_utils", "_common", "_base", "_manager", "_helper", "_helpers", "_v2"];
 
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_a_head_is_found() {
+    fn file_without_head_is_found() {
         assert!(run(check, &[("a/src/lib.rs", "//! Head.\n")]).is_empty());
         assert_eq!(run(check, &[("a/src/lib.rs", "\n//! Head.\n")]).len(), 1);
         assert_eq!(run(check, &[("a/src/lib.rs", "// Head.\n")]).len(), 1);

@@ -5,7 +5,7 @@
 
 use super::{Finding, Tree};
 
-/// First words that no doc comment has.
+/// Refused first words of doc comments.
 const QUESTION_WORDS: [&str; 4] = ["What", "Whether", "Where", "Why"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn doc_comments_that_open_with_a_question_word_are_found() {
+    fn question_words_first_are_found() {
         for word in QUESTION_WORDS {
             for marker in ["///", "//!", "    ///"] {
                 let text = format!("{marker} {word} it is.\n{marker} More of it.\nfn a() {{}}\n");

@@ -1,4 +1,4 @@
-//! Paths that users name go through `everbyte-path` in commands and the server.
+//! Paths from users go through `everbyte-path` in commands and the server.
 //!
 //! A path is checked and used by one descriptor there. A direct call of `std::fs` follows links of other users,
 //! waits for the other end of a named pipe, and looks a path up again for each use.
@@ -6,7 +6,7 @@
 use super::sizes::production_lines;
 use super::{Finding, Tree};
 
-/// Code that opens what users name: folders, and single files of crates below.
+/// Code with paths from users: folders, and single files of crates below.
 const SCOPE: [&str; 7] = [
     "crates/everbyte/src/",
     "crates/everbyte-cli/src/",
@@ -17,7 +17,7 @@ const SCOPE: [&str; 7] = [
     "crates/everbyte-pool/src/file.rs",
 ];
 
-/// Calls that take a path.
+/// Calls with a path.
 const CALLS: [&str; 20] = [
     "File::open(",
     "File::create(",
@@ -41,7 +41,7 @@ const CALLS: [&str; 20] = [
     "NamedTempFile::",
 ];
 
-/// Methods of paths that look them up.
+/// Methods of paths with a look-up.
 const METHODS: [&str; 8] = [
     ".exists()",
     ".try_exists()",
@@ -53,10 +53,10 @@ const METHODS: [&str; 8] = [
     ".symlink_metadata()",
 ];
 
-/// Files of the kernel, whose places nobody can change.
+/// Files of the kernel at fixed places.
 const OF_THE_KERNEL: [&str; 4] = ["\"/proc/", "\"/sys/", "\"/dev/", "proc/self"];
 
-/// Files that may have such calls, with the reason.
+/// Files with permitted calls, and the reason of each.
 const EXCEPTIONS: [(&str, &str); EXCEPTIONS_LEN] = [
     ("crates/everbyte-cli/src/demo/", "its folder is new and for its user alone"),
     (
@@ -106,7 +106,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if the line calls something that takes a path.
+/// Returns true if the line has a call with a path.
 fn has_call(line: &str) -> bool {
     let code = line.trim_start();
     if code.starts_with("//") || OF_THE_KERNEL.iter().any(|path| code.contains(path)) {

@@ -1,4 +1,4 @@
-//! Every promise in `docs/semantics.md` names a test that exists, and that runs without being asked for.
+//! Every promise in `docs/semantics.md` names an existing test without `#[ignore]`.
 //!
 //! The document holds tables; the last column of each names tests in backticks: a Rust test as
 //! `crate::path::test_name`, or a script as `tests/FOLDER/NAME`, with `:CASE` if the script has lines
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_without_a_test_is_found() {
+    fn promise_without_test_is_found() {
         assert_eq!(found("| `a` write is whole | none |").len(), 1);
         assert_eq!(found("| a write is whole | |").len(), 1);
     }

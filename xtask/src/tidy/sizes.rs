@@ -13,8 +13,8 @@ use super::{Finding, Tree};
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// The policy `everbyte` stays small: lines of code, of these files together. The shadows that
-/// choose its mode, in `modes.rs`, are not among them.
+/// The policy `everbyte` stays small: lines of code, of these files together. They leave out `modes.rs` with the
+/// shadows for the choice of a mode.
 const POLICY_LINES_MAX: usize = 550;
 const POLICY_FILES: [&str; 3] = [
     "crates/everbyte-policy/src/policy/everbyte/mod.rs",
@@ -61,13 +61,13 @@ fn policy_findings(tree: &Tree) -> Option<Finding> {
     })
 }
 
-/// Lines before the file's test module that are neither empty nor a comment.
+/// Lines of code before the file's test module.
 fn code_lines(text: &str) -> usize {
     let lines = text.lines().take(production_lines(text)).map(str::trim_start);
     lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }
 
-/// Lines before the file's test module, if its text stands here: one in a file of its own is a line like another.
+/// Lines before the file's test module. A test module in another file counts as one line.
 pub(super) fn production_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let is_test_module = |at: usize| {
@@ -81,7 +81,7 @@ pub(super) fn production_lines(text: &str) -> usize {
     (0..lines.len()).find(|&at| is_test_module(at)).unwrap_or(lines.len())
 }
 
-/// Finds functions that are too long, outside test modules.
+/// Finds long functions outside of test modules.
 #[derive(Default)]
 struct Meter {
     long: Vec<(String, usize, usize)>,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_found_and_one_at_the_limit_is_not() {
+    fn function_above_limit_is_found() {
         assert!(run(check, &[("crates/a/src/lib.rs", &function(70))]).is_empty());
         let found = run(check, &[("crates/a/src/lib.rs", &function(71))]);
         assert_eq!(found, ["crates/a/src/lib.rs:2: function long has 71 lines; at most 70"],);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_found_and_its_tests_do_not_count() {
+    fn file_above_limit_is_found_without_tests() {
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// y\n".repeat(500));
         let fits = format!("{}{tests}", "// x\n".repeat(800));
         assert!(run(check, &[("crates/a/src/lib.rs", &fits)]).is_empty());
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_module_in_a_file_of_its_own_ends_nothing() {
+    fn test_module_in_other_file_is_one_line() {
         let head = "#[cfg(test)]\nmod tests;\n";
         let fits = format!("{head}{}", "// x\n".repeat(798));
         assert!(run(check, &[("crates/a/src/lib.rs", &fits)]).is_empty());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_may_not_grow() {
+    fn policy_above_limit_is_found() {
         let lines = |count| format!("//! x\n\n// y\n{}", "static X: u8 = 0;\n".repeat(count));
         let (one, two) = (lines(200), lines(350));
         let files = [(POLICY_FILES[0], one.as_str()), (POLICY_FILES[1], two.as_str())];

@@ -1,7 +1,7 @@
 //! The files of a checkout, read once.
 //!
-//! Invariants: paths are relative to the root, with `/`, and sorted; files that are not UTF-8 are
-//! left out, and so are build products and what git keeps for itself.
+//! Invariants: paths are relative to the root, with `/`, and sorted. Files without UTF-8, build products and git's
+//! files are left out.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use anyhow::{Context, Result};
 pub(crate) struct File {
     /// Path from the root.
     pub(crate) path: String,
-    /// All of it.
+    /// The whole text.
     pub(crate) text: String,
 }
 
 impl File {
-    /// Returns true if the file is a test, a benchmark, an example or a fuzz target: code that no
-    /// production build contains.
+    /// Returns true if the file is a test, a benchmark, an example or a fuzz target: code outside of production
+    /// builds.
     pub(crate) fn is_test_code(&self) -> bool {
         let named_tests = self.path.ends_with("tests.rs");
         let in_folder = ["tests", "benches", "examples", "fuzz"]
@@ -63,7 +63,7 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// The files below `folder`, which ends with `/`.
+    /// The files below `folder`, with `/` at its end.
     pub(crate) fn below(&self, folder: &str) -> impl Iterator<Item = &File> {
         self.files.iter().filter(move |file| file.path.starts_with(folder))
     }

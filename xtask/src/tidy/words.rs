@@ -1,6 +1,6 @@
-//! Words that must not be committed: reminders, unfinished code, paths of one machine.
+//! Refused words: reminders, unfinished code, paths of one machine.
 //!
-//! The words are put together from halves here, so that this file keeps its own rules.
+//! The words are concatenated from halves here, so this file passes its own rules.
 
 use super::{Finding, Tree};
 

@@ -22,26 +22,26 @@ const PAGES_MIN: u64 = 2;
 /// Options for reading traces.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Reading {
-    /// The traces' format: auto, csv, vscsi-v1, vscsi-v2, msr, blkparse, fio, spc, disksim,
-    /// oracle-general, mobibench, alibaba, tencent, fiu, systor, twitter, kvcache, lirs or lcs. With auto, each trace's
-    /// beginning tells, if it fits one format alone; tencent and lirs have to be named.
+    /// The traces' format: auto, csv, vscsi-v1, vscsi-v2, msr, blkparse, fio, spc, disksim, oracle-general, mobibench,
+    /// alibaba, tencent, fiu, systor, twitter, kvcache, lirs or lcs. With auto, the beginning of each trace decides,
+    /// if it fits one format only; tencent and lirs must be named.
     #[arg(long, default_value = "auto", value_parser = parse_format, value_name = "FORMAT")]
     format: FormatChoice,
     /// The columns of a text in no known format, such as time_s,op,offset_sectors,len;
     /// 'everbyte sim --help' lists them.
     #[arg(long, value_name = "LIST", conflicts_with = "format", allow_hyphen_values = true)]
     columns: Option<Columns>,
-    /// Take every request of a format that does not say what is read and what is written
-    /// (oracle-general, lirs, lcs of version 1, columns without op) as a read.
+    /// Take every request as a read, if the format has no operations (oracle-general, lirs, lcs of version 1, columns
+    /// without op).
     #[arg(long)]
     assume_reads: bool,
-    /// Requests of more bytes than this are taken for a mistake in the trace. Objects of more bytes (oracle-general,
-    /// lcs, twitter, kvcache, columns with key) are skipped and counted.
+    /// A request of more bytes is an error in the trace. Objects of more bytes (oracle-general, lcs, twitter, kvcache,
+    /// columns with key) are skipped and counted.
     #[arg(long, default_value = "1G", value_parser = parse_size, value_name = "SIZE")]
     request_max: u64,
 }
 
-/// A format, or what the trace's beginning tells.
+/// A format, or detection from the trace's beginning.
 #[derive(Clone, Copy, Debug)]
 struct FormatChoice(Option<Format>);
 
@@ -62,7 +62,7 @@ impl Reading {
     }
 }
 
-/// Options that choose the simulations.
+/// Options for the selection of simulations.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SimArgs {
     /// Policies, with commas between them, or all: everbyte, hybrid, hybrid-drop, hybrid-drop-unused,
@@ -125,7 +125,7 @@ pub(crate) struct Setting {
 }
 
 impl SimArgs {
-    /// The single simulations, in an order that depends on nothing else.
+    /// The single simulations, in an order by these options alone.
     ///
     /// # Errors
     /// A file of costs cannot be read or is wrong, or two files name the same device.

@@ -22,10 +22,10 @@ const PAGE_NS: RangeInclusive<f64> = 1.0..=1e12;
 const STEP_NS: RangeInclusive<f64> = 0.0..=1e12;
 /// Range of the costs of a memory.
 const MEMORY_NS: RangeInclusive<f64> = 0.0..=1e9;
-/// Range of writes that a device gathers.
+/// Range of writes in a batch of a device.
 const BATCH: RangeInclusive<f64> = 1.0..=65_536.0;
 
-/// A backing device whose costs are known.
+/// A backing device with known costs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum KnownDevice {

@@ -36,7 +36,7 @@ pub(crate) fn load(
     Ok(trace)
 }
 
-/// As [`load`], with the fingerprint of the bytes that were read.
+/// As [`load`], with the fingerprint of the bytes.
 ///
 /// # Errors
 /// As [`load`], or the file changed between the two reads.

@@ -1,9 +1,8 @@
-//! Simulations as the command line asks for them: what to run, running it, and what came out.
+//! Simulations of the command line: their settings, their execution and their results.
 //!
-//! A [`Task`](task::Task) is one policy with one cache over one trace, and says all that its outcome
-//! depends on, so it can be run anywhere and its outcome kept under the task's name. `everbyte sim`
-//! runs tasks at once; `sim plan`, `sim run` and `sim merge` do the same in three steps. Counting is
-//! `everbyte_policy`'s.
+//! A [`Task`](task::Task) is one policy with one cache over one trace. It has all parameters of its outcome, so any
+//! machine can execute it. The task's name is the name of the outcome. `everbyte sim` executes tasks directly; `sim
+//! plan`, `sim run` and `sim merge` do the same in three steps. `everbyte_policy` counts.
 
 pub(crate) mod args;
 mod devices;

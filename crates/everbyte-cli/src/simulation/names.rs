@@ -29,7 +29,7 @@ fn short(path: &str) -> String {
     }
 }
 
-/// `text` without characters that a terminal obeys.
+/// `text` without control characters of terminals.
 fn printable(text: &str) -> String {
     let mut printable = String::new();
     for character in text.chars() {

@@ -44,16 +44,15 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Checks that the files which will be written are none of `inputs`, and no pools: what else is there
-    /// is replaced.
+    /// Checks that no output file is one of `inputs` or a pool. Other existing files are replaced.
     ///
     /// # Errors
-    /// One of them is.
+    /// An output file is an input or a pool.
     pub(crate) fn check(&self, inputs: &[PathBuf]) -> anyhow::Result<()> {
         self.files().try_for_each(|path| check_replaceable(path, inputs))
     }
 
-    /// The files that will be written.
+    /// The output files.
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.csv.iter().chain(&self.report)
     }

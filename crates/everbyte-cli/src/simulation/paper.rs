@@ -1,8 +1,8 @@
-//! The hybrid cache's paper beside a group of results: its baseline against its policy, over sizes.
+//! A group of results compared with the hybrid cache's paper: its policy and its baseline, over sizes.
 //!
-//! The figures are those of Kang and Eom, "A Buffer Cache Replacement Algorithm for Considering both
-//! Hybrid Main Memory and Storage" (2015): three traces of its own, DRAM:PRAM 1:3, sizes of 10% to 100%
-//! of the footprint, an SD card. Changes are means, least and most of the single sizes' changes.
+//! The figures are from Kang and Eom, "A Buffer Cache Replacement Algorithm for Considering both Hybrid Main Memory
+//! and Storage" (2015). The paper has three traces, DRAM:PRAM 1:3, sizes of 10% to 100% of the footprint, and an SD
+//! card. Changes are means, least and most of the single sizes' changes.
 
 use everbyte_policy::sim::Kind;
 use everbyte_report::{Cell, Page, Table};
@@ -12,7 +12,7 @@ use super::results::{Row, as_f64, baseline_of};
 /// The paper's traces, in the order of [`PUBLISHED`].
 const TRACES: [&str; 3] = ["web", "mixed", "webserver"];
 
-/// A line of the table, with what the paper has in its three traces; empty where it gives no number.
+/// A line of the table, with the paper's numbers for its three traces; empty without a number.
 struct Published {
     what: &'static str,
     summary: Summary,
@@ -21,7 +21,7 @@ struct Published {
     figures: [&'static str; 3],
 }
 
-/// One figure made of those of all sizes.
+/// One figure over all sizes.
 #[derive(Clone, Copy)]
 enum Summary {
     Mean,
@@ -29,7 +29,7 @@ enum Summary {
     Most,
 }
 
-/// Elapsed time at best is -12.6% on the two mobile traces, the paper does not say on which.
+/// Elapsed time at best is -12.6% on the two mobile traces, without the name of the trace.
 const PUBLISHED: [Published; 8] = [
     Published {
         what: "SCM writes, mean",
@@ -89,7 +89,7 @@ const PUBLISHED: [Published; 8] = [
     },
 ];
 
-/// The change from `base` to `own` in percent, if it can be told.
+/// The change from `base` to `own` in percent, if `base` is not zero.
 fn percent(own: u64, base: u64) -> Option<f64> {
     (base > 0).then(|| 100.0 * (as_f64(own) / as_f64(base) - 1.0))
 }

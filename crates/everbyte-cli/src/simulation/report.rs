@@ -16,7 +16,7 @@ use crate::size::show_size;
 /// Bytes of a page, as a share of a MiB.
 const PAGE_MIB: f64 = 4096.0 / 1_048_576.0;
 
-/// The traces of a report, as they were read.
+/// The traces of a report.
 pub(crate) type Traces = BTreeMap<String, Fingerprint>;
 
 /// A figure to be drawn: heading, explanation, axes, and the value of a row. Rows without a value
@@ -100,7 +100,7 @@ fn mib(row: &Row) -> f64 {
     f64::from(row.outcome.spec.pages) * PAGE_MIB
 }
 
-/// `part` of `whole`, if there is a whole.
+/// `part` of `whole`, if `whole` is not zero.
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| as_f64(part) / as_f64(whole))
 }

@@ -1,4 +1,4 @@
-//! Results of simulations, one row each, and figures made of a row.
+//! Results of simulations, one row each, and figures of a row.
 
 use everbyte_policy::sim::{Kind, Outcome};
 use serde::{Deserialize, Serialize};
@@ -24,13 +24,13 @@ impl Row {
         self.outcome.elapsed_ns / 1e9
     }
 
-    /// With the write-back of what is dirty at the end.
+    /// With the write-back of dirty pages at the end.
     pub(crate) fn seconds_with_drain(&self) -> f64 {
         self.outcome.elapsed_with_drain_ns / 1e9
     }
 
-    /// The same, but that a policy of one tier is charged the memory time of `everbyte`, which has two
-    /// tiers, if that was simulated beside it: what is left tells residency apart.
+    /// The same, but a policy of one tier is charged the memory time of the two tiers of `everbyte`, if the run has
+    /// it. The rest of the difference is residency.
     pub(crate) fn seconds_with_same_memory(&self, rows: &[Self]) -> Option<f64> {
         if self.setting.policy.has_two_tiers() {
             return Some(self.seconds_with_drain());
@@ -48,7 +48,7 @@ pub(crate) fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
-/// The row of the paper's baseline with the same trace, size and rest, if it was run.
+/// The row of the paper's baseline with the same trace, size and rest, if the run has it.
 pub(crate) fn baseline_of<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
     let wanted = Setting { policy: Kind::ClockMigration, ..row.setting.clone() };
     rows.iter().find(|other| other.trace == row.trace && other.setting == wanted)

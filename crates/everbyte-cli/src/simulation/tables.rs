@@ -16,7 +16,7 @@ const GAP: usize = 2;
 /// A figure of each simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Figure {
-    /// Accesses that found their page in the cache, in percent.
+    /// Accesses with their page in the cache, in percent.
     Hits,
     /// Seconds of all steps.
     Time,
@@ -156,7 +156,7 @@ fn in_blocks(first: &[&str], columns: &[Vec<String>]) -> Vec<String> {
     lines
 }
 
-/// The best policies by size, where a policy stands once for all sizes that it wins in a row.
+/// The best policies by size, with one entry for a policy's successive sizes.
 fn best(rows: &[Row], contest: &Contest) -> Vec<String> {
     let mut runs: Vec<(String, Vec<String>)> = Vec::new();
     for size in winners::sizes(rows) {

@@ -1,4 +1,4 @@
-//! One simulation that can be run anywhere: what it depends on, its name, and running several.
+//! One simulation for any machine: its parameters, its name, and the execution of several.
 
 use std::fmt;
 use std::io::Read;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::args::Setting;
 use super::results::Row;
 
-/// Bytes of a trace that are read at once to know it again.
+/// Bytes of one read for the fingerprint of a trace.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Version of a plan's lines.
 const PLAN_VERSION: u32 = 2;
@@ -27,14 +27,14 @@ pub(crate) struct Task {
     /// [`SIMULATOR_VERSION`]; the first version of lines has none.
     #[serde(default)]
     simulator: u32,
-    /// A hash of everything else.
+    /// A hash of the other fields.
     pub(crate) id: String,
-    /// Path that the trace had when the plan was made.
+    /// Path of the trace in the plan.
     pub(crate) trace: PathBuf,
-    /// The trace's length and the CRC-32C of its bytes, which tell it from others.
+    /// The trace's length and the CRC-32C of its bytes: its identity.
     trace_bytes: u64,
     trace_crc32c: u32,
-    /// Format in which it is read; `None` to detect it.
+    /// Format of the trace; `None` to detect it.
     format: Option<String>,
     assume_reads: bool,
     request_max: u64,
@@ -48,7 +48,7 @@ pub(crate) type Numbered = (usize, Task);
 /// The tasks of the plan at `path`.
 ///
 /// # Errors
-/// It cannot be read, or a line is no task; the message names it.
+/// The file cannot be read, or a line is not a task; the message names the line.
 pub(crate) fn read_plan(path: &Path) -> anyhow::Result<Vec<Numbered>> {
     let text = everbyte_path::read_to_string(path)
         .with_context(|| format!("{}: cannot be read", path.display()))?;
@@ -59,10 +59,10 @@ pub(crate) fn read_plan(path: &Path) -> anyhow::Result<Vec<Numbered>> {
     tasks.collect()
 }
 
-/// Options for what simulations may take of the machine; nothing in their results depends on them.
+/// Options for the resources of simulations. Results do not depend on them.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Resources {
-    /// Simulations that run at once; each has tables of its own [default: the number of cores].
+    /// Simultaneous simulations, each with its tables [default: the number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Keep a trace of up to so many accesses to pages in memory, 12 bytes each; a longer one is read
@@ -82,7 +82,7 @@ impl Resources {
     }
 }
 
-/// Fingerprint by which a trace is recognised.
+/// Fingerprint of a trace's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fingerprint {
     bytes: u64,
@@ -90,10 +90,10 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of the file at `path`.
+    /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("{}: cannot be read", path.display());
         let (mut file, _) = everbyte_path::open_input(path).with_context(context)?;
@@ -147,7 +147,7 @@ impl Task {
     /// A line of a plan, checked.
     ///
     /// # Errors
-    /// It is none, or was changed by hand.
+    /// The text is not a line, or was changed by hand.
     pub(crate) fn parse(line: &str) -> anyhow::Result<Self> {
         let task: Self = serde_json::from_str(line).context("is no task")?;
         task.check()?;
@@ -157,7 +157,7 @@ impl Task {
     /// Checks the versions, and that the id is the hash of the rest.
     ///
     /// # Errors
-    /// A version is another one, or the task was changed.
+    /// A version differs, or the task was changed.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.version != PLAN_VERSION {
             bail!("the task's version is {}, not {PLAN_VERSION}: make a new plan", self.version);
@@ -192,7 +192,7 @@ impl Task {
         Fingerprint { bytes: self.trace_bytes, crc32c: self.trace_crc32c }
     }
 
-    /// Returns the options with which its trace is read.
+    /// Returns the reading options of its trace.
     ///
     /// # Errors
     /// The format is not known.
@@ -216,7 +216,7 @@ fn fnv1a(bytes: &[u8]) -> u128 {
 /// The specification of a setting over a trace.
 ///
 /// # Errors
-/// The size or ratio cannot be.
+/// The size or ratio is invalid.
 pub(crate) fn spec(setting: &Setting, trace: &dyn Accesses) -> anyhow::Result<Spec> {
     let pages = setting.size.pages(trace.addresses().len() as u64);
     let mut spec = Spec::new(pages).with_context(|| format!("size {}", setting.size))?;
@@ -229,8 +229,8 @@ pub(crate) fn spec(setting: &Setting, trace: &dyn Accesses) -> anyhow::Result<Sp
     Ok(spec)
 }
 
-/// Simulates all settings over a trace on so many threads, and gives each row to `done` when it is
-/// there, with its number. The first error ends it.
+/// Simulates all settings over a trace on `threads` threads. Each finished row goes to `done` with its number. The
+/// first error ends it.
 ///
 /// # Errors
 /// A setting's, or those of `done`.

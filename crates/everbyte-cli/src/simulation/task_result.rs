@@ -1,7 +1,7 @@
-//! Results of single tasks, each in a file of its own.
+//! Results of single tasks, one file each.
 //!
-//! Invariants: a file `ID.json` is whole, because it got its name after it was; its name is the id of
-//! the task in it, which is a hash of what the result depends on.
+//! Invariants: a file `ID.json` is complete, because the rename follows the last write. Its name is the id of its
+//! task, a hash of the result's parameters.
 
 use std::fs::Permissions;
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskResult {
     version: u32,
-    /// The task's place in the plan that it was made for; other plans may have it elsewhere.
+    /// The task's place in its plan; other plans can have it at another place.
     number: usize,
     pub(crate) task: Task,
     pub(crate) row: Row,
@@ -44,8 +44,7 @@ impl TaskResult {
         look(&Self::path(folder, task)).is_ok()
     }
 
-    /// Saves it in the folder, whole or not at all. Another process that does so at the same time saves
-    /// the same bytes.
+    /// Saves the result in the folder, atomically. Other processes with the same task save the same bytes.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -69,7 +68,7 @@ impl TaskResult {
     /// Reads the result of a task, `None` if it is not in the folder.
     ///
     /// # Errors
-    /// It cannot be read, or is no result.
+    /// The file cannot be read, or is not a result.
     pub(crate) fn of(folder: &Path, task: &Task) -> anyhow::Result<Option<Self>> {
         let path = Self::path(folder, task);
         match Self::read(&path) {
@@ -79,10 +78,10 @@ impl TaskResult {
         }
     }
 
-    /// Reads all results in the folder, in the order of the plans that they were made for.
+    /// Reads all results in the folder, in the order of their plans.
     ///
     /// # Errors
-    /// A file cannot be read, or is no result.
+    /// A file cannot be read, or is not a result.
     pub(crate) fn all(folder: &Path) -> anyhow::Result<Vec<Self>> {
         let context = || format!("{}: cannot be read", folder.display());
         let mut all = Vec::new();
@@ -97,8 +96,7 @@ impl TaskResult {
         Ok(all)
     }
 
-    /// Returns true if a file at `path`, whether it is there or not, is one of those that [`TaskResult::all`] reads in the
-    /// folder.
+    /// Returns true if [`TaskResult::all`] reads a file at `path` in the folder, existing or not.
     pub(crate) fn is_place(folder: &Path, path: &Path) -> bool {
         let is_in_folder = |path: PathBuf| {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -124,7 +122,7 @@ impl TaskResult {
     }
 }
 
-/// Returns true if a file of this name is read as a result.
+/// Returns true if the name is a result's name.
 fn has_ending(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "json")
 }

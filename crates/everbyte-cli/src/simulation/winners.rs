@@ -11,10 +11,10 @@ use super::results::Row;
 /// Values with a smaller relative difference are equal.
 const SAME: f64 = 1e-9;
 
-/// Policies that share a place and are named.
+/// Named policies of a shared place.
 const NAMED_MAX: usize = 3;
 
-/// A measure by which policies are compared.
+/// A measure of policies.
 #[derive(Clone, Copy)]
 pub(super) struct Contest {
     pub(super) value: fn(&Row, &[Row]) -> Option<f64>,
@@ -32,7 +32,7 @@ pub(super) struct Winners {
 /// Highest hit ratio.
 pub(super) const HITS: Contest =
     Contest { value: |row, _| Some(row.outcome.hit_ratio()), is_least: false };
-/// Shortest time with a drain; policies of one tier are charged for the same memory as others.
+/// Shortest time with a drain; policies of one tier are charged the memory time of others.
 pub(super) const TIME: Contest = Contest {
     value: |row, rows| {
         let has_two_tiers = |row: &Row| row.setting.policy.has_two_tiers();

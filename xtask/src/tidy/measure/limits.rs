@@ -1,4 +1,4 @@
-//! Limits of measures, general ones and those of parts that exceed them.
+//! Limits of measures: general limits, and limits of parts above them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ const HEAD: &str = "\
 # `cargo xtask tidy --tighten` lowers them, and `cargo xtask tidy --measure` shows the measures.
 ";
 
-/// Name of the limits of packages and pages that the file does not name. The first `--tighten` replaces them by names.
+/// Name of the limits of packages and pages without an entry. The first `--tighten` replaces them by names.
 const NEW: &str = "*";
 
 /// Limits of parts.
 #[derive(Default, Deserialize)]
 struct Limits {
-    /// Names of types that are participles.
+    /// Names of types without a noun.
     #[serde(default)]
     participles: Vec<String>,
     /// Limits of sums.

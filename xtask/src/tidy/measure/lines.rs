@@ -45,7 +45,7 @@ pub(crate) fn as_f64(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::NAN, f64::from)
 }
 
-/// Counts the production lines of a file; `None` for text that does not parse.
+/// Counts the production lines of a file; `None` if the text does not parse.
 pub(crate) fn count(text: &str) -> Option<Lines> {
     let tokens: TokenStream = text.parse().ok()?;
     let parsed: syn::File = syn::parse2(tokens.clone()).ok()?;
@@ -129,8 +129,8 @@ impl<'ast> Visit<'ast> for Marks {
     }
 }
 
-/// Files that only builds of tests contain: folders of tests, benches, examples and fuzz targets, files named
-/// `tests.rs`, and modules behind `#[cfg(test)]`.
+/// Files of test builds only: folders of tests, benches, examples and fuzz targets, files named `tests.rs`, and
+/// modules behind `#[cfg(test)]`.
 pub(crate) struct TestFiles {
     files: BTreeSet<String>,
     /// With the slash at the end.

@@ -1,7 +1,7 @@
 //! Sizes and prose of a tree, by package and page, and their limits.
 //!
-//! A package or page above a general limit has a limit of its own in `xtask/limits.toml`. Those limits may only fall:
-//! `cargo xtask tidy --tighten` lowers them, and nothing raises them.
+//! A package or page above a general limit has its limit in `xtask/limits.toml`. Those limits may only fall: `cargo
+//! xtask tidy --tighten` lowers them, and nothing raises them.
 
 mod limits;
 mod lines;
@@ -18,7 +18,7 @@ use prose::{Prose, TestNames};
 pub(super) use limits::check;
 pub(crate) use limits::{PATH, tightened};
 
-/// Pages that the limits of prose bind, besides those of packages.
+/// Pages with limits of prose, in addition to those of packages.
 const PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
 /// Folders of many pages, measured together.
 const FOLDERS: [&str; 2] = ["docs/decisions/", "docs/benchmarks/"];

@@ -1,4 +1,4 @@
-//! Rates of words that make prose hard to read: in Markdown, in doc comments and texts of errors, and in test names.
+//! Rates of words in prose: in Markdown, in doc comments and texts of errors, and in test names.
 //!
 //! Code, tables and headings do not count. A sentence ends at a period, question mark or exclamation mark before a
 //! capital letter; sentences of two words and less do not count. The limits lie above the rates of redb,
@@ -6,70 +6,22 @@
 
 use super::lines::as_f64;
 
-/// Words that begin relative clauses.
+/// First words of relative clauses.
 const RELATIVE: [&str; 6] = ["that", "which", "what", "whose", "who", "whom"];
-/// Longest sentence that is not long, in words.
+/// Longest short sentence, in words.
 const WORDS_MAX: usize = 35;
 /// Idioms, in small letters. `is no *` and the like stand for any next word.
-const IDIOMS: [&str; 54] = [
-    "besides",
-    "beside",
-    "meanwhile",
-    "anew",
-    "midst",
-    "tells",
-    "tell",
-    "told",
-    "gives up",
-    "gives back",
-    "give up",
-    "give back",
-    "gave up",
-    "gave back",
-    "given up",
-    "given back",
-    "whoever",
-    "whatever",
-    "wherever",
-    "whichever",
-    "nobody",
-    "somebody",
-    "everybody",
-    "by itself",
-    "for itself",
-    "of its own",
-    "of their own",
-    "of one's own",
-    "at once",
-    "anymore",
-    "any more",
-    "mends",
-    "mend",
-    "mended",
-    "is no *",
-    "are no *",
-    "was no *",
-    "were no *",
-    "be no *",
-    "none of",
-    "no longer has",
-    "for good",
-    "so that none",
-    "in its place",
-    "in the place of",
-    "lies there",
-    "is there",
-    "are there",
-    "as well as it can",
-    "goes on",
-    "goes by",
-    "goes round",
-    "comes in between",
-    "come of it",
-];
+const IDIOMS: &str = "\
+    besides, beside, meanwhile, anew, midst, tells, tell, told, gives up, gives back, give up, give \
+    back, gave up, gave back, given up, given back, whoever, whatever, wherever, whichever, nobody, \
+    somebody, everybody, by itself, for itself, of its own, of their own, of one's own, at once, \
+    anymore, any more, mends, mend, mended, is no *, are no *, was no *, were no *, be no *, none of, no \
+    longer has, for good, so that none, in its place, in the place of, lies there, is there, are there, \
+    as well as it can, goes on, goes by, goes round, comes in between, come of it\
+";
 /// Longest good name of a test, in characters.
 const NAME_MAX: usize = 50;
-/// Articles and pronouns that test names do not begin with.
+/// Articles and pronouns at the beginning of bad test names.
 const LEADERS: [&str; 9] =
     ["a_", "an_", "the_", "what_", "who_", "whoever_", "it_", "nobody_", "nothing_"];
 
@@ -148,7 +100,7 @@ impl TestNames {
         }
     }
 
-    /// Names, values and limits: the median length, and the share that is too long or begins with an article.
+    /// Names, values and limits: the median length, and the share of long names and names with an article.
     pub(crate) fn rates(&self) -> [(&'static str, f64, f64); 2] {
         let mut lengths = self.lengths.clone();
         lengths.sort_unstable();
@@ -167,7 +119,7 @@ impl TestNames {
     }
 }
 
-/// The name of the test that an attribute marks; `after` is the text behind its `#[`.
+/// The name of the test below an attribute; `after` is the text behind its `#[`.
 fn test_name(after: &str) -> Option<&str> {
     let (attribute, mut rest) = after.split_once(']')?;
     let last = attribute.split('(').next()?.rsplit("::").next()?;
@@ -215,7 +167,7 @@ fn without(text: &str, open: &str, close: &str) -> String {
     done + rest
 }
 
-/// Returns true for a line that begins an item of a list.
+/// Returns true for the first line of an item of a list.
 fn is_item(line: &str) -> bool {
     let number = line.trim_start_matches(|first: char| first.is_ascii_digit());
     let mark = match number.len() < line.len() {
@@ -331,7 +283,7 @@ fn idioms(text: &str) -> usize {
     let (mut count, mut at) = (0, 0);
     while at < text.len() {
         let is_start = !text[..at].ends_with(is_word);
-        let length = IDIOMS.iter().find_map(|idiom| idiom_at(&text[at..], idiom));
+        let length = IDIOMS.split(", ").find_map(|idiom| idiom_at(&text[at..], idiom));
         match length.filter(|_| is_start) {
             Some(length) => {
                 count += 1;

@@ -1,4 +1,4 @@
-//! Names of types that are a participle or an adjective alone. A type is a noun.
+//! Names of types without a noun: a participle or an adjective alone. A type is a noun.
 
 use syn::Item;
 
