@@ -1,8 +1,8 @@
 //! Reads and writes: parts of pages are served from the cache, absent pages are fetched first.
 //!
-//! Invariants: a page is busy while it is fetched or a write of it bypasses the cache, so no other
-//! thread brings it in; the policy hears of a page when its bytes are at hand, in the order of the
-//! request.
+//! Invariants: a page is busy during its fetch and during a write that bypasses the cache, so no
+//! other thread brings it in. The policy gets an access when the page's bytes are available, in the
+//! order of the request.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -21,15 +21,15 @@ use crate::settings::Mode;
 use crate::state::State;
 use crate::write_back::WritebackTarget;
 
-/// Pages that one fetch, or one write that bypasses the cache, has at most.
+/// Most pages of one fetch, or of one bypassing write.
 const RUN_PAGES_MAX: usize = 64;
 
-/// Cached pages between two absent ones of a request that one fetch reads as well. A disk passes
-/// over them in a hundredth of the time of a seek, a memory card or solid-state disk in about the
-/// time of a jump, by the simulator's costs.
+/// Most cached pages between two absent ones of a request that one fetch reads as well. A disk
+/// passes over them in a hundredth of the time of a seek, a memory card or solid-state disk in
+/// about the time of a jump, by the simulator's costs.
 const GAP_PAGES_MAX: usize = 8;
 
-/// Pages that stay in DRAM at most because their demotion failed.
+/// Most pages that stay in DRAM because of a failed demotion.
 const DEMOTION_FAILED_PAGES_MAX: usize = 256;
 
 fn range_of(run: &[Part]) -> Range<Page> {
@@ -37,8 +37,7 @@ fn range_of(run: &[Part]) -> Range<Page> {
     first..page_no(u64::from(first) + run.len() as u64)
 }
 
-/// Returns the error of a request that may have been done in part: a media error, the only one that
-/// says so.
+/// Returns the error of a request that may have been done in part. Only a media error states this.
 pub(crate) fn in_part(done: usize, offset: u64, len: u64, error: DeviceError) -> DeviceError {
     match error {
         DeviceError::Media { .. } => error,
@@ -59,7 +58,7 @@ impl Cache {
         check_range(offset, len, self.settings.backing_bytes)
     }
 
-    /// Locks the state, once none of `pages` is busy.
+    /// Locks the state when none of `pages` is busy.
     pub(crate) fn lock_free(&self, pages: &Range<Page>) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         while state.is_busy(pages) {
@@ -87,7 +86,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Reads parts of pages, some of which may be absent.
+    /// Reads parts of pages. Some pages may be absent.
     fn read_parts(&self, parts: &[Part], out: &mut [u8]) -> Result<(), DeviceError> {
         let mut done = 0;
         while let Some(&part) = parts.get(done) {
@@ -146,8 +145,8 @@ impl Cache {
             && state.demotion_failed.len() < DEMOTION_FAILED_PAGES_MAX
     }
 
-    /// Returns the state, if the backing device will not lose what it shows of `pages`, which may
-    /// then count as clean; else flushes it, without the lock, and returns `None`.
+    /// Returns the state if the backing device cannot lose its bytes of `pages`, so that they may
+    /// count as clean. Otherwise flushes it, without the lock, and returns `None`.
     fn with_flushed<'s>(
         &self,
         state: MutexGuard<'s, State>,
@@ -165,8 +164,8 @@ impl Cache {
         Ok(None)
     }
 
-    /// Repeats the demotions that failed. If they are too many, clean pages of SCM give them their space, as they do for
-    /// a flush. Evicts the clean pages among those that fail again.
+    /// Repeats failed demotions. If they are too many, clean pages of SCM give them their space, as
+    /// for a flush. Evicts the clean pages among those that fail again.
     fn retry_demotions(&self) -> Result<(), DeviceError> {
         let pages: Vec<Page> = self.state.lock().demotion_failed.iter().collect();
         let persisted = match pages.len() {
@@ -191,10 +190,9 @@ impl Cache {
         persisted.and(Err(state.last_error.clone().unwrap_or(DeviceError::Gone)))
     }
 
-    /// Returns the parts that one read of the backing device fetches, and which of their pages are
-    /// absent: from the first, which is absent, to the last before a busy one. A few cached pages
-    /// in between are read in vain, because that costs the backing device less than a second
-    /// request.
+    /// Returns the parts of one fetch, and the absent pages among them: from the first part, whose
+    /// page is absent, to the last before a busy one. The fetch includes a few cached pages in
+    /// between, because this costs the backing device less than a second request.
     fn missing<'p>(&self, state: &State, parts: &'p [Part]) -> (&'p [Part], Vec<Range<Page>>) {
         let room = (self.settings.pending_pages_max() as usize)
             .saturating_sub(state.pending_writeback.len());
@@ -221,8 +219,8 @@ impl Cache {
         (&parts[..len], absent)
     }
 
-    /// As `fetch`. If that fails, reads the `absent` ones alone: the backing device may be unable to read
-    /// those in between, which are cached and whose bytes nobody uses.
+    /// As `fetch`. After a failure, reads only the `absent` pages: the backing device may be unable
+    /// to read the cached ones in between, whose bytes are not needed.
     fn fetch_run(
         &self,
         pages: Range<Page>,
@@ -262,8 +260,8 @@ impl Cache {
         Ok(pages.iter().map(|page| Box::new(*page)).collect())
     }
 
-    /// Writes, and promises nothing of durability. With an error that is no media error, nothing
-    /// was done.
+    /// Writes without a promise of durability. After an error other than a media error, nothing was
+    /// done.
     pub(crate) fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         let len = data.len() as u64;
         self.check_write(offset, len)?;
@@ -290,7 +288,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes parts of pages. With an error comes the number of parts that were written.
+    /// Writes parts of pages. An error comes with the number of written parts.
     fn write_parts(&self, parts: &[Part], data: &[u8]) -> Result<(), (usize, DeviceError)> {
         let mut done = 0;
         while done < parts.len() {
@@ -314,8 +312,8 @@ impl Cache {
         let Some(state) = self.with_room(state)? else { return Ok(0) };
         let is_whole = part.len == self.page_len(part.page);
         let pages = part.page..part.page + 1;
-        // Whoever keeps a promise may have looked for dirty pages already, and relies on finding here
-        // what this page would take the place of.
+        // A keeper of a promise may have looked for dirty pages already, and relies on finding here
+        // the bytes that this page would replace.
         let is_free = is_whole && state.promises == 0;
         let state = if is_free { Some(state) } else { self.with_flushed(state, &pages)? };
         let Some(mut state) = state else { return Ok(0) };
@@ -337,7 +335,7 @@ impl Cache {
         Ok(1)
     }
 
-    /// Writes parts of pages that are not cached to the backing device. Returns their number.
+    /// Writes parts of uncached pages to the backing device. Returns their number.
     fn write_bypassing(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -378,8 +376,8 @@ impl Cache {
         Ok(run.len())
     }
 
-    /// Makes the removal of marks durable, so that no crash brings back an invalidated page after
-    /// the backing device was changed below it.
+    /// Makes the removal of marks durable before the backing device is changed, so that no crash
+    /// brings back an invalidated page.
     pub(crate) fn persist_invalidations(&self) -> Result<(), DeviceError> {
         let is_needed = {
             let state = self.state.lock();
@@ -391,7 +389,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes durable what was written to `pages`.
+    /// Makes the writes to `pages` durable.
     pub(crate) fn persist(&self, pages: &[Page]) -> Result<(), DeviceError> {
         if planted(Bug::FlushWithoutPersistedCopy) {
             return self.checkpoint();
@@ -414,7 +412,7 @@ impl Cache {
         self.checkpoint()
     }
 
-    /// Makes everything that was answered durable.
+    /// Makes all answered writes durable.
     pub(crate) fn persist_all(&self) -> Result<(), DeviceError> {
         if planted(Bug::FlushWithoutPersistedCopy) {
             return self.checkpoint();
@@ -427,8 +425,9 @@ impl Cache {
         self.checkpoint()
     }
 
-    /// Has `keep` keep a promise: it looks for dirty pages first, and then flushes what bypassed the
-    /// cache. In between nothing goes from there to a dirty page (lemma C7 of `docs/proofs.md`).
+    /// Lets `keep` keep a promise: it looks for dirty pages first, and then flushes the changes
+    /// that bypassed the cache. In between, no bypassed change moves to a dirty page (lemma C7 of
+    /// `docs/proofs.md`).
     pub(crate) fn promising(
         &self,
         keep: impl FnOnce() -> Result<(), DeviceError>,
@@ -458,7 +457,7 @@ impl Cache {
         }
     }
 
-    /// Writes the newest bytes of `pages` to SCM; in pieces, so that other requests are served in
+    /// Writes the newest bytes of `pages` to SCM, in pieces, so that other requests are served in
     /// between.
     fn persist_copies(&self, pages: &[Page]) -> Result<(), DeviceError> {
         for piece in pages.chunks(RUN_PAGES_MAX) {
@@ -470,8 +469,8 @@ impl Cache {
         Ok(())
     }
 
-    /// As [`Cache::persist_all`], for a client: tells it, once, that a flush of the backing device
-    /// on another's behalf failed and may have lost what clients had written, though that was
+    /// As [`Cache::persist_all`], for a client. Reports once that a flush of the backing device for
+    /// another caller failed. Such a flush may have lost clients' writes, although they were
     /// written again since.
     pub(crate) fn flush_for_client(&self) -> Result<(), DeviceError> {
         let persisted = self.persist_all();
@@ -482,7 +481,7 @@ impl Cache {
 }
 
 impl State {
-    /// Writes the bytes of a dirty page that are newer in DRAM to SCM.
+    /// Writes the bytes of a dirty page to SCM if DRAM has newer ones.
     fn persist_copy_of_dirty(&mut self, page: Page) -> Result<(), DeviceError> {
         if self.dram_dirty.contains(page) { self.persist_copy(page) } else { Ok(()) }
     }

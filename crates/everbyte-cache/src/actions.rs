@@ -21,21 +21,21 @@ pub(crate) enum PageOp<'a> {
     Write(&'a [u8]),
 }
 
-/// Bytes that an access has for its page, until the page has them.
+/// Bytes of an access for its page, until the page has them.
 enum IncomingBytes<'a> {
     /// None; or the page has them.
     Nothing,
-    /// All of a page that was not in the cache.
+    /// All of a page that was absent.
     Absent {
         bytes: Bytes,
-        /// Those that are newer than the backing device's.
+        /// The bytes that are newer than the backing device's.
         written: Span,
     },
-    /// The whole of what a page that is in the cache is to become.
+    /// The new content of a cached page, as a whole.
     Whole(&'a [u8]),
 }
 
-/// Returns what the policy hears of an operation on a part of a page.
+/// Returns the access for the policy of an operation on a part of a page.
 pub(crate) fn access_of(part: Part, op: Op) -> Access {
     let short = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     Access { page: PageNo(part.page), start: short(part.start), len: short(part.len), op }
@@ -63,8 +63,9 @@ impl State {
         }
     }
 
-    /// As [`State::serve`], but invalidates a clean page whose bytes SCM cannot read, which the backing device has as
-    /// well. Returns false then: nothing was served, and the page is absent.
+    /// As [`State::serve`], but invalidates a clean page if SCM cannot read its bytes, because the
+    /// backing device has them as well. Then it returns false: nothing was served, and the page is
+    /// absent.
     pub(crate) fn serve_or_forget(
         &mut self,
         part: Part,
@@ -83,8 +84,8 @@ impl State {
         }
     }
 
-    /// Serves a part of a page that has no frame and whose bytes are `bytes`. A write of the whole
-    /// page may pass any bytes.
+    /// Serves a part of a page without a frame from `bytes`. A write of the whole page may pass any
+    /// bytes.
     pub(crate) fn admit(&mut self, part: Part, mut bytes: Bytes, wanted: PageOp<'_>) {
         let end = part.start + part.len;
         let is_suspect = self.bypassed.is_suspect(part.page);
@@ -106,7 +107,7 @@ impl State {
         self.decide(access_of(part, op), IncomingBytes::Absent { bytes, written });
     }
 
-    /// Has the policy decide, and carries out what it decides. Returns what has not become a page's bytes.
+    /// Lets the policy decide, and executes its actions. Returns the bytes that no page has taken.
     fn decide<'a>(&mut self, access: Access, mut incoming: IncomingBytes<'a>) -> IncomingBytes<'a> {
         if !planted(Bug::DecidedBeforeReport) {
             self.tell_hits();
@@ -121,8 +122,8 @@ impl State {
         incoming
     }
 
-    /// Tells the policy of the hits that were noted, in the order of each thread. A page that has left the
-    /// cache since is none that the policy could still hear of.
+    /// Reports the noted hits to the policy, in the order of each thread. Skips pages that have
+    /// left the cache since.
     pub(crate) fn tell_hits(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
         let dropped = self.hit_log.take(&mut taken);
@@ -207,8 +208,8 @@ impl State {
         }
     }
 
-    /// Tells the policy of the pages found in SCM, in the order of sectors. No page is moved: one
-    /// that the policy believes to be in DRAM is promoted when it is next used.
+    /// Reports the pages found in SCM to the policy, in the order of sectors. No page is moved: a
+    /// page that the policy places in DRAM is promoted at its next use.
     pub(crate) fn restore(&mut self, found: Vec<(Page, Mark)>) {
         for &(page, mark) in &found {
             self.insert(page, Frame::found(mark), None);

@@ -1,8 +1,8 @@
-//! Flushes of the backing device, and repetition of the changes that it lost.
+//! Flushes of the backing device, and repetition of lost changes.
 //!
 //! Invariants: one flush at a time, and its outcome is noted before the next one begins, because a
-//! system reports a failure to one flush only (lemma C6 of `docs/proofs.md`); no thread waits for
-//! busy pages while it holds that lock, because whoever has them may wait for the lock.
+//! system reports a failure to one flush only (lemma C6 of `docs/proofs.md`). No thread waits for
+//! busy pages while it holds that lock, because their owner may wait for the lock.
 
 use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, Hole};
@@ -37,8 +37,7 @@ impl Cache {
         flushed
     }
 
-    /// Returns the number of flushes of the backing device that have failed. For
-    /// [`Cache::flush_since`].
+    /// Returns the number of failed flushes of the backing device, for [`Cache::flush_since`].
     pub(crate) fn flushes_failed(&self) -> u64 {
         self.state.lock().bypassed.failures()
     }
@@ -46,7 +45,8 @@ impl Cache {
     /// Flushes the backing device, with everything written there since `failures` was taken.
     ///
     /// # Errors
-    /// Also if another thread's flush failed meanwhile, which may have lost those writes.
+    /// Also if another thread's flush failed in the time between, because it may have lost those
+    /// writes.
     pub(crate) fn flush_since(&self, failures: u64) -> Result<(), DeviceError> {
         self.flush_backing()?;
         if self.flushes_failed() == failures || planted(Bug::OthersFlushIgnored) {
@@ -60,8 +60,8 @@ impl Cache {
         DeviceError::Media { offset: 0, len: self.settings.backing_bytes, reason }
     }
 
-    /// Makes the changes that bypassed the cache durable, after repeating those that a failed flush
-    /// may have lost. The caller has no busy pages.
+    /// Makes the bypassing changes durable, after repeating those that a failed flush may have
+    /// lost. The caller has no busy pages.
     pub(crate) fn flush_bypassed(&self) -> Result<(), DeviceError> {
         if self.state.lock().bypassed.is_empty() {
             return Ok(());
@@ -86,7 +86,7 @@ impl Cache {
             let Some((offset, content)) = state.bypassed.lost_from(at) else { break };
             let pages = pages_of(offset, content.len());
             if state.is_busy(&pages) {
-                // Whoever has the pages may change them.
+                // The owner of the pages may change them.
                 self.freed.wait(&mut state);
                 continue;
             }

@@ -1,11 +1,12 @@
-//! The latency of the backing device, as requests find it, for policies that weigh costs.
+//! The latency of the backing device, as measured by requests, for policies that weigh costs.
 //!
-//! A request takes a time a page and, unless it goes on where the one before it of its kind ended, a
-//! jump. Reads are timed one by one; write-backs by batches, with the flush that makes them durable,
-//! and are taken to have the reads' time a page. Averages forget: the device may change.
+//! A request takes a time per page and, unless it continues at the end of the previous one of its
+//! kind, a jump. Each read is timed. Write-backs are timed by batch, with the flush that makes them
+//! durable, and are assumed to have the reads' time per page. Averages forget: the device may
+//! change.
 //!
-//! Nothing is measured until somebody asks for it, so that caches without a write-back thread decide
-//! the same in every run.
+//! Measuring starts on request, so that caches without a write-back thread decide the same in every
+//! run.
 
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use everbyte_policy::sim::{BackingCosts, Costs};
 
 use crate::layout::Page;
 
-/// The part of an average that a request decides.
+/// The weight of one request in an average.
 const SHARE: f64 = 1.0 / 32.0;
-/// Requests between two changes of what the policy goes by.
+/// Requests between two reports of costs to the policy.
 const REQUESTS: u32 = 64;
 
 /// Averages of the times of requests.
@@ -65,7 +66,7 @@ impl BackingLatency {
         self.noted()
     }
 
-    /// Returns what the policy should go by from now on, now and then.
+    /// Returns the new costs for the policy, once every `REQUESTS` requests.
     fn noted(&mut self) -> Option<Costs> {
         self.requests += 1;
         (self.measures && self.requests.is_multiple_of(REQUESTS)).then_some(self.costs)

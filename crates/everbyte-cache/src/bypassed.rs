@@ -1,9 +1,9 @@
-//! Changes of the backing device that bypassed the cache and that it may still lose.
+//! Changes that bypassed the cache and that the backing device may still lose.
 //!
-//! Invariants (lemmas C6 to C8 of `docs/proofs.md`): an answered change is kept here until a flush
-//! of the backing device that began after it has succeeded, or newer bytes took its place. After a
-//! failed flush, changes are `lost` until they are made again. Pages of changes that failed are
-//! `suspect` from then on for as long as the cache is open, and what is read of them is dirty.
+//! Invariants (lemmas C6 to C8 of `docs/proofs.md`): an answered change is kept here until a later
+//! flush of the backing device has succeeded, or newer bytes replaced it. After a failed flush,
+//! changes are `lost` until they are repeated. Pages of failed changes are `suspect` while the
+//! cache is open, and their bytes count as dirty when read.
 
 use std::ops::Range;
 
@@ -14,13 +14,13 @@ use everbyte_plant::planted;
 use crate::layout::{PAGE_U64, Page};
 use crate::plant::Bug;
 
-/// Runs of pages that are kept apart; more become one run that covers them all.
+/// Most separate runs of pages. Beyond this limit, one run covers all of them.
 const RUNS_MAX: usize = 256;
 
-/// Bytes of changes that are kept, about; above that, a flush comes before the next change.
+/// Approximate limit of the bytes of kept changes. Above it, a flush precedes the next change.
 const COST_MAX: usize = 16 << 20;
 
-/// A set of pages as runs, which may cover pages that were not added.
+/// A set of pages as runs. They may cover pages that were not added.
 #[derive(Default)]
 struct Runs(Vec<Range<Page>>);
 
@@ -53,7 +53,7 @@ impl Runs {
 #[derive(Default)]
 struct Changes {
     answered: Unflushed,
-    /// Pages of changes that failed.
+    /// Pages of failed changes.
     failed: Runs,
 }
 
@@ -73,23 +73,23 @@ fn bytes_of(pages: &Range<Page>) -> (u64, u64) {
     (u64::from(pages.start) * PAGE_U64, len)
 }
 
-/// Changes of the backing device that bypassed the cache and that it may still lose.
+/// Changes that bypassed the cache and that the backing device may still lose.
 #[derive(Default)]
 pub(crate) struct BypassedPages {
     /// Changed since the last flush began.
     since: Changes,
-    /// Changed before; that flush is under way.
+    /// Changed earlier; the flush for them is running.
     being_flushed: Changes,
     /// Changes that a failed flush may have lost.
     lost: Unflushed,
     suspect: Runs,
-    /// A failure that no client has been told of.
+    /// A failure that was not reported to a client yet.
     unreported: Option<DeviceError>,
     failures: u64,
 }
 
 impl BypassedPages {
-    /// Notes a range that was changed by a request that began when `failures` flushes had failed.
+    /// Notes a range changed by a request. The request began when `failures` flushes had failed.
     pub(crate) fn changed(&mut self, offset: u64, content: Content, failures: u64) {
         self.superseded(offset, content.len());
         if failures == self.failures {
@@ -99,7 +99,7 @@ impl BypassedPages {
         }
     }
 
-    /// Notes a failed change of pages that began when `failures` flushes had failed: the pages'
+    /// Notes a failed change of pages. It began when `failures` flushes had failed. The pages'
     /// bytes are unknown.
     pub(crate) fn change_failed(&mut self, pages: Range<Page>, failures: u64) {
         if failures == self.failures {
@@ -109,14 +109,14 @@ impl BypassedPages {
         }
     }
 
-    /// Forgets the range, whose newer bytes are kept elsewhere.
+    /// Forgets the range, because newer bytes are kept elsewhere.
     pub(crate) fn superseded(&mut self, offset: u64, len: u64) {
         self.since.answered.cut(offset, len);
         self.being_flushed.answered.cut(offset, len);
         self.lost.cut(offset, len);
     }
 
-    /// Returns true if the backing device may lose what it shows of `pages`.
+    /// Returns true if the backing device may lose its present bytes of `pages`.
     pub(crate) fn touches(&self, pages: &Range<Page>) -> bool {
         let (offset, len) = bytes_of(pages);
         self.since.touches(pages)
@@ -124,8 +124,8 @@ impl BypassedPages {
             || self.lost.touches(offset, len)
     }
 
-    /// Returns true if a failed flush may have lost what the backing device shows of the page, so
-    /// that no later flush covers it.
+    /// Returns true if a failed flush may have lost the page's bytes in the backing device, so that
+    /// no later flush covers them.
     pub(crate) fn is_suspect(&self, page: Page) -> bool {
         self.suspect.touches(&(page..page + 1))
     }
@@ -134,13 +134,13 @@ impl BypassedPages {
         self.since.is_empty() && self.being_flushed.is_empty() && self.lost.is_empty()
     }
 
-    /// Returns true if so much is kept that a flush should come before the next change.
+    /// Returns true if the kept changes need a flush before the next change.
     pub(crate) fn is_full(&self) -> bool {
         let kept = [&self.since.answered, &self.being_flushed.answered, &self.lost];
         kept.iter().map(|changes| changes.cost()).sum::<usize>() >= COST_MAX
     }
 
-    /// Notes that a flush begins. There is one at a time.
+    /// Notes the start of a flush. Only one flush runs at a time.
     pub(crate) fn begin_flush(&mut self) {
         self.being_flushed = std::mem::take(&mut self.since);
     }
@@ -150,7 +150,7 @@ impl BypassedPages {
         self.being_flushed = Changes::default();
     }
 
-    /// Notes that the flush has failed.
+    /// Notes a failed flush.
     pub(crate) fn flush_failed(&mut self, error: &DeviceError) {
         self.failures += 1;
         let is_concerned = !self.is_empty();
@@ -168,19 +168,19 @@ impl BypassedPages {
         }
     }
 
-    /// Notes that the flush at opening has failed: anything that was changed before may be lost.
+    /// Notes a failed flush at opening: any earlier change may be lost.
     pub(crate) fn opening_flush_failed(&mut self, error: DeviceError) {
         self.failures += 1;
         self.suspect.add(0..Page::MAX);
         self.unreported = Some(error);
     }
 
-    /// Returns the number of flushes that have failed.
+    /// Returns the number of failed flushes.
     pub(crate) fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Returns the first lost change that begins at `offset` or later.
+    /// Returns the first lost change at `offset` or later.
     pub(crate) fn lost_from(&self, offset: u64) -> Option<(u64, Content)> {
         let (start, content) = self.lost.first_from(offset)?;
         Some((start, content.clone()))
@@ -191,7 +191,7 @@ impl BypassedPages {
         !self.lost.is_empty()
     }
 
-    /// Takes the failure that the next client who flushes is told.
+    /// Takes the failure to report to the next client that flushes.
     pub(crate) fn take_unreported(&mut self) -> Option<DeviceError> {
         self.unreported.take()
     }

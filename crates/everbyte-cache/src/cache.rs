@@ -1,10 +1,10 @@
 //! The cache: its parts, opening and closing.
 //!
-//! Locks, taken in this order: `writeback`, held by whoever writes pages back or zeroes
-//! ranges of the backing device; `flushing`, held while the backing device flushes; `state`,
-//! which is never held during an access to the backing device; that of a shard of `frames`, or of a lane of
-//! `hit_log`. Pages are made busy after `writeback` is taken and before `flushing` is. A hit takes the
-//! last two alone, one after the other.
+//! Locks, taken in this order: `writeback`, held while pages are written back or ranges of the
+//! backing device are zeroed; `flushing`, held while the backing device flushes; `state`, never
+//! held during an access to the backing device; the lock of a shard of `frames`, or of a lane of
+//! `hit_log`. Pages become busy after `writeback` is taken and before `flushing` is. A hit takes
+//! only the last two, one after the other.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::state::State;
 use crate::stats::CacheStats;
 use crate::writeback_in_flight::Writeback;
 
-/// The backing device that a cache is opened with.
+/// The backing device at the opening of a cache.
 #[derive(Clone, Copy)]
 pub(crate) struct FoundBacking<'a> {
     pub(crate) identity: &'a Identity,
@@ -32,8 +32,7 @@ pub(crate) struct FoundBacking<'a> {
 }
 
 impl FoundBacking<'_> {
-    /// Counts the dirty pages that will be written there although nothing proves that it is the
-    /// cache's own device: all of them or none.
+    /// Counts the dirty pages for a device without proof of its identity: all of them or none.
     ///
     /// # Errors
     /// `OtherBytes`, if a clean page differs.
@@ -73,7 +72,7 @@ pub struct Cache {
     pub(crate) state: Mutex<State>,
     /// Notified when pages are no longer busy.
     pub(crate) freed: Condvar,
-    /// The page at which the next sweep begins.
+    /// The first page of the next sweep.
     pub(crate) writeback: Mutex<Writeback>,
     /// Held while the backing device flushes, until the outcome is noted.
     pub(crate) flushing: Mutex<()>,
@@ -88,7 +87,7 @@ impl std::fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Makes `volume`, which is empty and has [`volume_bytes`] bytes, a cache, durably.
+    /// Makes a cache of `volume`, durably. The volume is empty and has [`volume_bytes`] bytes.
     ///
     /// # Errors
     /// `Settings`, if one is out of range; `VolumeSize`; `Scm`, if the volume fails.
@@ -101,7 +100,7 @@ impl Cache {
     }
 
     /// Opens the cache in `volume` before `backing`, whose identity is `found`. The caller opens a
-    /// volume once at a time.
+    /// volume only once at a time.
     ///
     /// # Errors
     /// `Settings`, if the volume holds no cache; `Scm`, if it cannot be read; `OtherBacking`,
@@ -179,22 +178,23 @@ impl Cache {
         self.state.lock().stats()
     }
 
-    /// Returns the bytes of a page that the backing device has: 4096, or fewer in the last one.
+    /// Returns the number of the page's bytes in the backing device: 4096, or fewer in the last
+    /// page.
     pub(crate) fn page_len(&self, page: Page) -> usize {
         let start = u64::from(page) * PAGE_U64;
         let len = self.settings.backing_bytes.saturating_sub(start).min(PAGE_U64);
         usize::try_from(len).unwrap_or(0)
     }
 
-    /// Returns the error of a drain that failed.
+    /// Returns the error of a failed drain.
     pub(crate) fn not_drained(&self, error: &DeviceError) -> CacheError {
         let pages = self.state.lock().dirty.len() as u64;
         CacheError::NotDrained { pages, reason: error.to_string() }
     }
 
-    /// Makes everything that was answered durable, so that the caller can close the cache without
-    /// loss. With an error, the cache stays open as it was. Unlike a flush, `sync` does not report
-    /// an earlier failure that has been put right.
+    /// Makes all answered writes durable, so that the caller can close the cache without loss.
+    /// After an error, the cache stays open. Unlike a flush, `sync` does not report an earlier
+    /// failure that has been repaired.
     ///
     /// # Errors
     /// Those of the volume or of the backing device.
@@ -213,7 +213,7 @@ impl Cache {
 }
 
 impl Settings {
-    /// Compares `found` with the backing device that the cache belongs to.
+    /// Compares `found` with the recorded backing device of the cache.
     ///
     /// # Errors
     /// `OtherBacking`, if they differ.

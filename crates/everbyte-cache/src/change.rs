@@ -1,8 +1,8 @@
-//! Changes of a cache that nobody uses: its sizes, and the place of its backing device.
+//! Changes of an unused cache: its sizes, and the place of its backing device.
 //!
-//! Invariants: pages that a change must write back or evict are written back and evicted, durably,
-//! before the header changes; the header changes in one write of one block. So a crash leaves the
-//! old cache or the new one, and an error leaves the old one, perhaps with fewer pages.
+//! Invariants: a change durably writes back and evicts the pages that must go before the header
+//! changes. The header changes in one write of one block. So a crash leaves the old or the new
+//! cache, and an error leaves the old one, perhaps with fewer pages.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::scm::ScmVolume;
 use crate::settings::{Identity, Settings};
 use crate::write_back::WritebackTarget;
 
-/// New sizes of a cache. A size that is `None` stays as it is.
+/// New sizes of a cache. `None` keeps a size.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Change {
     /// Bytes of DRAM for pages.
     pub dram_bytes: Option<u64>,
     /// Bytes of SCM for pages.
     pub scm_bytes: Option<u64>,
-    /// True if the cache is to become as large as its backing device, which has grown.
+    /// True if the cache grows to the size of its larger backing device.
     pub follows_backing: bool,
 }
 
 impl Change {
-    /// Returns the settings that a cache with the settings `recorded` gets before a backing device
-    /// of `backing_bytes` bytes.
+    /// Returns the new settings of a cache with the settings `recorded` before a backing device of
+    /// `backing_bytes` bytes.
     ///
     /// # Errors
     /// `OtherSize`, if the backing device has shrunk, or has grown without `follows_backing`;
@@ -57,14 +57,14 @@ impl Change {
 }
 
 impl Cache {
-    /// Changes the sizes of the cache in `volume`, durably. Nobody may have the volume open. Pages
-    /// that have no room in a smaller cache are written back and evicted. The caller has made the
-    /// volume large enough for a larger backing device before.
+    /// Changes the sizes of the cache in `volume`, durably. The volume must not be open elsewhere.
+    /// Pages without room in a smaller cache are written back and evicted. For a larger backing
+    /// device the caller has enlarged the volume before.
     ///
     /// # Errors
-    /// As [`Cache::open`] and [`Change::applied_to`]; `Backing`, if the backing device cannot be flushed,
-    /// and so may lose what was written to it before; `NotDrained`, if a page that must be evicted
-    /// cannot be written back.
+    /// As [`Cache::open`] and [`Change::applied_to`]; `Backing`, if the backing device cannot be
+    /// flushed, so that it may lose earlier writes; `NotDrained`, if a page cannot be written back
+    /// before its eviction.
     pub fn resize(
         volume: Arc<dyn AtomicWrites>,
         backing: Arc<dyn BlockDevice>,
@@ -86,8 +86,8 @@ impl Cache {
             Settings { backing_bytes: old_bytes, ..settings.clone() },
             FoundBacking { identity: found, likeness },
         )?;
-        // Nobody would be told of it later: the next flush at an opening may succeed without what this
-        // one has lost.
+        // No later report is possible: the next flush at an opening may succeed without the bytes
+        // that this one has lost.
         if let Some(error) = cache.state.lock().bypassed.take_unreported() {
             return Err(CacheError::Backing(error));
         }
@@ -104,8 +104,8 @@ impl Cache {
         Ok(settings)
     }
 
-    /// Writes a page back and invalidates it. The backing device may end within its last page:
-    /// nobody has read the rest of that page, and it exists once the backing device has grown.
+    /// Writes a page back and invalidates it. The backing device may end within its last page. The
+    /// rest of that page was never read, and exists after the backing device has grown.
     fn evict(&self, page: Page) -> Result<(), DeviceError> {
         self.write_back(&WritebackTarget::Pages([page].into()))?;
         let mut state = self.state.lock();
@@ -113,10 +113,10 @@ impl Cache {
     }
 
     /// Records `backing`, whose identity is `found`, as the backing device of the cache in
-    /// `volume`, durably. Nobody may have the volume open. It must be the cache's old backing
-    /// device in a new place: of the same size, and either of the same kind and serial, or with the
-    /// bytes of the cache's clean pages. At most 1024 clean pages are compared, and none of them
-    /// may differ.
+    /// `volume`, durably. The volume must not be open elsewhere. `backing` must be the cache's old
+    /// backing device in a new place: of the same size, and either of the same kind and serial, or
+    /// with the bytes of the cache's clean pages. At most 1024 clean pages are compared, and all of
+    /// them must agree.
     ///
     /// # Errors
     /// `OtherSize`, `OtherBytes`, `NoProof`; `Scm` or `Backing`, if the volume or the backing

@@ -12,8 +12,8 @@ use crate::layout::{PAGE_U64, Page, page_no, parts};
 use crate::zero::ZeroOp;
 
 impl Cache {
-    /// Returns the end of the first run of bytes from `at` on that are all cached or all not, and
-    /// true if they are cached.
+    /// Returns the end of the first run of bytes from `at` on that are all cached or all uncached,
+    /// and true if they are cached.
     fn run(&self, at: u64, end: u64) -> (u64, bool) {
         let start_of = |page: Page| u64::from(page) * PAGE_U64;
         let state = self.state.lock();
@@ -133,7 +133,7 @@ impl BlockDevice for Cache {
     }
 
     fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        // A hint is no access, so the policy does not hear of it.
+        // A hint is not an access, so the policy gets no report.
         check_range(offset, len, self.settings.backing_bytes)
     }
 }

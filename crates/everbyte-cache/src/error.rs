@@ -19,7 +19,7 @@ pub enum CacheError {
         "the cache belongs to {recorded}, and this is {found}: its pages would damage other data"
     )]
     OtherBacking {
-        /// The backing device that it belongs to.
+        /// The recorded backing device.
         recorded: Box<Identity>,
         /// The one it was given.
         found: Box<Identity>,
@@ -42,10 +42,10 @@ pub enum CacheError {
     OtherBytes {
         /// The backing device.
         found: Box<Identity>,
-        /// First byte of the page that differs.
+        /// First byte of the differing page.
         offset: u64,
     },
-    /// Nothing proves that this is the cache's backing device in a new place.
+    /// No evidence shows that this is the cache's backing device in a new place.
     #[error(
         "nothing shows that {found} is the backing device of this cache, which was {recorded}: it is \
          another file, device or address, and only {matched} of the cache's clean pages agree with \
@@ -53,13 +53,13 @@ pub enum CacheError {
          the cache there"
     )]
     NoProof {
-        /// The backing device that it belongs to.
+        /// The recorded backing device.
         recorded: Box<Identity>,
         /// The one it was given.
         found: Box<Identity>,
         /// Pages that agree.
         matched: u64,
-        /// Pages that would prove it.
+        /// Agreeing pages required as proof.
         needed: u64,
     },
     /// The backing device could not be read.
@@ -74,7 +74,7 @@ pub enum CacheError {
         needed: u64,
     },
     /// The volume cannot be written, so nothing could leave the cache.
-    #[error("the volume of the cache is read-only, and a cache must write what leaves it")]
+    #[error("the volume of the cache is read-only, and evicted pages must be written")]
     ReadOnly,
     /// Pages could not be written back.
     #[error("{pages} pages could not be written back: {reason}; nothing is lost, try again")]

@@ -18,7 +18,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the span of `len` bytes from `start` on, which end within the page.
+    /// Returns the span of `len` bytes from `start` on. It ends within the page.
     #[allow(clippy::cast_possible_truncation, reason = "places in a page have 13 bits")]
     pub(crate) const fn of(start: usize, len: usize) -> Self {
         Self { start: start as u16, end: (start + len) as u16 }
@@ -47,16 +47,16 @@ impl Span {
 #[derive(Debug)]
 pub(crate) struct DramCopy {
     pub(crate) bytes: Bytes,
-    /// Those that are newer than in SCM; all of the page without a mark.
+    /// The bytes newer than in SCM; the whole page if it has no mark.
     pub(crate) newer: Span,
 }
 
-/// State of a page beside the backing device's.
+/// State of a page compared with the backing device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
-    /// That device has the same bytes.
+    /// The backing device has the same bytes.
     Clean,
-    /// That device may have older bytes.
+    /// The backing device may have older bytes.
     Written,
     /// As `Written`, and a write-back has copied the bytes since they were written last.
     Copied,
@@ -64,9 +64,9 @@ pub(crate) enum Content {
 
 /// A page in the cache, without its bytes. There is one for each page of SCM, so it has four bytes.
 ///
-/// Invariants: it is in DRAM, has a mark, or both, but for the moment between the removal of its
-/// mark and its own. Bytes in DRAM are the newest. A dirty page has the mark `Dirty`, or bytes in DRAM
-/// that are newer than those in SCM, or both.
+/// Invariants: the page is in DRAM, has a mark, or both, except between the removal of its mark and
+/// its own removal. Bytes in DRAM are the newest. A dirty page has the mark `Dirty`, or bytes in
+/// DRAM that are newer than those in SCM, or both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// True if DRAM has its bytes.
@@ -81,7 +81,7 @@ pub(crate) struct Frame {
 const _: () = assert!(size_of::<Frame>() == 4);
 
 impl Frame {
-    /// A page that came from the backing device, or was written as a whole. It is in DRAM.
+    /// A page fetched from the backing device, or written as a whole. It is in DRAM.
     pub(crate) fn fetched(is_written: bool) -> Self {
         let content = if is_written { Content::Written } else { Content::Clean };
         Self { in_dram: true, mark: None, content, pending_writeback: false }
@@ -101,7 +101,7 @@ impl Frame {
         self.content != Content::Clean
     }
 
-    /// Returns the tier that a hit finds the page in. `None` if it is on its way out of the cache.
+    /// Returns the tier of the page for a hit. `None` if it is leaving the cache.
     pub(crate) fn tier(&self) -> Option<Tier> {
         match (self.in_dram, self.mark) {
             _ if self.pending_writeback => None,

@@ -1,10 +1,10 @@
 //! The frames of the pages in the cache, in shards with a lock each.
 //!
-//! Invariants ([decision 31](../../../docs/decisions/0031-hits-take-no-common-lock.md)): whoever serves
-//! a page from its frame holds the lock of its shard until the last byte is copied, and a page changes its
-//! place only under that lock, held for writing; frames come, go and change otherwise than by bytes
-//! written to a dirty page under the lock of the state besides, which is taken before. No thread has two
-//! shards. Knows no policy.
+//! Invariants ([decision 31](../../../docs/decisions/0031-hits-take-no-common-lock.md)): a thread
+//! that serves a page from its frame holds the lock of its shard until the last byte is copied. A
+//! page changes its place only under that lock, held for writing. Frames are added, removed and
+//! changed, except by bytes written to a dirty page, under the lock of the state as well, which is
+//! taken first. No thread has two shards. Knows no policy.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -18,14 +18,14 @@ use crate::frame::{Content, DramCopy, Frame, Span};
 use crate::layout::Page;
 use crate::scm::{Mark, ScmVolume};
 
-/// Shards: many more than threads that hit at once, so that they seldom meet.
+/// Shards: many more than concurrent threads, to make contention rare.
 const SHARDS: usize = 256;
 
 type PageMap<T> = HashMap<Page, T, BuildHasherDefault<PageHasher>>;
 
 /// Frames of some pages.
 ///
-/// Invariant: `dram` has exactly the pages whose frames say so.
+/// Invariant: `dram` has exactly the pages whose frames are in DRAM.
 #[derive(Default)]
 pub(crate) struct Shard {
     frames: PageMap<Frame>,
@@ -50,7 +50,7 @@ impl Shard {
         Some((frame, bytes))
     }
 
-    /// Gives a page that has a frame bytes in DRAM, or takes them away. Returns those that it had.
+    /// Sets or removes the bytes in DRAM of a page with a frame. Returns the former ones.
     pub(crate) fn set_dram(&mut self, page: Page, bytes: Option<DramCopy>) -> Option<DramCopy> {
         let frame = self.frames.get_mut(&page)?;
         frame.in_dram = bytes.is_some();
@@ -126,7 +126,7 @@ impl Frames {
         &self.0[page as usize % SHARDS]
     }
 
-    /// Locks the shard of a page, so that what is in it stays where it is.
+    /// Locks the shard of a page. Its pages stay at their places.
     pub(crate) fn read(&self, page: Page) -> RwLockReadGuard<'_, Shard> {
         self.shard(page).read()
     }
@@ -136,7 +136,7 @@ impl Frames {
         self.shard(page).write()
     }
 
-    /// Returns what `look` says of the page's frame, if there is one.
+    /// Returns the result of `look` for the page's frame, if there is one.
     pub(crate) fn look<R>(&self, page: Page, look: impl FnOnce(&Frame) -> R) -> Option<R> {
         self.read(page).get(page).map(look)
     }
@@ -145,14 +145,14 @@ impl Frames {
         self.look(page, |_| ()).is_some()
     }
 
-    /// Adds a frame, with its bytes in DRAM if they are there.
+    /// Adds a frame, with its bytes if it is in DRAM.
     pub(crate) fn insert(&self, page: Page, frame: Frame, bytes: Option<DramCopy>) {
         let mut shard = self.write(page);
         shard.frames.insert(page, frame);
         shard.set_dram(page, bytes);
     }
 
-    /// Removes a frame. Returns the bytes that it had in DRAM.
+    /// Removes a frame. Returns its bytes in DRAM.
     pub(crate) fn remove(&self, page: Page) -> Option<DramCopy> {
         let mut shard = self.write(page);
         let bytes = shard.set_dram(page, None);
@@ -160,7 +160,7 @@ impl Frames {
         bytes
     }
 
-    /// Returns the bytes that requests wrote to SCM in place.
+    /// Returns the bytes written by requests to SCM in place.
     pub(crate) fn bytes_in_place(&self) -> u64 {
         self.0.iter().map(|shard| shard.read().bytes_in_place).sum()
     }

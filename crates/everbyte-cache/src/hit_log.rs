@@ -1,9 +1,9 @@
-//! Hits that the policy has not heard of yet, in lanes with a lock each.
+//! Hits that are not reported to the policy yet, in lanes with a lock each.
 //!
-//! Invariants: a thread notes its hits in its own lane, in their order; whoever decides takes the hits
-//! of all lanes first. So with one thread the policy hears of everything in the order in which it was asked
-//! for. A lane has at most [`LANE_MAX`] hits: more come only while another thread decides for all that time, and
-//! are counted, but the policy does not hear of them. Knows no policy and no frames.
+//! Invariants: a thread notes its hits in its own lane, in order. A deciding thread takes the hits
+//! of all lanes first. So with one thread the policy gets all accesses in request order. A lane has
+//! at most [`LANE_MAX`] hits. Further hits occur only during a long decision of another thread:
+//! they are counted, and the policy never gets them. Knows no policy and no frames.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,20 +15,20 @@ use parking_lot::Mutex;
 /// Lanes: one for each bit of a word.
 const LANES: usize = 64;
 
-/// Hits in a lane after which the policy should hear of them.
+/// Hits in a lane that make a report due.
 const BATCH: usize = 64;
 
-/// Hits that a lane has at most.
+/// Most hits in a lane.
 pub(crate) const LANE_MAX: usize = 4 * BATCH;
 
-/// An access that found its page in `found`.
+/// An access that found its page in the tier `found`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PendingHit {
     pub(crate) access: Access,
     pub(crate) found: Tier,
 }
 
-/// Hits that no policy will hear of, by tier.
+/// Hits that no policy will get, by tier.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct DroppedHits {
     pub(crate) dram: u64,
@@ -39,14 +39,14 @@ pub(crate) struct DroppedHits {
 struct Lane {
     noted: Vec<PendingHit>,
     dropped: DroppedHits,
-    /// Hits since the policy should first have heard of them.
+    /// Hits since the last report.
     overdue: usize,
 }
 
 /// All lanes.
 pub(crate) struct HitLog {
     lanes: Box<[CachePadded<Mutex<Lane>>]>,
-    /// A bit for each lane that has hits. Set and cleared under the lane's lock.
+    /// A bit for each lane with hits. Set and cleared under the lane's lock.
     filled: CachePadded<AtomicU64>,
 }
 
@@ -65,7 +65,7 @@ impl HitLog {
         Self { lanes, filled: CachePadded::default() }
     }
 
-    /// Notes a hit. Returns true if the policy should hear of this thread's hits now, should nobody be
+    /// Notes a hit. Returns true if a report of this thread's hits is due, unless another thread is
     /// deciding.
     pub(crate) fn note(&self, reference: PendingHit) -> bool {
         let index = thread_index() % LANES;
@@ -85,7 +85,7 @@ impl HitLog {
         lane.overdue.is_multiple_of(BATCH)
     }
 
-    /// Moves the hits of all lanes to `taken`, which is empty, lane by lane.
+    /// Moves the hits of all lanes to `taken`, lane by lane. `taken` is empty.
     pub(crate) fn take(&self, taken: &mut Vec<PendingHit>) -> DroppedHits {
         let mut dropped = DroppedHits::default();
         let mut filled = self.filled.load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Hits: requests for parts of pages that change nothing but the page's bytes. They take the lock of
-//! the page's shard, and no lock that all requests take.
+//! Hits: requests for parts of pages that change only the page's bytes. They take the lock of the
+//! page's shard, and no lock common to all requests.
 //!
-//! Invariants: the lock of the shard is held until the last byte is copied. Whatever is not a plain hit is left
-//! to the way of all requests before anything is done: an absent page, one that is pending write-back,
-//! a write that makes a clean page dirty, or whose page the policy may want elsewhere.
+//! Invariants: the lock of the shard is held until the last byte is copied. A request that is not a
+//! plain hit goes the common way before it changes anything: for an absent page, a page pending
+//! write-back, a write that makes a clean page dirty, and a page that the policy may move.
 
 use everbyte_device::DeviceError;
 use everbyte_plant::planted;
@@ -19,7 +19,7 @@ use crate::plant::Bug;
 use crate::policies::stays;
 
 impl Cache {
-    /// Reads a part of a page, if that is a plain hit. Returns false if it is none.
+    /// Reads a part of a page if this is a plain hit. Returns false otherwise.
     pub(crate) fn read_hit(&self, part: Part, out: &mut [u8]) -> Result<bool, DeviceError> {
         let mut shard = self.frames.read(part.page);
         let Some(found) = shard.get(part.page).and_then(Frame::tier) else { return Ok(false) };
@@ -43,7 +43,7 @@ impl Cache {
         Ok(true)
     }
 
-    /// Writes a part of a page, if that is a plain hit. Returns false if it is none.
+    /// Writes a part of a page if this is a plain hit. Returns false otherwise.
     pub(crate) fn write_hit(&self, part: Part, data: &[u8]) -> Result<bool, DeviceError> {
         let access = access_of(part, Op::Write);
         let mut shard = self.frames.write(part.page);
@@ -118,8 +118,8 @@ mod tests {
         Cache::open(Arc::new(volume), device, &backing).unwrap()
     }
 
-    /// Writes to a page that was evicted between a hit and the moment in which the policy hears of it.
-    /// Returns what is read then.
+    /// Writes to a page that was evicted between a hit and its report to the policy. Returns the
+    /// bytes read then.
     fn write_after_late_hit() -> [u8; 4] {
         let (cache, mut found) = (cache(), [0; 4]);
         cache.read(0, &mut found).unwrap();
@@ -142,10 +142,10 @@ mod tests {
         let planted = plant(Bug::GonePageReported);
         let found = write_after_late_hit();
         drop(planted);
-        assert_eq!(found, [0; 4], "what was written went into a frame that no page has");
+        assert_eq!(found, [0; 4], "the bytes went into a frame without a page");
     }
 
-    /// The policy hears of a write to a page that was written back meanwhile.
+    /// The policy gets a write to a page that was written back before the report.
     #[test]
     fn a_page_that_is_clean_by_now_is_not_dirty_to_the_policy() {
         let cache = cache();
@@ -165,11 +165,11 @@ mod tests {
                     .sum::<u64>()
             })
             .sum();
-        assert_eq!(evicted, 0, "what is clean is dropped, not written back");
+        assert_eq!(evicted, 0, "a clean page is dropped, not written back");
     }
 
-    /// Memory of pages is used again: what the last page has beyond the end of its device is not what another page
-    /// had there.
+    /// Memory of pages is reused: the last page must not show another page's bytes beyond the end
+    /// of its device.
     #[test]
     fn nothing_of_another_page_is_behind_the_end_of_the_last_one() {
         let bytes = PAGES * PAGE_U64 - 1000;
@@ -184,8 +184,8 @@ mod tests {
         assert!(page[3096..].iter().all(|&byte| byte == 0), "bytes of page 0");
     }
 
-    /// A page in SCM is written whole: it is in DRAM with these bytes, and has left SCM unless a flush may have
-    /// promised what it had there.
+    /// A write of a whole page in SCM moves it to DRAM with these bytes. The page leaves SCM unless
+    /// a flush may have promised its bytes there.
     #[test]
     fn a_page_in_scm_that_is_written_whole_is_in_dram_and_keeps_what_was_promised() {
         for (written, mark) in [(0, None), (10, Some(Mark::Dirty))] {

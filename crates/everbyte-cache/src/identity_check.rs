@@ -1,8 +1,8 @@
-//! Evidence that a backing device is the cache's own: the bytes of clean pages.
+//! Evidence for the identity of a backing device: the bytes of clean pages.
 //!
-//! A clean page is one that the backing device has as well, so a page that differs shows another
-//! device, or one that was changed without the cache. Pages of one byte over and over agree with
-//! too many devices to prove anything.
+//! The backing device has the same bytes as a clean page. A differing page shows another device, or
+//! a change made without the cache. Pages that repeat one byte agree with too many devices to prove
+//! anything.
 
 use everbyte_device::BlockDevice;
 
@@ -11,16 +11,16 @@ use crate::layout::{PAGE, PAGE_U64, Page};
 use crate::scm::{Mark, ScmVolume};
 use crate::settings::Identity;
 
-/// Clean pages compared with a backing device that has moved, spread over all of them.
+/// Clean pages compared with a moved backing device, spread over all of them.
 const COMPARED_PAGES_MAX: usize = 1024;
 
 /// Clean pages compared whenever a cache is opened: few, because each may cost a seek.
 const COMPARED_AT_OPENING_MAX: usize = 32;
 
-/// Number of agreeing pages that prove the device: those of one byte over and over do not count.
+/// Number of agreeing pages that prove the device, without pages that repeat one byte.
 pub(crate) const MATCHES_MIN: u64 = 8;
 
-/// A cache, its clean pages' home and the backing device that it is compared with.
+/// A cache, the home of its clean pages and the backing device to compare.
 pub(crate) struct IdentityCheck<'a> {
     pub(crate) scm: &'a ScmVolume,
     pub(crate) backing: &'a dyn BlockDevice,
@@ -36,11 +36,10 @@ enum PageOutcome {
 }
 
 impl IdentityCheck<'_> {
-    /// Compares with a device that is said to have moved. Returns the number of pages that prove
-    /// it.
+    /// Compares with a moved device. Returns the number of pages that prove its identity.
     ///
     /// # Errors
-    /// A page that differs, or cannot be read.
+    /// A page that differs or is unreadable.
     pub(crate) fn of_moved(&self, pages: &[(Page, Mark)]) -> Result<u64, CacheError> {
         let mut matched = 0;
         for page in spread(pages, COMPARED_PAGES_MAX) {
@@ -53,12 +52,11 @@ impl IdentityCheck<'_> {
         Ok(matched)
     }
 
-    /// Compares with a device that is where it was. Returns the number of pages that prove that it
-    /// is the same. A page that cannot be read is skipped: the request that needs it reports the
-    /// error.
+    /// Compares with a device in its old place. Returns the number of pages that prove its
+    /// identity. Unreadable pages are skipped: the request for such a page reports the error.
     ///
     /// # Errors
-    /// A page that differs.
+    /// A differing page.
     pub(crate) fn at_opening(&self, pages: &[(Page, Mark)]) -> Result<u64, CacheError> {
         let mut matched = 0;
         for page in spread(pages, COMPARED_AT_OPENING_MAX) {

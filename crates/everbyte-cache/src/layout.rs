@@ -1,9 +1,8 @@
-//! The layout of the volume that is the cache's SCM.
+//! The layout of the cache's SCM volume.
 //!
 //! Block 0 is the header. Groups follow, each of one block of marks and the 4096 pages that the
 //! marks describe, so a cache grows with its backing device by growing at its end. A page never
-//! changes its place in the volume; a page that is not cached is a hole. `docs/format.md` has the
-//! table.
+//! changes its place in the volume. An uncached page is a hole. `docs/format.md` has the table.
 
 use std::ops::Range;
 
@@ -14,8 +13,8 @@ pub(crate) const PAGE_U64: u64 = 4096;
 /// Pages in a group, and bytes in its block of marks.
 const GROUP_PAGES: u64 = PAGE_U64;
 
-/// Size of the largest backing device that can be cached: page numbers have 32 bits, and the last
-/// is no page.
+/// Size of the largest cacheable backing device: page numbers have 32 bits, and the last number is
+/// unused.
 pub(crate) const BACKING_BYTES_MAX: u64 = (u32::MAX as u64) * PAGE_U64;
 
 /// Number of a page of the backing device.
@@ -49,7 +48,7 @@ pub(crate) fn page_no(number: u64) -> Page {
     Page::try_from(number).expect("`Settings::check` refuses backing devices with more pages")
 }
 
-/// Returns the pages that a range lies in; none if it is empty.
+/// Returns the pages of a range; none for an empty range.
 pub(crate) fn pages_of(offset: u64, len: u64) -> Range<Page> {
     page_no(offset / PAGE_U64)..page_no((offset + len).div_ceil(PAGE_U64))
 }
@@ -59,7 +58,7 @@ pub(crate) fn groups(pages: u64) -> impl Iterator<Item = Page> {
     (0..pages.div_ceil(GROUP_PAGES)).map(|group| page_no(group * GROUP_PAGES))
 }
 
-/// The part of a request that lies in one page.
+/// The part of a request within one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) page: Page,

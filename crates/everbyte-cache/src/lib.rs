@@ -1,18 +1,17 @@
 //! A cache of DRAM and storage-class memory (SCM) before a slower backing device, as a block
 //! device.
 //!
-//! Owns the frames in DRAM, the pages in the volume that is its SCM, what is known of each page,
-//! and the order in which SCM and the backing device are written. The replacement policies are
-//! those of the simulator, see [`everbyte_policy::policy`].
+//! Owns the frames in DRAM, the pages in the SCM volume, the state of each page, and the order of
+//! writes to SCM and to the backing device. The simulator and the cache use the same replacement
+//! policies, see [`everbyte_policy::policy`].
 //!
 //! Promises (`docs/decisions/0010-the-cache-is-a-block-volume.md` has the reasons, `docs/proofs.md`
 //! the lemmas):
-//! - What a client flushed survives in SCM, without a write to the backing device.
-//! - The backing device is given only bytes that are durable in SCM under a mark that says that
-//!   they are newer; the mark goes only after the backing device has flushed them. So a crash at
-//!   any moment leaves of each page what was flushed last or something newer, and never a mixture.
-//! - A backing device that fails costs nothing but time: the cache keeps what it could not write,
-//!   and tries again.
+//! - Flushed client data survives in SCM, without a write to the backing device.
+//! - The backing device gets only bytes that are durable in SCM under a mark of newer bytes. The
+//!   mark is removed after the backing device has flushed them. So a crash at any moment leaves
+//!   each page as flushed last or newer, and never mixed.
+//! - A failing backing device costs only time: the cache keeps unwritten pages, and tries again.
 //!
 //! Knows devices only by their trait: its SCM is any [`everbyte_device::AtomicWrites`], its
 //! backing device any [`everbyte_device::BlockDevice`]. Knows no pool and no protocol.

@@ -1,7 +1,7 @@
-//! The policies that a cache in use can have, behind one type: a policy reports its actions through
-//! a generic method, so there are no trait objects of it.
+//! The policies of a cache in use, behind one type. A policy reports its actions through a generic
+//! method, so it cannot be a trait object.
 //!
-//! All of them keep a page in one tier only, which eviction relies on.
+//! All of them keep a page in only one tier. Eviction relies on this.
 
 use everbyte_policy::policy::{
     Actions, Capacity, CleanVictims, ClockDwf, ClockMigration, Everbyte, FourQueue, Hybrid,
@@ -23,7 +23,7 @@ pub(crate) enum AnyPolicy {
     Pdram(Box<Pdram<Sparse>>),
 }
 
-/// Calls a method of the policy, whichever it is.
+/// Calls a method of the actual policy.
 macro_rules! each {
     ($any:expr, $policy:ident => $call:expr) => {
         match $any {
@@ -78,15 +78,15 @@ impl AnyPolicy {
         Self::Hybrid(Hybrid::new(Sparse, size, config).into())
     }
 
-    /// Tells a policy that weighs costs what they are.
+    /// Sets the costs of a policy that weighs costs.
     pub(crate) fn set_costs(&mut self, costs: Costs) {
         if let Self::Everbyte(policy) = self {
             policy.set_costs(costs);
         }
     }
 
-    /// Returns the pages that the policy is about to write back, at most `count`, from `from` on and
-    /// around; none if it does not tell.
+    /// Returns at most `count` pages that the policy will write back next, from `from` on and
+    /// around. Returns none if the policy does not report them.
     pub(crate) fn waiting(&self, from: u32, count: usize) -> Vec<u32> {
         let Self::Everbyte(policy) = self else { return Vec::new() };
         let (mut pages, mut at, mut is_around) = (Vec::new(), from, false);
@@ -104,7 +104,7 @@ impl AnyPolicy {
         pages
     }
 
-    /// Returns the tier in which the policy has the page, if it has it.
+    /// Returns the tier of the page by the policy.
     pub(crate) fn tier_of(&self, page: u32) -> Option<Tier> {
         each!(self, policy => policy.directory().tier(PageNo(page)))
     }
@@ -122,8 +122,8 @@ impl AnyPolicy {
     }
 }
 
-/// Returns true if a hit of a page that is found in `found` moves no page under the policy of these settings:
-/// it is served there, and that is all.
+/// Returns true if a hit of a page in the tier `found` moves no page under the policy of these
+/// settings.
 pub(crate) fn stays(settings: &Settings, access: Access, found: Tier) -> bool {
     let is_served_there = access.op == Op::Read || found == Tier::Dram;
     is_served_there

@@ -1,9 +1,9 @@
-//! The volume that is the cache's SCM: pages, and a mark for each.
+//! The cache's SCM volume: pages, and a mark for each.
 //!
-//! Invariants on the medium: a page with a mark has its bytes in its place; a mark changes in one
-//! atomic write with the bytes that it describes, or alone. A crash between removing a mark and
-//! freeing the page's space leaves bytes without a mark; a scan frees them. Written bytes are no
-//! hole, even if they are zeroes, so a mark without bytes is damage.
+//! Invariants on the medium: a page with a mark has its bytes at its place. A mark changes alone,
+//! or in one atomic write with the bytes that it describes. A crash between the removal of a mark
+//! and the free of the page's space leaves bytes without a mark, and a scan frees them. Written
+//! bytes are never a hole, even zeroes, so a mark without bytes is damage.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::error::CacheError;
 use crate::layout::{PAGE, PAGE_U64, Page, groups, mark_at, page_at, page_no};
 use crate::settings::{Settings, SettingsError};
 
-/// Extents asked for at once in a scan.
+/// Extents requested in one step of a scan.
 const EXTENTS_MAX: usize = 1024;
 
 /// State of a page in the volume.
@@ -73,7 +73,7 @@ pub fn inspect(volume: &dyn BlockDevice) -> Result<Inspection, InspectError> {
     Ok(Inspection { settings, pages: marks.len() as u64, dirty_pages: dirty as u64 })
 }
 
-/// Returns the pages that have a mark, ascending.
+/// Returns the marked pages, ascending.
 fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, DeviceError> {
     let mut found = Vec::new();
     let mut block = vec![0; PAGE];
@@ -88,14 +88,14 @@ fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, Devi
     Ok(found)
 }
 
-/// Adds the pages that have a mark in the block of marks of the group that begins at `first`.
+/// Adds the marked pages of the group that begins at `first`.
 fn marks_of_group(
     first: Page,
     block: &[u8],
     pages: u64,
     found: &mut Vec<(Page, Mark)>,
 ) -> Result<(), DeviceError> {
-    // The last group of the largest device has a mark for a number that is no page.
+    // The last group of the largest device has a mark for an unused number.
     for (place, &byte) in (0..).zip(block) {
         let page = u64::from(first) + place;
         let corrupt =
@@ -122,7 +122,7 @@ fn without_bytes(page: Page) -> DeviceError {
     DeviceError::Media { offset: mark_at(page), len: 1, reason }
 }
 
-/// The volume that is the cache's SCM.
+/// The cache's SCM volume.
 #[derive(Clone)]
 pub(crate) struct ScmVolume {
     volume: Arc<dyn AtomicWrites>,
@@ -157,7 +157,7 @@ impl ScmVolume {
         self.volume.read(page_at(page) + start as u64, out)
     }
 
-    /// Writes bytes of a page and, atomically with them, its mark, if that changes.
+    /// Writes bytes of a page and, atomically with them, a changed mark.
     pub(crate) fn store(
         &self,
         page: Page,
@@ -202,8 +202,8 @@ impl ScmVolume {
         self.volume.flush()
     }
 
-    /// Returns the pages in the volume, ascending. Frees the bytes that a crash left without a
-    /// mark; a mark without bytes is an error.
+    /// Returns the pages in the volume, ascending. Frees bytes without a mark, left by a crash. A
+    /// mark without bytes is an error.
     pub(crate) fn scan(&self, pages: u64) -> Result<Vec<(Page, Mark)>, DeviceError> {
         let found = marks(&*self.volume, pages)?;
         let mut marked = found.iter().map(|&(page, _)| page).peekable();
@@ -220,7 +220,7 @@ impl ScmVolume {
         marked.next().map_or(Ok(found), |page| Err(without_bytes(page)))
     }
 
-    /// Returns the pages of a group that take space.
+    /// Returns the pages of a group that use space.
     fn used(&self, first: Page, count: u64) -> Result<Vec<Page>, DeviceError> {
         let (start, end) = (page_at(first), page_at(first) + count * PAGE_U64);
         let mut used = Vec::new();

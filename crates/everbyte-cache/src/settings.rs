@@ -1,7 +1,7 @@
 //! Settings of a cache and the identity of its backing device: the header of its volume.
 //!
 //! Invariant: the header is written as a whole in one block, so a crash leaves the old or the new
-//! one; one that is damaged is refused with what is wrong.
+//! one. A damaged header is refused with the reason.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ const MAGIC: [u8; 8] = *b"EVRCACHE";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 20;
 
-/// The moment at which the backing device gets what is written.
+/// The moment at which the backing device gets a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Later, in the order of its sectors.
     #[default]
     WriteBack,
-    /// Before the write is answered, besides the cache.
+    /// Before the write is answered, in addition to the cache.
     WriteThrough,
     /// Before the write is answered, and only it, unless the page is cached already.
     WriteAround,
@@ -49,7 +49,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Identity of a backing device: its name, and what tells it from others.
+/// Identity of a backing device: its name, and its distinguishing properties.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Identity {
     /// `file`, `block` or `nbd`.
@@ -58,8 +58,8 @@ pub struct Identity {
     pub name: String,
     /// Further identity, such as device and inode numbers; may be empty.
     pub serial: String,
-    /// Identity that stays with the device whatever its name is; `None` if nothing is known, as of
-    /// exports, and in the first headers of this version.
+    /// Identity that is independent of the device's name. `None` if it is unknown, as for exports,
+    /// and in the first headers of this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing: Option<BackingIdentity>,
 }
@@ -117,11 +117,11 @@ pub struct Settings {
     pub dram_bytes: u64,
     /// Bytes of SCM for pages. See [`Settings::volume_page_bytes_max`].
     pub scm_bytes: u64,
-    /// The moment at which the backing device gets what is written.
+    /// The moment at which the backing device gets a write.
     pub mode: Mode,
     /// The replacement policy.
     pub policy: Kind,
-    /// Writes of at most this many bytes are small, for policies that tell them apart.
+    /// Writes of at most this many bytes are small, for policies with this distinction.
     pub small_write_bytes: u16,
 }
 
@@ -148,15 +148,15 @@ pub enum SettingsError {
         policy: &'static str,
         /// Its reason.
         why: &'static str,
-        /// Names of the policies that can.
+        /// Names of the usable policies.
         usable: String,
     },
     /// The backing device's name is too long for the header.
     #[error("the name of the backing device is too long: {bytes} bytes do not fit in {max}")]
     TooLong {
-        /// Bytes that the settings take.
+        /// Bytes used by the settings.
         bytes: usize,
-        /// Bytes that the header has for them.
+        /// Bytes reserved in the header.
         max: usize,
     },
     /// The header is damaged.
@@ -193,7 +193,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the bytes of pages that the volume holds at most: pages that live there, a persisted
+    /// Returns the largest number of page bytes in the volume: pages that live there, a persisted
     /// copy of each page in DRAM, and pages that are pending write-back.
     #[must_use]
     pub fn volume_page_bytes_max(&self) -> u64 {
@@ -208,8 +208,8 @@ impl Settings {
         self.scm_bytes / PAGE_U64
     }
 
-    /// Returns the number of evicted pages that may be pending write-back: a sixteenth of the
-    /// pages, so that they are written in runs, from 4 to 4096.
+    /// Returns the largest number of evicted pages pending write-back: a sixteenth of the pages,
+    /// from 4 to 4096, so that they are written in runs.
     pub(crate) fn pending_pages_max(&self) -> u32 {
         let share = (self.scm_pages() + self.dram_pages()) / 16;
         u32::try_from(share.clamp(4, 4096)).unwrap_or(4096)
@@ -255,7 +255,7 @@ impl Settings {
     }
 }
 
-/// Returns the reason for which a policy cannot run a cache; `None` if it can.
+/// Returns the reason why a policy cannot run a cache; `None` if it can.
 pub(crate) fn refusal(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Spitfire => Some("it has pages in both tiers at once"),
@@ -359,7 +359,7 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         for policy in Kind::ALL {
-            // Whatever may be created can be opened.
+            // All policies for creation can be opened.
             let settings = Settings { policy, ..settings() };
             let made = crate::policies::AnyPolicy::new(&settings);
             assert_eq!(settings.check().is_ok(), made.is_ok(), "{policy}");

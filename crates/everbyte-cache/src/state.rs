@@ -1,10 +1,10 @@
 //! The pages of the cache and the operations on one page, under one lock. Hits go without it.
 //!
-//! Invariants: `pages` has exactly the pages with a frame, and `dirty`, `dram_dirty` and
-//! `pending_writeback` exactly those whose frames are so: a hit changes nothing of that. The frame says in
-//! which tier a page is; the policy says in which tier it should be. They differ after a restart and
-//! while SCM refuses writes. The policy is asked and told nothing before it has heard of all hits so far.
-//! Nothing here accesses the backing device.
+//! Invariants: `pages` has exactly the pages with a frame. `dirty`, `dram_dirty` and
+//! `pending_writeback` match the frames' states: a hit changes none of them. The frame records the
+//! actual tier of a page, and the policy the intended one. They differ after a restart and while
+//! SCM refuses writes. The policy gets all pending hits before any other call. This module never
+//! accesses the backing device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::policies::AnyPolicy;
 use crate::scm::{Mark, ScmVolume};
 use crate::stats::{CacheStats, Counts};
 
-/// Pages' memory that is kept for those that come to DRAM next.
+/// Most unused page buffers kept for later promotions.
 const SPARE_MAX: usize = 64;
 
-/// Clean pages that are evicted at once when SCM has no space left.
+/// Clean pages evicted together when SCM has no space left.
 const EVICTED_CLEAN_PAGES: usize = 32;
 
 /// The pages of the cache, under one lock.
 pub(crate) struct State {
     pub(crate) scm: ScmVolume,
-    /// To be used by `policy()`, but for what is told of hits and right after they were told.
+    /// Used through `policy()`, except while hits are reported and directly afterwards.
     pub(crate) lagging_policy: AnyPolicy,
     /// Times of requests of the backing device.
     pub(crate) latency: BackingLatency,
@@ -44,27 +44,27 @@ pub(crate) struct State {
     /// Pages with a frame.
     pub(crate) pages: SparseSet,
     pub(crate) dirty: SparseSet,
-    /// Dirty pages whose newest bytes are in DRAM only.
+    /// Dirty pages with their newest bytes only in DRAM.
     pub(crate) dram_dirty: SparseSet,
-    /// Pages that the policy has evicted and that are not written back yet.
+    /// Evicted pages that are not written back yet.
     pub(crate) pending_writeback: SparseSet,
     /// Pages in DRAM that the policy has demoted and SCM has refused.
     pub(crate) demotion_failed: SparseSet,
-    /// Pages that are being fetched or zeroed: no other thread touches them.
+    /// Pages in fetching or zeroing: no other thread touches them.
     busy: Vec<Range<Page>>,
-    /// Number of marks removed so far, and the number of them that were when SCM was last flushed.
+    /// Number of marks removed so far, and their number at the last flush of SCM.
     pub(crate) invalidated: u64,
     pub(crate) invalidated_durably: u64,
-    /// Changes of the backing device that did not go through pages.
+    /// Changes of the backing device that bypassed pages.
     pub(crate) bypassed: BypassedPages,
-    /// Flushes and the like that are under way. Until they have flushed them, none of these changes gives
-    /// way to newer bytes in DRAM.
+    /// Running flushes and similar promises. Until they have flushed these changes, newer bytes in
+    /// DRAM replace none of them.
     pub(crate) promises: u32,
     pub(crate) counts: Counts,
     pub(crate) last_error: Option<DeviceError>,
-    /// Memory of pages that have left DRAM, with anything in it.
+    /// Memory of former DRAM pages, with undefined content.
     spare: Vec<Bytes>,
-    /// Empty, with room for what is taken of `hit_log`, and for the policy's actions.
+    /// Empty, with room for the hits of `hit_log`, and for the policy's actions.
     pub(crate) taken: Vec<PendingHit>,
     pub(crate) actions: Vec<Action>,
 }
@@ -100,7 +100,7 @@ impl State {
         self.spare.pop().unwrap_or_else(|| Box::new([0; PAGE]))
     }
 
-    /// Keeps the memory of a page that has left DRAM, if little is kept.
+    /// Keeps the memory of a former DRAM page, up to the limit.
     fn keep_memory(&mut self, left: Option<DramCopy>) {
         if let Some(DramCopy { bytes, .. }) = left
             && self.spare.len() < SPARE_MAX
@@ -137,7 +137,7 @@ impl State {
         self.busy.iter().any(|busy| busy.start < pages.end && pages.start < busy.end)
     }
 
-    /// Keeps other threads away from `pages`, none of which is busy.
+    /// Keeps other threads away from `pages`. None of them is busy.
     pub(crate) fn begin_busy(&mut self, pages: Range<Page>) {
         self.busy.push(pages);
     }
@@ -148,25 +148,25 @@ impl State {
         }
     }
 
-    /// Notes an error of SCM that is not told to a client at once.
+    /// Notes an error of SCM that is not reported to a client now.
     pub(crate) fn note(&mut self, page: Page, error: DeviceError) {
         tracing::warn!(page, %error, "the cache's volume refused");
         self.counts.stats.scm_errors += 1;
         self.last_error = Some(error);
     }
 
-    /// Returns the policy, which has heard of all hits so far.
+    /// Returns the policy after the report of all pending hits.
     pub(crate) fn policy(&mut self) -> &mut AnyPolicy {
         self.tell_hits();
         &mut self.lagging_policy
     }
 
-    /// Reads bytes of a page that has a frame.
+    /// Reads bytes of a page with a frame.
     pub(crate) fn read(&self, page: Page, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {
         self.frames.read(page).read(&self.scm, page, start, out)
     }
 
-    /// Writes bytes of a page that has a frame, in its tier.
+    /// Writes bytes of a page with a frame, in its tier.
     pub(crate) fn write(
         &mut self,
         page: Page,
@@ -186,7 +186,7 @@ impl State {
         Ok(())
     }
 
-    /// Adds a frame for a page that has none, with its bytes in DRAM if they are there.
+    /// Adds a frame for a page without one, with its bytes if it is in DRAM.
     pub(crate) fn insert(&mut self, page: Page, frame: Frame, bytes: Option<DramCopy>) {
         self.pages.insert(page);
         if frame.is_dirty() {
@@ -201,7 +201,7 @@ impl State {
         self.frames.insert(page, frame, bytes);
     }
 
-    /// Takes a page back that was pending write-back: the policy has it again.
+    /// Takes back a page that was pending write-back: the policy has readmitted it.
     pub(crate) fn keep(&mut self, page: Page) {
         if let Some(frame) = self.frames.write(page).get_mut(page) {
             frame.pending_writeback = false;
@@ -226,7 +226,7 @@ impl State {
         }
     }
 
-    /// Evicts some clean pages that are in SCM. Returns their number.
+    /// Evicts some clean pages of SCM. Returns their number.
     fn evict_clean(&mut self) -> Result<usize, DeviceError> {
         let is_clean = |frame: &Frame| !frame.is_dirty() && frame.mark.is_some();
         let clean = self.pages.iter();
@@ -263,7 +263,7 @@ impl State {
         Ok(stored.range().len() as u64)
     }
 
-    /// Demotes a page that is in DRAM to SCM, and frees its DRAM. The page stays if SCM refuses it.
+    /// Demotes a page from DRAM to SCM, and frees its DRAM. The page stays if SCM refuses it.
     pub(crate) fn demote(&mut self, page: Page) {
         match self.copy_down(page) {
             Ok(bytes) => {
@@ -279,9 +279,9 @@ impl State {
         }
     }
 
-    /// Promotes a page to DRAM. A dirty one keeps its bytes in SCM, because a flush may have
-    /// promised them; a clean one frees its space there, unless SCM refuses that: it keeps its mark then, and so
-    /// it does when it is written in DRAM, until newer bytes are stored or the mark can be removed.
+    /// Promotes a page to DRAM. A dirty page keeps its bytes in SCM, because a flush may have
+    /// promised them. A clean page frees its space there. If SCM refuses this, the page keeps its
+    /// mark, also after writes in DRAM, until newer bytes are stored or the mark can be removed.
     pub(crate) fn promote(&mut self, page: Page) {
         if self.frames.look(page, |frame| frame.in_dram) != Some(false) {
             return;
@@ -304,8 +304,8 @@ impl State {
         }
     }
 
-    /// Promotes a page that is in SCM only to DRAM with other bytes, all of which are new: what it has in SCM need not
-    /// be read. Returns false if it is in DRAM already.
+    /// Promotes a page that is only in SCM to DRAM with entirely new bytes, without reading SCM.
+    /// Returns false if it is in DRAM already.
     pub(crate) fn replace(&mut self, page: Page, bytes: &[u8]) -> bool {
         if self.frames.look(page, |frame| frame.in_dram) != Some(false) {
             return false;
@@ -374,7 +374,7 @@ impl State {
         }
     }
 
-    /// Removes a frame whose page has no mark.
+    /// Removes a frame of a page without a mark.
     pub(crate) fn remove(&mut self, page: Page) {
         debug_assert_ne!(
             self.frames.look(page, |frame| frame.mark.is_some()),
@@ -390,8 +390,8 @@ impl State {
         self.demotion_failed.remove(page);
     }
 
-    /// Makes a page clean after the backing device has flushed the bytes that were copied, unless it
-    /// was written since.
+    /// Makes a page clean after the backing device has flushed the copied bytes, unless it was
+    /// written since.
     pub(crate) fn clean(&mut self, page: Page) -> Result<(), DeviceError> {
         let mut shard = self.frames.write(page);
         let Some((frame, in_dram)) = shard.both_mut(page) else { return Ok(()) };

@@ -4,24 +4,24 @@ use everbyte_policy::policy::{Action, ActionCount, ActionCounts, Tier};
 use serde::{Deserialize, Serialize};
 
 /// Counters since a cache was opened, and its present contents. Accesses are counted in pages of
-/// 4096 bytes: a request counts once for each page that it touches.
+/// 4096 bytes: a request counts once for each of its pages.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct CacheStats {
-    /// Accesses whose page was in DRAM.
+    /// Accesses with the page in DRAM.
     pub hits_dram: u64,
-    /// Accesses whose page was in SCM.
+    /// Accesses with the page in SCM.
     pub hits_scm: u64,
-    /// Accesses whose page was not in the cache, or was evicted and not yet written back.
+    /// Accesses with the page absent, or evicted and not yet written back.
     pub misses: u64,
-    /// Hits of either kind that the policy was not told of, because other threads' decisions took too
-    /// long.
+    /// Hits of either kind that were dropped before a report to the policy, because other threads'
+    /// decisions took too long.
     #[serde(default)]
     pub hits_dropped: u64,
     /// Pages fetched from the backing device.
     pub fetched_pages: u64,
-    /// Reads of the backing device that fetched them.
+    /// Reads of the backing device for these fills.
     pub fetches: u64,
-    /// Bytes that requests wrote to SCM in place.
+    /// Bytes written by requests to SCM in place.
     pub scm_bytes_in_place: u64,
     /// Bytes written to SCM because a page was filled or demoted there.
     pub scm_bytes_moved: u64,
@@ -29,38 +29,38 @@ pub struct CacheStats {
     pub scm_bytes_persisted: u64,
     /// Pages written back to the backing device.
     pub written_back_pages: u64,
-    /// Writes to the backing device that wrote them back, each of a run of adjacent pages.
+    /// Writes to the backing device for these pages, each of a run of adjacent pages.
     pub write_back_runs: u64,
-    /// Bytes of writes that bypassed the cache, in write-around mode.
+    /// Bytes of bypassing writes, in write-around mode.
     pub bypass_write_bytes: u64,
-    /// Bytes of whole pages that trims and zeroing requests changed on the backing device directly.
+    /// Bytes of whole pages that trims and zeroing requests changed directly on the backing device.
     pub bypass_zero_bytes: u64,
-    /// Reads, writes and flushes of the backing device that failed.
+    /// Failed reads, writes and flushes of the backing device.
     pub backing_errors: u64,
-    /// Accesses of SCM that failed.
+    /// Failed accesses of SCM.
     pub scm_errors: u64,
-    /// Dirty pages found at opening although nothing proved that the backing device is the cache's
-    /// own; 0 if its identity or clean pages did.
+    /// Dirty pages found at opening without any proof of the backing device's identity; 0 with
+    /// proof by identity or clean pages.
     #[serde(default)]
     pub unproven_pages: u64,
     /// Pages in the cache now.
     pub pages: u64,
     /// Of these, dirty pages: the backing device may have older bytes.
     pub dirty_pages: u64,
-    /// Of these, pages that the policy has evicted and that are pending write-back.
+    /// Of these, evicted pages pending write-back.
     pub pending_pages: u64,
-    /// Fills, moves, copies, drops and evictions by reason, without those that did not occur.
+    /// Fills, moves, copies, drops and evictions by reason, without zero counts.
     pub actions: Vec<ActionCount>,
 }
 
 impl CacheStats {
-    /// Accesses whose page was in the cache.
+    /// Accesses with the page in the cache.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.hits_dram + self.hits_scm
     }
 
-    /// Returns the share of accesses whose page was in the cache, in thousandths; `None` without
+    /// Returns the share of accesses with the page in the cache, in thousandths; `None` without
     /// accesses.
     #[must_use]
     pub fn hit_permille(&self) -> Option<u64> {

@@ -17,15 +17,15 @@ use crate::plant::Bug;
 use crate::state::State;
 use crate::writeback_in_flight::{BATCH_PAGES, Writeback, WritebackInFlight};
 
-/// Pages copied under the lock at once.
+/// Pages copied in one hold of the lock.
 const PIECE_PAGES: usize = 32;
 
-/// Batches that are tried in succession although no page of them can be written: a backing device that has
-/// gone is not asked for every page.
+/// Most consecutive batches without a written page, so that a missing backing device does not get
+/// requests for every page.
 const BATCHES_IN_VAIN_MAX: usize = 16;
 
-/// Failed writes in succession after which a run that fails is not written in parts any more. To
-/// find one bad page among those of a batch takes 9.
+/// Consecutive failed writes after which a failing run is not split further. The search for one bad
+/// page in a batch takes 9.
 const WRITES_IN_VAIN_MAX: usize = 16;
 
 /// The first failures of a write-back.
@@ -38,19 +38,19 @@ struct Failures {
 /// The pages to write back.
 #[derive(Debug)]
 pub(crate) enum WritebackTarget {
-    /// Those that the policy has evicted.
+    /// Pages that the policy has evicted.
     Pending,
-    /// The next ones after the end of the last sweep: of those that the policy would write next, or
-    /// of all if it tells of none.
+    /// The next pages after the last sweep: those that the policy would write next, or of all pages
+    /// if it reports none.
     Sweep,
-    /// These, which ascend, if they are dirty.
+    /// These pages, ascending, if they are dirty.
     Pages(Vec<Page>),
 }
 
 impl Cache {
-    /// Writes pages back, in batches. Returns the number of pages written. An error loses nothing:
-    /// pages that were not written stay dirty. Pages that need a copy in SCM when it has no space
-    /// left wait until others are clean and can be evicted, if need be some that were not asked for.
+    /// Writes pages back, in batches. Returns the number of pages written. An error loses no data:
+    /// unwritten pages stay dirty. Pages that need a copy in a full SCM wait until other pages are
+    /// clean and can be evicted. If necessary, pages outside the choice are written for this.
     ///
     /// # Errors
     /// The first one of the backing device or of SCM, after every page was tried; or after many in
@@ -118,7 +118,7 @@ impl Cache {
             }
             WritebackTarget::Sweep => {
                 let mut pages = state.policy().waiting(*hand, BATCH_PAGES);
-                // What is dirty is known here; a page that is not would be chosen for ever.
+                // Only dirty pages may stay: a clean one would be chosen endlessly.
                 pages.retain(|&page| state.dirty.contains(page));
                 if pages.is_empty() {
                     let ahead = state.dirty.range(*hand..);
@@ -131,7 +131,7 @@ impl Cache {
         }
     }
 
-    /// Returns some dirty pages whose newest bytes SCM has already.
+    /// Returns some dirty pages whose newest bytes are in SCM already.
     fn in_need_of_no_space(&self) -> Vec<Page> {
         let state = self.state.lock();
         let pages = state.dirty.iter().filter(|&page| !state.dram_dirty.contains(page));
@@ -163,8 +163,8 @@ impl Cache {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Makes `in_flight` the newest bytes of the dirty ones among `pages`, after writing them to SCM.
-    /// Invalidates clean ones, which are pending only because their mark could not be removed.
+    /// Sets `in_flight` to the newest bytes of the dirty pages among `pages`, after writing them to
+    /// SCM. Invalidates clean ones, which are pending only because their mark could not be removed.
     fn copy_dirty(&self, pages: &[Page], in_flight: &mut WritebackInFlight) -> Option<DeviceError> {
         in_flight.clear();
         let mut first_error = None;
@@ -185,8 +185,8 @@ impl Cache {
         first_error
     }
 
-    /// Writes the runs of `in_flight`; one that fails in ever smaller parts, until only bad pages are left.
-    /// Returns the pages that were written, in how many runs, and the first error.
+    /// Writes the runs of `in_flight`. A failing run is split until only bad pages are left.
+    /// Returns the written pages, the number of runs, and the first error.
     fn write_runs(&self, in_flight: &WritebackInFlight) -> (Vec<Page>, usize, Option<DeviceError>) {
         let mut written: Vec<Page> = Vec::with_capacity(in_flight.pages.len());
         let (mut runs, mut in_vain, mut first_error) = (0, 0, None);
@@ -244,7 +244,7 @@ impl Cache {
     /// For callers without a [`crate::WritebackThread`].
     ///
     /// # Errors
-    /// Those of the backing device or of the volume; pages that were not written stay dirty.
+    /// Those of the backing device or of the volume. Unwritten pages stay dirty.
     pub fn sweep(&self) -> Result<usize, DeviceError> {
         self.write_back(&WritebackTarget::Sweep)
     }
@@ -255,7 +255,7 @@ impl Cache {
         self.state.lock().dirty.len() as u64 * PAGE_U64
     }
 
-    /// Writes everything back that was written before the call, and flushes the backing device.
+    /// Writes back all earlier writes, and flushes the backing device.
     ///
     /// # Errors
     /// `NotDrained`, if pages remain because the backing device or the volume fails. Nothing is
@@ -273,7 +273,8 @@ impl Cache {
 }
 
 impl State {
-    /// WritebackInFlight the first bytes of a page, as many as `out` has, if it is dirty; else says that it is not.
+    /// Copies the first bytes of a dirty page, as many as `out` has. Returns false for a clean
+    /// page.
     fn copy_dirty(&mut self, page: Page, out: &mut [u8]) -> Result<bool, DeviceError> {
         let Some(is_dirty) = self.frames.look(page, Frame::is_dirty) else { return Ok(false) };
         if !is_dirty {
@@ -284,7 +285,7 @@ impl State {
             return Ok(false);
         }
         if let Some(frame) = self.frames.write(page).get_mut(page) {
-            // Before the bytes are copied, so that a write meanwhile is a write since.
+            // Before the copy, so that a concurrent write counts as a later write.
             frame.content = Content::Copied;
         }
         if !planted(Bug::OpenEpochWrittenBack) {

@@ -10,7 +10,7 @@ use crate::layout::{PAGE, Page};
 /// Pages written back in one batch, with one flush of SCM and one of the backing device.
 pub(crate) const BATCH_PAGES: usize = 256;
 
-/// The state of writing back: what it keeps from one time to the next.
+/// The state of writing back between two batches.
 #[derive(Default)]
 pub(crate) struct Writeback {
     /// The page after the end of the last sweep.
@@ -33,7 +33,7 @@ impl WritebackInFlight {
         self.bytes.resize(BATCH_PAGES * PAGE, 0);
     }
 
-    /// Room for the bytes of the next page, of which there are fewer than in a batch.
+    /// Room for the bytes of the next page. The list has fewer pages than a batch.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.pages.len() * PAGE..][..PAGE]
     }

@@ -1,9 +1,9 @@
-//! The thread that writes pages back.
+//! The thread for write-back.
 //!
 //! It begins when more than half of the cache's pages are dirty and ends at 45%. It also writes
-//! evicted pages when half of their room is taken, so that requests seldom wait for the backing
-//! device. The watermarks are those of dm-writecache. After a failure it pauses and tries again; where
-//! some pages fail, it goes on with others first.
+//! evicted pages when half of their room is used, so that requests seldom wait for the backing
+//! device. The watermarks are those of dm-writecache. After a failure it pauses and tries again. If
+//! some pages fail, it continues with others first.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const LOW_PERCENT: u64 = 45;
 /// Pause after a failure, and longest time between two checks for work.
 const REST: Duration = Duration::from_secs(1);
 
-/// A thread that writes dirty pages back until it is dropped.
+/// A thread that writes dirty pages back. Dropping it stops it.
 pub struct WritebackThread {
     cache: Arc<Cache>,
     is_stopping: Arc<AtomicBool>,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for WritebackThread {
 }
 
 impl WritebackThread {
-    /// Starts the thread. From now on a policy that weighs costs goes by the measured times of the
+    /// Starts the thread. From now on a policy that weighs costs uses the measured times of the
     /// backing device.
     ///
     /// # Errors
@@ -83,11 +83,11 @@ fn run(cache: &Cache, is_stopping: &AtomicBool) {
 }
 
 impl Cache {
-    /// Writes back what a [`WritebackThread`] would write now, on the caller's thread. Returns true
-    /// if anything was due. For callers that need the same order of events in every run.
+    /// Writes back the pages that a [`WritebackThread`] would write now, on the caller's thread.
+    /// Returns true if any were due. For callers with a fixed order of events in every run.
     ///
     /// # Errors
-    /// Those of the backing device or of the volume; pages that were not written stay dirty.
+    /// Those of the backing device or of the volume. Unwritten pages stay dirty.
     pub fn write_back_due(&self) -> Result<bool, DeviceError> {
         let Some(work) = self.next_work() else { return Ok(false) };
         self.write_back_work(&work, &AtomicBool::new(false))?;

@@ -18,10 +18,10 @@ use crate::plant::Bug;
 use crate::scm::Mark;
 use crate::state::State;
 
-/// Pages that are invalidated before others get the lock.
+/// Pages invalidated in one hold of the lock.
 const PIECE_PAGES: usize = 64;
 
-/// The request that makes a range read as zeroes.
+/// A request to make a range read as zeroes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ZeroOp {
     Discard,
@@ -29,7 +29,7 @@ pub(crate) enum ZeroOp {
 }
 
 impl Cache {
-    /// Makes a range read as zeroes. With an error that is no media error, nothing was done.
+    /// Makes a range read as zeroes. After an error other than a media error, nothing was done.
     pub(crate) fn zero(
         &self,
         offset: u64,
@@ -70,7 +70,7 @@ impl Cache {
         let _exclusive = self.writeback.lock();
         self.invalidate_all(&pages, |frame| !frame.is_dirty())?;
         let mut state = self.lock_free(&pages);
-        // Those that came meanwhile.
+        // Pages that arrived in the time between.
         state.drop_clean(&pages)?;
         let was_persisted = state.is_persisted(&pages);
         state.begin_busy(pages.clone());
@@ -92,7 +92,8 @@ impl Cache {
             state.bypassed.superseded(first, len);
             state.counts.stats.bypass_zero_bytes += len;
             drop(state);
-            // The zeroes are durable: what a flush makes durable of the pages meanwhile may go.
+            // The zeroes are durable: bytes of the pages that a concurrent flush makes durable may
+            // go.
             let dropped = self.invalidate_all(&pages, |_| true);
             drop(self.end_busy(std::slice::from_ref(&pages)));
             return dropped.map_err(|error| in_part(1, first, len, error));
@@ -109,11 +110,12 @@ impl Cache {
             }
         }
         state.counts.stats.bypass_zero_bytes += len;
-        // SCM has none of them, and no flush may come before they are gone.
+        // SCM has none of them, and no flush may precede their removal.
         state.drop_all(&pages).map_err(|error| in_part(1, first, len, error))
     }
 
-    /// Invalidates those of `pages` that are `chosen`, in pieces, so that other requests are served in between.
+    /// Invalidates the `chosen` pages among `pages`, in pieces, so that other requests are served
+    /// in between.
     fn invalidate_all(
         &self,
         pages: &Range<Page>,
@@ -135,7 +137,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Zeroes a range of the backing device, of which SCM has dirty pages or none.
+    /// Zeroes a range of the backing device. SCM may have dirty pages of it.
     fn zero_backing(
         &self,
         offset: u64,
@@ -173,8 +175,8 @@ impl ZeroOp {
 }
 
 impl State {
-    /// Invalidates the clean ones of `pages`, and removes the marks of dirty ones that count as clean in SCM: SCM
-    /// refused to let go of them when they came to DRAM.
+    /// Invalidates the clean pages among `pages`, and removes the marks of dirty pages that count
+    /// as clean in SCM: SCM refused to free them at their promotion.
     fn drop_clean(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
         let found: Vec<Page> = self.pages.range(pages.clone()).collect();
         for page in found {
@@ -189,7 +191,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns true if SCM holds a dirty one of `pages`, which a flush may have promised.
+    /// Returns true if SCM holds a dirty page of `pages`. A flush may have promised it.
     fn is_persisted(&self, pages: &Range<Page>) -> bool {
         let is_persisted = |frame: &Frame| frame.mark == Some(Mark::Dirty);
         let mut pages = self.pages.range(pages.clone());
@@ -201,9 +203,9 @@ impl State {
         found.into_iter().try_for_each(|page| self.invalidate(page))
     }
 
-    /// Invalidates a page, with whatever was written to it.
+    /// Invalidates a page with all writes to it.
     pub(crate) fn invalidate(&mut self, page: Page) -> Result<(), DeviceError> {
-        // Of these the policy may hear that it has this page in SCM, which then gets its mark again.
+        // By these hits the policy may count this page as in SCM, and SCM then gets its mark again.
         self.tell_hits();
         let is_pending = self.pending_writeback.contains(page);
         self.unmark(page)?;
