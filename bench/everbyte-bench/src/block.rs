@@ -28,7 +28,7 @@ use crate::workload::{self, Workload};
 pub(crate) struct BlockArgs {
     #[command(flatten)]
     common: Common,
-    /// Bytes of each device, in MiB; memory for about twelve of them must be free.
+    /// Bytes of each device, in MiB. The suite needs free memory for about twelve devices.
     #[arg(long, default_value_t = 512, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(16..=65536))]
     size: u64,
@@ -178,7 +178,7 @@ fn rows_of(
     counted(own, workload, rows);
 }
 
-/// Means over all rounds of what was counted.
+/// Means over all rounds of the counts.
 fn counted(samples: &[Sample], workload: &Workload, rows: &mut Rows<'_>) {
     let counts = samples.iter().filter_map(|sample| sample.counts);
     let Some(sum) = counts.reduce(|sum, more| sum.plus(&more)).filter(|_| workload.writes()) else {

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_ends_when_it_is_told_or_is_killed() {
+    fn child_ends_at_sigterm_or_sigkill() {
         let start = |script: &str| Command::new("sh").args(["-c", script]).spawn().unwrap();
         let mut polite = start("exec sleep 600");
         assert!(cpu_ns(&polite).is_ok());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tools_own_words_are_in_its_error() {
+    fn tool_error_has_its_stderr() {
         let error = call(Command::new("sh").args(["-c", "echo no room >&2; exit 1"])).unwrap_err();
         assert_eq!(error.to_string(), "sh failed: no room");
         call(&mut Command::new("true")).unwrap();

@@ -1,19 +1,19 @@
-//! Which measurements are wanted, by words of the names in their results.
+//! Selection of measurements by words of their subjects and workloads.
 
 /// Choice of measurements. By default all are wanted.
 #[derive(clap::Args, Clone, Default, Debug)]
 pub(crate) struct Filter {
-    /// Measure only what has all of these words in the names of its results: those of workloads, and of subjects
-    /// in suites that can do without some. What others are compared with is measured besides.
+    /// Measure only subjects and workloads with all of these words in their names. References of a selected
+    /// measurement are measured in addition.
     #[arg(long, value_name = "WORDS", default_value = "")]
     filter: String,
-    /// Leave out those whose names contain all of these words. May be given several times.
+    /// Leave out names with all of these words. The option can be repeated.
     #[arg(long, value_name = "WORDS")]
     except: Vec<String>,
 }
 
 impl Filter {
-    /// Returns true if what has `name` is to be measured.
+    /// Returns true if the filter selects `name`.
     pub(crate) fn wants(&self, name: &str) -> bool {
         let has_all = |words: &str| words.split_whitespace().all(|word| name.contains(word));
         has_all(&self.filter) && !self.except.iter().any(|words| has_all(words))
@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn all_words_must_be_there_and_all_of_no_exception() {
+    fn filter_needs_all_words_and_no_exception() {
         assert!(Filter::default().wants("FT.A, t1"));
         assert!(filter("t1 FT.", &[]).wants("FT.A, t1"));
         assert!(!filter("t2 FT.", &[]).wants("FT.A, t1"));

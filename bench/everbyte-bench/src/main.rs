@@ -1,9 +1,9 @@
-//! Benchmarks: volumes, files, mounts, caches and paged memory beside the memory below them and their
+//! Benchmarks: volumes, files, mounts, caches and paged memory, compared with the memory below them and with
 //! rivals.
 //!
-//! Owns the command line. A program of its own, so that rivals stay out of the everyday build.
-//! `unsafe` is confined to five modules, which opt in: raw memory, the C library, the allocator that
-//! counts, memory that is paged, and a slow store.
+//! Owns the command line. The bench is a separate program: rivals stay out of the everyday build.
+//! `unsafe` is confined to five modules: raw memory, the C library, the counting allocator, paged memory, and
+//! a slow store.
 
 mod baselines;
 mod block;
@@ -56,7 +56,7 @@ use crate::swap::serve::process::{self, LaunchArgs};
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
 
-/// Measures Everbyte beside the memory below it and its rivals.
+/// Measures Everbyte, the memory below it and its rivals.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -78,7 +78,7 @@ enum Suite {
     Swap(SwapArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
-    /// Kills TPC-C in the midst of transactions and judges the database that is left.
+    /// Kills TPC-C during transactions and checks the remaining database.
     TpccKill(KillArgs),
     #[command(hide = true)]
     TpccChild(ChildArgs),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_nonsense_have_no_median() {
+    fn median_of_nothing_is_none() {
         assert_eq!(summarise(&[]), None);
         assert_eq!(summarise(&[1.0, f64::NAN]), None);
         assert_eq!(summarise(&[f64::INFINITY]), None);

@@ -6,7 +6,7 @@ use everbyte_device::Fua;
 use crate::stats::as_f64;
 use crate::workload::Workload;
 
-/// Exact sums of a subject's work on its medium, as far as it can tell.
+/// Exact sums of a subject's work on its medium.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Counts {
     pub(crate) bytes_stored: u64,
@@ -63,13 +63,17 @@ pub(crate) trait Subject: Sync {
     fn name(&self) -> &str;
 
     /// Returns the reason why it cannot do `workload`, if it cannot.
-    fn refuses(&self, workload: &Workload) -> Option<String>;
+    fn refuses(&self, _workload: &Workload) -> Option<String> {
+        None
+    }
 
     /// Brings it into the state that `workload` starts from. Not measured.
     ///
     /// # Errors
     /// The subject's.
-    fn prepare(&self, workload: &Workload) -> Result<()>;
+    fn prepare(&self, _workload: &Workload) -> Result<()> {
+        Ok(())
+    }
 
     /// Opens a thread's session.
     ///

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_changes_one_line_of_the_unedited_bytes() {
+    fn edit_changes_one_line() {
         let unedited = Payload::unedited();
         let mut payload = Payload::unedited();
         for _ in 0..200 {

@@ -34,7 +34,7 @@ fn value(results: &Value, subject: &str, workload: &str, metric: &str) -> f64 {
 }
 
 #[test]
-fn a_quick_run_has_rows_that_make_sense() {
+fn quick_block_rows_are_finite() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("results.json");
     let results = results(&["--output", copy.to_str().unwrap()]);
@@ -210,7 +210,7 @@ fn can_mount() -> bool {
 }
 
 #[test]
-fn mounts_are_measured_beside_nothing_and_beside_plain_memory() {
+fn mounts_are_compared_with_null_and_plain() {
     if !can_mount() {
         let (success, text) = call(&["mount", "--quick"]);
         assert!(!success && text.contains("needs "), "{text}");
@@ -242,7 +242,7 @@ fn child_of(parent: u32) -> Option<u32> {
 }
 
 #[test]
-fn a_killed_measurement_of_mounts_leaves_no_server() {
+fn killed_mount_suite_leaves_no_server() {
     if !can_mount() {
         not_run(NO_MOUNTS);
         return;
@@ -277,7 +277,7 @@ fn wait_for<T>(look: impl Fn() -> Option<T>) -> T {
 }
 
 #[test]
-fn operations_on_files_are_compared_with_what_each_is_held_against() {
+fn file_operations_have_ratios() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = folder.path().join("place");
     std::fs::create_dir(&place).unwrap();
@@ -389,7 +389,7 @@ fn slots_are_found_at_every_fill() {
 }
 
 #[test]
-fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
+fn regions_page_and_ft_is_solved() {
     if !is_root("have threads of a region resolve the faults of system calls") {
         return;
     }
@@ -421,7 +421,7 @@ fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
 }
 
 #[test]
-fn direct_mode_is_measured_and_tells_from_how_many_touches_dram_pays() {
+fn direct_mode_reports_break_even_touches() {
     if !is_root("have threads of a region resolve the faults of system calls") {
         return;
     }
@@ -464,7 +464,7 @@ fn direct_mode_is_measured_and_tells_from_how_many_touches_dram_pays() {
 }
 
 #[test]
-fn servers_are_loaded_in_half_of_their_memory_or_rows_say_why_not() {
+fn servers_run_in_half_their_memory_or_say_why() {
     let results = results_of("swap", &["--skip", "slots,paging,crowded,direct,ft"]);
     let rows = results["rows"].as_array().unwrap();
     let loads = ["redis-server, gets", "redis-server, sets while it saves"];
@@ -524,7 +524,7 @@ fn swap_and_group_are_gone(page_cluster: &str) {
 
 // One test, for there is one /proc/swaps.
 #[test]
-fn kernel_swap_is_measured_and_taken_down_even_after_kill() {
+fn kernel_swap_is_taken_down_after_sigkill() {
     const ARGS: [&str; 4] = ["--kernel-swap", "--skip", "slots,serving", "--json"];
     let page_cluster = std::fs::read_to_string("/proc/sys/vm/page-cluster").unwrap();
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -587,7 +587,7 @@ fn kernel_swap_is_measured_and_taken_down_even_after_kill() {
 }
 
 #[test]
-fn a_directory_that_is_not_empty_is_refused_before_anything_is_measured() {
+fn nonempty_directory_is_refused_first() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("precious"), "data").unwrap();
     let directory = folder.path().display().to_string();
@@ -598,7 +598,7 @@ fn a_directory_that_is_not_empty_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn exact_counters_tell_what_a_write_costs() {
+fn writes_have_exact_counts() {
     let results = results(&["--filter", "random", "--skip", "nbd"]);
     let count = |subject, workload, metric| value(&results, subject, workload, metric);
     let written = "random rewrite 4K checkpoint t1";
@@ -622,7 +622,7 @@ fn call(arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn tpcc_counts_what_it_did() {
+fn tpcc_counts_its_transactions() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let directory = folder.path().to_str().unwrap();
     for place in [["pool", "batch"], [directory, "wal"]] {
@@ -652,7 +652,7 @@ fn tpcc_survives_kills() {
 }
 
 #[test]
-fn planted_faults_are_noticed() {
+fn planted_faults_are_detected() {
     for (fault, words) in [("lost", "is missing"), ("torn", "consistency condition")] {
         let (success, text) = call(&["tpcc-kill", "--rounds", "6", "--plant", fault]);
         assert!(success && text.contains(words), "{fault}: {text}");
@@ -660,7 +660,7 @@ fn planted_faults_are_noticed() {
 }
 
 #[test]
-fn a_quick_run_beside_silent_clients_has_ratios() {
+fn crowd_has_ratios_to_alone() {
     let results = results_of("crowd", &["--silent", "64"]);
     for metric in ["p50_to_alone", "p99_to_alone", "max_to_alone"] {
         assert!(value(&results, "beside 64 silent clients", "one client", metric) > 0.0);

@@ -416,22 +416,18 @@ impl<M: Medium> Engine for BlockJournal<M> {
         }
     }
 
-    fn medium(&self) -> &M {
-        self.space.medium()
+    fn space(&self) -> &Space<M> {
+        &self.space
     }
 
-    fn blocks(&self) -> usize {
-        self.places.len()
+    fn places(&self) -> &[u64] {
+        &self.places
     }
 
     /// Each edit may take a block of data and one of the table.
     fn edits_max(&self) -> usize {
         let log_blocks = index(self.space.layout.log_bytes() / BLOCK_U64);
         (log_blocks - 2) * PLACES_PER_DESCRIPTOR / (2 * (PLACES_PER_DESCRIPTOR + 1))
-    }
-
-    fn is_mapped(&self, block: usize) -> bool {
-        self.places[block] != HOLE
     }
 
     fn read(&self, block: usize, start: usize, out: &mut [u8]) -> Result<(), MediaError> {

@@ -25,7 +25,7 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use super::Scheme;
-use super::space::{SpaceError, index};
+use super::space::{HOLE, Space, SpaceError, index};
 use crate::subject::Counts;
 use crate::subjects::floor::medium_counts;
 
@@ -65,23 +65,32 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Its name in results.
     fn name(&self) -> &'static str;
 
-    /// The medium.
-    fn medium(&self) -> &Self::Medium;
+    /// The space that its blocks lie in.
+    fn space(&self) -> &Space<Self::Medium>;
 
-    /// Blocks of the device.
-    fn blocks(&self) -> usize;
+    /// The place of each block of the device.
+    fn places(&self) -> &[u64];
+
+    /// The medium.
+    fn medium(&self) -> &Self::Medium {
+        self.space().medium()
+    }
 
     /// Returns the number of edits that can be made at once, whatever they are; at least 1.
     fn edits_max(&self) -> usize;
 
     /// Returns true if a block is no hole.
-    fn is_mapped(&self, block: usize) -> bool;
+    fn is_mapped(&self, block: usize) -> bool {
+        self.places()[block] != HOLE
+    }
 
     /// Fills `out` from byte `start` of a block.
     ///
     /// # Errors
     /// A media error.
-    fn read(&self, block: usize, start: usize, out: &mut [u8]) -> Result<(), MediaError>;
+    fn read(&self, block: usize, start: usize, out: &mut [u8]) -> Result<(), MediaError> {
+        self.space().load(self.places()[block], start, out)
+    }
 
     /// Makes all edits, in this order, or none. They need not be durable.
     ///
@@ -119,7 +128,7 @@ pub(crate) struct Front<E> {
 
 impl<E: Engine> Front<E> {
     pub(crate) fn new(engine: E) -> Self {
-        let size_bytes = engine.blocks() as u64 * BLOCK_U64;
+        let size_bytes = engine.places().len() as u64 * BLOCK_U64;
         let edits_max = engine.edits_max();
         let stopped = AtomicBool::new(false);
         Self { engine: RwLock::new(engine), stopped, size_bytes, edits_max }

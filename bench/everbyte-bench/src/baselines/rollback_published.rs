@@ -358,24 +358,16 @@ impl<M: Medium> Engine for RollbackPublished<M> {
         Kind::RollbackPublished.name()
     }
 
-    fn medium(&self) -> &M {
-        self.space.medium()
+    fn space(&self) -> &Space<M> {
+        &self.space
     }
 
-    fn blocks(&self) -> usize {
-        self.places.len()
+    fn places(&self) -> &[u64] {
+        &self.places
     }
 
     fn edits_max(&self) -> usize {
         index(self.space.layout.log_bytes() / RECORD_BYTES_MAX)
-    }
-
-    fn is_mapped(&self, block: usize) -> bool {
-        self.places[block] != HOLE
-    }
-
-    fn read(&self, block: usize, start: usize, out: &mut [u8]) -> Result<(), MediaError> {
-        self.space.load(self.places[block], start, out)
     }
 
     fn apply(&mut self, edits: &[Edit<'_>]) -> Result<(), Refused> {

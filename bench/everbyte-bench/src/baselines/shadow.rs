@@ -462,24 +462,16 @@ impl<M: Medium> Engine for Shadow<M> {
         Kind::Shadow.name()
     }
 
-    fn medium(&self) -> &M {
-        self.space.medium()
+    fn space(&self) -> &Space<M> {
+        &self.space
     }
 
-    fn blocks(&self) -> usize {
-        self.levels[0].len()
+    fn places(&self) -> &[u64] {
+        &self.levels[0]
     }
 
     fn edits_max(&self) -> usize {
         EDITS_MAX
-    }
-
-    fn is_mapped(&self, block: usize) -> bool {
-        self.levels[0][block] != HOLE
-    }
-
-    fn read(&self, block: usize, start: usize, out: &mut [u8]) -> Result<(), MediaError> {
-        self.space.load(self.levels[0][block], start, out)
     }
 
     fn apply(&mut self, edits: &[Edit<'_>]) -> Result<(), Refused> {

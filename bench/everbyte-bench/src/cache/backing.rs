@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_a_name_keeps_its_bytes() {
+    fn unlinked_file_keeps_its_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let backing = Backing::new(&folder.path().join("file"), 8192, DiskCosts::SSD).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -9,18 +9,17 @@ use super::stream::Stream;
 use super::{Part, Speed, hits, run};
 use crate::driver::{Common, Findings, Pace, Run, Suite};
 
-/// Compares the hybrid cache, by policy and size, with its backing device alone, which is as slow
-/// as a disk, an SSD or an SD card, and with plain caches in DRAM of as much DRAM, of the same cost and of
-/// the same capacity.
+/// Compares the hybrid cache, by policy and size, with its backing device alone and with plain caches in DRAM.
 ///
-/// Figures of a whole workload are counted, not waited for: only processor time differs from run to
-/// run. Slices of real time come besides. The workloads are those of 'everbyte sim generate',
-/// placed on a device that has the pages which they touch.
+/// The backing device is as slow as a disk, an SSD or an SD card. The plain caches have the same DRAM, the
+/// same cost or the same capacity. Figures of a whole workload are counted: only processor time differs from
+/// run to run. Slices of real time follow. The workloads are those of 'everbyte sim generate', on a device
+/// with the touched pages.
 #[derive(clap::Args, Clone)]
 pub(crate) struct CacheArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Devices whose speeds the backing device imitates, one after the other.
+    /// Speeds of the backing device.
     #[arg(
         long,
         value_enum,
@@ -29,29 +28,26 @@ pub(crate) struct CacheArgs {
         default_value = "hdd,ssd,sd"
     )]
     pub(super) backing: Vec<Speed>,
-    /// Memory technology that storage-class memory is emulated as: dram, stt-mram, reram, pcm or
-    /// pcm-banks.
+    /// Technology of the emulated storage-class memory: dram, stt-mram, reram, pcm or pcm-banks.
     #[arg(long, default_value = "pcm", value_name = "TECHNOLOGY")]
     pub(super) scm: Technology,
-    /// Price of a byte of storage-class memory in percent of one of DRAM. The cache of equal cost has as
-    /// much DRAM as ours has DRAM and storage-class memory for that.
+    /// Price of a byte of storage-class memory in percent of a byte of DRAM. It determines the size of the
+    /// plain cache of equal cost.
     #[arg(long, default_value_t = 50, value_name = "PERCENT",
           value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(super) scm_price: u64,
-    /// A trace to play besides, in any format that 'everbyte sim' reads. Its pages must fit into
-    /// DRAM.
+    /// An additional trace, in any format of 'everbyte sim'. Its pages must fit into DRAM.
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
-    /// Play at most so many requests of each generated workload.
+    /// Requests of each generated workload at most.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1000..))]
     pub(super) requests: Option<u64>,
-    /// Sizes of the caches, in percent of the pages that the workload touches. A quarter of each is
-    /// DRAM.
+    /// Sizes of the caches, in percent of the touched pages. A quarter of each is DRAM.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,...",
           default_value = "10,20,30,40,50,60,70,80,90,100",
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) sizes: Vec<u32>,
-    /// Numbers of clients in timed slices, each of which waits for an answer before it asks again.
+    /// Numbers of clients in timed slices. Each client has one request in flight.
     #[arg(long, default_value = "1,8", value_delimiter = ',', value_name = "COUNT,...",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) clients: Vec<u16>,

@@ -452,7 +452,7 @@ mod tests {
 
     /// Bytes as an array has them, hits as the simulator's LRU has them.
     #[test]
-    fn it_is_an_lru_cache() {
+    fn lru_evicts_least_recently_used() {
         let stream = Stream::generated(Workload::Web, Some(4000)).unwrap();
         let size = usize::try_from(stream.size_bytes()).unwrap();
         let (backing, mut model) = (Arc::new(MemoryDevice::new(size as u64)), vec![0; size]);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_reaches_the_backing_device_once() {
+    fn flush_reaches_backing_device_once() {
         let backing = Arc::new(FaultDevice::new(Arc::new(MemoryDevice::new(2 * PAGE_U64))));
         let cache = LruCache::new(Arc::<FaultDevice>::clone(&backing), 2);
         cache.write(0, &[1; PAGE], Fua::No).unwrap();
@@ -500,7 +500,7 @@ mod tests {
     /// Threads at once, each with bytes of its own in pages that they share, over a cache that evicts all the
     /// time and a writer in the background: nobody's bytes get lost.
     #[test]
-    fn threads_lose_nothing() {
+    fn concurrent_writes_are_kept() {
         const PAGES: u64 = 64;
         let backing = Arc::new(MemoryDevice::new(PAGES * PAGE_U64));
         let cache = Arc::new(LruCache::new(Arc::<MemoryDevice>::clone(&backing), 8));

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_what_there_is() {
+    fn percentiles_of_few_latencies() {
         let latencies = Latencies::new((1..=200_u32).rev().map(f64::from).collect());
         assert!((latencies.percentile(50) - 100.0).abs() < 1e-9);
         assert!((latencies.percentile(99) - 198.0).abs() < 1e-9);

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_lie_where_the_simulator_has_them() {
+    fn requests_lie_at_simulator_offsets() {
         let stream = Stream::generated(Workload::Web, Some(3000)).unwrap();
         let mut accesses = stream.pages.accesses.iter();
         for request in stream.requests.iter().filter(|r| r.op != RequestOp::Flush) {

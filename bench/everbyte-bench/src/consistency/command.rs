@@ -12,23 +12,20 @@ use crate::driver::{Common, Findings, Pace, Run, Suite, seconds};
 /// Compares consistency schemes: none, redo journals, block journals, shadow paging, rollback
 /// recovery, and ext4.
 ///
-/// Rollback and redo stand twice, as published and improved. Every scheme runs on the same emulated
-/// memory, as anonymous memory of this process: DRAM, with the flushes that persistent memory
-/// needs, and phase-change memory, whose lines are written one after the other or in eight banks at
-/// once. Ten warehouses of TPC-C take
-/// about 16 GiB of memory.
+/// Rollback and redo exist twice, as published and improved. Every scheme runs on the same emulated
+/// memory, anonymous memory of this process: DRAM with flushes, and phase-change memory with one bank of
+/// lines or with eight. Ten warehouses of TPC-C take about 16 GiB of memory.
 #[derive(clap::Args, Clone)]
 pub(crate) struct ConsistencyArgs {
     #[command(flatten)]
     common: Common,
-    /// Seconds of TPC-C that each scheme gets in each round.
+    /// Seconds of TPC-C of each scheme in each round.
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
     pub(super) tpcc_seconds: Duration,
     /// Warehouses of TPC-C.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) warehouses: u32,
-    /// How every scheme detects which lines of a write change: ours and those compared with it, by
-    /// the same code.
+    /// Detection of the changed lines of a write. All schemes use the same code.
     #[arg(long, value_enum, default_value_t = Detection::Auto)]
     pub(super) delta: Detection,
     /// Parts to leave out.
@@ -45,11 +42,11 @@ impl ConsistencyArgs {
 /// Change detection, as a choice on the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Detection {
-    /// Compares where that saves more than it costs.
+    /// Compares if comparing saves more than it costs.
     Auto,
-    /// Compares each write with what is stored.
+    /// Compares each write with the stored bytes.
     On,
-    /// Compares nothing: all that is written counts as changed.
+    /// Compares nothing: all written bytes count as changed.
     Off,
 }
 

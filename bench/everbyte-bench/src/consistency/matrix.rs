@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_passes_that_were_cut_short_have_a_spread() {
+    fn counts_of_short_passes_have_a_spread() {
         let sample = |requests: u64, bytes_stored: u64| {
             let mut sums = Counts::default();
             sums.bytes_stored = bytes_stored;

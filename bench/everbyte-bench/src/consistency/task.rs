@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_lie_in_the_file_and_are_the_same_each_time() {
+    fn requests_lie_in_the_file_and_repeat() {
         for task in all() {
             let requests = task.requests(3);
             assert!(!requests.is_empty(), "{task}");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_pass_writes_each_record_once() {
+    fn random_pass_writes_each_record_once() {
         let task = Task::Iozone { access: Access::Random, record: 4096, file: MIB };
         let mut offsets: Vec<u64> = task.requests(1).iter().map(|r| r.offset).collect();
         assert!(!offsets.is_sorted());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_apart() {
+    fn task_names_are_distinct() {
         let mut names: Vec<String> = all().iter().map(ToString::to_string).collect();
         names.sort();
         let count = names.len();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_allocation_of_this_thread_is_counted_and_no_other() {
+    fn allocations_count_per_thread() {
         let before = allocations_of_this_thread();
         std::thread::spawn(|| vec![1; 100]).join().unwrap();
         let spawned = allocations_of_this_thread();

@@ -8,13 +8,13 @@ use crate::driver::{Common, Findings, Pace, Run, Suite};
 /// Compares operations on files: our file system in this process, the floor, tmpfs and ext4 through system
 /// calls, and for reads the block volume.
 ///
-/// Operations are named by paths of two names, in a directory that has as many as --names says. ext4 lies
-/// on a loop device on a file in the folder, which takes root.
+/// Paths have two names. --names sets the number of names in the directory. ext4 lies on a loop device on a
+/// file in the folder and needs root.
 #[derive(clap::Args, Clone)]
 pub(crate) struct FilesArgs {
     #[command(flatten)]
     common: Common,
-    /// Bytes of the file that is read, in MiB.
+    /// Bytes of the file for reads, in MiB.
     #[arg(long, default_value_t = 64, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..=4096))]
     size: u64,

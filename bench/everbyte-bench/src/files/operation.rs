@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_there_once_and_lies_in_the_directory() {
+    fn names_are_distinct_and_in_the_directory() {
         let paths = Paths::new(1000, 250);
         let all = [&paths.present, &paths.renamed, &paths.made];
         let distinct: HashSet<&String> = all.into_iter().flatten().collect();

@@ -410,7 +410,7 @@ mod tests {
     use crate::index::place::Setting;
 
     #[test]
-    fn looking_at_a_file_opening_making_removing_and_changing_one_allocate_nothing() {
+    fn file_operations_allocate_nothing() {
         use Operation::{Chmod, Create, Open, Read, Stat, Unlink};
         let fs = Setting::of(IndexKind::Direct).file_system(2000, 256 << 20).unwrap();
         let library = Library::new(fs, Bytes::Stored);

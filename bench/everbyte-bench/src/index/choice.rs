@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_have_means_of_their_own_and_figures_their_spread() {
+    fn means_are_taken_per_round() {
         let means = means_of_rounds(&[vec![2.0, 1.0, 4.0], vec![8.0, 1.0, 1.0]]).unwrap();
         let figure = row("direct", summarise(&means).unwrap(), None);
         let spread = figure.spread.unwrap();

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_the_same_rounds_or_there_are_none() {
+    fn ratios_need_complete_rounds() {
         let has_ratio = |collected: &Collected| {
             let rows = collected.rows("reference");
             rows.iter().any(|row| row.subject == "own" && row.metric == TO_REFERENCE)

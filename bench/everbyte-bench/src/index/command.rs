@@ -12,9 +12,9 @@ use crate::driver::{Common, Findings, Pace, Run, Suite};
 /// Compares indexes over inode tables under Filebench's workloads on the file system in this process,
 /// and compares the file system with directories.
 ///
-/// The file system lies in memory of this process, with the flushes that persistent memory needs. Data
-/// that would not fit into memory get blocks that are reserved and not stored; such rows say so. A full
-/// run takes hours: --files, --indexes, --workloads and --skip shorten it.
+/// The file system lies in memory of this process, with flushes. If the data exceed memory, blocks are
+/// reserved without data, and a note in the row says so. A full run takes hours: --files, --indexes,
+/// --workloads and --skip shorten it.
 #[derive(clap::Args, Clone)]
 pub(crate) struct IndexArgs {
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub(crate) struct IndexArgs {
           default_values_t = [80_000, 160_000, 320_000, 640_000],
           value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
     files: Vec<u32>,
-    /// Sizes of the file sets that createfiles makes besides.
+    /// Additional sizes of the file sets of createfiles.
     #[arg(long, value_name = "COUNT", value_delimiter = ',',
           default_values_t = [1_280_000, 2_560_000],
           value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
@@ -38,7 +38,7 @@ pub(crate) struct IndexArgs {
     /// Workloads; all by default.
     #[arg(long, value_enum, value_name = "WORKLOAD", value_delimiter = ',')]
     workloads: Vec<Personality>,
-    /// Numbers of threads, ascending; by default 1, 2 and as many as the workload is defined with.
+    /// Numbers of threads; by default 1, 2 and the number in the definition of the workload.
     #[arg(long, value_name = "COUNT", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     threads: Vec<u16>,
@@ -46,7 +46,7 @@ pub(crate) struct IndexArgs {
     #[arg(long, value_name = "BYTES", value_delimiter = ',',
           default_values_t = [64, 128, 256, 512, 1024, 2048, 4096])]
     node_bytes: Vec<u32>,
-    /// An empty directory to run the workloads in as well, with a name for the results.
+    /// An additional empty directory for the workloads, with a name for the results.
     #[arg(long = "dir", value_name = "NAME=PATH")]
     directories: Vec<Place>,
     /// Size of the file sets in directories.
@@ -66,7 +66,7 @@ fn index_kind(name: &str) -> Result<IndexKind, String> {
     })
 }
 
-/// Those that were asked for, or all.
+/// The given values, or all.
 fn or_all<T: Copy>(asked: &[T], all: &[T]) -> Vec<T> {
     if asked.is_empty() { all.to_vec() } else { asked.to_vec() }
 }

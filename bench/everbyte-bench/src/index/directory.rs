@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_empty_directory_that_can_be_written_will_do() {
+    fn nonempty_or_readonly_directory_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |path: &Path| format!("{:#}", place(path).check().unwrap_err());
         place(folder.path()).check().unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_target_is_asked_to_do_is_done_and_gone_at_the_end() {
+    fn directory_target_works_and_cleans_up() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let target = place(folder.path()).open(Access::Buffered).unwrap();
         crate::index::drive::tests::check_target(&target);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_have_the_mean_width_and_no_directory_is_shared() {
+    fn directories_have_mean_width() {
         let set = FileSet::new(Personality::Fileserver, 40_000);
         let mut widths: BTreeMap<u32, u32> = BTreeMap::new();
         for entry in &set.entries {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_repeat_and_are_as_full_as_filebench_says() {
+    fn file_sets_repeat_and_match_filebench() {
         for personality in Personality::ALL {
             let (one, two) = (FileSet::new(personality, 5000), FileSet::new(personality, 5000));
             assert_eq!((&one.entries, &one.present), (&two.entries, &two.present));

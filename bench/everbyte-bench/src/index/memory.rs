@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_gets_the_memory_of_the_last_one_of_its_size_alone() {
+    fn memory_is_reused_for_equal_sizes() {
         const SMALL: u64 = 2 << 20;
         let memory = Memory::default();
         let file = |bytes, fate| memory.file(bytes, || Ok(fate)).unwrap();

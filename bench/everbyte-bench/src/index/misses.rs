@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_by_their_names() {
+    fn cachegrind_counts_are_parsed_by_name() {
         let text = "desc: D1 cache\nevents: Ir Dr D1mr DLmr Dw D1mw DLmw\nfn=(0)\n\
                     summary: 100 50 20 4 30 10 2\n";
         let counted = Counted::parse(text).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_has_a_row_that_says_why() {
+    fn missing_valgrind_leaves_a_row() {
         let error = Err(anyhow::anyhow!("valgrind is not installed"));
         let rows = rows_of(IndexKind::Direct, "webproxy", error);
         assert_eq!(rows.len(), 1);

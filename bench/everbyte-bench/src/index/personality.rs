@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn mixes_are_those_that_filebench_defines() {
+    fn mixes_match_filebench() {
         let lengths = Personality::ALL.map(|personality| personality.steps().len());
         assert_eq!(lengths, [3, 11, 19, 31, 13]);
         for (step, counts) in [
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_about_an_open_file_has_one() {
+    fn steps_on_open_files_have_one() {
         for personality in Personality::ALL {
             let mut is_open = false;
             for step in personality.steps() {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_threads_are_those_of_the_paper() {
+    fn sizes_and_threads_match_the_paper() {
         for personality in Personality::ALL {
             let Some(published) = personality.published() else { continue };
             assert_eq!(personality.file_bytes().mean(), published.file_kib << 10);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_picked_in_rotation_and_busy_ones_are_passed_over() {
+    fn picker_rotates_and_skips_busy_files() {
         let picker = Picker::new(4);
         assert_eq!(picker.pick_present(), None);
         for file in 0..3 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_file_is_known_as_such_until_all_have_closed_it() {
+    fn file_is_open_until_last_close() {
         let picker = Picker::new(1);
         let file = picker.pick_absent().unwrap();
         picker.opened(file);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_takes_its_steps_and_no_others() {
+    fn one_thread_takes_its_own_steps() {
         for personality in Personality::ALL {
             let setting = Setting { large_tables: true, ..Setting::of(IndexKind::Direct) };
             let fs = setting.file_system(2000, 512 << 20).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_bytes_take_no_memory_and_read_as_zeroes() {
+    fn reserved_bytes_take_no_memory_and_are_zero() {
         const FILE_BYTES: usize = 1 << 20;
         let file = sparse_file(64 << 30).unwrap();
         let medium = Mapped::from_file(&file, &MediaOptions::new()).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_one_after_the_other_run_on_pages_that_are_there_already() {
+    fn successive_pools_reuse_memory() {
         const FILES: u64 = 500;
         let (memory, personality) = (Memory::default(), Personality::Webproxy);
         let bytes = Need::of(personality, FILES).pool_bytes();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_memory_is_reserved_and_too_much_is_refused() {
+    fn oversized_data_is_reserved_or_refused() {
         let small = Need { metadata: 1 << 20, data: 1 << 20 };
         assert_eq!(small.bytes().unwrap(), Bytes::Stored);
         let sparse = Need { metadata: 1 << 20, data: 1 << 50 };

@@ -1,4 +1,4 @@
-//! The figures that the paper of index structures gives, as rows beside ours.
+//! Published figures of the paper on index structures, as rows.
 
 use super::collected::TO_REFERENCE;
 use super::misses::{MISS_RATE, misses_title};
@@ -7,7 +7,7 @@ use super::{Settings, title};
 use crate::rows::{Row, exact};
 use crate::stats::as_f64;
 
-/// Subject of numbers that the paper gives.
+/// Subject of published numbers.
 const PAPER: &str = "paper";
 
 fn published_row(
@@ -21,7 +21,7 @@ fn published_row(
     Row { note, ..exact(PAPER, workload, metric, unit, value) }
 }
 
-/// The paper's numbers, of the workloads that are measured.
+/// The paper's numbers for the measured workloads.
 pub(super) fn rows(settings: &Settings<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     for &personality in &settings.personalities {

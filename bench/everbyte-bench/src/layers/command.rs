@@ -14,11 +14,11 @@ const PAPER_DEVICE_BYTES: u64 = 10 << 30;
 pub(crate) struct LayersArgs {
     #[command(flatten)]
     common: Common,
-    /// How much smaller the devices are than the paper's 10 GB; half of a device is read or written.
+    /// Divisor of the paper's device size of 10 GB. Half of a device is read or written.
     #[arg(long, default_value_t = 20, value_name = "TIMES",
           value_parser = clap::value_parser!(u64).range(1..=160))]
     scale: u64,
-    /// Files that requests go to in turn.
+    /// Number of files. Requests go to the files in turn.
     #[arg(long, default_value_t = 100, value_name = "COUNT",
           value_parser = clap::value_parser!(u16).range(2..=1000))]
     files: u16,

@@ -259,7 +259,7 @@ mod tests {
     use crate::driver::Cell;
 
     #[test]
-    fn rates_are_held_against_the_ramdisk_and_the_way_past_the_cache() {
+    fn rates_have_ratios_to_ramdisk_and_direct() {
         let workloads = Workload::all(1);
         let names: Vec<String> = workloads.iter().map(ToString::to_string).collect();
         assert_eq!(names[0], "1 file, sequential read, direct");

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_simulators_model_has_the_papers_ends() {
+    fn simulator_costs_match_the_paper() {
         let rows = simulated(Access::Write);
         for (bytes, share) in PUBLISHED {
             let own = rows.iter().find(|row| {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_charged_for_each_line_and_a_read_less() {
+    fn write_pays_each_line_and_read_less() {
         let options = MediaOptions::new().emulate(Some(Technology::Pcm));
         let medium = Mapped::anonymous(1 << 20, &options).unwrap();
         let cost = Technology::Pcm.cost();

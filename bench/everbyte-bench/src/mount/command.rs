@@ -9,20 +9,20 @@ use super::{Part, run};
 use crate::driver::{Common, Findings, Pace, Run, Suite, seconds};
 use crate::index::personality::Personality;
 
-/// The workloads that are run; createfiles makes a set once and is over.
+/// The default workloads: createfiles cannot run for a time, because it makes its set once.
 const WORKLOADS: [Personality; 4] =
     [Personality::Fileserver, Personality::Webproxy, Personality::Webserver, Personality::Varmail];
 
-/// Measures a mount: single system calls and Filebench's workloads, beside a FUSE file system that does
-/// nothing, a plain one in memory, and libfuse's passthrough_ll over tmpfs.
+/// Measures a mount with single system calls and Filebench's workloads, and compares it with an empty FUSE
+/// file system, a plain one in memory, and libfuse's passthrough_ll over tmpfs.
 ///
-/// Needs root, and gcc and libfuse3-dev for passthrough_ll. Everything is in a mount namespace of its own
-/// and in memory, and gone when the program ends, however it does.
+/// Needs root, and for passthrough_ll gcc and libfuse3-dev. All mounts lie in memory in a private mount
+/// namespace and disappear with the program.
 #[derive(clap::Args, Clone)]
 pub(crate) struct MountArgs {
     #[command(flatten)]
     common: Common,
-    /// Seconds that each mount gets for each workload in each round.
+    /// Seconds of each mount for each workload in each round.
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(super) workload_seconds: Duration,
     /// The kernel's caching; both by default.

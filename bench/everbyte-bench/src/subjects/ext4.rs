@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_is_seen_by_nobody_else() {
+    fn mount_is_private_to_its_namespace() {
         if !everbyte_testkit::is_root("mount ext4") {
             return;
         }

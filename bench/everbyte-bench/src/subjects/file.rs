@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_durable_write_goes_to_its_place_and_nowhere_else() {
+    fn durable_write_stays_in_its_range() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[1; 3000], 0).unwrap();
         write_durably(&file, 1000, &[2; 1000]).unwrap();

@@ -44,14 +44,6 @@ impl Subject for Floor {
         "floor"
     }
 
-    fn refuses(&self, _workload: &Workload) -> Option<String> {
-        None
-    }
-
-    fn prepare(&self, _workload: &Workload) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(&self.0))
     }
@@ -122,14 +114,6 @@ pub(crate) fn medium_counts<M: Medium>(medium: &M, log_bytes: u64) -> Counts {
 impl Subject for MediumFloor {
     fn name(&self) -> &str {
         "medium"
-    }
-
-    fn refuses(&self, _workload: &Workload) -> Option<String> {
-        None
-    }
-
-    fn prepare(&self, _workload: &Workload) -> Result<()> {
-        Ok(())
     }
 
     fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {

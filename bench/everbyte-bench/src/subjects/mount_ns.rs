@@ -1,13 +1,13 @@
-//! Mount namespaces in which nothing stays mounted, however this process ends.
+//! Private mount namespaces. No mount survives this process.
 //!
-//! Invariant: what is mounted there is seen by the threads that moved there and what they started, by nobody
-//! else, and is gone with the last of them; open files keep a file system beyond that.
+//! Invariant: only threads in the namespace and their children see its mounts. The mounts end with the last of
+//! these threads. Open files keep a file system alive.
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sched::{CloneFlags, unshare};
 use rustix::mount::{MountPropagationFlags, mount_change};
 
-/// Moves this thread, and all that it starts from then on, to a mount namespace of their own.
+/// Moves this thread and its later children to a private mount namespace.
 ///
 /// # Errors
 /// Not root; the system's.
@@ -20,10 +20,10 @@ pub(crate) fn enter_mount_ns() -> Result<()> {
     mount_change("/", private).context("cannot keep mounts to this process")
 }
 
-/// Does `work` in a thread of its own, which moves apart first.
+/// Does `work` in a new thread in a private mount namespace.
 ///
 /// # Errors
-/// Those of [`enter_mount_ns`]; the work's.
+/// Errors of [`enter_mount_ns`]; the work's.
 pub(crate) fn in_mount_ns<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || enter_mount_ns().and_then(|()| work()));

@@ -234,10 +234,6 @@ impl Subject for Server {
         self.name
     }
 
-    fn refuses(&self, _workload: &Workload) -> Option<String> {
-        None
-    }
-
     fn prepare(&self, workload: &Workload) -> Result<()> {
         if workload.writes() {
             Client::connect(&self.address, "")?.flush()?;

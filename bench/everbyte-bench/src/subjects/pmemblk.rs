@@ -113,14 +113,6 @@ impl Subject for Pmemblk {
         &self.name
     }
 
-    fn refuses(&self, _workload: &Workload) -> Option<String> {
-        None
-    }
-
-    fn prepare(&self, _workload: &Workload) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(PmemblkSession { subject: self, scratch: self.scratch(), writes: 0 }))
     }

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_is_loaded() {
+    fn stored_bytes_are_loaded() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         let memory = RawMemory::map(&file).unwrap();

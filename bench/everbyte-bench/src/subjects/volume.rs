@@ -109,10 +109,6 @@ impl Subject for VolumeSubject {
         &self.name
     }
 
-    fn refuses(&self, _workload: &Workload) -> Option<String> {
-        None
-    }
-
     fn prepare(&self, workload: &Workload) -> Result<()> {
         let holds = self.holds.load(Ordering::Relaxed);
         match workload.action {

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequential_and_strided_walks_touch_every_page_once_a_turn() {
+    fn walks_touch_every_page_once() {
         for pattern in [Pattern::Sequential, Pattern::Strided] {
             let mut walk = Walk::new(pattern, 64, 1).unwrap();
             let turn: BTreeSet<usize> = (0..64).map(|_| walk.next()).collect();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zipf_walk_stays_in_range_and_prefers_some() {
+    fn zipf_walk_stays_in_range_and_is_skewed() {
         let mut walk = Walk::new(Pattern::Zipf, 1024, 1).unwrap();
         let mut counts = vec![0; 1024];
         (0..10_000).for_each(|_| counts[walk.next()] += 1);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_page_is_noticed() {
+    fn lost_page_is_detected() {
         let memory: Vec<AtomicU64> =
             std::iter::repeat_with(|| AtomicU64::new(0)).take(64 * PAGE_WORDS).collect();
         let mut owners = Owner::fill(Words::of(&memory), 2);

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_hands_out_each_slot_once_and_again_when_it_is_free() {
+    fn allocators_hand_out_each_slot_once() {
         for way in Way::ALL {
             let slots = way.make(1000);
             assert!(slots.memory_bytes() > 0, "{way:?}");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_linear_way_takes_clusters_and_passes_over_all_slots_where_there_are_none() {
+    fn linear_search_prefers_clusters() {
         let mut linear = Linear::new(4096);
         for slot in 0..4096 {
             assert_eq!(linear.alloc(), Some(slot));

@@ -20,10 +20,10 @@ const QUICK_SERVED_MIB: u64 = 24;
 /// Accesses for each page of the footprint.
 const ACCESSES_PER_PAGE: u64 = 3;
 
-/// Measures the memory extension: paging by access pattern, FT of the NAS Parallel Benchmarks and servers
-/// of others in less memory than they need, and ways to find a free slot of a swap space.
+/// Measures the memory extension: paging by access pattern, FT of the NAS Parallel Benchmarks and public
+/// servers in too little memory, and allocators of slots of a swap space.
 ///
-/// Everything that is paged is verified: contents by what was stored, FT by the published checksums.
+/// The suite verifies all paged memory: contents by the stored values, FT by the published checksums.
 #[derive(clap::Args, Clone)]
 pub(crate) struct SwapArgs {
     #[command(flatten)]
@@ -32,12 +32,11 @@ pub(crate) struct SwapArgs {
     #[arg(long, default_value_t = 8 << 20, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1024..=1 << 32))]
     slots: u64,
-    /// Slots that are freed and taken at each fill.
+    /// Freed and taken slots at each fill.
     #[arg(long, default_value_t = 1 << 14, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(64..=1 << 32))]
     pairs: u64,
-    /// Memory that access patterns go over, in MiB, half of which may be in DRAM. Servers are filled with half
-    /// as much.
+    /// Memory of the access patterns, in MiB. Half of it can be in DRAM. Servers get half as much data.
     #[arg(long, default_value_t = 512, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(2..=65536))]
     footprint: u64,
@@ -45,13 +44,13 @@ pub(crate) struct SwapArgs {
     #[arg(long, value_enum, value_name = "CLASS", value_delimiter = ',',
           default_values = ["s", "w", "a", "b"])]
     classes: Vec<Class>,
-    /// Seconds that FT may take each time; it is killed then, and reported as such.
+    /// Seconds of each run of FT at most. The suite kills a longer run and reports it.
     #[arg(long, default_value_t = 900, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=86400))]
     limit: u64,
-    /// Measure kernel swap as well: over a loop device on tmpfs and on zram, with several settings. Needs
-    /// root, memory cgroups of version 1, a machine that does not swap, and 4 GiB of memory to spare.
-    /// Other programs' work of block devices is counted as the kernel's.
+    /// Measure kernel swap in addition: over a loop device on tmpfs and on zram, with several settings. Needs
+    /// root, memory cgroups of version 1, a machine without swap, and 4 GiB of free memory. The work of block
+    /// devices for other programs counts as the kernel's.
     #[arg(long)]
     kernel_swap: bool,
     /// Parts to leave out.
@@ -139,7 +138,7 @@ impl Suite for SwapArgs {
     }
 }
 
-/// Rows that tell the settings of each kind of kernel swap.
+/// Rows with the settings of each kind of kernel swap.
 fn settings_rows(described: &BTreeMap<&'static str, String>) -> Vec<Row> {
     let row = |(name, settings): (&&'static str, &String)| Row {
         metric: "settings",

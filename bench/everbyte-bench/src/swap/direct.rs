@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_costs_what_was_measured_and_the_lines_that_it_copies() {
+    fn move_cost_is_time_plus_copied_lines() {
         let clean = Move { measured_ns: 1000.0, copied_out: 0.0 };
         let dirty = Move { copied_out: 1.0, ..clean };
         let pcm = Technology::Pcm.cost();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_touch_costs_no_more_than_in_dram_nothing_pays() {
+    fn cheap_touches_never_pay_a_move() {
         let by = Move { measured_ns: 1.0, copied_out: 1.0 };
         for touch in Touch::BOTH {
             assert_eq!(by.break_even(touch, Technology::Dram), None);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_costs_what_touches_of_dram_do_not() {
+    fn fault_cost_excludes_dram_touches() {
         let floor = Costs { process_ns: 300, ..Costs::default() };
         let paged = Costs { process_ns: 1300, pages_in: 10, pages_out: 5, ..Costs::default() };
         let expected = Move { measured_ns: 100.0, copied_out: 0.5 };

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drive_that_is_written_as_it_is_rated_lasts_as_long_as_that() {
+    fn lifetime_at_rated_writes_is_rated() {
         // 1.6 TB seven times a day is its rating, for 5 years.
         let pages_a_day = 1_600_000_000_000 * 7 / 4096;
         let years = lifetime_years(pages_a_day, 86_400_000_000_000).unwrap();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_of_memory_shows_up_in_the_counters() {
+    fn memory_fill_is_counted() {
         let place = Place::map(&Backing::Anonymous, 1 << 20).unwrap();
         let meter = Meter::new(&place);
         let before = meter.read().unwrap();

@@ -472,7 +472,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acknowledgements_are_understood() {
+    fn acknowledgements_are_parsed() {
         for done in [
             Done::NewOrder { warehouse: 1, district: 2, order: 3, lines: 4 },
             Done::Payment { history: 5, amount: 6 },
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_one_transaction_may_be_unacknowledged() {
+    fn one_transaction_may_be_unacknowledged() {
         let before = Tally { orders: 10, payments: 20, delivered: 5 };
         assert!(before.is_at_most_one_after(&before));
         assert!(Tally { orders: 11, ..before }.is_at_most_one_after(&before));

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nurand_stays_in_its_range_and_prefers_some() {
+    fn nurand_stays_in_range_and_is_skewed() {
         let mut rng = TpccRng::for_running(1);
         let mut counts = vec![0_u32; 3001];
         for _ in 0..300_000 {
@@ -159,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn the_constants_are_as_far_apart_as_the_standard_wants() {
+    fn nurand_constants_follow_clause_2_1_6() {
         let delta = C_LAST_LOADING.abs_diff(C_LAST_RUNNING);
         assert!((65..=119).contains(&delta) && delta != 96 && delta != 112);
     }
 
     #[test]
-    fn last_names_are_those_of_the_standard() {
+    fn last_names_follow_the_standard() {
         assert_eq!(last_name(371), "PRICALLYOUGHT");
         assert_eq!(last_name(40), "BARPRESBAR");
         assert_eq!(last_name(999), "EINGEINGEING");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn another_is_never_the_same_unless_there_is_one_only() {
+    fn another_differs_unless_alone() {
         let mut rng = TpccRng::for_running(3);
         for other in 1..=4 {
             for _ in 0..100 {

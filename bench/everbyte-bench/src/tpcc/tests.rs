@@ -50,7 +50,7 @@ fn contents(db: &Connection) -> Vec<u64> {
 }
 
 #[test]
-fn a_loaded_database_has_the_cardinalities_and_is_consistent() {
+fn loaded_database_has_standard_cardinalities() {
     let db = loaded();
     let (districts, customers) = (2 * 10, 30);
     for (table, rows) in [
@@ -71,14 +71,14 @@ fn a_loaded_database_has_the_cardinalities_and_is_consistent() {
 }
 
 #[test]
-fn the_standards_scale_is_the_standards() {
+fn full_scale_has_standard_sizes() {
     let scale = Scale { warehouses: 1, shrink: 1 };
     let found = [scale.items(), scale.customers(), scale.delivered(), scale.last_names()];
     assert_eq!(found, [100_000, 3000, 2100, 1000]);
 }
 
 #[test]
-fn the_mix_is_the_standards_and_the_database_stays_consistent() {
+fn standard_mix_keeps_database_consistent() {
     let mut db = loaded();
     let [orders, payments] = ["count(*) FROM orders", "count(*) FROM history"];
     let before = [count(&db, orders), count(&db, payments)];
@@ -100,7 +100,7 @@ fn the_mix_is_the_standards_and_the_database_stays_consistent() {
 }
 
 #[test]
-fn what_is_rolled_back_leaves_nothing() {
+fn rollback_leaves_no_rows() {
     let mut db = loaded();
     let is_rolled_back = |db: &mut Connection, seed| {
         run(db, &SCALE, seed, Until::Transactions(1)).unwrap().aborted == 1
@@ -116,7 +116,7 @@ fn what_is_rolled_back_leaves_nothing() {
 }
 
 #[test]
-fn a_failure_rolls_back() {
+fn failed_transaction_rolls_back() {
     let mut db = loaded();
     let before = contents(&db);
     let mut fail = |_, _: &Done| anyhow::bail!("as planned");
@@ -127,7 +127,7 @@ fn a_failure_rolls_back() {
 }
 
 #[test]
-fn a_seed_determines_everything() {
+fn seed_determines_database_and_mix() {
     let outcomes_and_contents = |seed| {
         let mut db = loaded();
         let mut done = Vec::new();
@@ -177,7 +177,7 @@ fn every_consistency_condition_can_be_violated() {
 }
 
 #[test]
-fn every_place_and_mode_does_the_same() {
+fn places_and_journal_modes_agree() {
     let source = loaded();
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     assert!(database_bytes(&source).unwrap() < 16 << 20);
@@ -215,7 +215,7 @@ fn every_place_and_mode_does_the_same() {
 }
 
 #[test]
-fn every_mode_may_follow_every_other() {
+fn journal_modes_follow_each_other() {
     let source = loaded();
     let bytes = database_bytes(&source).unwrap();
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -40,7 +40,7 @@ fn names_are_unique() {
 }
 
 #[test]
-fn more_than_a_commit_holds_is_refused_as_one_and_done_in_parts() {
+fn batch_over_one_commit_is_refused_or_split() {
     for kind in Kind::ALL {
         let device = fresh(kind, 16 << 20, LOG_BYTES);
         let data: Vec<u8> = (0..8_u32 << 20).map(|at| (at % 251) as u8).collect();
@@ -125,7 +125,7 @@ fn damaged_devices_never_panic() {
 
 /// A line of a block fails: requests that need it say so, and the others go on.
 #[test]
-fn a_media_error_is_an_error_of_the_requests_that_need_it() {
+fn media_error_fails_only_its_requests() {
     for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Rollback) {
         let bytes = kind.medium_bytes(64 << 10, 64 << 10).unwrap();
         let medium = Arc::new(SimMedium::new(bytes));

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn class_s_has_the_published_checksums_with_one_thread_and_two() {
+    fn class_s_has_published_checksums() {
         let memory = memory(Class::S);
         for threads in [1, 2] {
             let mut parts = Vec::new();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_lost_fails_the_checksums() {
+    fn lost_page_fails_checksums() {
         let memory = memory(Class::S);
         let mut evolved = false;
         let solved = solve(Class::S, Words::of(&memory), 1, |part| {

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_can_begin_anywhere() {
+    fn random_stream_seeks() {
         let mut random = Random::after(0);
         for steps in 0..100 {
             let ahead = Random::after(steps).next();

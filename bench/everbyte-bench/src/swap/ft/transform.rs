@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transform_is_what_its_definition_says_and_has_an_inverse() {
+    fn fft_matches_dft_and_has_inverse() {
         const SIZE: usize = 16;
         let value = |at: usize, column: usize| Complex {
             re: f64::from(u32::try_from(at * 7 % 5).unwrap()),

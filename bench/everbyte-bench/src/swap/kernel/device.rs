@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_a_device_is_read() {
+    fn device_holders_are_read() {
         let swaps = "Filename Type Size Used Priority\n/dev/loop0 partition 65532 256 -2\n";
         assert_eq!(used(swaps, Path::new("/dev/loop0")), Some(256 << 10));
         assert_eq!(used(swaps, Path::new("/dev/loop1")), None);

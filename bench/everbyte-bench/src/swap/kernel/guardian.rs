@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machines_setting_is_put_back_though_something_stays() {
+    fn settings_are_restored_after_failures() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("page-cluster");
         std::fs::write(&path, "3\n").unwrap();

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_refused_with_the_reason() {
+    fn unfit_machine_is_refused() {
         assert_eq!(examine(1 << 30, NO_SWAPS, MEMORY, MOUNTS).unwrap(), PathBuf::from("/c/memory"));
         let swaps = format!("{NO_SWAPS}/dev/vdb partition 1 0 -2\n");
         assert!(refusal(1, &swaps, MEMORY, MOUNTS).contains("swaps to /dev/vdb already"));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn our_values_are_not_taken_for_redis_benchmarks() {
+    fn own_values_differ_from_redis_benchmarks() {
         assert!(could_store(b"0aZo") && !could_store(b"vvv~"));
         assert!(!(0..1000).any(|key| could_store(&super::super::client::value(key, 0))));
     }

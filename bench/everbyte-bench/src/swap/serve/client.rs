@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_values_are_the_same() {
+    fn values_are_distinct() {
         assert_ne!(value(1, 0), value(1, 1));
         assert_ne!(value(1, 0), value(2, 0));
         assert_eq!(value(7, 3), value(7, 3));

@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_statistics_count() {
+    fn last_statistics_are_used() {
         let said = "everbyte: 1 s: DRAM 4 of 4 MiB, slots 1 of 64 MiB, in 1 MiB, out 2 MiB, faults 1 load\n\
                     everbyte: 2 s: DRAM 4 of 4 MiB, slots 1 of 64 MiB, in 3 MiB, out 5 MiB, faults 1 load\n\
                     everbyte: 5 MiB were written to 64 MiB\n";
