@@ -10,7 +10,7 @@ use everbyte_extent::{DeviceOffset, ExtentError, Planner};
 use everbyte_media::Medium;
 use everbyte_plant::planted;
 use everbyte_pool::plant::Bug;
-use everbyte_pool::{Batch, ChangeError, Circumstances, GroupError, WriteError};
+use everbyte_pool::{Batch, ChangeError, GroupError, PlanConstraints, WriteError};
 
 use crate::error::RequestRange;
 use crate::group::GroupWriteError;
@@ -68,7 +68,7 @@ impl<M: Medium> BlockVolume<M> {
             let _blocks = self.extent().locks().write(requests.iter().map(range_of));
             let changed = self
                 .volume()
-                .change(|batch, circumstances| self.plan_all(batch, circumstances, requests));
+                .change(|batch, constraints| self.plan_all(batch, constraints, requests));
             changed.map_err(|error| self.atomic_error(error, requests))?
         };
         if requests.iter().any(|request| request.fua == Fua::Yes) {
@@ -82,15 +82,15 @@ impl<M: Medium> BlockVolume<M> {
     fn plan_all<'v, 'd>(
         &'v self,
         batch: &mut Batch<'v, 'd, M>,
-        circumstances: Circumstances,
+        constraints: PlanConstraints,
         requests: &[WriteRequest<'d>],
     ) -> Result<(), AsOneError> {
         let empty = batch.savepoint();
-        let mut planner = Planner::new(self.extent(), batch, circumstances);
+        let mut planner = Planner::new(self.extent(), batch, constraints);
         planner.prefetch(requests.iter().map(|r| (DeviceOffset(r.offset), r.data)));
         let planned = self.plan_each_of(&mut planner, requests);
-        if circumstances.pool_was_full && planned.as_ref().is_err_and(ChangeError::is_no_space) {
-            planner.begin_again_in_place(empty);
+        if constraints.pool_was_full && planned.as_ref().is_err_and(ChangeError::is_no_space) {
+            planner.replan_in_place(empty);
             return self.plan_each_of(&mut planner, requests);
         }
         planned

@@ -5,7 +5,7 @@ use everbyte_extent::ExtentError;
 use everbyte_media::Medium;
 use everbyte_plant::planted;
 use everbyte_pool::plant::Bug;
-use everbyte_pool::{BatchOutcome, Circumstances, Group, GroupError, WriteError};
+use everbyte_pool::{BatchOutcome, Group, GroupError, PlanConstraints, WriteError};
 
 use crate::volume::BlockVolume;
 use crate::write::{PendingWrite, named, range_of};
@@ -56,12 +56,12 @@ impl<M: Medium> BlockGroup<'_, M> {
         let request = WriteRequest { offset, data, fua: Fua::No };
         volume.check_write(named(&request))?;
         let _blocks = volume.extent().locks().write([range_of(&request)]);
-        let mut circumstances = Circumstances { pool_was_full: true, ..Circumstances::default() };
+        let mut constraints = PlanConstraints { pool_was_full: true, ..PlanConstraints::default() };
         loop {
             let mut outcome = Ok(());
             let mut writes = [PendingWrite { request, outcome: &mut outcome }];
-            let attempt = volume.volume().attempt(circumstances, |batch, circumstances| {
-                volume.plan_writes(batch, circumstances, &mut writes)
+            let attempt = volume.volume().attempt(constraints, |batch, constraints| {
+                volume.plan_writes(batch, constraints, &mut writes)
             });
             match (attempt, outcome) {
                 (Err(ExtentError::Write(error)), _) => return Err(error.into()),
@@ -74,7 +74,7 @@ impl<M: Medium> BlockGroup<'_, M> {
                 }
                 (Ok(_), Err(error)) => return Err(error.into()),
                 (Ok(BatchOutcome::Done(_)), Ok(())) => return Ok(()),
-                (Ok(_), Ok(())) if !circumstances.log_is_short => circumstances.log_is_short = true,
+                (Ok(_), Ok(())) if !constraints.log_is_short => constraints.log_is_short = true,
                 (Ok(_), Ok(())) => {
                     return Err(GroupError::TooLarge { what: "the log has no room left" }.into());
                 }

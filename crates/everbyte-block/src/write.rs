@@ -11,7 +11,7 @@ use everbyte_extent::{
 use everbyte_media::Medium;
 use everbyte_plant::planted;
 use everbyte_pool::plant::Bug;
-use everbyte_pool::{Batch, Circumstances};
+use everbyte_pool::{Batch, PlanConstraints};
 use smallvec::SmallVec;
 
 use crate::error::RequestRange;
@@ -197,9 +197,8 @@ impl<M: Medium> BlockVolume<M> {
 
     /// The same, under the quiesce lock and block locks that the caller holds.
     fn write_locked(&self, writes: &mut [PendingWrite<'_, '_>]) -> u64 {
-        let written = self
-            .volume()
-            .change(|batch, circumstances| self.plan_writes(batch, circumstances, writes));
+        let written =
+            self.volume().change(|batch, constraints| self.plan_writes(batch, constraints, writes));
         match written {
             Ok(epoch) => epoch,
             Err(ExtentError::TooLarge) => self.write_parts(writes),
@@ -216,16 +215,16 @@ impl<M: Medium> BlockVolume<M> {
     pub(crate) fn plan_writes<'v, 'd>(
         &'v self,
         batch: &mut Batch<'v, 'd, M>,
-        circumstances: Circumstances,
+        constraints: PlanConstraints,
         writes: &mut [PendingWrite<'_, 'd>],
     ) -> Result<(), ExtentError> {
         let empty = batch.savepoint();
-        let mut planner = Planner::new(self.extent(), batch, circumstances);
+        let mut planner = Planner::new(self.extent(), batch, constraints);
         let places = writes.iter().map(|w| (DeviceOffset(w.request.offset), w.request.data));
         planner.prefetch(places);
-        if self.plan_each(&mut planner, circumstances, writes)? {
-            planner.begin_again_in_place(empty);
-            self.plan_each(&mut planner, circumstances, writes)?;
+        if self.plan_each(&mut planner, constraints, writes)? {
+            planner.replan_in_place(empty);
+            self.plan_each(&mut planner, constraints, writes)?;
         }
         Ok(())
     }
@@ -235,7 +234,7 @@ impl<M: Medium> BlockVolume<M> {
     fn plan_each<'d>(
         &self,
         planner: &mut Planner<'_, '_, 'd, M>,
-        circumstances: Circumstances,
+        constraints: PlanConstraints,
         writes: &mut [PendingWrite<'_, 'd>],
     ) -> Result<bool, ExtentError> {
         let (mut any_planned, mut lacks_space) = (false, false);
@@ -246,7 +245,7 @@ impl<M: Medium> BlockVolume<M> {
             }
             match planner.write(DeviceOffset(request.offset), request.data) {
                 Ok(()) => any_planned = true,
-                Err(ExtentError::NoSpace) if !circumstances.pool_was_full => {
+                Err(ExtentError::NoSpace) if !constraints.pool_was_full => {
                     return Err(ExtentError::NoSpace);
                 }
                 Err(ExtentError::Write(error)) => return Err(error.into()),

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn far_costs_more_than_near_and_the_next_place_only_transfer() {
+    fn seek_cost_grows_with_distance() {
         let step = DiskCosts::HDD.read;
         let device = DelayDevice::new(Arc::new(MemoryDevice::new(1 << 30)), DiskCosts::HDD);
         let next = device.cost(&step, 4096, 4096, 150_000);

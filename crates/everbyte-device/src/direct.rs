@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_whole_blocks_around_what_is_asked_for() {
+    fn direct_io_pieces_cover_range() {
         for (offset, len) in [(0, 0), (0, 1), (4095, 2), (4096, 4096), (5, 3 << 20), (4000, 96)] {
             let mut at = offset;
             for piece in pieces(offset, len) {

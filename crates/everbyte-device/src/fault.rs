@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_goes_on_when_it_may() {
+    fn hung_request_resumes() {
         let device = FaultDevice::new(Arc::new(MemoryDevice::new(8192)));
         device.hang(Faults { writes: true, ..Faults::NONE });
         std::thread::scope(|scope| {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn fails_what_it_should_and_nothing_else() {
+    fn fault_device_fails_selected_requests_only() {
         let device = FaultDevice::new(Arc::new(MemoryDevice::new(8192)));
         device.fail(Faults { writes: true, ..Faults::NONE });
         assert!(device.write(0, &[1], Fua::No).is_err() && device.discard(0, 1, Fua::No).is_err());

@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_contract_when_it_bypasses_the_page_cache() {
+    fn direct_io_keeps_contract() {
         let folder = Folder::new("direct");
         let count = AtomicU64::new(0);
         conformance(&|size| {
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn any_range_is_written_and_read_bypassing_the_page_cache_and_through_it() {
+    fn direct_and_buffered_io_agree() {
         let folder = Folder::new("ranges");
         let size: usize = (3 << 20) + 1234;
         let path = folder.file("a", size as u64);
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lost_end_of_a_file_that_became_shorter_is_no_hole() {
+    fn truncated_end_is_not_a_hole() {
         let folder = Folder::new("shorter");
         let path = folder.file("a", 8192);
         let device = FileDevice::open(&path).unwrap();
@@ -683,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_user_and_keeps_its_identity() {
+    fn file_has_one_user_and_stable_identity() {
         let folder = Folder::new("identity");
         let path = folder.file("a", 8192);
         let device = FileDevice::open(&path).unwrap();
@@ -747,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_device_that_the_system_uses_is_refused() {
+    fn mounted_block_device_is_refused() {
         let folder = Folder::new("claimed");
         let Some(block) = Loop::over(&folder.file("a", 1 << 20)) else {
             not_run("there are no loop devices here");
@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn another_image_under_the_same_block_device_is_another_identity() {
+    fn other_image_changes_identity() {
         let folder = Folder::new("swapped");
         let (one, two) = (folder.file("one", 1 << 20), folder.file("two", 1 << 20));
         for _ in 0..LOOP_TRIES {
@@ -857,7 +857,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_read_only_mount_are_read_only() {
+    fn file_on_read_only_mount_is_read_only() {
         let folder = Folder::new("mounted");
         let inner = folder.0.join("inner");
         std::fs::create_dir_all(&inner).unwrap();

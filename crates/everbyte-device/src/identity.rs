@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_made_anew_with_the_old_inode_is_another() {
+    fn recreated_file_differs() {
         let old = file(1, 7, Some(100));
         assert_eq!(old.compare(&file(1, 7, Some(100))), IdentityMatch::Same);
         assert_eq!(old.compare(&file(1, 7, Some(101))), IdentityMatch::Different);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_known_by_their_own_names_and_partitions_by_their_place() {
+    fn disk_and_partition_have_stable_identity() {
         let files = [
             ("disk/device/wwid", "naa.1\n"),
             ("disk/device/serial", "s1\n"),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_device_is_known_by_its_file() {
+    fn loop_device_has_identity_of_file() {
         let sys = Sys::new("loops", &[("one.img", "1"), ("two.img", "2")]);
         let set = |image: &str| {
             let path = sys.0.join(image).display().to_string();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_at_is_not_opened() {
+    fn identity_check_opens_no_fifo() {
         let sys = Sys::new("looks", &[("file", "1")]);
         let path = sys.0.join("file");
         let opened = BackingIdentity::of(&File::open(&path).unwrap()).unwrap();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_proves_something_only_while_the_system_runs() {
+    fn disk_sequence_is_valid_until_reboot() {
         let at = |device, boot: &str, sequence| BackingIdentity::Number {
             device,
             boot: boot.into(),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_kept_by_the_first_stable_link_that_leads_to_it() {
+    fn stable_path_prefers_first_stable_link() {
         let devices = [("sda", ""), ("sdb", ""), ("sdc", ""), ("by-id/zz-unrelated", "")];
         let sys = Sys::new("links", &devices);
         // As `temp_dir` may be a link itself.

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_through_the_view_and_what_others_write_is_seen() {
+    fn read_only_view_refuses_writes_shows_changes() {
         let device = Arc::new(MemoryDevice::new(8192));
         let view = ReadOnlyDevice::new(Arc::<MemoryDevice>::clone(&device), "it is a view");
         device.write(0, &[7; 512], Fua::No).unwrap();

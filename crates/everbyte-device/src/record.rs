@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_device_keeps_the_contract() {
+    fn recorded_device_keeps_contract() {
         let recorder = Recorder::start(Box::new(Kept::default()), no_error).unwrap();
         conformance(&|size| recorder.record("disk", Arc::new(MemoryDevice::new(size))));
         assert!(recorder.finish().requests > 100);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_fails_ends_the_recording_only() {
+    fn failed_record_log_ends_recording_only() {
         let kept = Kept { room: Some(3), ..Kept::default() };
         let (told, hear) = mpsc::channel();
         let tell = move |error: RecordError| told.send(error.to_string()).unwrap();
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_too_slow_has_no_gap() {
+    fn slow_record_log_has_no_gap() {
         let kept = Kept::default();
         let (told, hear) = mpsc::channel();
         let tell = move |error: RecordError| told.send(error.to_string()).unwrap();

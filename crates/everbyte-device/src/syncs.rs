@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_flushes_while_another_flush_fails_is_told_and_who_begins_later_is_not() {
+    fn failed_sync_fails_concurrent_flushes_only() {
         let syncs = Syncs::default();
         // Both have written.
         let (first, second) = (syncs.failures(), syncs.failures());
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flush_begins_before_the_outcome_of_another_is_noted() {
+    fn flush_waits_for_outcome_of_earlier_sync() {
         let syncs = Syncs::default();
         let failures = syncs.failures();
         let make = &|| syncs.make(failures, || Ok(()));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flush_serves_all_who_asked_before_it_began() {
+    fn one_sync_serves_all_waiting_flushes() {
         let (syncs, made) = (Syncs::default(), AtomicU64::new(0));
         let make = &|| {
             syncs.make(0, || {

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_takes_no_memory() {
+    fn overwritten_bytes_take_no_memory() {
         let mut unflushed = Unflushed::default();
         unflushed.put(0, Content::Bytes(vec![1; 1 << 20]));
         unflushed.put(1, Content::Zeroes((1 << 20) - 1, Hole::Allowed));
@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_has_the_newest_of_every_byte_that_is_not_durable_and_knows_what_was_refused(steps in steps()) {
+        fn unflushed_map_keeps_newest_bytes(steps in steps()) {
             let mut unflushed = Unflushed::default();
             // The byte, and whether the device refused it.
             let mut expected: [Option<(u8, bool)>; LEN] = [None; LEN];

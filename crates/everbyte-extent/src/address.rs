@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_share_a_block_only_if_one_of_them_begins_in_the_other() {
+    fn ranges_overlap_if_one_begins_in_other() {
         let range = |first, count| BlockRange { first: LogicalBlock(first), count };
         for (other, shares) in [((0, 4), false), ((0, 5), true), ((6, 1), true), ((7, 9), false)] {
             let (one, other) = (range(4, 3), range(other.0, other.1));
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_no_extent_has_ends_with_the_last_block_that_can_be_named() {
+    fn huge_range_ends_at_last_block() {
         let range = BlockRange::of_bytes(DeviceOffset(u64::MAX - 10), 100);
         assert_eq!((range.first, range.count), (DeviceOffset(u64::MAX).block(), 1));
     }
 
     #[test]
-    fn a_byte_lies_in_its_block_at_its_place() {
+    fn byte_offset_splits_into_block_and_place() {
         for at in [0, 1, 4095, 4096, 12_345] {
             let at = DeviceOffset(at);
             assert_eq!(at.block().offset().plus(at.in_block() as u64), at);

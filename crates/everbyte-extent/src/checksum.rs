@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_tell_checksums_from_nothing_and_from_rubbish() {
+    fn checksum_slot_decodes_valid_words_only() {
         let at = PoolOffset(64);
         for crc in [0, 1, u32::MAX, 0x1234_5678] {
             assert_eq!(decode(encode(crc), at), Ok(Some(crc)));

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn auto_stops_comparing_where_nothing_is_saved_and_starts_again() {
+    fn auto_delta_stops_and_resumes_by_savings() {
         let state = DeltaState::new(Delta::Auto, 10, 40);
         for _ in 0..64 {
             state.learn(64, 64);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_looks_at_one_write_in_257_where_comparing_does_not_pay() {
+    fn auto_delta_samples_one_write_in_257() {
         let state = DeltaState::new(Delta::Auto, 40, 10);
         let compared: Vec<u32> = (0..1024).filter(|&writes| state.compares_after(writes)).collect();
         assert_eq!(compared, [0, 257, 514, 771]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_saved_lines_stays_between_none_and_all() {
+    fn saved_share_stays_in_range() {
         let state = DeltaState::new(Delta::Auto, 1, 1);
         for (changed, limit) in [(0, ONE - 8..ONE + 1), (64, 0..8)] {
             (0..200).for_each(|_| state.learn(64, changed));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_has_the_number_by_which_it_is_found() {
+    fn delta_code_round_trips() {
         for delta in [Delta::Auto, Delta::On, Delta::Off] {
             assert_eq!(Delta::from_code(delta.code()), Some(delta));
         }

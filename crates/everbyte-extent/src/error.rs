@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_part_no_error_says_that_nothing_was_done() {
+    fn error_after_part_reports_partial_write() {
         let read_only = || WriteError::ReadOnly { reason: "damage".into() };
         for error in [ExtentError::NoSpace, ExtentError::TooLarge, read_only().into()] {
             let said = error.to_string();

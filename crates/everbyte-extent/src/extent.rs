@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_extents_takes_no_dram_for_leaves_that_were_not_found() {
+    fn unknown_leaves_take_no_dram() {
         let medium = Arc::new(SimMedium::new(4 << 20));
         Pool::format(&*medium, 2, [1; 16]).unwrap();
         let kinds = Kinds::new([Arc::new(EmptyKind) as Arc<dyn Kind<SimMedium>>]);

@@ -207,7 +207,7 @@ fn commit_remap<M: Medium>(
     to: BlockNo,
 ) -> Result<bool, WriteError> {
     let item = WordItem { target: target.entry_at.0, old: target.word };
-    if !writer.word_is_covered(target.entry_at) && writer.log_words(&[item]).is_err() {
+    if !writer.has_undo_record(target.entry_at) && writer.log_words(&[item]).is_err() {
         return abandon(writer, to);
     }
     let mut committed = writer.commit()?;
@@ -222,6 +222,6 @@ fn commit_remap<M: Medium>(
 /// stream of this one.
 fn abandon<M: Medium>(writer: &mut Writer<'_, M>, to: BlockNo) -> Result<bool, WriteError> {
     writer.commit()?;
-    writer.unalloc(to);
+    writer.cancel_alloc(to);
     Ok(false)
 }

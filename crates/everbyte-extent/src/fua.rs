@@ -1,9 +1,9 @@
-//! The FUA fast path: a durable write of one block, without a checkpoint.
+//! The FUA fast path: a durable write of one block without a checkpoint.
 //!
-//! In one of two ways: a new block and its entry, or a redo record of the lines that change. A
-//! crash leaves the old bytes or the new ones if undo cannot touch them: no open epoch has a
-//! record of the entry or of a line of the block, and neither the block nor the node that has the entry is
-//! fresh. Writes that arrive together share the fences. `docs/crash-model.md` argues it.
+//! The path makes a new block and its entry durable, or a redo record of the changed lines. A crash leaves the old
+//! or the new bytes if undo cannot touch them: no open epoch has a record of the entry or of a line of the block, and
+//! neither the block nor the node with the entry is fresh. Concurrent writes share the fences. The proof is in
+//! `docs/crash-model.md`.
 
 use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
@@ -16,45 +16,45 @@ use crate::error::ExtentError;
 use crate::extent::Extent;
 use crate::map::MapSlot;
 
-/// The end of an attempt at the FUA fast path.
+/// Outcome of an attempt at the FUA fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FuaOutcome {
     /// The bytes are durable.
     Durable,
-    /// The path is not allowed here, and nothing was done: write in the epoch and complete it.
+    /// Nothing was written: write in the epoch and complete the epoch.
     NotAllowed,
 }
 
-/// A durable write to one block, and what has come of it.
+/// A durable write to one block, with its outcome.
 pub struct DurableWrite<'d> {
     piece: BlockPiece<'d>,
     state: Result<State, ExtentError>,
 }
 
-/// How far a durable write has come.
+/// Progress of a durable write.
 #[derive(Clone, Copy)]
 enum State {
-    /// Nothing was done.
+    /// Nothing was written.
     NotAllowed,
-    /// The block holds the bytes.
+    /// The block already holds the bytes.
     Unchanged,
-    /// A redo record has the bytes of `lines`, which are to be stored in place.
+    /// A redo record has the bytes of `lines`. They are not yet stored in place.
     Recorded { block: BlockNo, lines: LineMask },
-    /// `to` has the bytes, and the entry at `entry_at` is to name it instead of `old`.
+    /// `to` has the bytes. The entry at `entry_at` still names `old`.
     Filled { entry_at: PoolOffset, to: BlockNo, old: Option<BlockNo> },
 }
 
 impl<'d> DurableWrite<'d> {
-    /// A write that is still to be made.
+    /// Creates a write of `piece`.
     #[must_use]
     pub fn of(piece: BlockPiece<'d>) -> Self {
         Self { piece, state: Ok(State::NotAllowed) }
     }
 
-    /// Says what came of it.
+    /// Returns the outcome.
     ///
     /// # Errors
-    /// Nothing was written, or with an error of the medium's perhaps everything.
+    /// Nothing was written, unless the medium failed: then the bytes may be written.
     pub fn outcome(self) -> Result<FuaOutcome, ExtentError> {
         Ok(match self.state? {
             State::NotAllowed => FuaOutcome::NotAllowed,
@@ -63,7 +63,7 @@ impl<'d> DurableWrite<'d> {
     }
 }
 
-/// Appends a record of the bytes that `lines` of `block` will have.
+/// Appends a redo record of the new bytes of `lines` of `block`.
 fn record<M: Medium>(
     writer: &mut Writer<'_, M>,
     block: BlockNo,
@@ -73,18 +73,18 @@ fn record<M: Medium>(
     if Writer::<M>::lines_bytes(lines) > writer.room_bytes() {
         return Ok(State::NotAllowed);
     }
-    // What the lines hold beside the piece is read for the record. If that fails there is none:
-    // torn, it would hide later records of the lane, and whole, it would redo zeroes.
+    // The record also has the bytes of the lines around the piece. If they cannot be read, no record is made: a torn
+    // record would hide later records of the lane, and a whole record would redo zeroes.
     writer.log_redo(block, lines, piece.start, piece.data)?;
     Ok(State::Recorded { block, lines })
 }
 
 impl<M: Medium> Extent<M> {
-    /// Writes `data` at `offset` durably if that can be done without a checkpoint. The caller is
-    /// in the volume's quiesce lock, and holds the locks of the blocks.
+    /// Writes `data` at `offset` durably if this needs no checkpoint. The caller is in the volume's quiesce
+    /// lock and holds the locks of the blocks.
     ///
     /// # Errors
-    /// Nothing was written, or with an error of the medium's perhaps everything.
+    /// Nothing was written, unless the medium failed: then the bytes may be written.
     pub fn write_durably(
         &self,
         offset: DeviceOffset,
@@ -103,8 +103,7 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// The same for parts of blocks, no two of one block: each is durable for itself, but all with the
-    /// same two fences.
+    /// Writes parts of different blocks durably. Each is atomic by itself, and all share two fences.
     pub fn write_all_durably(&self, writes: &mut [DurableWrite<'_>]) {
         let mut targets: SmallVec<[_; 1]> =
             writes.iter().map(|write| self.fua_target(write.piece)).collect();
@@ -134,7 +133,7 @@ impl<M: Medium> Extent<M> {
         let entry = self.entries().load(at)?;
         let named = entry.map(|entry| entry.block);
         if let Some(block) = named {
-            // What replaces the block leaves its bytes alone.
+            // A replacement does not read the replaced bytes.
             let in_place = !self.threshold().replaces(piece.lines());
             let len = if in_place { piece.data.len() } else { 0 };
             self.volume().prefetch_store(block.offset().plus(piece.start as u64), len);
@@ -142,7 +141,7 @@ impl<M: Medium> Extent<M> {
         Ok(self.volume().fua_fast_path_allowed(at, named).then_some((at, entry)))
     }
 
-    /// Prepares that `piece` is written over `old` durably: all but what follows the first fence.
+    /// Takes the steps of a durable write of `piece` over `old` up to the first fence.
     fn prepare_durably<'v>(
         &'v self,
         writer: &mut Option<Writer<'v, M>>,
@@ -159,14 +158,14 @@ impl<M: Medium> Extent<M> {
             };
             let changed = self.changed_or_unreadable(changed, block, piece);
             if changed.is_empty() && !self.is_poisoned(block) {
-                // What is stored is durable, since no open epoch has a record of it.
+                // The stored bytes are durable, because no open epoch has a record of them.
                 return Ok(State::Unchanged);
             }
             // A record of lines could not redo the checksum of their block.
             if !self.threshold().replaces(changed)
                 && !self.has_checksums()
                 && !self.volume().is_pinned(block)
-                && !self.turns_out_bad(block, piece)
+                && !self.became_poisoned(block, piece)
             {
                 return Ok(record(self.joined(writer)?, block, changed, piece)?);
             }
@@ -180,7 +179,7 @@ impl<M: Medium> Extent<M> {
         Ok(State::Filled { entry_at, to, old: old.map(|entry| entry.block) })
     }
 
-    /// The writer, which joins the epoch when the first write needs it.
+    /// Returns the writer, which joins the epoch at the first write that needs it.
     fn joined<'w, 'v>(
         &'v self,
         writer: &'w mut Option<Writer<'v, M>>,
@@ -191,8 +190,8 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Fences what was prepared, and makes it what the volume holds: records are stored in place, and entries
-    /// name the blocks that were filled, which takes a second fence.
+    /// Fences the prepared writes. Then stores the redone lines in place and the filled blocks in their
+    /// entries, which takes a second fence.
     fn finish_durably(
         &self,
         mut writer: Writer<'_, M>,
@@ -208,7 +207,7 @@ impl<M: Medium> Extent<M> {
                     }
                 }
                 Ok(State::Filled { entry_at, to, .. }) => {
-                    committed.settle(to);
+                    committed.mark_reachable(to);
                     words.push((entry_at, Entry::data(to).encode()));
                 }
                 _ => {}
@@ -223,8 +222,8 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Fills `to`, and its checksum if it has one, to be durable with the commit. Says whether that
-    /// is possible here; if not, or if the bytes around the piece cannot be read, `to` is given back.
+    /// Fills `to` and its checksum, if the extent has checksums. The commit makes both durable. Returns false and
+    /// frees `to` if this is impossible here. Frees `to` too if the bytes around the piece cannot be read.
     fn fill_durably(
         &self,
         writer: &mut Writer<'_, M>,
@@ -239,7 +238,7 @@ impl<M: Medium> Extent<M> {
             match (found, sum) {
                 (Ok(Some(at)), Ok(crc)) => slot = Some((at, checksum::encode(crc))),
                 (found, sum) => {
-                    writer.unalloc(to);
+                    writer.cancel_alloc(to);
                     return found.and(sum).map(|_| false);
                 }
             }
@@ -248,9 +247,9 @@ impl<M: Medium> Extent<M> {
         if let Some(block) = around
             && let Err(unreadable) = self.check_replaceable(block, piece)
         {
-            // What was streamed must be fenced before the block is anyone's.
+            // The fence comes before the free: another thread can allocate the block and cannot fence this stream.
             let _ = writer.commit();
-            writer.unalloc(to);
+            writer.cancel_alloc(to);
             return Err(unreadable.into());
         }
         if let Some((at, word)) = slot {

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_halved_down_to_a_block_and_no_further() {
+    fn leaf_parts_halve_down_to_one_block() {
         let part = |offset, len| LeafPart { offset: DeviceOffset(offset), len };
         assert!(part(100, 200).halves().is_none());
         let (first, second) = part(100, 3 * BLOCK_U64).halves().unwrap();

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stripe_has_a_lock_and_neighbours_are_lines_apart() {
+    fn block_locks_of_neighbours_share_no_line() {
         let locks = BlockLocks::new();
         let places: Vec<usize> = (0..locks.stripes.len())
             .map(|stripe| std::ptr::from_ref(locks.stripe(stripe)).addr())
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(places.iter().collect::<std::collections::BTreeSet<_>>().len(), places.len());
     }
     #[test]
-    fn a_reader_without_locks_notices_every_writer_that_was_there_since() {
+    fn sequence_detects_each_later_writer() {
         let locks = BlockLocks::new();
         let range = BlockRange { first: LogicalBlock(7), count: 3 };
         let mut noted = Noted::<3>::default();

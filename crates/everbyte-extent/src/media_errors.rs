@@ -18,7 +18,7 @@ impl<M: Medium> Extent<M> {
 
     /// The same after a look at what `piece` is about to overwrite in place: a record of zeroes
     /// that stand for bytes nobody can read would be worse than none.
-    pub(crate) fn turns_out_bad(&self, block: BlockNo, piece: BlockPiece<'_>) -> bool {
+    pub(crate) fn became_poisoned(&self, block: BlockNo, piece: BlockPiece<'_>) -> bool {
         let at = block.offset().plus(piece.start as u64);
         self.medium().probe(at, piece.data.len() as u64);
         self.is_poisoned(block)

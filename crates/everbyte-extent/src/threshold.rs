@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_stay_alone_keep_the_threshold() {
+    fn single_writes_keep_threshold() {
         let threshold = Threshold::new(HALF);
         for epoch in 1..4 {
             assert_eq!(replaced_at_once(&threshold, epoch, 31, |_| false), 0);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_come_to_the_threshold_are_replaced_at_once_from_the_next_epoch_on() {
+    fn rewritten_blocks_are_replaced_next_epoch() {
         let threshold = Threshold::new(HALF);
         assert_eq!(replaced_at_once(&threshold, 1, 16, |_| true), 0);
         let sampled = 1000u32.div_ceil(SAMPLE_EVERY);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn few_lines_are_logged_unless_nearly_every_block_comes_to_the_threshold() {
+    fn threshold_scales_with_reached_share() {
         // A share of three quarters leaves 8 of 32 lines.
         let most = |block: u32| !block.is_multiple_of(4);
         for (count, at_once) in [(4, 0), (7, 0), (8, 937), (16, 937)] {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_blocks_tell_nothing() {
+    fn few_blocks_do_not_change_threshold() {
         let threshold = Threshold::new(HALF);
         for block in 1..ENOUGH {
             assert!(!threshold.replaces_in(1, lines(16), LineMask::EMPTY), "{block}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_of_more_lines_than_a_block_has_is_never_reached() {
+    fn threshold_above_64_never_replaces() {
         let threshold = Threshold::new(65);
         assert!(!threshold.replaces_whole());
         assert!(!threshold.replaces_in(1, LineMask::FULL, LineMask::FULL));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_count_wherever_they_lie_and_each_once() {
+    fn threshold_counts_distinct_lines() {
         let threshold = Threshold::new(HALF);
         // Every second line, and neighbours of some.
         let spread = LineMask(0x5555_5555_5555_5555);

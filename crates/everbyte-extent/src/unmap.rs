@@ -24,8 +24,8 @@ impl<M: Medium> Extent<M> {
     /// second, the error is `InPart`.
     pub fn zero(&self, part: LeafPart, reserve: bool) -> Result<u64, ExtentError> {
         let unlinks = part.is_whole_leaf() && !reserve;
-        let zeroed = self.volume().change(|batch, circumstances| {
-            let mut planner = Planner::new(self, batch, circumstances);
+        let zeroed = self.volume().change(|batch, constraints| {
+            let mut planner = Planner::new(self, batch, constraints);
             if unlinks {
                 planner.unlink_leaf(part.offset.block())
             } else {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_exact_across_more_threads_than_shards() {
+    fn counters_are_exact_with_more_threads_than_shards() {
         let counters = ShardedCounters::default();
         let together = std::sync::Barrier::new(SHARDS + 5);
         std::thread::scope(|scope| {

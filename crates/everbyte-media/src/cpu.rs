@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn every_copy_of_shared_memory_copies_exactly_the_range() {
+    fn shared_copies_copy_exact_range() {
         let source: Vec<u8> = (1..=251).cycle().take(2 * BLOCK).collect();
         for cpu in every_cpu() {
             for (from, to, len) in [
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn long_copies_of_shared_memory_copy_exactly_the_range() {
+    fn long_shared_copies_copy_exact_range() {
         let len_max = (STRING_LINES + 9) * LINE;
         let source: Vec<u8> = (1..=251).cycle().take(len_max + 3).collect();
         for cpu in every_cpu() {
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn every_copy_kernel_copies_exactly_the_range() {
+    fn copy_kernels_copy_exact_range() {
         let source: Vec<u8> = (1..=251).cycle().take(BLOCK).collect();
         for cpu in every_cpu() {
             for (start, len) in
@@ -716,7 +716,7 @@ mod tests {
 
     /// With them in use, what is written next for older processors waits for it: a third of a small write's time.
     #[test]
-    fn no_kernel_leaves_the_upper_halves_of_vector_registers_in_use() {
+    fn copy_kernels_clear_upper_vector_halves() {
         const STATES: u32 = 0xd;
         const TELLS_WHAT_IS_IN_USE: u32 = 1 << 2;
         let tells = is_x86_feature_detected!("xsave")
@@ -745,7 +745,7 @@ mod tests {
     }
 
     #[test]
-    fn every_compare_kernel_sees_each_single_byte() {
+    fn compare_kernels_detect_each_byte() {
         let page = Page([7; BLOCK]);
         for cpu in every_cpu() {
             for byte in 0..BLOCK {
@@ -759,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flush_instruction_runs_and_keeps_the_bytes() {
+    fn flush_instructions_keep_bytes() {
         let mut page = Page([9; BLOCK]);
         let at = page.0.as_mut_ptr();
         let supported = match detect_flush() {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_between_two_fences_share_the_time_of_a_bank() {
+    fn lines_between_fences_share_bank_time() {
         let cost = Technology::PcmBanks.cost().write_ns;
         fenced();
         assert_eq!(write_ns(Technology::PcmBanks, 1), cost);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn small_charges_are_saved_up_and_settled() {
+    fn small_charges_accumulate() {
         DEBT_NS.set(0);
         charge(150);
         assert_eq!(DEBT_NS.get(), 150);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spin_lasts_at_least_its_cost() {
+    fn spin_lasts_at_least_its_cost() {
         let start = Instant::now();
         DEBT_NS.set(0);
         charge(300_000);

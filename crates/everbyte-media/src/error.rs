@@ -16,7 +16,7 @@ pub enum OpenError {
         /// The system's error.
         source: io::Error,
     },
-    /// Directories, sockets and the like.
+    /// A directory, a socket or another unsuitable file.
     #[error("{name} is neither a file nor a block device nor a DAX device")]
     NotMappable {
         /// The file.
@@ -32,7 +32,7 @@ pub enum OpenError {
         /// The page size in bytes.
         unit: u64,
     },
-    /// More is asked for than is free; nothing was allocated.
+    /// Too little space is free. Nothing was allocated.
     #[error("{name} needs {needed_mib} MiB more, and {place} has {free_mib} MiB free")]
     NoRoom {
         /// The file.
@@ -49,25 +49,25 @@ pub enum OpenError {
     NoSpace {
         /// The file.
         name: String,
-        /// The length asked for in bytes.
+        /// The requested length in bytes.
         len: u64,
     },
-    /// The medium cannot grow at all, or not while it is open.
+    /// The medium cannot grow, or cannot grow while it is open.
     #[error("{name} cannot change to {len} bytes: {reason}")]
     CannotGrow {
         /// The file.
         name: String,
-        /// The length asked for in bytes.
+        /// The requested length in bytes.
         len: u64,
-        /// The reason, for people.
+        /// The reason.
         reason: String,
     },
-    /// A private copy of a medium that can only be mapped shared needs more memory than there is.
+    /// A private copy of a medium without private mappings needs more memory than is free.
     #[error("cannot copy {name}: it holds more than the {bytes_max} bytes of memory to spare")]
     NoMemory {
         /// The file.
         name: String,
-        /// Bytes that may be copied.
+        /// Limit of the copy in bytes.
         bytes_max: u64,
     },
     /// The process has too many media open.

@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_fault_range_is_asked_and_believed() {
+    fn fault_goes_to_owner_of_range() {
         let (base, len) = (0x7000, 0x2000);
         let noted = Noted(AtomicUsize::new(0));
         // SAFETY: `noted` outlives the range, whose addresses nobody touches.
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_that_the_mapping_forbids_is_made_again_once_it_is_allowed() {
+    fn forbidden_access_is_retried_once_allowed() {
         let (access, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a mapping of its own.
         let page = unsafe { libc::mmap(ptr::null_mut(), 4096, access, flags, -1, 0) };
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_takes_no_signal_until_its_fault_is_resolved() {
+    fn signals_wait_until_fault_is_resolved() {
         let handler: extern "C" fn(c_int) = note_signal;
         // SAFETY: a handler that stores to an atomic.
         assert_ne!(unsafe { libc::signal(libc::SIGUSR2, handler as usize) }, libc::SIG_ERR);
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_first_meets_a_medium_in_the_handler_claims_its_shard_later() {
+    fn fault_on_new_thread_allocates_nothing() {
         let file = tempfile::tempfile().unwrap();
         let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
         // SAFETY: a mapping of its own; of an empty file, so each access is a SIGBUS.

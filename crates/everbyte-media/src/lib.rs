@@ -1,16 +1,15 @@
-//! Byte-addressable media: the one place that touches persistent memory, but for what is lent from
-//! it: runs of swap volumes, and pages that SQLite maps.
+//! Byte-addressable media. All accesses to persistent memory are here, except those to runs of swap volumes and to
+//! pages that SQLite maps.
 //!
 //! Owns the [`Medium`] contract, its mapped implementation [`Mapped`], and the suite
-//! [`testkit`] that every medium must pass. Knows nothing of pools, volumes, logs or blocks
+//! [`testkit`] for every medium. Knows nothing of pools, volumes, logs or blocks
 //! beyond their size.
 //!
-//! Invariant of the whole crate: nothing here makes a Rust reference into mapped memory, because
-//! other threads and other processes may write it at any time. Bytes cross the border only
-//! through raw copies, SIMD loads, atomics of one word, or the kernel.
+//! Invariant: this crate makes no Rust reference into mapped memory, because other threads and processes may write
+//! it at any time. Bytes cross the border by raw copies, SIMD loads, atomics of one word, or the kernel.
 //!
 //! # Example
-//! A value that must be durable before the flag that announces it:
+//! A value becomes durable before the flag that announces it:
 //! ```
 //! use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset};
 //!
@@ -19,7 +18,7 @@
 //! let (value, flag) = (PoolOffset(0), PoolOffset(64));
 //! medium.store(value, b"hello");
 //! medium.flush(value, 5);
-//! medium.fence()?; // from here on the value survives what `describe` says
+//! medium.fence()?; // from here on the value is durable; `describe` names the persistence domain
 //! medium.store_word(flag, 1);
 //! medium.flush(flag, 8);
 //! medium.fence()?;
@@ -45,13 +44,13 @@ mod crc;
 mod emulate;
 mod error;
 mod fault_handler;
+mod free_space;
 mod map;
 mod mapped;
 mod medium;
 mod open;
 mod own_memory;
 mod poison;
-mod room;
 mod send;
 mod shards;
 mod signals;
@@ -67,11 +66,13 @@ pub use crc::crc32c;
 pub use emulate::{LineCost, Technology};
 pub use error::OpenError;
 pub use fault_handler::{FaultRange, PageFault, ResolveFaults};
+pub use free_space::check_free_space;
 pub use mapped::{Description, Mapped};
 pub use medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
-pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created, settle_file};
+pub use open::{
+    MediaKind, MediaOptions, allocate_file, create_file, remove_created, writeback_and_invalidate,
+};
 pub use own_memory::OwnMemory;
-pub use room::check_room;
 pub use shards::prepare_thread;
 pub use signals::BlockedSignals;
 pub use stack::{OtherWriters, Stack, Writers};

@@ -25,13 +25,13 @@ use crate::cpu::{Cpu, prefetch_line, store_fence};
 use crate::emulate::{self, Technology};
 use crate::error::OpenError;
 use crate::fault_handler::{self, Registration};
+use crate::free_space::memory_to_spare;
 use crate::map::{Mapping, Source, to_usize};
 use crate::medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
 use crate::open::{
     MediaKind, MediaOptions, Probe, allocate_from, check_length, name_of, open_path, probe,
 };
 use crate::own_memory;
-use crate::room::memory_to_spare;
 use crate::send;
 use crate::stack::Stack;
 use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
@@ -782,7 +782,7 @@ mod tests {
     use crate::open::allocate_file;
 
     #[test]
-    fn a_failed_sync_fails_the_medium() {
+    fn failed_msync_fails_medium() {
         let mut medium = Mapped::anonymous(BLOCK_U64, &MediaOptions::new()).unwrap();
         medium.write_back = Some(WriteBack::with_sync(|_, _| Err(io::ErrorKind::Other.into())));
         medium.store(PoolOffset(8), b"x");
@@ -798,7 +798,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_growth_syncs_takes_no_failure_away_from_a_fence() {
+    fn growth_keeps_sync_failure_for_fence() {
         let file = tempfile::tempfile().unwrap();
         allocate_file(&file, BLOCK_U64).unwrap();
         let medium = Mapped::from_file(&file, &MediaOptions::new()).unwrap();
@@ -816,7 +816,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_every_block_and_knows_its_limit() {
+    fn private_copy_is_whole_or_over_limit() {
         let len = 4 << 20;
         let medium = || Mapped::anonymous(len, &MediaOptions::new()).unwrap();
         let device = medium();
@@ -836,7 +836,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_streamed_is_synced() {
+    fn fence_syncs_streamed_pages() {
         let mut medium = Mapped::anonymous(2 * BLOCK_U64, &MediaOptions::new()).unwrap();
         medium.write_back = Some(WriteBack::with_sync(|_, _| Err(io::ErrorKind::Other.into())));
         medium.stream(PoolOffset(BLOCK_U64 + 1), &[1; 5]);
@@ -844,7 +844,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_without_flushes_syncs_nothing() {
+    fn fence_without_flush_syncs_nothing() {
         let mut medium = Mapped::anonymous(BLOCK_U64, &MediaOptions::new()).unwrap();
         medium.write_back = Some(WriteBack::with_sync(|_, _| panic!("nothing was flushed")));
         medium.store(PoolOffset(0), &[1; 4096]);

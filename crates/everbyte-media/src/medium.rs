@@ -1,4 +1,4 @@
-//! The contract between persistent memory and everything above it.
+//! The contract between persistent memory and its users.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,15 +6,15 @@ use std::os::fd::BorrowedFd;
 use crate::units::{BlockNo, LineMask, PoolOffset};
 use crate::window::Window;
 
-/// The persistence domain of a medium: the strongest event that its contents outlive once they are
-/// durable by the contract of [`Medium`].
+/// The persistence domain of a medium: the strongest event that durable contents survive. [`Medium`]
+/// defines durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersistenceDomain {
     /// The loss of power.
     Power,
-    /// The end of the process (however it ends), but neither power loss nor reboot.
+    /// The end of the process, also by a kill. Neither power loss nor reboot.
     Process,
-    /// Nothing: the memory is this process's own.
+    /// No event: the memory is private to this process.
     Nothing,
 }
 
@@ -28,40 +28,40 @@ impl std::fmt::Display for PersistenceDomain {
     }
 }
 
-/// The reason why a medium can no longer promise durability, or a range of it cannot be read.
+/// The reason for a failed medium or an unreadable range.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
-    /// The kernel could not write pages back; what was stored there may be lost.
+    /// The kernel could not write pages back. Stores to them may be lost.
     #[error("writing back {len} bytes at {at} failed: {reason}")]
     WriteBack {
         /// Start of the range.
         at: PoolOffset,
         /// Bytes in the range.
         len: u64,
-        /// The system's words.
+        /// The system's message.
         reason: String,
     },
-    /// A load met memory that is not there: a truncated file or a failed memory cell.
+    /// A load hit missing memory: a truncated file or a failed memory cell.
     #[error("memory error at {at}: the file was truncated or the memory failed")]
     Poisoned {
-        /// The first poisoned address of the range that was asked for.
+        /// The first poisoned address of the range.
         at: PoolOffset,
     },
-    /// A store went to such memory and is lost.
+    /// A store to missing memory is lost.
     #[error("a store at {at} was lost: the file was truncated or the memory failed")]
     StoreLost {
-        /// The first such address.
+        /// The first lost address.
         at: PoolOffset,
     },
 }
 
-/// A poisoned range: bytes of the medium that are known to be unreadable.
+/// A poisoned range: known unreadable bytes of the medium.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PoisonedRange {
     /// Its start.
     pub at: PoolOffset,
-    /// Its bytes: a line, or a page where memory is mapped by pages.
+    /// Its length in bytes: a line, or a page of memory that is mapped by pages.
     pub len: u64,
 }
 
@@ -74,7 +74,7 @@ impl PoisonedRange {
     }
 }
 
-/// One piece of a message that [`Medium::send`] puts on a socket.
+/// One piece of a message of [`Medium::send`].
 #[derive(Clone, Copy, Debug)]
 pub enum Piece<'a> {
     /// Bytes of the caller's.
@@ -86,7 +86,7 @@ pub enum Piece<'a> {
         /// Bytes in the range.
         len: usize,
     },
-    /// `len` zero bytes, from no particular place.
+    /// `len` zero bytes without a place.
     Zeroes {
         /// Zero bytes in the piece.
         len: usize,
@@ -94,7 +94,7 @@ pub enum Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Bytes the piece puts on the socket.
+    /// Number of bytes in the piece.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -110,12 +110,12 @@ impl Piece<'_> {
     }
 }
 
-/// Exact sums over everything a medium was asked to do since it was opened.
+/// Exact sums of the operations on a medium since its opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Bytes stored, streamed ones included.
     pub bytes_stored: u64,
-    /// Lines that stores touched; a line stored to twice counts twice.
+    /// Lines touched by stores. A line counts once per store.
     pub lines_stored: u64,
     /// Lines flushed explicitly; streamed lines do not count.
     pub lines_flushed: u64,
@@ -142,35 +142,32 @@ impl Counters {
 /// Byte-addressable memory with explicit persistence.
 ///
 /// # Contract
-/// - **Range checks** are the caller's duty for bytes that come from outside. An address beyond
-///   `len()` here is a broken invariant of ours and panics.
-/// - **Order.** An ordinary store (`store`, `store_word`) becomes durable at any moment from when
-///   it is made, and for certain once its line was flushed *and then* a fence was made, both by
-///   one thread, after the store. Ordinary stores to one line become durable in program order.
-///   A streamed copy (`stream`) needs no flush: it is durable after the next fence *of the thread
-///   that streamed it*, and before that any subset of its aligned 8-byte words may be.
+/// - **Ranges.** The caller checks addresses from outside. An address beyond `len()` is a broken invariant
+///   and panics.
+/// - **Order.** An ordinary store (`store`, `store_word`) may become durable at any moment. It is durable after
+///   a flush of its line and a later fence, both by one thread and after the store. Ordinary stores to
+///   one line become durable in program order. A streamed copy (`stream`) needs no flush: it is durable
+///   after the next fence *of the streaming thread*. Before that, any subset of its aligned 8-byte words
+///   may be durable.
 /// - **Atomicity.** An aligned 8-byte word (`store_word`) is never torn. Nothing larger is atomic.
-/// - **Visibility.** Loads see the newest store at once, flushed or not, whichever thread made it,
-///   provided that the two threads are ordered (a lock, or `store_word` and `load_word`, which
-///   release and acquire). Streamed bytes are an exception: another thread is sure to see them
-///   only if it is ordered after a fence of the thread that streamed them.
-/// - **Sharing.** No method hands out a reference into the medium: other threads and other
-///   processes may write it. Racing accesses to the same bytes give unspecified bytes, never
-///   undefined behaviour; callers that need whole blocks hold a lock, or load by `peek` and
-///   `peek_word` and find out afterwards whether anybody stored there meanwhile.
-/// - **Failure.** Loads and stores do not fail. A fence may (a file's `msync`); after that, and
-///   after a store that was lost, the medium has *failed* for good: every later fence fails and
-///   `check` says why. An acknowledgement to anyone must come after a successful `check` that
-///   follows the last access it rests on.
-/// - **Media errors.** A load of memory that is not there, or has failed, gives zeroes, and the
-///   range around it is *poisoned* from then on, for good. Whoever loads must ask `check_range`
-///   after the load and before anything rests on it, so that nobody takes the zeroes for what was
-///   stored. A poisoned range fails the medium only when someone stores there: a store to it, and
-///   a flush of it, are stores lost. Memory that was never touched may be poisoned without anyone
-///   knowing; `probe` finds out.
-/// - No method panics for anything a medium, a file or a peer contains.
+/// - **Visibility.** A load sees the newest store of any thread at once, flushed or not, if the two threads are
+///   ordered (by a lock, or by `store_word` and `load_word`, which release and acquire). Exception: another
+///   thread sees streamed bytes only if it is ordered after a fence of the streaming thread.
+/// - **Sharing.** No method returns a reference into the medium, because other threads and processes may write
+///   it. Racing accesses to the same bytes give unspecified bytes, never undefined behaviour. A caller that
+///   needs whole blocks holds a lock, or loads by `peek` and `peek_word` and then detects concurrent
+///   stores.
+/// - **Failure.** Loads and stores do not fail. A fence may fail (the `msync` of a file). After a failed fence
+///   or a lost store, the medium has *failed* permanently: every later fence fails, and `check` returns the
+///   reason. Before an acknowledgement, the caller must `check` successfully after its last
+///   access.
+/// - **Media errors.** A load of missing or failed memory gives zeroes and *poisons* the range around it
+///   permanently. The caller must call `check_range` after the load and before it uses the bytes, so that
+///   it does not use the zeroes. A poisoned range fails the medium only at a store: a store to it or a flush
+///   of it counts as a lost store. Untouched memory may be poisoned and unknown. `probe` detects it.
+/// - **Panics.** No method panics because of the contents of a medium, a file or a peer's message.
 pub trait Medium: Send + Sync + 'static {
-    /// Size in bytes, a multiple of 4096. It may grow while the medium is open, never shrink.
+    /// Size in bytes, a multiple of 4096. It can grow while the medium is open, and never shrinks.
     fn len(&self) -> u64;
 
     /// Returns true if the medium has no bytes.
@@ -178,7 +175,7 @@ pub trait Medium: Send + Sync + 'static {
         self.len() == 0
     }
 
-    /// Returns the strongest event that durable contents outlive.
+    /// Returns the strongest event that durable contents survive.
     fn persistence_domain(&self) -> PersistenceDomain;
 
     /// The aligned 8-byte word at `at`, little-endian, with acquire order.
@@ -187,14 +184,14 @@ pub trait Medium: Send + Sync + 'static {
     /// Copies `out.len()` bytes from `at` on into `out`.
     fn read(&self, at: PoolOffset, out: &mut [u8]);
 
-    /// As `load_word`, of a word that others may store or stream to at the same time. What it gives then is
-    /// unspecified: the caller finds out, and uses nothing of it.
+    /// As `load_word`, but other threads may store or stream to the word at the same time. The value is
+    /// unspecified then: the caller detects this and discards it.
     #[inline]
     fn peek_word(&self, at: PoolOffset) -> u64 {
         self.load_word(at)
     }
 
-    /// As `read`, of bytes that others may store or stream to at the same time, as for `peek_word`.
+    /// As `read`, but other threads may store or stream to the bytes at the same time, as for `peek_word`.
     #[inline]
     fn peek(&self, at: PoolOffset, out: &mut [u8]) {
         self.read(at, out);
@@ -211,33 +208,32 @@ pub trait Medium: Send + Sync + 'static {
     /// Stores `bytes` at `at` with ordinary stores. Needs flush and fence to be durable.
     fn store(&self, at: PoolOffset, bytes: &[u8]);
 
-    /// Stores `bytes` at `at` with non-temporal stores where that is faster. Needs a fence of this
-    /// thread to be durable, and to be sure to be seen by others, but no flush, whatever the
-    /// alignment. Until then no other thread may store there: its bytes could be overwritten later.
+    /// Stores `bytes` at `at` with non-temporal stores if these are faster. The bytes are durable, and
+    /// visible to other threads, after a fence of this thread. They need no flush at any alignment. Until the
+    /// fence no other thread may store there: the stream could overwrite its bytes later.
     fn stream(&self, at: PoolOffset, bytes: &[u8]);
 
-    /// Prefetches the lines of `at .. at + len`, which will be read or stored to soon. The range
-    /// need not lie in the medium.
+    /// Prefetches the lines of `at .. at + len` for reads and stores. The range may lie outside the
+    /// medium.
     fn prefetch(&self, _at: PoolOffset, _len: usize) {}
 
-    /// Makes an empty window with room for so many regions of 2 MiB, through which runs of this
-    /// medium are read at consecutive addresses.
+    /// Creates an empty window for at most `regions_max` regions of 2 MiB. A window shows runs of this medium at
+    /// consecutive addresses.
     fn window(&self, regions_max: u64) -> Window {
         Window::new(regions_max)
     }
 
-    /// Adds a region to `window`, one of this medium's, behind the others. It shows the 2 MiB at
-    /// `run`, a multiple of 2 MiB, until the window is dropped, and is there for every thread once
-    /// this has returned.
+    /// Appends a region to `window`, a window of this medium. The region shows the 2 MiB at `run`, a multiple of
+    /// 2 MiB, until the drop of the window. All threads see the region after the return.
     ///
     /// # Panics
-    /// If the window is full, or `run` is no such address.
+    /// If the window is full, or `run` is not such an address.
     fn extend_window(&self, window: &Window, run: PoolOffset) {
         window.push(run, None);
     }
 
-    /// As `load_word`, of the word at `at` of `window`, one of this medium's. Media errors are
-    /// asked for at its address in the medium, which [`Window::offset`] tells.
+    /// As `load_word`, of the word at `at` of `window`, a window of this medium. Check media errors at the word's
+    /// address in the medium, from [`Window::offset`].
     ///
     /// # Panics
     /// If the window does not have that word.
@@ -246,7 +242,7 @@ pub trait Medium: Send + Sync + 'static {
         self.load_word(window.offset_of(at, 8))
     }
 
-    /// As `read`, of bytes at `at` of `window`, which lie in one region.
+    /// As `read`, of bytes in one region of `window`, from `at` on.
     ///
     /// # Panics
     /// As `load_word_in`.
@@ -255,49 +251,49 @@ pub trait Medium: Send + Sync + 'static {
         self.read(window.offset_of(at, out.len() as u64), out);
     }
 
-    /// Starts writing back every line that `at .. at + len` touches. Durable after this thread's
-    /// next fence.
+    /// Starts the write-back of every line that `at .. at + len` touches. The lines are durable after this
+    /// thread's next fence.
     fn flush(&self, at: PoolOffset, len: u64);
 
     /// Completes this thread's flushes and streams.
     ///
     /// # Errors
-    /// If the medium has failed, or fails by this very fence. What was flushed before may then be
-    /// durable or not.
+    /// If the medium has failed, or fails at this fence. Then earlier flushes may be durable or
+    /// not.
     fn fence(&self) -> Result<(), MediaError>;
 
     /// Checks that the medium has not failed.
     ///
     /// # Errors
-    /// The reason, if it has.
+    /// The reason of the failure.
     fn check(&self) -> Result<(), MediaError>;
 
-    /// Returns true if any range is known to be poisoned. Costs one load.
+    /// Returns true if a range is known to be poisoned. Costs one load.
     fn has_poison(&self) -> bool;
 
-    /// Returns the first address in `at .. at + len` that is known to be poisoned.
+    /// Returns the first known poisoned address in `at .. at + len`.
     fn poisoned_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset>;
 
-    /// Returns all ranges that are known to be poisoned, in ascending order, without overlaps.
+    /// Returns all known poisoned ranges, ascending and without overlaps.
     fn poisoned_ranges(&self) -> Vec<PoisonedRange>;
 
-    /// Loads something of every page of `at .. at + len`, so that pages which are not there are
-    /// known to be poisoned.
+    /// Loads a byte of every page of `at .. at + len`, so that missing pages become known as
+    /// poisoned.
     fn probe(&self, at: PoolOffset, len: u64);
 
-    /// The address of `at .. at + len`, for who loads the bytes without this trait; the 4 KiB behind can be
-    /// loaded as well. `None` where such loads would not be what loads of the medium are: its costs are
-    /// emulated, or it is not memory of this process, or it ends there. Valid while the medium is. What it points to may change at
-    /// any time, or fail, so nobody makes a reference of it.
+    /// Returns the address of `at .. at + len`, for loads without this trait. The 4 KiB behind the range are
+    /// loadable too. `None` if such loads would differ from loads of the medium: its costs are emulated, it is not
+    /// memory of this process, or it ends there. The address is valid until the drop of the medium. The bytes may
+    /// change or fail at any time, so the caller makes no reference to them.
     fn lend(&self, at: PoolOffset, len: u64) -> Option<*const u8> {
         let _ = (at, len);
         None
     }
 
-    /// Checks that earlier loads of `at .. at + len` gave what was stored.
+    /// Checks that earlier loads of `at .. at + len` gave the stored bytes.
     ///
     /// # Errors
-    /// `Poisoned` if some of the range is known to be poisoned.
+    /// `Poisoned` if a part of the range is known to be poisoned.
     #[inline]
     fn check_range(&self, at: PoolOffset, len: u64) -> Result<(), MediaError> {
         if !self.has_poison() {
@@ -306,20 +302,20 @@ pub trait Medium: Send + Sync + 'static {
         self.poisoned_in(at, len).map_or(Ok(()), |at| Err(MediaError::Poisoned { at }))
     }
 
-    /// Puts `pieces` on `socket` in order, without copying the medium's bytes through user
-    /// space, and without blocking: returns how many bytes the socket took, 0 if it had no room.
-    /// The caller has probed and checked what is stored, and checks it again afterwards. Memory that fails during
-    /// the call ends it with an error or a short count; where another thread has met it before, zeroes may have
-    /// been sent in its place, and it is known to be poisoned then.
+    /// Sends `pieces` to `socket` in order, without a copy of the medium's bytes through user space and
+    /// without blocking. Returns the number of bytes that the socket took, 0 if it had no room. The caller probes and
+    /// checks the stored ranges before and checks them again afterwards. If memory fails during the call, the
+    /// call ends with an error or a short count. If another thread hit the failure first, the socket may have got
+    /// zeroes, and the range is known to be poisoned.
     ///
     /// # Errors
-    /// The socket's; `WouldBlock` is not an error but a return of 0.
+    /// The socket's. `WouldBlock` is a return of 0.
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize>;
 
-    /// Sums since the medium was opened.
+    /// Sums since the opening of the medium.
     fn counters(&self) -> Counters;
 
-    /// Approximate costs of a line in nanoseconds: of a load, and of a store with its flush. They
-    /// weigh one against the other, and are never a measurement.
+    /// Approximate costs of a line in nanoseconds: of a load, and of a store with its flush. For
+    /// decisions between the two. They are not measurements.
     fn line_cost_ns(&self) -> (u32, u32);
 }

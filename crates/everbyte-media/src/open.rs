@@ -18,9 +18,9 @@ use rustix::mm::MapFlags;
 
 use crate::emulate::Technology;
 use crate::error::OpenError;
+use crate::free_space::{RAMFS_MAGIC, check_free_space};
 use crate::map::{is_synchronous, to_usize};
 use crate::medium::PersistenceDomain;
-use crate::room::{RAMFS_MAGIC, check_room};
 use crate::units::{BLOCK, BLOCK_U64};
 
 /// Permissions of a new file.
@@ -243,7 +243,7 @@ pub(crate) fn check_length(name: &str, len: u64, unit: u64) -> Result<(), OpenEr
 ///
 /// # Errors
 /// `BadLength` unless `len` is a positive multiple of 4096; `NoRoom` before anything is allocated,
-/// see [`check_room`]; `NoSpace`; `Io`.
+/// see [`check_free_space`]; `NoSpace`; `Io`.
 pub fn allocate_file(file: &File, len: u64) -> Result<(), OpenError> {
     allocate_from(file, 0, len)
 }
@@ -258,7 +258,7 @@ pub(crate) fn allocate_from(file: &File, in_use: u64, len: u64) -> Result<(), Op
     }
     let metadata = file.metadata().map_err(OpenError::io("inspect", &name))?;
     let allocated = metadata.blocks().saturating_mul(SECTOR_BYTES);
-    check_room(file, &name, len.saturating_sub(allocated))?;
+    check_free_space(file, &name, len.saturating_sub(allocated))?;
     if in_use < len {
         let allocate = || fallocate(file, FallocateFlags::empty(), in_use, len - in_use);
         let allocated = match retry_on_intr(allocate) {
@@ -296,7 +296,7 @@ fn lengthen_by_writing(file: &File, in_use: u64, len: u64) -> io::Result<()> {
 /// # Errors
 /// `Io`: what was stored there cannot be written back and is lost. The kernel says so once; who opens the file
 /// again then finds what its device has.
-pub fn settle_file(file: &File) -> Result<(), OpenError> {
+pub fn writeback_and_invalidate(file: &File) -> Result<(), OpenError> {
     let name = name_of(file);
     let metadata = file.metadata().map_err(OpenError::io("inspect", &name))?;
     let is_kept = if metadata.is_file() {
@@ -420,13 +420,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_cannot_be_written_back_is_refused_and_one_that_can_keeps_its_bytes() {
+    fn unwritable_file_is_refused() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(b"bytes", 0).unwrap();
         let fails = |_: &File| Err(io::Error::from_raw_os_error(libc::EIO));
         let error = settle_by(&file, "it", fails).unwrap_err();
         assert!(error.to_string().contains("cannot sync it"), "{error}");
-        for settled in [settle_file(&file), settle_by(&file, "it", File::sync_data)] {
+        for settled in [writeback_and_invalidate(&file), settle_by(&file, "it", File::sync_data)] {
             settled.unwrap();
             let mut bytes = [0; 5];
             file.read_exact_at(&mut bytes, 0).unwrap();
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_allocated_only_what_lies_behind_is_written() {
+    fn fallback_allocation_writes_new_end_only() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         let (old, new) = (5 * BLOCK_U64 + 100, 9 * BLOCK_U64);
         file.write_all_at(b"old", 3 * BLOCK_U64).unwrap();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_is_not_allocated_anew() {
+    fn allocation_skips_used_range() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(4 * BLOCK_U64).unwrap();
         allocate_from(&file, 4 * BLOCK_U64, 6 * BLOCK_U64).unwrap();
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn device_dax_is_persistent_only_on_the_nvdimm_bus() {
+    fn device_dax_is_persistent_on_nvdimm_bus_only() {
         let sys = tempfile::tempdir().unwrap();
         for (place, domain) in [
             ("ndbus0/region0/dax0.0", PersistenceDomain::Power),

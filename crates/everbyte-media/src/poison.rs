@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_found_in_their_ranges_until_they_are_forgotten() {
+    fn poisoned_pages_are_found_until_forgotten() {
         let pages = PoisonedPages::new();
         pages.add(0);
         assert!(!pages.any(), "there was no room");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gather_skips_what_is_empty_and_stops_at_the_limit() {
+    fn gather_skips_empty_stops_at_limit() {
         let nowhere = |_, _| ZEROES.as_ptr();
         let empty = [Piece::Bytes(&[]), Piece::Zeroes { len: 0 }];
         assert!(gather(&empty, nowhere).is_empty());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_ranges_stop_where_the_socket_did() {
+    fn stored_ranges_end_at_sent_bytes() {
         let at = PoolOffset(4096);
         let pieces = [
             Piece::Bytes(b"abc"),

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handler_on_a_thread_without_a_shard_claims_none() {
+    fn handler_claims_no_shard() {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let inside = in_handler(|| (shard(), in_handler(shard), shard()));

@@ -72,7 +72,7 @@ mod tests {
     use crate::{Mapped, MediaOptions, Medium, Technology};
 
     #[test]
-    fn each_line_counts_for_its_frame_when_it_is_flushed_or_streamed() {
+    fn wear_counts_flushed_and_streamed_lines() {
         let options = MediaOptions::new().emulate(Some(Technology::Dram)).count_wear(true);
         let medium = Mapped::anonymous(4 << 12, &options).unwrap();
         medium.store(PoolOffset(4096), &[1; 200]);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_counted_unasked() {
+    fn wear_is_off_by_default() {
         for options in [
             MediaOptions::new().emulate(Some(Technology::Pcm)),
             MediaOptions::new().count_wear(true),

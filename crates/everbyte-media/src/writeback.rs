@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_syncs_the_pages_noted_once_and_merged() {
+    fn fence_syncs_merged_pages_once() {
         let write_back = WriteBack::with_sync(record);
         let far = 16 << 20;
         write_back.note(PoolOffset(far + 4095), 2);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_leaves_other_shards_alone() {
+    fn fence_syncs_own_shard_only() {
         let write_back = WriteBack::with_sync(record);
         write_back.note(PoolOffset(0), 1);
         let mine = shard();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_waits_while_another_syncs_its_ranges() {
+    fn fence_waits_for_sync_of_same_range() {
         static STARTED: AtomicBool = AtomicBool::new(false);
         static FINISHED: AtomicBool = AtomicBool::new(false);
         let write_back = WriteBack::with_sync(|_, _| {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_another_fence_was_told_of_fails_this_one_too() {
+    fn sync_failure_fails_each_concurrent_fence() {
         static TOLD: AtomicBool = AtomicBool::new(false);
         // As the kernel does: it tells of a failure once, whoever asks first, before the first to
         // ask could tell anyone else.
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_for_good_and_never_retried() {
+    fn sync_failure_is_final() {
         let write_back = WriteBack::with_sync(record_and_fail);
         write_back.note(PoolOffset(8192), 1);
         let first = write_back.fence(ptr::null_mut(), |_| {}).unwrap_err();

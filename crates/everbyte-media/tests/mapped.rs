@@ -15,7 +15,7 @@ use std::process::Command;
 use everbyte_media::{
     BLOCK, BLOCK_U64, BlockNo, LineMask, Mapped, MediaError, MediaKind, MediaOptions, Medium,
     OpenError, PersistenceDomain, Piece, PoisonedRange, PoolOffset, Technology, allocate_file,
-    create_file, settle_file, testkit,
+    create_file, testkit, writeback_and_invalidate,
 };
 
 const LEN: u64 = 32 * BLOCK_U64;
@@ -47,7 +47,7 @@ fn anonymous_memory_passes_the_suite() {
 }
 
 #[test]
-fn a_tmpfs_file_passes_the_suite() {
+fn tmpfs_file_passes_suite() {
     let medium = Mapped::from_file(&tmpfs_file(LEN), &plain()).unwrap();
     assert_eq!(medium.persistence_domain(), PersistenceDomain::Process);
     assert_eq!(medium.describe().kind, MediaKind::Tmpfs);
@@ -62,7 +62,7 @@ fn forced_flushes_pass_the_suite() {
 }
 
 #[test]
-fn a_disk_file_passes_the_suite() {
+fn disk_file_passes_suite() {
     let medium = Mapped::from_file(&disk_file(LEN), &plain()).unwrap();
     testkit::check_medium(&medium);
     // The build directory may itself lie on tmpfs.
@@ -73,7 +73,7 @@ fn a_disk_file_passes_the_suite() {
 }
 
 #[test]
-fn a_private_copy_passes_the_suite_and_leaves_its_file_alone() {
+fn private_copy_passes_suite_keeps_file() {
     for file in [disk_file(LEN), tmpfs_file(LEN)] {
         file.write_all_at(&[9; BLOCK], BLOCK_U64).unwrap();
         let medium = Mapped::from_file(&file, &plain().private(true).read_only(true)).unwrap();
@@ -89,7 +89,7 @@ fn a_private_copy_passes_the_suite_and_leaves_its_file_alone() {
 }
 
 #[test]
-fn emulation_sums_exactly_and_passes_the_suite() {
+fn emulated_medium_passes_suite() {
     for technology in Technology::ALL {
         let medium = Mapped::anonymous(LEN, &plain().emulate(Some(technology))).unwrap();
         let cost = technology.cost();
@@ -120,7 +120,7 @@ fn emulation_sums_exactly_and_passes_the_suite() {
 }
 
 #[test]
-fn what_was_stored_is_in_the_file() {
+fn fenced_stores_are_in_file() {
     for file in [disk_file(LEN), tmpfs_file(LEN)] {
         let medium = Mapped::from_file(&file, &plain()).unwrap();
         medium.store(PoolOffset(5), b"stored");
@@ -139,7 +139,7 @@ fn what_was_stored_is_in_the_file() {
 
 #[test]
 #[should_panic(expected = "reading only")]
-fn a_store_to_a_read_only_medium_panics() {
+fn store_to_read_only_medium_panics() {
     let medium = Mapped::from_file(&tmpfs_file(LEN), &plain().read_only(true)).unwrap();
     medium.store_word(PoolOffset(0), 1);
 }
@@ -181,10 +181,10 @@ fn kept_pages(medium: &Mapped) -> usize {
 }
 
 #[test]
-fn a_settled_file_is_read_from_its_device_again() {
+fn invalidated_file_is_read_from_device() {
     let file = disk_file(LEN);
     file.write_all_at(&[7; BLOCK], BLOCK_U64).unwrap();
-    settle_file(&file).unwrap();
+    writeback_and_invalidate(&file).unwrap();
     let medium = Mapped::from_file(&file, &plain()).unwrap();
     if medium.describe().kind == MediaKind::File {
         assert_eq!(kept_pages(&medium), 0);
@@ -194,7 +194,7 @@ fn a_settled_file_is_read_from_its_device_again() {
 }
 
 #[test]
-fn growing_keeps_the_contents_while_others_work() {
+fn growth_keeps_contents_under_load() {
     let file = tmpfs_file(LEN);
     for medium in
         [Mapped::from_file(&file, &plain()).unwrap(), Mapped::anonymous(LEN, &plain()).unwrap()]
@@ -225,7 +225,7 @@ fn growing_keeps_the_contents_while_others_work() {
 }
 
 #[test]
-fn growing_is_bounded_by_the_reservation() {
+fn growth_is_bounded_by_reservation() {
     let reserved = 1 << 30;
     let medium = Mapped::anonymous(LEN, &plain().reserve_bytes(reserved)).unwrap();
     medium.grow(reserved).unwrap();
@@ -274,7 +274,7 @@ fn files_are_created_fully_allocated() {
 }
 
 #[test]
-fn no_space_is_said_clearly_and_leaves_nothing() {
+fn failed_creation_leaves_no_file() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("medium");
     let error = create_file(&path, 1 << 60).unwrap_err();
@@ -283,7 +283,7 @@ fn no_space_is_said_clearly_and_leaves_nothing() {
 }
 
 #[test]
-fn a_load_of_missing_memory_is_known_and_fails_no_medium() {
+fn load_of_missing_page_poisons_range_only() {
     for file in [disk_file(LEN), tmpfs_file(LEN)] {
         let medium = Mapped::from_file(&file, &plain()).unwrap();
         let last = LEN - BLOCK_U64;
@@ -316,7 +316,7 @@ fn a_load_of_missing_memory_is_known_and_fails_no_medium() {
 }
 
 #[test]
-fn a_store_to_a_poisoned_page_fails_its_medium_and_no_other() {
+fn store_to_poisoned_page_fails_one_medium() {
     type Change<'a> = &'a dyn Fn(&Mapped, PoolOffset);
     let changes: [Change<'_>; 3] = [
         &|medium, at| {
@@ -352,7 +352,7 @@ fn a_store_to_a_poisoned_page_fails_its_medium_and_no_other() {
 }
 
 #[test]
-fn what_was_flushed_before_its_page_was_poisoned_is_not_synced_as_zeroes() {
+fn poisoned_page_is_not_synced_as_zeroes() {
     let file = disk_file(LEN);
     let medium = Mapped::from_file(&file, &plain()).unwrap();
     let at = PoolOffset(LEN - BLOCK_U64);
@@ -364,7 +364,7 @@ fn what_was_flushed_before_its_page_was_poisoned_is_not_synced_as_zeroes() {
 }
 
 #[test]
-fn what_was_truncated_between_store_and_fence_is_no_fence_that_succeeds() {
+fn truncation_before_fence_fails_fence() {
     let lost = |result| matches!(result, Err(MediaError::StoreLost { .. }));
     for file in [disk_file(2 * BLOCK_U64), tmpfs_file(2 * BLOCK_U64)] {
         let medium = Mapped::from_file(&file, &plain()).unwrap();
@@ -390,7 +390,7 @@ fn what_was_truncated_between_store_and_fence_is_no_fence_that_succeeds() {
 }
 
 #[test]
-fn any_number_of_poisoned_pages_is_known_page_by_page() {
+fn many_poisoned_pages_are_known() {
     let len = 3000 * BLOCK_U64;
     let file = tmpfs_file(len);
     let medium = Mapped::from_file(&file, &plain()).unwrap();
@@ -412,7 +412,7 @@ fn any_number_of_poisoned_pages_is_known_page_by_page() {
 }
 
 #[test]
-fn every_way_to_touch_missing_memory_is_caught() {
+fn each_access_to_missing_page_is_caught() {
     type Touch<'a> = (&'a str, bool, &'a dyn Fn(&Mapped));
     let touches: [Touch<'_>; 7] = [
         ("load", true, &|medium| assert_eq!(medium.load_word(PoolOffset(BLOCK_U64)), 0)),
@@ -442,7 +442,7 @@ fn every_way_to_touch_missing_memory_is_caught() {
 }
 
 #[test]
-fn threads_share_a_medium_and_its_counters() {
+fn threads_share_medium_and_counters() {
     let medium = Mapped::from_file(&disk_file(LEN), &plain()).unwrap();
     std::thread::scope(|scope| {
         for block in 0..LEN / BLOCK_U64 {
@@ -463,7 +463,7 @@ fn threads_share_a_medium_and_its_counters() {
 }
 
 #[test]
-fn a_released_mapping_can_be_made_again_many_times() {
+fn mapping_slot_is_reused_after_release() {
     // More often than there are slots for mappings.
     for _ in 0..1500 {
         drop(Mapped::anonymous(BLOCK_U64, &plain()).unwrap());
@@ -513,7 +513,7 @@ fn child_faults_elsewhere_with_a_handler() {
 }
 
 #[test]
-#[ignore = "ends the process; run by a_sent_signal_still_kills"]
+#[ignore = "ends the process; run by sent_signal_still_kills"]
 fn child_is_sent_the_signal() {
     // The runtime's own handler would swallow the first signal that is sent.
     // SAFETY: restores the default action.
@@ -534,6 +534,6 @@ fn foreign_faults_reach_the_previous_handler() {
 }
 
 #[test]
-fn a_sent_signal_still_kills() {
+fn sent_signal_still_kills() {
     assert_eq!(run_child("child_is_sent_the_signal").signal(), Some(libc::SIGBUS));
 }

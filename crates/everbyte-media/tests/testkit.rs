@@ -143,12 +143,12 @@ fn passes(fault: Fault) -> bool {
 }
 
 #[test]
-fn a_faithful_wrapper_passes() {
+fn faithful_wrapper_passes() {
     assert!(passes(Fault::None));
 }
 
 #[test]
-fn every_fault_is_caught() {
+fn each_fault_is_caught() {
     for fault in [
         Fault::WordBigEndian,
         Fault::StoreLosesLastByte,

@@ -32,7 +32,7 @@ fn reversed(medium: &Mapped) -> everbyte_media::Window {
 }
 
 #[test]
-fn windows_of_every_medium_pass_the_suite_and_those_of_files_are_mapped() {
+fn windows_pass_suite_on_each_medium() {
     let anonymous = Mapped::anonymous(LEN, &MediaOptions::new()).unwrap();
     testkit::check_window(&anonymous);
     assert!(!reversed(&anonymous).is_mapped());
@@ -47,7 +47,7 @@ fn windows_of_every_medium_pass_the_suite_and_those_of_files_are_mapped() {
 }
 
 #[test]
-fn a_window_without_room_in_the_address_space_reads_by_its_table() {
+fn unmapped_window_reads_by_table() {
     let medium = Mapped::from_file(&file_in("/dev/shm"), &MediaOptions::new()).unwrap();
     // 2^47 bytes are more than a process has.
     let window = medium.window(1 << 26);
@@ -58,7 +58,7 @@ fn a_window_without_room_in_the_address_space_reads_by_its_table() {
 }
 
 #[test]
-fn a_window_tells_of_memory_that_is_gone_by_its_address_in_the_medium() {
+fn window_reports_missing_page_by_offset() {
     for file in files() {
         let medium = Mapped::from_file(&file, &MediaOptions::new()).unwrap();
         assert_ne!(medium.describe().kind, MediaKind::Private);
@@ -84,7 +84,7 @@ fn a_window_tells_of_memory_that_is_gone_by_its_address_in_the_medium() {
 }
 
 #[test]
-fn readers_find_every_region_that_was_added_while_others_are_added() {
+fn window_readers_see_added_regions() {
     let medium = Mapped::from_file(&file_in("/dev/shm"), &MediaOptions::new()).unwrap();
     let runs = LEN / WINDOW_REGION_BYTES;
     for run in 0..runs {
@@ -117,20 +117,20 @@ fn readers_find_every_region_that_was_added_while_others_are_added() {
 
 #[test]
 #[should_panic(expected = "in none of its regions")]
-fn a_read_beyond_the_last_region_panics() {
+fn read_beyond_last_region_panics() {
     let medium = Mapped::anonymous(LEN, &MediaOptions::new()).unwrap();
     medium.load_word_in(&reversed(&medium), LEN);
 }
 
 #[test]
 #[should_panic(expected = "leaves the medium")]
-fn a_run_beyond_the_medium_is_not_shown() {
+fn window_refuses_run_beyond_medium() {
     let medium = Mapped::anonymous(LEN, &MediaOptions::new()).unwrap();
     medium.extend_window(&medium.window(1), PoolOffset(LEN));
 }
 
 #[test]
-fn the_address_space_of_a_window_is_given_back() {
+fn dropped_window_frees_address_space() {
     let medium = Mapped::from_file(&file_in("/dev/shm"), &MediaOptions::new()).unwrap();
     // Together they would need more than a process has, and more mappings than it may have.
     for _ in 0..2000 {

@@ -11,7 +11,7 @@ use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::format::Corrupt;
 use crate::health::Health;
-use crate::kind::{Clash, Taker};
+use crate::kind::{ClaimCollector, DoubleOwnership};
 use crate::pool::{Pool, PoolError};
 use crate::scrub::ScrubFinding;
 use crate::volume::Volume;
@@ -102,7 +102,7 @@ impl<M: Medium> Pool<M> {
             }
             let cells = Cells::default();
             let free_before = owned.free_blocks();
-            let mut taker = Taker::new(&owned, &cells, volume.name());
+            let mut taker = ClaimCollector::new(&owned, &cells, volume.name());
             if let Err(corrupt) = taker.take_all(|claim| self.visit(volume, claim)) {
                 let clash = taker.into_clash().map(|clash| self.name_both(clash, &volumes));
                 report.note(Health::Damaged, clash.unwrap_or(corrupt));
@@ -162,7 +162,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// The error that says which of `volumes` own what `clash` is about.
-    fn name_both(&self, mut clash: Clash, volumes: &[Arc<Volume<M>>]) -> Corrupt {
+    fn name_both(&self, mut clash: DoubleOwnership, volumes: &[Arc<Volume<M>>]) -> Corrupt {
         for volume in volumes {
             clash.look_in(volume.name(), |claim| self.visit(volume, claim));
         }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_copies_the_larger_right_one_counts() {
+    fn larger_valid_record_copy_counts() {
         let word = encode_word;
         let cases = [
             ((word(5), word(5)), Some(5)),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_copy_is_neither_believed_nor_written() {
+    fn poisoned_record_copy_is_skipped() {
         for (bad, other) in [(FIRST, SECOND), (SECOND, FIRST)] {
             // Poisoned memory reads as zero, which would be a right word.
             let medium = medium(encode_word(8), encode_word(8));
@@ -148,7 +148,7 @@ mod tests {
 
     /// The two copies are in flight together: each is a word, so any crash leaves one that counts.
     #[test]
-    fn a_crash_leaves_the_epoch_before_or_the_one_that_is_written() {
+    fn crash_leaves_old_or_new_epoch() {
         let medium = medium(encode_word(8), encode_word(8));
         for at in [FIRST, SECOND] {
             medium.flush(at, 8);

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_area_has_what_lies_between_its_ends_and_grows_only() {
+    fn data_area_grows_only() {
         let area = DataArea::new(10..20);
         let inside = || (0..40).filter(|&block| area.contains(BlockNo(block))).collect::<Vec<_>>();
         assert_eq!(inside(), (10..20).collect::<Vec<_>>());
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_area_that_ends_before_it_begins_has_nothing() {
+    fn inverted_data_area_is_empty() {
         let area = DataArea::new(Range { start: 10, end: 3 });
         assert!((0..20).all(|block| !area.contains(BlockNo(block))));
     }

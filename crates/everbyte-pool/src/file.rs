@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use everbyte_media::{
     BLOCK_U64, BlockNo, Description, Mapped, MediaKind, MediaOptions, Medium, OpenError, Stack,
-    allocate_file, check_room, create_file, remove_created, settle_file,
+    allocate_file, check_free_space, create_file, remove_created, writeback_and_invalidate,
 };
 use everbyte_path::{Access, Identity, Kind, Place, WrongKind, look, open, open_at};
 
@@ -277,7 +277,7 @@ fn make(path: &Path, len: u64) -> Result<File, FileError> {
     let folder = folder.unwrap_or(Path::new("."));
     let (folder, _) =
         open(folder, Access::Read, &[Kind::Directory]).map_err(FileError::folder(path))?;
-    check_room(&folder, &path.display().to_string(), len)?;
+    check_free_space(&folder, &path.display().to_string(), len)?;
     match create_file(path, len.min(step_bytes(len))) {
         Err(OpenError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
             Err(FileError::Exists { path: path.to_owned() })
@@ -307,7 +307,7 @@ fn take(
     lock(path, &file)?;
     check_unlent(path, &file)?;
     let own = metadata.blocks().saturating_mul(STAT_BLOCK_BYTES);
-    check_room(&file, &path.display().to_string(), len.saturating_sub(own))?;
+    check_free_space(&file, &path.display().to_string(), len.saturating_sub(own))?;
     file.set_len(0).map_err(FileError::io("empty", path))?;
     allocate(path, &file, len, progress)?;
     Ok(file)
@@ -479,7 +479,7 @@ fn settle(path: &Path, file: &File) -> Result<(), FileError> {
     if is_marked_clean(file) {
         return Ok(());
     }
-    settle_file(file).map_err(FileError::media(path))
+    writeback_and_invalidate(file).map_err(FileError::media(path))
 }
 
 /// Returns true if both superblocks say that the pool was shut down cleanly.
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_given_up_is_no_pool_and_no_file() {
+    fn abandoned_creation_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p");
         let options = CreateOptions { len_bytes: Some(1 << 20), ..CreateOptions::default() };
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pool_is_clean_allocated_and_its_path_kept_from_harm() {
+    fn new_pool_is_clean_and_allocated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool");
         assert_eq!(make(&path, 1 << 20, false).unwrap(), 1 << 20);
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_deleted_by_agreement_and_by_nobody_beside_its_user() {
+    fn pool_in_use_is_not_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("pool"), folder.path().join("link"));
         make(&path, 1 << 20, false).unwrap();
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_came_into_the_place_of_a_pool_is_not_deleted_for_it() {
+    fn deletion_spares_replacement_file() {
         let folder = tempfile::tempdir().unwrap();
         let [path, moved, other] = ["pool", "moved", "other"].map(|name| folder.path().join(name));
         make(&path, 1 << 20, false).unwrap();
@@ -755,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_its_owners_alone_and_one_that_is_not_is_named() {
+    fn pool_open_to_others_is_logged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool");
         make(&path, 1 << 20, false).unwrap();
@@ -783,7 +783,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_pools_leave_nothing_behind() {
+    fn impossible_pool_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool");
         for (len, expected) in
@@ -802,7 +802,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_marked_clean_until_it_is_opened_and_once_it_is_closed() {
+    fn clean_mark_follows_open_and_close() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool");
         make(&path, 1 << 20, false).unwrap();
@@ -817,7 +817,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_at_a_time() {
+    fn pool_has_one_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool");
         make(&path, 1 << 20, false).unwrap();
@@ -842,7 +842,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pool_is_named() {
+    fn other_file_is_not_a_pool() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool");
         let error = open(&path).err().unwrap();
@@ -866,7 +866,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_are_found_in_the_list_of_locks() {
+    fn lock_holder_is_found_in_proc_locks() {
         let locks = "1: POSIX  ADVISORY  WRITE 5 fd:01:77 0 EOF\n\
                      2: FLOCK  ADVISORY  WRITE 1234 fd:01:77 0 EOF\n\
                      2: -> FLOCK  ADVISORY  WRITE 9 fd:01:77 0 EOF\n\

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_of_one_copy_degrades_and_of_both_damages() {
+    fn one_bad_copy_degrades_two_damage() {
         let health = |findings: &[(&str, u64)]| {
             let findings: Vec<_> = findings.iter().map(|(what, at)| finding(what, *at)).collect();
             Health::of_findings(&findings)

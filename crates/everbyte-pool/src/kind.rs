@@ -131,7 +131,7 @@ impl UsedExtent {
             Part::Cell { at, size } => match cells.claim(at, size) {
                 CellClaim::First => Ok(Some(BlockRun { start: at.block(), len: 1 })),
                 CellClaim::Another => Ok(None),
-                CellClaim::Clash => {
+                CellClaim::DoubleOwnership => {
                     let what = format!(
                         "the cell of {} bytes at {at} cannot be, or has two owners",
                         size.bytes()
@@ -322,7 +322,7 @@ const PENDING_MAX: usize = 512;
 /// noticed.
 ///
 /// Claims that follow each other on the medium, as those of most files do, are taken together.
-pub(crate) struct Taker<'a> {
+pub(crate) struct ClaimCollector<'a> {
     alloc: &'a Allocator,
     cells: &'a Cells,
     volume: &'a str,
@@ -332,7 +332,7 @@ pub(crate) struct Taker<'a> {
     clash: Option<(UsedExtent, Corrupt)>,
 }
 
-impl<'a> Taker<'a> {
+impl<'a> ClaimCollector<'a> {
     pub(crate) fn new(alloc: &'a Allocator, cells: &'a Cells, volume: &'a str) -> Self {
         Self { alloc, cells, volume, pending: Vec::with_capacity(PENDING_MAX), clash: None }
     }
@@ -405,20 +405,20 @@ impl<'a> Taker<'a> {
     }
 
     /// The claim that failed because of another owner, if one did.
-    pub(crate) fn into_clash(self) -> Option<Clash> {
-        self.clash.map(|(second, corrupt)| Clash { second, corrupt, first: None })
+    pub(crate) fn into_clash(self) -> Option<DoubleOwnership> {
+        self.clash.map(|(second, corrupt)| DoubleOwnership { second, corrupt, first: None })
     }
 }
 
 /// A part of the pool that two words name.
-pub(crate) struct Clash {
+pub(crate) struct DoubleOwnership {
     second: UsedExtent,
     corrupt: Corrupt,
     /// The volume of the owner that came first, and that owner in words.
     first: Option<(String, String)>,
 }
 
-impl Clash {
+impl DoubleOwnership {
     /// Looks for the first owner among the claims that `visit` makes for the volume of this name,
     /// unless it was found before. To be asked of the volumes in the order in which they took.
     pub(crate) fn look_in(
@@ -522,7 +522,7 @@ mod tests {
         alloc.add(BlockRun { start: BlockNo(10), len: 30 }).unwrap();
         let view = VolumeView::new(&descriptor, PoolOffset(8192), 512, 10..40);
         let medium = SimMedium::new(BLOCK as u64);
-        let mut taker = Taker::new(&alloc, &cells, "v");
+        let mut taker = ClaimCollector::new(&alloc, &cells, "v");
         let visited = taker.take_all(|claim| kinds(77, 0, to).visit(&medium, &view, claim));
         let clash = taker.into_clash().map(|mut clash| {
             clash.look_in("v", |claim| kinds(77, 0, to).visit(&medium, &view, claim));
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_volume_owns_is_taken_once_and_a_block_of_cells_with_its_first() {
+    fn owned_blocks_are_claimed_once() {
         assert_eq!(left_by(&[]), Ok(22), "the log");
         assert_eq!(left_by(&[blocks(18, 22)]), Ok(0));
         let cells = [cell(20 << 12, 64), cell((20 << 12) + 64, 64), cell(21 << 12, 2048)];
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_leads_to_more_than_there_is_ends_with_an_error() {
+    fn endless_map_is_an_error() {
         let round: Vec<_> = (0..1000).map(|_| blocks(20, 1)).collect();
         let medium = SimMedium::new(BLOCK as u64);
         let mut descriptor = Descriptor::new_zeroed();
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_found_by_number_and_those_added_later_count() {
+    fn kinds_are_found_by_number() {
         let both = kinds(1, 1 << 5, &[]).and(kinds(2, 1 << 6, &[]));
         assert_eq!(both.known_features(), RO_COMPAT_CHECKSUMS | 3 << 5);
         assert_eq!(both.name_of(VolumeKind(2)), "leading");

@@ -1,8 +1,8 @@
-//! The pool: a medium shared by volumes, with one consistency scheme under all of them.
+//! The pool: a medium shared by volumes, with one consistency scheme for all of them.
 //!
-//! Owns the format, allocation, the rollback log, epochs, recovery and the check. Everything is
-//! generic over the medium, so that the same code runs on memory and under the crash explorer.
-//! Knows volumes' maps only through their kinds. `docs/crash-model.md` argues the protocol.
+//! Owns the format, allocation, the rollback log, epochs, recovery and the check. All code is generic over the
+//! medium, so the same code runs on memory and in the crash explorer. The pool knows the maps of volumes only by
+//! their kinds. `docs/crash-model.md` has the proof of the protocol.
 //!
 //! # Example
 //! ```
@@ -13,33 +13,33 @@
 //! use everbyte_pool::{Kinds, OpenOptions};
 //!
 //! create(&path, &CreateOptions { len_bytes: Some(16 << 20), ..CreateOptions::default() })?;
-//! // `everbyte_block::kinds()` instead of none lets the pool have block volumes.
+//! // `everbyte_block::kinds()` lets the pool have block volumes.
 //! let pool = open_locked(&path, &MediaOptions::new(), Kinds::new([]), &OpenOptions::default())?;
 //! assert!(pool.recovery().was_clean);
 //! assert!(pool.check()?.is_clean());
-//! pool.close()?; // marks the pool clean; dropped without, it is recovered when it is opened next
+//! pool.close()?; // marks the pool clean; without it, the next opening recovers the pool
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Where to look
+//! # Overview
 //! To use pools:
-//! - [`mod@file`]: pools in files and devices: making, locking, inspecting, repairing them.
+//! - [`mod@file`]: pools in files and devices: creation, locks, inspection and repair.
 //! - [`Pool`]: opening on any medium, volumes, checkpoints, [`CheckpointTimer`], closing; [`PoolInfo`],
-//!   [`Pool::check`], [`Pool::scrub`] and [`repair()`] for what they are worth.
-//! - [`VolumeSpec`], [`NewRoot`]: what a new volume is like.
+//!   [`Pool::check`], [`Pool::scrub`] and [`repair()`].
+//! - [`VolumeSpec`], [`NewRoot`]: settings of a new volume.
 //!
 //! To write a kind of volume:
-//! - [`Kind`], [`Kinds`]: what the pool asks of a kind: which blocks its map names. [`VolumeHandle`] is
-//!   the right to use a volume, which one user has at a time.
-//! - [`Batch`]: changes of any size that are made as one; [`Group`]: several requests as one.
+//! - [`Kind`], [`Kinds`]: the questions of the pool to a kind: the blocks that a map names. [`VolumeHandle`] is the
+//!   exclusive right to use a volume.
+//! - [`Batch`]: atomic changes of any size; [`Group`]: several requests as one atomic change.
 //! - [`Writer`], [`Committed`]: the undo log below batches, for changes of a few words.
-//! - [`alloc`]: who owns which block; cells, the parts of a block. [`PinnedBlocks`]: blocks that are read
-//!   where they lie.
+//! - [`alloc`]: the owners of blocks; cells, the parts of a block. [`PinnedBlocks`]: blocks with readers in
+//!   place.
 //!
-//! To look at bytes, or to test:
-//! - [`mod@format`]: the layout on the medium, as `docs/format.md` has it.
-//! - [`plant`]: mistakes that tests plant in the protocol, to see the crash explorer catch them.
-//! - [`sync`]: the locks, which a deterministic scheduler may take over (feature `schedule`).
+//! To inspect bytes, or to test:
+//! - [`mod@format`]: the layout on the medium, as in `docs/format.md`.
+//! - [`plant`]: planted bugs in the protocol. The crash explorer must catch them.
+//! - [`sync`]: the locks. A deterministic scheduler can replace them (feature `schedule`).
 
 #![forbid(unsafe_code)]
 
@@ -47,12 +47,12 @@ pub mod alloc;
 mod batch;
 mod check;
 mod checkpoint_record;
+mod checkpoint_signal;
 mod data_area;
 mod epoch;
 pub mod file;
 pub mod format;
 mod health;
-mod kick;
 mod kind;
 mod log;
 mod persist;
@@ -68,7 +68,7 @@ pub mod sync;
 mod volume;
 
 pub use alloc::{BlockRun, CellSize};
-pub use batch::{Batch, BatchOutcome, ChangeError, Circumstances, Fill, Savepoint};
+pub use batch::{Batch, BatchOutcome, ChangeError, Fill, PlanConstraints, Savepoint};
 pub use check::CheckReport;
 pub use data_area::DataArea;
 pub use epoch::{PendingCheckpoint, WordGroup};

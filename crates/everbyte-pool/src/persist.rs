@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_from_nothing_but_what_they_say() {
+    fn persist_tokens_require_their_step() {
         assert_not_implemented!(Durable<u64>: Clone, Copy, Default, From<u64>);
         assert_not_implemented!(Durable<()>: Clone, Copy, Default, From<()>);
         assert_not_implemented!(InFlight<u64>: Clone, Copy, Default, From<u64>);

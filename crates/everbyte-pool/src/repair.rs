@@ -19,7 +19,7 @@ use crate::format::{
     COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT,
     SUPERBLOCK_COPIES, Superblock, VolumeState, decode_word, encode_word,
 };
-use crate::kind::{Kinds, Taker, VolumeView};
+use crate::kind::{ClaimCollector, Kinds, VolumeView};
 use crate::persist::Dirty;
 use crate::pool::{PoolError, load_saved, read_descriptor, read_superblock_copy};
 use crate::readable::check_readable;
@@ -241,7 +241,7 @@ fn free_by_maps<M: Medium>(
         let size_bytes = read_size(medium, header)?;
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
         let cells = Cells::default();
-        let mut taker = Taker::new(&free, &cells, descriptor.name());
+        let mut taker = ClaimCollector::new(&free, &cells, descriptor.name());
         if let Err(error) = taker.take_all(|claim| kinds.visit(medium, &view, claim)) {
             return taker
                 .into_clash()

@@ -8,10 +8,10 @@ use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
 use crate::alloc::{Allocator, BlockRun};
+use crate::checkpoint_signal::CheckpointSignal;
 use crate::data_area::DataArea;
 use crate::epoch::BlockStates;
 use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock};
-use crate::kick::Kick;
 use crate::persist::Dirty;
 use crate::sync::Mutex;
 
@@ -40,7 +40,7 @@ pub(crate) struct Shared<M: Medium> {
     pub(crate) space_unknown: Option<String>,
     /// Volume headers that cannot be read; there may have been volumes.
     pub(crate) lost_headers: Vec<Corrupt>,
-    pub(crate) kick: Kick,
+    pub(crate) checkpoint_signal: CheckpointSignal,
     /// Blocks that belong to nobody and are given to nobody, because their memory is bad.
     pub(crate) withheld: Mutex<Vec<BlockNo>>,
     /// Holders of preallocated blocks.

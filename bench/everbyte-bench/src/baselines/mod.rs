@@ -45,7 +45,7 @@ use self::redo::{Improved, Published};
 use self::rollback::Rollback;
 use self::rollback_published::RollbackPublished;
 use self::shadow::Shadow;
-use self::space::{Layout, Space, check_room};
+use self::space::{Layout, Space, check_free_space};
 use crate::subject::Counts;
 
 /// A consistency scheme as a device.
@@ -157,7 +157,7 @@ pub(crate) fn build<M: Medium>(
 ) -> Result<Arc<dyn Scheme>> {
     let layout = Layout::new(kind.code(), device_bytes, log_bytes)?;
     let needed_bytes = kind.medium_bytes(device_bytes, log_bytes)?;
-    check_room(&*medium, needed_bytes)?;
+    check_free_space(&*medium, needed_bytes)?;
     match kind {
         Kind::Rollback => Rollback::format(&medium, device_bytes, log_bytes, delta)?,
         _ => Space::format(&*medium, layout)?,

@@ -228,7 +228,7 @@ impl<M: Medium> Space<M> {
         }
         let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_U64);
         let layout = Layout::new(code, bytes(word(16)), bytes(word(24)))?;
-        check_room(&*medium, layout.medium_bytes())?;
+        check_free_space(&*medium, layout.medium_bytes())?;
         let allocator = Allocator::new(medium.len() / BLOCK_U64);
         let (read_ns, write_ns) = medium.line_cost_ns();
         let delta = DeltaState::new(delta, read_ns, write_ns);
@@ -429,7 +429,7 @@ impl<M: Medium> Space<M> {
 ///
 /// # Errors
 /// It is not.
-pub(crate) fn check_room<M: Medium>(medium: &M, needed_bytes: u64) -> Result<(), SpaceError> {
+pub(crate) fn check_free_space<M: Medium>(medium: &M, needed_bytes: u64) -> Result<(), SpaceError> {
     let found_bytes = medium.len();
     match found_bytes >= needed_bytes {
         true => Ok(()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use everbyte_fs::{FileSystem, FsOptions, IndexKind, kinds};
-use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, check_room};
+use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, check_free_space};
 use everbyte_pool::{OpenOptions, Pool};
 
 use super::library::{Bytes, Library};
@@ -164,10 +164,10 @@ impl Need {
     /// Not even the rest fits: what there is, and what it takes.
     pub(crate) fn bytes(self) -> Result<Bytes> {
         let memory = sparse_file(0)?;
-        if check_room(&memory, "a pool with its data", self.pool_bytes()).is_ok() {
+        if check_free_space(&memory, "a pool with its data", self.pool_bytes()).is_ok() {
             return Ok(Bytes::Stored);
         }
-        check_room(&memory, "a pool without its data", self.metadata)
+        check_free_space(&memory, "a pool without its data", self.metadata)
             .map(|()| Bytes::Reserved)
             .context("--files asks for more")
     }

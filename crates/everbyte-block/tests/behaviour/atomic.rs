@@ -12,7 +12,7 @@ fn request(offset: u64, data: &[u8], fua: Fua) -> WriteRequest<'_> {
 }
 
 #[test]
-fn writes_apart_cost_one_checkpoint_if_they_are_durable_and_none_if_not() {
+fn atomic_writes_cost_one_checkpoint_if_fua() {
     let pool = new_pool(1024);
     let volume = new_volume(&pool, "v", 1 << 20, &BlockOptions::default());
     volume.write(0, &pattern(1, 64 << 10), Fua::No).unwrap();
@@ -42,7 +42,7 @@ fn later_writes_go_over_earlier_ones() {
 }
 
 #[test]
-fn what_cannot_be_done_whole_is_not_begun() {
+fn impossible_atomic_write_changes_nothing() {
     let pool = new_pool(96);
     let options = BlockOptions { log_bytes: Some(32 << 10), lanes: 1, ..BlockOptions::default() };
     let volume = new_volume(&pool, "v", 1 << 20, &options);

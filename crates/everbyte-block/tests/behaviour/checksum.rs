@@ -85,7 +85,7 @@ fn scrub(pool: &Pool<SimMedium>, volume: &BlockVolume<SimMedium>) -> Vec<ScrubFi
 }
 
 #[test]
-fn every_flip_of_data_is_found_by_readers_and_by_a_scrub() {
+fn checksum_detects_data_flips() {
     let image = full_volume(128, &plain()).image();
     for (round, block) in (0..BLOCKS).chain(0..BLOCKS).enumerate() {
         let medium = Arc::new(SimMedium::from_image(image.clone()));
@@ -116,7 +116,7 @@ fn every_flip_of_data_is_found_by_readers_and_by_a_scrub() {
 }
 
 #[test]
-fn a_flip_under_the_metadata_of_checksums_is_found_too() {
+fn flip_in_checksum_metadata_is_detected() {
     let medium = full_volume(128, &plain());
     let (pool, volume) = open(&medium);
     let node = Entry::decode(medium.load_word(PoolOffset(2 * 4096 + 208))).unwrap().unwrap().block;
@@ -132,7 +132,7 @@ fn a_flip_under_the_metadata_of_checksums_is_found_too() {
 }
 
 #[test]
-fn media_errors_under_checksums_stops_the_volume_and_loses_no_store() {
+fn poisoned_checksums_stop_volume_lose_no_store() {
     let medium = full_volume(128, &plain());
     let (pool, volume) = open(&medium);
     let node = Entry::decode(medium.load_word(PoolOffset(2 * 4096 + 208))).unwrap().unwrap().block;
@@ -153,7 +153,7 @@ fn media_errors_under_checksums_stops_the_volume_and_loses_no_store() {
 }
 
 #[test]
-fn what_is_kept_of_a_wrong_block_is_not_made_right_and_a_whole_write_is_sound() {
+fn partial_write_keeps_checksum_error() {
     for delta in [Delta::On, Delta::Off] {
         for threshold in [0, 50, 101] {
             for fua in [Fua::No, Fua::Yes] {
@@ -214,7 +214,7 @@ fn checksums_follow_their_blocks() {
 }
 
 #[test]
-fn a_pool_with_checksums_says_so_to_older_programs() {
+fn checksums_set_feature_bit() {
     let medium = full_volume(128, &plain());
     assert_eq!(medium.load_word(PoolOffset(24)), 1, "ro_compat");
     let (pool, volume) = open(&medium);
@@ -251,7 +251,7 @@ fn durable_write_below_a_fresh_node(bug: Option<Bug>) -> bool {
 }
 
 #[test]
-fn a_durable_write_does_not_rely_on_a_node_that_undo_takes_away() {
+fn fua_write_avoids_fresh_checksum_node() {
     assert!(durable_write_below_a_fresh_node(None));
     assert!(!durable_write_below_a_fresh_node(Some(Bug::ChecksumUnsettled)), "it was not caught");
 }

@@ -23,7 +23,7 @@ fn cost(volume: &BlockVolume<Mapped>, action: impl FnOnce()) -> (Counters, u64) 
 }
 
 #[test]
-fn a_first_write_of_a_block_costs_one_fence() {
+fn first_write_costs_one_fence() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     let data = pattern(1, 4096);
     let (first, log) = cost(&volume, || volume.write(0, &data, Fua::No).unwrap());
@@ -37,7 +37,7 @@ fn a_first_write_of_a_block_costs_one_fence() {
 }
 
 #[test]
-fn a_first_write_in_an_old_leaf_logs_one_pointer() {
+fn first_write_in_old_leaf_logs_one_word() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
     volume.flush().unwrap();
@@ -49,7 +49,7 @@ fn a_first_write_in_an_old_leaf_logs_one_pointer() {
 }
 
 #[test]
-fn changed_lines_that_are_logged_cost_neither_fence_nor_log() {
+fn rewrite_of_logged_lines_costs_no_fence() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     let mut data = pattern(1, 4096);
     volume.write(0, &data, Fua::No).unwrap();
@@ -80,7 +80,7 @@ fn rewriting_the_same_bytes_stores_nothing() {
 }
 
 #[test]
-fn a_batch_of_sixteen_first_writes_commits_with_one_fence() {
+fn sixteen_first_writes_share_one_fence() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     let data: Vec<Vec<u8>> = (0..16).map(|i| pattern(i, 4096)).collect();
     let requests: Vec<WriteRequest<'_>> = data
@@ -100,7 +100,7 @@ fn a_batch_of_sixteen_first_writes_commits_with_one_fence() {
 }
 
 #[test]
-fn whole_blocks_that_are_written_again_at_once_cost_their_bytes_and_one_fence() {
+fn rewritten_fresh_blocks_cost_one_fence() {
     let options = BlockOptions { delta: Delta::Off, ..ON };
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &options);
     let data = [1, 2].map(|seed| pattern(seed, 4096));
@@ -124,7 +124,7 @@ fn whole_blocks_that_are_written_again_at_once_cost_their_bytes_and_one_fence() 
 }
 
 #[test]
-fn the_threshold_decides_between_logging_and_replacing() {
+fn threshold_chooses_log_or_replacement() {
     for (percent, lines, replaced) in
         [(50, 31, false), (50, 32, true), (0, 1, true), (101, 64, false), (25, 16, true)]
     {
@@ -142,7 +142,7 @@ fn the_threshold_decides_between_logging_and_replacing() {
 }
 
 #[test]
-fn lines_logged_before_count_towards_the_threshold() {
+fn logged_lines_count_towards_threshold() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
     volume.flush().unwrap();
@@ -154,7 +154,7 @@ fn lines_logged_before_count_towards_the_threshold() {
 }
 
 #[test]
-fn blocks_that_come_to_the_threshold_are_replaced_at_once_in_the_next_epoch() {
+fn rewritten_blocks_are_replaced_in_next_epoch() {
     const BLOCKS: u64 = 64;
     const FILE: usize = 64 * 4096;
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
@@ -195,7 +195,7 @@ fn blocks_that_come_to_the_threshold_are_replaced_at_once_in_the_next_epoch() {
 }
 
 #[test]
-fn a_durable_write_of_a_whole_settled_block_costs_two_fences_and_no_record() {
+fn fua_block_write_costs_two_fences_no_record() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 8192), Fua::No).unwrap();
     volume.flush().unwrap();
@@ -206,7 +206,7 @@ fn a_durable_write_of_a_whole_settled_block_costs_two_fences_and_no_record() {
 }
 
 #[test]
-fn durable_writes_that_come_together_share_two_fences() {
+fn fua_writes_in_batch_share_two_fences() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 16 * 4096), Fua::No).unwrap();
     volume.flush().unwrap();
@@ -232,7 +232,7 @@ fn durable_writes_that_come_together_share_two_fences() {
 }
 
 #[test]
-fn a_durable_write_of_a_few_lines_costs_one_fence_and_their_record() {
+fn fua_line_write_costs_one_fence_one_record() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 8192), Fua::No).unwrap();
     volume.flush().unwrap();
@@ -246,7 +246,7 @@ fn a_durable_write_of_a_few_lines_costs_one_fence_and_their_record() {
 }
 
 #[test]
-fn a_whole_leaf_is_unlinked_by_one_word() {
+fn whole_leaf_trim_changes_one_word() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 4 << 20), Fua::No).unwrap();
     volume.flush().unwrap();

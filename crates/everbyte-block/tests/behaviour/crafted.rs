@@ -115,7 +115,7 @@ fn all_are_refused(image: &[u8], craft: impl Fn(&Mapped) -> PoolOffset, block: B
 }
 
 #[test]
-fn an_entry_that_names_no_data_of_the_pool_ends_every_request_and_none_stores_there() {
+fn crafted_entry_fails_requests_without_store() {
     for (delta, checksum) in [(Delta::On, Checksum::None), (Delta::Off, Checksum::Crc32c)] {
         let image = closed_pool(&options(delta, checksum));
         for block in FORBIDDEN {
@@ -132,7 +132,7 @@ fn an_entry_that_names_no_data_of_the_pool_ends_every_request_and_none_stores_th
 }
 
 #[test]
-fn a_node_outside_the_data_of_the_pool_is_never_walked() {
+fn crafted_node_is_never_walked() {
     let image = closed_pool(&options(Delta::On, Checksum::None));
     for block in FORBIDDEN {
         let craft = |medium: &Mapped| {
@@ -145,7 +145,7 @@ fn a_node_outside_the_data_of_the_pool_is_never_walked() {
 }
 
 #[test]
-fn a_root_outside_the_data_of_the_pool_leaves_the_volume_read_only() {
+fn crafted_root_makes_volume_read_only() {
     let image = closed_pool(&options(Delta::On, Checksum::None));
     for block in FORBIDDEN {
         let medium = longer(&image);
@@ -176,7 +176,7 @@ fn volume_with_height(image: &[u8], height: u8) -> (BlockVolume<Mapped>, PoolOff
 }
 
 #[test]
-fn a_root_of_a_height_that_no_tree_has_is_named_when_a_leaf_is_trimmed() {
+fn trim_below_impossible_height_is_an_error() {
     let image = closed_pool(&options(Delta::On, Checksum::None));
     for height in [0, 6, 7] {
         let (volume, at) = volume_with_height(&image, height);
@@ -190,7 +190,7 @@ fn a_root_of_a_height_that_no_tree_has_is_named_when_a_leaf_is_trimmed() {
 }
 
 #[test]
-fn checksums_outside_the_data_of_the_pool_are_neither_read_nor_stored() {
+fn crafted_checksum_node_is_not_used() {
     let image = closed_pool(&options(Delta::On, Checksum::Crc32c));
     for block in FORBIDDEN {
         for fua in [Fua::No, Fua::Yes] {
@@ -236,7 +236,7 @@ fn pool_with_a_shared_block(of_the_log: bool) -> (Arc<Pool<Mapped>>, BlockNo, Po
 }
 
 #[test]
-fn a_block_of_two_volumes_is_named_with_both_owners_by_a_check() {
+fn check_names_both_owners_of_block() {
     for (of_the_log, holds) in [(false, "the data at byte 20480"), (true, "the log")] {
         let (pool, shared, at) = pool_with_a_shared_block(of_the_log);
         let problems = pool.check().unwrap().problems;
@@ -249,7 +249,7 @@ fn a_block_of_two_volumes_is_named_with_both_owners_by_a_check() {
 }
 
 #[test]
-fn a_pool_with_a_block_of_two_volumes_opens_read_only_after_a_kill() {
+fn shared_block_makes_killed_pool_read_only() {
     for of_the_log in [false, true] {
         let (pool, _, at) = pool_with_a_shared_block(of_the_log);
         let pool = open(pool.medium());
@@ -264,7 +264,7 @@ fn a_pool_with_a_block_of_two_volumes_opens_read_only_after_a_kill() {
 }
 
 #[test]
-fn a_block_that_one_volume_names_twice_is_named_with_both_places() {
+fn check_names_both_places_of_block() {
     let (pool, _, _) = pool_with_a_shared_block(false);
     let medium = pool.medium();
     let named = medium.load_word(entry_at(medium, HEADER, 7));
@@ -274,7 +274,7 @@ fn a_block_that_one_volume_names_twice_is_named_with_both_places() {
 }
 
 #[test]
-fn what_a_pool_has_gained_may_be_named_at_once_by_volumes_that_are_open() {
+fn open_volumes_use_grown_space() {
     let medium = longer(&closed_pool(&options(Delta::Off, Checksum::None)));
     let pool = open(&medium);
     let volume = BlockVolume::open(&pool, "v").unwrap();

@@ -47,7 +47,7 @@ fn flip(medium: &Mapped, at: u64) {
 }
 
 #[test]
-fn one_bad_superblock_is_mended_and_two_are_an_error() {
+fn one_bad_superblock_is_repaired_two_are_fatal() {
     for (first, second) in [(true, false), (false, true)] {
         let medium = pool_with_data(0);
         if first {
@@ -68,7 +68,7 @@ fn one_bad_superblock_is_mended_and_two_are_an_error() {
 }
 
 #[test]
-fn what_is_no_pool_is_called_so() {
+fn non_pool_is_named() {
     let medium =
         Arc::new(Mapped::anonymous(1 << 20, &everbyte_media::MediaOptions::new()).unwrap());
     let error = open(&medium).err().unwrap().to_string();
@@ -76,7 +76,7 @@ fn what_is_no_pool_is_called_so() {
 }
 
 #[test]
-fn a_damaged_durable_record_makes_its_volume_read_only() {
+fn damaged_log_record_makes_volume_read_only() {
     let medium = pool_with_data(5);
     let sound = open(&copy(&medium)).unwrap();
     assert_eq!(sound.recovery().records_undone, 5);
@@ -96,7 +96,7 @@ fn a_damaged_durable_record_makes_its_volume_read_only() {
 }
 
 #[test]
-fn a_torn_last_record_is_not_damage() {
+fn torn_last_record_is_not_damage() {
     let medium = pool_with_data(5);
     let log = log_start(&open(&copy(&medium)).unwrap());
     flip(&medium, log + 4 * 128 + 70);
@@ -106,7 +106,7 @@ fn a_torn_last_record_is_not_damage() {
 }
 
 #[test]
-fn a_damaged_entry_is_an_error_for_its_block_alone() {
+fn damaged_entry_fails_its_block_only() {
     let medium = pool_with_data(0);
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -126,7 +126,7 @@ fn a_damaged_entry_is_an_error_for_its_block_alone() {
 }
 
 #[test]
-fn a_header_that_cannot_be_read_is_a_problem_also_after_a_clean_shutdown() {
+fn unreadable_header_is_reported_when_clean() {
     let medium = pool_with_data(0);
     let pool = open(&medium).unwrap();
     pool.close().unwrap();
@@ -151,7 +151,7 @@ fn two_owners_of_a_block_are_found() {
 }
 
 #[test]
-fn a_lost_block_is_found() {
+fn leaked_block_is_found() {
     let medium = pool_with_data(0);
     let pool = open(&medium).unwrap();
     medium.store_word(leaf_of(&medium).offset(), 0);
@@ -215,7 +215,7 @@ fn notices_flip(medium: &Arc<Mapped>, at: u64) -> bool {
 }
 
 #[test]
-fn a_flip_of_metadata_is_noticed_and_gives_no_wrong_bytes() {
+fn metadata_flip_gives_no_wrong_bytes() {
     let original = pool_with_data(usize::try_from(UNFLUSHED).unwrap());
     let log = log_start(&open(&copy(&original)).unwrap());
     let leaf = leaf_of(&original).offset().0;
@@ -265,7 +265,7 @@ fn rewrite<T: FromBytes + IntoBytes + Immutable>(
 }
 
 #[test]
-fn an_unknown_translation_is_found_by_the_check() {
+fn check_finds_unknown_translation() {
     let medium = closed_pool();
     for copy in DESCRIPTOR_AT {
         rewrite(&medium, HEADER.plus(copy), |descriptor: Descriptor| {
@@ -279,7 +279,7 @@ fn an_unknown_translation_is_found_by_the_check() {
 }
 
 #[test]
-fn a_log_that_no_volume_is_made_with_is_an_error() {
+fn impossible_log_is_an_error() {
     let crafted: [fn(Descriptor) -> Descriptor; 4] = [
         |descriptor| Descriptor { half_blocks: 1, ..descriptor },
         |descriptor| Descriptor { half_blocks: 3, ..descriptor },
@@ -337,7 +337,7 @@ fn fill_node(medium: &Mapped, node: BlockNo, child: BlockNo) {
 }
 
 #[test]
-fn a_map_that_leads_to_itself_is_an_error_in_bounded_time() {
+fn cyclic_map_is_an_error_in_bounded_time() {
     for root_offset in [ROOT_AT, CHECKSUM_ROOT_AT] {
         let options = BlockOptions { checksum: Checksum::Crc32c, ..OPTIONS };
         let medium = closed_pool_crafted(&options, |medium, leaf| {
@@ -362,7 +362,7 @@ fn a_map_that_leads_to_itself_is_an_error_in_bounded_time() {
 }
 
 #[test]
-fn a_tree_without_a_leaf_that_leads_to_itself_is_an_error_in_bounded_time() {
+fn cyclic_leafless_map_is_an_error_in_time() {
     // Five levels, each node of which names one node over and over; the last one is empty.
     let medium = closed_pool_crafted(&OPTIONS, |medium, leaf| {
         let nodes = [leaf.0, 1000, 1001, 1002].map(BlockNo);
@@ -380,7 +380,7 @@ fn a_tree_without_a_leaf_that_leads_to_itself_is_an_error_in_bounded_time() {
 }
 
 #[test]
-fn a_tree_of_a_height_that_cannot_be_is_an_error_wherever_it_is_met() {
+fn impossible_tree_height_is_an_error() {
     for height in [0, 6, 7] {
         let medium = closed_pool_crafted(&OPTIONS, |medium, leaf| {
             medium.store_word(HEADER.plus(ROOT_AT), root(leaf, height));
@@ -395,7 +395,7 @@ fn a_tree_of_a_height_that_cannot_be_is_an_error_wherever_it_is_met() {
 }
 
 #[test]
-fn the_header_of_a_later_record_proves_that_one_is_lost_in_one_look_at_each_line() {
+fn later_header_proves_lost_record_in_one_pass() {
     let medium = pool_with_data(0);
     let pool = open(&medium).unwrap();
     let descriptor = *pool.volume("v").unwrap().descriptor();
@@ -423,7 +423,7 @@ fn the_header_of_a_later_record_proves_that_one_is_lost_in_one_look_at_each_line
 }
 
 #[test]
-fn counters_about_to_overflow_are_errors() {
+fn overflowing_counters_are_errors() {
     let medium = closed_pool();
     for at in [COMPLETED_A_AT, COMPLETED_B_AT] {
         medium.store_word(HEADER.plus(at), encode_word((1 << 48) - 2));
@@ -446,7 +446,7 @@ fn counters_about_to_overflow_are_errors() {
 }
 
 #[test]
-fn a_saved_free_map_that_lies_is_found_and_harms_nobody() {
+fn wrong_saved_free_map_is_found_harmlessly() {
     let medium = closed_pool();
     let mut superblock = Superblock::new_zeroed();
     medium.read(SUPERBLOCK_COPIES[0], superblock.as_mut_bytes());

@@ -180,7 +180,7 @@ fn recovered(left: &CrashState, plan: Plan) -> Vec<u8> {
 }
 
 #[test]
-fn a_durable_write_that_fails_in_its_record_hides_no_later_one() {
+fn failed_fua_record_hides_no_later_record() {
     let (left, _) = fail_then_write(Fua::Yes);
     let mut expected = pattern(1, 8 * 4096);
     expected[LATER].fill(9);
@@ -193,7 +193,7 @@ fn a_durable_write_that_fails_in_its_record_hides_no_later_one() {
 }
 
 #[test]
-fn a_write_that_fails_in_its_record_hides_no_later_one() {
+fn failed_undo_record_hides_no_later_record() {
     let (left, log) = fail_then_write(Fua::No);
     let expected = pattern(1, 8 * 4096);
     // Epochs are even or odd, and so are halves: the records begin in one of the two.
@@ -205,7 +205,7 @@ fn a_write_that_fails_in_its_record_hides_no_later_one() {
 }
 
 #[test]
-fn a_line_that_was_logged_and_never_stored_to_fails_no_checkpoint() {
+fn logged_clean_poisoned_line_passes_checkpoint() {
     let medium = medium();
     let pool = open(&medium);
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -224,7 +224,7 @@ fn a_line_that_was_logged_and_never_stored_to_fails_no_checkpoint() {
 }
 
 #[test]
-fn a_write_in_parts_that_runs_out_of_space_says_that_a_part_of_it_was_done() {
+fn split_write_without_space_reports_partial() {
     let medium = medium();
     let pool = open(&medium);
     // A log with room for the lines of three blocks, none of which is replaced without need.
@@ -258,7 +258,7 @@ fn a_write_in_parts_that_runs_out_of_space_says_that_a_part_of_it_was_done() {
 }
 
 #[test]
-fn zeroes_that_left_in_the_place_of_a_page_are_no_answer() {
+fn send_of_poisoned_page_fails() {
     let medium = medium();
     let pool = open(&medium);
     let volume = BlockVolume::open(&pool, "v").unwrap();

@@ -39,7 +39,7 @@ fn whole_after_the_end(volume: BlockVolume<Mapped>, offset: u64, old: &[u8], new
 }
 
 #[test]
-fn the_largest_request_is_whole_or_absent_with_a_default_log() {
+fn largest_write_is_atomic_with_default_log() {
     for (what, offset, lanes) in [("aligned", 0, 8), ("not aligned", 100, 8), ("32 lanes", 0, 32)] {
         let pool = new_pool(80 << 8);
         let options = BlockOptions { lanes, ..BlockOptions::default() };
@@ -55,7 +55,7 @@ fn the_largest_request_is_whole_or_absent_with_a_default_log() {
 }
 
 #[test]
-fn a_request_whose_lines_do_not_fit_in_the_log_replaces_its_blocks() {
+fn write_over_log_size_replaces_blocks() {
     for delta in [Delta::On, Delta::Auto] {
         for threshold_percent in [50, 101] {
             let pool = new_pool(2048);
@@ -71,7 +71,7 @@ fn a_request_whose_lines_do_not_fit_in_the_log_replaces_its_blocks() {
 }
 
 #[test]
-fn writes_that_are_one_and_groups_replace_blocks_whose_lines_do_not_fit() {
+fn atomic_writes_over_log_size_replace_blocks() {
     let pool = new_pool(2048);
     let options = BlockOptions { delta: Delta::On, ..BlockOptions::default() };
     let volume = new_volume(&pool, "v", 2 << 20, &options);

@@ -22,7 +22,7 @@ fn read(volume: &BlockVolume<everbyte_media::Mapped>, offset: u64, len: usize) -
 }
 
 #[test]
-fn the_device_contract_holds() {
+fn block_volume_keeps_device_contract() {
     for (delta, checksum) in [
         (Delta::Auto, Checksum::None),
         (Delta::On, Checksum::None),
@@ -41,7 +41,7 @@ fn the_device_contract_holds() {
 }
 
 #[test]
-fn what_was_flushed_to_a_file_is_there_after_an_end_without_a_shutdown() {
+fn flushed_writes_survive_kill() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("pool");
     let size = CreateOptions { len_bytes: Some(8 << 20), ..CreateOptions::default() };
@@ -70,7 +70,7 @@ fn what_was_flushed_to_a_file_is_there_after_an_end_without_a_shutdown() {
 }
 
 #[test]
-fn a_clean_close_is_remembered_and_data_survives() {
+fn clean_close_keeps_data() {
     let pool = new_pool(4096);
     let volume = new_volume(&pool, "v", 8 << 20, &BlockOptions::default());
     volume.write(12345, &pattern(1, 100_000), Fua::No).unwrap();
@@ -88,7 +88,7 @@ fn a_clean_close_is_remembered_and_data_survives() {
 }
 
 #[test]
-fn what_was_not_flushed_is_undone_and_what_was_flushed_is_not() {
+fn unflushed_writes_are_undone() {
     let pool = new_pool(4096);
     let volume = new_volume(&pool, "v", 8 << 20, &BlockOptions::default());
     volume.write(0, &pattern(1, 50_000), Fua::No).unwrap();
@@ -106,7 +106,7 @@ fn what_was_not_flushed_is_undone_and_what_was_flushed_is_not() {
 }
 
 #[test]
-fn groups_commit_together_or_roll_back_whole() {
+fn groups_commit_or_roll_back_whole() {
     let pool = new_pool(4096);
     let volume = new_volume(&pool, "v", 8 << 20, &BlockOptions::default());
     volume.write(0, &pattern(1, 20_000), Fua::No).unwrap();
@@ -132,7 +132,7 @@ fn groups_commit_together_or_roll_back_whole() {
 }
 
 #[test]
-fn a_group_that_is_too_large_says_so_and_can_be_rolled_back() {
+fn too_large_group_can_be_rolled_back() {
     let pool = new_pool(4096);
     let options = BlockOptions {
         log_bytes: Some(32 << 10),
@@ -160,7 +160,7 @@ fn a_group_that_is_too_large_says_so_and_can_be_rolled_back() {
 }
 
 #[test]
-fn resizing_keeps_what_is_kept_and_zeroes_what_comes_back() {
+fn resize_keeps_prefix_zeroes_regrown_range() {
     let pool = new_pool(8192);
     let options = BlockOptions::default();
     let volume = new_volume(&pool, "v", 1 << 20, &options);
@@ -230,7 +230,7 @@ fn write_beside_a_second_handle(pool: &Arc<Pool<Mapped>>) -> bool {
 }
 
 #[test]
-fn a_second_handle_of_a_volume_is_noticed() {
+fn bug_second_handle_is_caught() {
     assert!(write_beside_a_second_handle(&new_pool(4096)));
     let planted = plant(Bug::SecondHandleGiven);
     let is_sound = write_beside_a_second_handle(&new_pool(4096));
@@ -239,7 +239,7 @@ fn a_second_handle_of_a_volume_is_noticed() {
 }
 
 #[test]
-fn a_volume_is_open_once_at_a_time() {
+fn volume_is_open_once() {
     let pool = new_pool(4096);
     let volume = new_volume(&pool, "v", 4 << 20, &BlockOptions::default());
     assert!(matches!(BlockVolume::open(&pool, "v"), Err(PoolError::InUse { name }) if name == "v"));
@@ -254,7 +254,7 @@ fn a_volume_is_open_once_at_a_time() {
 }
 
 #[test]
-fn a_volume_of_an_unknown_kind_is_named_as_such_and_harms_no_other() {
+fn unknown_kind_is_named_others_work() {
     let pool = new_pool(4096);
     let volume = new_volume(&pool, "v", 4 << 20, &BlockOptions::default());
     volume.write(0, &pattern(1, 9000), Fua::Yes).unwrap();
@@ -303,7 +303,7 @@ impl Kind<Mapped> for OnlyBlock {
 }
 
 #[test]
-fn many_writers_flushers_and_readers_agree() {
+fn concurrent_writers_flushers_readers_agree() {
     let pool = new_pool(8192);
     let options = BlockOptions { log_bytes: Some(512 << 10), ..BlockOptions::default() };
     let volume = Arc::new(new_volume(&pool, "v", 16 << 20, &options));

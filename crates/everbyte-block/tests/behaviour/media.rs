@@ -118,7 +118,7 @@ fn place_of<M: Medium>(medium: &M, block: u64) -> PoolOffset {
 
 /// A part of a group is no write, whatever becomes of the roll-back.
 #[test]
-fn a_group_that_cannot_be_rolled_back_never_becomes_durable() {
+fn failed_group_roll_back_is_never_durable() {
     let medium = two_volumes(&options(Delta::Off, 50));
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -147,7 +147,7 @@ fn a_group_that_cannot_be_rolled_back_never_becomes_durable() {
 }
 
 #[test]
-fn one_bad_line_of_data_is_one_error() {
+fn poisoned_data_line_is_one_error() {
     for delta in [Delta::On, Delta::Off] {
         for threshold in [0, 50, 101] {
             one_bad_line(&options(delta, threshold));
@@ -209,7 +209,7 @@ fn one_bad_line(options: &BlockOptions) {
 }
 
 #[test]
-fn a_discarded_bad_block_is_given_to_nobody() {
+fn discarded_poisoned_block_is_withheld() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -236,7 +236,7 @@ fn a_discarded_bad_block_is_given_to_nobody() {
 
 /// A page may fail after it was filled, and before anything of its epoch is durable.
 #[test]
-fn a_fresh_block_that_turns_out_bad_is_given_to_nobody() {
+fn poisoned_fresh_block_is_withheld() {
     for by_write in [true, false] {
         let medium = two_volumes(&options(Delta::Off, 50));
         let pool = open(&medium).unwrap();
@@ -260,7 +260,7 @@ fn a_fresh_block_that_turns_out_bad_is_given_to_nobody() {
 }
 
 #[test]
-fn free_blocks_that_are_bad_are_given_to_nobody() {
+fn poisoned_free_blocks_are_withheld() {
     let off = options(Delta::Off, 50);
     let medium = two_volumes(&off);
     let pool = open(&medium).unwrap();
@@ -321,7 +321,7 @@ fn metadata_lines(medium: &Arc<SimMedium>) -> Vec<u64> {
 }
 
 #[test]
-fn no_bad_line_of_metadata_is_taken_for_what_was_stored() {
+fn poisoned_metadata_is_never_trusted() {
     let image = crashed();
     let lines = metadata_lines(&Arc::new(SimMedium::from_image(image.clone())));
     let (mut writable, mut damaged) = (0, 0);
@@ -404,7 +404,7 @@ fn damage_mark(medium: &SimMedium, copy: u64, torn: bool) {
 }
 
 #[test]
-fn either_copy_of_the_checkpoint_record_is_enough() {
+fn one_checkpoint_record_copy_suffices() {
     let image = completed_twice();
     for copy in [COMPLETED_A_AT, COMPLETED_B_AT] {
         for torn in [true, false] {
@@ -430,7 +430,7 @@ fn either_copy_of_the_checkpoint_record_is_enough() {
 
 /// Of two copies one may be torn or stale.
 #[test]
-fn believing_the_first_copy_of_the_checkpoint_record_is_caught() {
+fn bug_first_record_copy_trusted_is_caught() {
     let image = completed_twice();
     for torn in [true, false] {
         let loses = |bug: Option<Bug>| {
@@ -463,7 +463,7 @@ fn undo_leaves_bad_blocks_alone() {
 }
 
 #[test]
-fn a_store_that_was_lost_ends_all_acknowledgements() {
+fn lost_store_fails_later_requests() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -489,7 +489,7 @@ fn lose(medium: &SimMedium, at: PoolOffset) {
 }
 
 #[test]
-fn a_flush_after_damage_makes_durable_what_was_answered_before_it() {
+fn flush_after_damage_keeps_earlier_writes() {
     // The damage is met by a reader, or by a writer.
     for by_reader in [true, false] {
         let medium = two_volumes(&plain());
@@ -513,7 +513,7 @@ fn a_flush_after_damage_makes_durable_what_was_answered_before_it() {
 }
 
 #[test]
-fn a_damaged_volume_is_checkpointed_by_the_timer() {
+fn timer_checkpoints_damaged_volume() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -531,7 +531,7 @@ fn a_damaged_volume_is_checkpointed_by_the_timer() {
 }
 
 #[test]
-fn a_flush_after_a_checkpoint_that_failed_fails_too() {
+fn flush_after_failed_checkpoint_fails() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -549,7 +549,7 @@ fn a_flush_after_a_checkpoint_that_failed_fails_too() {
 }
 
 #[test]
-fn a_checkpoint_that_was_dropped_fails_every_flush_after_it() {
+fn dropped_checkpoint_fails_later_flushes() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -561,7 +561,7 @@ fn a_checkpoint_that_was_dropped_fails_every_flush_after_it() {
 }
 
 #[test]
-fn closing_makes_every_volume_durable_that_can_be_and_says_of_the_others() {
+fn close_flushes_sound_volumes_reports_others() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
     let volumes = ["v", "other"].map(|name| BlockVolume::open(&pool, name).unwrap());
@@ -583,7 +583,7 @@ fn closing_makes_every_volume_durable_that_can_be_and_says_of_the_others() {
 }
 
 #[test]
-fn a_size_that_cannot_be_read_is_not_undone_to_none() {
+fn unreadable_size_word_is_not_changed() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -615,7 +615,7 @@ fn scrub<M: Medium>(pool: &Pool<M>, volumes: &[&BlockVolume<M>]) -> Vec<ScrubFin
 }
 
 #[test]
-fn a_scrub_finds_every_bad_line() {
+fn scrub_finds_each_poisoned_line() {
     let image = two_volumes(&plain()).image();
     let sound = Arc::new(SimMedium::from_image(image.clone()));
     let data = place_of(&*sound, 5).0;
@@ -648,7 +648,7 @@ fn a_scrub_finds_every_bad_line() {
 
 /// The same by real faults: pages beyond the end of a file.
 #[test]
-fn a_truncated_file_loses_what_lay_there_and_nothing_else() {
+fn truncated_file_loses_truncated_range_only() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let file = create_file(&path, POOL_BLOCKS * 4096).unwrap();
@@ -683,7 +683,7 @@ fn a_truncated_file_loses_what_lay_there_and_nothing_else() {
 }
 
 #[test]
-fn many_bad_pages_are_that_many_errors_and_a_flush_is_still_done() {
+fn flush_succeeds_with_many_poisoned_pages() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let size = 1000 * 4096;

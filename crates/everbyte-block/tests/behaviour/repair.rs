@@ -155,7 +155,7 @@ fn flip(image: &mut [u8], at: u64, bit: u32) {
 }
 
 #[test]
-fn what_is_whole_keeps_every_byte() {
+fn repair_of_sound_volume_changes_nothing() {
     for closed in [true, false] {
         let image = image(closed);
         let medium = mapped(&image);
@@ -165,7 +165,7 @@ fn what_is_whole_keeps_every_byte() {
 }
 
 #[test]
-fn what_is_said_twice_or_follows_from_the_maps_is_mended() {
+fn repair_restores_redundant_structures() {
     let sound = image(true);
     let saved = places(&sound).saved.start;
     let copies = [
@@ -189,7 +189,7 @@ fn what_is_said_twice_or_follows_from_the_maps_is_mended() {
 }
 
 #[test]
-fn what_is_said_once_is_named_and_left_alone() {
+fn repair_reports_lost_structures() {
     let sound = image(true);
     let places = places(&sound);
     let (v, other) = (HEADER, HEADER + 4096);
@@ -244,7 +244,7 @@ fn with_saved(image: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 }
 
 #[test]
-fn leaked_blocks_become_free_and_owned_ones_used() {
+fn repair_frees_leaked_blocks() {
     let sound = image(true);
     let last = index(POOL_BLOCKS) / 8 - 1;
     let data = index(places(&sound).data[0]) / 4096;
@@ -259,7 +259,7 @@ fn leaked_blocks_become_free_and_owned_ones_used() {
 }
 
 #[test]
-fn a_block_with_two_owners_is_named_and_stays() {
+fn repair_keeps_block_with_two_owners() {
     let mut image = image(true);
     let Places { leaf, other_leaf, .. } = places(&image);
     let entry = image[index(leaf)..][..8].to_vec();
@@ -316,7 +316,7 @@ fn name_of(at: u64, saved: &std::ops::Range<u64>) -> String {
 }
 
 #[test]
-fn random_flips_are_mended_or_named_and_harm_nothing_else() {
+fn random_flips_are_repaired_or_reported() {
     let sound = image(true);
     let words = metadata_words(&sound);
     let saved = places(&sound).saved;
@@ -369,7 +369,7 @@ fn random_flips_are_mended_or_named_and_harm_nothing_else() {
 }
 
 #[test]
-fn a_crash_in_repair_leaves_what_repair_mends() {
+fn crashed_repair_is_repairable() {
     let mut damaged = image(true);
     let saved = places(&damaged).saved.start;
     let flips = [

@@ -22,7 +22,7 @@ fn assert_partition(pool: &everbyte_pool::Pool<everbyte_media::Mapped>) {
 }
 
 #[test]
-fn a_full_pool_refuses_new_blocks_and_still_overwrites_old_ones() {
+fn full_pool_overwrites_mapped_blocks() {
     let pool = new_pool(200);
     let volume = new_volume(&pool, "v", 4 << 20, &small());
     let mut written = 0;
@@ -51,7 +51,7 @@ fn a_full_pool_refuses_new_blocks_and_still_overwrites_old_ones() {
 }
 
 #[test]
-fn a_hole_gets_the_last_free_block_and_what_is_overwritten_beside_it_none() {
+fn last_free_block_goes_to_hole() {
     let pool = new_pool(200);
     let volume = new_volume(&pool, "v", 4 << 20, &small());
     let mut end = 0;
@@ -91,7 +91,7 @@ fn a_hole_gets_the_last_free_block_and_what_is_overwritten_beside_it_none() {
 }
 
 #[test]
-fn a_full_pool_takes_back_what_lanes_took_in_advance() {
+fn full_pool_reclaims_preallocated_blocks() {
     let pool = new_pool(2000);
     let volume = new_volume(&pool, "v", 16 << 20, &BlockOptions { lanes: 2, ..small() });
     let other = new_volume(&pool, "w", 16 << 20, &small());
@@ -110,7 +110,7 @@ fn a_full_pool_takes_back_what_lanes_took_in_advance() {
 }
 
 #[test]
-fn a_full_pool_takes_back_what_idle_volumes_took_in_advance() {
+fn full_pool_reclaims_from_idle_volumes() {
     let pool = new_pool(3000);
     let options = BlockOptions { lanes: 4, log_bytes: Some(256 << 10), ..small() };
     let idle = new_volume(&pool, "idle", 16 << 20, &options);
@@ -118,7 +118,7 @@ fn a_full_pool_takes_back_what_idle_volumes_took_in_advance() {
     let mut writers: Vec<_> = (0..4).map(|_| idle.volume().join().unwrap()).collect();
     for writer in &mut writers {
         let block = writer.alloc().unwrap();
-        writer.unalloc(block);
+        writer.cancel_alloc(block);
     }
     drop(writers);
     assert!(pool.allocator().free_blocks() * 4096 < pool.info().free_bytes, "taken in advance");
@@ -134,7 +134,7 @@ fn a_full_pool_takes_back_what_idle_volumes_took_in_advance() {
 }
 
 #[test]
-fn a_group_on_two_lanes_is_rolled_back_whole() {
+fn group_on_two_lanes_rolls_back_whole() {
     let pool = new_pool(400);
     let volume = new_volume(&pool, "v", 1 << 20, &BlockOptions { lanes: 2, ..small() });
     volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
@@ -163,7 +163,7 @@ fn a_group_on_two_lanes_is_rolled_back_whole() {
 }
 
 #[test]
-fn a_checkpoint_makes_room_before_whole_blocks_are_logged() {
+fn checkpoint_precedes_logging_of_whole_blocks() {
     let pool = new_pool(400);
     let volume = new_volume(&pool, "v", 1 << 20, &small());
     volume.write(0, &pattern(1, 1 << 20), Fua::No).unwrap();
@@ -184,7 +184,7 @@ fn a_checkpoint_makes_room_before_whole_blocks_are_logged() {
 }
 
 #[test]
-fn a_request_that_does_not_fit_leaves_nothing_of_itself() {
+fn write_without_space_changes_nothing() {
     let pool = new_pool(200);
     let volume = new_volume(&pool, "v", 4 << 20, &small());
     let error = volume.write(0, &pattern(1, 1 << 20), Fua::No).unwrap_err();
@@ -197,7 +197,7 @@ fn a_request_that_does_not_fit_leaves_nothing_of_itself() {
 }
 
 #[test]
-fn zeroing_that_does_not_fit_says_that_a_part_of_it_was_done() {
+fn zeroing_without_space_reports_partial() {
     const PART: u64 = 2 << 20;
     let pool = new_pool(900);
     let volume = new_volume(&pool, "v", 2 * PART, &small());
@@ -215,7 +215,7 @@ fn zeroing_that_does_not_fit_says_that_a_part_of_it_was_done() {
 }
 
 #[test]
-fn reserved_zeroes_never_run_out_of_space() {
+fn reserved_zeroes_keep_their_space() {
     let pool = new_pool(200);
     let volume = new_volume(&pool, "v", 4 << 20, &small());
     volume.write_zeroes(0, 40 * 4096 + 9, Hole::Forbidden, false, Fua::No).unwrap();
@@ -237,7 +237,7 @@ fn reserved_zeroes_never_run_out_of_space() {
 }
 
 #[test]
-fn reserved_zeroes_have_room_for_their_checksums_too() {
+fn reserved_zeroes_have_checksum_slots() {
     let pool = new_pool(2600);
     let options = BlockOptions { checksum: Checksum::Crc32c, ..small() };
     let volume = new_volume(&pool, "v", 4 << 20, &options);
@@ -262,7 +262,7 @@ fn reserved_zeroes_have_room_for_their_checksums_too() {
 }
 
 #[test]
-fn replaced_blocks_come_back_only_after_a_checkpoint() {
+fn replaced_blocks_are_free_after_checkpoint() {
     let pool = new_pool(400);
     let volume = new_volume(&pool, "v", 4 << 20, &small());
     volume.write(0, &pattern(1, 64 * 4096), Fua::No).unwrap();
@@ -277,7 +277,7 @@ fn replaced_blocks_come_back_only_after_a_checkpoint() {
 }
 
 #[test]
-fn trimmed_blocks_are_reported_free_and_allocated() {
+fn trimmed_blocks_are_free_and_reusable() {
     let pool = new_pool(1500);
     let make = |name| new_volume(&pool, name, 4 << 20, &small());
     let [one, two] = ["one", "two"].map(make);
@@ -293,7 +293,7 @@ fn trimmed_blocks_are_reported_free_and_allocated() {
 }
 
 #[test]
-fn zeroing_and_rewriting_in_one_epoch_keeps_the_books() {
+fn zero_and_rewrite_in_epoch_keeps_counts() {
     let pool = new_pool(2000);
 
     let volume = new_volume(&pool, "v", 8 << 20, &small());

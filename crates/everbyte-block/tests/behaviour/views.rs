@@ -7,7 +7,7 @@ use everbyte_media::{Medium, Piece};
 use crate::{new_pool, new_volume, pattern};
 
 #[test]
-fn a_view_keeps_its_bytes_beside_writes_that_are_durable_at_once_others_and_trims() {
+fn view_is_snapshot_under_fua_writes_and_trims() {
     let pool = new_pool(2000);
     let volume = new_volume(&pool, "v", 64 << 10, &BlockOptions::default());
     let bytes = pattern(1, 64 << 10);
@@ -32,7 +32,7 @@ fn a_view_keeps_its_bytes_beside_writes_that_are_durable_at_once_others_and_trim
 }
 
 #[test]
-fn a_group_that_is_rolled_back_ends_views_of_what_it_wrote() {
+fn group_roll_back_ends_its_views() {
     let pool = new_pool(2000);
     let volume = new_volume(&pool, "v", 64 << 10, &BlockOptions::default());
     volume.write(0, &[1; 8192], Fua::Yes).unwrap();
@@ -53,7 +53,7 @@ fn a_group_that_is_rolled_back_ends_views_of_what_it_wrote() {
 }
 
 #[test]
-fn a_view_of_bytes_that_are_not_what_was_stored_is_refused() {
+fn view_of_corrupt_block_is_refused() {
     let pool = new_pool(2000);
     let options = BlockOptions { checksum: Checksum::Crc32c, ..BlockOptions::default() };
     let volume = new_volume(&pool, "v", 64 << 10, &options);

@@ -358,7 +358,7 @@ fn flushing_writers_passes() {
 }
 
 #[test]
-fn one_lane_passes() {
+fn single_lane_passes() {
     passes(&one_lane());
 }
 

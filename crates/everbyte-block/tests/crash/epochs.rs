@@ -20,7 +20,7 @@ fn reserve(at: u64, len: u64) -> Step {
 }
 
 #[test]
-fn a_checkpoint_in_between() {
+fn checkpoint_between_writes() {
     let seconds =
         [write(b(MAPPED), 65), Step::Write(w2(b(MAPPED), 4096)), discard(b(MAPPED), 4096)];
     let mut cases = Vec::new();
@@ -34,7 +34,7 @@ fn a_checkpoint_in_between() {
 }
 
 #[test]
-fn a_checkpoint_around() {
+fn checkpoint_around_write() {
     let mut cases = Vec::new();
     let firsts = [write(b(MAPPED), 65), write(b(MAPPED), 4096), discard(b(MAPPED), 4096)];
     let seconds = [
@@ -53,7 +53,7 @@ fn a_checkpoint_around() {
 }
 
 #[test]
-fn a_checkpoint_around_several() {
+fn checkpoint_around_several_writes() {
     let cases = [
         (
             "fresh, then in place",
@@ -155,7 +155,7 @@ fn replaced_at_once() {
 }
 
 #[test]
-fn a_full_log() {
+fn writes_into_full_log() {
     let whole = |block: u64| write(b(MAPPED + block), 4096);
     let never_replaced = |case: Case| case.setup(|setup| setup.options.threshold_percent = 101);
     let fill = [whole(0), whole(1), whole(2)];

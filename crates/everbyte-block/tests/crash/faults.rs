@@ -26,7 +26,7 @@ fn all(name: &str, steps: impl Fn(Fault) -> Vec<Step>) {
 
 /// Of flushes that follow one that failed, too.
 #[test]
-fn a_flush_that_succeeds_is_true() {
+fn successful_flush_is_durable() {
     all("flushes", |fault| {
         let fault = Step::Fault(fault);
         vec![write(b(MAPPED), 65), fault, Step::Flush, Step::Flush, again(b(HOLE), 9), Step::Flush]
@@ -34,7 +34,7 @@ fn a_flush_that_succeeds_is_true() {
 }
 
 #[test]
-fn a_durable_write_that_succeeds_is_there() {
+fn successful_fua_write_is_durable() {
     all("durable writes", |fault| {
         let durable = |at, len| Step::Write(w2(at, len).fua());
         let fault = Step::Fault(fault);
@@ -53,7 +53,7 @@ fn a_durable_write_that_succeeds_is_there() {
 
 /// Volumes are closed by name: `a`, whose memory fails, before `x`.
 #[test]
-fn a_shutdown_keeps_what_it_can_and_tells_of_the_rest() {
+fn close_with_faults_reports_lost_volumes() {
     all("shut down", |fault| {
         let other = Step::On("x", Box::new(write(9, 65)));
         vec![write(b(MAPPED), 65), other, Step::Fault(fault), Step::Close]

@@ -44,7 +44,7 @@ pub(crate) fn next() {
 /// A flush while a checkpoint is under way waits for its end, and here nobody else can end it.
 #[test]
 #[should_panic(expected = "waits for a lock that it holds itself")]
-fn a_wait_that_nobody_can_end_is_a_failure() {
+fn endless_wait_is_a_failure() {
     let steps = vec![Step::Write(w(b(HOLE), 9)), Step::Split(vec![Step::Flush])];
     explore::all(&explore::broad(), [Case::new("a flush in a checkpoint", steps)]);
 }

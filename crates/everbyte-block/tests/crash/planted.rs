@@ -80,7 +80,7 @@ fn in_place() -> Step {
 
 /// A random workload that fails is cut down; here two of its steps have no part in the failure.
 #[test]
-fn failures_lose_the_steps_they_do_not_need() {
+fn failure_is_shrunk_to_needed_steps() {
     let steps = vec![write(b(HOLE), 9), Step::Flush, in_place()];
     let case = Case::new("steps to drop", steps);
     let unfenced = Omission::fence_after_stream("log of a");
@@ -149,7 +149,7 @@ fn bugs_that_one_or_two_requests_show() {
 /// A write is lost, and the one that was sent after its answer is not: the earlier one's line is dirty, and the
 /// later one's block was streamed. Block 4, the later one's, is as it is to be.
 #[test]
-fn a_later_write_without_an_earlier_one() {
+fn later_write_without_earlier_write() {
     let steps = vec![write(b(MAPPED + 1), 65), write(b(MAPPED), 4096), Step::Flush];
     caught(Omission::flush("data").in_workload(), steps, r#""block 5 differs in"#);
 }

@@ -41,7 +41,7 @@ fn discard(fua: bool) -> Step {
 }
 
 #[test]
-fn every_image_of_a_flush_has_what_was_answered_before_it() {
+fn crash_images_of_flush_have_earlier_writes() {
     whole([
         ("a change in place", vec![word(), Step::Flush]),
         ("a change in place, and the same again", vec![word(), word(), Step::Flush]),
@@ -56,7 +56,7 @@ fn every_image_of_a_flush_has_what_was_answered_before_it() {
 /// A write that comes between the seal of an epoch and its end is not there, unless it is all
 /// there.
 #[test]
-fn every_image_around_a_checkpoint_is_of_one_epoch() {
+fn crash_images_of_checkpoint_show_one_epoch() {
     let again = Step::Write(w2(b(MAPPED), 8));
     whole([("a word", vec![word(), Step::Split(vec![again])])]);
 }
@@ -64,7 +64,7 @@ fn every_image_around_a_checkpoint_is_of_one_epoch() {
 /// A write that was answered before another one was sent is there if that one is, in one epoch, across a
 /// checkpoint, and in the epoch after the one that is being made durable.
 #[test]
-fn every_image_with_a_write_has_those_answered_before_it() {
+fn crash_images_with_write_have_earlier_writes() {
     let beside = || Step::Write(w(b(MAPPED + 1), 8));
     whole([
         ("two in place", vec![word(), beside(), Step::Flush]),
@@ -74,7 +74,7 @@ fn every_image_with_a_write_has_those_answered_before_it() {
 }
 
 #[test]
-fn every_image_after_a_durable_write_has_it() {
+fn crash_images_after_fua_write_have_it() {
     whole([
         ("in place", vec![fua(b(MAPPED), 8)]),
         ("a replaced block", vec![fua(b(MAPPED), 4096)]),
@@ -85,7 +85,7 @@ fn every_image_after_a_durable_write_has_it() {
 }
 
 #[test]
-fn every_image_has_all_of_a_request_or_nothing() {
+fn crash_images_have_request_whole_or_not() {
     whole([
         ("a block in place and a new one", vec![Step::Write(w(b(MAPPED + 2) - 8, 16))]),
         ("a batch", vec![Step::Batch(vec![w(b(MAPPED), 4096), w(b(MAPPED + 1), 4096)])]),
@@ -93,13 +93,13 @@ fn every_image_has_all_of_a_request_or_nothing() {
 }
 
 #[test]
-fn every_image_has_all_of_several_writes_as_one_or_nothing() {
+fn crash_images_have_atomic_writes_whole_or_not() {
     let blocks = [MAPPED, MAPPED + 1].map(|block| w(b(block), 4096).fua());
     whole([("as one", vec![Step::Atomic(blocks.to_vec())])]);
 }
 
 #[test]
-fn every_image_has_all_of_a_group_or_nothing() {
+fn crash_images_have_group_whole_or_not() {
     let blocks = || vec![w(b(HOLE), 8), w(b(HOLE + 1), 8)];
     whole([
         ("committed", vec![Step::Group(blocks(), End::Commit)]),
@@ -108,18 +108,18 @@ fn every_image_has_all_of_a_group_or_nothing() {
 }
 
 #[test]
-fn every_image_of_a_shutdown_has_everything() {
+fn crash_images_of_close_have_everything() {
     whole([("shut down", vec![word(), Step::Reopen])]);
 }
 
 #[test]
-fn every_image_of_volumes_that_come_and_go_has_one_owner_of_each_block() {
+fn crash_images_of_deletion_have_one_owner() {
     let create = Step::Create { name: "b", blocks: 1 };
     whole([("made and deleted", vec![create, Step::Delete("b")])]);
 }
 
 #[test]
-fn every_image_of_recoveries_that_crash_recovers() {
+fn crash_images_of_recovery_recover() {
     let explorer = Explorer {
         nested_depth: 1,
         nested_images_max: usize::MAX,

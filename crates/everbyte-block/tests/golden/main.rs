@@ -155,14 +155,14 @@ fn hold(golden: &Golden, image: &[u8]) {
 }
 
 #[test]
-fn every_image_reads_as_its_manifest_says() {
+fn golden_images_match_manifest() {
     let all = manifest();
     assert!(all.len() >= 13, "images are missing");
     all.iter().for_each(|golden| hold(golden, &read_image(&golden.name)));
 }
 
 #[test]
-fn a_wrong_expectation_is_noticed() {
+fn wrong_expectation_is_detected() {
     let all = manifest();
     let crashed = all.iter().find(|golden| golden.name == "crashed").unwrap();
     let image = read_image(&crashed.name);

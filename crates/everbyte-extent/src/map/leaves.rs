@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_known_to_all_its_blocks_until_it_is_forgotten() {
+    fn leaf_cache_serves_all_blocks_of_leaf() {
         let leaves = Leaves::new(10 * ENTRIES);
         assert_eq!(leaves.entry(LogicalBlock(0)), None);
         leaves.put(LogicalBlock(3 * ENTRIES + 7), entry(99, 7));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_leaf_of_a_map_that_has_grown_is_known() {
+    fn leaf_cache_grows_with_map() {
         let leaves = Leaves::new(0);
         let numbers = [0, 1, 2, 15, 16, 17, 255, 256, 4095, 4096, 70_000, (1 << 17) - 1];
         for (node, leaf) in (100..).zip(numbers) {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_that_share_a_place_are_not_taken_for_each_other() {
+    fn leaf_cache_tells_colliding_leaves_apart() {
         let leaves = Leaves::new(1);
         let places = PLACES_MAX as u64;
         for round in [1, 2, (1 << 24) - 1] {

@@ -115,7 +115,7 @@ impl<M: Medium> Extent<M> {
         }
         let path = self.look_up_map(Some(batch), block, |_| {})?;
         // A branch that is only planned may be abandoned.
-        let is_kept = !batch.changes_seen_words() && self.is_below_leaf(block);
+        let is_kept = !batch.has_pending_words() && self.is_below_leaf(block);
         if let (MapSlot::At(at), true) = (&path, is_kept) {
             self.leaves.put(block, *at);
         }
@@ -168,7 +168,7 @@ impl<M: Medium> Extent<M> {
         }
         let mut nodes: SmallVec<[BlockNo; 4]> = SmallVec::new();
         for _ in 0..attach.nodes_needed() {
-            nodes.push(batch.take_node().ok_or(ExtentError::NoSpace)?);
+            nodes.push(batch.alloc_node().ok_or(ExtentError::NoSpace)?);
         }
         let word = build_branch(batch, attach, number, &nodes);
         batch.change_word(attach.at, word);

@@ -145,7 +145,7 @@ mod tests {
     };
 
     #[test]
-    fn an_old_block_is_logged_once_a_line() {
+    fn old_block_logs_each_line_once() {
         assert_eq!(classify(&OLD), Change::Log(FEW, FEW));
         let again = BlockState { logged: LineMask(0b10), ..OLD };
         assert_eq!(classify(&again), Change::Log(LineMask(0b100), FEW));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_block_needs_no_record_and_no_other_block() {
+    fn fresh_block_is_stored_unlogged() {
         let fresh = BlockState { is_fresh: true, is_better_replaced: true, ..OLD };
         assert_eq!(classify(&fresh), Change::Store(FEW));
         let whole = BlockState { is_whole: true, changed: LineMask::FULL, ..fresh };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_stay_the_same_cost_nothing_unless_they_cannot_be_read() {
+    fn unchanged_readable_block_is_skipped() {
         let same = BlockState { changed: LineMask::EMPTY, is_better_replaced: true, ..OLD };
         assert_eq!(classify(&same), Change::None);
         assert_eq!(classify(&BlockState { is_fresh: true, ..same }), Change::None);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_block_is_replaced_if_any_byte_of_it_changes_be_it_fresh_or_logged() {
+    fn changed_pinned_block_is_replaced() {
         let pinned = BlockState { is_pinned: true, ..OLD };
         for state in
             [pinned, BlockState { is_fresh: true, ..pinned }, BlockState { logged: FEW, ..pinned }]
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_replaced_where_that_is_better_and_logged_where_it_cannot_be() {
+    fn replacement_falls_back_to_logging() {
         let many = BlockState { is_better_replaced: true, ..OLD };
         assert_eq!(classify(&many), Change::Replace { must: false });
         assert_eq!(in_place(&many), Change::Log(FEW, FEW));

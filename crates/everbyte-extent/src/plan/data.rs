@@ -1,7 +1,6 @@
-//! Writes over blocks that are mapped: in place, or by another block.
+//! Writes over mapped blocks: in place, or to another block.
 //!
-//! Invariant: what a block keeps of its old bytes is read only where it can be, and is what was
-//! stored there.
+//! Invariant: the old bytes that a block keeps are read from readable ranges only.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium};
 use everbyte_plant::planted;
@@ -13,16 +12,16 @@ use super::{EntryWord, Planner, SlotUse, Target};
 use crate::address::BlockPiece;
 use crate::error::ExtentError;
 
-/// Blocks that wait for a checkpoint to be free, from which on it is worth its two fences to
-/// replace blocks instead of logging them.
+/// Deferred frees from which on a checkpoint with its two fences costs less than to log blocks instead
+/// of replacing them.
 const RETIRED_WORTH: usize = 64;
 
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
 impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
-    /// A write of a whole block, to `to`, whatever lies there now. The bytes are sent on their
-    /// way first, so that finding the entry and logging it costs no time of its own.
-    pub(super) fn replace_unseen(
+    /// Plans a write of a whole block to `to` without a comparison. The stream starts first, so the lookup and
+    /// the record of the entry overlap with it.
+    pub(super) fn replace_without_compare(
         &mut self,
         piece: BlockPiece<'d>,
         to: BlockNo,
@@ -32,15 +31,14 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         let (word, old) = self.entry_word(piece.block)?;
         if let Some(old) = old {
             extent.volume().prefetch_free(old.block);
-            self.batch.give(old.block);
+            self.batch.free(old.block);
         }
         self.name(&word, Some(Entry::data(to)));
         Ok(())
     }
 
-    /// A write of all of a block, if it is done without looking at what the block holds: over a
-    /// fresh one that nobody has pinned, which needs no record and no other block, or to a new one. Says
-    /// whether it is.
+    /// Plans a write of a whole mapped block without a comparison, if it can: over a fresh and unpinned block,
+    /// which needs no record, or to a new block. Returns false if it cannot.
     pub(super) fn send_over(
         &mut self,
         piece: BlockPiece<'d>,
@@ -59,13 +57,12 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         }
         let Some(to) = self.take_other(piece.block)? else { return Ok(false) };
         self.send_whole(to, piece)?;
-        self.name_instead(target, to);
+        self.remap(target, to);
         Ok(true)
     }
 
-    /// A write over a block that is reserved and reads as zeroes. Its contents mean nothing, and
-    /// can be overwritten unlogged, unless undoing an open epoch would make them mean something
-    /// again.
+    /// Plans a write over a reserved block, which reads as zeroes. Its contents have no meaning and can be
+    /// overwritten unlogged, unless undo of an open epoch gives them a meaning again.
     pub(super) fn write_over_zeroes(
         &mut self,
         piece: BlockPiece<'d>,
@@ -74,7 +71,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         let extent = self.extent;
         let block = target.block;
         let meaningless = self.batch.writer().is_fresh(block) || !self.may_come_back(target.entry);
-        // It held data a moment ago, perhaps, which a reader still uses.
+        // It may have held data a moment ago, and a reader may still use it.
         let is_pinned = extent.volume().is_pinned(block);
         let to = if is_pinned || extent.is_poisoned(block) {
             self.take_data(piece.block)?
@@ -85,7 +82,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         };
         if let Some(to) = to {
             self.fill(to, None, piece)?;
-            self.name_instead(target, to);
+            self.remap(target, to);
             return Ok(());
         }
         if is_pinned {
@@ -98,7 +95,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         self.batch.store(at, &ZEROES[..piece.start]);
         self.batch.store(at.plus(piece.start as u64), piece.data);
         self.batch.store(at.plus(end as u64), &ZEROES[end..]);
-        self.name_instead(target, block);
+        self.remap(target, block);
         self.sum(block, None, piece, SlotUse::Undone)
     }
 
@@ -107,7 +104,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         self.extent.volume().word_logged_in_open(word.at)
     }
 
-    /// A write over a block that holds data. `compares` says whether to look which lines change.
+    /// Plans a write over a block with data. With `compares`, it detects the lines that change.
     pub(super) fn write_over_data(
         &mut self,
         piece: BlockPiece<'d>,
@@ -149,21 +146,20 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         if changed.is_empty() {
             return BlockState::unchanged(piece);
         }
-        let log_is_short = self.circumstances.log_is_short;
+        let log_is_short = self.constraints.log_is_short;
         extent.inspect(self.batch.writer(), (block, piece), changed, log_is_short)
     }
 
-    /// Returns true if a checkpoint is worth it, so that a block can be replaced: because frees are
-    /// deferred, or the log has no room for the lines.
+    /// Returns true if a checkpoint pays, so that a block can be replaced: frees are deferred, or the log has no
+    /// room for the lines.
     fn is_worth_a_checkpoint(&self) -> bool {
         let given_up = self.batch.writer().deferred_blocks();
-        !self.circumstances.pool_was_full
-            && (given_up >= RETIRED_WORTH || self.circumstances.log_is_short)
+        !self.constraints.pool_was_full
+            && (given_up >= RETIRED_WORTH || self.constraints.log_is_short)
     }
 
-    /// Plans to fill `to` and to name it instead. A block that cannot be read is replaced if all of
-    /// it is written: it goes to nobody else once it is freed, and undo brings back no more than
-    /// an entry that leads to it.
+    /// Plans to fill `to` and to remap the entry to it. A write of a whole unreadable block replaces it: the
+    /// allocator withholds the old block after its free, and undo restores only an entry that leads to it.
     fn replace(
         &mut self,
         piece: BlockPiece<'d>,
@@ -174,7 +170,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         self.extent.check_replaceable(target.block, piece)?;
         let around = if is_poisoned { None } else { Some(target.block) };
         self.fill_new(to, around, piece)?;
-        self.name_instead(target, to);
+        self.remap(target, to);
         Ok(())
     }
 
@@ -193,7 +189,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
                 self.sum(block, Some(block), piece, SlotUse::Meaningless)
             }
             Change::Log(to_log, lines) => {
-                if !to_log.is_empty() && self.extent.turns_out_bad(block, piece) {
+                if !to_log.is_empty() && self.extent.became_poisoned(block, piece) {
                     let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
                     return self.replace(piece, target, to, true);
                 }

@@ -1,9 +1,8 @@
-//! Planning writes: byte-granular stores for what a block, or a part of one, is to become.
+//! Plans of writes: the translation of a write into steps of a batch.
 //!
-//! Owns the translation of a write into steps of a batch. Each piece of a write that lies in one
-//! block becomes one of: nothing (no byte changed), a fill of a new block (holes, and pointer
-//! logging), or stores in place (data logging, and blocks that are fresh). Whole blocks are sent on
-//! their way while they are planned; nothing reaches them before the batch is carried out.
+//! Each piece of a write that lies in one block becomes nothing (no byte changed), a fill of a new block (holes
+//! and pointer logging), or stores in place (data logging and fresh blocks). Whole blocks are streamed during the
+//! plan. No entry names them before the batch is carried out.
 //!
 //! Invariants: the caller holds the locks of the blocks, and a batch names a block of an extent
 //! once. A write is planned whole or not at all.
@@ -18,81 +17,80 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
-use everbyte_pool::{Batch, Circumstances, Fill, Savepoint};
+use everbyte_pool::{Batch, Fill, PlanConstraints, Savepoint};
 
 use crate::address::{BlockPiece, DeviceOffset, LogicalBlock, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
 pub(crate) use classify::{Change, classify};
-use prefetch::Found;
+use prefetch::PrefetchedEntry;
 use run::LeafRun;
 
-/// A batch under construction, as far as it concerns one extent.
+/// The part of a batch under construction that concerns one extent.
 pub struct Planner<'p, 'v, 'd, M: Medium> {
     extent: &'v Extent<M>,
     batch: &'p mut Batch<'v, 'd, M>,
-    circumstances: Circumstances,
-    /// True if the bytes that it loads were prefetched.
+    constraints: PlanConstraints,
+    /// True if the bytes that the plan loads were prefetched.
     is_prefetched: bool,
     run: Option<LeafRun>,
-    /// Entries that were looked up ahead, in the order in which they will be needed.
-    found: Vec<Found>,
-    /// Those of them that were needed already.
+    /// Entries that were looked up ahead, in the order of their use.
+    found: Vec<PrefetchedEntry>,
+    /// Prefetched entries that were used.
     passed: usize,
-    /// True if what is mapped is to stay where it is unless it must go: blocks are for those that have none.
-    stays: bool,
+    /// Low-space mode: update mapped blocks in place; keep free blocks for holes.
+    in_place_only: bool,
 }
 
-/// The entry of a block that is written, and what it names.
+/// The entry of a written block, and the block that it names.
 #[derive(Clone, Copy)]
 struct Target<'t> {
     entry: &'t EntryWord,
-    /// The block that it names.
+    /// The block that the entry names.
     block: BlockNo,
 }
 
 /// The word of an entry.
 struct EntryWord {
     at: PoolOffset,
-    /// Its present value.
+    /// Present value of the word.
     word: u64,
 }
 
-/// The part that the slot of a block's checksum plays for those who undo.
+/// The treatment of a block's checksum slot by undo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SlotUse {
-    /// None: undo leaves nobody who would read it.
+    /// None: after undo no entry leads to the slot.
     Meaningless,
-    /// A word to be put back with the block's bytes.
+    /// Undo restores the slot together with the block's bytes.
     Undone,
 }
 
 impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
-    /// Plans for `extent` in `batch`. `circumstances` are those under which the batch is carried
-    /// out.
+    /// Creates a planner for `extent` in `batch` under `constraints`.
     pub fn new(
         extent: &'v Extent<M>,
         batch: &'p mut Batch<'v, 'd, M>,
-        circumstances: Circumstances,
+        constraints: PlanConstraints,
     ) -> Self {
         Self {
             extent,
             batch,
-            circumstances,
+            constraints,
             is_prefetched: false,
             run: None,
             found: Vec::new(),
             passed: 0,
-            stays: false,
+            in_place_only: false,
         }
     }
 
-    /// Plans that bytes from `offset` on become `data`, or nothing.
+    /// Plans a write of `data` at `offset` as a whole, or nothing.
     ///
     /// # Errors
-    /// The pool is full, the map corrupt, or bytes that must be kept cannot be read. The plan is
-    /// as it was before then.
+    /// The pool is full, the map is corrupt, or bytes that must be kept cannot be read. The plan is
+    /// unchanged then.
     pub fn write(&mut self, offset: DeviceOffset, data: &'d [u8]) -> Result<(), ExtentError> {
         self.planned(|own| own.write_pieces(offset, data))
     }
@@ -105,27 +103,27 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let savepoint = self.batch.savepoint();
         let mut planned = plan(self);
         // If the pool was not full before, a checkpoint comes first.
-        let may_stay = self.circumstances.pool_was_full;
-        if matches!(planned, Err(ExtentError::NoSpace)) && may_stay && !self.stays {
+        let may_stay = self.constraints.pool_was_full;
+        if matches!(planned, Err(ExtentError::NoSpace)) && may_stay && !self.in_place_only {
             // Perhaps a block that could have stayed took the last block, and one without space needed it.
             self.give_up(savepoint);
-            self.stays = true;
+            self.in_place_only = true;
             planned = plan(self);
-            self.stays = false;
+            self.in_place_only = false;
         }
         planned.inspect_err(|_| self.give_up(savepoint))
     }
 
-    /// Drops all that was planned since `savepoint`, and from now on leaves what is mapped where it is unless it
-    /// must go. For plans of several writes in a pool that was full: one of them may have taken a block that it
-    /// can do without and a later one cannot.
-    pub fn begin_again_in_place(&mut self, savepoint: Savepoint) {
+    /// Drops the plan since `savepoint`, and from now on plans in low-space mode. For plans of several writes in
+    /// a full pool: an early write may have taken a block for a replacement, and a later write needs the block for
+    /// a hole.
+    pub fn replan_in_place(&mut self, savepoint: Savepoint) {
         self.give_up(savepoint);
         self.passed = 0;
-        self.stays = true;
+        self.in_place_only = true;
     }
 
-    /// Drops all that was planned since `savepoint`.
+    /// Drops the plan since `savepoint`.
     fn give_up(&mut self, savepoint: Savepoint) {
         self.batch.roll_back(savepoint);
         self.run = None;
@@ -146,10 +144,10 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let is_sent = !compares && piece.data.len() == BLOCK && extent.threshold().replaces_whole();
         if is_sent
             && !self.is_prefetched
-            && !self.stays
+            && !self.in_place_only
             && let Some(to) = self.take_data(piece.block)?
         {
-            return self.replace_unseen(piece, to);
+            return self.replace_without_compare(piece, to);
         }
         let (word, entry) = self.entry_word(piece.block)?;
         let Some(entry) = entry else {
@@ -168,16 +166,16 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         self.write_over_data(piece, target, compares)
     }
 
-    /// A new block for the data of `block`, with a slot for its checksum if it will have one. `None` if
-    /// the pool is full.
+    /// Allocates a block for the data of `block`, with a slot for its checksum if the extent has checksums.
+    /// `None` if the pool is full.
     #[inline(always)]
     fn take_data(&mut self, block: LogicalBlock) -> Result<Option<BlockNo>, ExtentError> {
         if let Some(to) = self.run.and_then(|run| run.block_of(block)) {
             return Ok(Some(to));
         }
-        let Some(root_at) = self.extent.checksum_root_at() else { return Ok(self.batch.take()) };
+        let Some(root_at) = self.extent.checksum_root_at() else { return Ok(self.batch.alloc()) };
         let savepoint = self.batch.savepoint();
-        let Some(to) = self.batch.take() else { return Ok(None) };
+        let Some(to) = self.batch.alloc() else { return Ok(None) };
         match self.extent.slot_for_write(self.batch, root_at, to) {
             Ok(_) => Ok(Some(to)),
             Err(ExtentError::NoSpace) => {
@@ -188,13 +186,13 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         }
     }
 
-    /// The same for a block that has data and can be changed where it is. `None` too if it is to stay there.
+    /// Allocates a block for a mapped block that can also change in place. `None` in low-space mode.
     #[inline(always)]
     fn take_other(&mut self, block: LogicalBlock) -> Result<Option<BlockNo>, ExtentError> {
-        if self.stays { Ok(None) } else { self.take_data(block) }
+        if self.in_place_only { Ok(None) } else { self.take_data(block) }
     }
 
-    /// Plans to fill a block that undo does not rely on with `piece`, and what `around` holds.
+    /// Plans to fill `to`, on which undo does not rely, with `piece` over the content of `around`.
     fn fill(
         &mut self,
         to: BlockNo,
@@ -205,7 +203,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         self.sum(to, around, piece, SlotUse::Meaningless)
     }
 
-    /// Fills a block that nobody has seen yet with `piece`, and what `around` holds.
+    /// Fills the new block `to` with `piece` over the content of `around`.
     fn fill_new(
         &mut self,
         to: BlockNo,
@@ -218,9 +216,9 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         }
     }
 
-    /// Sends a whole block to `to`, which is new, while the rest is planned.
+    /// Streams a whole block to the new block `to` during the plan.
     ///
-    /// While it is under way, a processor waits for its end where it loads a value whole that was stored in memory in parts.
+    /// During the stream, a processor stalls at a wide load of a value that was stored in parts.
     /// Such values are results of functions that are not inlined, and copies of an [`EntryWord`]: they took up to a quarter
     /// of the time of 64 KiB, so the functions around here are inlined, and entries are borrowed.
     fn send_whole(&mut self, to: BlockNo, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
@@ -229,10 +227,10 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     }
 
     /// Plans that the entry of `target` names `to` instead.
-    fn name_instead(&mut self, target: Target<'_>, to: BlockNo) {
+    fn remap(&mut self, target: Target<'_>, to: BlockNo) {
         self.name(target.entry, Some(Entry::data(to)));
         if to != target.block {
-            self.batch.give(target.block);
+            self.batch.free(target.block);
         }
     }
 
@@ -253,7 +251,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         Ok((EntryWord { at, word }, self.extent.entries().decode(word, at)?))
     }
 
-    /// Plans the checksum that block `to` has with `piece` over what `around` holds.
+    /// Plans the checksum of block `to` with `piece` over the content of `around`.
     fn sum(
         &mut self,
         to: BlockNo,
@@ -274,7 +272,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         Ok(())
     }
 
-    /// Plans to store those bytes of `piece` that lie in `lines` of `block`.
+    /// Plans to store the bytes of `piece` in `lines` of `block`.
     fn store_lines(&mut self, piece: BlockPiece<'d>, block: BlockNo, lines: LineMask) {
         for (at, data) in piece.parts_in(block, lines) {
             self.batch.store(at, data);
@@ -283,13 +281,13 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
 }
 
 impl<'d> BlockPiece<'d> {
-    /// The lines that it touches.
+    /// Lines that the piece touches.
     #[inline]
     pub(crate) fn lines(&self) -> LineMask {
         LineMask::covering(self.start, self.data.len())
     }
 
-    /// Those bytes of the piece that lie in `lines`, and where they go in `block`.
+    /// Bytes of the piece in `lines`, with their places in `block`.
     pub(crate) fn parts_in(
         self,
         block: BlockNo,
@@ -316,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_touches_the_lines_of_its_first_and_last_byte_and_all_between() {
+    fn piece_lines_span_first_to_last_byte() {
         let lines = |start, len| BlockPiece { block: LogicalBlock(0), start, data: &ZERO[..len] };
         assert_eq!(lines(63, 2).lines(), LineMask(0b11));
         assert_eq!(lines(64, 64).lines(), LineMask(0b10));
@@ -326,7 +324,7 @@ mod tests {
     const ZERO: [u8; BLOCK] = [0; BLOCK];
 
     #[test]
-    fn parts_are_the_bytes_of_the_piece_in_the_lines_and_no_others() {
+    fn parts_are_piece_bytes_in_lines() {
         let data: Vec<u8> = (0..200).collect();
         assert_eq!(parts(60, &data, LineMask::FULL), [(60, data.clone())]);
         assert_eq!(parts(60, &data, LineMask(1)), [(60, data[..4].to_vec())], "the line's end");

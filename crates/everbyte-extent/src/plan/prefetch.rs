@@ -1,4 +1,4 @@
-//! Fetching what a plan of several blocks will look at, before it is looked at.
+//! Prefetches for the plan of several blocks.
 
 use everbyte_media::{BLOCK, LINE, LineMask, Medium, PoolOffset};
 use everbyte_pool::WordGroup;
@@ -8,28 +8,27 @@ use crate::address::{BlockRange, DeviceOffset, LogicalBlock, pieces};
 use crate::error::ExtentError;
 use crate::map::MapSlot;
 
-/// Blocks of a plan up to which their entries are fetched ahead.
+/// Most blocks of a plan with prefetches.
 const BLOCKS_MAX: u64 = 64;
 
-/// Steps that replace a block: one is taken, its entry changes, the old one is given up.
+/// Steps of a replacement: allocate a block, change the entry, free the old block.
 const STEPS_EACH: usize = 3;
 
 /// An entry that was looked up ahead.
-pub(super) struct Found {
+pub(super) struct PrefetchedEntry {
     block: LogicalBlock,
     entry_at: PoolOffset,
-    /// First byte that is written, in the block.
+    /// First written byte in the block.
     start: usize,
-    /// Bytes that are written.
+    /// Number of written bytes.
     len: usize,
 }
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
-    /// Fetches what planning `writes` will look at: the entries of the map, what is logged of them,
-    /// whether the blocks that they name are fresh, and the bytes that are logged. One after the other,
-    /// these misses of cache and TLB would take longer than the rest of a plan; here each step asks for what
-    /// the next one needs, for all blocks. Of many blocks at once the first ones would be gone again when
-    /// they are planned.
+    /// Prefetches the state that a plan of `writes` reads: the entries, their undo records, the freshness of
+    /// their blocks, and the bytes to log. In sequence, these misses of cache and TLB would take longer than the
+    /// rest of a plan. Here each step requests the data of the next step for all blocks. With more than
+    /// [`BLOCKS_MAX`] blocks, the first lines would be evicted before their use.
     pub fn prefetch<'w>(&mut self, writes: impl Iterator<Item = (DeviceOffset, &'w [u8])> + Clone) {
         let count =
             |(at, data): (DeviceOffset, &[u8])| BlockRange::of_bytes(at, data.len() as u64).count;
@@ -45,13 +44,13 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         let mut last = None;
         for piece in pieces.filter(|piece| piece.block.0 < end) {
             if let Ok(MapSlot::At(at)) = extent.look_up(piece.block) {
-                // Entries of adjacent blocks lie side by side.
+                // Entries of adjacent blocks share a line.
                 let line = at.0 / LINE as u64;
                 if last.replace(line) != Some(line) {
                     volume.prefetch_store(at, 8);
                 }
                 let (block, start, len) = (piece.block, piece.start, piece.data.len());
-                self.found.push(Found { block, entry_at: at, start, len });
+                self.found.push(PrefetchedEntry { block, entry_at: at, start, len });
             }
         }
         self.batch.reserve(STEPS_EACH * self.found.len());
@@ -60,7 +59,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             match extent.entries().load(found.entry_at) {
                 Ok(Some(entry)) if found.len == BLOCK => volume.prefetch_free(entry.block),
                 Ok(Some(entry)) => {
-                    // What replaces the block leaves its bytes alone.
+                    // A replacement does not read the replaced bytes.
                     let lines = LineMask::covering(found.start, found.len);
                     let len = if extent.threshold().replaces(lines) { 0 } else { found.len };
                     volume.prefetch_store(entry.block.offset().plus(found.start as u64), len);
@@ -77,7 +76,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
     /// The address of the entry for `block`, which was looked up ahead or is now, with the branch that
     /// leads to it planned if it is missing.
     pub(super) fn entry_for(&mut self, block: LogicalBlock) -> Result<PoolOffset, ExtentError> {
-        // In the order in which they are planned.
+        // The plan uses the entries in the order of the prefetch.
         match self.found.get(self.passed) {
             Some(found) if found.block == block => {
                 self.passed += 1;

@@ -43,13 +43,13 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         block: LogicalBlock,
         end: u64,
     ) -> Result<(), ExtentError> {
-        let is_full = self.stays || self.circumstances.pool_was_full;
+        let is_full = self.in_place_only || self.constraints.pool_was_full;
         let is_leaf =
             !is_full && block.0.is_multiple_of(LEAF_BLOCKS) && block.0 + LEAF_BLOCKS <= end;
         if !is_leaf || self.extent.checksum_root_at().is_some() || !self.is_hole(block)? {
             return Ok(());
         }
-        self.run = self.batch.take_run(LEAF_BLOCKS).map(|run| LeafRun { first: block, run });
+        self.run = self.batch.alloc_run(LEAF_BLOCKS).map(|run| LeafRun { first: block, run });
         Ok(())
     }
 

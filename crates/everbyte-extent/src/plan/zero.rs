@@ -102,7 +102,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             (Some(entry), true) => self.name(&word, Some(Entry::zero(entry.block))),
             (Some(entry), false) => {
                 self.name(&word, None);
-                self.batch.give(entry.block);
+                self.batch.free(entry.block);
             }
         }
         Ok(())
@@ -140,8 +140,8 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             let what = format!("{block} is named a second time");
             return Err(Corrupt::new("map entry", *at, what).into());
         }
-        self.batch.give_all(blocks.iter().map(|(block, _)| *block).filter(|block| *block != leaf));
-        self.batch.give(leaf);
+        self.batch.free_all(blocks.iter().map(|(block, _)| *block).filter(|block| *block != leaf));
+        self.batch.free(leaf);
         self.batch.change_word(link, 0);
         Ok(())
     }

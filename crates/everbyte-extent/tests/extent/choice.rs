@@ -27,7 +27,7 @@ fn is_replaced(pair: &Pair<Mapped>, which: usize, old: &[u8], lines: usize) -> b
 }
 
 #[test]
-fn half_of_the_lines_wherever_they_lie_replace_a_block_and_one_less_does_not() {
+fn half_of_lines_replace_block() {
     let old = pattern(1, BLOCK);
     for (threshold_lines, lines, replaced) in [
         (32, 31, false),
@@ -57,7 +57,7 @@ fn half_of_the_lines_wherever_they_lie_replace_a_block_and_one_less_does_not() {
 }
 
 #[test]
-fn lines_of_the_same_epoch_add_up_and_those_of_the_last_one_do_not() {
+fn lines_add_up_within_epoch_only() {
     let old = pattern(1, BLOCK);
     let pair = new_pair(256, &Settings::default());
     for which in BOTH {
@@ -78,7 +78,7 @@ fn lines_of_the_same_epoch_add_up_and_those_of_the_last_one_do_not() {
 }
 
 #[test]
-fn what_an_extent_has_learned_in_an_epoch_it_alone_goes_by_in_the_next() {
+fn threshold_is_learned_per_extent() {
     const BLOCKS: u64 = 32;
     let settings = Settings { sizes: [BLOCKS * BLOCK_U64 + 1; 2], ..Settings::default() };
     let pair = new_pair(1024, &settings);
@@ -110,7 +110,7 @@ fn what_an_extent_has_learned_in_an_epoch_it_alone_goes_by_in_the_next() {
 }
 
 #[test]
-fn bytes_that_stay_the_same_are_stored_only_where_nobody_compares() {
+fn unchanged_bytes_are_stored_without_delta() {
     for (delta, stored) in [(Delta::On, false), (Delta::Off, true)] {
         let pair = new_pair(256, &Settings { delta, ..Settings::default() });
         for which in BOTH {
@@ -146,7 +146,7 @@ fn status(pair: &Pair<Mapped>, which: usize) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_table_and_a_tree_say_the_same_of_the_same_requests() {
+fn equal_requests_get_equal_choices() {
     let size = (2 << 20) + 70_001;
     for (delta, checksums) in [(Delta::On, false), (Delta::Off, true)] {
         let settings = Settings { sizes: [size; 2], delta, checksums, ..Settings::default() };

@@ -171,7 +171,7 @@ const WORKLOADS: [&[Step]; 6] = [
 ];
 
 #[test]
-fn no_crash_leaves_part_of_an_epoch_in_one_extent_or_a_block_without_its_checksum() {
+fn crash_leaves_whole_epoch_in_both_extents() {
     for settings in every_setting() {
         for steps in WORKLOADS {
             let summary = explored(&few(), &settings, steps)
@@ -183,7 +183,7 @@ fn no_crash_leaves_part_of_an_epoch_in_one_extent_or_a_block_without_its_checksu
 
 /// Of tiny workloads every image is tried, to the last word of a line.
 #[test]
-fn every_image_of_a_small_change_to_both_extents_is_of_one_epoch() {
+fn crash_images_of_small_change_show_one_epoch() {
     let explorer =
         Explorer { subsets_max: 8, runs_max: usize::MAX, nested_depth: 0, ..Explorer::default() };
     // Records of words: one of lines has 2^16 images.
@@ -201,7 +201,7 @@ fn every_image_of_a_small_change_to_both_extents_is_of_one_epoch() {
 
 /// The explorer finds what is wrong, by these workloads and this oracle.
 #[test]
-fn mistakes_in_what_extents_rely_on_are_noticed() {
+fn planted_omissions_are_caught() {
     let with_checksums = Settings { sizes: SIZES, checksums: true, ..Settings::default() };
     let without = Settings { checksums: false, ..with_checksums };
     const FIRST: &str = "extent 0 differs in";

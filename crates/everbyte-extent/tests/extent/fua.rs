@@ -32,7 +32,7 @@ fn refused(pair: &Pair<Mapped>, which: usize, at: u64) -> bool {
 }
 
 #[test]
-fn a_few_lines_and_a_whole_block_survive_the_end_of_the_process_without_a_checkpoint() {
+fn fua_write_survives_kill_without_checkpoint() {
     for checksums in [false, true] {
         for (at, data) in [(5000, vec![1; 100]), (4096, vec![2; BLOCK]), (4099, vec![3; 3000])] {
             for which in BOTH {
@@ -50,7 +50,7 @@ fn a_few_lines_and_a_whole_block_survive_the_end_of_the_process_without_a_checkp
 }
 
 #[test]
-fn a_hole_and_kept_zeroes_are_filled_durably_where_their_entries_are_old() {
+fn fua_fills_hole_with_settled_entry() {
     for which in BOTH {
         let pair = settled(&Settings::default());
         pair.zero(which, 2 * BLOCK_U64, BLOCK_U64, false).unwrap();
@@ -72,7 +72,7 @@ fn a_hole_and_kept_zeroes_are_filled_durably_where_their_entries_are_old() {
 }
 
 #[test]
-fn more_than_a_block_is_refused_and_nothing_at_all_is_durable_already() {
+fn fua_refuses_two_blocks_accepts_none() {
     let pair = settled(&Settings::default());
     assert!(refused(&pair, 0, 4090));
     assert_eq!(pair.write_fast(0, 4090, &[]).unwrap(), Durable);
@@ -80,7 +80,7 @@ fn more_than_a_block_is_refused_and_nothing_at_all_is_durable_already() {
 }
 
 #[test]
-fn a_line_with_a_record_refuses_its_block_and_no_other_until_it_is_durable() {
+fn fua_refuses_logged_block_until_durable() {
     for which in BOTH {
         let pair = settled(&Settings::default());
         pair.write(which, 100, &[7; 3]).unwrap();
@@ -93,7 +93,7 @@ fn a_line_with_a_record_refuses_its_block_and_no_other_until_it_is_durable() {
 }
 
 #[test]
-fn an_entry_with_a_record_refuses_although_its_block_has_none() {
+fn fua_refuses_logged_entry() {
     for which in BOTH {
         let pair = settled(&Settings::default());
         // The block stays as it is; only what the entry says of it changes.
@@ -105,7 +105,7 @@ fn an_entry_with_a_record_refuses_although_its_block_has_none() {
 }
 
 #[test]
-fn what_the_epoch_being_flushed_has_records_of_refuses_until_that_is_done() {
+fn fua_refuses_records_of_sealed_epoch() {
     for which in BOTH {
         let pair = settled(&Settings::default());
         pair.write(which, 100, &[7; 3]).unwrap();
@@ -122,7 +122,7 @@ fn what_the_epoch_being_flushed_has_records_of_refuses_until_that_is_done() {
 }
 
 #[test]
-fn a_block_that_the_open_epoch_took_refuses() {
+fn fua_refuses_fresh_block() {
     for which in BOTH {
         let pair = settled(&Settings::default());
         pair.write(which, BLOCK_U64, &[9; BLOCK]).unwrap();
@@ -133,7 +133,7 @@ fn a_block_that_the_open_epoch_took_refuses() {
 }
 
 #[test]
-fn a_node_younger_than_the_last_checkpoint_refuses_whatever_lies_below_it() {
+fn fua_refuses_below_fresh_node() {
     let settings = Settings { sizes: [8 << 20, 8 << 20], ..Settings::default() };
     let pair = new_pair(512, &settings);
     assert!(refused(&pair, 0, 0), "there is no node yet");
@@ -145,7 +145,7 @@ fn a_node_younger_than_the_last_checkpoint_refuses_whatever_lies_below_it() {
 }
 
 #[test]
-fn a_new_root_above_an_old_leaf_refuses_nothing_below_that_leaf() {
+fn fua_accepts_old_leaf_below_new_root() {
     let settings = Settings { sizes: [9000, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     pair.write(0, 0, &[1; 10]).unwrap();
@@ -160,7 +160,7 @@ fn a_new_root_above_an_old_leaf_refuses_nothing_below_that_leaf() {
 }
 
 #[test]
-fn bytes_that_are_there_already_cost_nothing() {
+fn fua_write_of_stored_bytes_is_free() {
     for which in BOTH {
         let pair = settled(&Settings::default());
         let before = pair.medium().counters();
@@ -172,7 +172,7 @@ fn bytes_that_are_there_already_cost_nothing() {
 }
 
 #[test]
-fn a_full_pool_refuses_to_replace_and_still_redoes() {
+fn fua_in_full_pool_redoes_lines() {
     let pair = settled(&Settings { sizes: [4 << 20, 33_333], ..Settings::default() });
     let mut at = 4 * BLOCK_U64;
     while pair.write(0, at, &pattern(at, BLOCK)).is_ok() {
@@ -186,7 +186,7 @@ fn a_full_pool_refuses_to_replace_and_still_redoes() {
 }
 
 #[test]
-fn a_full_log_refuses_to_redo_and_loses_nothing_of_what_it_has() {
+fn fua_refuses_full_log_keeps_records() {
     let settings = Settings { threshold_lines: 65, ..Settings::default() };
     let pair = settled(&settings);
     let mut round = 0;

@@ -31,7 +31,7 @@ fn place_of<M: Medium>(pair: &Pair<M>, which: usize, block: u64) -> PoolOffset {
 }
 
 #[test]
-fn a_missing_branch_is_one_run_of_holes_to_the_next_leaf_that_is_there() {
+fn missing_branch_is_one_run_of_holes() {
     let settings = Settings { sizes: [3 << 30, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     let run = |block: u64| {
@@ -56,7 +56,7 @@ fn a_missing_branch_is_one_run_of_holes_to_the_next_leaf_that_is_there() {
 }
 
 #[test]
-fn pieces_join_what_lies_together_and_give_every_byte_once() {
+fn pieces_join_adjacent_blocks() {
     let pair = new_pair(256, &Settings::default());
     for which in BOTH {
         // Two blocks side by side in the pool, a hole, zeroes that are kept, and the first again.
@@ -88,7 +88,7 @@ fn pieces_join_what_lies_together_and_give_every_byte_once() {
 }
 
 #[test]
-fn a_block_that_is_not_what_was_stored_is_given_to_nobody_in_whole_or_in_part() {
+fn corrupt_block_is_never_read() {
     let pair = simulated(&Settings { checksums: true, ..Settings::default() });
     for which in BOTH {
         let at = place_of(&pair, which, 2);
@@ -110,7 +110,7 @@ fn a_block_that_is_not_what_was_stored_is_given_to_nobody_in_whole_or_in_part() 
 }
 
 #[test]
-fn a_scrub_names_every_byte_range_that_is_lost_and_no_other() {
+fn scrub_names_exactly_lost_ranges() {
     let pair = simulated(&Settings { checksums: true, ..Settings::default() });
     assert_eq!(pair.scrub(), []);
     let (flipped, poisoned) = (place_of(&pair, 0, 1), place_of(&pair, 1, 3));
@@ -128,7 +128,7 @@ fn a_scrub_names_every_byte_range_that_is_lost_and_no_other() {
 }
 
 #[test]
-fn a_scrub_names_damage_of_a_map_by_the_bytes_behind_it_and_goes_on() {
+fn scrub_names_map_damage_and_continues() {
     let pair = simulated(&Settings { checksums: true, ..Settings::default() });
     for which in BOTH {
         let at = pair.entry_at(which, 2);
@@ -144,7 +144,7 @@ fn a_scrub_names_damage_of_a_map_by_the_bytes_behind_it_and_goes_on() {
 }
 
 #[test]
-fn a_scrub_of_a_large_extent_of_holes_reads_no_more_than_its_nodes() {
+fn scrub_of_sparse_extent_reads_nodes_only() {
     let settings = Settings { sizes: [1 << 40, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     let far = 1 << 39;
@@ -164,7 +164,7 @@ fn craft(pair: &Pair<SimMedium>, which: usize, block: u64, named: u64) -> PoolOf
 }
 
 #[test]
-fn a_crafted_entry_stops_its_own_block_in_one_extent_and_the_other_one_goes_on() {
+fn crafted_entry_fails_its_block_only() {
     for which in BOTH {
         // A superblock, the volume's header, and beyond the end.
         for named in [1, 2, 256, 1 << 30] {

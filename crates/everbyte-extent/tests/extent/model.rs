@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
     #[test]
-    fn both_extents_hold_what_vectors_of_bytes_would(
+    fn extents_match_byte_vectors(
         settings in settings(),
         steps in prop::collection::vec(step(), 1..40),
     ) {

@@ -189,9 +189,8 @@ impl<M: Medium> Pair<M> {
         let at = DeviceOffset(at);
         let _op = self.volume().begin_op();
         let _blocks = extent.locks().write([BlockRange::of_bytes(at, data.len() as u64)]);
-        self.volume().change(|batch, circumstances| {
-            Planner::new(extent, batch, circumstances).write(at, data)
-        })
+        self.volume()
+            .change(|batch, constraints| Planner::new(extent, batch, constraints).write(at, data))
     }
 
     /// Tries the fast path, and nothing else.

@@ -10,7 +10,7 @@ fn bytes(size: u64) -> usize {
 }
 
 #[test]
-fn what_a_smaller_size_has_cut_off_comes_back_as_zeroes() {
+fn regrown_range_reads_zeroes_after_shrink() {
     for checksums in [false, true] {
         let pair = new_pair(256, &Settings { checksums, ..Settings::default() });
         for which in BOTH {
@@ -33,7 +33,7 @@ fn what_a_smaller_size_has_cut_off_comes_back_as_zeroes() {
 }
 
 #[test]
-fn a_smaller_extent_gives_its_blocks_back_and_leaves_the_other_one_alone() {
+fn shrink_frees_blocks_of_one_extent() {
     let pair = new_pair(512, &Settings { sizes: [300_001, 300_001], ..Settings::default() });
     let other = pattern(8, 300_001);
     for which in BOTH {
@@ -55,7 +55,7 @@ fn a_smaller_extent_gives_its_blocks_back_and_leaves_the_other_one_alone() {
 }
 
 #[test]
-fn a_tree_grows_at_the_top_by_what_is_written_and_not_by_the_size() {
+fn tree_grows_by_writes_not_by_size() {
     let settings = Settings { sizes: [9000, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     pair.write(0, 0, &[1; 10]).unwrap();

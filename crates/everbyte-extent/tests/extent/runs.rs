@@ -38,7 +38,7 @@ fn free_blocks(pair: &Pair<Mapped>) -> u64 {
 }
 
 #[test]
-fn a_leaf_of_holes_that_is_written_at_once_lies_together() {
+fn whole_leaf_write_gets_aligned_run() {
     let pair = large();
     let data = vec![7; usize::try_from(LEAF).unwrap()];
     pair.write(0, LEAF, &data).unwrap();
@@ -58,7 +58,7 @@ fn a_leaf_of_holes_that_is_written_at_once_lies_together() {
 }
 
 #[test]
-fn space_that_is_reserved_for_a_leaf_lies_together() {
+fn reserved_leaf_gets_aligned_run() {
     let pair = large();
     pair.zero(0, LEAF, LEAF, true).unwrap();
     for block in (0..512).rev() {
@@ -69,7 +69,7 @@ fn space_that_is_reserved_for_a_leaf_lies_together() {
 }
 
 #[test]
-fn a_run_is_free_as_a_whole_however_its_blocks_were_freed() {
+fn run_freed_in_parts_is_whole_again() {
     let pair = large();
     pair.write(0, 0, &[1]).unwrap();
     let before = free_blocks(&pair);
@@ -98,7 +98,7 @@ fn a_run_is_free_as_a_whole_however_its_blocks_were_freed() {
 }
 
 #[test]
-fn a_leaf_is_written_block_by_block_where_no_run_is_free() {
+fn leaf_without_free_run_uses_single_blocks() {
     let settings = Settings { sizes: [LEAF, LEAF], ..Settings::default() };
     // Room for a leaf, and no multiple of 2 MiB before its end.
     let pair = new_pair(1100, &settings);

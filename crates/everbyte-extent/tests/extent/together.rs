@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use everbyte_extent::{BlockRange, DeviceOffset, ExtentError, Planner};
 use everbyte_media::{BLOCK, BLOCK_U64};
-use everbyte_pool::{BatchOutcome, Circumstances};
+use everbyte_pool::{BatchOutcome, PlanConstraints};
 
 use crate::new_pair;
 use crate::pair::{BOTH, Settings, pattern};
@@ -13,7 +13,7 @@ use crate::pair::{BOTH, Settings, pattern};
 /// The first thread has planned the node of the checksums that is missing, and the second one needs
 /// the same node.
 #[test]
-fn a_branch_of_the_checksums_that_one_extent_builds_is_not_built_by_the_other_one_too() {
+fn checksum_branch_is_built_once() {
     let settings = Settings { checksums: true, lanes: 2, ..Settings::default() };
     let pair = &new_pair(256, &settings);
     let data = [0, 1].map(|seed| pattern(seed, BLOCK));
@@ -24,7 +24,7 @@ fn a_branch_of_the_checksums_that_one_extent_builds_is_not_built_by_the_other_on
         let blocks = BlockRange::of_bytes(DeviceOffset(0), BLOCK_U64);
         let _blocks = pair.extents[0].locks().write([blocks]);
         let mut batch = volume.begin_batch().unwrap();
-        Planner::new(&pair.extents[0], &mut batch, Circumstances::default())
+        Planner::new(&pair.extents[0], &mut batch, PlanConstraints::default())
             .write(DeviceOffset(0), &data[0])
             .unwrap();
         let second = &data[1];
@@ -45,7 +45,7 @@ fn a_branch_of_the_checksums_that_one_extent_builds_is_not_built_by_the_other_on
 }
 
 #[test]
-fn two_threads_that_write_to_an_extent_each_find_what_they_wrote_and_every_checksum_right() {
+fn two_writers_read_back_their_checksummed_bytes() {
     let settings =
         Settings { sizes: [(3 << 20) + 1; 2], checksums: true, lanes: 2, ..Settings::default() };
     let pair = &new_pair(4096, &settings);

@@ -34,7 +34,7 @@ fn seen<M: Medium>(view: &View<M>, from: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_view_is_the_bytes_of_its_range_from_any_byte_on_by_copy_and_by_socket() {
+fn view_reads_and_sends_its_range() {
     let pair = mixed();
     for which in BOTH {
         let all = pair.read(which, 1000, 17_000).unwrap();
@@ -56,7 +56,7 @@ fn a_view_is_the_bytes_of_its_range_from_any_byte_on_by_copy_and_by_socket() {
 }
 
 #[test]
-fn what_is_written_unmapped_or_kept_under_a_view_is_not_in_it() {
+fn view_is_snapshot_under_writes_and_unmaps() {
     let pair = mixed();
     for which in BOTH {
         let before = pair.content(which).unwrap();
@@ -75,7 +75,7 @@ fn what_is_written_unmapped_or_kept_under_a_view_is_not_in_it() {
 }
 
 #[test]
-fn a_view_ends_with_its_volumes_use_and_says_so() {
+fn view_of_closed_volume_reports_end() {
     let pair = mixed();
     let view = pair.extents[0].view(DeviceOffset(0), 100).unwrap();
     pair.pool.close().unwrap();
@@ -107,7 +107,7 @@ fn limits_of_pins_are_limits_of_views() {
 }
 
 #[test]
-fn a_time_that_no_clock_gets_to_the_end_of_is_no_limit_of_views() {
+fn unreachable_time_does_not_limit_views() {
     let pair = mixed();
     let limits = PinLimits { time_max: Duration::MAX, ..PinLimits::default() };
     pair.volume().set_pin_limits(limits);
@@ -118,7 +118,7 @@ fn a_time_that_no_clock_gets_to_the_end_of_is_no_limit_of_views() {
 }
 
 #[test]
-fn neither_a_view_nor_a_place_is_of_bytes_that_cannot_be_read() {
+fn view_and_place_refuse_unreadable_bytes() {
     let pair = Pair::make(&Arc::new(SimMedium::new(256 * BLOCK_U64)), &Settings::default());
     for which in BOTH {
         pair.write(which, 0, &pattern(which as u64, 3 * BLOCK)).unwrap();
@@ -141,7 +141,7 @@ fn neither_a_view_nor_a_place_is_of_bytes_that_cannot_be_read() {
 }
 
 #[test]
-fn a_place_is_one_run_of_stored_bytes_or_none() {
+fn place_is_one_stored_run_or_none() {
     let pair = mixed();
     for which in BOTH {
         let place = |at, len| pair.extents[which].place_of(DeviceOffset(at), len).unwrap();

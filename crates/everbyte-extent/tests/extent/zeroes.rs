@@ -14,7 +14,7 @@ fn free_blocks(pair: &Pair<Mapped>) -> u64 {
 }
 
 #[test]
-fn an_extent_that_nobody_has_written_reads_as_zeroes_to_its_last_byte_and_no_further() {
+fn new_extent_reads_zeroes_up_to_end() {
     let pair = new_pair(256, &Settings::default());
     for which in BOTH {
         let size = pair.extents[which].size_bytes();
@@ -28,7 +28,7 @@ fn an_extent_that_nobody_has_written_reads_as_zeroes_to_its_last_byte_and_no_fur
 }
 
 #[test]
-fn unmapping_clears_every_byte_of_its_range_and_none_beside_it() {
+fn unmap_clears_exact_range() {
     let pair = new_pair(256, &Settings::default());
     for which in BOTH {
         let size = pair.extents[which].size_bytes();
@@ -60,7 +60,7 @@ fn unmapping_clears_every_byte_of_its_range_and_none_beside_it() {
 }
 
 #[test]
-fn the_last_block_is_unmapped_with_the_bytes_that_the_extent_has_of_it() {
+fn partial_last_block_is_unmapped() {
     let pair = new_pair(256, &Settings::default());
     for which in BOTH {
         let last = pair.extents[which].size_blocks() - 1;
@@ -89,7 +89,7 @@ fn zeroing_part_of_hole_fills_only_if_reserved() {
 }
 
 #[test]
-fn kept_zeroes_have_space_of_their_own_and_read_as_zeroes_whatever_lies_there() {
+fn reserved_zeroes_keep_space_read_zero() {
     let pair = new_pair(256, &Settings::default());
     for which in BOTH {
         // Over a hole, and over data whose bytes stay in the block.
@@ -115,7 +115,7 @@ fn kept_zeroes_have_space_of_their_own_and_read_as_zeroes_whatever_lies_there() 
 }
 
 #[test]
-fn zeroes_that_were_kept_come_back_if_the_write_over_them_is_undone() {
+fn undo_of_write_restores_reserved_zeroes() {
     for checksums in [false, true] {
         let pair = new_pair(256, &Settings { checksums, ..Settings::default() });
         for which in BOTH {
@@ -145,7 +145,7 @@ fn zeroes_that_were_kept_come_back_if_the_write_over_them_is_undone() {
 }
 
 #[test]
-fn a_whole_leaf_is_taken_off_a_tree_and_given_back_with_all_below_it() {
+fn whole_leaf_unmap_frees_leaf_and_blocks() {
     let settings = Settings { sizes: [6 << 20, 5000], ..Settings::default() };
     let pair = new_pair(4096, &settings);
     pair.write(0, 0, &[9; 10]).unwrap();

@@ -90,10 +90,11 @@ impl Xattrs {
                 batch.stream(block.offset(), &image[..]);
                 return Ok(());
             }
-            batch.give(block);
+            batch.free(block);
         }
         let word = self.plan_block(batch)?;
-        let blocks = edit.words.get(Field::Blocks).saturating_add_signed(batch.taken_since(before));
+        let blocks =
+            edit.words.get(Field::Blocks).saturating_add_signed(batch.allocated_since(before));
         edit.words.set(Field::Blocks, blocks);
         edit.words.set(Field::Attributes, word);
         edit.words.set(Field::Changed, now());
@@ -112,7 +113,7 @@ impl Xattrs {
             return Ok(0);
         }
         let image = self.image().ok_or(FsError::AttributesFull)?;
-        let block = batch.take().ok_or(FsError::NoSpace)?;
+        let block = batch.alloc().ok_or(FsError::NoSpace)?;
         batch.stream(block.offset(), &image[..]);
         Ok(Entry::data(block).encode())
     }

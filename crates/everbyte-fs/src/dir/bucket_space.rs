@@ -115,7 +115,7 @@ impl<M: Medium> Dir<'_, M> {
         header: BucketHeader,
         entries: &[RawEntry],
     ) -> Result<BlockNo, FsError> {
-        let block = batch.take_node().ok_or(FsError::NoSpace)?;
+        let block = batch.alloc_node().ok_or(FsError::NoSpace)?;
         batch.stream(block.offset(), &Bucket::image(header, entries)[..]);
         let units: usize = entries.iter().map(RawEntry::units).sum();
         self.note_free(block, FreeUnits::behind(units));

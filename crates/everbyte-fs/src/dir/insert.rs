@@ -76,7 +76,7 @@ impl<M: Medium> Dir<'_, M> {
             (self.plan_bucket(batch, low, &lower)?, self.plan_bucket(batch, high, &upper)?)
         };
         self.plan_words(batch, path, header, [new, last])?;
-        batch.give(path.bucket);
+        batch.free(path.bucket);
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl<M: Medium> Dir<'_, M> {
             return Ok(());
         }
         if is_one_word {
-            let node = batch.take_node().ok_or(FsError::NoSpace)?;
+            let node = batch.alloc_node().ok_or(FsError::NoSpace)?;
             let half = BLOCK_WORDS / 2;
             let image = node_image((0..BLOCK_WORDS).map(|i| if i < half { low } else { high }));
             batch.stream(node.offset(), &image[..]);
@@ -116,7 +116,7 @@ impl<M: Medium> Dir<'_, M> {
             }
             return Ok(());
         }
-        let new = batch.take_node().ok_or(FsError::NoSpace)?;
+        let new = batch.alloc_node().ok_or(FsError::NoSpace)?;
         let mut image = Box::new([0; BLOCK]);
         for index in 0..BLOCK_WORDS {
             let is_changed = (first..first + words).contains(&index);
@@ -126,7 +126,7 @@ impl<M: Medium> Dir<'_, M> {
         }
         batch.stream(new.offset(), &image[..]);
         batch.change_word(node_named_at, node_word(new));
-        batch.give(node);
+        batch.free(node);
         Ok(())
     }
 }

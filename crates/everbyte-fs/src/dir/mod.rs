@@ -196,7 +196,7 @@ impl<'m, M: Medium> Dir<'m, M> {
     fn read_for(&self, batch: &Batch<'_, '_, M>, bucket: &mut Bucket) -> Result<(), Corrupt> {
         bucket.read(self.reader.medium)?;
         let (at, words) = bucket.words_mut();
-        batch.put_seen_words(at, words);
+        batch.overlay_pending(at, words);
         Ok(())
     }
 

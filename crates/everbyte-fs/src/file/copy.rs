@@ -147,7 +147,7 @@ impl<M: Medium> FileSystem<M> {
                 planner.zero(DeviceOffset(to.offset), DeviceOffset(end), false)?;
             }
             let size = edit.words.get(Field::Size).max(end);
-            note_changed(edit, batch.taken_since(before), size);
+            note_changed(edit, batch.allocated_since(before), size);
             edits.plan(batch);
             Ok::<(), FsError>(())
         })?;

@@ -228,7 +228,7 @@ impl<M: Medium> FileSystem<M> {
                 let mut planner = Planner::new(&file.extent, batch, circumstances);
                 planner.write(DeviceOffset(offset), part)?;
                 let size = edit.words.get(Field::Size).max(offset + part.len() as u64);
-                note_changed(edit, batch.taken_since(before), size);
+                note_changed(edit, batch.allocated_since(before), size);
                 edits.plan(batch);
                 Ok::<(), FsError>(())
             });
@@ -305,7 +305,7 @@ impl<M: Medium> FileSystem<M> {
                     if planted(Bug::TailKept) { size.next_multiple_of(BLOCK_U64) } else { size };
                 planner.zero(DeviceOffset(size), DeviceOffset(last_end), false)?;
             }
-            note_changed(edit, batch.taken_since(before), size);
+            note_changed(edit, batch.allocated_since(before), size);
             attr = Some(Attr::of(&edit.words));
             edits.plan(batch);
             Ok::<(), FsError>(())
@@ -339,7 +339,7 @@ impl<M: Medium> FileSystem<M> {
                 let edit = edits.get(self.reader(), inode)?;
                 let before = batch.savepoint();
                 Planner::new(&file.extent, batch, circumstances).unmap(part)?;
-                note_changed(edit, batch.taken_since(before), edit.words.get(Field::Size));
+                note_changed(edit, batch.allocated_since(before), edit.words.get(Field::Size));
                 edits.plan(batch);
                 Ok::<(), FsError>(())
             })?;

@@ -98,7 +98,7 @@ impl<M: Medium> FileSystem<M> {
                 // Only the last part extends the file: after an error the caller expects the old size.
                 let is_last = part.end().0 == end;
                 let size = if is_last { size } else { edit.words.get(Field::Size) };
-                note_changed(edit, batch.taken_since(before), size);
+                note_changed(edit, batch.allocated_since(before), size);
                 edits.plan(batch);
                 Ok::<(), FsError>(())
             });

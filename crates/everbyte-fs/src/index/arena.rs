@@ -109,7 +109,7 @@ impl Arena {
         let least = (bytes + TRAILER_BYTES).div_ceil(BLOCK_U64).next_power_of_two();
         let mut blocks = newest.map_or(1, |run| (2 * run.len).min(RUN_BLOCKS_MAX)).max(least);
         let run = loop {
-            match batch.take_run(blocks) {
+            match batch.alloc_run(blocks) {
                 Some(run) => break run,
                 None if blocks > least => blocks /= 2,
                 None => return Err(FsError::NoSpace),

@@ -78,7 +78,7 @@ impl EntryRuns {
     ) -> Result<(), FsError> {
         let blocks = run_blocks(entries_max);
         for index in 0..runs(entries_max) {
-            let run = batch.take_run(blocks).ok_or(FsError::NoSpace)?;
+            let run = batch.alloc_run(blocks).ok_or(FsError::NoSpace)?;
             for block in run.blocks() {
                 batch.stream(block.offset(), &[0; BLOCK]);
             }

@@ -59,7 +59,7 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
         _table: u64,
         blocks: u64,
     ) -> Result<BlockNo, FsError> {
-        batch.take_run(blocks).map(|run| run.start).ok_or(FsError::NoSpace)
+        batch.alloc_run(blocks).map(|run| run.start).ok_or(FsError::NoSpace)
     }
 
     /// Plans the address `block` of table number `table`, the next one. At most once in a batch. The caller
@@ -307,7 +307,7 @@ pub(crate) fn plan_create<M: Medium>(
     if kind == IndexKind::Window {
         return WindowIndex::plan_create(superblock, at, batch);
     }
-    let table = batch.take_run(superblock.geometry().blocks()).ok_or(FsError::NoSpace)?;
+    let table = batch.alloc_run(superblock.geometry().blocks()).ok_or(FsError::NoSpace)?;
     let first = table.start;
     match kind {
         IndexKind::Direct => EntryRuns::plan_create(superblock.tables_max, at, batch, first)?,

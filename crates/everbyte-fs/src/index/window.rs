@@ -78,7 +78,7 @@ impl WindowIndex {
         at: PoolOffset,
         batch: &mut Batch<'_, '_, M>,
     ) -> Result<BlockNo, FsError> {
-        let region = batch.take_run(REGION_BLOCKS).ok_or(FsError::NoSpace)?;
+        let region = batch.alloc_run(REGION_BLOCKS).ok_or(FsError::NoSpace)?;
         EntryRuns::plan_create(regions_max(superblock), at, batch, region.start)?;
         Ok(region.start)
     }
@@ -152,7 +152,7 @@ impl<M: Medium> TableIndex<M> for WindowIndex {
         blocks: u64,
     ) -> Result<BlockNo, FsError> {
         if self.begins_region(table) {
-            return batch.take_run(REGION_BLOCKS).map(|run| run.start).ok_or(FsError::NoSpace);
+            return batch.alloc_run(REGION_BLOCKS).map(|run| run.start).ok_or(FsError::NoSpace);
         }
         let (region, reader) = (self.region_of(table), reader_of(batch));
         let run = self.region(reader, region)?;

@@ -114,8 +114,8 @@ pub(crate) fn give_all<M: Medium>(
         let what = format!("it leads to {}, which was given up by someone else", run.start);
         return Err(shown.wrong(*named_at, &what));
     }
-    batch.give_all(runs.iter().flat_map(|(run, _)| run.blocks()));
-    cells.into_iter().for_each(|(at, size)| batch.give_cell(at, size));
+    batch.free_all(runs.iter().flat_map(|(run, _)| run.blocks()));
+    cells.into_iter().for_each(|(at, size)| batch.free_cell(at, size));
     Ok(())
 }
 

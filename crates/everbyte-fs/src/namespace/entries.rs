@@ -215,7 +215,7 @@ impl<M: Medium> FileSystem<M> {
         self.dir_of(parent)?.plan_insert(batch, name, taken.number, new.kind)?;
         // After the entry, because its plan takes locks: a locked instruction waits for streamed stores.
         self.stream_inode(batch, taken.at, &image);
-        note_entries(parent, 1, batch.taken_since(before), words.get(Field::Created));
+        note_entries(parent, 1, batch.allocated_since(before), words.get(Field::Created));
         if new.kind == FileType::Directory {
             parent.words.set_links(one_more(parent.words.links())?);
         }
@@ -255,7 +255,7 @@ impl<M: Medium> FileSystem<M> {
             words.set(Field::Size, new.target.len() as u64);
             words.set(Field::TargetChecksum, u64::from(crc32c::crc32c(new.target)));
             if has_long_target(&words) {
-                let block = batch.take().ok_or(FsError::NoSpace)?;
+                let block = batch.alloc().ok_or(FsError::NoSpace)?;
                 let mut image = [0; BLOCK];
                 image[..new.target.len()].copy_from_slice(new.target);
                 batch.stream(block.offset(), &image);
@@ -264,7 +264,7 @@ impl<M: Medium> FileSystem<M> {
                 area[..new.target.len()].copy_from_slice(new.target);
             }
         }
-        words.set(Field::Blocks, batch.taken_since(before).unsigned_abs());
+        words.set(Field::Blocks, batch.allocated_since(before).unsigned_abs());
         words.seal();
         let is_listed = names == Names::None && !planted(Bug::UnnamedNotListed);
         self.tables.plan_use(batch, taken.number, is_listed)?;
@@ -358,7 +358,7 @@ impl<M: Medium> FileSystem<M> {
             attr = Some(Attr::of(words));
             let before = batch.savepoint();
             dir.plan_insert(batch, name, inode, kind)?;
-            let blocks = batch.taken_since(before);
+            let blocks = batch.allocated_since(before);
             note_entries(edits.get(self.reader(), parent)?, 1, blocks, now);
             edits.plan(batch);
             Ok(())

@@ -202,7 +202,7 @@ impl<M: Medium> FileSystem<M> {
             to_dir.plan_remove(batch, replaced);
         }
         to_dir.plan_insert(batch, to.name, source, found.kind)?;
-        let blocks = batch.taken_since(before);
+        let blocks = batch.allocated_since(before);
         let now = now();
         note_entries(edits.get(reader, to.parent)?, 1, blocks, now);
         note_entries(edits.get(reader, from.parent)?, -1, 0, now);
@@ -215,7 +215,7 @@ impl<M: Medium> FileSystem<M> {
                 }
                 let before = batch.savepoint();
                 from_dir.plan_insert(batch, from.name, replaced.inode, replaced.kind)?;
-                let blocks = batch.taken_since(before);
+                let blocks = batch.allocated_since(before);
                 note_entries(edits.get(reader, from.parent)?, 1, blocks, now);
                 note_entries(edits.get(reader, to.parent)?, -1, 0, now);
                 self.note_moved(edits, &replaced, (to.parent, from.parent), now)?;

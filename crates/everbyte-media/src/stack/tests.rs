@@ -85,7 +85,7 @@ impl Tree {
 }
 
 #[test]
-fn partitions_share_bytes_with_their_disk_only() {
+fn partition_shares_bytes_with_disk_only() {
     let tree = Tree::new();
     let disk = tree.device("sda", 0, &[], &[]);
     let one = tree.partition("sda/sda1", 1, 2048, 1000);
@@ -99,7 +99,7 @@ fn partitions_share_bytes_with_their_disk_only() {
 }
 
 #[test]
-fn loop_devices_share_the_bytes_of_their_file() {
+fn loop_device_shares_bytes_of_file() {
     let tree = Tree::new();
     let image = tree.0.path().join("image");
     fs::write(&image, "x").unwrap();
@@ -125,7 +125,7 @@ fn loop_devices_share_the_bytes_of_their_file() {
 }
 
 #[test]
-fn device_mapper_shares_bytes_with_what_is_below() {
+fn dm_device_shares_bytes_with_lower_device() {
     let tree = Tree::new();
     let disk = tree.device("sda", 0, &[], &[]);
     let part = tree.partition("sda/sda1", 1, 2048, 1000);
@@ -142,7 +142,7 @@ fn device_mapper_shares_bytes_with_what_is_below() {
 }
 
 #[test]
-fn logical_volumes_of_one_group_are_apart() {
+fn logical_volumes_share_no_bytes() {
     let tree = Tree::new();
     let disk = tree.device("sda", 0, &[], &[]);
     let (group, other) = ("g".repeat(32), "h".repeat(32));
@@ -165,7 +165,7 @@ fn logical_volumes_of_one_group_are_apart() {
 }
 
 #[test]
-fn paths_of_a_multipath_disk_are_one_disk() {
+fn multipath_paths_are_one_disk() {
     let tree = Tree::new();
     let path =
         |nth: u32, wwid: &str| tree.device(&format!("sd{nth}"), nth, &[("device/wwid", wwid)], &[]);
@@ -286,7 +286,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn file_on_the_image_of_a_user_is_the_users() {
+fn file_on_user_image_belongs_to_user() {
     let folder = tempfile::tempdir().unwrap();
     let [image, dir] = ["image", "dir"].map(|name| folder.path().join(name));
     fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();

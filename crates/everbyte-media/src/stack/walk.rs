@@ -10,7 +10,7 @@ use rustix::fs::{fstatfs, major, minor};
 
 use super::system::{System, device_number, number, word};
 use super::{Allocation, Layer, Object, Stack};
-use crate::room::RAMFS_MAGIC;
+use crate::free_space::RAMFS_MAGIC;
 
 /// Objects of a stack at most.
 const LAYERS_MAX: usize = 256;

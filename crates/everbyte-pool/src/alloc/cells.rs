@@ -96,13 +96,13 @@ pub(crate) enum CellClaim {
     /// One more of a block that is.
     Another,
     /// No such cell can be, or it is in use already.
-    Clash,
+    DoubleOwnership,
 }
 
 impl Cells {
     /// Notes that the cell at `at` is in use.
     pub(crate) fn claim(&self, at: PoolOffset, size: CellSize) -> CellClaim {
-        let Some(bit) = size.cell_bit(at) else { return CellClaim::Clash };
+        let Some(bit) = size.cell_bit(at) else { return CellClaim::DoubleOwnership };
         let state = &mut *self.0.lock();
         let (slab, claim) = match state.slabs.entry(at.block()) {
             Entry::Vacant(vacant) => {
@@ -111,7 +111,7 @@ impl Cells {
             Entry::Occupied(slab) => (slab.into_mut(), CellClaim::Another),
         };
         if slab.size != size || slab.free & bit == 0 {
-            return CellClaim::Clash;
+            return CellClaim::DoubleOwnership;
         }
         slab.free &= !bit;
         if claim == CellClaim::First {
@@ -177,7 +177,7 @@ impl Cells {
 
 /// A cell was given back that was not in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{bytes} bytes at {at} are no cell in use")]
+#[error("{bytes} bytes at {at} are not a cell in use")]
 pub(crate) struct NotInUse {
     at: PoolOffset,
     bytes: u64,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_powers_of_two_from_a_line_to_half_a_block() {
+    fn cell_sizes_are_powers_of_two() {
         let bytes = |bytes| CellSize::for_bytes(bytes).map(CellSize::bytes);
         assert_eq!([bytes(0), bytes(2049)], [None, None]);
         assert_eq!([bytes(1), bytes(64), bytes(65)], [Some(64), Some(64), Some(128)]);
@@ -214,13 +214,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_claimed_is_in_use_and_the_rest_of_its_block_is_free() {
+    fn claimed_cells_leave_rest_of_block_free() {
         let cells = Cells::default();
         assert_eq!(cells.claim(at(7, 3), SIZE), CellClaim::First);
         assert_eq!(cells.claim(at(7, 5), SIZE), CellClaim::Another);
-        assert_eq!(cells.claim(at(7, 5), SIZE), CellClaim::Clash, "it has an owner");
-        assert_eq!(cells.claim(at(7, 4), CellSize(0)), CellClaim::Clash, "of another size");
-        assert_eq!(cells.claim(at(8, 0).plus(64), SIZE), CellClaim::Clash, "none begins there");
+        assert_eq!(cells.claim(at(7, 5), SIZE), CellClaim::DoubleOwnership, "it has an owner");
+        assert_eq!(
+            cells.claim(at(7, 4), CellSize(0)),
+            CellClaim::DoubleOwnership,
+            "of another size"
+        );
+        assert_eq!(
+            cells.claim(at(8, 0).plus(64), SIZE),
+            CellClaim::DoubleOwnership,
+            "none begins there"
+        );
         let mut free = Vec::new();
         cells.take_some(SIZE, &mut free);
         assert_eq!(free.len(), 14);
@@ -231,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_a_cell_in_use_is_given_up() {
+    fn block_without_used_cell_is_freed() {
         let cells = Cells::default();
         let mut free = Vec::new();
         cells.add(BlockNo(4), SIZE, &mut free);

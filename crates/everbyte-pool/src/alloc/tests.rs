@@ -127,7 +127,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn whatever_is_taken_was_free_and_nothing_is_refused_that_there_is(
+    fn allocator_matches_free_set(
         steps in prop::collection::vec(any_step(), 1..60),
     ) {
         let alloc = with_blocks(FIRST..END);
@@ -154,7 +154,7 @@ proptest! {
 }
 
 #[test]
-fn runs_of_every_size_up_to_2_mib_are_aligned_and_none_is_larger() {
+fn runs_up_to_2_mib_are_aligned() {
     let alloc = with_blocks(100..4096);
     for log in 0..10 {
         let len = 1 << log;
@@ -175,7 +175,7 @@ fn runs_of_every_size_up_to_2_mib_are_aligned_and_none_is_larger() {
 }
 
 #[test]
-fn what_is_freed_or_taken_twice_is_told_and_what_is_beyond_the_end_too() {
+fn double_free_and_range_errors_are_reported() {
     let alloc = with_blocks(10..20);
     assert_eq!(alloc.free(BlockNo(15)), Err(SlotError::AlreadyFree { slot: 15 }));
     alloc.take(run(12, 3)).unwrap();
@@ -189,7 +189,7 @@ fn what_is_freed_or_taken_twice_is_told_and_what_is_beyond_the_end_too() {
 }
 
 #[test]
-fn a_pool_is_low_on_space_below_a_tenth_and_not_at_it() {
+fn low_space_begins_below_a_tenth() {
     let alloc = with_blocks(10..110);
     assert_eq!((alloc.total_blocks(), alloc.capacity(), alloc.is_low()), (100, 110, false));
     alloc.take(run(10, 90)).unwrap();
@@ -201,7 +201,7 @@ fn a_pool_is_low_on_space_below_a_tenth_and_not_at_it() {
 }
 
 #[test]
-fn a_cell_has_its_lines_and_no_others() {
+fn cell_has_exact_lines() {
     let lines = |bytes, at| CellSize::for_bytes(bytes).unwrap().lines(PoolOffset(at)).0;
     assert_eq!(lines(64, 4096), 1);
     assert_eq!(lines(64, 4096 + 4032), 1 << 63);
@@ -245,7 +245,7 @@ fn any_cell_step() -> impl Strategy<Value = CellStep> {
 proptest! {
     /// Cells are taken as a lane takes them: all that are free of one block, or a new block.
     #[test]
-    fn cells_are_handed_out_once_and_a_block_comes_back_with_its_last(
+    fn cells_are_unique_block_returns_with_last(
         steps in prop::collection::vec(any_cell_step(), 1..120),
     ) {
         let (cells, mut model, mut next_block) = (Cells::default(), CellModel::default(), 1);
@@ -297,7 +297,7 @@ proptest! {
         // Counted anew from what is in use it is the same.
         let anew = Cells::default();
         for &(at, size) in &in_use {
-            prop_assert_ne!(anew.claim(PoolOffset(at), size), CellClaim::Clash);
+            prop_assert_ne!(anew.claim(PoolOffset(at), size), CellClaim::DoubleOwnership);
         }
         prop_assert_eq!(cells.first_difference(&anew), None);
         if let Some(&(at, size)) = in_use.first() {

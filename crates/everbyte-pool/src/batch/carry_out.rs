@@ -1,10 +1,7 @@
-//! Carrying a batch out: fills and records, one fence, then the stores.
+//! Execution of a batch: fills and records, one fence, then the stores.
 //!
-//! The order, and why. Fills come first, so that they are on their way to the medium while the
-//! records are made; those that go over a block's own old bytes come after the records, because
-//! making a record may still fail. The fence makes both durable. Only then words and lines are
-//! stored: each has a record that is durable, or lies in a block that undo takes away. Blocks that
-//! are given up are free after the next checkpoint, which waits for the batch.
+//! Invariant: at the time of a store to a word or line, its undo record is durable, or it lies in a block that
+//! undo frees. The next checkpoint waits for the batch, and then frees the blocks that the batch frees.
 
 use everbyte_media::{BLOCK_U64, MediaError, Medium};
 use everbyte_plant::planted;
@@ -15,7 +12,7 @@ use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::plant::Bug;
 use crate::volume::WriteError;
 
-/// The sum of a batch's steps: how many there are of each sort, so that none is looked for in vain.
+/// Numbers of a batch's steps by sort, so that execution skips a search for an absent sort.
 #[derive(Default)]
 struct Sum {
     /// Bytes of log that the records take.
@@ -26,7 +23,7 @@ struct Sum {
     lines: usize,
     /// Blocks that are filled before the records are made.
     fills: usize,
-    /// Blocks and words that are filled over what readers may see until the batch is carried out.
+    /// Blocks and words that are filled over bytes that readers see until the batch is carried out.
     refills: usize,
 }
 
@@ -44,8 +41,8 @@ impl<M: Medium> Batch<'_, '_, M> {
         Ok(outcome)
     }
 
-    /// The same within the epoch, which is left when the batch is dropped. What the medium says of
-    /// the stores is to be asked after that.
+    /// Carries the batch out within the epoch. The drop of the batch leaves the epoch. After it, the caller
+    /// checks the medium for failed stores.
     pub(super) fn carry_out(&mut self) -> Result<BatchOutcome, WriteError> {
         let sum = self.sum();
         if sum.log_bytes > self.writer.room_bytes() {
@@ -94,9 +91,10 @@ impl<M: Medium> Batch<'_, '_, M> {
         sum
     }
 
-    /// Does all that comes before the fence.
+    /// Takes the steps before the fence.
     fn prepare(&mut self, sum: &Sum) -> Result<(), WriteError> {
         let Self { writer, steps, .. } = self;
+        // Fills come first: the medium takes the streams while the records are made.
         for step in if_any(sum.fills, steps) {
             if let Step::Fill(fill) = step
                 && !fill.is_in_place()
@@ -114,7 +112,8 @@ impl<M: Medium> Batch<'_, '_, M> {
             writer.log_words(&items)?;
         }
         check_sources(writer.volume().medium(), steps)?;
-        // Nothing can fail any more until the fence.
+        // Nothing fails from here to the fence. So fills over a block's own old bytes come here: a
+        // failed record must leave these bytes.
         for step in if_any(sum.refills, steps) {
             match step {
                 Step::Fill(fill) if fill.is_in_place() => {
@@ -127,7 +126,7 @@ impl<M: Medium> Batch<'_, '_, M> {
         Ok(())
     }
 
-    /// Fences, and does all that comes after.
+    /// Fences, and takes the steps after the fence.
     fn make(&mut self) -> Result<(), WriteError> {
         let Self { writer, steps, .. } = self;
         let mut committed = writer.commit()?;
@@ -135,23 +134,22 @@ impl<M: Medium> Batch<'_, '_, M> {
             match *step {
                 Step::Store { at, data } => committed.store(at, data),
                 Step::Word { at, new, .. } => committed.store_word(at, new),
-                Step::Give(block) => committed.defer_free(block),
-                Step::GiveRun(run) => committed.defer_free_run(run),
-                Step::GiveCell(at, size) => committed.defer_free_cell(at, size),
+                Step::Free(block) => committed.defer_free(block),
+                Step::FreeRun(run) => committed.defer_free_run(run),
+                Step::FreeCell(at, size) => committed.defer_free_cell(at, size),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Takes the whole plan back. What was streamed or appended is fenced: the blocks may go to
-    /// other threads now, which cannot fence our streams. A medium that fails here fails whatever
-    /// comes next.
+    /// Drops the whole plan. Fences the streams and records first: another thread may allocate the blocks,
+    /// and cannot fence this thread's streams. A medium that fails here fails the next request too.
     fn abandon(&mut self) {
         if !planted(Bug::AbandonNotFenced) {
             let _: Result<(), MediaError> = self.writer.commit_abandoned();
         }
-        self.untake(0);
+        self.cancel_allocs(0);
     }
 }
 
@@ -163,13 +161,13 @@ impl<M: Medium> Drop for Batch<'_, '_, M> {
     }
 }
 
-/// `steps`, if there are any of a sort that is looked for.
+/// Returns `steps`, or none if `count` is 0.
 fn if_any<'s, 'd>(count: usize, steps: &'s [Step<'d>]) -> &'s [Step<'d>] {
     if count > 0 { steps } else { &[] }
 }
 
-/// Checks that what fills took from old blocks is what was stored there, and that what is stored in place
-/// goes where it is not lost: that would end every promise of the pool.
+/// Checks that fills read readable old blocks, and that stores in place go to readable ranges: a lost
+/// store would end every promise of the pool.
 fn check_sources<M: Medium>(medium: &M, steps: &[Step<'_>]) -> Result<(), MediaError> {
     if !medium.has_poison() {
         return Ok(());
@@ -187,7 +185,7 @@ fn check_sources<M: Medium>(medium: &M, steps: &[Step<'_>]) -> Result<(), MediaE
     Ok(())
 }
 
-/// The record that a step needs of a word.
+/// Returns the undo record that a step needs.
 fn record_of(step: &Step<'_>) -> Option<WordItem> {
     match *step {
         Step::Word { at, old, record: true, .. } => Some(WordItem { target: at.0, old }),

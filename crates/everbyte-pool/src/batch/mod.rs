@@ -16,7 +16,7 @@
 mod carry_out;
 mod retry;
 
-pub use retry::{ChangeError, Circumstances};
+pub use retry::{ChangeError, PlanConstraints};
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -38,20 +38,20 @@ enum Step<'d> {
     Store { at: PoolOffset, data: &'d [u8] },
     /// A block is filled as a whole, before the fence.
     Fill(Fill<'d>),
-    /// A word that no undo relies on is stored, before the fence.
+    /// A word without an undo record is stored, before the fence.
     FillWord { at: PoolOffset, new: u64 },
-    /// A block was taken from the free ones.
-    Take(BlockNo),
-    /// A run of blocks was taken.
-    TakeRun(BlockRun),
-    /// A cell was taken.
-    TakeCell(PoolOffset, CellSize),
+    /// A block was allocated.
+    Alloc(BlockNo),
+    /// A run of blocks was allocated.
+    AllocRun(BlockRun),
+    /// A cell was allocated.
+    AllocCell(PoolOffset, CellSize),
     /// A block is freed once nothing durable names it.
-    Give(BlockNo),
-    /// The same for a run of blocks.
-    GiveRun(BlockRun),
-    /// The same for a cell.
-    GiveCell(PoolOffset, CellSize),
+    Free(BlockNo),
+    /// A run of blocks is freed once nothing durable names it.
+    FreeRun(BlockRun),
+    /// A cell is freed once nothing durable names it.
+    FreeCell(PoolOffset, CellSize),
 }
 
 /// A block that is filled as a whole: what another block held, or zeroes, with bytes over it.
@@ -162,113 +162,113 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         Savepoint(self.steps.len())
     }
 
-    /// Blocks that were taken since `savepoint`, less those that were freed.
+    /// Blocks allocated since `savepoint`, less the blocks freed since.
     #[must_use]
-    pub fn taken_since(&self, savepoint: Savepoint) -> i64 {
+    pub fn allocated_since(&self, savepoint: Savepoint) -> i64 {
         let blocks = |run: &BlockRun| i64::try_from(run.len).expect("a run has at most 512 blocks");
         let steps = self.steps[savepoint.0..].iter();
         steps.fold(0, |taken, step| match step {
-            Step::Take(_) => taken + 1,
-            Step::Give(_) => taken - 1,
-            Step::TakeRun(run) => taken + blocks(run),
-            Step::GiveRun(run) => taken - blocks(run),
+            Step::Alloc(_) => taken + 1,
+            Step::Free(_) => taken - 1,
+            Step::AllocRun(run) => taken + blocks(run),
+            Step::FreeRun(run) => taken - blocks(run),
             _ => taken,
         })
     }
 
-    /// Says that nothing durable reaches the lines of `at .. at + len`, which lie in one block of
-    /// the volume and were free before every open epoch: they need no record in this one.
+    /// Marks the lines of `at .. at + len`, in one block of the volume, as unreachable from durable
+    /// words: they need no undo record in this epoch. Requires: free in every open epoch.
     pub fn claim_lines(&mut self, at: PoolOffset, len: usize) {
         self.writer.claim_lines(at, len);
     }
 
-    /// Takes back every step since `savepoint`. Blocks that were taken since are free again.
+    /// Drops every step since `savepoint`. Blocks allocated since are free again.
     pub fn roll_back(&mut self, savepoint: Savepoint) {
         let Savepoint(len) = savepoint;
         let left_behind = usize::from(planted(Bug::SavepointLeavesStep));
         let kept = self.steps.len().min(len + left_behind);
-        self.untake(kept);
+        self.cancel_allocs(kept);
         while self.visible.last().is_some_and(|&place| place as usize >= kept) {
             self.visible.pop();
         }
     }
 
-    /// Drops the steps from place `kept` on, and gives back what they took.
-    fn untake(&mut self, kept: usize) {
+    /// Drops the steps from place `kept` on, and frees what they allocated.
+    fn cancel_allocs(&mut self, kept: usize) {
         for step in self.steps.drain(kept..) {
             match step {
-                Step::Take(block) => self.writer.unalloc(block),
-                Step::TakeRun(run) => self.writer.unalloc_run(run),
-                Step::TakeCell(at, size) => self.writer.untake_cell(at, size),
+                Step::Alloc(block) => self.writer.cancel_alloc(block),
+                Step::AllocRun(run) => self.writer.cancel_alloc_run(run),
+                Step::AllocCell(at, size) => self.writer.cancel_alloc_cell(at, size),
                 _ => {}
             }
         }
     }
 
-    /// Takes a free block, which is fresh from now on. `None` if the pool is full.
-    pub fn take(&mut self) -> Option<BlockNo> {
+    /// Allocates a block, which is fresh from now on. `None` if the pool is full.
+    pub fn alloc(&mut self) -> Option<BlockNo> {
         let block = self.writer.alloc()?;
-        self.steps.push(Step::Take(block));
+        self.steps.push(Step::Alloc(block));
         Some(block)
     }
 
-    /// The same for a node of a map, near other nodes.
-    pub fn take_node(&mut self) -> Option<BlockNo> {
+    /// Allocates a block for a node of a map, near other nodes.
+    pub fn alloc_node(&mut self) -> Option<BlockNo> {
         let block = self.writer.alloc_node()?;
-        self.steps.push(Step::Take(block));
+        self.steps.push(Step::Alloc(block));
         Some(block)
     }
 
-    /// Takes `blocks` adjacent free blocks at a multiple of that number, a power of two up to 512
-    /// (2 MiB), which are fresh from now on. `None` if there is no such run.
-    pub fn take_run(&mut self, blocks: u64) -> Option<BlockRun> {
+    /// Allocates `blocks` adjacent blocks at a multiple of that number, a power of two up to 512 (2 MiB).
+    /// They are fresh from now on. `None` if no such run is free.
+    pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
         let run = self.writer.alloc_run(blocks)?;
-        self.steps.push(Step::TakeRun(run));
+        self.steps.push(Step::AllocRun(run));
         Some(run)
     }
 
-    /// Takes a free cell, which is fresh from now on, whatever its block is. `None` if the pool is
+    /// Allocates a cell, which is fresh from now on even if its block is not. `None` if the pool is
     /// full. Not within a group.
-    pub fn take_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
-        let at = self.writer.take_cell(size)?;
-        self.steps.push(Step::TakeCell(at, size));
+    pub fn alloc_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
+        let at = self.writer.alloc_cell(size)?;
+        self.steps.push(Step::AllocCell(at, size));
         Some(at)
     }
 
-    /// Plans to free a run of [`Batch::take_run`]: it is free once nothing durable names it.
-    pub fn give_run(&mut self, run: BlockRun) {
-        self.steps.push(Step::GiveRun(run));
+    /// Plans to free a run of [`Batch::alloc_run`]: it is free once nothing durable names it.
+    pub fn free_run(&mut self, run: BlockRun) {
+        self.steps.push(Step::FreeRun(run));
     }
 
     /// Plans to free a cell: it is free once nothing durable names it.
-    pub fn give_cell(&mut self, at: PoolOffset, size: CellSize) {
-        self.steps.push(Step::GiveCell(at, size));
+    pub fn free_cell(&mut self, at: PoolOffset, size: CellSize) {
+        self.steps.push(Step::FreeCell(at, size));
     }
 
     /// Plans to free `block`: it is free once nothing durable names it.
-    pub fn give(&mut self, block: BlockNo) {
-        self.steps.push(Step::Give(block));
+    pub fn free(&mut self, block: BlockNo) {
+        self.steps.push(Step::Free(block));
     }
 
-    /// Plans to free all of `blocks`, as [`Batch::give`] does one: whole aligned runs of 2 MiB, ascending,
-    /// as runs.
-    pub fn give_all(&mut self, blocks: impl IntoIterator<Item = BlockNo>) {
+    /// Plans to free all of `blocks` as [`Batch::free`] does. Ascending blocks that form whole aligned runs
+    /// of 2 MiB are freed as runs.
+    pub fn free_all(&mut self, blocks: impl IntoIterator<Item = BlockNo>) {
         let mut open = BlockRun { start: BlockNo(0), len: 0 };
         for block in blocks {
             if open.len == 0 || block.0 != open.start.0 + open.len {
-                open.blocks().for_each(|block| self.give(block));
+                open.blocks().for_each(|block| self.free(block));
                 open = BlockRun { start: block, len: 0 };
             }
             open.len += 1;
             if !open.start.0.is_multiple_of(RUN_BLOCKS_MAX) {
-                self.give(block);
+                self.free(block);
                 open.len = 0;
             } else if open.len == RUN_BLOCKS_MAX {
-                self.give_run(open);
+                self.free_run(open);
                 open.len = 0;
             }
         }
-        open.blocks().for_each(|block| self.give(block));
+        open.blocks().for_each(|block| self.free(block));
     }
 
     /// The word at `at` as it is once the batch is carried out, as far as it was changed by
@@ -279,11 +279,11 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         if self.visible.is_empty() {
             return self.volume().medium().load_word(at);
         }
-        self.own_word(at).unwrap_or_else(|| self.volume().medium().load_word(at))
+        self.pending_word(at).unwrap_or_else(|| self.volume().medium().load_word(at))
     }
 
     /// Puts what [`Batch::change_word`] changed in the place of `words`, which were read at `at`.
-    pub fn put_seen_words(&self, at: PoolOffset, words: &mut [u64]) {
+    pub fn overlay_pending(&self, at: PoolOffset, words: &mut [u64]) {
         if planted(Bug::OwnChangeUnseen) {
             return;
         }
@@ -298,11 +298,11 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
 
     /// Returns true if [`Batch::change_word`] has changed anything yet.
     #[must_use]
-    pub fn changes_seen_words(&self) -> bool {
+    pub fn has_pending_words(&self) -> bool {
         !self.visible.is_empty()
     }
 
-    fn own_word(&self, at: PoolOffset) -> Option<u64> {
+    fn pending_word(&self, at: PoolOffset) -> Option<u64> {
         if planted(Bug::OwnChangeUnseen) {
             return None;
         }
@@ -315,8 +315,8 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     /// Plans that the word at `at` becomes `new`. The batch itself sees the change at once, and may
     /// change the word again. For a handful of words: each look at one passes over all of them.
     pub fn change_word(&mut self, at: PoolOffset, new: u64) {
-        let own = self.own_word(at);
-        let record = own.is_none() && !self.writer.word_is_covered(at);
+        let own = self.pending_word(at);
+        let record = own.is_none() && !self.writer.has_undo_record(at);
         let old = own.unwrap_or_else(|| self.volume().medium().load_word(at));
         let place = u32::try_from(self.steps.len()).expect("so many steps would take 200 GB");
         self.visible.push(place);
@@ -326,7 +326,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     /// Plans that the word at `at`, which is `old` now, becomes `new`. For words that the batch
     /// changes once and does not look at again, of which there may be any number.
     pub fn change_word_once(&mut self, at: PoolOffset, old: u64, new: u64) {
-        let record = !self.writer.word_is_covered(at);
+        let record = !self.writer.has_undo_record(at);
         self.steps.push(Step::Word { at, old, new, record });
     }
 

@@ -1,4 +1,4 @@
-//! Carrying a change out whatever the log and the free space are like when it comes.
+//! Retries of a change until log and free space suffice.
 
 use everbyte_media::Medium;
 use everbyte_plant::planted;
@@ -7,52 +7,52 @@ use super::{Batch, BatchOutcome};
 use crate::plant::Bug;
 use crate::volume::{Volume, WriteError};
 
-/// Circumstances under which a batch is planned.
+/// Shortages that the plan of a batch must respect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Circumstances {
-    /// A checkpoint has freed what it could: what would like a block and finds none has to do
-    /// without.
+pub struct PlanConstraints {
+    /// The last checkpoint freed all deferred blocks: a write that prefers a new block must do
+    /// without it.
     pub pool_was_full: bool,
-    /// Planned as usual the batch takes more log than there ever is: blocks are to be replaced
-    /// wherever they can be, which takes the least.
+    /// A normal plan needs more log than a lane has: the plan replaces blocks wherever it can, which
+    /// takes the least log.
     pub log_is_short: bool,
 }
 
-/// An error of planning a batch, as far as [`Volume::change`] must know it.
+/// An error of a plan, as [`Volume::change`] sees it.
 pub trait ChangeError: From<WriteError> {
-    /// Returns true if the pool had no block, so that a checkpoint may help.
+    /// Returns true if no block was free, so a checkpoint may help.
     fn is_no_space(&self) -> bool;
-    /// The error of a change that the log never has room for.
+    /// The error of a change that never fits in the log.
     fn too_large() -> Self;
 }
 
 impl<M: Medium> Volume<M> {
-    /// Makes the change that `plan` plans, in one batch, and returns its epoch. Plans again after a
-    /// checkpoint where log or blocks were lacking, and with every block replaced where the log
-    /// would never do; so `plan` may be called several times, each time with an empty batch, and
-    /// looks at everything anew. The caller holds neither a lane nor a group.
+    /// Carries out the change of `plan` in one batch, and returns its epoch. If log or blocks are short,
+    /// plans again after a checkpoint. If the batch never fits in the log, plans again with all blocks
+    /// replaced. So `plan` may run several times, each time with an empty batch, and must read
+    /// all state again. The caller holds neither a lane nor a group.
     ///
     /// # Errors
-    /// Those of `plan`, unless another plan may succeed; `too_large` if the log never has room;
-    /// the medium's. Nothing was changed then.
+    /// Those of `plan`, unless another plan may succeed; `too_large` if the batch never fits in the
+    /// log; the medium's. Nothing was changed then.
     pub fn change<'v, 'd, E: ChangeError>(
         &'v self,
-        mut plan: impl FnMut(&mut Batch<'v, 'd, M>, Circumstances) -> Result<(), E>,
+        mut plan: impl FnMut(&mut Batch<'v, 'd, M>, PlanConstraints) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let mut circumstances = Circumstances::default();
+        let mut constraints = PlanConstraints::default();
         loop {
-            match self.attempt(circumstances, &mut plan) {
+            match self.attempt(constraints, &mut plan) {
                 Ok(BatchOutcome::Done(epoch)) => return Ok(epoch),
                 Ok(BatchOutcome::LogFull) => self.make_room()?,
-                Ok(BatchOutcome::TooLarge) if !circumstances.log_is_short => {
-                    circumstances.log_is_short = true;
+                Ok(BatchOutcome::TooLarge) if !constraints.log_is_short => {
+                    constraints.log_is_short = true;
                 }
                 Ok(BatchOutcome::TooLarge) => return Err(E::too_large()),
-                Err(error) if error.is_no_space() && !circumstances.pool_was_full => {
-                    circumstances.pool_was_full = true;
+                Err(error) if error.is_no_space() && !constraints.pool_was_full => {
+                    constraints.pool_was_full = true;
                     self.make_room()?;
                     self.make_room_elsewhere();
-                    // Of what the change writes to, nobody can pin anything meanwhile.
+                    // The caller's locks keep readers from pinning the blocks of the change again.
                     self.end_all_pins();
                 }
                 Err(error) => return Err(error),
@@ -60,20 +60,19 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Plans and carries out once.
+    /// Plans and carries out a batch once.
     ///
     /// # Errors
     /// Those of `plan` or of the medium.
     pub fn attempt<'v, 'd, E: From<WriteError>>(
         &'v self,
-        circumstances: Circumstances,
-        plan: impl FnOnce(&mut Batch<'v, 'd, M>, Circumstances) -> Result<(), E>,
+        constraints: PlanConstraints,
+        plan: impl FnOnce(&mut Batch<'v, 'd, M>, PlanConstraints) -> Result<(), E>,
     ) -> Result<BatchOutcome, E> {
         let outcome = {
-            // Built and dropped where it stands: moving all that a batch has room for costs as much
-            // as planning one.
+            // Built and dropped in place: a move of a batch costs as much as a plan.
             let mut batch = Batch::new(self.join()?);
-            plan(&mut batch, circumstances)?;
+            plan(&mut batch, constraints)?;
             let outcome = batch.carry_out()?;
             if planted(Bug::StalePlan) && outcome == BatchOutcome::LogFull {
                 return Ok(batch.commit_stale()?);

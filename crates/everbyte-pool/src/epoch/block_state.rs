@@ -405,7 +405,7 @@ mod tests {
     const LINES: LineMask = LineMask(0b110);
 
     #[test]
-    fn a_fresh_block_is_untouched_until_it_is_marked_and_again_once_it_is_allocated_again() {
+    fn fresh_block_is_untouched_until_marked() {
         let states = BlockStates::new(3);
         let state = states.get(BlockNo(2));
         state.set_fresh(7);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn words_side_by_side_are_taken_together_as_far_as_their_group_goes() {
+    fn adjacent_words_are_grouped() {
         let at = |word: u64| PoolOffset(8 * word);
         let all = [at(62), at(63), at(64), at(71), at(72), at(70), at(3), at(513)];
         let mut rest = all.as_slice();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_log_words_of_a_block_first_share_them() {
+    fn concurrent_first_words_share_block_state() {
         for _ in 0..200 {
             let states = BlockStates::new(1);
             thread::scope(|scope| {

@@ -117,7 +117,7 @@ mod tests {
         /// A line counts once, whichever lane makes it dirty; each dirty block is on exactly one
         /// list.
         #[test]
-        fn lists_have_each_dirty_block_once_and_the_count_lacks_less_than_a_portion_a_lane(
+        fn dirty_lists_are_unique_count_is_close(
             stores in prop::collection::vec((0..LANES, 0..BLOCKS, 1u64..), 0..60),
         ) {
             let states = BlockStates::new(BLOCKS);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_wait_at_twice_the_lines_at_which_a_checkpoint_is_due() {
+    fn writers_wait_at_twice_checkpoint_lines() {
         let states = BlockStates::new(4);
         let lines = DirtyLines::new(64, 1);
         let mut list = DirtyList::default();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_whose_marks_must_be_forgotten_is_listed_though_no_line_is_dirty() {
+    fn marked_clean_block_is_listed() {
         let mut list = DirtyList::default();
         for block in [5, 5, 6, 5] {
             list.note_marked(BlockNo(block));

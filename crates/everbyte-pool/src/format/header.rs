@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_has_a_possible_size_and_lies_in_the_pool() {
+    fn log_size_and_place_are_checked() {
         let mut descriptor = Descriptor::new_zeroed();
         descriptor.kind = VolumeKind::BLOCK.0;
         descriptor.name[0] = b'v';

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sealed_superblock_parses_and_any_flip_is_noticed() {
+    fn superblock_detects_bit_flips() {
         let sb = Superblock::new(1000, 64, [7; 16]);
         let bytes = sb.as_bytes().to_vec();
         assert_eq!(Superblock::parse(&bytes, PoolOffset(0), 1000 * BLOCK_U64).unwrap(), sb);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_features_and_truncation_are_named() {
+    fn unknown_features_and_truncation_are_errors() {
         let mut sb = Superblock::new(1000, 64, [7; 16]);
         sb.incompat = 4;
         let error = Superblock::parse(sb.sealed().as_bytes(), PoolOffset(0), 1000 * BLOCK_U64);

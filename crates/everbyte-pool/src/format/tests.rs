@@ -27,7 +27,7 @@ fn crc_by_definition(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_superblock_has_its_fields_where_the_format_says() {
+fn superblock_layout_matches_format() {
     let sb = Superblock {
         compat: 0x11,
         ro_compat: 0x12,
@@ -64,7 +64,7 @@ fn parsed_superblock(change: impl FnOnce(&mut Superblock)) -> Result<Superblock,
 }
 
 #[test]
-fn a_superblock_with_a_right_checksum_is_refused_for_each_field_that_cannot_be() {
+fn superblock_with_bad_field_is_refused() {
     type Change = fn(&mut Superblock);
     let refused: [(Change, &str); 20] = [
         (|sb| sb.magic[7] = b'e', "this is no pool"),
@@ -95,7 +95,7 @@ fn a_superblock_with_a_right_checksum_is_refused_for_each_field_that_cannot_be()
 }
 
 #[test]
-fn a_superblock_at_the_limits_is_believed() {
+fn superblock_at_limits_is_valid() {
     type Change = fn(&mut Superblock);
     let believed: [Change; 7] = [
         |sb| sb.compat = u64::MAX,
@@ -115,7 +115,7 @@ fn a_superblock_at_the_limits_is_believed() {
 }
 
 #[test]
-fn features_forbid_writing_to_those_who_do_not_know_all_of_them() {
+fn unknown_ro_compat_feature_forbids_writes() {
     let with = |ro_compat| Superblock { ro_compat, ..Superblock::new(POOL_BLOCKS, 64, [7; 16]) };
     for (ro_compat, known, forbidden) in
         [(0, 0, false), (1, 1, false), (1, 3, false), (3, 1, true), (1 << 62, !(1 << 62), true)]
@@ -141,7 +141,7 @@ fn a_descriptor() -> Descriptor {
 }
 
 #[test]
-fn a_descriptor_has_its_fields_where_the_format_says() {
+fn descriptor_layout_matches_format() {
     let sealed = a_descriptor().sealed();
     let bytes = sealed.as_bytes();
     assert_eq!((le64(bytes, 0), le32(bytes, 8), le32(bytes, 12)), (0x21, 0x22, 0x23));
@@ -161,7 +161,7 @@ fn a_descriptor_has_its_fields_where_the_format_says() {
 }
 
 #[test]
-fn a_descriptor_is_refused_for_each_field_that_cannot_be_and_for_every_flip() {
+fn descriptor_with_bad_field_or_flip_is_refused() {
     type Change = fn(&mut Descriptor);
     let parse = |bytes: &[u8]| {
         let parsed = Descriptor::parse(bytes, PoolOffset(9216), DATA_START, POOL_BLOCKS);
@@ -206,7 +206,7 @@ fn a_descriptor_is_refused_for_each_field_that_cannot_be_and_for_every_flip() {
 }
 
 #[test]
-fn a_record_has_its_fields_where_the_format_says() {
+fn record_layout_matches_format() {
     let header = RecordHeader {
         crc: 0,
         payload_crc: 1,
@@ -244,7 +244,7 @@ fn a_record_has_its_fields_where_the_format_says() {
 
 /// Kind, count and mask of a record, and the lines that its payload has if it can be.
 #[test]
-fn a_record_is_known_if_its_count_is_possible_and_then_has_that_much_payload() {
+fn record_count_gives_payload_size() {
     let cases = [
         (0, 1, 1, None),
         (1, 0, 0, None),
@@ -277,7 +277,7 @@ fn a_record_is_known_if_its_count_is_possible_and_then_has_that_much_payload() {
 }
 
 #[test]
-fn words_are_what_the_format_says_to_the_last_bit() {
+fn word_encoding_matches_format() {
     // By hand: the high 16 bits of the value's product with 0x9e3779b97f4a7c15, and the value.
     let by_hand = [
         (0, 0),
@@ -293,7 +293,7 @@ fn words_are_what_the_format_says_to_the_last_bit() {
 }
 
 #[test]
-fn an_entry_is_refused_for_what_no_entry_says() {
+fn entry_with_bad_bits_is_refused() {
     for value in [1 << 41 | 5, 1 << 45 | 5, 1 << 47 | 5] {
         assert_eq!(Entry::decode(encode_word(value)), Err("it has unknown flags"));
     }
@@ -312,7 +312,7 @@ fn an_entry_is_refused_for_what_no_entry_says() {
 
 proptest! {
     #[test]
-    fn whatever_word_is_believed_is_one_that_is_written(word: u64, value in 0u64..1 << 48) {
+    fn decoded_word_encodes_to_same_word(word: u64, value in 0u64..1 << 48) {
         prop_assert_eq!(decode_word(encode_word(value)), Some(value));
         if let Some(value) = decode_word(word) {
             prop_assert_eq!(encode_word(value), word);
@@ -324,7 +324,7 @@ proptest! {
     }
 
     #[test]
-    fn a_value_has_one_set_of_check_bits(
+    fn value_has_one_checksum(
         value in 0u64..1 << 48,
         flips in 1u64..1 << 16,
     ) {

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_single_bit_flip_is_noticed() {
+    fn word_detects_single_bit_flips() {
         for value in [1u64, 77, 0xffff_ffff_ffff, 0x1234_5678_9abc] {
             let word = encode_word(value);
             for bit in 0..64 {

@@ -64,7 +64,7 @@ fn words(count: u64) -> Logged {
 }
 
 #[test]
-fn halves_tile_the_log_and_an_epoch_has_the_other_half_of_the_one_before() {
+fn epochs_alternate_log_halves() {
     let geometry = geometry();
     let mut starts: Vec<u64> = (0..LANES)
         .flat_map(|lane| [EPOCH, EPOCH + 1].map(|epoch| geometry.half(lane, epoch).0))
@@ -143,7 +143,7 @@ proptest! {
 
     /// Also the account: a record takes what was reserved for it, and nothing of another lane.
     #[test]
-    fn what_is_appended_is_read_back_in_order(
+    fn log_records_read_back_in_order(
         records in prop::collection::vec((0..LANES, any_record()), 0..30),
     ) {
         let medium = medium();
@@ -182,7 +182,7 @@ fn full() -> [Record; 5] {
 }
 
 #[test]
-fn records_may_fill_a_half_to_its_last_line_and_are_read_back() {
+fn records_may_fill_half_to_last_line() {
     let medium = medium();
     let mut log = LaneLog::new(geometry(), 2, EPOCH);
     let expected: Vec<_> =
@@ -199,7 +199,7 @@ fn records_may_fill_a_half_to_its_last_line_and_are_read_back() {
 
 #[test]
 #[should_panic(expected = "was not reserved")]
-fn a_record_that_was_not_reserved_never_leaves_the_half() {
+fn unreserved_record_stays_in_half() {
     let medium = medium();
     let mut log = LaneLog::new(geometry(), 0, EPOCH);
     for record in &full()[..4] {
@@ -209,7 +209,7 @@ fn a_record_that_was_not_reserved_never_leaves_the_half() {
 }
 
 #[test]
-fn no_words_are_no_record() {
+fn empty_word_list_makes_no_record() {
     let medium = medium();
     let mut log = LaneLog::new(geometry(), 0, EPOCH);
     assert!(log.append_words(&medium, &[]).is_none());
@@ -241,7 +241,7 @@ fn four_records(medium: &SimMedium) -> Vec<PoolOffset> {
 /// A record that is damaged is one that was being written if no later commit's record is there.
 /// Else it had been durable.
 #[test]
-fn the_first_damaged_record_ends_the_log_unless_a_later_commit_proves_that_it_was_durable() {
+fn damaged_record_ends_log_unless_durable() {
     let whole = medium();
     let starts = four_records(&whole);
     let expected = scan(&whole, 1).unwrap();
@@ -271,7 +271,7 @@ fn the_first_damaged_record_ends_the_log_unless_a_later_commit_proves_that_it_wa
 }
 
 #[test]
-fn a_record_of_the_same_commit_beyond_a_gap_proves_nothing() {
+fn same_commit_beyond_gap_proves_nothing() {
     let medium = medium();
     let mut log = LaneLog::new(geometry(), 0, EPOCH);
     append(&mut log, &medium, &Record::Words(1), 0);
@@ -309,7 +309,7 @@ fn first_record(change: impl FnOnce(&mut RecordHeader)) -> Vec<Logged> {
 }
 
 #[test]
-fn a_record_of_elsewhere_or_another_time_is_no_record_of_this_half() {
+fn foreign_or_old_record_is_ignored() {
     type Change = fn(&mut RecordHeader);
     assert_eq!(first_record(|_| {}), [words(1)]);
     let others: [Change; 12] = [
@@ -407,7 +407,7 @@ impl Medium for Counting {
 /// Every line of the half is a right header of a record that claims the lines after it: looking for
 /// proof of a lost record must not read all those payloads.
 #[test]
-fn a_half_full_of_headers_is_read_once() {
+fn log_scan_reads_each_header_once() {
     let inner = medium();
     let (half, lines) = (geometry().half(1, EPOCH), HALF_BYTES / LINE_U64);
     // The first record is missing.
@@ -440,7 +440,7 @@ fn a_half_full_of_headers_is_read_once() {
 
 /// The cost of an opening that finds nothing to undo.
 #[test]
-fn of_a_half_without_records_one_word_a_line_is_read() {
+fn empty_half_scan_reads_one_word_per_line() {
     let medium = Counting { inner: medium(), bytes_read: AtomicU64::new(0) };
     assert_eq!(scan_half(&medium, &geometry(), 1, EPOCH).unwrap(), []);
     assert_eq!(medium.bytes_read.into_inner(), (HALF_BYTES / LINE_U64 + 1) * 8);
@@ -448,7 +448,7 @@ fn of_a_half_without_records_one_word_a_line_is_read() {
 
 /// Logged bytes are a client's: records among them are not found by searching.
 #[test]
-fn a_record_within_the_payload_of_another_is_not_believed() {
+fn record_inside_payload_is_ignored() {
     let medium = medium();
     let mut log = LaneLog::new(geometry(), 1, EPOCH);
     let forged = RecordHeader {
@@ -476,7 +476,7 @@ fn a_record_within_the_payload_of_another_is_not_believed() {
 }
 
 #[test]
-fn poison_anywhere_in_the_half_is_damage_and_elsewhere_is_not() {
+fn poisoned_half_is_damage() {
     let whole = medium();
     let starts = four_records(&whole);
     let half = geometry().half(1, EPOCH);
@@ -497,7 +497,7 @@ fn poison_anywhere_in_the_half_is_damage_and_elsewhere_is_not() {
 }
 
 #[test]
-fn poisoned_memory_is_never_logged_as_old_bytes() {
+fn poisoned_bytes_are_never_logged() {
     let medium = medium();
     medium.inject_poison(BlockNo(DATA + 1).offset().plus(640), 1);
     let mut log = LaneLog::new(geometry(), 0, EPOCH);

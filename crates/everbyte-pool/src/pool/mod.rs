@@ -65,7 +65,7 @@ pub enum PoolError {
         name: String,
     },
     /// Writes to a volume that were not flushed could not be made durable.
-    #[error("what was written to volume {volume} since its last flush may be lost: {source}")]
+    #[error("writes to volume {volume} since its last flush may be lost: {source}")]
     NotFlushed {
         /// The volume's name.
         volume: String,

@@ -9,13 +9,13 @@ use super::descriptors::read_descriptor;
 use super::{Pool, PoolError, RecoverySummary};
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::checkpoint_record::{damaged_copy, read_completed};
+use crate::checkpoint_signal::CheckpointSignal;
 use crate::data_area::DataArea;
 use crate::epoch::BlockStates;
 use crate::format::{
     Corrupt, Descriptor, STATE_AT, SUPERBLOCK_COPIES, Superblock, VolumeState, decode_word,
 };
-use crate::kick::Kick;
-use crate::kind::{Claim, Kinds, Taker, VolumeView, unknown_kind};
+use crate::kind::{Claim, ClaimCollector, Kinds, VolumeView, unknown_kind};
 use crate::readable::check_readable;
 use crate::recover::{UndoScope, recover_volume};
 use crate::shared::{Preallocator, Shared, header_at, write_superblock};
@@ -107,7 +107,7 @@ impl<M: Medium> Pool<M> {
             has_clash,
             space_unknown,
             lost_headers,
-            kick: Kick::default(),
+            checkpoint_signal: CheckpointSignal::default(),
             withheld: Mutex::default(),
             preallocators: Mutex::default(),
             medium,
@@ -387,7 +387,7 @@ fn rebuild<M: Medium>(
     for index in 0..found.len() {
         let volume = &found[index];
         let free_before = alloc.free_blocks();
-        let mut taker = Taker::new(alloc, &volume.cells, volume.descriptor.name());
+        let mut taker = ClaimCollector::new(alloc, &volume.cells, volume.descriptor.name());
         let walked = taker.take_all(|claim| visit(volume, claim));
         if let Some(mut clash) = taker.into_clash() {
             for owner in &found[..=index] {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use everbyte_media::Medium;
 
 use super::Pool;
-use crate::kick::StopFlag;
+use crate::checkpoint_signal::StopFlag;
 
 /// Time until the next look at a volume that wants a checkpoint while another one, or a group, is under way.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
@@ -53,7 +53,7 @@ impl<M: Medium> Pool<M> {
         let thread = std::thread::Builder::new()
             .name("checkpoint".into())
             .spawn(move || run(&pool, interval, &seen))?;
-        let stop = Box::new(move || shared.kick.stop(&stop));
+        let stop = Box::new(move || shared.checkpoint_signal.stop(&stop));
         Ok(CheckpointTimer { stop, thread: Some(thread) })
     }
 }
@@ -67,7 +67,7 @@ fn after(interval: Duration) -> Instant {
 fn run<M: Medium>(pool: &Pool<M>, interval: Duration, stop: &StopFlag) {
     let mut due = after(interval);
     let mut wake = due;
-    while pool.shared.kick.wait_until(wake, stop) {
+    while pool.shared.checkpoint_signal.wait_until(wake, stop) {
         let timer_ran_out = Instant::now() >= due;
         if timer_ran_out {
             due = after(interval);

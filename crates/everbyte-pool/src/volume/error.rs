@@ -18,19 +18,19 @@ pub enum WriteError {
     /// The volume was deleted or closed.
     #[error("the volume is gone")]
     Gone,
-    /// The volume is of a kind without a log, so nothing of it changes in epochs.
+    /// The volume's kind has no log, so the volume does not change in epochs.
     #[error("the volume has no log")]
     NoLog,
     /// The volume has a log, so its root changes in epochs only.
     #[error("the root of a volume with a log changes in its epochs only")]
     HasLog,
-    /// A checkpoint was begun and failed or was abandoned: no epoch can be completed any more.
+    /// A checkpoint failed or was abandoned. No later epoch can complete until the pool is opened again.
     #[error("an earlier checkpoint of the volume failed")]
     CheckpointAbandoned,
-    /// A thread panicked inside an epoch, or could not roll a group back. The epoch may hold part of a
-    /// write: it is never completed.
+    /// A thread panicked inside an epoch, or could not roll a group back. The epoch may have a part of a
+    /// write, so it never completes.
     #[error(
-        "a thread panicked while it wrote to the volume, or a group could not be rolled back; what was not durable then is undone when the pool is opened again"
+        "a thread panicked during a write to the volume, or a group could not be rolled back; the next opening of the pool undoes all changes that were not durable"
     )]
     Unfinished,
 }

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_side_by_side_are_runs_in_the_order_of_the_list() {
+    fn adjacent_blocks_form_runs_in_order() {
         let blocks = [7, 8, 9, 9, 3, 4, 12, 11].map(BlockNo);
         let runs: Vec<_> = adjacent(&blocks).map(|run| (run.start.0, run.len)).collect();
         assert_eq!(runs, [(7, 3), (9, 1), (3, 2), (12, 1), (11, 1)]);

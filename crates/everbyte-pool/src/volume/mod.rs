@@ -440,7 +440,7 @@ impl<M: Medium> Volume<M> {
     pub(crate) fn ask_for_checkpoint(&self) {
         // A look first: most of those who ask are not the first, and would write a shared line.
         if !self.wants_checkpoint() && !self.wants_checkpoint.swap(true, Ordering::Relaxed) {
-            self.shared.kick.notify();
+            self.shared.checkpoint_signal.notify();
         }
     }
 

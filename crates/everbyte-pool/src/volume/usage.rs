@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_reserved_than_the_limit_and_one_at_a_time_near_it() {
+    fn reservations_stay_within_limit() {
         let usage = Usage::unknown();
         usage.max.store(2000, Ordering::Relaxed);
         assert_eq!(usage.reserve(32), 32, "an unknown count has no limit");

@@ -240,14 +240,14 @@ impl<'v, M: Medium> Writer<'v, M> {
 
     /// Gives back a run of `alloc_run` that nothing names yet. It is free once the epoch is
     /// durable: what was streamed there is not fenced yet, and others could stream over it.
-    pub fn unalloc_run(&mut self, run: BlockRun) {
+    pub fn cancel_alloc_run(&mut self, run: BlockRun) {
         self.lane.deferred.runs.push(run);
     }
 
     /// Takes a free cell. Its lines need no record in this epoch: nothing durable names it, and it
     /// was free before every open epoch, because a freed cell is free for others only once that is
     /// durable. `None` if the pool is full. Not within a group.
-    pub fn take_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
+    pub fn alloc_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
         debug_assert!(
             self.lane.group_blocks.is_none(),
             "a group that is rolled back knows no cells"
@@ -261,7 +261,7 @@ impl<'v, M: Medium> Writer<'v, M> {
                 break at;
             }
             // Its block is withheld once the last of its cells is given back.
-            self.untake_cell(at, size);
+            self.cancel_alloc_cell(at, size);
         };
         let (block, epoch) = (at.block(), self.epoch());
         let lines = match planted(Bug::CellsFreshByBlock) {
@@ -297,14 +297,14 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(())
     }
 
-    /// Gives back a cell of `take_cell` that nothing names yet. It is free once the epoch is
+    /// Gives back a cell of `alloc_cell` that nothing names yet. It is free once the epoch is
     /// durable: until then its lines are marked, and its block must not become another volume's.
-    pub fn untake_cell(&mut self, at: PoolOffset, size: CellSize) {
+    pub fn cancel_alloc_cell(&mut self, at: PoolOffset, size: CellSize) {
         self.lane.deferred.cells.push((at, size));
     }
 
     /// Gives back a block of `alloc` or `alloc_node` that nothing names yet.
-    pub fn unalloc(&mut self, block: BlockNo) {
+    pub fn cancel_alloc(&mut self, block: BlockNo) {
         if let Some(blocks) = &mut self.lane.group_blocks {
             blocks.retain(|&b| b != block);
         }
@@ -335,7 +335,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// Returns true if the word at `at` needs no record: it has one, its line has, or it lies in a
     /// fresh block or cell.
     #[must_use]
-    pub fn word_is_covered(&self, at: PoolOffset) -> bool {
+    pub fn has_undo_record(&self, at: PoolOffset) -> bool {
         self.volume.shared.states.at(at).covers_word(self.epoch(), at)
     }
 
@@ -522,7 +522,7 @@ fn find_run(alloc: &Allocator, blocks: u64) -> Option<BlockRun> {
 impl<M: Medium> Committed<'_, '_, M> {
     /// Stores one covered word. Durable with the epoch.
     pub fn store_word(&mut self, at: PoolOffset, value: u64) {
-        debug_assert!(self.0.word_is_covered(at), "the word at {at} has no record");
+        debug_assert!(self.0.has_undo_record(at), "the word at {at} has no record");
         self.0.mark_dirty(at, 8);
         self.0.volume.shared.medium.store_word(at, value);
     }
@@ -578,7 +578,7 @@ impl<M: Medium> Committed<'_, '_, M> {
         };
         let is_pinned = self.0.volume.pins.has(block) && !planted(Bug::PinIgnoredByRelease);
         if is_ours && is_unmarked && !is_pinned {
-            self.0.unalloc(block);
+            self.0.cancel_alloc(block);
         } else {
             self.0.lane.deferred.blocks.push(block);
         }
@@ -606,7 +606,7 @@ impl<M: Medium> Committed<'_, '_, M> {
 
     /// Says that `block`, just allocated, is reachable from durable words already, so that later
     /// writes in this epoch must log it.
-    pub fn settle(&mut self, block: BlockNo) {
+    pub fn mark_reachable(&mut self, block: BlockNo) {
         self.0.volume.shared.states.get(block).set_fresh(0);
     }
 }

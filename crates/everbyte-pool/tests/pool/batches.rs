@@ -34,7 +34,7 @@ fn move_twice(shelf: &Shelf<Mapped>) -> Result<(), ShelfError> {
 }
 
 #[test]
-fn a_batch_sees_what_it_has_planned_itself() {
+fn batch_reads_its_own_changes() {
     let shelf = new_shelf(256);
     shelf.put(0, 64, 7).unwrap();
     move_twice(&shelf).unwrap();
@@ -67,7 +67,7 @@ fn change_of_mind(shelf: &Shelf<Mapped>) -> Result<(), ShelfError> {
 }
 
 #[test]
-fn what_is_taken_back_leaves_nothing() {
+fn rolled_back_steps_leave_nothing() {
     let shelf = new_shelf(256);
     let free = shelf.pool.info().free_bytes;
     shelf.put(5, 64, 9).unwrap();
@@ -96,7 +96,7 @@ fn what_is_taken_back_leaves_nothing() {
 /// A run that was streamed to, and a cell whose lines are marked, are nobody else's before the
 /// epoch is durable.
 #[test]
-fn what_is_taken_back_is_free_after_the_next_checkpoint() {
+fn rolled_back_blocks_free_after_checkpoint() {
     for bytes in [64, 1 << 14] {
         let shelf = new_shelf(256);
         let mut taken_back = 0;
@@ -122,7 +122,7 @@ fn what_is_taken_back_is_free_after_the_next_checkpoint() {
 }
 
 #[test]
-fn a_batch_costs_one_fence_and_a_record_for_each_old_word() {
+fn batch_costs_one_fence_and_word_records() {
     let shelf = new_shelf(256);
     shelf.put(0, 64, 1).unwrap();
     shelf.volume().flush().unwrap();
@@ -150,7 +150,7 @@ fn a_batch_costs_one_fence_and_a_record_for_each_old_word() {
 }
 
 #[test]
-fn a_batch_that_finds_no_space_changes_nothing() {
+fn batch_without_space_changes_nothing() {
     let shelf = new_shelf(64);
     let mut filled = 0;
     let error = loop {

@@ -22,7 +22,7 @@ fn spec(checkpoint_lines: u32) -> VolumeSpec {
 }
 
 #[test]
-fn a_count_of_dirty_lines_asks_for_a_checkpoint() {
+fn dirty_line_count_requests_checkpoint() {
     let (_pool, volume, table) = pool_with(&spec(LINES));
     let mut dirty = 0;
     while !volume.wants_checkpoint() {
@@ -40,12 +40,12 @@ fn a_count_of_dirty_lines_asks_for_a_checkpoint() {
 }
 
 #[test]
-fn a_checkpoint_in_the_background_begins_at_the_count() {
+fn background_checkpoint_begins_at_count() {
     checkpoint_at_the_count(Duration::from_secs(3600));
 }
 
 #[test]
-fn an_interval_that_never_ends_keeps_no_checkpoint_from_beginning_at_the_count() {
+fn endless_interval_keeps_count_checkpoints() {
     checkpoint_at_the_count(Duration::MAX);
 }
 
@@ -66,7 +66,7 @@ fn checkpoint_at_the_count(interval: Duration) {
 }
 
 #[test]
-fn no_flush_has_more_to_do_than_twice_the_count() {
+fn flush_work_is_bounded_by_twice_count() {
     // Nobody makes checkpoints in the background, so writers must.
     let (pool, volume, table) = pool_with(&spec(LINES));
     let most = 2 * u64::from(LINES);
@@ -86,7 +86,7 @@ fn no_flush_has_more_to_do_than_twice_the_count() {
 }
 
 #[test]
-fn the_count_is_a_setting_and_what_cannot_be_read_is_the_default() {
+fn unreadable_checkpoint_count_is_default() {
     let count_of = |pool: &everbyte_pool::Pool<_>| pool.volume("v").unwrap().checkpoint_lines();
     let (pool, volume, _) = pool_with(&spec(LINES));
     assert_eq!(count_of(&reopened(&pool)), u64::from(LINES));

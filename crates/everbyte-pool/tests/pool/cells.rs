@@ -14,7 +14,7 @@ use crate::shelf::{Contents, Shelf, ShelfError, contents_on, open_pool};
 const RUN: u64 = 1 << 14;
 
 #[test]
-fn cells_and_runs_are_what_they_were_after_closing_and_after_a_kill() {
+fn cells_and_runs_survive_close_and_kill() {
     let shelf = new_shelf(1024);
     for place in 0..40 {
         let bytes = [64, 128, 256, 1024, 2048, RUN][usize::try_from(place % 6).unwrap()];
@@ -41,7 +41,7 @@ fn cells_and_runs_are_what_they_were_after_closing_and_after_a_kill() {
 }
 
 #[test]
-fn blocks_without_a_cell_are_free_again_and_a_deleted_shelf_leaves_nothing() {
+fn deleted_shelf_frees_cell_blocks() {
     let shelf = new_shelf(512);
     let empty = shelf.pool.info().free_bytes;
     for round in 0..3 {
@@ -66,7 +66,7 @@ fn blocks_without_a_cell_are_free_again_and_a_deleted_shelf_leaves_nothing() {
 }
 
 #[test]
-fn cells_that_turn_out_bad_are_given_to_nobody() {
+fn poisoned_cells_are_never_allocated() {
     let medium = Arc::new(SimMedium::new(96 * BLOCK_U64));
     let shelf = Shelf::make(&medium, 1);
     shelf.put(0, 64, 1).unwrap();
@@ -86,7 +86,7 @@ fn cells_that_turn_out_bad_are_given_to_nobody() {
 }
 
 #[test]
-fn a_cell_that_two_words_name_is_found() {
+fn cell_with_two_owners_is_found() {
     let shelf = new_shelf(256);
     shelf.put(0, 64, 7).unwrap();
     let word = shelf.volume().medium().load_word(shelf.word_at(0));
@@ -209,7 +209,7 @@ const REPLACED: &[Step] =
     &[Put(0, RUN, 7), Put(3, 64, 6), Remove(2), Remove(1), Flush, Put(6, 64, 1)];
 
 #[test]
-fn no_crash_tears_a_cell_or_a_run() {
+fn crash_tears_no_cell_or_run() {
     for (blocks, steps) in [(96, BESIDE), (96, REUSED), (TIGHT, RUNS), (96, REPLACED)] {
         println!("{}", explored(&few(), blocks, steps).unwrap());
     }
@@ -217,7 +217,7 @@ fn no_crash_tears_a_cell_or_a_run() {
 
 /// Of tiny workloads every image is tried, to the last word of a line.
 #[test]
-fn every_image_has_whole_cells_of_one_epoch() {
+fn crash_images_have_cells_of_one_epoch() {
     let explorer =
         Explorer { subsets_max: 8, runs_max: usize::MAX, nested_depth: 0, ..Explorer::default() };
     let taken = [Put(4, 64, 9), Touch(4, 7), Flush];
@@ -245,18 +245,18 @@ fn caught(bug: Bug, blocks: u64, steps: &[Step], expected: &str) {
 }
 
 #[test]
-fn cells_that_are_fresh_by_their_block_are_caught() {
+fn bug_cells_fresh_by_block_is_caught() {
     // The cell at place 0 is torn.
     caught(Bug::CellsFreshByBlock, 96, BESIDE, "found {0: (256, 5, 1)");
 }
 
 #[test]
-fn a_cell_that_is_refilled_early_is_caught() {
+fn bug_cell_refilled_early_is_caught() {
     // The cell at place 0 is the one that took its bytes.
     caught(Bug::CellRefilledEarly, 96, REUSED, "found {0: (256, 9, 9)");
 }
 
 #[test]
-fn a_run_that_is_free_early_is_caught() {
+fn bug_run_freed_early_is_caught() {
     caught(Bug::RunFreedEarly, TIGHT, RUNS, "3: (16384, 9, 9)}, not one of");
 }

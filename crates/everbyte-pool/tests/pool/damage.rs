@@ -68,7 +68,7 @@ fn problems(medium: &Arc<SimMedium>) -> Vec<String> {
 }
 
 #[test]
-fn a_sound_pool_has_no_findings_and_keeps_every_byte_in_a_repair() {
+fn repair_of_sound_pool_changes_nothing() {
     for is_closed in [true, false] {
         let whole = medium(is_closed);
         let before = whole.image();
@@ -106,7 +106,7 @@ fn address(medium: &SimMedium, at: u64) -> u64 {
 }
 
 #[test]
-fn what_is_said_twice_is_rewritten_once_and_named_by_structure_and_address() {
+fn repair_rewrites_damaged_copy() {
     for (finding, at) in TWICE {
         let damaged = medium(true);
         flip(&damaged, address(&damaged, at));
@@ -127,7 +127,7 @@ fn what_is_said_twice_is_rewritten_once_and_named_by_structure_and_address() {
 
 /// Without a repair: a scrub finds what an opening does not rewrite.
 #[test]
-fn a_scrub_names_each_damaged_copy_by_volume_structure_and_address() {
+fn scrub_names_each_damaged_copy() {
     let cases = [
         (HEADERS[0] + COMPLETED_A_AT, Some("s"), "checkpoint record"),
         (HEADERS[1] + COMPLETED_B_AT, Some("t"), "checkpoint record"),
@@ -160,7 +160,7 @@ fn a_scrub_names_each_damaged_copy_by_volume_structure_and_address() {
 }
 
 #[test]
-fn a_scrub_reads_every_line_of_superblocks_headers_and_logs() {
+fn scrub_reads_all_metadata_lines() {
     let whole = medium(true);
     let logs: Vec<u64> = {
         let pool = open_pool(&Arc::new(SimMedium::from_image(whole.image()))).unwrap();
@@ -207,7 +207,7 @@ struct Once {
 }
 
 #[test]
-fn what_is_said_once_is_named_and_neither_mended_nor_made_worse() {
+fn repair_reports_unrepairable_damage() {
     let cases = [
         Once {
             damage: |medium| flip(medium, HEADERS[0] + STATE_AT),
@@ -265,7 +265,7 @@ fn what_is_said_once_is_named_and_neither_mended_nor_made_worse() {
 }
 
 #[test]
-fn a_block_with_two_owners_makes_the_pool_read_only_and_both_are_named() {
+fn double_ownership_makes_pool_read_only() {
     let medium = medium(false);
     let (of_s, of_t) = (table(&medium, HEADERS[0]), table(&medium, HEADERS[1]));
     let run = medium.load_word(of_s.plus(16));
@@ -284,7 +284,7 @@ fn a_block_with_two_owners_makes_the_pool_read_only_and_both_are_named() {
 }
 
 #[test]
-fn blocks_without_an_owner_and_free_ones_with_one_are_found_by_number() {
+fn leaked_and_doubly_free_blocks_are_found() {
     let whole = medium(true);
     let shelf = Shelf::open(open_pool(&whole).unwrap());
     let table = shelf.word_at(0).block();
@@ -301,7 +301,7 @@ fn blocks_without_an_owner_and_free_ones_with_one_are_found_by_number() {
 }
 
 #[test]
-fn a_cell_whose_word_is_lost_is_found_by_its_block() {
+fn leaked_cell_is_found_by_block() {
     let whole = medium(true);
     let shelf = Shelf::open(open_pool(&whole).unwrap());
     let cell = shelf.thing_at(0);
@@ -317,7 +317,7 @@ fn a_cell_whose_word_is_lost_is_found_by_its_block() {
 
 /// The saved state is checked against the maps by a repair alone, and dropped if it lies.
 #[test]
-fn a_saved_free_map_that_lies_is_dropped_by_a_repair() {
+fn repair_drops_wrong_saved_free_map() {
     type Change = fn(u64) -> u64;
     let owned = |medium: &SimMedium| table(medium, HEADERS[0]).block();
     let cases: [(Change, &str); 2] = [(|word| word, "free"), (|_| 0, "used")];
@@ -343,7 +343,7 @@ fn a_saved_free_map_that_lies_is_dropped_by_a_repair() {
 }
 
 #[test]
-fn a_saved_free_map_that_cannot_be_is_not_loaded_and_the_maps_decide() {
+fn corrupt_saved_free_map_is_rebuilt() {
     type Change = fn(&SimMedium, &mut Superblock);
     let cases: [(Change, &str); 3] = [
         (|_, sb| sb.saved_bytes += 8, "its size does not fit"),
@@ -402,7 +402,7 @@ impl Kind<SimMedium> for Plain {
 }
 
 #[test]
-fn a_volume_has_a_log_if_and_only_if_its_kind_says_so() {
+fn volume_has_log_as_its_kind_requires() {
     let open = |medium: &Arc<SimMedium>, kinds| {
         let options = OpenOptions { capacity_blocks: BLOCKS };
         Pool::open(Arc::clone(medium), kinds, &options).unwrap()
@@ -442,7 +442,7 @@ fn a_volume_has_a_log_if_and_only_if_its_kind_says_so() {
 }
 
 #[test]
-fn a_repair_that_is_crashed_anywhere_leaves_less_damage_and_can_be_done_again() {
+fn crashed_repair_can_be_repeated() {
     use everbyte_crash::{Closures, Explorer};
     let scenario = Closures::new(
         |medium, _log: &everbyte_crash::Log<()>| {
@@ -475,7 +475,7 @@ fn a_repair_that_is_crashed_anywhere_leaves_less_damage_and_can_be_done_again() 
 }
 
 #[test]
-fn problems_of_a_killed_pool_are_those_of_its_maps() {
+fn check_of_killed_pool_reports_its_maps() {
     assert_eq!(problems(&medium(false)), Vec::<String>::new());
     let medium = medium(false);
     let at = table(&medium, HEADERS[0]).plus(8);

@@ -131,7 +131,7 @@ fn crashed_deletion_of_damage_can_be_repeated() {
 }
 
 #[test]
-fn deletion_that_frees_others_blocks_is_noticed() {
+fn bug_deletion_of_foreign_blocks_is_caught() {
     let _planted = plant(Bug::DeleteFreesOthers);
     let failure = few().explore(&deletion(true)).unwrap_err();
     println!("{failure}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use everbyte_crash::{Plan, SimMedium};
 use everbyte_media::{BLOCK_U64, MediaError, Medium, PoolOffset};
-use everbyte_pool::{BatchOutcome, Circumstances, NewRoot, PoolError, VolumeSpec, WriteError};
+use everbyte_pool::{BatchOutcome, NewRoot, PlanConstraints, PoolError, VolumeSpec, WriteError};
 
 use crate::shelf::{Contents, SHELF, Shelf, ShelfError, open_pool};
 
@@ -43,7 +43,7 @@ fn lines_flushed(shelf: &Shelf<SimMedium>, run: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn a_flush_makes_durable_what_came_before_it_and_nothing_of_what_comes_after() {
+fn flush_makes_earlier_changes_durable() {
     let shelf = new_shelf(2);
     let volume = shelf.volume();
     let mut durable = Contents::new();
@@ -64,7 +64,7 @@ fn a_flush_makes_durable_what_came_before_it_and_nothing_of_what_comes_after() {
 }
 
 #[test]
-fn a_checkpoint_flushes_each_dirty_line_of_its_epoch_once_and_no_line_of_the_next() {
+fn checkpoint_flushes_each_dirty_line_once() {
     let shelf = new_shelf(1);
     for place in 0..4 {
         // A line of words has eight of them.
@@ -89,7 +89,7 @@ fn a_checkpoint_flushes_each_dirty_line_of_its_epoch_once_and_no_line_of_the_nex
 }
 
 #[test]
-fn a_line_is_logged_once_in_an_epoch_and_again_in_the_next() {
+fn line_is_logged_once_per_epoch() {
     let shelf = new_shelf(1);
     shelf.put(0, 64, 1).unwrap();
     shelf.volume().flush().unwrap();
@@ -110,7 +110,7 @@ fn a_line_is_logged_once_in_an_epoch_and_again_in_the_next() {
 }
 
 #[test]
-fn a_seal_waits_for_each_writer_that_is_inside() {
+fn seal_waits_for_writers() {
     let shelf = new_shelf(3);
     let volume = shelf.volume();
     let mut writers: Vec<_> = (0..3).map(|_| volume.join().unwrap()).collect();
@@ -137,7 +137,7 @@ fn a_seal_waits_for_each_writer_that_is_inside() {
 
 /// A flush that comes while an older epoch is flushed is not content with that one.
 #[test]
-fn a_flush_waits_for_the_epoch_that_was_current_when_it_came() {
+fn flush_waits_for_current_epoch() {
     let shelf = new_shelf(2);
     let volume = shelf.volume();
     shelf.put(0, 64, 1).unwrap();
@@ -168,7 +168,7 @@ fn a_flush_waits_for_the_epoch_that_was_current_when_it_came() {
 }
 
 #[test]
-fn threads_that_write_and_flush_at_once_each_find_their_own_writes_durable() {
+fn concurrent_flushes_cover_own_writes() {
     let shelf = new_shelf(2);
     thread::scope(|scope| {
         for thread in 0..4u8 {
@@ -191,7 +191,7 @@ fn threads_that_write_and_flush_at_once_each_find_their_own_writes_durable() {
 
 /// Everyone who asks hears of it, those too who wrote nothing, until the pool is opened again.
 #[test]
-fn a_checkpoint_that_was_given_up_fails_every_promise_after_it() {
+fn abandoned_checkpoint_fails_later_flushes() {
     let shelf = new_shelf(1);
     let (volume, pool) = (shelf.volume(), &shelf.pool);
     let mut spec = VolumeSpec::new("t", SHELF, 4096);
@@ -241,7 +241,7 @@ fn a_checkpoint_that_was_given_up_fails_every_promise_after_it() {
 
 /// A zero that stands for it would be restored by undo.
 #[test]
-fn a_word_that_cannot_be_read_is_neither_logged_nor_changed() {
+fn unreadable_word_is_not_changed() {
     let shelf = new_shelf(1);
     shelf.put(0, 64, 1).unwrap();
     shelf.volume().flush().unwrap();
@@ -262,7 +262,7 @@ fn a_word_that_cannot_be_read_is_neither_logged_nor_changed() {
 }
 
 #[test]
-fn a_medium_that_failed_fails_writers_flushes_and_the_shutdown() {
+fn failed_medium_fails_writes_flush_and_close() {
     let shelf = new_shelf(1);
     shelf.put(0, 64, 1).unwrap();
     shelf.volume().flush().unwrap();
@@ -295,7 +295,7 @@ fn wait_for(what: &str, mut is_done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn the_timer_makes_durable_what_changed_until_it_is_dropped() {
+fn timer_checkpoints_until_dropped() {
     let shelf = new_shelf(1);
     shelf.put(0, 64, 1).unwrap();
     {
@@ -312,7 +312,7 @@ fn the_timer_makes_durable_what_changed_until_it_is_dropped() {
 }
 
 #[test]
-fn a_log_that_is_half_full_wakes_the_thread_long_before_the_timer() {
+fn half_full_log_wakes_checkpoint_thread() {
     let shelf = new_shelf(1);
     let half = shelf.volume().log_half_bytes();
     let _timer = shelf.pool.start_timer(Duration::from_secs(3600)).unwrap();
@@ -335,7 +335,7 @@ fn a_log_that_is_half_full_wakes_the_thread_long_before_the_timer() {
 }
 
 #[test]
-fn a_checkpoint_that_is_asked_for_while_another_is_under_way_comes_after_it() {
+fn requested_checkpoint_follows_running_one() {
     let shelf = new_shelf(1);
     let _timer = shelf.pool.start_timer(Duration::from_secs(600)).unwrap();
     shelf.put(0, 1 << 14, 1).unwrap();
@@ -355,19 +355,19 @@ fn a_checkpoint_that_is_asked_for_while_another_is_under_way_comes_after_it() {
     assert!(!shelf.volume().wants_checkpoint());
 }
 
-/// Calls of a plan, by their circumstances.
-type Calls = RefCell<Vec<Circumstances>>;
+/// Calls of a plan, by their constraints.
+type Calls = RefCell<Vec<PlanConstraints>>;
 
-const USUAL: Circumstances = Circumstances { pool_was_full: false, log_is_short: false };
-const SHORT: Circumstances = Circumstances { log_is_short: true, ..USUAL };
-const FULL: Circumstances = Circumstances { pool_was_full: true, ..USUAL };
+const USUAL: PlanConstraints = PlanConstraints { pool_was_full: false, log_is_short: false };
+const SHORT: PlanConstraints = PlanConstraints { log_is_short: true, ..USUAL };
+const FULL: PlanConstraints = PlanConstraints { pool_was_full: true, ..USUAL };
 
 /// Changes `lines` lines of the run at place 0.
 fn change_lines(shelf: &Shelf<SimMedium>, lines: usize, calls: &Calls) -> Result<u64, ShelfError> {
     let bytes = [9; 64];
     let at = shelf.thing_at(0);
-    shelf.volume().change(|batch, circumstances| {
-        calls.borrow_mut().push(circumstances);
+    shelf.volume().change(|batch, constraints| {
+        calls.borrow_mut().push(constraints);
         for line in 0..lines {
             batch.change_bytes(at.plus(line as u64 * 64), &bytes);
         }
@@ -376,7 +376,7 @@ fn change_lines(shelf: &Shelf<SimMedium>, lines: usize, calls: &Calls) -> Result
 }
 
 #[test]
-fn a_change_is_planned_again_after_a_checkpoint_or_for_a_short_log_and_then_refused() {
+fn change_is_replanned_then_refused() {
     let shelf = new_shelf(1);
     shelf.put(0, 1 << 14, 1).unwrap();
     shelf.volume().flush().unwrap();
@@ -404,20 +404,20 @@ fn a_change_is_planned_again_after_a_checkpoint_or_for_a_short_log_and_then_refu
 }
 
 #[test]
-fn a_change_without_space_is_planned_once_more_and_other_errors_end_it_at_once() {
+fn no_space_replans_once_other_errors_do_not() {
     let shelf = new_shelf(1);
     let calls = Calls::default();
     let mut fails_first = 1;
-    let changed: Result<u64, ShelfError> = shelf.volume().change(|_, circumstances| {
-        calls.borrow_mut().push(circumstances);
+    let changed: Result<u64, ShelfError> = shelf.volume().change(|_, constraints| {
+        calls.borrow_mut().push(constraints);
         fails_first -= 1;
         if fails_first == 0 { Err(ShelfError::NoSpace) } else { Ok(()) }
     });
     changed.unwrap();
     assert_eq!(calls.take(), [USUAL, FULL]);
     let plan_error = |error: fn() -> ShelfError| {
-        let changed: Result<u64, ShelfError> = shelf.volume().change(|_, circumstances| {
-            calls.borrow_mut().push(circumstances);
+        let changed: Result<u64, ShelfError> = shelf.volume().change(|_, constraints| {
+            calls.borrow_mut().push(constraints);
             Err(error())
         });
         (changed.unwrap_err().to_string(), calls.take().len())
@@ -429,7 +429,7 @@ fn a_change_without_space_is_planned_once_more_and_other_errors_end_it_at_once()
 }
 
 #[test]
-fn a_batch_says_in_which_epoch_it_was_made_and_that_the_log_was_full() {
+fn batch_outcome_has_epoch_or_full_log() {
     let shelf = new_shelf(1);
     shelf.put(0, 1 << 14, 1).unwrap();
     shelf.volume().flush().unwrap();
@@ -458,7 +458,7 @@ fn a_batch_says_in_which_epoch_it_was_made_and_that_the_log_was_full() {
 /// A pool with less than a tenth free is low on space; preallocated blocks of lanes are missing
 /// elsewhere.
 #[test]
-fn making_room_in_a_pool_that_is_low_takes_back_what_lanes_took_in_advance() {
+fn low_space_reclaims_preallocated_blocks() {
     let shelf = new_shelf(2);
     let pool = &shelf.pool;
     shelf.put(0, 64, 1).unwrap();

@@ -5,7 +5,7 @@ use std::thread;
 
 use everbyte_crash::{Closures, Log, Plan, SimMedium};
 use everbyte_media::{BLOCK_U64, MediaError, Medium, PoolOffset};
-use everbyte_pool::{BatchOutcome, Circumstances, WriteError};
+use everbyte_pool::{BatchOutcome, PlanConstraints, WriteError};
 
 use crate::cells::{few, sound};
 use crate::shelf::{Contents, Shelf, ShelfError, contents_on, open_pool};
@@ -31,7 +31,7 @@ fn filled(medium: &Arc<SimMedium>, lanes: u32) -> Shelf<SimMedium> {
 fn put_in_group(shelf: &Shelf<SimMedium>, place: u64, value: u8) -> BatchOutcome {
     let outcome: Result<_, ShelfError> = shelf
         .volume()
-        .attempt(Circumstances::default(), |batch, _| shelf.plan_put(batch, place, RUN, value));
+        .attempt(PlanConstraints::default(), |batch, _| shelf.plan_put(batch, place, RUN, value));
     outcome.unwrap()
 }
 
@@ -48,7 +48,7 @@ fn make_changes(shelf: &Shelf<SimMedium>) {
     assert!(matches!(put_in_group(shelf, 7, 6), BatchOutcome::Done(_)));
     touch_in_group(shelf, 1, 7);
     let removed: Result<_, ShelfError> =
-        shelf.volume().attempt(Circumstances::default(), |batch, _| {
+        shelf.volume().attempt(PlanConstraints::default(), |batch, _| {
             shelf.plan_remove(batch, 2);
             Ok(())
         });
@@ -65,7 +65,7 @@ fn after_power_cut(shelf: &Shelf<SimMedium>) -> Contents {
 }
 
 #[test]
-fn a_group_that_is_rolled_back_leaves_contents_and_space_as_they_were() {
+fn group_roll_back_restores_bytes_and_space() {
     for lanes in [1, 2] {
         let shelf = new_shelf(lanes);
         let (before, free) = (shelf.contents().unwrap(), shelf.pool.info().free_bytes);
@@ -86,7 +86,7 @@ fn a_group_that_is_rolled_back_leaves_contents_and_space_as_they_were() {
 }
 
 #[test]
-fn a_group_that_is_committed_is_durable_at_once_and_frees_what_it_gave_up() {
+fn committed_group_is_durable_and_frees() {
     let shelf = new_shelf(2);
     shelf.put(9, 64, 4).unwrap();
     let (mut expected, free) = (changed(), shelf.pool.info().free_bytes);
@@ -106,7 +106,7 @@ fn a_group_that_is_committed_is_durable_at_once_and_frees_what_it_gave_up() {
 }
 
 #[test]
-fn a_group_that_is_dropped_leaves_its_changes_to_the_next_checkpoint() {
+fn dropped_group_waits_for_checkpoint() {
     let shelf = new_shelf(1);
     let before = shelf.contents().unwrap();
     let group = shelf.volume().begin_group().unwrap();
@@ -119,7 +119,7 @@ fn a_group_that_is_dropped_leaves_its_changes_to_the_next_checkpoint() {
 }
 
 #[test]
-fn the_log_limits_a_group_which_can_still_be_rolled_back_or_committed() {
+fn full_log_limits_group_not_its_end() {
     for commits in [false, true] {
         let shelf = new_shelf(1);
         let before = shelf.contents().unwrap();
@@ -158,7 +158,7 @@ fn the_log_limits_a_group_which_can_still_be_rolled_back_or_committed() {
 
 /// Writers, flushes, checkpoints in the background and other groups come after it.
 #[test]
-fn a_group_has_the_volume_to_itself() {
+fn group_excludes_other_writers() {
     let shelf = new_shelf(2);
     let group = shelf.volume().begin_group().unwrap();
     assert!(matches!(put_in_group(&shelf, 0, 5), BatchOutcome::Done(_)));
@@ -178,7 +178,7 @@ fn a_group_has_the_volume_to_itself() {
 }
 
 #[test]
-fn a_timer_does_not_seal_a_group_into_two_epochs() {
+fn timer_does_not_split_group() {
     let shelf = new_shelf(2);
     let group = shelf.volume().begin_group().unwrap();
     make_changes(&shelf);
@@ -192,7 +192,7 @@ fn a_timer_does_not_seal_a_group_into_two_epochs() {
 }
 
 #[test]
-fn a_group_that_cannot_become_durable_says_so_and_is_undone_by_the_next_opening() {
+fn failed_group_commit_is_undone_at_open() {
     let shelf = new_shelf(1);
     let before = shelf.contents().unwrap();
     let group = shelf.volume().begin_group().unwrap();
@@ -205,7 +205,7 @@ fn a_group_that_cannot_become_durable_says_so_and_is_undone_by_the_next_opening(
 }
 
 #[test]
-fn a_crash_leaves_a_group_whole_or_undone_also_one_that_was_rolled_back() {
+fn crash_leaves_group_whole_or_undone() {
     for commits in [true, false] {
         let scenario = Closures::new(
             |medium, log: &Log<Vec<Contents>>| {

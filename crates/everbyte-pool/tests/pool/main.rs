@@ -100,7 +100,7 @@ fn reopened(pool: &Pool<Mapped>) -> Pool<Mapped> {
 fn set(volume: &Volume<Mapped>, at: PoolOffset, value: u64) {
     let _op = volume.begin_op();
     let mut writer = volume.join().unwrap();
-    if !writer.word_is_covered(at) {
+    if !writer.has_undo_record(at) {
         let old = volume.medium().load_word(at);
         let item = everbyte_pool::format::WordItem { target: at.0, old };
         writer.log_words(&[item]).unwrap();

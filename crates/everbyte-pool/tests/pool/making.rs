@@ -84,7 +84,7 @@ fn making<'a>(
 }
 
 #[test]
-fn a_pool_is_made_whole_over_another_one() {
+fn pool_is_created_over_older_pool() {
     println!("{}", explored(&making(|medium| drop(make_shelf(medium)))));
 }
 
@@ -108,7 +108,7 @@ fn made_over_leavings(omission: Option<Omission>) -> Result<Summary, Box<Failure
 }
 
 #[test]
-fn a_pool_is_made_empty_over_what_is_left_of_another_one() {
+fn pool_is_created_over_remains() {
     let summary = made_over_leavings(None).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{summary}");
     assert!(summary.is_exhaustive(), "{summary}");
@@ -181,7 +181,7 @@ fn on_a_shelf<'a>(
 /// A pool that grows is as large as it was or as it is to be, and what lies beyond its old end is
 /// there once it was made durable.
 #[test]
-fn a_pool_grows_whole_and_holds_what_is_put_beyond_its_old_end() {
+fn grown_pool_uses_new_space() {
     let run = |shelf: &Shelf<SimMedium>, log: &Log<Allowed>| {
         let first = shelf.contents().unwrap();
         shelf.put(1, 256, 2).unwrap();
@@ -207,7 +207,7 @@ fn a_pool_grows_whole_and_holds_what_is_put_beyond_its_old_end() {
 }
 
 #[test]
-fn a_free_map_of_two_blocks_is_saved_and_found_again() {
+fn two_block_free_map_is_saved_and_loaded() {
     let run = |shelf: &Shelf<SimMedium>, log: &Log<Allowed>| {
         assert!(shelf.pool.recovery().was_clean, "the saved map is used");
         let first = shelf.contents().unwrap();

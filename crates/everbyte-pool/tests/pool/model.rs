@@ -6,7 +6,7 @@ use std::thread;
 
 use everbyte_crash::{Plan, SimMedium};
 use everbyte_media::BLOCK_U64;
-use everbyte_pool::{Batch, Circumstances};
+use everbyte_pool::{Batch, PlanConstraints};
 use proptest::prelude::*;
 
 use crate::cells::sound;
@@ -241,7 +241,7 @@ impl Run {
         let sealed_contents = self.now.clone();
         // No checkpoint can make room meanwhile, so one attempt is all.
         let result: Result<_, ShelfError> =
-            volume.attempt(Circumstances::default(), |batch, _| planned.plan(&self.shelf, batch));
+            volume.attempt(PlanConstraints::default(), |batch, _| planned.plan(&self.shelf, batch));
         if result.is_ok() {
             planned.apply(&mut self.now);
         }
@@ -258,7 +258,7 @@ impl Run {
         let before = self.now.clone();
         for &(place, value) in runs {
             let put: Result<_, ShelfError> =
-                self.shelf.volume().attempt(Circumstances::default(), |batch, _| {
+                self.shelf.volume().attempt(PlanConstraints::default(), |batch, _| {
                     self.shelf.plan_put(batch, place, RUN, value)
                 });
             if put.is_ok() {
@@ -284,7 +284,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_shelf_holds_what_was_put_and_after_a_crash_what_was_durable(
+    fn shelf_matches_model_after_crash(
         steps in prop::collection::vec(any_step(), 1..30),
     ) {
         let mut run = Run::new();

@@ -172,7 +172,7 @@ fn open_killed(cells: u64) -> (u64, Duration) {
 }
 
 #[test]
-fn an_opening_after_a_crash_loads_each_word_of_a_map_once_however_many_there_are() {
+fn recovery_loads_each_map_word_once() {
     let fixed = open_killed(1024).0 - 1024;
     for cells in [2048, 8192, 32768] {
         assert_eq!(open_killed(cells).0, fixed + cells);
@@ -181,7 +181,7 @@ fn an_opening_after_a_crash_loads_each_word_of_a_map_once_however_many_there_are
 
 #[test]
 #[ignore = "takes 800 MB, and says how long an opening takes"]
-fn ten_million_cells_are_found_again_after_a_crash() {
+fn recovery_finds_ten_million_cells() {
     let (_, took) = open_killed(10_000_000);
     println!("a killed pool with ten million cells was opened in {took:?}");
 }

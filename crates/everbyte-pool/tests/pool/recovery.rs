@@ -134,7 +134,7 @@ fn impossible() -> Vec<(Vec<Made>, &'static str)> {
 }
 
 #[test]
-fn a_log_that_cannot_be_undoes_nothing_and_its_volume_alone_is_read_only() {
+fn corrupt_log_makes_its_volume_read_only() {
     for (records, expected) in impossible() {
         let medium = killed_pool();
         put_records(&medium, &records, 0x55);
@@ -168,7 +168,7 @@ fn others_go_on(pool: &Pool<SimMedium>, expected: &str) {
     assert_eq!(other.read_only_reason(), None);
     let at = other.size_at();
     let changed: Result<u64, ShelfError> = other.change(|batch, _| {
-        assert_eq!(batch.take(), None, "there are no blocks");
+        assert_eq!(batch.alloc(), None, "there are no blocks");
         batch.change_word(at, batch.word(at));
         Ok(())
     });
@@ -183,7 +183,7 @@ fn others_go_on(pool: &Pool<SimMedium>, expected: &str) {
 }
 
 #[test]
-fn records_that_do_not_overlap_are_undone_and_redo_records_come_last_in_their_order() {
+fn recovery_undoes_then_redoes_in_order() {
     use Made::{Lines, Redo, Words};
     let medium = killed_pool();
     let at = |word| word_in(NOBODYS, word);
@@ -211,7 +211,7 @@ fn records_that_do_not_overlap_are_undone_and_redo_records_come_last_in_their_or
 }
 
 #[test]
-fn recovery_completes_both_open_epochs_and_finds_nothing_more_the_next_time() {
+fn second_recovery_finds_nothing() {
     let medium = killed_pool();
     let completed = |medium: &SimMedium| {
         [COMPLETED_A_AT, COMPLETED_B_AT]
@@ -239,7 +239,7 @@ fn recovery_completes_both_open_epochs_and_finds_nothing_more_the_next_time() {
 /// Records whose target is in poisoned memory restore nothing there, and a store there would be the
 /// last one.
 #[test]
-fn recovery_leaves_poisoned_memory_alone() {
+fn recovery_skips_poisoned_ranges() {
     for records in [
         vec![Made::Lines(NOBODYS, 0b10)],
         vec![Made::Words(vec![(word_in(NOBODYS, 9), 3)])],
@@ -310,12 +310,12 @@ fn two_open_epochs(shelf: &Shelf<SimMedium>, log: &Log<Allowed>) {
 }
 
 #[test]
-fn two_open_epochs_are_undone_to_the_last_durable_one() {
+fn recovery_undoes_two_open_epochs() {
     println!("{}", explored(&few(), two_open_epochs));
 }
 
 #[test]
-fn recoveries_that_crash_twice_begin_again_and_end_the_same() {
+fn recovery_is_idempotent_after_crashes() {
     let explorer = Explorer {
         seed: crash_seed(),
         points_max: 10,
@@ -342,7 +342,7 @@ fn write_durably(shelf: &Shelf<SimMedium>, place: u64, value: u8) {
 }
 
 #[test]
-fn a_short_durable_write_is_there_from_its_fence_on_whatever_is_undone_around_it() {
+fn redo_record_survives_undo_around_it() {
     let with = |shelf: &Shelf<SimMedium>, value| {
         let mut contents = shelf.contents().unwrap();
         contents.insert(0, (64, value, value));
@@ -369,7 +369,7 @@ fn a_short_durable_write_is_there_from_its_fence_on_whatever_is_undone_around_it
 }
 
 #[test]
-fn the_fua_fast_path_is_refused_to_what_an_open_epoch_may_undo() {
+fn fua_fast_path_refuses_undoable_blocks() {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let shelf = Shelf::make(&medium, 1);
     shelf.put(0, 64, 1).unwrap();

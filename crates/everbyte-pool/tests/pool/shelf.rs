@@ -213,8 +213,8 @@ impl<M: Medium> Shelf<M> {
         value: u8,
     ) -> Result<(), ShelfError> {
         let thing = match CellSize::for_bytes(bytes) {
-            Some(size) => batch.take_cell(size).map(|at| Thing::Cell(at, size)),
-            None => batch.take_run(RUN_BLOCKS).map(Thing::Run),
+            Some(size) => batch.alloc_cell(size).map(|at| Thing::Cell(at, size)),
+            None => batch.alloc_run(RUN_BLOCKS).map(Thing::Run),
         };
         let thing = thing.ok_or(ShelfError::NoSpace)?;
         batch.stream(thing.at(), &vec![value; usize::try_from(thing.bytes()).unwrap()]);
@@ -227,8 +227,8 @@ impl<M: Medium> Shelf<M> {
     pub(crate) fn plan_remove(&self, batch: &mut Batch<'_, '_, M>, place: u64) {
         let at = self.word_at(place);
         match Thing::decode(batch.word(at)) {
-            Some(Thing::Cell(cell, size)) => batch.give_cell(cell, size),
-            Some(Thing::Run(run)) => batch.give_run(run),
+            Some(Thing::Cell(cell, size)) => batch.free_cell(cell, size),
+            Some(Thing::Run(run)) => batch.free_run(run),
             None => return,
         }
         batch.change_word(at, 0);

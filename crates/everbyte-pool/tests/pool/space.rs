@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Mapped, MediaOptions, Medium};
-use everbyte_pool::{BlockRun, Circumstances, NewRoot, Pool, PoolError, VolumeSpec};
+use everbyte_pool::{BlockRun, NewRoot, PlanConstraints, Pool, PoolError, VolumeSpec};
 
 use crate::batches::new_shelf;
 use crate::shelf::{RUN_BLOCKS, SHELF, Shelf, ShelfError, open_pool};
@@ -31,7 +31,7 @@ fn fill(shelf: &Shelf<Mapped>, bytes: u64) -> u64 {
 }
 
 #[test]
-fn every_byte_of_a_pool_can_be_used_by_cells_of_any_size_and_by_runs() {
+fn cells_and_runs_use_whole_pool() {
     let free = 7;
     for bytes in [64, 128, 256, 512, 1024, 2048] {
         let shelf = new_shelf(FIXED + free);
@@ -49,7 +49,7 @@ fn every_byte_of_a_pool_can_be_used_by_cells_of_any_size_and_by_runs() {
 }
 
 #[test]
-fn a_block_of_cells_of_one_size_is_no_room_for_another_until_its_last_is_gone() {
+fn cell_block_keeps_one_size() {
     let shelf = new_shelf(FIXED + 2);
     for place in 0..2 {
         shelf.put(place, 1024, 1).unwrap();
@@ -71,19 +71,19 @@ fn large_shelf() -> Shelf<Mapped> {
 }
 
 #[test]
-fn a_batch_takes_runs_of_every_size_up_to_2_mib_each_at_a_multiple_of_it() {
+fn batch_allocates_aligned_runs() {
     let shelf = large_shelf();
     let free = free_blocks(&shelf.pool);
     let mut taken: Vec<BlockRun> = Vec::new();
     let mut batch = shelf.volume().begin_batch().unwrap();
     for log in 0..10 {
-        let run = batch.take_run(1 << log).unwrap();
+        let run = batch.alloc_run(1 << log).unwrap();
         assert_eq!((run.len, run.start.0 % run.len), (1 << log, 0));
         assert!(run.blocks().all(|block| !taken.iter().any(|other| other.contains(block))));
         taken.push(run);
     }
     for wrong in [0, 3, 1023, 1024, u64::MAX] {
-        assert_eq!(batch.take_run(wrong), None, "{wrong} blocks");
+        assert_eq!(batch.alloc_run(wrong), None, "{wrong} blocks");
     }
     assert_eq!(shelf.pool.allocator().free_blocks(), free - 1023);
     drop(batch);
@@ -93,12 +93,12 @@ fn a_batch_takes_runs_of_every_size_up_to_2_mib_each_at_a_multiple_of_it() {
 }
 
 #[test]
-fn a_run_is_found_wherever_there_is_one() {
+fn run_is_found_anywhere() {
     let shelf = large_shelf();
     for len in [1, 4, 64] {
         let mut batch = shelf.volume().begin_batch().unwrap();
         // Every region has lost something, so none is whole.
-        let runs: Vec<_> = std::iter::from_fn(|| batch.take_run(len)).collect();
+        let runs: Vec<_> = std::iter::from_fn(|| batch.alloc_run(len)).collect();
         let free = shelf.pool.allocator().free_blocks();
         assert!(free < 2 * len, "{free} blocks are left, but no run of {len}");
         assert!(runs.iter().all(|run| run.start.0 % len == 0));
@@ -109,7 +109,7 @@ fn a_run_is_found_wherever_there_is_one() {
 
 /// Undo could bring back what names it, so it keeps its bytes until the epoch is durable.
 #[test]
-fn what_an_epoch_gives_up_is_nobody_elses_until_the_epoch_is_durable() {
+fn freed_blocks_wait_for_durable_epoch() {
     for bytes in [64, 2048, RUN] {
         let shelf = new_shelf(FIXED + 7);
         let things = fill(&shelf, bytes);
@@ -123,7 +123,7 @@ fn what_an_epoch_gives_up_is_nobody_elses_until_the_epoch_is_durable() {
             .unwrap();
         let put_at_once = |place| {
             let put: Result<_, ShelfError> =
-                shelf.volume().attempt(Circumstances::default(), |batch, _| {
+                shelf.volume().attempt(PlanConstraints::default(), |batch, _| {
                     shelf.plan_put(batch, place, bytes, 6)
                 });
             put.map(|_| shelf.thing_at(place).0)
@@ -139,7 +139,7 @@ fn what_an_epoch_gives_up_is_nobody_elses_until_the_epoch_is_durable() {
 }
 
 #[test]
-fn a_fresh_block_that_nothing_marked_is_free_at_once_and_a_marked_one_is_not() {
+fn unmarked_fresh_block_is_free_at_once() {
     let shelf = new_shelf(FIXED + 40);
     let volume = shelf.volume();
     let mut writer = volume.join().unwrap();
@@ -154,7 +154,7 @@ fn a_fresh_block_that_nothing_marked_is_free_at_once_and_a_marked_one_is_not() {
     assert!(!others.contains(&marked), "the checkpoint has a line of it to flush");
     assert_eq!(others.len(), 38);
     for block in others.into_iter().chain([plain]) {
-        writer.unalloc(block);
+        writer.cancel_alloc(block);
     }
     drop(writer);
     volume.flush().unwrap();
@@ -163,20 +163,20 @@ fn a_fresh_block_that_nothing_marked_is_free_at_once_and_a_marked_one_is_not() {
 }
 
 #[test]
-fn a_block_that_was_settled_is_logged_by_later_writes_of_its_epoch() {
+fn reachable_fresh_block_is_logged() {
     let shelf = new_shelf(FIXED + 40);
     let mut writer = shelf.volume().join().unwrap();
     let block = writer.alloc().unwrap();
-    assert!(writer.is_fresh(block) && writer.word_is_covered(block.offset()));
+    assert!(writer.is_fresh(block) && writer.has_undo_record(block.offset()));
     assert!(!shelf.volume().is_settled(block));
-    writer.commit().unwrap().settle(block);
-    assert!(!writer.is_fresh(block) && !writer.word_is_covered(block.offset()));
+    writer.commit().unwrap().mark_reachable(block);
+    assert!(!writer.is_fresh(block) && !writer.has_undo_record(block.offset()));
     assert!(shelf.volume().is_settled(block));
-    writer.unalloc(block);
+    writer.cancel_alloc(block);
 }
 
 #[test]
-fn nodes_come_from_a_place_of_their_own_while_there_is_plenty() {
+fn nodes_are_allocated_together() {
     let shelf = large_shelf();
     let mut writer = shelf.volume().join().unwrap();
     let data: Vec<u64> = (0..3).map(|_| writer.alloc().unwrap().0).collect();
@@ -187,14 +187,14 @@ fn nodes_come_from_a_place_of_their_own_while_there_is_plenty() {
     // 2048 blocks allow for two nodes in advance.
     assert!(is_row(&nodes[..2]) && nodes[0] != more[2] + 1, "{nodes:?}");
     for block in [data, nodes, more].concat() {
-        writer.unalloc(BlockNo(block));
+        writer.cancel_alloc(BlockNo(block));
     }
     drop(writer);
     assert!(shelf.pool.check().unwrap().is_clean());
 }
 
 #[test]
-fn what_one_volumes_lanes_took_in_advance_another_volume_gets() {
+fn preallocated_blocks_move_to_other_volume() {
     let shelf = new_shelf(FIXED + 49);
     let mut spec = VolumeSpec::new("t", SHELF, 4096);
     (spec.lanes, spec.log_bytes) = (1, Some(36 * BLOCK_U64));
@@ -211,7 +211,7 @@ fn what_one_volumes_lanes_took_in_advance_another_volume_gets() {
 }
 
 #[test]
-fn a_pool_that_has_no_run_says_how_long_one_was_needed_and_how_many_blocks_are_free() {
+fn no_run_error_has_needed_and_free_blocks() {
     let shelf = new_shelf(FIXED + 12);
     let runs: Vec<_> = (0..12).map(|_| shelf.pool.take_run("a test", 1).unwrap()).collect();
     for run in runs.iter().step_by(2) {
@@ -228,7 +228,7 @@ fn a_pool_that_has_no_run_says_how_long_one_was_needed_and_how_many_blocks_are_f
 }
 
 #[test]
-fn a_poisoned_block_that_is_given_up_is_given_to_nobody() {
+fn freed_poisoned_block_is_withheld() {
     let medium = Arc::new(everbyte_crash::SimMedium::new((FIXED + 8) * BLOCK_U64));
     let shelf = Shelf::make(&medium, 2);
     shelf.put(0, RUN, 1).unwrap();

@@ -106,7 +106,7 @@ const CASES: [Case; 8] = [
 ];
 
 #[test]
-fn of_two_superblocks_the_newer_right_one_counts_and_the_other_is_rewritten() {
+fn newer_superblock_wins_other_is_rewritten() {
     let image = closed_shelf();
     for Case { name, damage, is_clean, remark } in CASES {
         let medium = Arc::new(SimMedium::from_image(image.clone()));
@@ -136,7 +136,7 @@ fn of_two_superblocks_the_newer_right_one_counts_and_the_other_is_rewritten() {
 }
 
 #[test]
-fn without_a_right_superblock_there_is_no_pool_and_nothing_is_stored() {
+fn bad_superblocks_are_refused_without_store() {
     let image = closed_shelf();
     for (word, expected) in [(0, "this is no pool"), (64, "its checksum is wrong")] {
         let medium = Arc::new(SimMedium::from_image(image.clone()));
@@ -178,7 +178,7 @@ fn with_unknown_feature(is_clean: bool) -> Arc<SimMedium> {
 }
 
 #[test]
-fn a_pool_that_must_not_be_written_is_looked_at_without_a_single_store() {
+fn read_only_open_stores_nothing() {
     let medium = with_unknown_feature(true);
     // Half deleted: nobody may finish that either.
     let second = PoolOffset(3 * BLOCK_U64 + STATE_AT);
@@ -213,7 +213,7 @@ fn a_pool_that_must_not_be_written_is_looked_at_without_a_single_store() {
 }
 
 #[test]
-fn a_pool_that_must_not_be_written_and_needs_recovery_is_refused_without_a_store() {
+fn read_only_open_needing_recovery_is_refused() {
     let medium = with_unknown_feature(false);
     // Nor is an older copy put right.
     change_superblock(&*medium, 1, |sb| sb.generation -= 1);
@@ -225,7 +225,7 @@ fn a_pool_that_must_not_be_written_and_needs_recovery_is_refused_without_a_store
 }
 
 #[test]
-fn the_pool_knows_the_features_that_its_kinds_know() {
+fn pool_accepts_features_of_its_kinds() {
     let medium = Arc::new(SimMedium::from_image(closed_shelf()));
     assert_eq!(superblock(&*medium, 0).ro_compat, SHELF_FEATURE);
     let without = everbyte_pool::Kinds::new([]);
@@ -243,7 +243,7 @@ fn the_pool_knows_the_features_that_its_kinds_know() {
 /// A crash at once after the opening must not find the free map of the shutdown: it would call free
 /// what was taken meanwhile.
 #[test]
-fn the_clean_mark_is_durably_gone_before_anything_is_allocated() {
+fn clean_mark_is_cleared_before_allocation() {
     let medium = Arc::new(SimMedium::from_image(closed_shelf()));
     let saved = superblock(&*medium, 0);
     assert_eq!((saved.clean, saved.saved_bytes), (1, BLOCKS.div_ceil(64) * 8));
@@ -269,7 +269,7 @@ fn the_clean_mark_is_durably_gone_before_anything_is_allocated() {
 /// Poisoned memory cannot be rewritten: a pool that would have one superblock while it is written
 /// stays as it is.
 #[test]
-fn a_pool_with_one_poisoned_superblock_is_read_only_by_the_other() {
+fn poisoned_superblock_makes_pool_read_only() {
     let image = closed_shelf();
     for at in SUPERBLOCK_COPIES {
         let medium = Arc::new(SimMedium::from_image(image.clone()));

@@ -33,7 +33,7 @@ fn panic_in_write(volume: &Volume<Mapped>, table: PoolOffset, moment: Moment) {
 }
 
 #[test]
-fn no_part_of_a_write_that_panicked_becomes_durable() {
+fn panicked_write_is_never_durable() {
     for moment in [Moment::Joined, Moment::Recorded, Moment::HalfStored] {
         for lanes in [1, 2] {
             let (pool, volume, table) = pool_with_volume(lanes);
@@ -66,7 +66,7 @@ fn no_part_of_a_write_that_panicked_becomes_durable() {
 }
 
 #[test]
-fn a_write_while_a_thread_unwinds_is_a_write_like_any_other() {
+fn write_during_unwinding_works() {
     struct WritesAtTheEnd<'v>(&'v Volume<Mapped>, PoolOffset);
     impl Drop for WritesAtTheEnd<'_> {
         fn drop(&mut self) {

@@ -18,7 +18,7 @@ fn used(pool: &Pool<Mapped>) -> Option<u64> {
 }
 
 #[test]
-fn what_is_used_is_walked_for_once_at_most() {
+fn used_space_is_walked_once_at_most() {
     let (pool, volume, table) = pool_with_volume(2);
     assert_eq!(walks(|| used(&pool)), (Some(TABLE_BLOCKS), 0), "a new volume");
     set(&volume, table, 1);
@@ -46,7 +46,7 @@ fn what_is_used_is_walked_for_once_at_most() {
 }
 
 #[test]
-fn a_count_that_was_not_kept_is_walked_for() {
+fn missing_used_count_is_walked() {
     let (pool, volume, _) = pool_with_volume(1);
     pool.close().unwrap();
     let header = volume.root_at().0 - ROOT_AT;

@@ -44,7 +44,7 @@ fn names(pool: &Pool<SimMedium>) -> Vec<String> {
 }
 
 #[test]
-fn names_are_of_a_few_letters_and_of_64_bytes_at_most() {
+fn volume_names_are_checked() {
     let (_, pool) = new_pool(16);
     let longest = "n".repeat(64);
     for name in ["a", "_", "0", "A.b-c_9", "x..", longest.as_str()] {
@@ -64,7 +64,7 @@ fn names_are_of_a_few_letters_and_of_64_bytes_at_most() {
 }
 
 #[test]
-fn a_volume_that_is_refused_leaves_everything_as_it_was() {
+fn refused_volume_changes_nothing() {
     type Change = fn(&mut VolumeSpec);
     let (medium, pool) = new_pool(3);
     create(&pool, &small("s")).unwrap();
@@ -103,7 +103,7 @@ fn a_volume_that_is_refused_leaves_everything_as_it_was() {
 
 /// A header is refused when the medium can hold none: its log and map are given back.
 #[test]
-fn a_volume_whose_header_cannot_be_stored_gives_back_what_it_took() {
+fn failed_header_store_frees_runs() {
     let (medium, pool) = new_pool(3);
     let free = pool.info().free_bytes;
     medium.fail(everbyte_media::MediaError::StoreLost { at: PoolOffset(0) });
@@ -113,7 +113,7 @@ fn a_volume_whose_header_cannot_be_stored_gives_back_what_it_took() {
 }
 
 #[test]
-fn slots_are_used_up_and_used_again_and_uids_are_not() {
+fn slots_are_reused_uids_are_not() {
     let (medium, pool) = new_pool(3);
     let mut uids = Vec::new();
     for round in 0..3 {
@@ -146,7 +146,7 @@ fn slots_are_used_up_and_used_again_and_uids_are_not() {
 }
 
 #[test]
-fn what_a_volume_was_made_as_is_in_both_copies_of_its_descriptor() {
+fn both_descriptor_copies_have_settings() {
     let (medium, pool) = new_pool(3);
     let mut spec = small("settings");
     (spec.map, spec.delta, spec.checksum) = (5, 6, 1);
@@ -174,7 +174,7 @@ fn what_a_volume_was_made_as_is_in_both_copies_of_its_descriptor() {
 }
 
 #[test]
-fn a_volume_has_one_handle_at_a_time_and_only_for_its_kind() {
+fn volume_has_one_handle_of_its_kind() {
     let (_, pool) = new_pool(2);
     create(&pool, &small("s")).unwrap();
     let wrong = pool.open_volume("s", VolumeKind::BLOCK).err().unwrap().to_string();
@@ -196,7 +196,7 @@ fn a_volume_has_one_handle_at_a_time_and_only_for_its_kind() {
 }
 
 #[test]
-fn a_deleted_volume_makes_no_checkpoint_where_another_one_has_its_header_now() {
+fn deleted_volume_spares_reused_header() {
     let (pool, old, table) = pool_with_volume(1);
     for value in 1..=3 {
         set(&old, table, value);
@@ -240,7 +240,7 @@ impl Users for OneInside {
 }
 
 #[test]
-fn deletion_refuses_new_users_waits_for_old_ones_and_only_then_frees_blocks() {
+fn deletion_waits_for_users_then_frees() {
     let (medium, pool) = new_pool(2);
     create(&pool, &small("s")).unwrap();
     let free = pool.info().free_bytes;
@@ -265,7 +265,7 @@ fn deletion_refuses_new_users_waits_for_old_ones_and_only_then_frees_blocks() {
 
 /// Nobody may be asked to wait for users of a handle that is gone.
 #[test]
-fn the_users_of_a_handle_that_was_dropped_are_not_waited_for() {
+fn deletion_ignores_users_of_dropped_handle() {
     let (_, pool) = new_pool(2);
     create(&pool, &small("s")).unwrap();
     let handle = pool.open_volume("s", SHELF).unwrap();
@@ -278,7 +278,7 @@ fn the_users_of_a_handle_that_was_dropped_are_not_waited_for() {
 }
 
 #[test]
-fn a_pool_that_was_closed_refuses_every_change_and_says_the_same_again() {
+fn closed_pool_refuses_changes() {
     let (medium, pool) = new_pool(2);
     create(&pool, &small("s")).unwrap();
     pool.close().unwrap();
@@ -294,7 +294,7 @@ fn a_pool_that_was_closed_refuses_every_change_and_says_the_same_again() {
 }
 
 #[test]
-fn a_pool_has_room_for_its_table_and_a_block_or_is_not_made() {
+fn too_small_pool_is_refused() {
     for (blocks, volumes_max, can_be) in
         [(4, 1, true), (3, 1, false), (8, 5, true), (8, 6, false), (8, 0, false)]
     {
@@ -316,7 +316,7 @@ fn a_pool_has_room_for_its_table_and_a_block_or_is_not_made() {
 }
 
 #[test]
-fn a_pool_grows_to_what_it_has_state_for_and_not_by_nothing() {
+fn pool_growth_is_bounded_by_capacity() {
     let larger = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let smaller = SimMedium::new((BLOCKS / 2) * BLOCK_U64);
     Pool::format(&smaller, 2, [1; 16]).unwrap();
@@ -359,7 +359,7 @@ fn check(pool: &Pool<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), Strin
 }
 
 #[test]
-fn a_crash_leaves_volumes_whole_or_not_there_while_they_are_made_and_deleted() {
+fn crash_leaves_volume_whole_or_absent() {
     let run = |pool: &Pool<SimMedium>, log: &Log<Allowed>| {
         log.note(vec![vec!["s"], vec!["s", "t"]]);
         create(pool, &small("t")).unwrap();
@@ -422,7 +422,7 @@ fn renaming() -> Closures<'static, Allowed, Arc<Pool<SimMedium>>> {
 }
 
 #[test]
-fn a_crash_leaves_a_volume_its_old_name_or_its_new_one_while_it_is_renamed() {
+fn crash_leaves_old_or_new_volume_name() {
     let explored = few().explore(&renaming()).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{explored}");
     let omissions = [
@@ -441,7 +441,7 @@ fn a_crash_leaves_a_volume_its_old_name_or_its_new_one_while_it_is_renamed() {
 }
 
 #[test]
-fn a_volume_is_renamed_under_its_users_and_to_a_free_name_only() {
+fn rename_under_users_needs_free_name() {
     let (medium, pool) = new_pool(3);
     create(&pool, &small("s")).unwrap();
     create(&pool, &small("other")).unwrap();
@@ -471,7 +471,7 @@ fn a_volume_is_renamed_under_its_users_and_to_a_free_name_only() {
 
 /// A volume of which one copy of the descriptor is damaged is whole at every moment of a renaming.
 #[test]
-fn a_damaged_copy_of_a_descriptor_is_the_first_to_be_replaced() {
+fn damaged_descriptor_copy_is_replaced_first() {
     for damaged in DESCRIPTOR_AT {
         let (medium, pool) = new_pool(3);
         create(&pool, &small("s")).unwrap();
@@ -498,7 +498,7 @@ fn a_damaged_copy_of_a_descriptor_is_the_first_to_be_replaced() {
 /// A header that says DELETING is one whose volume is gone: opening ends it, and its blocks are
 /// free.
 #[test]
-fn an_unfinished_deletion_is_finished_by_opening() {
+fn open_finishes_interrupted_deletion() {
     let (medium, pool) = new_pool(3);
     create(&pool, &small("s")).unwrap();
     create(&pool, &small("t")).unwrap();

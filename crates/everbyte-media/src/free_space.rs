@@ -1,8 +1,8 @@
-//! Room for a file, found out before it is allocated.
+//! The check for free space before a file is allocated.
 //!
-//! Owns what a file system has free, and what memory has free for a file that lives in memory.
-//! Invariant: a file system that tells no limit of its own has none here either. Knows nothing of
-//! limits that allocation itself meets (quotas, control groups): those still fail there.
+//! Owns the free space of a file system, and of memory for a file in memory. Invariant: a file system without
+//! a reported limit counts as unlimited. Quotas and control groups are unknown here: allocation itself fails at
+//! them.
 
 use std::fs::{self, File};
 
@@ -18,7 +18,7 @@ pub(crate) const RAMFS_MAGIC: FsWord = 0x8584_58f6;
 
 /// Free bytes and the place that has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Room {
+struct FreeSpace {
     place: &'static str,
     free_bytes: u64,
 }
@@ -29,14 +29,14 @@ struct Room {
 ///
 /// # Errors
 /// `NoRoom` names what has too little and how much that is; `Io`.
-pub fn check_room(place: &File, name: &str, bytes: u64) -> Result<(), OpenError> {
-    let rooms = [file_system_room(place, name)?, memory_room(place, name)?];
-    check(name, bytes, rooms.into_iter().flatten())
+pub fn check_free_space(place: &File, name: &str, bytes: u64) -> Result<(), OpenError> {
+    let spaces = [file_system_space(place, name)?, memory_space(place, name)?];
+    check(name, bytes, spaces.into_iter().flatten())
 }
 
-fn check(name: &str, bytes: u64, rooms: impl Iterator<Item = Room>) -> Result<(), OpenError> {
-    match rooms.min_by_key(|room| room.free_bytes) {
-        Some(Room { place, free_bytes }) if free_bytes < bytes => Err(OpenError::NoRoom {
+fn check(name: &str, bytes: u64, spaces: impl Iterator<Item = FreeSpace>) -> Result<(), OpenError> {
+    match spaces.min_by_key(|space| space.free_bytes) {
+        Some(FreeSpace { place, free_bytes }) if free_bytes < bytes => Err(OpenError::NoRoom {
             name: name.to_owned(),
             needed_mib: bytes.div_ceil(MIB),
             free_mib: free_bytes / MIB,
@@ -46,15 +46,15 @@ fn check(name: &str, bytes: u64, rooms: impl Iterator<Item = Room>) -> Result<()
     }
 }
 
-fn file_system_room(place: &File, name: &str) -> Result<Option<Room>, OpenError> {
+fn file_system_space(place: &File, name: &str) -> Result<Option<FreeSpace>, OpenError> {
     let system = fstatvfs(place).map_err(|e| OpenError::io("inspect", name)(e.into()))?;
     // Root may use the blocks that are reserved for root.
     let blocks = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
     let free_bytes = blocks.saturating_mul(system.f_frsize);
-    Ok((system.f_blocks > 0).then_some(Room { place: "its file system", free_bytes }))
+    Ok((system.f_blocks > 0).then_some(FreeSpace { place: "its file system", free_bytes }))
 }
 
-fn memory_room(place: &File, name: &str) -> Result<Option<Room>, OpenError> {
+fn memory_space(place: &File, name: &str) -> Result<Option<FreeSpace>, OpenError> {
     let system = fstatfs(place).map_err(|e| OpenError::io("inspect", name)(e.into()))?;
     if !matches!(system.f_type, libc::TMPFS_MAGIC | RAMFS_MAGIC) {
         return Ok(None);
@@ -63,7 +63,7 @@ fn memory_room(place: &File, name: &str) -> Result<Option<Room>, OpenError> {
     let free_bytes = memory_bytes(&meminfo, "MemAvailable").map(|available| {
         available.saturating_add(memory_bytes(&meminfo, "SwapFree").unwrap_or_default())
     });
-    Ok(free_bytes.map(|free_bytes| Room { place: "memory", free_bytes }))
+    Ok(free_bytes.map(|free_bytes| FreeSpace { place: "memory", free_bytes }))
 }
 
 /// Bytes of memory that a copy may take without driving others out: half of what is available.
@@ -86,13 +86,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_room_counts_and_is_named() {
-        let rooms = [
-            Room { place: "its file system", free_bytes: 64 * MIB },
-            Room { place: "memory", free_bytes: 3 * MIB + 1 },
+    fn smallest_free_space_is_named() {
+        let spaces = [
+            FreeSpace { place: "its file system", free_bytes: 64 * MIB },
+            FreeSpace { place: "memory", free_bytes: 3 * MIB + 1 },
         ];
-        check("pool", 3 * MIB + 1, rooms.into_iter()).unwrap();
-        let error = check("pool", 3 * MIB + 2, rooms.into_iter()).unwrap_err().to_string();
+        check("pool", 3 * MIB + 1, spaces.into_iter()).unwrap();
+        let error = check("pool", 3 * MIB + 2, spaces.into_iter()).unwrap_err().to_string();
         for words in ["pool", "4 MiB", "memory has 3 MiB"] {
             assert!(error.contains(words), "{error}");
         }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_memory_has_is_read() {
+    fn free_memory_is_read() {
         let meminfo = "MemTotal:       100 kB\nMemAvailable:   24 kB\nSwapFree: 2 kB\nMemX: 3\n";
         assert_eq!(memory_bytes(meminfo, "MemAvailable"), Some(24 * 1024));
         assert_eq!(memory_bytes(meminfo, "SwapFree"), Some(2048));
