@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+#[path = "invalidation.rs"]
 mod caches;
 mod caller;
 mod changes;
@@ -13,7 +14,9 @@ mod convert;
 mod device;
 mod directory;
 mod foreign;
+#[path = "lookup_count.rs"]
 mod known;
+#[path = "writeback_errors.rs"]
 mod lost;
 mod mount;
 mod operations;
@@ -21,6 +24,7 @@ mod presence;
 mod remount;
 mod replies;
 mod seek;
+#[path = "enospc_retry.rs"]
 mod space;
 
 pub use caches::KernelCaches;
