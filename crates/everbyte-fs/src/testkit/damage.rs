@@ -1,4 +1,4 @@
-//! Damage to an image that gets right checksums, so that what reads it looks further than those.
+//! Damage with corrected checksums, so that readers look beyond the checksums.
 
 use everbyte_media::{BLOCK, BlockNo, Medium};
 use zerocopy::{FromBytes, IntoBytes};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::attributes::xattr_block;
 use crate::format::{FsSuperblock, InodeWords, TableGeometry, is_bucket, reseal_bucket};
 
-/// Puts the checksums of a block right, of whichever structure of a file system it is.
+/// Corrects the checksums of a block of any structure of a file system.
 pub fn reseal<M: Medium>(medium: &M, block: BlockNo) {
     let mut bytes = [0; BLOCK];
     medium.read(block.offset(), &mut bytes);
@@ -32,8 +32,7 @@ fn reseal_inodes(table: &mut [u8; BLOCK]) {
     }
 }
 
-/// Replaces what is random in an empty file system on `medium`, the only one there: the key of the hash of
-/// names.
+/// Replaces the random key of the hash of names in the only file system on `medium`, which is empty.
 pub fn fix_hash_key<M: Medium>(medium: &M, blocks: std::ops::Range<u64>) {
     for block in blocks.map(BlockNo) {
         let mut bytes = [0; size_of::<FsSuperblock>()];

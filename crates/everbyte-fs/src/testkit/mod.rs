@@ -1,7 +1,6 @@
-//! Operations on trees of files, a model of what they do, and the file system as a subject of them:
-//! shared by tests and fuzz targets.
+//! Operations on trees of files, a model, and the file system as a subject: shared by tests and fuzz targets.
 //!
-//! Only the feature `testkit` has it. Panics where a test cannot go on.
+//! Compiled with the feature `testkit` only. Panics if a test cannot continue.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 #![allow(clippy::missing_panics_doc, reason = "a test that cannot go on should panic")]

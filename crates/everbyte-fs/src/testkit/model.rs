@@ -1,4 +1,4 @@
-//! A file system in a few maps, as plain as can be.
+//! A model of a file system in plain maps.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ struct Node {
     attributes: BTreeMap<&'static str, Vec<u8>>,
     access: Vec<AclEntry>,
     default: Vec<AclEntry>,
-    /// It never had a name.
+    /// True if it never had a name.
     is_unnamed: bool,
     flags: u32,
     /// Time of the last access; 0 for a recent one.
@@ -103,7 +103,7 @@ impl Node {
     }
 }
 
-/// The entries whose permissions a mode has, and where it has them: owner, mask or else group, others.
+/// The entries with the permissions of a mode, and their shifts: owner, mask or else group, others.
 fn in_mode(list: &mut [AclEntry]) -> Vec<(&mut u16, u32)> {
     let group = if list.iter().any(|entry| entry.0 == 16) { 16 } else { 4 };
     let places = list.iter_mut().filter_map(|(tag, permissions, _)| match *tag {
@@ -124,7 +124,7 @@ fn is_valid(list: &[AclEntry]) -> bool {
     list.is_sorted_by_key(|entry| entry.0) && (has(16) || !(has(2) || has(8)))
 }
 
-/// The model. Nodes are never dropped, so numbers stay what they are.
+/// The model. Nodes are never dropped, so their numbers are stable.
 #[derive(Clone, Debug)]
 pub struct Model(Vec<Node>, [Option<usize>; 4]);
 
@@ -177,9 +177,9 @@ impl Model {
         (0..self.0.len()).flat_map(in_dir).collect()
     }
 
-    /// Returns true if the file at `path` was in `earlier`, which this model was made of, as it is now: its
-    /// bytes or entries, attributes and names. Directories above it may have been renamed since, and
-    /// files below it changed. False if there is none.
+    /// Returns true if the file at `path` is unchanged since `earlier`, a past state of this model: its bytes
+    /// or entries, attributes and names. Renamed directories above it and changed files below it do not
+    /// count. False without such a file.
     #[must_use]
     pub fn is_unchanged_since(&self, earlier: &Self, path: &[&str]) -> bool {
         self.find(path).is_ok_and(|node| {
@@ -187,9 +187,9 @@ impl Model {
         })
     }
 
-    /// Drops from `allowed`, the models of what a crash may leave, those that it may not leave once the file at
-    /// `path` was synced: that file is as it is, and so is all that was answered before its last change. The
-    /// last model is what there is.
+    /// Removes from `allowed`, the allowed models after a crash, the models that a sync of the file at `path`
+    /// excludes. The file must be as now, and so must every operation answered before its last change. The
+    /// last model is the present.
     pub fn note_synced(allowed: &mut Vec<Self>, path: &[&str]) {
         let Some(now) = allowed.last() else { return };
         let changed = allowed.iter().rposition(|earlier| !now.is_unchanged_since(earlier, path));
@@ -232,7 +232,7 @@ impl Model {
         Ok(())
     }
 
-    /// A node with what it gets from its directory.
+    /// A node with the attributes inherited from its directory.
     fn inheriting(&self, what: Content, permissions: u32, parent: usize) -> Node {
         let mut node = Node::new(what, permissions, parent);
         node.flags = self.0[parent].flags & INHERITED;
@@ -533,18 +533,18 @@ impl Model {
         self.link_node(node, parent, name.to_owned())
     }
 
-    /// Closes what the hands have open.
+    /// Closes all open files of the hands.
     pub fn close_all(&mut self) {
         self.1 = [None; 4];
     }
 
-    /// Gives the file `a` another name, one of many.
+    /// Links the file `a` to one of many names.
     fn give_name(&mut self, dir: &[&'static str], number: u32) -> Result<(), i32> {
         let (file, dir) = (self.find(&["a"])?, self.find(dir)?);
         self.link_node(file, dir, numbered_name(number))
     }
 
-    /// Makes a file, one of many.
+    /// Creates one of many files.
     fn make_file(&mut self, dir: &[&'static str], number: u32) -> Result<(), i32> {
         let dir = self.find(dir)?;
         self.make_node_in(dir, format!("file {number}"), Content::File(Vec::new()), 0o644)
@@ -644,7 +644,7 @@ impl Subject for Model {
                 self.make_node(path, Content::File(Vec::new()), *permissions)
             }
             Op::Mkdir(path, permissions) => {
-                // Content a directory with set-group-id gives on is tested by itself.
+                // A separate test covers inheritance from a directory with set-group-id.
                 self.make_node(path, Content::Dir(BTreeMap::new()), permissions & !0o2000)
             }
             Op::Fifo(path) => self.make_node(path, Content::Fifo, 0o600),

@@ -1,4 +1,4 @@
-//! Operations on a tree of files, and what can be seen of a tree.
+//! Operations on a tree of files, and snapshots of a tree.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,15 +17,15 @@ pub enum Op {
     Fifo(Path),
     /// Makes a symbolic link with a target of so many bytes.
     Symlink(Path, usize),
-    /// Gives the first file the second name, too.
+    /// Links the first file to the second name.
     Link(Path, Path),
-    /// Takes a name of a file away.
+    /// Removes a name of a file.
     Unlink(Path),
     /// Removes an empty directory.
     Rmdir(Path),
-    /// Gives the first file the second name instead.
+    /// Renames the first file to the second name.
     Rename(Path, Path, Mode),
-    /// Writes bytes that [`written`] says.
+    /// Writes the bytes of [`written`].
     Write {
         /// The file.
         path: Path,
@@ -33,10 +33,10 @@ pub enum Op {
         offset: u64,
         /// Bytes.
         len: usize,
-        /// Tells them from those of other writes.
+        /// Distinguishes the bytes of writes.
         byte: u8,
     },
-    /// The same, and makes it durable, without a checkpoint where that can be.
+    /// As [`Op::Write`], durable, without a checkpoint if possible.
     WriteDurably {
         /// The file.
         path: Path,
@@ -44,10 +44,10 @@ pub enum Op {
         offset: u64,
         /// Bytes.
         len: usize,
-        /// Tells them from those of other writes.
+        /// Distinguishes the bytes of writes.
         byte: u8,
     },
-    /// Makes a file end at a size in bytes.
+    /// Truncates a file to a size in bytes.
     Truncate(Path, u64),
     /// Reserves, zeroes or punches.
     Allocate {
@@ -59,7 +59,7 @@ pub enum Op {
         len: u64,
         /// `r` reserves, `z` zeroes, `p` punches.
         what: char,
-        /// True if the file does not become larger.
+        /// True to keep the file's size.
         keep_size: bool,
     },
     /// Sets permissions.
@@ -70,36 +70,36 @@ pub enum Op {
     Accessed(Path, i128),
     /// Sets an extended attribute to that many bytes.
     Attribute(Path, &'static str, usize),
-    /// Takes an extended attribute away.
+    /// Removes an extended attribute.
     RemoveAttribute(Path, &'static str),
     /// Sets an access control list, or the default one.
     Acl(Path, AclName, &'static [AclEntry]),
     /// Copies bytes from file to file.
     Copy {
-        /// The file that has them, and the one that gets them.
+        /// Source and target.
         paths: [Path; 2],
         /// First byte in each.
         offsets: [u64; 2],
         /// Bytes.
         len: u64,
     },
-    /// Makes a file without a name as if in a directory, and opens it in one of four hands.
+    /// Creates a file without a name in a directory, opened in one of four hands.
     Unnamed(Path, u32, usize),
-    /// Gives what one of the hands has open a name.
+    /// Links the open file of a hand.
     LinkHand(usize, Path),
-    /// Gives the file `a` many names in a directory: so many, from that number on.
+    /// Links the file `a` to many names in a directory: the first number and the count.
     Names(Path, u32, u32),
     /// Makes so many files in a directory.
     Files(Path, u32),
-    /// Makes so many inode tables in advance.
+    /// Adds so many inode tables.
     Tables(u32),
     /// Opens a file in one of four hands.
     Open(Path, usize),
-    /// Closes what one of the hands has open.
+    /// Closes the open file of a hand.
     Close(usize),
     /// Takes a view of all of a file in one of four hands.
     View(Path, usize),
-    /// Looks whether the view in a hand is of the bytes that it was of when it was taken.
+    /// Compares the view in a hand with its first bytes.
     LookAtView(usize),
     /// Ends the view in a hand.
     EndView(usize),
@@ -110,13 +110,13 @@ pub enum Op {
 }
 
 impl Op {
-    /// The paths in it.
+    /// The paths of the operation.
     #[must_use]
     pub fn paths(&self) -> Vec<Path> {
         self.clone().paths_mut().map(|path| path.clone()).collect()
     }
 
-    /// The same below `top`.
+    /// The operation below `top`.
     #[must_use]
     pub fn below(mut self, top: &'static str) -> Self {
         self.paths_mut().for_each(|path| path.insert(0, top));
@@ -167,9 +167,9 @@ pub type AclEntry = (u16, u16, u32);
 /// One of the two lists that a file can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AclName {
-    /// Says who may use the file.
+    /// The access list of a file.
     Access,
-    /// Says what the lists of new files in a directory begin as.
+    /// The default list of a directory.
     Default,
 }
 
@@ -185,7 +185,7 @@ impl AclName {
 }
 
 const NONE: u32 = u32::MAX;
-/// Lists: none, one that a mode can say, ones with users, groups and masks, and two that cannot be.
+/// Lists: empty, equal to a mode, with users, groups and masks, and two invalid ones.
 pub const ACLS: [&[AclEntry]; 7] = [
     &[],
     &[(1, 6, NONE), (4, 4, NONE), (32, 0, NONE)],
@@ -208,10 +208,10 @@ pub fn acl_value(entries: &[AclEntry]) -> Vec<u8> {
     value
 }
 
-/// Permissions that new files do not get, unless a default list says what they do.
+/// Permissions removed from new files without a default list.
 pub const UMASK: u32 = 0o022;
 
-/// How a renaming treats what has the new name.
+/// The effect of a renaming on a file with the new name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// It loses the name.
@@ -226,10 +226,10 @@ pub enum Mode {
     NewWhiteout,
 }
 
-/// All that can be seen of a file.
+/// The visible state of a file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FileSnapshot {
-    /// Files with the same number are the same file; the lowest path that names it.
+    /// The lowest path of the file. Files with the same number are the same file.
     pub first_path: String,
     /// Its type: `f`, `d`, `l`, `c` for a character device, or `p` for any other.
     pub kind: char,
@@ -249,7 +249,7 @@ pub struct FileSnapshot {
     pub accessed: i128,
 }
 
-/// Times in nanoseconds since 1970 that a clock may have while tests run.
+/// Range of a clock during tests, in nanoseconds since 1970.
 pub const RECENT: std::ops::Range<i128> = 1 << 60..1 << 61;
 
 impl fmt::Debug for FileSnapshot {
@@ -261,34 +261,34 @@ impl fmt::Debug for FileSnapshot {
     }
 }
 
-/// All that can be seen of a tree, by path.
+/// The visible state of a tree, by path.
 pub type Tree = BTreeMap<String, FileSnapshot>;
 
-/// Something that operations can be made on.
+/// A subject of operations.
 pub trait Subject {
-    /// Makes an operation, or says with which error number it fails.
+    /// Performs an operation.
     ///
     /// # Errors
     /// The error number.
     fn make(&mut self, op: &Op) -> Result<(), i32>;
-    /// All that can be seen.
+    /// The visible state.
     fn tree(&self) -> Tree;
 }
 
 /// A long name.
 pub const LONG: &str = "a-name-that-is-as-long-as-names-are-when-people-write-whole-sentences";
 
-/// The first of the numbers whose names are long.
+/// The first number with a long name.
 pub const LONG_NAMES: u32 = 1 << 20;
 
-/// The name with that number.
+/// The name with this number.
 #[must_use]
 pub fn numbered_name(number: u32) -> String {
     let name = format!("name {number}");
     if number < LONG_NAMES { name } else { format!("{name:.<230}") }
 }
 
-/// Bytes that a write of `byte` at `offset` stores, which tell where they belong.
+/// Bytes of a write of `byte` at `offset`. They depend on their position.
 #[must_use]
 pub fn written(offset: u64, len: usize, byte: u8) -> Vec<u8> {
     let cycle: Vec<u8> = (0..251).map(|place| byte ^ place).collect();

@@ -17,7 +17,7 @@ use crate::{
     kinds,
 };
 
-/// A file system, and what is open in it.
+/// A file system with its open files.
 pub struct Real<M: Medium> {
     /// The file system.
     pub fs: Arc<FileSystem<M>>,
@@ -26,17 +26,17 @@ pub struct Real<M: Medium> {
     views: [Option<HeldView<M>>; 4],
 }
 
-/// A view of a file, and its bytes when it was taken.
+/// A view of a file, and its first bytes.
 struct HeldView<M: Medium> {
     view: View<M>,
     bytes: Vec<u8>,
 }
 
-/// Limits of views that no test reaches by chance.
+/// Limits of views above the needs of any test.
 const LIMITS: PinLimits =
     PinLimits { pins_max: 64, bytes_max: 64 << 20, time_max: Duration::from_secs(1 << 20) };
 
-/// Opens the pool on `medium`, which knows no kind of volume but file systems.
+/// Opens the pool on `medium` with file systems as the only kind.
 ///
 /// # Errors
 /// The pool's.
@@ -45,7 +45,7 @@ pub fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> 
     Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 
-/// Most bytes of a file that are looked at.
+/// Limit of a file's bytes in a snapshot.
 const BYTES_SEEN: u64 = 16 << 20;
 
 impl<M: Medium> Real<M> {
@@ -67,7 +67,7 @@ impl<M: Medium> Real<M> {
         Ok(Self::sharing(Arc::new(fs)))
     }
 
-    /// Another one who uses `fs`, with hands of its own.
+    /// Another user of `fs` with separate hands.
     pub fn sharing(fs: Arc<FileSystem<M>>) -> Self {
         fs.volume().set_pin_limits(LIMITS);
         Self { fs, hands: [None; 4], opened: None, views: Default::default() }
@@ -109,15 +109,15 @@ impl<M: Medium> Real<M> {
         Ok(())
     }
 
-    /// The bytes of the view in a hand when it was taken.
+    /// The first bytes of the view in a hand.
     pub fn viewed(&self, hand: usize) -> Option<&[u8]> {
         self.views[hand].as_ref().map(|viewed| &viewed.bytes[..])
     }
 
-    /// Reads the view in a hand again, if there is one and it has not ended.
+    /// Reads the view in a hand again, if it has not ended.
     ///
     /// # Errors
-    /// It has other bytes, or cannot be read.
+    /// Other bytes, or a read error.
     pub fn look_at_view(&self, hand: usize) -> Result<(), String> {
         let Some(HeldView { view, bytes }) = &self.views[hand] else { return Ok(()) };
         let mut now = vec![0; bytes.len()];
@@ -287,7 +287,7 @@ impl<M: Medium> Real<M> {
         Ok(bytes)
     }
 
-    /// The bytes of a file that is opened the first time, and stays open.
+    /// The bytes of a file that is opened at the first call and stays open.
     ///
     /// # Errors
     /// The file system's.
@@ -378,7 +378,7 @@ impl<M: Medium> Real<M> {
         Ok(())
     }
 
-    /// Makes an operation on what may be damaged.
+    /// Performs an operation on a possibly damaged tree.
     ///
     /// # Errors
     /// The file system's.
@@ -386,7 +386,7 @@ impl<M: Medium> Real<M> {
         self.act(op)
     }
 
-    /// All that can be seen, or why it cannot.
+    /// The visible state.
     ///
     /// # Errors
     /// The file system's.

@@ -77,7 +77,7 @@ fn access_before_1970_is_older_than_a_change() {
     assert!(fs.attr(file).unwrap().accessed_ns >= accessed);
 }
 
-/// Words of an inode that no time and no flags have.
+/// Invalid words of times and flags.
 #[test]
 fn word_that_is_no_time_or_no_flags_is_damage() {
     for (word, value, what) in [

@@ -54,7 +54,7 @@ fn operation_costs_one_fence_and_little_log() {
         ("rename of a directory across", rename(&["d", "e"], &["e"]), 1024),
     ];
     for (name, op, log_max) in ops {
-        // Nothing has a record yet, so each pays for all that it changes.
+        // Without records in the new epoch, an operation pays for all of its changes.
         real.make(&Op::Sync).unwrap();
         let (fences, log) = cost(&mut real, &op);
         println!("{name}: {log} bytes of log");
@@ -63,13 +63,13 @@ fn operation_costs_one_fence_and_little_log() {
     }
 }
 
-/// Bytes of the lines in each of which a test writes.
+/// Bytes between the writes of the test: a line.
 const LINE: u64 = 64;
 
 #[test]
 fn checkpoint_flush_is_bounded() {
     const LINES: u32 = 256;
-    // An inode with its checksum, a bucket or two, and the words that lead there.
+    // An inode with its checksum, up to two buckets, and the words above them.
     const LINES_OF_REQUEST: u64 = 64;
     const FILE_LINES: u64 = 2048;
     let medium = Arc::new(SimMedium::new(24 << 20));
@@ -90,7 +90,7 @@ fn checkpoint_flush_is_bounded() {
         most = flushed.max(most);
     };
     for line in 0..FILE_LINES {
-        // Lines that lie far apart, so that each is one more.
+        // Distant lines, so each write adds one.
         let at = line * 71 % FILE_LINES * LINE;
         flushed_by("a write", &mut || assert_eq!(real.fs.write(file, at, &[2; 8]).unwrap(), 8));
     }

@@ -1,5 +1,4 @@
-//! Crashes: after any of them the tree is as it was at a checkpoint, the pool sound, and the file
-//! system usable.
+//! Crashes: the tree is at a checkpoint, the pool is sound, and the file system is usable.
 
 use std::sync::Arc;
 
@@ -16,21 +15,21 @@ use crate::operations::{ACLS, AclName, LONG, Mode, Op, Subject, Tree};
 use crate::random::with_index;
 use crate::real::Real;
 
-/// Blocks of a pool, of one in which there is room for two runs of 2 MiB, and of one with a single run.
+/// Blocks of a small pool, of a pool for two runs of 2 MiB, and of a pool for one run.
 const POOL_BLOCKS: u64 = 160;
 const LARGE_POOL_BLOCKS: u64 = 4 * 512;
 pub(crate) const RUN_POOL_BLOCKS: u64 = 2 * 512 + 200;
 const RUN_BYTES: u64 = 2 << 20;
 
-/// Trees that a crash may leave from now on.
+/// Trees allowed after a crash from now on.
 type AllowedTrees = Vec<Tree>;
 
 fn options() -> FsOptions {
     FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() }
 }
 
-/// The tree that every workload finds: a file with a second name, one whose entries are not all in its inode, two
-/// directories, one of which has a file, and a link.
+/// The first tree of every workload: a file with two names, a file with a map, two directories, a file in one
+/// of them, and a link.
 pub(crate) fn starting_tree() -> Vec<Op> {
     let write = |path: &[&'static str], offset, len| Op::Write {
         path: path.to_vec(),
@@ -53,7 +52,7 @@ pub(crate) fn starting_tree() -> Vec<Op> {
 
 fn prepare(medium: &Arc<SimMedium>, work: &Workload) {
     drop(Real::make(medium, &with_index(work.index, work.options())));
-    // So that directories are cut at the same names every time.
+    // A fixed key splits directories at the same names in every run.
     fix_hash_key(&**medium, 0..work.pool_blocks);
     let mut real = Real::open(medium).unwrap();
     for op in work.starting_ops() {
@@ -95,8 +94,8 @@ fn check(real: Real<SimMedium>, crash: &Crash<'_, AllowedTrees>) -> Result<(), S
     use_after_crash(real, &found)
 }
 
-/// Checks that what a crash left, of which `found` was seen, is sound, can be used, and that nothing of it
-/// is taken for free.
+/// Checks the soundness of the state after a crash with the tree `found`, uses it, and checks that used
+/// blocks and inodes are not allocated again.
 pub(crate) fn use_after_crash(mut real: Real<SimMedium>, found: &Tree) -> Result<(), String> {
     sound(&real)?;
     for op in [
@@ -126,7 +125,7 @@ pub(crate) fn explored(explorer: &Explorer, work: &Workload) -> Result<Summary, 
     explored_without(explorer, work, None)
 }
 
-/// The same with a flush or a fence left out.
+/// As [`explored`], without one flush or fence.
 fn explored_without(
     explorer: &Explorer,
     work: &Workload,
@@ -145,7 +144,7 @@ fn explored_without(
     explorer.explore(&scenario).map_err(|failure| failure.to_string())
 }
 
-/// The same with names for the parts of the pool.
+/// The scenario with labels for the parts of the pool.
 fn labelled<'a, E, R>(scenario: Closures<'a, E, R>, work: &Workload) -> Closures<'a, E, R> {
     let medium = Arc::new(SimMedium::new(work.pool_blocks * BLOCK_U64));
     prepare(&medium, work);
@@ -179,7 +178,7 @@ pub(crate) struct Workload {
     before: Vec<Op>,
     ops: Vec<Op>,
     pub(crate) index: IndexKind,
-    /// True if operations may be refused.
+    /// True if operations may fail.
     pub(crate) may_fail: bool,
     pub(crate) pool_blocks: u64,
 }
@@ -195,7 +194,7 @@ impl Workload {
         starting_tree().into_iter().chain(self.before.iter().cloned()).chain([Op::Sync])
     }
 
-    /// The tree that there is before the operations.
+    /// The tree before the operations.
     fn model(&self) -> Model {
         let mut model = Model::new();
         for op in self.starting_ops() {
@@ -218,12 +217,12 @@ pub(crate) fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Wor
     }
 }
 
-/// One to three operations of each kind, with what follows them in the same epoch and the next.
+/// One to three operations of each kind, and operations after them in the same epoch and the next.
 fn workloads() -> Vec<Workload> {
     each_kind().into_iter().chain(at_borders()).collect()
 }
 
-/// Operations at the borders of lines, blocks, maps and sizes, and those whose end comes later.
+/// Operations at the bounds of lines, blocks, maps and sizes, and operations that end later.
 fn at_borders() -> Vec<Workload> {
     let exchange = |from: &[&'static str], to: &[&'static str]| {
         Op::Rename(from.to_vec(), to.to_vec(), Mode::Exchange)
@@ -326,7 +325,7 @@ fn each_kind() -> Vec<Workload> {
     ]
 }
 
-/// The same of lists, whiteouts, files without names, and copies.
+/// Workloads of access lists, whiteouts, files without names, and copies.
 fn further_workloads() -> Vec<Workload> {
     let acl = |path: &[&'static str], name, list: usize| Op::Acl(path.to_vec(), name, ACLS[list]);
     let copy = |[from, to]: [&[&'static str]; 2], offsets, len| Op::Copy {
@@ -365,13 +364,12 @@ fn further_workloads() -> Vec<Workload> {
     ]
 }
 
-/// Inode tables of 15 inodes, of which the first has seven that are there before.
+/// Inode tables have 15 inodes. Seven of the first one are used before.
 fn files_in(tables: u32) -> u32 {
     15 * tables - 8
 }
 
-/// Files that need one table and then another, where a tree with nodes of 64 bytes gets new nodes: a root,
-/// or more of them below it.
+/// Files that need two more tables. A tree with nodes of 64 bytes then gets new nodes.
 fn growths() -> Vec<Workload> {
     let grows_at = [
         (IndexKind::Direct, vec![1]),
@@ -397,7 +395,7 @@ fn next_region() -> Workload {
     Workload { before, index, pool_blocks: LARGE_POOL_BLOCKS, ..work("window", ops) }
 }
 
-/// A file whose bytes are a run of 2 MiB loses it, or some of its blocks.
+/// A file with a run of 2 MiB loses the run or some of its blocks.
 fn runs() -> Vec<Workload> {
     let bytes = usize::try_from(RUN_BYTES).expect("2 MiB");
     let reserve = Op::Allocate {
@@ -441,7 +439,7 @@ fn crash_leaves_a_checkpoint() {
     }
 }
 
-/// Recoveries crash, and so does the cleaning of orphans when a file system is opened.
+/// Crashes during recovery, and during the removal of orphans at the opening.
 #[test]
 fn crash_in_recovery_leaves_a_checkpoint() {
     let explorer = Explorer {
@@ -463,7 +461,7 @@ fn crash_in_recovery_leaves_a_checkpoint() {
     }
 }
 
-/// A flush or a fence that is left out is missed.
+/// The explorer notices an omitted flush or fence.
 #[test]
 fn omitted_flush_or_fence_is_caught() {
     let cases = [
@@ -508,7 +506,7 @@ fn planted_early_window_region_is_caught() {
     caught_in(&next_region(), Bug::RegionNamedEarly, &["a region without tables"]);
 }
 
-/// Explores a workload with a mistake in the code, which must show as one of `words`.
+/// Explores a workload with a planted bug. The failure must contain one of `words`.
 fn caught(bug: Bug, name: &str, words: &[&str]) {
     let mut all = workloads().into_iter().chain(further_workloads());
     let work = all.find(|work| work.name == name);
@@ -520,7 +518,7 @@ fn caught_in<B: Copy + std::fmt::Debug + PartialEq + Send + Sync + 'static>(
     bug: B,
     words: &[&str],
 ) {
-    // The same explorations every night.
+    // A fixed seed repeats the same exploration.
     let explorer = Explorer { seed: 0, ..few() };
     let sound = explored(&explorer, work);
     assert!(sound.is_ok(), "without {bug:?}: {sound:?}");

@@ -1,4 +1,4 @@
-//! Damaged structures: errors that name them, and never a panic or an endless loop.
+//! Damaged structures: an error names them, without a panic or an endless loop.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn image() -> Vec<u8> {
     image_of(&options())
 }
 
-/// The same of a file system that is made so.
+/// The image of a file system with these options.
 pub(crate) fn image_of(options: &FsOptions) -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
     let mut real = Real::make(&medium, &FsOptions { inodes_max: Some(60), ..*options });
@@ -44,7 +44,7 @@ pub(crate) fn image_of(options: &FsOptions) -> Vec<u8> {
     medium.image()
 }
 
-/// Opens a damaged image and uses it; says whether anything was noticed.
+/// Opens and uses a damaged image. Returns true if damage was noticed.
 fn use_damaged(image: Vec<u8>) -> bool {
     let medium = Arc::new(SimMedium::from_image(image));
     let Ok(pool) = open_pool(&medium) else { return true };
@@ -52,7 +52,7 @@ fn use_damaged(image: Vec<u8>) -> bool {
     drop(pool);
     let Ok(real) = Real::open(&medium) else { return true };
     let seen = real.try_tree().is_ok();
-    // Whatever it is like, using it neither panics nor hangs.
+    // Use of any damage neither panics nor hangs.
     let mut real = real;
     for op in [
         Op::Create(vec!["new"], 0o644),
@@ -78,7 +78,7 @@ fn bit_flips_neither_panic_nor_hang() {
     for block in data {
         let start = block * BLOCK_U64;
         let word = |at: u64| medium.load_word(PoolOffset(start + at));
-        // Blocks of data have no structure; logs are not the file system's.
+        // Data blocks have no structure, and logs belong to the pool.
         let is_superblock = word(0) == u64::from_le_bytes(*b"EVERBFS1");
         let is_structure =
             is_superblock || word(0) == 0x4255_434b_4554 || word(0) >> 32 & 0xffff == 0x5441;
@@ -98,15 +98,15 @@ fn bit_flips_neither_panic_nor_hang() {
         }
     }
     println!("{noticed} of {flips} flips were noticed");
-    // The others are in blocks and places that are free again.
+    // Other flips hit free blocks and places.
     assert!(flips > 30 && noticed * 2 >= flips, "{noticed} of {flips} flips were noticed");
 }
 
-/// Offsets in a table of one block of the words that say which slots are used, and which of those have no name.
+/// Offsets of the used and orphan bits in a table of one block.
 const BITS_AT: [u64; 2] = [64, 128];
 
-/// The bits of inode tables have no check bits. One says of a file that has no name, which an opening would free; the inode
-/// knows better. Only who loses the other one, that it is in use, cannot be told from a free inode.
+/// Table bits have no check bits. A false orphan bit would free the file at an opening, but the inode
+/// contradicts it. A false free inode cannot be detected.
 #[test]
 fn flipped_table_bit_frees_no_used_inode() {
     let image = image();
@@ -129,7 +129,7 @@ fn flipped_table_bit_frees_no_used_inode() {
             let pool = open_pool(&medium).unwrap();
             let problems = pool.check().unwrap().problems.join("; ");
             drop(pool);
-            // Of an inode that is free the second bit means nothing.
+            // The orphan bit of a free inode has no meaning.
             assert_eq!(problems.is_empty(), !is_used && at == BITS_AT[1], "{what}: {problems}");
             if at == BITS_AT[1] && is_used {
                 assert!(problems.contains("only an orphan has no name"), "{what}: {problems}");
@@ -153,7 +153,7 @@ fn flipped_table_bit_frees_no_used_inode() {
     assert_eq!(files, 4);
 }
 
-/// A directory of one bucket says that it is one for a part of the hashes which no bucket is for.
+/// A directory of one bucket with a prefix of an impossible depth.
 #[test]
 fn invalid_bucket_prefix_is_an_error() {
     let medium = Arc::new(SimMedium::from_image(image()));
@@ -163,7 +163,7 @@ fn invalid_bucket_prefix_is_an_error() {
     for prefix in [u64::MAX, 5] {
         let buckets = bounds.clone().map(BlockNo).filter(|block| {
             let word = |at| medium.load_word(block.offset().plus(at));
-            // The number of the root directory.
+            // The root directory.
             word(0) == 0x4255_434b_4554 && word(8) == 1
         });
         for bucket in buckets {
@@ -211,7 +211,7 @@ fn block_named_at(medium: &SimMedium, at: PoolOffset) -> BlockNo {
     BlockNo(medium.load_word(at) & ((1 << 40) - 1))
 }
 
-/// The address of the word that names the top of the directory that has `entries` entries.
+/// The address of the root word of the directory with `entries` entries.
 pub(crate) fn directory_with(medium: &SimMedium, entries: u64) -> PoolOffset {
     let is_table = |at: &PoolOffset| medium.load_word(*at) >> 32 & 0xffff == 0x5441;
     let tables = (0..medium.len() / BLOCK_U64).map(|block| PoolOffset(block * BLOCK_U64));
@@ -291,7 +291,7 @@ fn invalid_table_size_is_an_error() {
     }
 }
 
-/// A large table of which only the first block is in the pool, and one that begins where none can.
+/// A large table with only its first block in the pool, and a misaligned one.
 #[test]
 fn large_table_beyond_the_pool_is_an_error() {
     for index in [IndexKind::Direct, IndexKind::PmfsRadix] {
@@ -385,7 +385,7 @@ fn damaged_slot_hides_no_name_and_blocks_creat() {
     }
 }
 
-/// Changes a word of the inode that has `size` bytes, and puts its checksum right.
+/// Changes a word of the inode with `size` bytes, and updates its checksum.
 pub(crate) fn change_inode(
     medium: &SimMedium,
     blocks: std::ops::Range<u64>,
@@ -403,7 +403,7 @@ pub(crate) fn change_inode(
     }
 }
 
-/// A file that is larger than there can be: nobody could say which blocks it has.
+/// A file above the size limit has no definite blocks.
 #[test]
 fn invalid_inode_size_frees_no_block() {
     for size in [u64::MAX, u64::MAX - 4095, (1 << 52) + 1] {
@@ -416,7 +416,7 @@ fn invalid_inode_size_frees_no_block() {
         let mut real = Real::open(&medium).unwrap();
         let error = real.try_tree().expect_err("such an inode was believed");
         assert!(error.to_string().contains("inode"), "{error}");
-        // Which blocks are free is unknown now, so none is given to others.
+        // The free blocks are unknown now, so no block is allocated.
         assert!(real.try_make(&Op::Truncate(vec!["a"], 5)).is_err());
     }
 }
@@ -431,7 +431,7 @@ fn scrub_reports_damage_and_media_errors() {
     };
     let real = Real::open(&medium).unwrap();
     assert_eq!(findings(&real), []);
-    // The attributes, of which nothing but a scrub reads the block here.
+    // Only a scrub reads this block of attributes.
     let bounds = real.fs.pool().data_bounds();
     let xattr = |block: u64| medium.load_word(PoolOffset(block * BLOCK_U64)) & 0xffff_ffff;
     let magic = u64::from(u32::from_le_bytes(*b"XATR"));
@@ -441,7 +441,7 @@ fn scrub_reports_damage_and_media_errors() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].at.block().0, found[0].volume.as_deref()), (block, Some("files")));
     drop(real);
-    // An inode of which a bit has flipped.
+    // A bit flip in an inode.
     let medium = Arc::new(SimMedium::from_image(image()));
     let real = Real::open(&medium).unwrap();
     let mut tables = bounds.map(|block| PoolOffset(block * BLOCK_U64));
@@ -454,7 +454,7 @@ fn scrub_reports_damage_and_media_errors() {
 
 #[test]
 fn creation_without_space_leaves_no_volume() {
-    // Less than a run of 2 MiB is free.
+    // No run of 2 MiB is free.
     let medium = Arc::new(SimMedium::new(1 << 20));
     everbyte_pool::Pool::format(&*medium, 2, [1; 16]).unwrap();
     let pool = open_pool(&medium).unwrap();
@@ -474,7 +474,7 @@ fn creation_without_space_leaves_no_volume() {
     make(&small).unwrap();
 }
 
-/// The root word of the only file of that many bytes.
+/// The address of the root word of the only file with so many bytes.
 pub(crate) fn word_of_file(medium: &SimMedium, size: u64) -> PoolOffset {
     let inodes = (0..POOL_BYTES / 256).map(|inode| PoolOffset(inode * 256));
     let is_it = |at: &PoolOffset| {

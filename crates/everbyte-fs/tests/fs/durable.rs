@@ -1,5 +1,4 @@
-//! Small writes that are durable without a checkpoint: after a crash they are there, over what the file
-//! was at the last checkpoint.
+//! Durable writes without a checkpoint: after a crash they lie over the file of the last checkpoint.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,12 +15,12 @@ use crate::real::Real;
 
 const POOL_BLOCKS: u64 = 160;
 
-/// Offsets of the first byte that is not in a hole: of a block whose entry stands in the inode, and of a block below
-/// the map's nodes.
+/// Offsets of the first byte after the hole: in a block of the inode's entries, and in a block below the
+/// map's nodes.
 const IN_INODE: u64 = 0;
 const IN_NODES: u64 = 16 * BLOCK_U64;
 
-/// Something that is done to the file.
+/// An operation on the file.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Write(usize, usize, u8),
@@ -31,7 +30,7 @@ enum Step {
 }
 use Step::{Durably, Sync, Truncate, Write};
 
-/// Bytes that the file may have after a crash.
+/// Allowed bytes of the file after a crash.
 type AllowedBytes = BTreeSet<Vec<u8>>;
 
 fn name() -> Name<'static> {
@@ -42,7 +41,7 @@ fn find(fs: &FileSystem<SimMedium>) -> InodeNo {
     fs.lookup(fs.root(), name()).unwrap().inode
 }
 
-/// A file of 9000 bytes that is durable.
+/// Creates a durable file of 9000 bytes.
 fn prepare(medium: &Arc<SimMedium>, base: u64) {
     let options = FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() };
     let real = Real::make(medium, &options);
@@ -60,7 +59,7 @@ fn prepare(medium: &Arc<SimMedium>, base: u64) {
     real.fs.sync().unwrap();
 }
 
-/// `bytes` with `byte` at `offset .. offset + len`, if the file does not become larger.
+/// `bytes` with `byte` at `offset .. offset + len`; `None` if this exceeds their end.
 fn over(bytes: &[u8], (offset, len, byte): (usize, usize, u8)) -> Option<Vec<u8>> {
     let mut bytes = bytes.to_vec();
     bytes.get_mut(offset..offset + len)?.fill(byte);
@@ -174,7 +173,7 @@ fn small_durable_overwrite_costs_one_fence() {
     prepare(&medium, IN_INODE);
     let real = Real::open(&medium).unwrap();
     let (fs, inode) = (&real.fs, find(&real.fs));
-    // The first change of the times is logged, with a fence of its own.
+    // The first round also logs the change of the times, with another fence.
     for (round, fences) in [(0, 2), (1, 1), (2, 1)] {
         let (epoch, before) = (fs.volume().completed_epoch(), medium.counters());
         fs.write_durably(inode, 5000, &[round + 5; 64]).unwrap();

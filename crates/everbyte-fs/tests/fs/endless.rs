@@ -1,5 +1,4 @@
-//! Images in which words lead to a node from many places, or back to it: whoever walks there ends, with an error
-//! that names the structure.
+//! Images with cycles, or with many paths to one node: each walk ends with an error that names the structure.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -21,12 +20,12 @@ use crate::real::Real;
 
 type Fs = Arc<FileSystem<SimMedium>>;
 
-/// Time after which work has no end: all that ends here does so within two seconds.
+/// Limit for a walk that should end within two seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The size of the file in the images, which no other has.
+/// The size of the file in the images, unique among files.
 const FILE_BYTES: u64 = 200_000;
 
-/// Does `work` in a thread, and panics if it takes for ever.
+/// Runs `work` in a thread. Panics if it does not end.
 fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || done.send(work()));
@@ -34,7 +33,7 @@ fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static
     result.unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
-/// The image of a pool that was closed with an empty directory `e`, and a file `a` beside others.
+/// The image of a closed pool with an empty directory `e`, a file `a` and other files.
 fn image(options: FsOptions, before_close: impl FnOnce(&Fs)) -> SimMedium {
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
     let real = Real::make(&medium, &FsOptions { inodes_max: Some(60), ..options });
@@ -63,12 +62,12 @@ fn word(block: BlockNo, height: u8) -> u64 {
     Entry { block, flags: EntryFlags { height, ..EntryFlags::default() } }.encode()
 }
 
-/// A block of the pool that nobody has.
+/// A free block of the pool.
 fn free_block(number: u64) -> BlockNo {
     BlockNo(POOL_BYTES / BLOCK_U64 - 1 - number)
 }
 
-/// Fills `block` with `words`, again and again.
+/// Fills `block` with repetitions of `words`.
 fn fill(medium: &SimMedium, block: BlockNo, words: &[u64]) {
     for (index, word) in (0..512).zip(words.iter().cycle()) {
         medium.store_word(block.offset().plus(8 * index), *word);
@@ -86,7 +85,7 @@ fn said<T>(result: Result<T, FsError>) -> String {
     }
 }
 
-/// Says what a check, a scrub and `change` find, each of which ends, and sees that other files are untouched.
+/// The findings of a check, a scrub and `change`. Each must end, and other files stay unchanged.
 fn found(
     image: &SimMedium,
     what: &str,
@@ -112,7 +111,7 @@ fn found(
 fn directory_cycle_is_an_error() {
     let image = image(options(), |_| {});
     let root_at = directory_with(&image, 0);
-    // Neighbours that name the same block are one bucket, so there are two, which name each other.
+    // Adjacent words with one block are one bucket, so two nodes name each other.
     let nodes = [word(free_block(0), 1), word(free_block(1), 1)];
     (0..2).for_each(|node| fill(&image, free_block(node), &nodes));
     image.store_word(root_at, nodes[0]);
@@ -126,8 +125,8 @@ fn directory_cycle_is_an_error() {
     assert!(said(listed).contains("directory"));
 }
 
-/// The root word of the file's map, with a map of five levels in which each node names the next in all its words,
-/// and the lowest says `lowest` of each block, in a file of the largest size.
+/// Builds a map of five levels in a file of the largest size. Each node names the next in all its words, and
+/// the lowest has `lowest` in each word. Returns the address of the root word.
 fn endless_map(image: &SimMedium, lowest: u64, levels_from: u8) {
     let root_at = word_of_file(image, FILE_BYTES);
     change_inode(image, 0..POOL_BYTES / BLOCK_U64, FILE_BYTES, (5, 1 << 52));
@@ -158,7 +157,7 @@ fn map_cycle_is_an_error() {
 #[test]
 fn endless_map_is_sought_and_cut_in_bounded_time() {
     let zero = Entry::zero(free_block(0)).encode();
-    // With leaves everywhere, and with nodes everywhere that have none below.
+    // With leaves everywhere, and with nodes without leaves.
     for (lowest, level) in [(zero, 1), (0, 2)] {
         let image = image(options(), |_| {});
         endless_map(&image, lowest, level);
@@ -174,7 +173,7 @@ fn endless_map_is_sought_and_cut_in_bounded_time() {
     }
 }
 
-/// The last word of the uppermost node is damaged, behind a hole of 2^51 bytes: nobody tries leaf after leaf up to there.
+/// Damage in the last word of the top node, behind a hole of 2^51 bytes: a search must not visit each leaf.
 #[test]
 fn damage_behind_a_large_hole_is_found_fast() {
     let image = image(options(), |_| {});
@@ -190,7 +189,7 @@ fn damage_behind_a_large_hole_is_found_fast() {
     assert!(cut.contains(&damaged.to_string()), "{cut}");
 }
 
-/// A batch for each 2 MiB would be 2^23 of them.
+/// A batch for each 2 MiB would need 2^23 batches.
 #[test]
 fn punch_of_a_sparse_file_costs_its_blocks() {
     const SIZE: u64 = 1 << 44;
@@ -200,7 +199,7 @@ fn punch_of_a_sparse_file_costs_its_blocks() {
     let fs = &real.fs;
     let inode = create(fs, fs.root(), "sparse");
     fs.truncate(inode, SIZE).unwrap();
-    // The second begins where a hole ends in the midst of 2 MiB.
+    // The second place starts where a hole ends inside 2 MiB.
     let places = [0, 3 << 20, SIZE - LEN as u64];
     for at in places {
         assert_eq!(fs.write(inode, at, &[7; LEN]).unwrap(), LEN);
@@ -240,7 +239,7 @@ fn doubly_mapped_block_is_not_freed() {
     assert_eq!(fs.status().free_blocks, free);
 }
 
-/// The image of a closed pool with two files of one block each, both of which name that of the first.
+/// The image of a closed pool with two files of one block each. Both name the block of the first.
 fn shared_block() -> SimMedium {
     let image = image(options(), |fs| {
         for (file, bytes) in [("first", 1000), ("second", 2000)] {
@@ -249,7 +248,7 @@ fn shared_block() -> SimMedium {
         }
         fs.sync().unwrap();
     });
-    // The entry of a file's first block follows its root word and one more.
+    // Offset from the root word to the first entry.
     let [first, second] = [1000, 2000].map(|bytes| word_of_file(&image, bytes).plus(16));
     image.store_word(second, image.load_word(first));
     image
@@ -269,7 +268,7 @@ fn freed_shared_block_is_not_freed_again() {
         assert!(said.contains(&second.to_string()), "{said}");
     }
     assert_eq!((fs.status().free_blocks, find(fs, "second")), (free, second));
-    // Others go on.
+    // Other operations still work.
     create(fs, fs.root(), "new");
     fs.sync().unwrap();
 }
@@ -281,7 +280,7 @@ fn double_free_in_a_batch_stops_all_writes() {
     for file in ["first", "second"] {
         fs.unlink(fs.root(), name(file)).unwrap();
     }
-    // Which block it was is known once it is free.
+    // The free block identifies the shared one.
     fs.sync().unwrap();
     let new = new_inode(FileType::Regular, 0o644);
     let refused = fs.create_inode(fs.root(), name("new"), &new).unwrap_err();
@@ -304,7 +303,7 @@ fn begins_with<const N: usize>(fs: &Fs, file: &str) -> [u8; N] {
     bytes
 }
 
-/// Repairs what two files or more have, and sees none of them give it up.
+/// Repairs a block shared by several files, and checks that none of them frees it.
 fn repaired_and_kept(image: SimMedium, files: &[&str]) {
     let medium = Arc::new(image);
     let mended = everbyte_pool::repair(&*medium, &everbyte_fs::kinds()).unwrap();
@@ -337,7 +336,7 @@ fn shared_block_stays_after_repair() {
     repaired_and_kept(image, &["first", "second", "third"]);
 }
 
-/// One of two files that have a block gives it up, a third one gets it, and then the pool is repaired.
+/// One of two files with a shared block frees it, a third file gets it, and then the pool is repaired.
 #[test]
 fn reused_shared_block_stays_after_repair() {
     let medium = Arc::new(shared_block());
@@ -377,7 +376,7 @@ fn damaged_orphan_does_not_prevent_opening() {
     assert!(report.problems.iter().any(|problem| problem.contains("map")), "{report:?}");
 }
 
-/// More blocks than are freed in one batch, so that the name goes before them.
+/// More blocks than one batch frees, so the name is removed before the blocks.
 #[test]
 fn large_file_with_damaged_map_stays_unlinked() {
     let image = image(options(), |fs| _ = create(fs, fs.root(), "other"));
@@ -406,7 +405,7 @@ fn large_file_with_damaged_map_stays_unlinked() {
         let named = fs.lookup(fs.root(), name("a"));
         assert!(named.map_or(true, |attr| attr.inode != inode), "way {way}");
         assert_eq!(used(fs), before, "way {way}: it is an orphan");
-        // Who has it open all the same is counted until it is closed.
+        // The orphan can be opened, and counts until its close.
         fs.open_inode(inode).unwrap();
         assert_eq!(fs.nameless_files(), 1, "way {way}");
         fs.close_inode(inode).unwrap();
@@ -421,7 +420,7 @@ fn large_file_with_damaged_map_stays_unlinked() {
     }
 }
 
-/// Two directories that have each other: who moves something below them follows parents, of which there could be 2^34.
+/// Two directories with each other as parent. A rename below them follows up to 2^34 parents.
 #[test]
 fn parent_cycle_is_an_error_for_rename() {
     const INODES_MAX: u64 = 1 << 34;
@@ -458,7 +457,7 @@ fn parent_cycle_is_an_error_for_rename() {
     assert_eq!(fs.attr(moved).unwrap().links, 2);
 }
 
-/// An index could find four billion tables: who judges the tree would look for each, and keep an error for it.
+/// An index can address 2^32 tables. A check must not look up each of them.
 #[test]
 fn excess_table_count_is_an_error() {
     const INODES_MAX: u64 = 1 << 34;
@@ -483,14 +482,14 @@ fn excess_table_count_is_an_error() {
     }
 }
 
-/// A scrub looks for the path of a damaged file in a tree in which a directory has itself.
+/// A scrub looks for the path of a damaged file below a directory that contains itself.
 #[test]
 fn scrub_path_search_is_linear() {
     let image = image(options(), |fs| {
         let (root, directory) = (fs.root(), find(fs, "d"));
         let inner = new_inode(FileType::Directory, 0o755);
         fs.create_inode(directory, name("inner"), &inner).unwrap();
-        // Now it is the only directory with three entries.
+        // Makes it the only directory with three entries.
         create(fs, directory, "other");
         let inode = find(fs, "a");
         fs.open_inode(inode).unwrap();
@@ -498,7 +497,7 @@ fn scrub_path_search_is_linear() {
     });
     let root_at = directory_with(&image, 3);
     let bucket = BlockNo(image.load_word(root_at) & ((1 << 40) - 1));
-    // An entry has the number of its inode two words before its name.
+    // In an entry, the inode number is two words before the name.
     let mut bytes = [0; 4096];
     image.read(bucket.offset(), &mut bytes);
     let text = bytes.windows(5).position(|bytes| bytes == b"inner").unwrap();
@@ -507,7 +506,7 @@ fn scrub_path_search_is_linear() {
     assert_eq!(image.load_word(number_at), of_directory + 3);
     image.store_word(number_at, of_directory);
     reseal(&image, bucket);
-    // The orphan would be freed by an opening that can write it.
+    // A writable opening would free the orphan.
     image.store_word(word_of_file(&image, FILE_BYTES), 1);
     let real = Real::open(&Arc::new(image)).unwrap();
     let fs = Arc::clone(&real.fs);

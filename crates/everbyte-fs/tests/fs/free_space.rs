@@ -1,4 +1,4 @@
-//! Free space as it is reported: a program gets all of it, and removed files give theirs back at once.
+//! Reported free space: a program can allocate all of it, and removals return it immediately.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn reserve(fs: &Fs, inode: InodeNo, blocks: u64) -> Result<(), everbyte_fs::FsEr
     }
 }
 
-/// Takes all that is reported as free, by writing or allocating, and gives it back.
+/// Allocates all reported free blocks, by writes or reservations, and frees them.
 fn take_all(fs: &Fs, by_writing: bool) {
     let free = fs.status().free_blocks;
     let file = create(fs, "all");
@@ -59,14 +59,14 @@ fn take_all(fs: &Fs, by_writing: bool) {
     assert_eq!(fs.attr(file).unwrap().size, free * BLOCK_U64);
     unlink(fs, "all");
     let again = fs.status().free_blocks;
-    // The directory keeps a bucket, and the inode its table.
+    // The directory keeps a bucket and the inode keeps its table.
     assert!(again + 600 >= free, "{again} blocks of {free} are free after a removal");
 }
 
-/// A way to age a file system.
+/// A step that fragments a file system.
 #[derive(Clone, Debug)]
 enum Aging {
-    /// A file with so many KiB.
+    /// A file of so many KiB.
     Whole(u8, u64),
     /// A file with a block in each of so many parts of 2 MiB.
     Sparse(u8, u64),
@@ -76,7 +76,7 @@ enum Aging {
     /// The first file replaces the second one.
     Replace(u8, u8),
     Truncate(u8),
-    /// Every other block of a file goes.
+    /// Removes every second block of a file.
     Punch(u8),
     Sync,
 }
@@ -95,7 +95,7 @@ fn aging() -> impl Strategy<Value = Aging> {
     ]
 }
 
-/// Ages `fs` by a step, as far as there is space.
+/// Performs a step, as far as space allows.
 fn age(fs: &Fs, step: &Aging) {
     let root = fs.root();
     let title = |file: &u8| format!("file {file}");
@@ -122,7 +122,7 @@ fn age(fs: &Fs, step: &Aging) {
                 let before = fs.status();
                 unlink(fs, &title(file));
                 let freed = fs.status().free_blocks - before.free_blocks;
-                // The share of the map goes with the data.
+                // Map blocks are freed with the data.
                 assert!(
                     freed + freed / 100 + 2 >= attr.blocks.min(2),
                     "{freed} of {}",
@@ -204,7 +204,7 @@ fn removed_files_are_free_before_a_checkpoint() {
             assert!(left <= 4, "{what}: {left} blocks are used");
             assert_eq!(fs.volume().checkpoints(), made, "{what}");
             let _gone = fs.unlink(fs.root(), name("f"));
-            // What waits for the checkpoint is allocated.
+            // Blocks that wait for the checkpoint are allocatable.
             take_all(&fs, false);
         }
         assert!(fs.volume().checkpoints() > checkpoints);
@@ -224,7 +224,7 @@ fn blocks_that_another_volume_freed_are_allocated() {
     assert!(two.status().free_blocks > 50 * 256, "{:?}", two.status());
     assert!(pool.info().free_bytes > 50 * MIB);
     take_all(&two, true);
-    // A run of adjacent blocks, as a new volume needs it.
+    // A new volume needs a run of adjacent blocks.
     two.sync().unwrap();
     let file = create(&one, "g");
     reserve(&one, file, one.status().free_blocks).unwrap();

@@ -1,4 +1,4 @@
-//! Full pools: what has space already is written all the same, and what was removed makes room.
+//! Full pools: mapped blocks stay writable, and removals make space.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::real::Real;
 
 const FILE_BYTES: usize = 1 << 20;
 
-/// Takes all blocks that are free, for a file `filler`.
+/// Allocates all free blocks to a file `filler`.
 fn fill(fs: &Arc<FileSystem<SimMedium>>) {
     let filler = create(fs, fs.root(), "filler");
     let error = (0..).find_map(|block| fs.write(filler, block << 12, &[3; 4096]).err());
@@ -28,7 +28,7 @@ fn read(fs: &FileSystem<SimMedium>, inode: InodeNo) -> Vec<u8> {
     bytes
 }
 
-/// There is no block to replace one with, and no log for all that the write changes.
+/// Without a free block or log for the whole write.
 #[test]
 fn full_pool_still_overwrites_mapped_blocks() {
     let medium = Arc::new(SimMedium::new(8 << 20));
@@ -42,7 +42,7 @@ fn full_pool_still_overwrites_mapped_blocks() {
     fill(fs);
     assert_eq!(fs.write(file, 0, &vec![7; FILE_BYTES]).unwrap(), FILE_BYTES);
     assert!(read(fs, file).iter().all(|&byte| byte == 7));
-    // The parts that it is made in are whole blocks.
+    // Parts are whole blocks.
     let crashed = Real::open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
     for block in read(&crashed.fs, file).chunks(4096) {
         assert!([[1; 4096], [7; 4096]].contains(block.first_chunk().unwrap()));
@@ -64,7 +64,7 @@ fn full_pool_still_overwrites_mapped_blocks() {
     assert!(fs.pool().check().unwrap().is_clean());
 }
 
-/// The first and the last block must be logged, and the words of all others: more than the smallest log has room for.
+/// The first and the last block and the words of all others must be logged, which exceeds the smallest log.
 #[test]
 fn full_pool_still_punches_holes() {
     const BYTES: usize = 2 << 20;
@@ -96,10 +96,10 @@ fn full_pool_still_punches_holes() {
     }
 }
 
-/// The inode that was freed is free for others only once that is durable, and there is no space for another table.
+/// A freed inode waits until the free is durable, and no space for another table exists.
 #[test]
 fn freed_inode_is_reused_without_table_space() {
-    // The region of a window has room for more tables than a bucket has for names.
+    // A region of a window holds more tables than a bucket holds names.
     for index in IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window) {
         let medium = Arc::new(SimMedium::new(16 << 20));
         let real = Real::make(&medium, &FsOptions { index, ..options() });
@@ -119,7 +119,7 @@ fn freed_inode_is_reused_without_table_space() {
     }
 }
 
-/// A name that is wrong stays so when there is room again, so that is said first.
+/// An existing name stays an error after space returns, so it is reported first.
 #[test]
 fn eexist_comes_before_enospc() {
     let medium = Arc::new(SimMedium::new(16 << 20));

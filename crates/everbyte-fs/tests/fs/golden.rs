@@ -1,9 +1,8 @@
-//! Golden images: file systems that every later version must read as the first one did.
+//! Golden images: file systems that every later version must read.
 //!
-//! An image in `golden/` is never changed or made again: it stands for file systems that are out there. To
-//! add one, add it to `make` and run `cargo test -p everbyte-fs --test fs golden -- --ignored`, which needs
-//! the program `zstd` and only writes what is missing. The manifest says what was written, by the model,
-//! and never what was read back.
+//! An image in `golden/` never changes, because it stands for released file systems. To add an image, add it
+//! to `make` and run `cargo test -p everbyte-fs --test fs golden -- --ignored`. This needs the program `zstd`
+//! and writes only missing images. The manifest holds the model's tree, never a tree read from the image.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,15 +22,15 @@ use crate::operations::{FileSnapshot, LONG, Mode, Op, Subject, Tree};
 use crate::random::with_index;
 use crate::real::{Real, open_pool};
 
-/// Contents that every later version must find in an image.
+/// Expected contents of an image.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Golden {
     name: String,
     about: String,
-    /// Of the whole image.
+    /// Checksum of the whole image.
     crc32c: u32,
     was_clean: bool,
-    /// Each path, and all that can be seen of it.
+    /// The visible state of each path.
     tree: BTreeMap<String, String>,
 }
 
@@ -52,7 +51,7 @@ fn read_image(name: &str) -> Vec<u8> {
     image
 }
 
-/// A tree in words that stay what they are.
+/// A tree in stable words.
 fn in_words(tree: &Tree) -> BTreeMap<String, String> {
     let line = |seen: &FileSnapshot| {
         let FileSnapshot { first_path, kind, permissions, links, size, bytes, attributes, .. } =
@@ -75,7 +74,7 @@ fn in_words(tree: &Tree) -> BTreeMap<String, String> {
     tree.iter().map(|(path, seen)| (path.clone(), line(seen))).collect()
 }
 
-/// Reads `image` as `golden` says, and uses it.
+/// Compares `image` with `golden`, and uses it.
 fn hold(golden: &Golden, image: Vec<u8>) {
     let name = &golden.name;
     assert_eq!(crc32c::crc32c(&image), golden.crc32c, "{name}: the image itself was changed");
@@ -92,7 +91,7 @@ fn hold(golden: &Golden, image: Vec<u8>) {
     use_after_crash(real, &tree).unwrap_or_else(|error| panic!("{name}: {error}"));
 }
 
-/// Some of everything.
+/// Operations for a tree with every kind of content.
 fn contents() -> Vec<Op> {
     let write = |path: &[&'static str], offset, len| Op::Write {
         path: path.to_vec(),
@@ -124,7 +123,7 @@ fn contents() -> Vec<Op> {
     ]
 }
 
-/// A file system, and the model of it.
+/// A file system and its model.
 struct Fixture {
     medium: Arc<SimMedium>,
     real: Real<SimMedium>,
@@ -133,7 +132,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(index: IndexKind) -> Self {
-        // A window has 2 MiB of inodes at once.
+        // A window takes 2 MiB of inodes at creation.
         let blocks = if index == IndexKind::Window { 4 * 512 } else { 256 };
         let medium = Arc::new(SimMedium::new(blocks * BLOCK_U64));
         let options = FsOptions {
@@ -240,7 +239,7 @@ fn new_images_match_their_expectation() {
     make().into_iter().for_each(|(golden, image)| hold(&golden, image));
 }
 
-/// Writes the images that are missing, and their lines of the manifest.
+/// Writes missing images and their lines of the manifest.
 #[test]
 #[ignore = "it writes images; see the head of this file"]
 fn make_missing_golden_images() {

@@ -1,4 +1,4 @@
-//! Limits: the last thing that is possible, and the error number of the first that is not.
+//! Limits: the last valid value, and the error number of the first invalid one.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn space_freed_by_one_thread_serves_another() {
     Pool::format(&*medium, 2, [1; 16]).unwrap();
     let open = OpenOptions { capacity_blocks: (96 << 20) / 4096 };
     let pool = Arc::new(Pool::open(medium, kinds(), &open).unwrap());
-    // The volume is full long before the pool is.
+    // The volume is full before the pool.
     let fs = Arc::new(FileSystem::create(&pool, "files", 32 << 20, &options).unwrap());
     let data = vec![7; 1 << 20];
     for round in 0..4 {
@@ -70,7 +70,7 @@ fn space_freed_by_one_thread_serves_another() {
     }
 }
 
-/// A file system with room for many files and names.
+/// A file system with space for many files and names.
 fn large() -> Arc<FileSystem<Mapped>> {
     let medium = Mapped::anonymous(96 << 20, &MediaOptions::default()).unwrap();
     let options = FsOptions {
@@ -117,7 +117,7 @@ fn subdirectory_count_is_limited() {
             .map_err(|e| e.errno())
     };
     assert_eq!(up(RenameMode::Replace), Err(31));
-    // Where one comes for another, there are as many as before.
+    // A replaced or exchanged directory keeps the count.
     for (number, mode) in [(5, RenameMode::Replace), (6, RenameMode::Exchange)] {
         let (from, there) = ((other, name("directory 0")), format!("directory {number}"));
         fs.rename(from, (root, name(&there)), mode).map_err(|error| error.errno()).unwrap();

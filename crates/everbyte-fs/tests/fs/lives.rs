@@ -1,4 +1,4 @@
-//! Files that are cut, opened, removed and made again, and what may not come back.
+//! Lifetimes of files: truncated, opened, removed and created again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,7 @@ fn new_with_inodes(inodes_max: u64) -> (Arc<SimMedium>, Real<SimMedium>) {
     (medium, real)
 }
 
-/// Returns true if bytes that were cut off a file are zeroes when it grows again.
+/// Returns true if truncated bytes read as zeroes after an extension.
 fn is_zero_after_a_cut() -> bool {
     let (_medium, real) = new();
     let fs = &real.fs;
@@ -58,8 +58,8 @@ fn truncated_bytes_do_not_reappear() {
     drop(planted);
 }
 
-/// Reads an open file after its last name has gone and others have taken what is free. Also says whether
-/// its number names a file once it is closed.
+/// Reads an open file after its last name was removed and the free blocks were reused. Also returns true if
+/// the number names a file after the close.
 fn read_without_a_name() -> ([u8; 9], bool) {
     let (_medium, real) = new();
     let (fs, root) = (&real.fs, real.fs.root());
@@ -84,7 +84,8 @@ fn open_file_is_readable_after_unlink() {
     drop(planted);
 }
 
-/// Whoever finds no space waits for files without a name to be closed: in vain for one that was closed and is still counted.
+/// A thread without space waits for the close of files without a name. A closed file that still counts would
+/// make it wait in vain.
 #[test]
 fn damaged_open_orphan_counts_until_closed() {
     let (medium, real) = new();
@@ -102,7 +103,7 @@ fn damaged_open_orphan_counts_until_closed() {
     assert_eq!(fs.nameless_files(), 0);
 }
 
-/// The number and generation of a file, and of the one that has its number after a crash.
+/// Number and generation of a file, and of the file with its number after a crash.
 fn before_and_after_a_crash() -> [(u64, u64); 2] {
     let (medium, real) = new();
     let make = |real: &Real<SimMedium>| {
@@ -111,7 +112,7 @@ fn before_and_after_a_crash() -> [(u64, u64); 2] {
         (attr.inode.0, attr.generation)
     };
     let before = make(&real);
-    // Nothing was made durable.
+    // No operation was durable.
     drop(real);
     [before, make(&Real::open(&medium).unwrap())]
 }
@@ -177,7 +178,7 @@ fn fsync_of_an_unchanged_file_stores_nothing() {
     assert!(count().since(&before).fences > 0);
 }
 
-/// The time of an access is metadata of which `fsync` must not say that it is durable when it is not.
+/// `fsync` must cover the time of an access.
 #[test]
 fn fdatasync_after_reads_is_free() {
     let (medium, mut real) = new();
@@ -205,7 +206,7 @@ fn fdatasync_after_reads_is_free() {
     assert!(real.fs.attr(inode).unwrap().accessed_ns >= accessed, "what was synced is there");
 }
 
-/// Counts how often the blocks of a file system are walked.
+/// Counts the walks over the blocks of a file system.
 struct CountedKind(Kinds<SimMedium>, AtomicU64);
 
 impl Kind<SimMedium> for CountedKind {
@@ -325,7 +326,7 @@ fn inode_exhaustion_error_names_the_limit() {
     assert!(matches!(make(15), Err(FsError::NoInodes { max: 15 })));
 }
 
-/// The blocks of its metadata are another's, or nobody's.
+/// Its metadata blocks are free or belong to another volume.
 #[test]
 fn deleted_file_system_reports_gone() {
     let (_medium, real) = new();
@@ -359,11 +360,11 @@ fn deleted_file_system_reports_gone() {
     assert_eq!(fs.scrub(0).0.findings, []);
 }
 
-/// Two changes have the same time where the clock is coarse, or is set back.
+/// A coarse or corrected clock gives two changes the same time.
 #[test]
 fn fsync_covers_changes_with_equal_times() {
     type Fs = FileSystem<SimMedium>;
-    /// A change of the file `f`, and a look whether it is there after a crash.
+    /// A change of the file `f`, and a check of its effect after a crash.
     type Change<'c> = (&'c dyn Fn(&Fs, InodeNo), &'c dyn Fn(&Fs));
     let _clock = plant(Bug::ClockStands);
     let find = |fs: &Fs, text| fs.lookup(fs.root(), name(text)).map(|found| found.inode);
@@ -399,7 +400,7 @@ fn fsync_covers_changes_with_equal_times() {
             &|fs| assert!(find(fs, "g").is_ok() && find(fs, "f").is_err()),
         ),
     ];
-    // A renaming is durable by a sync of the directory, as it is by one of the file.
+    // A sync of the directory or of the file makes a renaming durable.
     let rename = changes[4];
     let of_file = changes.into_iter().map(|change| (change, false));
     for ((make, check), of_directory) in of_file.chain([(rename, true)]) {

@@ -1,5 +1,4 @@
-//! The file system against a model of what it should do, over random operations, reopenings and
-//! crashes.
+//! The file system compared with a model over random operations, reopenings and crashes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 #![allow(clippy::print_stdout, reason = "tests say what they explored")]

@@ -1,4 +1,4 @@
-//! Media errors in the metadata of a file system: what cannot be read is an error, and never nothing.
+//! Media errors in the metadata of a file system: unreadable metadata is an error, never absence.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::posix::{name, new_inode};
 use crate::random::options;
 use crate::real::{Real, open_pool};
 
-/// Images of a pool with files: as a crash leaves it, and closed.
+/// Images of a pool with files: after a crash and closed.
 fn images(options: &FsOptions) -> [Vec<u8>; 2] {
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
     let mut real = Real::make(&medium, &FsOptions { inodes_max: Some(60), ..*options });
@@ -32,7 +32,7 @@ fn images(options: &FsOptions) -> [Vec<u8>; 2] {
     [crashed, medium.image()]
 }
 
-/// The lines that say something, of the superblock, of the block that its first word of the index names, and of the
+/// Lines with contents: of the superblock, of the block named by the first word of the index, and of the
 /// tables.
 fn metadata_lines(medium: &SimMedium) -> Vec<u64> {
     let word = |at: u64| medium.load_word(PoolOffset(at));
@@ -40,7 +40,7 @@ fn metadata_lines(medium: &SimMedium) -> Vec<u64> {
     let superblock =
         starts.clone().find(|&at| word(at) == u64::from_le_bytes(*b"EVERBFS1")).unwrap();
     let index = (word(superblock + 1024) & ((1 << 40) - 1)) * BLOCK_U64;
-    // A tree with one table has that for a root.
+    // The root of a tree with one table is the table.
     let index = Some(index).filter(|&at| at < POOL_BYTES);
     let tables = starts.filter(|&at| word(at) >> 32 & 0xffff == 0x5441);
     let lines = [superblock].into_iter().chain(index).chain(tables);
@@ -76,17 +76,17 @@ fn poisoned_metadata_frees_nothing() {
     }
 }
 
-/// A file system whose medium has no errors.
+/// A file system without media errors.
 struct SoundImage {
     free_bytes: u64,
     free_inodes: u64,
-    /// Of the file `a`.
+    /// Attributes of the file `a`.
     attr: Attr,
     bytes: Vec<u8>,
 }
 
 impl SoundImage {
-    /// Opens the file system on `medium`, uses it, and looks whether what it has lost is known to be.
+    /// Opens and uses the file system on `medium`, and checks that each loss is reported.
     fn check(&self, medium: &Arc<SimMedium>, at: &str) {
         let pool = open_pool(medium).unwrap_or_else(|error| panic!("{at}: {error}"));
         assert!(pool.info().free_bytes <= self.free_bytes, "{at}: blocks of files are free");
@@ -111,7 +111,7 @@ impl SoundImage {
     }
 }
 
-/// Who moves a directory follows the parents of the one that it is moved to, and reads nothing else of them.
+/// A rename of a directory follows the parents of its target, and reads no other part of them.
 #[test]
 fn poisoned_parent_is_an_error_for_rename() {
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
@@ -123,7 +123,7 @@ fn poisoned_parent_is_an_error_for_rename() {
     let outer = make(fs.root(), "outer");
     let inner = make(outer, "inner");
     fs.sync().unwrap();
-    // The first table has both, 256 bytes each.
+    // The first table holds both, 256 bytes each.
     let at = fs.inode_table_at(0).unwrap().plus(256 * outer.0);
     assert_eq!(medium.load_word(at.plus(8)), outer.0);
     medium.inject_poison(at, 64);

@@ -1,4 +1,4 @@
-//! Files that are open in a program's hand, and are read without a lock while nobody changes them.
+//! Open files with lock-free reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ fn bytes<M: Medium>(fs: &FileSystem<M>, file: &OpenFile<M>) -> Vec<u8> {
     bytes
 }
 
-/// The address of the word with the size of `inode`.
+/// The address of the size word of `inode`.
 fn size_at<M: Medium>(fs: &FileSystem<M>, inode: InodeNo) -> PoolOffset {
     let slots = BLOCK_U64 / 256;
     fs.inode_table_at(inode.0 / slots).unwrap().plus(inode.0 % slots * 256 + 40)
@@ -32,14 +32,14 @@ fn open_file_read_sees_other_writers() {
     let file = fs.open_file(inode).unwrap();
     assert_eq!((file.inode(), bytes(&fs, &file).len()), (inode, 0));
     let mut expected = Vec::new();
-    // Beyond the entries beside the root word, where a leaf is found and then taken off the map.
+    // Includes a leaf of the map that is found and then removed.
     for (offset, len, byte) in [(0, 9000, 1), (70_000, 60_000, 2), (100, 7, 3), (65_530, 12, 4)] {
         let data = written(offset, len, byte);
         fs.write(inode, offset, &data).unwrap();
         let at = usize::try_from(offset).unwrap();
         expected.resize(expected.len().max(at + len), 0);
         expected[at..at + len].copy_from_slice(&data);
-        // Once under the lock, and then without it.
+        // First under the lock, then without it.
         for _ in 0..2 {
             assert!(bytes(&fs, &file) == expected);
             let mut some = [0; 300];
@@ -86,7 +86,7 @@ fn stale_open_file_is_detected_after_reuse() {
     assert!(matches!(read(&new()), Err(FsError::Invalid { .. })), "another file system");
 }
 
-/// Its number is that of another file here, which somebody has open and nobody has a name for.
+/// The number belongs to another open file without a name here.
 #[test]
 fn foreign_open_file_is_refused() {
     let both = [new(), new()];
@@ -102,7 +102,7 @@ fn foreign_open_file_is_refused() {
     assert!(matches!(fs.attr(inodes[0]), Err(FsError::Stale(_))));
 }
 
-/// An inode that was found right is not looked at again, and its damage since is found by who looks.
+/// A verified inode is not loaded again. The next load finds later damage.
 #[test]
 fn damaged_open_inode_is_found_on_next_load() {
     let fs = new();
@@ -125,7 +125,7 @@ fn damaged_open_inode_is_found_on_next_load() {
     is_damage(fs.attr(inode).map(drop));
     assert!(fs.scrub(0).0.findings.iter().any(|found| found.what.contains("checksum")));
     is_damage(fs.write(inode, 0, &[2]).map(drop));
-    // That had the lock for writing.
+    // The write took the lock for writing.
     is_damage(fs.read_file(&file, 0, &mut [0; 10]).map(drop));
     is_damage(fs.read(inode, 0, &mut [0; 10]).map(drop));
     medium.store_word(at, 5000);
@@ -144,7 +144,7 @@ fn open_file_read_reports_media_errors() {
         let at = if of_inode { size_at(&fs, inode) } else { block_of_ones(medium) };
         medium.inject_poison(at, 8);
         if of_inode {
-            // Nobody knows before somebody has looked at it.
+            // The damage is unknown before a load.
             assert_eq!(bytes(&fs, &file), [1; 5000]);
             assert!(fs.attr(inode).is_err());
         }
@@ -155,7 +155,7 @@ fn open_file_read_reports_media_errors() {
     }
 }
 
-/// The only block full of ones.
+/// The only block with ones in all bytes.
 fn block_of_ones(medium: &SimMedium) -> PoolOffset {
     let mut block = [0; BLOCK];
     let places = (0..medium.len() / BLOCK_U64).map(|block| PoolOffset(block * BLOCK_U64));
@@ -166,8 +166,7 @@ fn block_of_ones(medium: &SimMedium) -> PoolOffset {
     ones.next().unwrap()
 }
 
-/// Writers make all bytes of a file the same each time, cut it off, and give its blocks to another one. Each read is
-/// of one such moment.
+/// Writers fill a file with equal bytes, truncate it, and reuse its blocks. Each read is a snapshot.
 #[test]
 fn open_file_read_is_a_snapshot() {
     const BYTES: usize = 2 * BLOCK;

@@ -1,8 +1,8 @@
-//! How long a large file system takes to open, after a clean end and after a crash. A measurement, to be
-//! run by hand: it says how long, and fails only if something is lost.
+//! Opening time of a large file system after a clean shutdown and after a crash. A manual measurement: it
+//! prints times, and fails only if data are lost.
 //!
-//! `EVERBYTE_FILES` says how many files (2,560,000 unless told otherwise), each of 16 KiB that are reserved
-//! and not stored, `EVERBYTE_INDEX` which index.
+//! `EVERBYTE_FILES` sets the number of files (2,560,000 by default) of 16 KiB of reserved bytes, and
+//! `EVERBYTE_INDEX` the index.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,20 +17,20 @@ use crate::real::open_pool;
 const FILES: u64 = 2_560_000;
 const FILES_OF_DIRECTORY: u64 = 1000;
 const FILE_BYTES: u64 = 16 << 10;
-/// Bytes of the pool for each file, of which only those of its inode and name are touched.
+/// Bytes of the pool for each file. The test touches only its inode and name.
 const POOL_BYTES_OF_FILE: u64 = 18 << 10;
 
 fn asked(variable: &str) -> Option<String> {
     std::env::var(variable).ok()
 }
 
-/// Nanoseconds that this thread has spent on a processor, which others on the machine lengthen less.
+/// Processor time of this thread in nanoseconds, which is less sensitive to other load.
 fn cpu_ns() -> u64 {
     let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     spent.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// The time since `start`, and on a processor since `cpu_start`, in words.
+/// Elapsed time and processor time in words.
 fn took((start, cpu_start): (Instant, u64)) -> String {
     let on_cpu = std::time::Duration::from_nanos(cpu_ns() - cpu_start);
     format!("{:.1?} ({on_cpu:.1?} on a processor)", start.elapsed())

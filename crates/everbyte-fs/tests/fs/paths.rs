@@ -61,7 +61,7 @@ fn path_lookup_equals_single_lookups() {
     assert!(matches!(fs.place_at(root, b"a/b/"), Err(FsError::InvalidName)));
     assert!(matches!(fs.place_at(root, b"a/b/f/g/h"), Err(FsError::NotDirectory)));
     assert!(matches!(fs.place_at(root, b"none/f"), Err(FsError::NotFound)));
-    // A file that was opened by a link lives until it is closed.
+    // A file opened by a link lives until its close.
     assert_eq!(fs.open_at(root, b"a/l/f").unwrap().inode, file);
     fs.unlink(b, name("f")).unwrap();
     assert_eq!(fs.attr(file).unwrap().links, 0);

@@ -1,4 +1,4 @@
-//! Whiteouts, files without names, copies: things that Linux has beyond names and bytes.
+//! Linux operations beyond names and bytes: whiteouts, files without names, copies.
 
 use std::sync::Arc;
 
@@ -39,7 +39,8 @@ fn bytes(fs: &Fs, inode: InodeNo) -> Vec<u8> {
     bytes
 }
 
-/// Whoever has something of the files, as a kernel has attributes, cannot look the names up before: others change them.
+/// A caller with state of the files, such as a kernel, cannot look the names up before: other threads change
+/// them.
 #[test]
 fn rename_and_unlink_return_their_files() {
     let fs = new();
@@ -99,7 +100,7 @@ fn tmpfile_is_linked_or_freed() {
     assert!(fs.pool().check().unwrap().is_clean());
 }
 
-/// As Linux has it, which looks at the new name before it looks at the file.
+/// Linux checks the new name before the file.
 #[test]
 fn link_reports_eexist_first() {
     let fs = new();
@@ -146,7 +147,7 @@ fn atime_follows_the_access_mode() {
     let fs = new();
     let file = create(&fs, fs.root(), "f");
     let now = fs.attr(file).unwrap().accessed_ns;
-    // The time of the change is the present, so an access is set that is later, or a day before a later one.
+    // The time of the change is the present. The access is set later, or a day before a later one.
     let accessed_after = |ns: i128, times| {
         let set = SetAttr { accessed: Some(SetTime::At(ns)), ..SetAttr::default() };
         fs.set_attr(file, &set).unwrap();
@@ -167,7 +168,7 @@ fn atime_follows_the_access_mode() {
     assert!(!accessed_after(later, AccessTimes::Strict), "that time is yet to come");
     assert!(accessed_after(now, AccessTimes::Strict));
     assert!(!accessed_after(now, AccessTimes::Never));
-    // An old file that was read after its change, a day and more ago.
+    // An old file with an access after its change, more than a day ago.
     let set = SetAttr { modified: Some(SetTime::At(now)), ..SetAttr::default() };
     fs.set_attr(file, &set).unwrap();
     fs.note_access(file, AccessTimes::Relative).unwrap();

@@ -19,7 +19,7 @@ pub(crate) fn options() -> FsOptions {
     FsOptions { inodes_max: Some(300), lanes: 2, log_bytes: Some(4 << 20), ..FsOptions::default() }
 }
 
-/// The same with `index`, and nodes so small that they split soon.
+/// `options` with `index`, and nodes small enough for early splits.
 pub(crate) fn with_index(index: IndexKind, options: FsOptions) -> FsOptions {
     let index_node_bytes = index.is_tree().then_some(64);
     FsOptions { index, index_node_bytes, ..options }
@@ -30,14 +30,14 @@ fn path() -> impl Strategy<Value = Path> {
     prop::collection::vec(name, 1..=3)
 }
 
-/// Sizes and places around the borders of pieces, blocks, entries in an inode, and leaves.
+/// Sizes and offsets near the bounds of pieces, blocks, entries in an inode, and leaves.
 fn place() -> impl Strategy<Value = u64> {
     let borders = vec![0_u64, 4096, 8192, 65536, 69632, 2 << 20, (2 << 20) + 65536];
     (prop::sample::select(borders), -3_i64..=3)
         .prop_map(|(border, by)| border.saturating_add_signed(by))
 }
 
-/// Flags, mostly none that forbid something, so that files go on to change.
+/// Flags, mostly without restrictions, so that files still change.
 fn flags() -> impl Strategy<Value = u32> {
     prop::sample::select(vec![0, 0, 0, 0x10, 0x20, 0x30, 0x40, 0x80, 0xc0, 0xf0])
 }
@@ -103,7 +103,7 @@ fn index() -> impl Strategy<Value = IndexKind> {
     prop::sample::select(IndexKind::ALL.to_vec())
 }
 
-/// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.
+/// Applies `ops` to both, and opens the file system again after a close or a kill.
 fn run(index: IndexKind, ops: &[Op], is_closed: bool) {
     let medium = Arc::new(SimMedium::new(POOL_BYTES as u64));
     let (mut real, mut model) = (Real::make(&medium, &with_index(index, options())), Model::new());
@@ -142,7 +142,7 @@ fn run(index: IndexKind, ops: &[Op], is_closed: bool) {
     assert_eq!(status.inodes - status.free_inodes, files.len() as u64, "{free} were free before");
 }
 
-/// Two threads, each in a directory of its own, on one file system.
+/// Two threads on one file system, each in a separate directory.
 fn run_beside(index: IndexKind, all: [Vec<Op>; 2]) {
     let medium = Mapped::anonymous(POOL_BYTES as u64, &MediaOptions::default()).unwrap();
     let medium = Arc::new(medium);
@@ -200,7 +200,7 @@ proptest! {
     }
 }
 
-/// Every name in the list of a directory, in the order of the list.
+/// Every name in a directory, in the order of listing.
 fn listed(fs: &FileSystem<SimMedium>, directory: InodeNo) -> Vec<String> {
     let (mut names, mut place) = (Vec::new(), 0);
     loop {
@@ -211,7 +211,7 @@ fn listed(fs: &FileSystem<SimMedium>, directory: InodeNo) -> Vec<String> {
     }
 }
 
-/// Makes many names, of which so many that are far apart go and come again, and takes all away.
+/// Creates many names, removes and creates some of them again, and removes all.
 fn many_names(names: &[String]) {
     let medium = Arc::new(SimMedium::new(64 << 20));
     let options = FsOptions { inodes_max: Some(20_000), ..options() };
@@ -233,7 +233,7 @@ fn many_names(names: &[String]) {
     let some = || names.iter().skip(1).step_by(7);
     some().for_each(|text| fs.unlink(root, name(text)).unwrap());
     some().for_each(|text| assert!(matches!(fs.lookup(root, name(text)), Err(FsError::NotFound))));
-    // Their places may be used again only now.
+    // A sync makes their places reusable.
     fs.sync().unwrap();
     some().for_each(link);
     assert_eq!(sorted(listed(fs, root)), expected);

@@ -1,4 +1,4 @@
-//! Listings past damage: every name that can be read is listed once, and each damaged part is named.
+//! Listings past damage: each readable name is listed once, and each damaged part is reported.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::random::options;
 use crate::real::{Real, open_pool};
 
 const NAMES: u64 = 900;
-/// More names than a bucket can have.
+/// More names than a bucket holds.
 const BUCKET_NAMES_MAX: usize = 121;
 
 /// The image of a pool whose directory `d` has [`NAMES`] names.
@@ -32,7 +32,7 @@ fn image() -> Vec<u8> {
     medium.image()
 }
 
-/// All names of `d` that can be read, and the damage that was named.
+/// All readable names of `d`, and the number of damage reports.
 fn listed(fs: &FileSystem<SimMedium>, directory: InodeNo) -> (BTreeSet<Vec<u8>>, usize) {
     let (mut names, mut damage, mut next) = (BTreeSet::new(), 0, Some(0));
     let mut answers = 0;
@@ -57,7 +57,7 @@ fn open(image: &[u8]) -> (Arc<SimMedium>, Real<SimMedium>, InodeNo) {
     (medium, real, directory)
 }
 
-/// Addresses of blocks that are buckets of `directory`.
+/// Addresses of the buckets of `directory`.
 fn buckets(medium: &SimMedium, directory: InodeNo) -> Vec<PoolOffset> {
     let blocks = (0..medium.len() / BLOCK_U64).map(|block| PoolOffset(block * BLOCK_U64));
     let is_bucket = |at: &PoolOffset| {
@@ -76,7 +76,7 @@ fn damaged_bucket_hides_no_name_of_another() {
     drop(real);
     let (mut damaged, mut lost_in_all) = (0, 0);
     for at in found.iter().step_by(found.len().div_ceil(8)) {
-        // The head, and then one slot.
+        // Damages the head, and then one slot.
         for (word, names_max) in [(4, BUCKET_NAMES_MAX), (64 + 8 * 11, 1)] {
             let (medium, real, directory) = open(&image);
             let at = at.plus(word & !7);
@@ -87,7 +87,7 @@ fn damaged_bucket_hides_no_name_of_another() {
             let (names, damage) = listed(&real.fs, directory);
             let lost = all.difference(&names).count();
             assert!(names.is_subset(&all) && lost <= names_max, "{lost}");
-            // A bucket that was replaced is damaged for nobody.
+            // Damage of a replaced bucket has no effect.
             assert_eq!(lost > 0, damage > 0, "{at}: {lost} {damage}");
             lost_in_all += lost;
             damaged += usize::from(lost > 0);
@@ -117,9 +117,9 @@ fn damaged_node_word_hides_no_name_of_another() {
         assert!(lost == 0 || damage > 0, "{at}: {lost} names are not missed");
         noticed += usize::from(damage > 0);
     }
-    // A bucket of a trie is found by any of its words.
+    // Any word of a trie can lead to the bucket.
     assert!(noticed > 0);
-    // The word at the root itself.
+    // The root word.
     let (medium, real, directory) = open(&image);
     medium.store_word(root, medium.load_word(root) ^ 1 << 33);
     let read = real.fs.list_readable(directory, 0);
@@ -146,7 +146,7 @@ fn flags_forbid_removal_of_damaged_names() {
     let image = image();
     let is_forbidden = |error: &FsError| matches!(error, FsError::Immutable | FsError::AppendOnly);
     for flags in [FileFlags::IMMUTABLE, FileFlags::APPEND_ONLY] {
-        // An entry in each bucket of `d` is damaged.
+        // Damages an entry in each bucket of `d`.
         let (medium, real, directory) = open(&image);
         let (all, _) = listed(&real.fs, directory);
         real.fs.set_flags(directory, flags).unwrap();
@@ -162,7 +162,7 @@ fn flags_forbid_removal_of_damaged_names() {
         assert!(is_forbidden(&refused), "{refused}");
         real.fs.set_flags(directory, FileFlags::default()).unwrap();
         real.fs.remove_damaged(directory, lost).unwrap();
-        // The whole of `d` is damaged, and then its parent has the flag.
+        // Damages all of `d`; then the parent has the flag.
         let root = real.fs.root();
         for restricted in [directory, root] {
             real.fs.set_flags(restricted, flags).unwrap();

@@ -1,7 +1,7 @@
-//! Crashes of random sequences: whatever the systematic workloads do not think of.
+//! Crashes of random sequences, beyond the systematic workloads.
 //!
-//! `EVERBYTE_CRASH_CASES` says how many, `EVERBYTE_CRASH_SEED` which; a failing case names its seed, which
-//! alone makes the same case again.
+//! `EVERBYTE_CRASH_CASES` sets the number of cases and `EVERBYTE_CRASH_SEED` the first seed. A failing case
+//! prints its seed, which repeats the case.
 
 use everbyte_crash::Explorer;
 use everbyte_fs::IndexKind;
@@ -13,10 +13,10 @@ use crate::crash::{RUN_POOL_BLOCKS, Workload, explored, work};
 use crate::operations::{Mode, Op, Path};
 
 const CASES: u64 = 12;
-/// Sequences within which a planted bug must show.
+/// Number of sequences in which a planted bug must show.
 const PLANTED_CASES: u64 = 60;
 
-/// A small generator of its own, so that a seed gives the same case for ever (SplitMix64).
+/// A generator with stable results by seed (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -87,7 +87,7 @@ impl Dice {
         }
     }
 
-    /// A sequence, in which a file that is synced is mostly one of the operation before.
+    /// A sequence. A synced file is mostly a file of the operation before.
     fn ops(&mut self) -> Vec<Op> {
         let mut ops: Vec<Op> = Vec::new();
         for _ in 0..2 + self.below(6) {
@@ -104,7 +104,7 @@ impl Dice {
     }
 }
 
-/// The sequence that a seed makes, how it is crashed, and a text that says what it is.
+/// The sequence of a seed, its exploration, and a description.
 fn case(seed: u64) -> (Workload, Explorer, String) {
     let mut dice = Dice(seed);
     let ops = dice.ops();
@@ -139,7 +139,7 @@ fn random_sequence_crash_leaves_a_checkpoint() {
     }
 }
 
-/// Sequences sync files that were changed, and notice that one is not durable then.
+/// The exploration notices a sync that does not make its file durable.
 #[test]
 fn planted_skipped_fsync_is_caught_in_sequences() {
     let planted = plant(Bug::FileSyncSkipped);

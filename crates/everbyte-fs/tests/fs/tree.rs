@@ -1,4 +1,4 @@
-//! Trees that cannot be, made with right checksums: a check names what is wrong by path and inode.
+//! Invalid trees with correct checksums: a check reports path and inode.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Image {
         u64::from(crc32c::crc32c_append(start, words(ROOT + 1..WORDS)))
     }
 
-    /// Changes a word of an inode, and its checksum with it.
+    /// Changes a word of an inode, and updates its checksum.
     fn set(&mut self, inode: u64, place: usize, change: impl FnOnce(u64) -> u64) {
         let slots = (0..self.bytes.len()).step_by(INODE_BYTES);
         let is_it = |at: &usize| {
@@ -83,7 +83,7 @@ impl Image {
         self.bytes[inode_at..inode_at + 8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Lets a name lead to another inode of a type, with a right checksum.
+    /// Redirects a name to another inode and type, with a correct checksum.
     fn lead(&mut self, name: &str, inode: u64, kind: FileType) {
         let len = (ENTRY_HEAD + name.len()).next_multiple_of(8);
         let crc = |entry: &[u8]| {
@@ -103,7 +103,7 @@ impl Image {
         entry[16..20].copy_from_slice(&crc);
     }
 
-    /// The problems that a check finds in the image.
+    /// The problems of a check of the image.
     fn problems(self) -> Vec<String> {
         let pool = open_pool(&Arc::new(SimMedium::from_image(self.bytes))).unwrap();
         pool.check().unwrap().problems
@@ -192,7 +192,7 @@ fn check_names_path_of_unreadable_inode() {
     assert!(found.iter().any(|found| found.what.contains("/d/f")), "{found:?}");
 }
 
-/// The inode says what the file is: a directory that is removed as a file would leave what is in it behind.
+/// The inode has the true type: the removal of a directory as a file would leak its contents.
 #[test]
 fn entry_of_wrong_type_is_not_changed() {
     let cases: [fn(&mut Image); 2] = [
@@ -228,13 +228,14 @@ fn entry_of_wrong_type_is_not_changed() {
     }
 }
 
-/// Removed by one of its names a directory would be free, and the other name would lead to nothing, or to another file.
+/// The removal of one name would free the directory, and the other name would lead to nothing or to another
+/// file.
 #[test]
 fn second_directory_name_is_not_changed() {
     let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
     let new = Image::new();
     let (root, d, e) = (InodeNo(new.root), InodeNo(new.d), InodeNo(new.e));
-    // Of another directory's, of the one that it is in, of the root in the root and below it, and of an ancestor.
+    // Targets: a directory elsewhere, the own directory, the root (in the root and below), and an ancestor.
     let cases = [
         (root, "a", e, "whose parent is"),
         (d, "f", d, "this directory itself"),
@@ -263,14 +264,14 @@ fn second_directory_name_is_not_changed() {
     }
 }
 
-/// Of a free inode the bit that says that it has no name means nothing, so no check finds one that has flipped.
+/// The orphan bit of a free inode has no meaning, so no check finds a flipped one.
 #[test]
 fn stale_orphan_bit_does_not_affect_creat() {
     const NAMELESS_AT: u64 = 128;
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
     let mut real = Real::make(&medium, &options());
     let word_at = real.fs.inode_table_at(0).unwrap().plus(NAMELESS_AT);
-    // The first slot is the table's head, the second the root directory; the others are free.
+    // Slot 0 is the table's head and slot 1 the root directory. The others are free.
     medium.store_word(word_at, 0xfffc);
     for op in [
         Op::Create(vec!["f"], 0o644),
@@ -289,8 +290,8 @@ fn stale_orphan_bit_does_not_affect_creat() {
     again.make(&Op::Create(vec!["g"], 0o644)).unwrap();
 }
 
-/// An inode that has a name and says that it has none, although it is listed as one with names: its name would lead to
-/// nothing, or to another file, were it freed.
+/// An inode with a name claims to have none, and its table bits contradict it. Freed, its name would lead to
+/// nothing or to another file.
 #[test]
 fn false_orphan_is_not_freed_or_changed() {
     let mut image = Image::new();

@@ -1,5 +1,4 @@
-//! Views of files: bytes that stay what they were when the view was taken, and count only as long as it is
-//! alive.
+//! Views of files: snapshots with a time limit.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -20,7 +19,7 @@ use crate::real::{Real, open_pool};
 const LARGE_LIMITS: PinLimits =
     PinLimits { pins_max: 8, bytes_max: 64 << 10, time_max: Duration::from_secs(1 << 20) };
 
-/// A file `f` of four blocks, whose bytes say where they are, durable.
+/// A durable file `f` of four blocks with position-dependent bytes.
 fn prepared<M: Medium>(medium: &Arc<M>) -> (Arc<FileSystem<M>>, InodeNo) {
     let options = FsOptions { lanes: 1, log_bytes: Some(1 << 20), ..FsOptions::default() };
     let mut real = Real::make(medium, &options);
@@ -55,7 +54,7 @@ fn is_sound<M: Medium>(fs: &FileSystem<M>) {
     assert!(report.is_clean(), "{report:?}");
 }
 
-/// Free blocks of the pool once all that can be freed is.
+/// Free blocks of the pool after all possible frees.
 fn free_blocks<M: Medium>(fs: &FileSystem<M>) -> u64 {
     is_sound(fs);
     fs.pool().allocator().free_blocks()
@@ -86,7 +85,7 @@ fn view_is_a_snapshot() {
     is_sound(&fs);
 }
 
-/// A block that was allocated in the epoch is refilled in place and freed at once, if nobody uses it.
+/// An unpinned block of the open epoch is refilled in place, and is free immediately after its removal.
 #[test]
 fn view_pins_fresh_blocks() {
     let (fs, inode) = simulated();
@@ -132,7 +131,7 @@ fn block_reuse_waits_for_the_view() {
         change(&fs, inode).unwrap();
         fs.sync().unwrap();
         let held = free_blocks(&fs);
-        // All that is free is taken and given back several times.
+        // Allocates and frees all free blocks several times.
         for _ in 0..3 {
             let new = Op::Create(vec!["n"], 0o600);
             let mut real = Real::sharing(Arc::clone(&fs));
@@ -294,7 +293,7 @@ fn view_reports_media_errors() {
     assert!(fs.view(inode, 0, 4096).is_ok());
 }
 
-/// Frees a file under a view and writes to all that is free. Returns true if the view keeps its bytes.
+/// Frees a file under a view and writes to all free blocks. Returns true if the view is unchanged.
 fn keeps_bytes_that_are_freed() -> bool {
     let (fs, inode) = simulated();
     let view = fs.view(inode, 0, 4 * BLOCK).unwrap();

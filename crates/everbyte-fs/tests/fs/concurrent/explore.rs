@@ -1,4 +1,4 @@
-//! Workloads of several threads as scenarios of the explorer, and the orders of their steps that are tried.
+//! Workloads of several threads as scenarios of the explorer, and the schedules of their steps.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,16 +19,16 @@ use crate::operations::{Op, Subject, Tree};
 use crate::random::with_index;
 use crate::real::Real;
 
-/// Seeded orders tried of each workload, unless the environment says otherwise.
+/// Default number of seeded schedules of a workload.
 const SEEDED: u64 = 8;
-/// Places of a switch that are tried, evenly spread, unless a workload says otherwise.
+/// Default number of switch points, evenly spread.
 const SWITCHES_MAX: u64 = 12;
-/// An inode that has gone between the search for its name and its use.
+/// The error number if an inode disappears between lookup and use.
 const ESTALE: i32 = 116;
-/// Times that a name is looked up again; more often than files of one name can go in any workload.
+/// Bound of repeated lookups of a name, above the removals in any workload.
 const LOOKUPS_MAX: u32 = 8;
 
-/// A planted bug of the file system or of what is below it.
+/// A planted bug of the file system or of a lower crate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mistake {
     Fs(Bug),
@@ -40,7 +40,7 @@ pub(crate) enum Mistake {
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) tasks: Vec<Vec<Step>>,
-    /// Done and durable before.
+    /// Durable operations before the threads.
     before: Vec<Op>,
     index: IndexKind,
     lanes: u32,
@@ -67,7 +67,7 @@ impl Workload {
         }
     }
 
-    /// The same after these operations.
+    /// The workload after these operations.
     pub(crate) fn after(self, before: Vec<Op>) -> Self {
         Self { before, ..self }
     }
@@ -76,7 +76,7 @@ impl Workload {
         Self { index, ..self }
     }
 
-    /// The same in a pool of so many blocks, for that many inodes.
+    /// The workload in a pool of so many blocks, with a limit of inodes.
     pub(crate) fn in_pool(self, pool_blocks: u64, inodes_max: u64) -> Self {
         Self { pool_blocks, inodes_max, ..self }
     }
@@ -85,12 +85,12 @@ impl Workload {
         Self { lanes, ..self }
     }
 
-    /// The same with a switch at each place.
+    /// The workload with a switch at each point.
     pub(crate) fn at_every_place(self) -> Self {
         Self { switches_max: u64::MAX, ..self }
     }
 
-    /// The same where `EVERBYTE_SCHEDULES` asks for more than every change has time for.
+    /// The workload with a switch at each point if `EVERBYTE_SCHEDULES` is set.
     pub(crate) fn at_every_place_at_night(self) -> Self {
         if std::env::var_os("EVERBYTE_SCHEDULES").is_some() { self.at_every_place() } else { self }
     }
@@ -103,7 +103,7 @@ impl Workload {
         starting_tree().into_iter().chain(self.before.iter().cloned()).chain([Op::Sync])
     }
 
-    /// The pool is made once, because that draws random numbers.
+    /// The pool is made once, because its creation draws random numbers.
     fn make_image(&self) -> Vec<u8> {
         let medium = Arc::new(SimMedium::new(self.pool_blocks * BLOCK_U64));
         let options = FsOptions {
@@ -128,7 +128,7 @@ impl Workload {
     }
 }
 
-/// Brings the engine's locks to the scheduler.
+/// Connects the engine's locks to the scheduler.
 pub(crate) struct Locks;
 
 impl Observer for Locks {
@@ -147,7 +147,7 @@ impl Observer for Locks {
     }
 }
 
-/// A workload in one order of its threads' steps.
+/// A workload in one schedule of its threads.
 struct OrderedThreads<'a> {
     workload: &'a Workload,
     schedule: Schedule,
@@ -174,17 +174,17 @@ impl OrderedThreads<'_> {
                 Err(trouble) => log.note(Event::Trouble(trouble)),
             }
         }
-        // Views end under the scheduler, too.
+        // The scheduler also covers the end of views.
         drop(real);
         observe(None);
     }
 }
 
-/// Does what `step` says, as a kernel would: a name that leads to a file which has gone is looked up again,
-/// but not for ever.
+/// Performs `step` as a kernel does: a lookup is repeated a bounded number of times if the file has
+/// disappeared.
 ///
 /// # Errors
-/// What never may be.
+/// A forbidden outcome.
 fn take_step(real: &mut Real<SimMedium>, step: &Step) -> Result<Result<Vec<u8>, i32>, String> {
     let mut lookups = 0;
     loop {
@@ -277,7 +277,7 @@ impl Scenario for OrderedThreads<'_> {
     fn check(&self, recovered: RecoveredFs, crash: &Crash<'_, Event>) -> Result<(), String> {
         let events: Vec<&Event> = crash.events.iter().map(|stamped| &stamped.event).collect();
         let RecoveredFs { real, completed, tree } = recovered;
-        // Opening counts the two open epochs as completed.
+        // The opening completes the two open epochs.
         let (tasks, before) = (&self.workload.tasks, self.workload.model());
         oracle::check(tasks, &before, &events, completed - 2, &tree)?;
         use_after_crash(real, &tree)
@@ -290,7 +290,7 @@ pub(crate) struct Attempt {
     schedules: u64,
     switches: u64,
     images: u64,
-    /// Moments at which these orders were crashed, and at which they could have been.
+    /// Number of crash points explored, and number of all crash points.
     crashed: u64,
     points: u64,
 }
@@ -306,10 +306,10 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// Runs and crashes one order. Returns how many points it had.
+/// Runs one schedule and its crashes. Returns the number of its points.
 ///
 /// # Errors
-/// What is wrong, and in which order.
+/// The failure with its schedule.
 fn one(workload: &Workload, schedule: Schedule, tried: &mut Attempt) -> Result<u64, String> {
     let ordered = OrderedThreads { workload, schedule, ran: OnceLock::new() };
     tried.schedules += 1;
@@ -335,10 +335,10 @@ fn one(workload: &Workload, schedule: Schedule, tried: &mut Attempt) -> Result<u
     Ok(ran.points)
 }
 
-/// Tries every thread first, with no switch that is not needed and with one; then seeded orders.
+/// Tries each thread first, without extra switches and with one, and then seeded schedules.
 ///
 /// # Errors
-/// The first order that has a crash which the file system does not survive.
+/// The first schedule with a failing crash.
 pub(crate) fn all(workload: &Workload) -> Result<Attempt, String> {
     let seeded = std::env::var("EVERBYTE_SCHEDULES");
     let seeded = seeded.map_or(SEEDED, |text| text.parse().unwrap());

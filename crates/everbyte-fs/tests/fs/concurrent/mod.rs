@@ -1,11 +1,11 @@
-//! Two threads and a checkpointer on one file system, under a scheduler that may switch at every call of
-//! the medium and every lock. Each order of their steps is crashed, and the oracle demands that what is
-//! left is what some order of the operations had made when an epoch ended; a deadlock is found as such.
+//! Two threads and a checkpointer on one file system. A scheduler can switch at every call of the medium and
+//! every lock. Each schedule is crashed. The oracle demands a state that some order of the operations had at
+//! the end of an epoch. A deadlock is a failure.
 //!
-//! `EVERBYTE_SCHEDULES` sets how many seeded orders are tried of each workload beyond those with one
-//! switch at a chosen place.
+//! `EVERBYTE_SCHEDULES` sets the number of seeded schedules of each workload, in addition to the schedules
+//! with one switch.
 //!
-//! Not covered: orders in which memory itself is not sequentially consistent.
+//! Not covered: orders without sequential consistency of memory.
 
 pub(crate) mod explore;
 mod oracle;

@@ -1,10 +1,9 @@
-//! The trees that there may be after the operations of several threads: at the end, and after a crash.
+//! The allowed trees after operations of several threads, at the end and after a crash.
 //!
-//! Operations are atomic and happen in some order that agrees with each thread's own and with time: one
-//! that was answered before another began comes first. What was answered is what the model answers in
-//! that order. A crash leaves a beginning of that order: all of the epochs up to the one that recovery
-//! found completed and nothing of later ones, among them all that was answered before a sync began that
-//! was answered, too. Over that lie writes that are durable by themselves: all that were answered.
+//! Operations are atomic. Their order agrees with each thread and with time: an operation answered before the
+//! start of another comes first. The model gives the same answers in this order. A crash leaves a prefix of
+//! the order: all epochs up to the completed one, and no later ones. A sync that was answered includes all
+//! operations answered before its start. Durable writes that were answered lie over the prefix.
 
 use crate::model::Model;
 use crate::operations::{Op, Path, Subject, Tree};
@@ -16,51 +15,51 @@ const EINVAL: i32 = 22;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Make(Op),
-    /// Lists a directory, in which these names are all the time.
+    /// Lists a directory. It has these names during the whole run.
     List {
         path: Path,
         always: Vec<String>,
     },
     /// Reads a file.
     Look(Path),
-    /// Reads a file that stays open, the same each time.
+    /// Reads a file that stays open.
     LookAtOpened(Path),
     /// Takes a view of a file.
     View(Path),
-    /// Looks whether the view is of the same bytes still.
+    /// Compares the view with its first bytes.
     LookAtView,
 }
 
 /// Event that a thread reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// The file system is open; the threads begin.
+    /// The file system is open, and the threads start.
     Opened,
-    /// A step begins, while this epoch takes writes.
+    /// A step starts in this open epoch.
     Begun { task: usize, step: usize, epoch: u64 },
-    /// A step was answered, while this epoch takes writes: with bytes that were read, or an error number.
+    /// A step was answered in this open epoch, with the read bytes or an error number.
     Ended { task: usize, step: usize, epoch: u64, answer: Result<Vec<u8>, i32> },
-    /// All threads have ended, and this is there.
+    /// All threads have ended, with this tree.
     Joined { tree: Tree },
-    /// Something went wrong without a crash.
+    /// A failure without a crash.
     Trouble(String),
 }
 
-/// A step that has begun.
+/// A started step.
 #[derive(Clone, Debug)]
 struct Request<'a> {
     step: &'a Step,
-    /// The place of its events among all; `usize::MAX` if it was not answered.
+    /// The index of its start among all events.
     begun: usize,
     ended: usize,
-    /// Its epoch is one of these.
+    /// Bounds of its epoch.
     epoch_min: u64,
     epoch_max: u64,
     answer: Option<&'a Result<Vec<u8>, i32>>,
 }
 
 impl Request<'_> {
-    /// Makes it on the model. False if the model gives another answer.
+    /// Performs it on the model. Returns false if the model's answer differs.
     fn agrees(&self, model: &mut Model) -> bool {
         let answer = match self.step {
             Step::Make(op) => model.make(op).map(|()| Vec::new()),
@@ -71,18 +70,18 @@ impl Request<'_> {
         };
         let is_rename = matches!(self.step, Step::Make(Op::Rename(..)));
         self.answer.is_none_or(|given| {
-            // Paths are walked first: a directory that was found at its old place may be within the
-            // other when it is its turn.
+            // Path walks come first: a directory found at its old place can be below the other one by the
+            // time of its step.
             *given == answer || (is_rename && *given == Err(EINVAL) && answer == Err(ENOENT))
         })
     }
 
-    /// Returns true if it may be left by a crash that takes earlier ones back.
+    /// Returns true if it survives a crash that undoes earlier operations.
     fn is_durable_itself(&self) -> bool {
         matches!(self.step, Step::Make(Op::WriteDurably { .. }))
     }
 
-    /// The trees that a crash may leave of it over `left`, where it is not one of those that come first.
+    /// The allowed trees after a crash with it over `left`, if it is not part of the prefix.
     fn over(&self, left: &Model) -> Vec<Model> {
         let Step::Make(Op::WriteDurably { path, offset, len, .. }) = self.step else {
             return vec![left.clone()];
@@ -93,7 +92,7 @@ impl Request<'_> {
         }
         let mut written = left.clone();
         let end = usize::try_from(*offset).expect("files are small") + len;
-        // One that makes a file larger waits for a checkpoint.
+        // An extending write waits for a checkpoint.
         if written.bytes(path).is_ok_and(|bytes| end <= bytes.len()) && self.agrees(&mut written) {
             all.push(written);
         }
@@ -113,7 +112,7 @@ impl Request<'_> {
         }
     }
 
-    /// Returns true if this makes `other` durable, which was answered before it began.
+    /// Returns true if it makes `other`, answered before its start, durable.
     fn syncs(&self, other: &Request<'_>) -> bool {
         if self.answer != Some(&Ok(Vec::new())) || other.ended > self.begun {
             return false;
@@ -126,10 +125,10 @@ impl Request<'_> {
     }
 }
 
-/// The aim of a search: the tree of a beginning of an order, or of all of it.
+/// The target of a search: the tree of a prefix, or of all operations.
 struct Goal<'t> {
     tree: &'t Tree,
-    /// The epoch that is found completed; `None` if nothing has crashed.
+    /// The completed epoch; `None` without a crash.
     completed: Option<u64>,
 }
 
@@ -137,7 +136,7 @@ struct Goal<'t> {
 struct Search<'a> {
     /// By thread, in its order.
     requests: Vec<Vec<Request<'a>>>,
-    /// True if any of them is durable by itself.
+    /// True if any request is a durable write.
     has_durable: bool,
     wanted: Goal<'a>,
 }
@@ -167,7 +166,7 @@ impl<'a> Search<'a> {
         Self { requests, has_durable, wanted }
     }
 
-    /// True if it may be, and false if it must not be, that the request is not part of what is left.
+    /// Returns true if the request may be missing from the state, false if the state must include it.
     fn may_be_lost(&self, request: &Request<'_>) -> bool {
         let Some(completed) = self.wanted.completed else { return !request.changes() };
         let is_synced = || self.requests.iter().flatten().any(|other| other.syncs(request));
@@ -179,8 +178,8 @@ impl<'a> Search<'a> {
             || self.wanted.completed.is_none_or(|completed| request.epoch_min <= completed)
     }
 
-    /// Looks for an order. `next` says how many requests of each thread are made, on `model`; `left` is what
-    /// a crash left, once all that comes first was found.
+    /// Searches an order. `next` has the number of performed requests of each thread on `model`. `left` is
+    /// the state after the crash, once the prefix is found.
     fn finds(&self, next: &mut [usize], model: &Model, left: Option<&Model>) -> bool {
         let may_be_cut = || self.has_durable || model.tree() == *self.wanted.tree;
         if left.is_none() && may_be_cut() && self.finds(next, model, Some(model)) {
@@ -228,7 +227,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Checks what a crash after `events` left: recovery found `completed`, and now there is `found`.
+/// Checks the state `found` after a crash that follows `events`, with the epoch `completed`.
 pub(crate) fn check(
     tasks: &[Vec<Step>],
     before: &Model,
@@ -282,7 +281,7 @@ mod tests {
         Event::Ended { task, step: 0, epoch, answer: Ok(Vec::new()) }
     }
 
-    /// Outcomes of two writes at once in epochs 5 and 6 that may be when epoch `completed` is found completed:
+    /// Allowed outcomes of two concurrent writes in epochs 5 and 6 if `completed` is the completed epoch:
     /// neither, the first, the second, both.
     fn allowed(completed: u64) -> [bool; 4] {
         let tasks = [vec![write(0)], vec![write(3)]];

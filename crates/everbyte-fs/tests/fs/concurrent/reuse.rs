@@ -1,4 +1,4 @@
-//! Names that are looked up while their files go and others get the inodes.
+//! Lookups of names while their files disappear and others get the inodes.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,22 +20,22 @@ type Look = fn(&Fs) -> Result<u32, FsError>;
 const OLD: u32 = 0o600;
 const NEW: u32 = 0o644;
 
-/// Makes a directory and a file in it.
+/// Creates a directory and a file in it.
 ///
 /// # Errors
-/// `NoInodes`, while somebody has the file open that had the inode.
+/// `NoInodes` while the previous file of the inode is open.
 fn make(fs: &Fs, directory: &str, (kind, permissions): (FileType, u32)) -> Result<(), FsError> {
     let new = new_inode(FileType::Directory, 0o755);
     let directory = fs.create_inode(fs.root(), name(directory), &new)?.inode;
     fs.create_inode(directory, name("old"), &new_inode(kind, permissions)).map(drop)
 }
 
-/// A file system without a free inode, in which `d/old` was made last.
+/// A file system without a free inode. `d/old` was created last.
 fn image() -> Vec<u8> {
     image_with(2, |fs| make(fs, "d", (FileType::Regular, OLD)).unwrap())
 }
 
-/// A file system in which `make` was called when so many inodes were free.
+/// A file system on which `make` ran with so many free inodes.
 fn image_with(free: u64, make: impl FnOnce(&Fs)) -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(8 << 20));
     let fs = Real::make(&medium, &FsOptions { inodes_max: Some(15), ..options() }).fs;
@@ -52,7 +52,7 @@ fn make_directory(fs: &Fs, parent: InodeNo, text: &str) -> InodeNo {
     fs.create_inode(parent, name(text), &new_inode(FileType::Directory, 0o755)).unwrap().inode
 }
 
-/// Removes `d/old` and perhaps `d`, and makes others with their inodes.
+/// Removes `d/old` and optionally `d`, and reuses their inodes.
 fn replace(fs: &Fs, with_directory: bool, kind: FileType) {
     let root = fs.root();
     let directory = fs.lookup(root, name("d")).unwrap().inode;
@@ -69,14 +69,14 @@ fn replace(fs: &Fs, with_directory: bool, kind: FileType) {
     assert!(matches!(made, Ok(()) | Err(FsError::NoInodes { .. })), "{made:?}");
 }
 
-/// Looks while that is done, with a switch at each place.
+/// Looks during the replacement, with a switch at each point.
 fn look_beside(image: &[u8], look: Look, (with_directory, kind): (bool, FileType)) {
     let missed = look_beside_any(image, look, &|fs| replace(fs, with_directory, kind));
     assert!(missed > 0);
 }
 
-/// Looks while `replace` gives what is looked for to others, with a switch at each place. Returns how often there was
-/// nothing.
+/// Looks while `replace` reuses the inodes, with a switch at each point. Returns the number of looks without
+/// a result.
 fn look_beside_any(
     image: &[u8],
     look: impl Fn(&Fs) -> Result<u32, FsError> + Sync,
@@ -86,7 +86,7 @@ fn look_beside_any(
     for at in 0.. {
         let medium = Arc::new(SimMedium::from_image(image.to_vec()));
         let fs = Real::open(&medium).unwrap().fs;
-        // The names are in the dentry cache, so that a look-up is no search of a directory.
+        // The dentry cache has the names, so a lookup does not search a directory.
         assert_eq!(look(&fs).unwrap(), OLD);
         let seen = Mutex::new(None);
         let looking: Task<'_> = Box::new(|| {
@@ -116,7 +116,7 @@ fn look_beside_any(
     missed
 }
 
-/// The number of `d`, which is the same all the time.
+/// The number of `d`, which is constant.
 fn directory(fs: &Fs) -> Result<InodeNo, FsError> {
     Ok(fs.lookup(fs.root(), name("d"))?.inode)
 }
@@ -151,7 +151,7 @@ fn lookup_beside_inode_reuse_is_consistent() {
     }
 }
 
-/// The directory's number becomes that of one in another directory, which has a file of the same name.
+/// The directory's number moves to a directory elsewhere with a file of the same name.
 #[test]
 fn dotdot_beside_inode_reuse_is_consistent() {
     let image = image_with(5, |fs| {
@@ -178,8 +178,8 @@ fn dotdot_beside_inode_reuse_is_consistent() {
     assert!(look_beside_any(&image, look, &replace) > 0);
 }
 
-/// The upper directory's number becomes that of one in which the same name leads to a third one. The name is too long for
-/// the dentry cache, so that both directories are searched.
+/// The number of the parent moves to a directory with the same name for a third one. The name exceeds the
+/// dentry cache, so both directories are searched.
 #[test]
 fn path_beside_inode_reuse_is_consistent() {
     let image = image_with(3, |fs| {

@@ -1,4 +1,4 @@
-//! A scrub of the index over inode tables, beside who makes such tables.
+//! A scrub of the index over inode tables during the addition of tables.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use super::explore::Locks;
 use crate::random::{options, with_index};
 use crate::real::Real;
 
-/// Tables that are made beside the scrub: enough for another node.
+/// Tables added during the scrub: enough for another node.
 const ADDED: u64 = 6;
 
 /// The image of a file system with so many tables.
@@ -30,12 +30,12 @@ fn scrub_beside_new_tables_is_clean() {
         (IndexKind::PmfsRadix, 60),
         (IndexKind::BPlus, 60),
         (IndexKind::CsbPlus, 60),
-        // The next table is the first of another region.
+        // The next table starts another region.
         (IndexKind::Window, 512),
     ];
     for (index, tables) in kinds {
         let image = image(index, tables);
-        // The index is what is looked at first.
+        // The scrub starts with the index.
         for at in (0..300).step_by(3) {
             let fs = Real::open(&Arc::new(SimMedium::from_image(image.clone()))).unwrap().fs;
             let found = Mutex::new(None);

@@ -1,4 +1,4 @@
-//! The workloads: pairs of operations that meet in a directory, a file, or a table, beside a checkpointer.
+//! The workloads: pairs of operations on a common directory, file or table, with a checkpointer.
 
 use everbyte_fs::IndexKind;
 use everbyte_fs::plant::Bug;
@@ -41,7 +41,7 @@ fn passes(workload: &Workload) {
     println!("{}: {tried}", workload.name);
 }
 
-/// Blocks of a pool in which a window has room for two regions.
+/// Blocks of a pool for two regions of a window.
 const LARGE_POOL_BLOCKS: u64 = 4 * 512;
 
 /// Two threads and a checkpointer.
@@ -128,7 +128,7 @@ fn rename_and_unlink_are_linearizable() {
         vec![write(&["a"], 0, 50, 3), write(&["second"], 70, 50, 4)],
     ));
     passes(&made_anew());
-    // What is linked is found by its path first: another thread may take that name away in between.
+    // The path of the linked file is walked first: another thread can remove that name in between.
     let link = |hand, path: &[&'static str], new: &[&'static str]| {
         let linked = [Op::Open(path.to_vec(), hand), Op::LinkHand(hand, new.to_vec())];
         linked.into_iter().chain([Op::Close(hand)]).map(make)
@@ -145,7 +145,7 @@ fn rename_and_unlink_are_linearizable() {
     ));
 }
 
-/// Each of these takes locks of the same inodes in the opposite order.
+/// Each operation locks the same inodes in the opposite order.
 #[test]
 fn cross_renames_end_and_are_linearizable() {
     let in_empty = || vec![Op::Create(vec!["empty", "x"], 0o600)];
@@ -181,7 +181,7 @@ fn cross_renames_end_and_are_linearizable() {
     );
 }
 
-/// A file that leaves a directory which is removed: their locks are asked for in opposite orders.
+/// A file leaves a directory during its removal: the locks are requested in opposite orders.
 fn leaves_and_goes() -> Workload {
     pair(
         "a directory goes while its file leaves",
@@ -191,7 +191,7 @@ fn leaves_and_goes() -> Workload {
     .after(vec![Op::Create(vec!["empty", "x"], 0o600)])
 }
 
-/// A name that is another file's when it is renamed.
+/// A name belongs to another file at its renaming.
 fn made_anew() -> Workload {
     pair(
         "a name that is made anew while it is renamed",
@@ -204,7 +204,7 @@ fn write_durably(path: &[&'static str], offset: u64, len: usize, byte: u8) -> St
     make(Op::WriteDurably { path: path.to_vec(), offset, len, byte })
 }
 
-/// Small writes to one block, some of which are durable by themselves.
+/// Small writes to one block. Some of them are durable.
 fn written_durably() -> Workload {
     pair(
         "durable writes and others",
@@ -233,7 +233,7 @@ fn durable_writes_survive_beside_other_writes() {
     ));
 }
 
-/// A view of a file that another thread writes to, in place if it could.
+/// A view of a file beside a write that could be in place.
 fn viewed_and_written() -> Workload {
     pair(
         "view and write",
@@ -242,7 +242,7 @@ fn viewed_and_written() -> Workload {
     )
 }
 
-/// A view of a block that was allocated in the epoch, and is free at once when it is freed.
+/// A view of a block of the open epoch. Freed, the block is free immediately.
 fn viewed_and_cut() -> Workload {
     let view =
         vec![write(&["d", "inner"], 0, 4096, 3), Step::View(vec!["d", "inner"]), Step::LookAtView];
@@ -282,7 +282,7 @@ fn view_beside_writers_is_a_snapshot() {
     ));
 }
 
-/// A file that one thread has open and reads while another one writes to it and cuts it off.
+/// One thread reads an open file while the other writes and truncates it.
 fn opened_and_changed() -> Workload {
     let look = || Step::LookAtOpened(vec!["a"]);
     pair(
@@ -303,8 +303,8 @@ fn open_file_reads_are_linearizable() {
     ));
 }
 
-/// Two renamings, each of which frees an inode of the table that the other takes one of. Of the files that are made, one fills
-/// the first table of inodes up, and the last is in the second; one inode of the first table is free again.
+/// Two renamings. Each frees an inode of the table from which the other allocates. The created files fill the
+/// first table, and the last one is in the second table. One inode of the first table is free again.
 fn whiteouts() -> Workload {
     let files = ["f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7"].map(|name| vec![name]);
     let others = [vec!["d", "from"], vec!["empty", "from"], vec!["empty", "to"]];
@@ -344,7 +344,7 @@ fn look(path: &[&'static str]) -> Step {
     Step::Look(path.to_vec())
 }
 
-/// A name that one thread looks for while another takes it away, and then looks itself.
+/// One thread looks up a name while the other removes it and then looks.
 fn looked_for_and_removed() -> Workload {
     pair(
         "look and unlink",
@@ -353,14 +353,14 @@ fn looked_for_and_removed() -> Workload {
     )
 }
 
-/// A name that is known to lead nowhere, and then is a file's.
+/// A known absent name becomes a file's.
 fn absent_and_made() -> Workload {
     let made = vec![look(&["n"]), create(&["n"]), look(&["n"]), look(&["m"])];
     let linked = vec![look(&["m"]), make(Op::Link(vec!["a"], vec!["m"])), look(&["m"])];
     pair("look and create", made, linked)
 }
 
-/// Names that are known to lead to files when they are given to others and taken away.
+/// Known names are given to other files and removed.
 fn known_and_renamed() -> Workload {
     let renamed = vec![
         look(&["a"]),
@@ -372,7 +372,7 @@ fn known_and_renamed() -> Workload {
     pair("look and rename", renamed, vec![look(&["second"]), look(&["large"])])
 }
 
-/// A name in a directory whose inode is a file's later.
+/// A name in a directory with an inode that later belongs to a file.
 fn absent_in_what_was_a_directory() -> Workload {
     let reused = vec![
         look(&["empty", "x"]),
@@ -457,7 +457,7 @@ fn two_threads_beside_a_new_table_get_inodes() {
     passes(&new_table_used().at_every_place_at_night());
 }
 
-/// Tables have 15 inodes, and seven are there before.
+/// Tables have 15 inodes. Seven are used before.
 fn new_table(index: IndexKind) -> Workload {
     let tasks = [vec![create(&["n"]), create(&["o"])], vec![create(&["m"]), create(&["p"])]];
     let [first, second] = tasks;
@@ -469,7 +469,7 @@ fn new_table_before() -> Vec<Op> {
     vec![Op::Files(vec!["d"], 15 * 5 - 9)]
 }
 
-/// Inodes of a new table that are used at once.
+/// Inodes of a new table that are used immediately.
 fn new_table_used() -> Workload {
     let created = |dir| {
         let made = ["n", "o", "p"].map(|name| create(&[dir, name]));
