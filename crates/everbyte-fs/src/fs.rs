@@ -112,6 +112,7 @@ impl<M: Medium> FileSystem<M> {
         if tables_max > options.index.tables_max(geometry) {
             return Err(PoolError::Invalid(format!("{inodes} inodes are more than there can be")));
         }
+        // A random key keeps attackers from choosing names with equal hashes.
         let superblock = FsSuperblock::new(
             (options.index.code(), node_bytes),
             geometry,
@@ -152,6 +153,7 @@ impl<M: Medium> FileSystem<M> {
         let reader = reader_of(volume);
         let (superblock, at) = FsSuperblock::load(reader, volume.root_at())?;
         check_map(volume.descriptor().map, volume.root_at())?;
+        // A crash between creation and formatting leaves a volume without tables.
         let is_empty = FsSuperblock::tables_word(reader, at)? == 0;
         if is_empty && volume.read_only_reason().is_none() {
             format(volume, &superblock, at, options).map_err(|error| match error {
@@ -164,6 +166,7 @@ impl<M: Medium> FileSystem<M> {
             })?;
         }
         let tables = InodeTables::open(&superblock, at, reader)?;
+        // Before any operation: the free lists come from the tables.
         let orphans = tables.gather(reader)?;
         // Bounded by the number of files, so a small file system opens fast.
         let dentries = DentryCache::new(tables.inodes_max(), superblock.hash_key[0]);
@@ -181,10 +184,12 @@ impl<M: Medium> FileSystem<M> {
             handle,
         };
         fs.set_size_blocks(fs.volume().size_bytes()? / BLOCK_U64);
+        // A deletion of the volume waits for the holders of inode locks.
         fs.handle.set_users(Arc::new(fs.locks.clone()));
         if fs.volume().read_only_reason().is_none() {
             orphans
                 .into_iter()
+                // Orphans of a crash have no users any longer.
                 .try_for_each(|inode| fs.reclaim_or_leave(inode))
                 .map_err(pool_error)?;
         }
@@ -277,6 +282,7 @@ impl<M: Medium> FileSystem<M> {
 
 /// The word of the present time in an inode. A clock outside of the range gives the nearer end.
 pub(crate) fn now() -> u64 {
+    // A fixed time, as a coarse clock gives it.
     if planted(Bug::ClockStands) {
         return 1 << 60;
     }

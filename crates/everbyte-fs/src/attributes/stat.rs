@@ -176,6 +176,7 @@ impl<M: Medium> FileSystem<M> {
 fn check_set_attr(words: &InodeWords, set: &SetAttr) -> Result<(), FsError> {
     let sets_time =
         [set.accessed, set.modified].iter().any(|time| matches!(time, Some(SetTime::At(_))));
+    // An append-only file accepts the present time only, as on ext4.
     let sets_rights = set.permissions.is_some() || set.uid.is_some() || set.gid.is_some();
     if sets_time || sets_rights { check_unrestricted(words) } else { check_mutable(words) }
 }

@@ -149,7 +149,7 @@ impl<M: Medium> FileSystem<M> {
         {
             let set = SetAttr { permissions: Some(acl.permissions()), ..SetAttr::default() };
             self.set_attr(inode, &set)?;
-            // Makes the next checkpoint now, which gives the operation a new epoch.
+            // Stands for a checkpoint between the two batches, which can occur at any time.
             self.sync()?;
         }
         let _op = self.volume().begin_op();

@@ -90,6 +90,7 @@ impl Xattrs {
                 batch.stream(block.offset(), &image[..]);
                 return Ok(());
             }
+            // A deferred free: undo may need the old block, so it is not overwritten.
             batch.free(block);
         }
         let word = self.plan_block(batch)?;
@@ -113,6 +114,7 @@ impl Xattrs {
             return Ok(0);
         }
         let image = self.image().ok_or(FsError::AttributesFull)?;
+        // A new block, filled without a log. The inode's word publishes it.
         let block = batch.alloc().ok_or(FsError::NoSpace)?;
         batch.stream(block.offset(), &image[..]);
         Ok(Entry::data(block).encode())
@@ -154,6 +156,7 @@ impl Xattrs {
             let (name, value) = (image.get(name_at..value_at)?, image.get(value_at..at)?);
             all.push((name.to_vec(), value.to_vec()));
         }
+        // The last attribute must end at the recorded end.
         (at == end).then_some(Self(all))
     }
 }

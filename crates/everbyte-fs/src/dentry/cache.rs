@@ -125,6 +125,7 @@ impl Set {
 
     /// Starts a write, unless another thread writes. Returns the previous sequence number.
     fn try_begin(&self) -> Option<u64> {
+        // An even number: the exchange fails while another thread writes.
         let before = self.sequence.load(Ordering::Relaxed) & !1;
         let begun = self.sequence.compare_exchange(
             before,
@@ -172,12 +173,14 @@ impl DentryCache {
         let kind = way.kind.load(Ordering::Relaxed);
         // Orders all reads before the second read of the number.
         fence(Ordering::Acquire);
+        // A write overlapped the read, so the read values may be mixed.
         if !is_it || before % 2 == 1 || set.sequence.load(Ordering::Relaxed) != before {
             return None;
         }
         let mode = u32::try_from(kind >> LEN_BITS).ok()? << 12;
         if mode == 0 {
             let removed = self.directories_removed.load(Ordering::Acquire);
+            // A directory was removed since the note, so the parent's number may be reused.
             return (inode == removed).then_some(None);
         }
         Some(Some(Dentry { inode: InodeNo(inode), kind: FileType::from_mode(mode)? }))
@@ -193,11 +196,13 @@ impl DentryCache {
             return;
         }
         let Some((set, key)) = self.place_of(parent, name) else { return };
+        // A note is optional, so it does not wait.
         let Some(before) = set.try_begin() else { return };
         let empty = || set.tags.iter().position(|tag| tag.load(Ordering::Relaxed) == 0);
         // Round robin: the number grows with each note.
         let oldest = || usize::try_from(before / 2 % WAYS as u64).expect("less than there are");
         let way = set.way_of(&key).or_else(empty).unwrap_or_else(oldest);
+        // The count is read under the directory's lock, so a removal of the directory comes later.
         let removed = || self.directories_removed.load(Ordering::Acquire);
         let inode = found.map_or_else(removed, |found| found.inode.0);
         let kind = found.map_or(0, |found| found.kind.mode_bits() >> 12);

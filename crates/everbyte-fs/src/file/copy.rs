@@ -55,6 +55,7 @@ impl<M: Medium> FileSystem<M> {
             return Err(FsError::TooLarge);
         }
         let len = len.min(room);
+        // Parts are separate batches, so an overlap could read bytes that an earlier part wrote.
         if from.inode == to.inode && from.offset.abs_diff(to.offset) < len {
             return Err(FsError::Invalid { what: "the ranges overlap" });
         }
@@ -64,6 +65,7 @@ impl<M: Medium> FileSystem<M> {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
                 Err(error) if done == 0 => return Err(error),
+                // A later part failed: the caller gets the number of bytes of the parts that stand.
                 Err(_) => break,
             }
         }
@@ -83,13 +85,16 @@ impl<M: Medium> FileSystem<M> {
         parts: &mut PartBlocks,
     ) -> Result<u64, FsError> {
         let _op = self.volume().begin_op();
+        // Both locks at once, in stripe order: the part is a snapshot of the source.
         let _locks = self.locks.write(&[from.inode, to.inode]);
         check_write(&self.file(to.inode)?.1, to.offset)?;
         let (source, words) = self.file(from.inode)?;
+        // The source may have shrunk since the last part.
         let len = len.min(words.get(Field::Size).saturating_sub(from.offset));
         if len == 0 {
             return Ok(0);
         }
+        // Later parts of the target then start at a boundary, as in a write.
         let to_boundary = WRITE_PART as u64 - to.offset % WRITE_PART as u64;
         let data_max = parts.bytes(to.offset, WRITE_PART) as u64;
         let run = run_at(&source.extent, from.offset, (len, to_boundary.min(data_max)))?;
@@ -121,10 +126,12 @@ impl<M: Medium> FileSystem<M> {
             let end = to.offset + len.min(hole_end - to.offset);
             return self.make_hole((to, end), None);
         }
+        // Zeroing of mapped blocks works within one leaf per batch.
         let left = usize::try_from(len.min(leaf_end - to.offset)).expect("at most 2 MiB");
         loop {
             let len = parts.bytes(to.offset, left);
             match self.make_hole((to, to.offset + len as u64), Some(&target.extent)) {
+                // Smaller parts log fewer old bytes.
                 Err(FsError::NoLog) if parts.halve(to.offset, len) => {}
                 made => return made,
             }

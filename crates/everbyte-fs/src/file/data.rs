@@ -36,6 +36,7 @@ pub(crate) fn check_regular(words: &InodeWords) -> Result<(), FsError> {
 /// Length of the first part of a write of `left` bytes at `at`: a whole leaf of the map, which can then be
 /// contiguous, or up to the next multiple of [`WRITE_PART`].
 fn part_len(at: u64, left: usize) -> usize {
+    // A whole leaf in one part can get a contiguous run.
     let is_leaf = at.is_multiple_of(LEAF_BYTES) && left as u64 >= LEAF_BYTES;
     let part = WRITE_PART as u64;
     let whole = if is_leaf { LEAF_BYTES } else { part - at % part };
@@ -62,6 +63,7 @@ impl PartBlocks {
     /// Halves the limit because `len` bytes at `at` exceed the log. Returns false for a single block.
     pub(crate) fn halve(&mut self, at: u64, len: usize) -> bool {
         let blocks = (at + len as u64).div_ceil(BLOCK_U64) - at / BLOCK_U64;
+        // Half of this part, not of the limit: the part can be shorter than the limit.
         self.0 = (blocks / 2).max(1);
         blocks > 1
     }
@@ -87,6 +89,7 @@ impl<M: Medium> FileSystem<M> {
     /// The regular file `inode`. The caller holds its lock for reading. Reads the inode only if it is
     /// unverified since the last writer, or if the medium has errors.
     pub(crate) fn file_to_read(&self, inode: InodeNo) -> Result<Arc<FileState<M>>, FsError> {
+        // After a media error each read must find the bad range, so nothing counts as verified.
         let noted = self.locks.note(inode).filter(|_| !self.medium().has_poison());
         let known = noted.and_then(|noted| self.files.verified(inode, noted));
         known.map_or_else(
@@ -120,6 +123,7 @@ impl<M: Medium> FileSystem<M> {
             match self.write_part(inode, (at, part), &mut parts) {
                 Ok(written) => done += written,
                 Err(error) if done == 0 => return Err(error),
+                // A later part failed: the caller gets the number of bytes of the parts that stand.
                 Err(_) => break,
             }
             if part.is_empty() {
@@ -170,6 +174,7 @@ impl<M: Medium> FileSystem<M> {
         {
             return Ok(false);
         }
+        // The bytes are durable. The times follow in a batch.
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             edits.get(self.reader(), inode)?.words.stamp(now(), &[Field::Modified, Field::Changed]);
@@ -202,7 +207,7 @@ impl<M: Medium> FileSystem<M> {
                 edits.plan(batch);
                 Ok::<(), FsError>(())
             })?;
-            // Makes the next checkpoint now, which frees blocks and log.
+            // Stands for a checkpoint between the two batches, which can occur at any time.
             self.sync()?;
         }
         self.write_locked((inode, &file), (offset, data), parts)
@@ -234,6 +239,7 @@ impl<M: Medium> FileSystem<M> {
             });
             match written {
                 Ok(_) => return Ok(part.len()),
+                // Smaller parts log fewer old bytes.
                 Err(FsError::NoLog) if parts.halve(offset, part.len()) => {}
                 Err(error) => return Err(error),
             }
@@ -266,6 +272,7 @@ impl<M: Medium> FileSystem<M> {
         if self.volume().completed_epoch() < epoch {
             return Ok(self.volume().complete(epoch)?);
         }
+        // A failed write-back must not be reported as success, even if a later checkpoint completed.
         Ok(self.medium().check().map_err(WriteError::from)?)
     }
 
@@ -290,6 +297,7 @@ impl<M: Medium> FileSystem<M> {
             file.extent.set_size_bytes(FILE_BYTES_MAX);
             self.unmap_leaves(inode, &file, (last_end, FILE_BYTES_MAX))?;
         }
+        // A map without nodes has no block beyond the inode's entries, so zeroing stops there.
         let has_nodes = self.medium().load_word(file.extent.root_at()) != 0;
         let last_end = if has_nodes { last_end } else { FIRST_ENTRIES * BLOCK_U64 };
         let mut attr = None;
@@ -297,6 +305,7 @@ impl<M: Medium> FileSystem<M> {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), inode)?;
             let before = batch.savepoint();
+            // The whole map is freed at once: faster than single entries.
             if size == 0 {
                 self.plan_free_map(batch, edit)?;
             } else if size < old_size.min(last_end) {
@@ -311,6 +320,7 @@ impl<M: Medium> FileSystem<M> {
             Ok::<(), FsError>(())
         })?;
         if size == 0 {
+            // Their blocks are freed, so the DRAM table must not name them.
             file.extent.forget_leaves();
         }
         file.extent.set_size_bytes(size);
@@ -355,6 +365,7 @@ impl<M: Medium> FileSystem<M> {
         let entries = (0..FIRST_ENTRIES).map(|entry| edit.at.plus(INODE_AREA_AT + 8 * entry));
         for at in entries.chain([Field::Root.at(edit.at)]) {
             let old = self.medium().load_word(at);
+            // Unchanged words need no record.
             if old != 0 {
                 batch.change_word_once(at, old, 0);
             }

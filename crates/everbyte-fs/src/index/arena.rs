@@ -87,6 +87,7 @@ impl Arena {
     ) -> Result<PoolOffset, FsError> {
         let reader = reader_of(batch);
         let newest = self.run(reader, batch.word(self.newest_at), self.newest_at)?;
+        // The planned values, because a batch can take space several times.
         let used = self.value(reader, batch.word(self.used_at), self.used_at)?;
         let (run, used) = match newest {
             Some(run) if used + bytes <= room(run) => (run, used),
@@ -106,17 +107,20 @@ impl Arena {
             Some(run) => self.load(reader_of(batch), trailer_at(run))? + 1,
             None => 0,
         };
+        // The trailer takes the last line of the run.
         let least = (bytes + TRAILER_BYTES).div_ceil(BLOCK_U64).next_power_of_two();
         let mut blocks = newest.map_or(1, |run| (2 * run.len).min(RUN_BLOCKS_MAX)).max(least);
         let run = loop {
             match batch.alloc_run(blocks) {
                 Some(run) => break run,
+                // A fragmented pool may have shorter runs only.
                 None if blocks > least => blocks /= 2,
                 None => return Err(FsError::NoSpace),
             }
         };
         let (number, previous) = (encode_word(number), newest.map_or(0, run_word));
         let trailer = IndexRunTrailer { number, previous, ..IndexRunTrailer::default() };
+        // Unlogged: nothing durable names the run before this batch.
         batch.stream(trailer_at(run), trailer.as_bytes());
         batch.change_word(self.newest_at, run_word(run));
         Ok(run)
@@ -143,6 +147,7 @@ impl Arena {
             }
             let trailer = trailer_at(run);
             let number = self.load(reader, trailer)?;
+            // Falling numbers end the walk, so a cycle of runs cannot trap it.
             if below.is_some_and(|below| below != number + 1) {
                 return Err(Corrupt::new(self.structure, trailer, "the run has a wrong number"));
             }
@@ -150,6 +155,7 @@ impl Arena {
             all.push(NodeRun { start: run.start.offset(), bytes });
             (named_at, below) = (trailer.plus(PREVIOUS_RUN_AT), Some(number));
             next = self.run(reader, reader.medium.load_word(named_at), named_at)?;
+            // An older run counts as full: the rest of its bytes is unused for ever.
             bytes = next.map_or(0, room);
         }
         if below.is_some_and(|number| number != 0) {

@@ -88,6 +88,7 @@ impl RadixIndex {
         (table, block): (u64, BlockNo),
     ) -> Result<(), FsError> {
         let mut old = root;
+        // A number far above the tree needs several new roots.
         while self.above(table, old.level + 1) > 0 {
             old = self.node(batch, old.level + 1, &[(0, old)])?;
         }
@@ -121,6 +122,7 @@ impl RadixIndex {
 impl<M: Medium> TableIndex<M> for RadixIndex {
     fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
         let mut link = self.tree.root(reader)?;
+        // A lower tree cannot contain the number.
         if self.above(table, link.level) > 0 {
             return Ok(None);
         }

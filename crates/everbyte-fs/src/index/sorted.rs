@@ -67,6 +67,7 @@ pub(super) fn load_keys<M: Medium>(
     let mut keys: Vec<u32> = (0..words).flat_map(load).collect();
     check_readable(reader.medium, tree.structure, keys_at, 8 * words)?;
     let used = keys.iter().position(|&key| key == UNUSED).unwrap_or(keys.len());
+    // A used key behind an unused one would be invisible to lookups.
     if keys[used..].iter().any(|&key| key != UNUSED) || !keys[..used].is_sorted_by(|a, b| a < b) {
         return Err(tree.corrupt(keys_at, "its keys are out of order"));
     }
@@ -142,6 +143,7 @@ impl EntryNode {
         leaf: PoolOffset,
         key: u32,
     ) -> Result<Option<PoolOffset>, Corrupt> {
+        // The key before the link: a writer stores them in the other order.
         let place = self.place_of(reader.medium, leaf, key);
         check_readable(reader.medium, tree.structure, leaf, 8 * self.key_words)?;
         let Some(place) = place.filter(|&place| place < self.entries_max as u64) else {
@@ -193,6 +195,7 @@ impl EntryNode {
         (key, link): Entry,
     ) {
         let (key_at, key_word) = key_added(batch, node.at, count, key);
+        // The link first: the key makes the entry visible.
         batch.change_word(self.link_at(node.at, count as u64), link.encode());
         if link.level > 0 {
             tree.publish(batch, key_at, key_word);
@@ -255,6 +258,7 @@ impl<M: Medium, T: SortedTree<M>> TableIndex<M> for SortedIndex<T> {
     fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
         let Some(key) = key_of(table) else { return Ok(None) };
         let mut node = self.0.tree().root_node(reader)?;
+        // Levels fall on every step, so damage cannot trap the walk.
         while node.level > 1 {
             node = self.0.child(reader, node, key)?.1;
         }

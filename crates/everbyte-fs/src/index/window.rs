@@ -108,8 +108,10 @@ impl WindowIndex {
     /// Maps the regions up to number `last`, as far as they have words.
     #[cold]
     fn show<M: Medium>(&self, reader: Reader<'_, M>, last: u64) -> Result<(), Corrupt> {
+        // The window maps regions in ascending order, without gaps.
         let _one_at_a_time = self.showing.lock();
         while self.window.regions() <= last {
+            // A region without a word has no table yet.
             let Some(run) = self.region(reader, self.window.regions())? else { break };
             reader.medium.extend_window(&self.window, run.start.offset());
         }
@@ -152,12 +154,14 @@ impl<M: Medium> TableIndex<M> for WindowIndex {
         blocks: u64,
     ) -> Result<BlockNo, FsError> {
         if self.begins_region(table) {
+            // The first table of a region allocates the whole region.
             return batch.alloc_run(REGION_BLOCKS).map(|run| run.start).ok_or(FsError::NoSpace);
         }
         let (region, reader) = (self.region_of(table), reader_of(batch));
         let run = self.region(reader, region)?;
         let run = run.ok_or_else(|| self.corrupt(region, "it leads to no region"))?;
         let start = BlockNo(run.start.0 + table * blocks % REGION_BLOCKS);
+        // The table was unreachable in every epoch, so its head needs no undo record.
         batch.claim_lines(start.offset(), BLOCK);
         Ok(start)
     }
@@ -168,6 +172,7 @@ impl<M: Medium> TableIndex<M> for WindowIndex {
         table: u64,
         block: BlockNo,
     ) -> Result<(), FsError> {
+        // The word of the region already covers the table.
         if !self.begins_region(table) {
             return Ok(());
         }
@@ -197,6 +202,7 @@ impl<M: Medium> TableIndex<M> for WindowIndex {
         let used = tables.count.div_ceil(tables_of_region(self.geometry));
         for region in 0..self.regions.entries_max {
             let run = self.region(reader, region)?;
+            // A region exists from its first table on, and never before.
             if run.is_some() != (region < used) {
                 let there = if run.is_some() { "a region without tables" } else { "no region" };
                 return Err(self.corrupt(region, format!("it leads to {there}")));

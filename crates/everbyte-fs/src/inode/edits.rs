@@ -80,6 +80,7 @@ impl<'t, M: Medium> Edits<'t, M> {
                 match found.map_err(FsError::from).and_then(|at| at.ok_or(FsError::Stale(number))) {
                     Ok(at) => (edit.at, edit.old) = (at, edit.words),
                     Err(error) => {
+                        // An inode that failed its check must not be planned.
                         self.edits.pop();
                         return Err(error);
                     }
@@ -127,6 +128,7 @@ impl<'t, M: Medium> Edits<'t, M> {
             if edit.changes_beyond_words {
                 self.tables.note_change(edit.number, epoch, Difference::Times);
             }
+            // Unchanged words need no record and no checksum.
             if edit.words == edit.old {
                 continue;
             }
@@ -139,6 +141,7 @@ impl<'t, M: Medium> Edits<'t, M> {
                     batch.fill_word(at, new);
                     continue;
                 }
+                // An edit is planned once per batch, so the old word is the one on the medium.
                 batch.change_word_once(at, old, new);
             }
         }

@@ -124,6 +124,7 @@ impl<M: Medium> OpenFiles<M> {
             file.extent.set_size_bytes(size_bytes);
             return Arc::clone(file);
         }
+        // Before the insertion, so that the new entry is not dropped.
         shard.make_room();
         let settings = ExtentSettings {
             root_at: Field::Root.at(at),
@@ -133,6 +134,7 @@ impl<M: Medium> OpenFiles<M> {
             size_bytes,
         };
         let first = FirstEntries { at: at.plus(INODE_AREA_AT), count: FIRST_ENTRIES };
+        // Files share block locks. The offset spreads the first blocks of neighbours.
         let locks = self.block_locks.shared(inode.0.wrapping_mul(FIRST_ENTRIES));
         let volume = Arc::clone(&self.volume);
         let extent = Extent::with_locks(volume, &settings, locks, Some(first));
@@ -140,6 +142,7 @@ impl<M: Medium> OpenFiles<M> {
         let (opens, verified) = (AtomicU64::new(0), AtomicU64::new(NEVER));
         let file = FileState { extent, opens, verified, may_be_named, is_nameless };
         let file = Arc::new(file);
+        // Under the shard's lock, so an inode has one extent with one set of locks.
         shard.files.insert(inode, Arc::clone(&file));
         file
     }
@@ -222,6 +225,7 @@ impl<M: Medium> OpenFiles<M> {
         let file = shard.files.get(&inode)?;
         let before = file
             .opens
+            // A close without an open must not wrap the count.
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |opens| opens.checked_sub(1));
         (before == Ok(1)).then(|| Arc::clone(file))
     }

@@ -241,6 +241,7 @@ impl<M: Medium> InodeTables<M> {
         let used = self.geometry.used(table_at, inode);
         let word = match self.index.window() {
             Some(window) => {
+                // The window maps all tables at fixed addresses, so no table address is needed for the load.
                 let place = self.geometry.used(self.place_of(table), inode).at;
                 reader.medium.load_word_in(window, place.0)
             }
@@ -308,6 +309,7 @@ impl<M: Medium> InodeTables<M> {
                 return Ok(AllocatedInode { tables: self, number, at, is_used: false });
             }
             match self.grow_if_none(volume) {
+                // Freed inodes become reusable by a flush, so the caller need not fail.
                 Err(FsError::NoInodes { .. } | FsError::NoSpace) if self.any_wait() => {
                     volume.flush()?;
                 }
@@ -325,6 +327,7 @@ impl<M: Medium> InodeTables<M> {
         let completed = volume.completed_epoch();
         self.shards.iter().find_map(|shard| {
             let shard = &mut *shard.lock();
+            // A crash may restore an inode of an open epoch, so it waits.
             while shard.waiting.front().is_some_and(|(epoch, _)| *epoch <= completed) {
                 shard.free.extend(shard.waiting.pop_front().map(|(_, inode)| inode));
             }
@@ -343,6 +346,7 @@ impl<M: Medium> InodeTables<M> {
     /// As [`InodeTables::grow`], unless another thread's table has made an inode free.
     fn grow_if_none(&self, volume: &Volume<M>) -> Result<(), FsError> {
         let growing = self.growing.lock();
+        // The previous holder of the lock may have added a table.
         if self.shards.iter().any(|shard| !shard.lock().free.is_empty()) {
             return Ok(());
         }
@@ -374,6 +378,7 @@ impl<M: Medium> InodeTables<M> {
             return Err(FsError::NoInodes { max: self.inodes_max() });
         }
         let start = self.index.take_table(batch, table, self.geometry.blocks())?;
+        // Unlogged: nothing durable counts or names the table before this batch.
         batch.stream(start.offset(), &self.geometry.head(table, &[]));
         self.index.plan_insert(batch, table, start)?;
         if planted(Bug::TableUnlogged) {
@@ -428,6 +433,7 @@ impl<M: Medium> InodeTables<M> {
             shard.free.push(inode);
             return;
         }
+        // Frees of several threads arrive out of order.
         let place = shard.waiting.partition_point(|(other, _)| *other <= epoch);
         shard.waiting.insert(place, (epoch, inode));
     }
@@ -436,6 +442,7 @@ impl<M: Medium> InodeTables<M> {
     /// uses the same order, so a deadlock cannot occur.
     pub(crate) fn hold_tables<'t>(&'t self, batch: &mut Batch<'t, '_, M>, inodes: [InodeNo; 2]) {
         let mut stripes = inodes.map(|inode| place(self.geometry.table_of(inode), STRIPES));
+        // Ascending order in every batch excludes a deadlock.
         stripes.sort_unstable();
         for stripe in stripes {
             batch.hold(&self.stripes[stripe]);
@@ -448,6 +455,7 @@ impl<M: Medium> InodeTables<M> {
         batch: &mut Batch<'t, '_, M>,
         inode: InodeNo,
     ) -> Result<PoolOffset, Corrupt> {
+        // Two batches may change bits in one word, so the lock outlives the plan.
         batch.hold(self.stripe_of(inode));
         lookup_count::count();
         self.table_at(reader_of(batch.volume()), self.geometry.table_of(inode))

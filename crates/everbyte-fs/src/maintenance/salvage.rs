@@ -63,6 +63,7 @@ impl<M: Medium> FileSystem<M> {
             let found = dir.find(name)?.filter(|found| found.inode == target);
             // Another file got the name in between.
             let found = found.ok_or(FsError::Stale(target))?;
+            // The flag of the parent forbids removals, also of damaged names.
             check_unrestricted(&edits.get(self.reader(), parent)?.words)?;
             let (now, is_directory) = (now(), found.kind == FileType::Directory);
             (leak, unnamed) = self.plan_drop(batch, &mut edits, parent, &found)?;
@@ -123,6 +124,7 @@ impl<M: Medium> FileSystem<M> {
         }
         let leak = if is_directory { Leak::Directory(blocks) } else { Leak::Blocks(blocks) };
         if self.files.is_open(target) {
+            // An open file keeps its inode until the last close.
             self.tables.plan_orphan(batch, target, true)?;
             return Ok((leak, UnlinkState::Open(target)));
         }

@@ -75,6 +75,7 @@ impl<M: Medium> FileSystem<M> {
         if words.file_type() != FileType::Directory {
             return Err(FsError::NotDirectory);
         }
+        // A removed directory stays loadable while it is open.
         if words.links() == 0 {
             return Err(FsError::NotFound);
         }
@@ -121,6 +122,7 @@ impl<M: Medium> FileSystem<M> {
             self.dentries.note(parent, name, found);
             return Ok(found);
         }
+        // Under the lock: a later note could overwrite the note of a change.
         self.dentries.note(parent, name, found);
         Ok(found)
     }
@@ -166,6 +168,7 @@ impl<M: Medium> FileSystem<M> {
         }
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent]);
+        // A known absent name spares the search of the directory.
         let is_absent = self.dentries.forget(parent, name);
         let taken = match self.tables.take(self.volume()) {
             // An existing name is reported before a lack of space.
@@ -189,6 +192,7 @@ impl<M: Medium> FileSystem<M> {
             Ok(())
         })?;
         self.dentries.note(parent, name, Some(Dentry { inode: taken.number, kind: new.kind }));
+        // Only now: after an error the drop frees the inode again.
         taken.keep();
         Ok(attr.expect("a change that was made was planned"))
     }
@@ -266,6 +270,7 @@ impl<M: Medium> FileSystem<M> {
         }
         words.set(Field::Blocks, batch.allocated_since(before).unsigned_abs());
         words.seal();
+        // A crash frees orphans, so a file without a name leaks nothing.
         let is_listed = names == Names::None && !planted(Bug::UnnamedNotListed);
         self.tables.plan_use(batch, taken.number, is_listed)?;
         Ok((words, words.image(&area)))
@@ -350,6 +355,7 @@ impl<M: Medium> FileSystem<M> {
                 (_, 0) if !self.files.may_be_named(inode) => return Err(FsError::NotFound),
                 (_, links) => words.set_links(one_more(links)?),
             }
+            // The first name of a file without a name ends its orphan state, in the same batch.
             if words.links() == 1 && !planted(Bug::NamedStillListed) {
                 self.tables.plan_orphan(batch, inode, false)?;
             }
@@ -363,6 +369,7 @@ impl<M: Medium> FileSystem<M> {
             edits.plan(batch);
             Ok(())
         })?;
+        // After the batch: a failed link leaves the file without a name.
         self.files.note_named(inode);
         let attr: Attr = attr.expect("a change that was made was planned");
         self.dentries.note(parent, name, Some(Dentry { inode, kind: attr.kind }));
@@ -425,6 +432,7 @@ impl<M: Medium> FileSystem<M> {
         let mut edits = Edits::new(&self.tables);
         let dir = self.dir_of(edits.get(self.reader(), parent)?)?;
         let found = dir.find(name)?;
+        // Another thread may have replaced the file since the lookup without the lock.
         let Some(found) = found.filter(|found| found.inode == target) else { return Ok(None) };
         let is_directory = found.kind == FileType::Directory;
         edits.check_named(self.reader(), parent, found.dentry())?;
@@ -443,6 +451,7 @@ impl<M: Medium> FileSystem<M> {
             edit.words.set_links(edit.words.links().saturating_sub(1));
         }
         let edit = edits.get(self.reader(), target)?;
+        // After an error the plan is dropped, so this check may follow the planned removal.
         if is_directory && edit.words.get(Field::Size) > 0 {
             return Err(FsError::NotEmpty);
         }
@@ -474,6 +483,7 @@ impl<M: Medium> FileSystem<M> {
     pub fn close_inode(&self, inode: InodeNo) -> Result<(), FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
+        // Other opens remain, so the file stays.
         let Some(file) = self.files.close(inode) else { return Ok(()) };
         let freed = self.load_inode(inode).and_then(|(_, words)| match words.links() {
             0 => self.finish_unlink(UnlinkState::Large(inode), 0),

@@ -107,7 +107,7 @@ impl<M: Medium> FileSystem<M> {
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
         if planted(Bug::RenameInTwo) {
             self.link(self.lookup(parent, name)?.inode, new_parent, new_name)?;
-            // Makes the next checkpoint now, which gives the operation a new epoch.
+            // Stands for a checkpoint between the two batches, which can occur at any time.
             self.sync()?;
             return Ok((self.unlink_file(parent, name)?, None));
         }
@@ -116,10 +116,11 @@ impl<M: Medium> FileSystem<M> {
         {
             let to = (new_parent, new_name);
             let files = self.rename_files((parent, name), to, RenameMode::Replace)?;
-            // Makes the next checkpoint now, which gives the operation a new epoch.
+            // Stands for a checkpoint between the two batches, which can occur at any time.
             self.sync()?;
             return self.create_inode(parent, name, &new).map(|_| files);
         }
+        // Taken before the volume's gate, by the lock order. A move within a directory creates no cycle.
         let _renames = (parent != new_parent).then(|| self.renames.lock());
         let mut source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
         // A hint only: the check under the locks finds a wrong one.
@@ -127,14 +128,18 @@ impl<M: Medium> FileSystem<M> {
         loop {
             let _op = self.volume().begin_op();
             let _locks = self.locks.write(&[parent, new_parent, source, target.unwrap_or(source)]);
+            // Before the change: a concurrent lookup must not see the old entry after the answer.
             self.dentries.forget(parent, name);
             let is_absent = self.dentries.forget(new_parent, new_name);
+            // Allocated outside of the batch, because it can add a table in another batch.
             let whiteout = mode.whiteout().map(|new| (self.tables.take(self.volume()), new));
             let mut outcome = Outcome::SameFile;
             let epoch = self.volume().change(|batch, _| {
                 if let (Some(replaced), Some((Ok(taken), _))) = (target, &whiteout)
                     && !planted(Bug::TablesHeldAsTheyCome)
                 {
+                    // Both tables at once in a fixed order. Two renamings could otherwise wait for each
+                    // other.
                     self.tables.hold_tables(batch, [replaced, taken.number]);
                 }
                 let mut edits = Edits::new(&self.tables);
@@ -150,6 +155,7 @@ impl<M: Medium> FileSystem<M> {
                 Ok::<(), FsError>(())
             })?;
             match outcome {
+                // Another thread changed the names, so the locks of the new files are needed.
                 Outcome::Others(found) => (source, target) = found,
                 Outcome::SameFile => return Ok((source, target)),
                 Outcome::Renamed(moved, unnamed) => {
@@ -178,6 +184,7 @@ impl<M: Medium> FileSystem<M> {
         let reader = self.reader();
         let from_dir = self.dir_of(edits.get(reader, from.parent)?)?;
         let to_dir = self.dir_of(edits.get(reader, to.parent)?)?;
+        // The names are read again under the locks: they may lead to other files now.
         let is_same = |inode| inode == source || planted(Bug::RenameOfOldName);
         let found = from_dir.find(from.name)?.ok_or(FsError::NotFound)?;
         let replaced = self.find_unless(is_absent, &to_dir, to.name)?;
@@ -189,6 +196,7 @@ impl<M: Medium> FileSystem<M> {
         if from.parent != to.parent {
             self.check_ancestors(&found, to.parent)?;
         }
+        // POSIX: two names of one file stay as they are.
         if target == Some(source) {
             return Ok(Outcome::SameFile);
         }
@@ -342,6 +350,7 @@ impl<M: Medium> FileSystem<M> {
         let (mut before, mut steps_left, mut steps) = (None, 0_u64, 1_u64);
         loop {
             if at == moved.inode {
+                // The moved directory would become unreachable from the root.
                 return Err(FsError::Invalid { what: "a directory would be within itself" });
             }
             if moved.kind != FileType::Directory || at == self.root() {
@@ -352,6 +361,7 @@ impl<M: Medium> FileSystem<M> {
                 return Err(Corrupt::new(at.to_string(), inode_at, "it is its own ancestor").into());
             }
             if steps_left == 0 {
+                // The marker jumps here, so a cycle of any length is met in linear time.
                 (before, steps_left, steps) = (Some(at), steps, 2 * steps);
             }
             steps_left -= 1;

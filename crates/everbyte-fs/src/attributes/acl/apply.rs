@@ -30,14 +30,17 @@ pub(crate) fn plan_acl<M: Medium>(
     clears_set_group_id: bool,
 ) -> Result<(), FsError> {
     let kind = edit.words.file_type();
+    // Linux keeps no access lists for symbolic links.
     if kind == FileType::Symlink {
         return Err(FsError::Unsupported);
     }
+    // As on Linux, the removal of an absent default list succeeds on any file.
     if name == ACL_DEFAULT && kind != FileType::Directory {
         return if acl.is_some() { Err(FsError::NoDefaultAcl) } else { Ok(()) };
     }
     let mut kept = acl;
     if let (Some(acl), true) = (acl, name == ACL_ACCESS) {
+        // A list equal to the mode is redundant.
         kept = Some(acl).filter(|acl| !acl.is_mode());
         let cleared = if clears_set_group_id { SET_GROUP_ID } else { 0 };
         edit.words.set_permissions(edit.words.mode() & !LISTED & !cleared | acl.permissions());
@@ -51,6 +54,7 @@ pub(crate) fn plan_acl<M: Medium>(
         }
         None => all.remove(name),
     };
+    // An unchanged block is kept: a replacement costs a block write.
     if is_changed { all.plan_replace(batch, edit) } else { Ok(()) }
 }
 
@@ -66,6 +70,7 @@ pub(crate) fn plan_permissions<M: Medium>(
     edit.words.set_permissions(permissions);
     let mut all = load(reader_of(batch.volume()), edit)?;
     let Some(mut acl) = stored(edit, &all, ACL_ACCESS)? else { return Ok(()) };
+    // The list already agrees with the mode.
     if acl.permissions() == permissions & LISTED {
         return Ok(());
     }
@@ -101,6 +106,7 @@ pub(crate) fn inherited<M: Medium>(
         });
     };
     let mut access = default.clone();
+    // POSIX.1e: with a default list the umask is ignored.
     access.restrict(permissions);
     if !access.is_mode() {
         attributes.set(ACL_ACCESS, access.encode());
