@@ -8,15 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use everbyte_fs::{ACL_ACCESS, ACL_DEFAULT, SetAttribute};
 use fuser::Errno;
 
-/// Name spaces whose attributes can have any name but none.
+/// Name spaces with arbitrary non-empty names.
 const SPACES: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
-/// The name space that only those who administer the system see anything of.
+/// The name space visible only to administrators of the system.
 const TRUSTED: &[u8] = b"trusted.";
 
-/// The bytes of a name that an attribute can have.
+/// The bytes of a name, if it is a possible attribute name.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: it is in no name space, or names no attribute of the system that there is. `EINVAL`: there is nothing after the name space.
+/// `EOPNOTSUPP`: the name is outside the name spaces, or names an unknown attribute of the system.
+/// `EINVAL`: the name ends after the name space.
 pub(crate) fn attribute_name(name: &OsStr) -> Result<&[u8], Errno> {
     let name = name.as_bytes();
     if SPACES.contains(&name) {
@@ -30,12 +31,11 @@ pub(crate) fn attribute_name(name: &OsStr) -> Result<&[u8], Errno> {
     Err(Errno::EOPNOTSUPP)
 }
 
-/// The way to set an attribute that the flags of `setxattr` ask for. Both flags together can be
-/// satisfied neither by an attribute that is there, so they are `Create`, nor by one that is not, so they
-/// are `Replace`.
+/// The mode of `setxattr` by its flags. Both flags together cannot be satisfied: for an existing
+/// attribute they are `Create`, for a missing one `Replace`.
 ///
 /// # Errors
-/// `EINVAL`: there is no such flag.
+/// `EINVAL`: an unknown flag.
 pub(crate) fn way_to_set(flags: i32, is_there: impl Fn() -> bool) -> Result<SetAttribute, Errno> {
     const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
     match flags {
@@ -48,7 +48,8 @@ pub(crate) fn way_to_set(flags: i32, is_there: impl Fn() -> bool) -> Result<SetA
     }
 }
 
-/// The list of names for `listxattr`, each with a zero at its end, as those see it who administer the system or do not.
+/// The list of names for `listxattr`, each with a final zero. Administrators of the system see more
+/// names.
 pub(crate) fn name_list(names: Vec<Vec<u8>>, is_administrator: impl Fn() -> bool) -> Vec<u8> {
     let seen = names.into_iter().filter(|name| !name.starts_with(TRUSTED) || is_administrator());
     seen.flat_map(|name| name.into_iter().chain([0])).collect()

@@ -1,4 +1,5 @@
-//! Those who make requests: the kernel passes a user and a group of each, and tells of the rest in `/proc`.
+//! The callers of requests: the kernel passes a user and a group of each, and reports the rest in
+//! `/proc`.
 
 use std::io;
 
@@ -13,35 +14,36 @@ const CAP_FSETID: u32 = 4;
 /// The number of the capability to administer the system.
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Returns true if the process that made `request` is in the group `gid`. One that has gone, or that this
-/// process cannot see, is in none but its own.
+/// Returns true if the caller of `request` is in the group `gid`. An ended or invisible process is
+/// only in the group of its request.
 pub(crate) fn is_in_group(request: &Request, gid: u32) -> bool {
     request.gid() == gid || status(request).is_ok_and(|status| names_group(&status, gid))
 }
 
-/// Returns true if the process that made `request` administers the system. One that has gone, or that this process
-/// cannot see, does if it is root's.
+/// Returns true if the caller of `request` administers the system. For an ended or invisible
+/// process this means that it is root's.
 pub(crate) fn is_administrator(request: &Request) -> bool {
     request.uid() == 0 || is_capable(request, CAP_SYS_ADMIN)
 }
 
-/// Returns true if a file of group `gid` keeps its set-group-id bit when the process that made `request` changes it.
+/// Returns true if a file of group `gid` keeps its set-group-id bit when the caller of `request`
+/// changes it.
 pub(crate) fn keeps_set_group_id(request: &Request, gid: u32) -> bool {
     is_in_group(request, gid) || is_capable(request, CAP_FSETID)
 }
 
-/// Returns true if the process that made `request` may act as the owner of a file of user `uid`.
+/// Returns true if the caller of `request` may act as the owner of a file of user `uid`.
 pub(crate) fn owns_files_of(request: &Request, uid: u32) -> bool {
     request.uid() == uid || is_capable(request, CAP_FOWNER)
 }
 
-/// Returns true if the process that made `request` may change the immutable and the append-only flag.
+/// Returns true if the caller of `request` may change the immutable and the append-only flag.
 pub(crate) fn changes_flags(request: &Request) -> bool {
     is_capable(request, CAP_LINUX_IMMUTABLE)
 }
 
-/// Returns true if the process that made `request` has a capability over the files of this process's user namespace. One
-/// that has gone, or that this process cannot see, has all if it is root's.
+/// Returns true if the caller of `request` has a capability over the files of this process's user
+/// namespace. An ended or invisible process has all capabilities if it is root's.
 fn is_capable(request: &Request, capability: u32) -> bool {
     let Ok(status) = status(request) else { return request.uid() == 0 };
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user"));

@@ -1,10 +1,10 @@
-//! Changes that the kernel asks for as one, and that are several of the file system's.
+//! Single requests of the kernel that take several changes of the file system.
 
 use everbyte_fs::{Attr, FileSystem, FsError, InodeNo, SetAttr};
 use everbyte_media::Medium;
 use fuser::OpenFlags;
 
-use crate::space::Space;
+use crate::enospc_retry::EnospcRetry;
 
 /// Sets the size first, and then the other attributes.
 ///
@@ -49,13 +49,13 @@ pub(crate) fn write_as<M: Medium>(
     }
 }
 
-/// Writes all of `data`, which the kernel had in its cache: it looks at the error alone, never at how much was written,
-/// and what has none is clean then.
+/// Writes all of `data` from the kernel's cache. The kernel checks only the error of the answer,
+/// not the number of written bytes, and marks the bytes clean without an error.
 ///
 /// # Errors
-/// The file system's, with which the first part that was not written has failed. Those before it are written.
+/// The file system's error of the first unwritten part. The parts before it are written.
 pub(crate) fn write_all<M: Medium>(
-    (fs, space): (&FileSystem<M>, &Space),
+    (fs, space): (&FileSystem<M>, &EnospcRetry),
     inode: InodeNo,
     (offset, data): (u64, &[u8]),
     flags: OpenFlags,
@@ -72,7 +72,7 @@ pub(crate) fn write_all<M: Medium>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::tests::with_nameless;
+    use crate::enospc_retry::tests::with_nameless;
 
     #[test]
     fn bytes_of_the_kernels_cache_are_written_as_a_whole_or_are_an_error() {
@@ -86,7 +86,7 @@ mod tests {
         // Space for the first of two parts.
         fs.truncate(filler, filled - (600 << 10)).unwrap();
         fs.sync().unwrap();
-        let (space, flags, data) = (Space::new(2), OpenFlags(0), vec![7; 1 << 20]);
+        let (space, flags, data) = (EnospcRetry::new(2), OpenFlags(0), vec![7; 1 << 20]);
         let write = || write_all((&fs, &space), file, (HALF, &data), flags);
         assert!(matches!(write(), Err(FsError::NoSpace)));
         assert_eq!(write_as(&fs, file, (HALF, &data), flags).unwrap() as u64, HALF);

@@ -18,7 +18,7 @@ pub(crate) fn number(root: InodeNo, inode: InodeNo) -> INodeNo {
     INodeNo(if inode == root { ROOT } else { inode.0 })
 }
 
-/// The inode that the kernel calls `number`.
+/// The inode with the kernel's number `number`.
 pub(crate) fn inode(root: InodeNo, number: INodeNo) -> InodeNo {
     if number.0 == ROOT { root } else { InodeNo(number.0) }
 }
@@ -48,7 +48,7 @@ pub(crate) fn attributes(root: InodeNo, attr: &Attr) -> FileAttr {
     }
 }
 
-/// The attributes of no file, which tell the kernel that a name is not there.
+/// The attributes for a missing name in the kernel.
 pub(crate) fn no_attributes() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -69,8 +69,8 @@ pub(crate) fn no_attributes() -> FileAttr {
     }
 }
 
-/// The attributes of a file that cannot be read, which the kernel refuses: of its entry in a listing it shows the name,
-/// the number and the type to programs, looks nothing up, and says at once that it has forgotten the file.
+/// The attributes of an unreadable file. The kernel refuses them: it shows the name, the number and
+/// the type of the entry to programs, looks nothing up, and immediately forgets the file.
 pub(crate) fn refused_attributes(number: INodeNo, file: FileType) -> FileAttr {
     FileAttr { ino: number, size: u64::MAX, kind: kind(file), ..no_attributes() }
 }
@@ -87,7 +87,7 @@ pub(crate) fn kind(kind: FileType) -> fuser::FileType {
     }
 }
 
-/// The time of an attribute, from nanoseconds since 1970 that fit into the range of an inode.
+/// The time of an attribute, from nanoseconds since 1970 within the range of an inode.
 fn time(ns: i128) -> SystemTime {
     let distance = Duration::from_nanos_u128(ns.unsigned_abs());
     if ns < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
@@ -101,8 +101,8 @@ pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
     }
 }
 
-/// The nanoseconds since 1970 that the kernel has sent, in a time that fuser has made of them. The kernel adds the
-/// fraction of a second to the seconds. fuser 0.18 subtracts it from those before 1970.
+/// The nanoseconds since 1970 that the kernel has sent, from fuser's time. The kernel adds the
+/// fraction of a second to the seconds. fuser 0.18 subtracts it before 1970.
 fn received_ns(time: SystemTime) -> i128 {
     const SECOND_NS: i128 = 1_000_000_000;
     let (seconds, fraction_ns) = match time.duration_since(UNIX_EPOCH) {
@@ -115,7 +115,7 @@ fn received_ns(time: SystemTime) -> i128 {
     seconds * SECOND_NS + i128::from(fraction_ns)
 }
 
-/// A file that the caller of a request makes.
+/// A new file of a request's caller.
 pub(crate) fn new_inode<'a>(
     request: &Request,
     kind: FileType,
@@ -126,7 +126,7 @@ pub(crate) fn new_inode<'a>(
     NewInode { kind, permissions, umask, uid, gid, device: 0, target: &[] }
 }
 
-/// The way in which a request renames, if there is such a one.
+/// The rename mode of a request, if its flags are known.
 pub(crate) fn rename_mode(request: &Request, flags: RenameFlags) -> Option<RenameMode> {
     if flags.is_empty() {
         Some(RenameMode::Replace)
@@ -142,8 +142,8 @@ pub(crate) fn rename_mode(request: &Request, flags: RenameFlags) -> Option<Renam
     }
 }
 
-/// Logs that a file which the kernel has forgotten could not be freed. At the end of a server that is
-/// so for each file in use, removed or not, and the next opening frees the removed ones.
+/// Logs that a forgotten file could not be freed. At the end of a server this concerns each file in
+/// use, removed or not, and the next opening frees the removed ones.
 pub(crate) fn log_unfreed(error: &FsError) {
     if error.is_closed() {
         tracing::debug!("forgotten files are freed when the volume is opened again: {error}");
@@ -156,7 +156,7 @@ pub(crate) fn log_unfreed(error: &FsError) {
 pub(crate) fn errno(error: &FsError) -> Errno {
     let errno = error.errno();
     if error.is_closed() {
-        // The server ends, and needs nobody to do anything.
+        // The server is ending, and no action is required.
         tracing::debug!("{error}");
     } else if errno == libc::EIO {
         tracing::error!("{error}");

@@ -1,7 +1,7 @@
-//! Mounting on a directory of this process's namespace, and taking the mount from it. Whoever serves it, perhaps in
-//! another process, gets the descriptor of `/dev/fuse` and needs no right to the directory.
+//! Mounting on a directory of this process's namespace, and removing the mount. The serving process
+//! may be another one. It gets the descriptor of `/dev/fuse` and needs no right to the directory.
 //!
-//! Invariant: nothing is taken from a directory but our own mount, and one whose server has gone.
+//! Invariant: only our own mounts, and mounts without a server, are removed from a directory.
 
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ use crate::directory::{
 };
 use crate::presence::Presence;
 
-/// A mount on a directory, for whoever serves it. It stays when this is dropped.
+/// A mount on a directory, for a serving process. It outlives this value.
 #[derive(Debug)]
 pub struct DirMount {
     dir: PathBuf,
@@ -35,16 +35,16 @@ pub struct DirMount {
 }
 
 impl DirMount {
-    /// Mounts on `dir`, and returns the descriptor with which [`crate::Mount::over`] serves the mount. Until
-    /// then programs that use the directory wait.
+    /// Mounts on `dir`. Returns the descriptor for [`crate::Mount::over`], which serves the mount.
+    /// Until then programs that use the directory wait.
     ///
     /// # Errors
-    /// `Mount`: there is no such directory, FUSE is not there, or it is not allowed.
+    /// `Mount`: the directory or FUSE is missing, or the mount is not permitted.
     pub fn new(dir: &Path, options: &MountOptions) -> Result<(Self, OwnedFd), MountError> {
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
         check_directory(dir).map_err(failed)?;
-        // From here on nobody can put another directory in its place.
+        // From here on, another directory cannot replace it.
         let directory = Dir::open(dir).map_err(failed)?;
         let dir = directory.path().map_err(failed)?;
         let point = MountPoint::find(&dir).map_err(failed)?;
@@ -72,8 +72,8 @@ impl DirMount {
         self.take_away().unwrap_or(false)
     }
 
-    /// Returns true if the mount, which is served no more, was aborted while it was in place: the kernel has dropped what it
-    /// had not written. Waits up to seconds in doubtful cases.
+    /// Returns true if the mount has ended by an abort while it was in place: the kernel has
+    /// dropped unwritten data. Waits up to seconds in doubtful cases.
     #[must_use]
     pub fn was_aborted(&self) -> bool {
         self.presence.was_aborted()
@@ -84,8 +84,8 @@ impl DirMount {
         &self.presence
     }
 
-    /// Takes the mount from the directory, used or not. Returns false if it is not there any more, or under another
-    /// mount.
+    /// Removes the mount from the directory, even in use. Returns false if it is gone or under
+    /// another mount.
     ///
     /// # Errors
     /// The system refuses.
@@ -96,7 +96,7 @@ impl DirMount {
             return Ok(false);
         }
         match detach_point(&self.point, &self.dir) {
-            // Somebody has taken it away just now.
+            // The mount was removed just now.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
             taken => {
                 taken?;
@@ -133,7 +133,7 @@ fn mount_as_root(dir: &Dir, options: &MountOptions) -> io::Result<OwnedFd> {
     Ok(device.into())
 }
 
-/// Has the system's helper mount, which sends the descriptor through a socket.
+/// Mounts by the system's helper. It sends the descriptor through a socket.
 fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let (ours, helpers) = std::os::unix::net::UnixStream::pair()?;
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
@@ -153,7 +153,7 @@ fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         ))
         .arg("--")
         .arg(dir)
-        // The helper is told which of its descriptors the socket is.
+        // The helper gets the number of its socket descriptor.
         .env("_FUSE_COMMFD", "0")
         .stdin(Stdio::from(OwnedFd::from(helpers)))
         .stdout(Stdio::null())
@@ -166,7 +166,7 @@ fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     receive(&ours)?.ok_or_else(|| io::Error::other("fusermount3 has sent no descriptor"))
 }
 
-/// The descriptor that was sent through `socket`.
+/// The descriptor received through `socket`.
 fn receive(socket: &std::os::unix::net::UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -180,12 +180,12 @@ fn receive(socket: &std::os::unix::net::UnixStream) -> io::Result<Option<OwnedFd
     Ok(descriptors.next())
 }
 
-/// Directories of this process's namespace on which `source` is mounted, and nothing over it.
+/// Directories of this process's namespace where `source` is the topmost mount.
 pub(crate) fn mounted_on(source: &str) -> io::Result<Vec<PathBuf>> {
     Ok(topmost(&std::fs::read("/proc/self/mounts")?, source))
 }
 
-/// The same by a list of mounts, in which those that were mounted later come later.
+/// The same by a list of mounts, with later mounts last.
 fn topmost(mounts: &[u8], source: &str) -> Vec<PathBuf> {
     let mut dirs: Vec<PathBuf> = Vec::new();
     for line in mounts.split(|&byte| byte == b'\n') {
@@ -202,13 +202,13 @@ fn topmost(mounts: &[u8], source: &str) -> Vec<PathBuf> {
     dirs
 }
 
-/// The path that `/proc` writes as `text`.
+/// The path written as `text` in `/proc`.
 pub(crate) fn unescape_path(text: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(unescape(text)))
 }
 
-/// The bytes that `/proc` writes as `text`: those that would be taken for something else, and which they are depends
-/// on the kernel, as a backslash and three octal digits.
+/// The bytes written as `text` in `/proc`. The kernel escapes ambiguous bytes, depending on its
+/// version, as a backslash and three octal digits.
 fn unescape(mut text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     loop {
@@ -226,7 +226,7 @@ fn unescape(mut text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Checks that `descriptor` is one of `/dev/fuse`.
+/// Checks that `descriptor` belongs to `/dev/fuse`.
 pub(crate) fn check_device(descriptor: &OwnedFd) -> io::Result<()> {
     /// Major and minor number of `/dev/fuse`.
     const FUSE: (u32, u32) = (10, 229);

@@ -1,4 +1,4 @@
-//! Directories that are mounted on: options, errors, and the end of what is mounted there.
+//! Directories for mounts: options, errors, and the end of a mount.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use everbyte_path::{Kind, MountPoint};
 pub struct MountOptions {
     /// The source in the list of mounts, see [`source_of`].
     pub source: String,
-    /// Users other than the one who mounts may use it.
+    /// Users other than the mounting one may use it.
     pub allow_other: bool,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Threads that serve requests, at least 1.
+    /// Threads for requests, at least 1.
     pub threads: usize,
-    /// Which accesses change the time of the last one; none of a read-only mount. What the kernel answers
-    /// from its cache is none.
+    /// Accesses that change the last access time; none on a read-only mount. Answers from the
+    /// kernel's cache are not accesses.
     pub access_times: AccessTimes,
-    /// The part that the kernel may keep.
+    /// The part that the kernel may cache.
     pub caching: KernelCaching,
-    /// The files that have more power than their reader. Only root can give them any.
+    /// The files with more power than their reader. Only root can permit any.
     pub privileges: Privileges,
     /// Files can be run as programs.
     pub exec: bool,
@@ -31,8 +31,8 @@ pub struct MountOptions {
     pub dir_access_times: bool,
 }
 
-/// The files of a mount that have more power than whoever uses them. By default none: whoever can write to a pool can
-/// make any file in it, of any user.
+/// The files of a mount with more power than their user. By default none: a user with write access
+/// to a pool can make any file in it, of any owner.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Privileges {
     /// Programs run with their set-user-ID and set-group-ID bits and their capabilities.
@@ -41,25 +41,25 @@ pub struct Privileges {
     pub dev: bool,
 }
 
-/// The source of a mount of the file system `volume` in `pool`: `everbyte:POOL/VOLUME`. Without the prefix it
-/// would be a path through a file, and programs that look at the source of every mount, as mkfs.btrfs does,
-/// fail at one.
+/// The source of a mount of the file system `volume` in `pool`: `everbyte:POOL/VOLUME`. Without the
+/// prefix it would be a path through a file. Programs that inspect the source of every mount, as
+/// mkfs.btrfs does, fail on such a path.
 #[must_use]
 pub fn source_of(pool: &Path, volume: &str) -> String {
     format!("everbyte:{}", pool.join(volume).display())
 }
 
-/// The part of a file system that the kernel answers for without asking.
+/// The part of a file system that the kernel answers from its caches.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum KernelCaching {
-    /// Names, attributes and bytes, until somebody else than the kernel changes them.
+    /// Names, attributes and bytes, until a change that the kernel did not make.
     #[default]
     Full,
     /// Nothing: every call becomes requests, and files cannot be mapped for sharing. To measure requests.
     Off,
 }
 
-/// The reason for which a file system could not be mounted or unmounted.
+/// The reason for a failed mount or unmount.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
@@ -72,7 +72,7 @@ pub enum MountError {
         #[source]
         error: io::Error,
     },
-    /// The descriptor that somebody else has mounted cannot be served.
+    /// The descriptor of a foreign mount cannot be served.
     #[error("the mount cannot be served: {error}")]
     Serve {
         /// The reason.
@@ -90,19 +90,20 @@ pub enum MountError {
     },
 }
 
-/// Takes a mount away whose server has gone without unmounting, so that the directory can be used again.
+/// Removes a mount whose server ended without unmounting, so that the directory can be used again.
 pub(crate) fn end_dead_mount(dir: &Path) {
     let is_dead =
         everbyte_path::look(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
     if !is_dead {
         return;
     }
-    tracing::info!(dir = %dir.display(), "replacing a mount whose server has gone");
+    tracing::info!(dir = %dir.display(), "replacing a mount without a server");
     // If this fails, mounting says why.
     let _ = detach(dir);
 }
 
-/// Checks that `dir` is a directory: the kernel mounts on a file, too, and nobody could use that.
+/// Checks that `dir` is a directory: the kernel also mounts on a file, and such a mount would be
+/// useless.
 pub(crate) fn check_directory(dir: &Path) -> io::Result<()> {
     match everbyte_path::look(dir)?.kind() {
         Kind::Directory => Ok(()),
@@ -110,12 +111,12 @@ pub(crate) fn check_directory(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes whatever is mounted on `dir` from it, used or not. Whoever is not root asks the helper.
+/// Removes the topmost mount from `dir`, even in use. Other users than root call the helper.
 pub(crate) fn detach(dir: &Path) -> io::Result<()> {
     detach_point(&MountPoint::find(dir)?, dir)
 }
 
-/// The same for a directory that was found before, and has this path.
+/// The same for a directory found before, with this path.
 pub(crate) fn detach_point(point: &MountPoint, dir: &Path) -> io::Result<()> {
     match point.detach() {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
@@ -131,7 +132,7 @@ pub(crate) fn no_helper(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("fusermount3 cannot be started: {error}"))
 }
 
-/// The words of the system's helper, which has refused.
+/// The helper's words for its refusal.
 pub(crate) fn refusal(output: &Output) -> io::Error {
     io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }

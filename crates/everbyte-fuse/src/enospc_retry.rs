@@ -1,7 +1,8 @@
-//! Space for changes: one that finds none is made again once a removed file was freed.
+//! Repetition of changes that fail for lack of space, after removed files were freed.
 //!
-//! The kernel lets us know that nobody uses a file only after programs were told that it is removed, by a request that a
-//! thread of the mount has to read. Invariant: one of them at least never waits here.
+//! The kernel reports the last use of a removed file only after programs have the answer to the
+//! removal, by a request that a thread of the mount has to read. Invariant: at least one of these
+//! threads never waits here.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 use everbyte_fs::{FileSystem, FsError};
 use everbyte_media::Medium;
 
-/// Longest time that a change waits for removed files to be freed. If a program has them open that is in vain.
+/// Longest time that a change waits for the release of removed files. The wait fails if a program
+/// has them open.
 const SPACE_TIME_MAX: Duration = Duration::from_millis(200);
 /// Longest time that a report of free space waits for them.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(20);
@@ -17,22 +19,22 @@ const REPORT_TIME_MAX: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_micros(200);
 
 /// The threads of a mount that wait for space.
-pub(crate) struct Space {
+pub(crate) struct EnospcRetry {
     waiters: AtomicUsize,
     waiters_max: usize,
-    /// Removed files that programs have open, as far as a report has found out by waiting in vain.
+    /// Removed files in use, as found by unsuccessful waits of reports.
     held: AtomicU64,
 }
 
-impl Space {
-    /// Of a mount with so many threads, none of which waits.
+impl EnospcRetry {
+    /// For a mount with this number of threads, all active.
     pub(crate) fn new(threads: usize) -> Self {
         let waiters_max = threads.saturating_sub(1);
         Self { waiters: AtomicUsize::new(0), waiters_max, held: AtomicU64::new(0) }
     }
 
-    /// Waits a short time until the removed files that no program has open are freed, so that a report of free space has
-    /// theirs. Reports after it do not wait for the files that are left.
+    /// Waits a short time until removed files without users are freed, so that a report of free
+    /// space includes their space. Later reports do not wait for the files that are left.
     pub(crate) fn settle<M: Medium>(&self, fs: &FileSystem<M>) {
         let held = self.held.load(Ordering::Relaxed);
         if fs.nameless_files() > held {
@@ -45,7 +47,7 @@ impl Space {
         self.held.store(fs.nameless_files(), Ordering::Relaxed);
     }
 
-    /// Makes a change, and if there is no space, again after files that were removed before are freed.
+    /// Makes a change. Repeats it after earlier removed files are freed if it found no space.
     ///
     /// # Errors
     /// Those of the last attempt.
@@ -63,7 +65,7 @@ impl Space {
         let deadline = Instant::now() + SPACE_TIME_MAX;
         let waiter = self.begin_to_wait();
         loop {
-            // What is freed after this look is either found by the change, or seen by the next look.
+            // Space freed after this read is either found by the change, or seen by the next read.
             let before = free(fs);
             let done = change();
             let has_hope = finds_no_space(&done) && waiter.is_some();
@@ -73,7 +75,7 @@ impl Space {
         }
     }
 
-    /// Notes that a thread waits, until what is returned is dropped; `None` if all the others do.
+    /// Notes a waiting thread until the result is dropped; `None` if all other threads wait.
     fn begin_to_wait(&self) -> Option<Waiter<'_>> {
         let more = |waiters| (waiters < self.waiters_max).then_some(waiters + 1);
         let begun = self.waiters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -82,7 +84,7 @@ impl Space {
 }
 
 /// A thread that waits for space.
-struct Waiter<'s>(&'s Space);
+struct Waiter<'s>(&'s EnospcRetry);
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
@@ -94,14 +96,14 @@ fn finds_no_space<R>(done: &Result<R, FsError>) -> bool {
     matches!(done, Err(FsError::NoSpace | FsError::NoInodes { .. }))
 }
 
-/// The numbers of free blocks, free inodes, and files that may become such.
+/// The numbers of free blocks, free inodes, and removed files that may become free.
 fn free<M: Medium>(fs: &FileSystem<M>) -> [u64; 3] {
     let status = fs.status();
     [status.free_blocks, status.free_inodes, fs.nameless_files()]
 }
 
-/// Waits until there are more free blocks or inodes than `before`. Returns false if that does not come until
-/// `deadline`, or from nothing any more.
+/// Waits until free blocks or inodes exceed `before`. Returns false if this does not happen until
+/// `deadline`, or is impossible.
 fn grows<M: Medium>(
     fs: &FileSystem<M>,
     [blocks, inodes, nameless]: [u64; 3],
@@ -156,8 +158,8 @@ pub(crate) mod tests {
         (fs, made)
     }
 
-    /// The number of attempts at a change that never finds space, and the time that they take together.
-    fn in_vain(space: &Space, fs: &FileSystem<Mapped>) -> (u32, Duration) {
+    /// The number of attempts at a change that never finds space, and their total time.
+    fn in_vain(space: &EnospcRetry, fs: &FileSystem<Mapped>) -> (u32, Duration) {
         let (attempts, start) = (Cell::new(0), Instant::now());
         let refused = space.find(fs, || {
             attempts.set(attempts.get() + 1);
@@ -180,19 +182,19 @@ pub(crate) mod tests {
                     fs.close_inode(inode).unwrap();
                 }
             });
-            let (attempts, time) = in_vain(&Space::new(2), &fs);
+            let (attempts, time) = in_vain(&EnospcRetry::new(2), &fs);
             is_done.store(true, Ordering::Relaxed);
             // Each file that is freed is a reason for one, and most are freed too late.
             assert!((2..20).contains(&attempts), "{attempts}");
             assert!(time >= SPACE_TIME_MAX, "{time:?}");
         });
-        assert_eq!(in_vain(&Space::new(2), &fs).0, 1, "there is nothing to wait for");
+        assert_eq!(in_vain(&EnospcRetry::new(2), &fs).0, 1, "there is nothing to wait for");
     }
 
     #[test]
     fn report_waits_once_for_a_file_that_stays_open() {
         let (fs, nameless) = with_nameless(2);
-        let space = Space::new(2);
+        let space = EnospcRetry::new(2);
         let timed = || {
             let start = Instant::now();
             space.settle(&fs);
@@ -208,9 +210,9 @@ pub(crate) mod tests {
 
     #[test]
     fn one_thread_of_a_mount_does_not_wait() {
-        assert!(Space::new(1).begin_to_wait().is_none());
+        assert!(EnospcRetry::new(1).begin_to_wait().is_none());
         let (fs, _) = with_nameless(1);
-        let space = Space::new(3);
+        let space = EnospcRetry::new(3);
         let waiters = [space.begin_to_wait(), space.begin_to_wait()];
         assert!(waiters.iter().all(Option::is_some) && space.begin_to_wait().is_none());
         drop(waiters);

@@ -1,7 +1,8 @@
 //! Unmounting of mounts by other processes, independent of their claims.
 //!
-//! Invariants: a mount is found by the kernel's connection number of its descriptor. Older kernels do not tell the number.
-//! There a mount is found by a source of this process's own. Nothing else is unmounted.
+//! Invariants: a mount is found by the kernel's connection number of its descriptor. Older kernels
+//! do not report the number. There a mount is found by a source of this process. No other mount is
+//! unmounted.
 
 use std::fs;
 use std::io;

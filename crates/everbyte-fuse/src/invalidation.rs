@@ -1,5 +1,5 @@
-//! The kernel's caches of a mount: names, attributes and bytes that it believes for long, and that it
-//! must forget when somebody else than the kernel changes them.
+//! The kernel's caches of a mount: long-lived names, attributes and bytes. The kernel must forget
+//! them after a change that it did not make.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 
 use crate::convert::number;
 
-/// The kernel's caches of a mounted file system. To be told of every change that the kernel did
-/// not ask for, by somebody who holds no lock of the file system: forgetting waits for requests of
+/// The kernel's caches of a mounted file system. Every change without a request of the kernel must
+/// be reported here, by a caller without locks of the file system: forgetting waits for requests of
 /// programs.
 #[derive(Clone, Debug)]
 pub struct KernelCaches {
@@ -32,7 +32,7 @@ impl KernelCaches {
         }
     }
 
-    /// Makes the kernel write what it has of bytes `range` of `inode`, of which there is one at least, and forget them.
+    /// Makes the kernel write and forget its bytes `range` of `inode`. The range is not empty.
     pub(crate) fn forget_range(&self, inode: InodeNo, range: &Range<u64>) {
         let start = i64::try_from(range.start).unwrap_or(i64::MAX);
         // No length is one to the end of the file.
@@ -42,14 +42,14 @@ impl KernelCaches {
         }
     }
 
-    /// Makes the kernel forget the attributes of `inode`, which waits for nothing.
+    /// Makes the kernel forget the attributes of `inode`. This never waits.
     pub(crate) fn forget_attributes(&self, inode: InodeNo) {
         if let Err(error) = self.notifier.inval_inode(number(self.root, inode), -1, 0) {
             tracing::debug!(%inode, %error, "the kernel has not forgotten attributes");
         }
     }
 
-    /// Makes the kernel forget which file `name` is in the directory `parent`, or that there is none.
+    /// Makes the kernel forget the file `name` in the directory `parent`, or its absence.
     pub fn forget_name(&self, parent: InodeNo, name: &[u8]) {
         let name = OsStr::from_bytes(name);
         if let Err(error) = self.notifier.inval_entry(number(self.root, parent), name) {
@@ -64,23 +64,25 @@ const FORGETTERS: usize = 4;
 /// Work for one of these threads.
 type Job = Box<dyn FnOnce(&KernelCaches) + Send>;
 
-/// The kernel's caches of a mount for those who answer its requests, from when it is mounted on.
+/// The kernel's caches of a mount for the threads that answer its requests, from the start of the
+/// mount on.
 ///
-/// The threads that read requests never make the kernel forget bytes: forgetting waits for requests that they may have to
-/// answer. A few other threads do. Each job but those of `forget_after` answers a request that a program waits for, and
-/// `forget_after` has one job for each file at most: programs and files bound the queue.
+/// The threads that read requests never make the kernel forget bytes: forgetting waits for requests
+/// that they may have to answer. Other threads do it. Each job but those of `forget_after` answers
+/// a request of a waiting program, and `forget_after` has at most one job for each file: programs
+/// and files bound the queue.
 #[derive(Clone, Default)]
-pub(crate) struct OwnCaches(Arc<OnceLock<Forgetting>>);
+pub(crate) struct CacheInvalidation(Arc<OnceLock<InvalidationThread>>);
 
-struct Forgetting {
+struct InvalidationThread {
     caches: KernelCaches,
     jobs: Sender<Job>,
-    /// The files that a job of `forget_after` waits for.
+    /// The files of waiting `forget_after` jobs.
     pending: Arc<Mutex<HashSet<InodeNo>>>,
 }
 
-impl OwnCaches {
-    /// Notes which they are, and starts the threads. They end when the last clone of this has gone.
+impl CacheInvalidation {
+    /// Sets the caches, and starts the threads. They end with the last clone.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -99,12 +101,16 @@ impl OwnCaches {
             thread::Builder::new().name(format!("forget-{number}")).spawn(work)?;
         }
         // A mount is made once.
-        let _ = self.0.set(Forgetting { caches: caches.clone(), jobs, pending: Arc::default() });
+        let _ = self.0.set(InvalidationThread {
+            caches: caches.clone(),
+            jobs,
+            pending: Arc::default(),
+        });
         Ok(())
     }
 
-    /// Makes the kernel forget `inode`, and then calls `answer`, which answers the request that changed what the kernel
-    /// does not expect, or must follow on the bytes that the kernel writes first.
+    /// Makes the kernel forget `inode`, and then calls `answer`. It answers the request for a
+    /// change that the kernel does not expect, or that must follow the kernel's write-back.
     pub(crate) fn forget_then(&self, inode: InodeNo, answer: impl FnOnce() + Send + 'static) {
         self.answer_apart(move |caches| {
             if let Some(caches) = caches {
@@ -114,16 +120,16 @@ impl OwnCaches {
         });
     }
 
-    /// Calls `answer`, which makes the kernel write and forget bytes of a file and answers a request, in another thread.
-    /// Without caches yet nothing is in them.
+    /// Calls `answer` in another thread. It makes the kernel write and forget bytes of a file and
+    /// answers a request. Before the mount has started, its caches are empty.
     pub(crate) fn answer_apart(&self, answer: impl FnOnce(Option<&KernelCaches>) + Send + 'static) {
         let Some(own) = self.0.get() else { return answer(None) };
         own.give(Box::new(move |caches| answer(Some(caches))));
     }
 
-    /// Calls `answer`, which answers a request to set the size of `inode` that failed, and makes the kernel forget the
-    /// file. Before the answer it forgets attributes only: to forget bytes it may write some first, and it writes
-    /// nothing of a file whose size is being set.
+    /// Calls `answer`, which answers a failed request to set the size of `inode`, and makes the
+    /// kernel forget the file. Before the answer it forgets only attributes: to forget bytes the
+    /// kernel may write some first, and it writes no bytes of a file while its size is being set.
     pub(crate) fn forget_after(&self, inode: InodeNo, answer: impl FnOnce()) {
         let Some(own) = self.0.get() else { return answer() };
         own.caches.forget_attributes(inode);
@@ -147,7 +153,7 @@ impl OwnCaches {
     }
 }
 
-impl Forgetting {
+impl InvalidationThread {
     fn give(&self, job: Job) {
         if self.jobs.send(job).is_err() {
             // The answer is an I/O error, which dropping it gives.

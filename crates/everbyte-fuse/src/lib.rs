@@ -6,30 +6,26 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
-#[path = "invalidation.rs"]
-mod caches;
 mod caller;
 mod changes;
 mod convert;
 mod device;
 mod directory;
+mod enospc_retry;
 mod foreign;
-#[path = "lookup_count.rs"]
-mod known;
-#[path = "writeback_errors.rs"]
-mod lost;
+mod invalidation;
+mod lookup_count;
 mod mount;
 mod operations;
 mod presence;
 mod remount;
 mod replies;
 mod seek;
-#[path = "enospc_retry.rs"]
-mod space;
+mod writeback_errors;
 
-pub use caches::KernelCaches;
 pub use device::DirMount;
 pub use directory::{KernelCaching, MountError, MountOptions, Privileges, source_of};
-pub use lost::{Loss, LostStores};
-pub use mount::{Mount, Unmounted};
+pub use invalidation::KernelCaches;
+pub use mount::{Mount, UnmountOutcome};
 pub use remount::{Remount, remount};
+pub use writeback_errors::{Loss, LostStores};

@@ -1,9 +1,10 @@
-//! The files that the kernel knows: it may ask about them after they were removed, because a program has
-//! them open, works in them, or has a path to them, of which nothing is said here.
+//! The files known to the kernel. It may use a file after its removal, because a program has it
+//! open, works in it, or has an `O_PATH` descriptor of it. Such descriptors are not reported to the
+//! server.
 //!
-//! An open file counts for nothing here: the memory of the kernel of a number says that somebody uses the file.
-//! Invariant: a file is open in the file system exactly as long as the kernel was told of it more often
-//! than it has forgotten it.
+//! Open files are not counted here: a number known to the kernel means that the file is in use.
+//! Invariant: a file is open in the file system exactly while the kernel has received it more often
+//! than forgotten it.
 
 use std::collections::HashMap;
 
@@ -13,17 +14,17 @@ use parking_lot::Mutex;
 
 const SHARDS: usize = 64;
 
-/// A file that the kernel knows.
+/// A file known to the kernel.
 #[derive(Debug)]
-struct Known {
-    /// How often the kernel was told of it, and has not forgotten it.
+struct KnownFile {
+    /// Number of reports of the file to the kernel that it has not forgotten.
     times: u64,
-    /// Tells it from files that had its number before.
+    /// Distinguishes the file from earlier files with its number.
     generation: u64,
 }
 
 /// The files of a shard.
-type Shard = Mutex<HashMap<InodeNo, Known>>;
+type Shard = Mutex<HashMap<InodeNo, KnownFile>>;
 
 /// The files, without the root.
 #[derive(Debug)]
@@ -42,8 +43,8 @@ impl KnownFiles {
         &self.shards[usize::try_from(inode.0 % SHARDS as u64).unwrap_or(0)]
     }
 
-    /// The file that `name` names in `parent`, of which the kernel is being told. `.` names `parent` itself, which may be
-    /// any file: so the kernel asks for a file whose number it has from a handle.
+    /// The file `name` in `parent`, counted as reported to the kernel. `.` means `parent` itself,
+    /// which may be any file: the kernel looks up a file with a number from a handle in this way.
     ///
     /// # Errors
     /// As [`FileSystem::lookup`]. `Stale` if no file has the number `parent`.
@@ -63,7 +64,7 @@ impl KnownFiles {
         }
     }
 
-    /// The file that `find` finds, of which the kernel is being told.
+    /// The file found by `find`, counted as reported to the kernel.
     fn tell_found<M: Medium>(
         &self,
         fs: &FileSystem<M>,
@@ -71,19 +72,22 @@ impl KnownFiles {
     ) -> Result<Attr, FsError> {
         loop {
             let attr = find()?;
-            match self.tell(fs, attr.inode, Some(attr.generation)) {
-                // Somebody else than the kernel has removed it in between: perhaps another file has the name.
+            match self.count_lookup(fs, attr.inode, Some(attr.generation)) {
+                // A change without the kernel has removed it in the time between. Another file may
+                // have the name.
                 Err(FsError::Stale(_)) => {}
-                told => return told.map(|()| attr),
+                counted => return counted.map(|()| attr),
             }
         }
     }
 
-    /// Counts that the kernel is being told of `inode`, of which it gets attributes with this generation, if it gets any.
+    /// Counts a report of `inode` to the kernel. The kernel gets attributes with this generation,
+    /// if it gets any.
     ///
     /// # Errors
-    /// `Stale`: it was removed meanwhile, and perhaps its number is another file's, so the kernel must not be told of it.
-    pub(crate) fn tell<M: Medium>(
+    /// `Stale`: the file was removed before the count, and another file may have its number, so the
+    /// kernel must not get it.
+    pub(crate) fn count_lookup<M: Medium>(
         &self,
         fs: &FileSystem<M>,
         inode: InodeNo,
@@ -92,7 +96,7 @@ impl KnownFiles {
         if inode == fs.root() {
             return Ok(());
         }
-        let is_other = |own: u64| generation.is_some_and(|told| told != own);
+        let is_other = |own: u64| generation.is_some_and(|counted| counted != own);
         let mut files = self.shard(inode).lock();
         if let Some(known) = files.get_mut(&inode) {
             if is_other(known.generation) {
@@ -106,12 +110,12 @@ impl KnownFiles {
             fs.close_inode(inode)?;
             return Err(FsError::Stale(inode));
         }
-        files.insert(inode, Known { times: 1, generation });
+        files.insert(inode, KnownFile { times: 1, generation });
         Ok(())
     }
 
-    /// Counts that the kernel has forgotten `times` of what it was told of `inode`. One that was removed is
-    /// gone with the last.
+    /// Counts that the kernel has forgotten `times` reports of `inode`. The last one frees a
+    /// removed file.
     ///
     /// # Errors
     /// The volume's: a removed file is freed when the file system is opened then.
@@ -128,7 +132,7 @@ impl KnownFiles {
             return Ok(());
         }
         files.remove(&inode);
-        // Still under the lock: who is told of the file now opens it after it was closed.
+        // Still under the lock: a concurrent look-up opens the file after this close.
         fs.close_inode(inode)
     }
 
@@ -140,7 +144,7 @@ impl KnownFiles {
             .collect()
     }
 
-    /// Counts that the kernel has forgotten everything.
+    /// Counts that the kernel has forgotten all files.
     ///
     /// # Errors
     /// The first of the volume's; see [`KnownFiles::forget`].
@@ -164,7 +168,7 @@ mod tests {
     use everbyte_media::Mapped;
 
     use super::*;
-    use crate::space::tests::{NEW, with_nameless};
+    use crate::enospc_retry::tests::{NEW, with_nameless};
 
     fn name(text: &str) -> Name<'_> {
         Name::new(text.as_bytes()).unwrap()
@@ -183,16 +187,16 @@ mod tests {
         fs.sync().unwrap();
         let mut made = (0..1000).map(|number| make(&fs, &format!("new {number}")));
         let new = made.find(|attr| attr.inode == old.inode).unwrap();
-        let tell = |attr: &Attr| known.tell(&fs, attr.inode, Some(attr.generation));
-        assert!(matches!(tell(&old), Err(FsError::Stale(_))));
-        tell(&new).unwrap();
-        assert!(matches!(tell(&old), Err(FsError::Stale(_))), "it is known");
-        known.tell(&fs, new.inode, None).unwrap();
+        let count = |attr: &Attr| known.count_lookup(&fs, attr.inode, Some(attr.generation));
+        assert!(matches!(count(&old), Err(FsError::Stale(_))));
+        count(&new).unwrap();
+        assert!(matches!(count(&old), Err(FsError::Stale(_))), "it is known");
+        known.count_lookup(&fs, new.inode, None).unwrap();
         known.forget(&fs, new.inode, 2).unwrap();
         assert!(known.all().is_empty());
     }
 
-    /// As a file is that `everbyte fs put` replaces beside a mount.
+    /// Like the replacement of a file by `everbyte fs put` during a mount.
     #[test]
     fn a_name_that_is_replaced_all_the_time_is_always_there() {
         let (fs, _) = with_nameless(0);

@@ -12,19 +12,20 @@ use everbyte_media::Medium;
 use fuser::{Config, Notifier, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::caches::{KernelCaches, OwnCaches};
 use crate::device::{DirMount, can_open_devices, check_device};
 use crate::directory::{MountError, MountOptions};
 use crate::foreign::ForeignMount;
-use crate::known::KnownFiles;
-use crate::lost::{Loss, LostStores};
+use crate::invalidation::{CacheInvalidation, KernelCaches};
+use crate::lookup_count::KnownFiles;
 use crate::operations::Operations;
 use crate::presence::{Presence, Superblock};
+use crate::writeback_errors::{Loss, LostStores};
 
-/// A file system that is mounted. Dropping it takes the mount from its directory if it was made here.
+/// A mounted file system. Dropping it removes the mount from its directory if it was made here.
 #[derive(Debug)]
 pub struct Mount {
-    /// It has not mounted, so that it does not unmount either, by a path on which something else may be by then.
+    /// The session did not mount, so it does not unmount by a path that may hold another mount
+    /// later.
     session: JoinHandle<()>,
     notifier: Notifier,
     device: OwnedFd,
@@ -39,32 +40,34 @@ pub struct Mount {
 enum Place {
     /// A directory where this process has mounted.
     Here(DirMount),
-    /// A directory of whoever has mounted it, perhaps in another namespace.
+    /// A directory of another mounting process, perhaps in another namespace.
     Elsewhere(ForeignMount),
 }
 
 /// Longest time to wait until the kernel has something to say about a mount.
 const FIRST_REQUEST_TIME_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// Longest time to wait until whoever has mounted takes the mount away, and for its end after it was taken
-/// away here: it lives on as long as programs have files open, or another namespace has it.
+/// Longest wait until the mounting process removes the mount, and for its end after its removal
+/// here. The mount lives on while programs have files open, or another namespace has it.
 const END_TIME_MAX: Duration = Duration::from_secs(2);
-/// Time between two looks at a mount that is to end.
+/// Time between two checks of an ending mount.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The end of a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unmounted {
-    /// The kernel has given up all that it had of it.
+pub enum UnmountOutcome {
+    /// The kernel has released the whole mount.
     Ended,
-    /// Programs have files open. What they have mapped and changed has come; what they change now may come, or not.
+    /// Programs have files open. Their earlier stores through mappings have arrived. Later stores
+    /// may be lost.
     Used,
 }
 
 impl Mount {
-    /// Mounts `fs` on the directory `dir`, and serves it by threads of its own until it is unmounted.
+    /// Mounts `fs` on the directory `dir`, and serves it on new threads until it is unmounted.
     ///
     /// # Errors
-    /// `Mount`: there is no such directory, FUSE is not there, or it is not allowed. `Serve`: nobody could serve it.
+    /// `Mount`: the directory or FUSE is missing, or the mount is not permitted. `Serve`: the
+    /// threads could not start.
     pub fn new<M: Medium>(
         fs: Arc<FileSystem<M>>,
         dir: &Path,
@@ -79,16 +82,15 @@ impl Mount {
             }
             Err(error) => {
                 if !mounted.detach() {
-                    tracing::warn!(dir = %dir.display(), "a mount that nobody serves is left behind");
+                    tracing::warn!(dir = %dir.display(), "a mount without a server is left behind");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Serves `fs` by threads of its own to a mount that somebody else has made, by
-    /// [`crate::DirMount`] or in its way, until that is unmounted. The kernel keeps users out
-    /// whom whoever mounted did not allow.
+    /// Serves `fs` on new threads to a mount made elsewhere, by [`crate::DirMount`] or in its way,
+    /// until it is unmounted. The kernel enforces the mounting process's choice of users.
     ///
     /// # Errors
     /// `Serve`: the descriptor is not of `/dev/fuse`, or is not mounted.
@@ -111,12 +113,13 @@ impl Mount {
         wait_for_kernel(&descriptor).map_err(failed)?;
         let mut config = Config::default();
         config.n_threads = Some(options.threads.max(1));
-        // One for each thread but the first, or one for all: a thread that found none of its own would end the session.
+        // One for each thread but the first, or one for all: a thread without its descriptor would
+        // end the session.
         config.clone_fd = can_open_devices(options.threads.saturating_sub(1));
         let device = descriptor.try_clone().map_err(failed)?;
         let place = Place::Elsewhere(ForeignMount::of(&device, options.source.clone()));
         let root = fs.root();
-        let (known, caches) = (Arc::<KnownFiles>::default(), OwnCaches::default());
+        let (known, caches) = (Arc::<KnownFiles>::default(), CacheInvalidation::default());
         let lost = LostStores::default();
         let operations =
             Operations::new(fs, options, Arc::clone(&known), caches.clone(), lost.clone());
@@ -141,7 +144,7 @@ impl Mount {
         KernelCaches { notifier: self.notifier.clone(), root: self.root }
     }
 
-    /// The stores of programs through mappings that could not be written, until the mount has ended.
+    /// The lost stores of programs through mappings, until the mount has ended.
     #[must_use]
     pub fn lost_stores(&self) -> LostStores {
         self.lost.clone()
@@ -161,24 +164,26 @@ impl Mount {
         !self.is_ended() && (is_disconnected(&self.device) || !is_listed())
     }
 
-    /// Returns true if the threads that served the mount have ended before it has, as when one could not be started.
+    /// Returns true if the serving threads have ended before the mount, for example after a failed
+    /// start of a thread.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.is_ended() && !is_disconnected(&self.device)
     }
 
-    /// Ends the mount, and waits a few seconds for the requests under way, and for programs that have files open. If
-    /// they still have then, the mount is taken from its directory all the same; what they have mapped and changed is
-    /// there, but for what [`Mount::lost_stores`] tells, and what they ask for from then on is answered as long as this
-    /// process lives, and fails once the pool is closed. One that somebody else has made is taken from its directory if
-    /// this process can; it is dead otherwise once this process has ended. What else is mounted there by now stays.
+    /// Ends the mount, and waits a few seconds for running requests and for programs with open
+    /// files. After that time, a mount in use is removed from its directory. Earlier stores of its
+    /// programs through mappings have arrived, except those in [`Mount::lost_stores`]. Their later
+    /// requests are answered while this process lives, and fail after the pool is closed. A mount
+    /// made elsewhere is removed from its directory if this process can do so. Otherwise it is dead
+    /// after the end of this process. Any other mount on the directory stays.
     ///
     /// # Errors
     /// `Unmount`: the system refuses. It stays mounted then. `Serve`: its threads have ended before.
-    pub fn unmount(self) -> Result<Unmounted, MountError> {
+    pub fn unmount(self) -> Result<UnmountOutcome, MountError> {
         let has_failed = self.has_failed();
         if self.is_ended() && !has_failed {
-            return Ok(Unmounted::Ended);
+            return Ok(UnmountOutcome::Ended);
         }
         let is_taken = match &self.place {
             Place::Here(mounted) => mounted
@@ -194,16 +199,17 @@ impl Mount {
             return Err(MountError::Serve { error });
         }
         if is_taken && self.ends_within(END_TIME_MAX) {
-            return Ok(Unmounted::Ended);
+            return Ok(UnmountOutcome::Ended);
         }
         self.write_back();
         let place = &self.place;
-        tracing::warn!(?place, "a mount that is used is dead once this process has ended");
-        Ok(Unmounted::Used)
+        tracing::warn!(?place, "a mount in use is dead once this process has ended");
+        Ok(UnmountOutcome::Used)
     }
 
-    /// Has the kernel write back what programs have mapped and changed, and waits until that is answered: before it
-    /// forgets pages of a file, it writes the dirty ones. To sync a mount does not wait for the answers.
+    /// Makes the kernel write back stores of programs through mappings, and waits for the answers:
+    /// before the kernel forgets pages of a file, it writes the dirty ones. A sync of a mount does
+    /// not wait for the answers.
     fn write_back(&self) {
         let caches = self.caches();
         self.known.all().into_iter().for_each(|inode| caches.forget_inode(inode));
@@ -228,10 +234,10 @@ impl Drop for Mount {
     }
 }
 
-/// The end of a connection to the kernel, for the thread in which it comes.
+/// The end of a connection to the kernel, for the thread that receives it.
 struct ConnectionEnd {
     device: OwnedFd,
-    /// The file system, if the kernel says which one.
+    /// The file system, if the kernel identifies it.
     superblock: Option<Superblock>,
     /// The presence of the mount, if it was made here.
     presence: Option<Arc<Presence>>,
@@ -239,10 +245,11 @@ struct ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// Notes if the connection was aborted. `served` is the last answer of the threads that read requests.
+    /// Notes an abort of the connection. `served` is the last answer of the threads that read
+    /// requests.
     fn note(&self, served: io::Result<()>) {
         if !is_disconnected(&self.device) {
-            // The kernel goes on, and nothing is lost yet.
+            // The kernel continues, and nothing is lost yet.
             return;
         }
         let says_aborted =
@@ -258,14 +265,14 @@ impl ConnectionEnd {
     }
 }
 
-/// Returns true if the kernel has ended what is mounted with this descriptor of the device.
+/// Returns true if the kernel has ended the mount of this device descriptor.
 fn is_disconnected(device: &OwnedFd) -> bool {
     let mut ready = [PollFd::new(device, PollFlags::empty())];
     let polled = poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     polled.is_ok() && ready[0].revents().contains(PollFlags::ERR)
 }
 
-/// Waits for the first request of the kernel, which comes at once for whatever is mounted.
+/// Waits for the first request of the kernel, which follows immediately after a mount.
 fn wait_for_kernel(descriptor: &OwnedFd) -> io::Result<()> {
     let mut ready = [PollFd::new(descriptor, PollFlags::IN)];
     if poll(&mut ready, Some(&FIRST_REQUEST_TIME_MAX))? > 0 {

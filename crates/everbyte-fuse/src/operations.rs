@@ -1,8 +1,8 @@
 //! The kernel's requests, each made as one operation of the file system.
 //!
-//! The kernel caches names and attributes for long: nobody else changes the file system while it is
-//! mounted. It checks permissions. Before it asks for a change it takes set-user-id bits away, by setting attributes;
-//! see `setattr` for the set-group-id bits that it leaves to us.
+//! The kernel caches names and attributes for long: it makes all changes of a mounted file system.
+//! It checks permissions. Before it requests a change it removes set-user-id bits, by setting
+//! attributes. See `setattr` for the set-group-id bits that this module removes.
 
 mod flags;
 mod listing;
@@ -29,7 +29,6 @@ use fuser::{
 };
 
 use crate::attribute::{attribute_name, name_list, way_to_set};
-use crate::caches::OwnCaches;
 use crate::caller::{is_administrator, is_in_group};
 use crate::changes::{write_all, write_as};
 use crate::convert::{
@@ -37,23 +36,25 @@ use crate::convert::{
     refused_attributes, rename_mode, set_time,
 };
 use crate::directory::{KernelCaching, MountOptions};
-use crate::known::KnownFiles;
-use crate::lost::LostStores;
+use crate::enospc_retry::EnospcRetry;
+use crate::invalidation::CacheInvalidation;
+use crate::lookup_count::KnownFiles;
 use crate::replies::{reply_bytes, reply_empty, reply_lseek};
 use crate::seek::{hole, seek_written};
-use crate::space::Space;
+use crate::writeback_errors::LostStores;
 
-/// How long the kernel may believe names and attributes, if it may at all.
+/// Lifetime of names and attributes in the kernel's caches.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Most bytes of a request to write.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
-/// Most bytes that one request copies: the answer counts them in 32 bits.
+/// Most bytes of one copy request: the answer counts them in 32 bits.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
 thread_local! {
-    /// Bytes on their way to the kernel: a thread of a mount keeps them, so that no read pays for fresh
-    /// memory. As long as the largest read so far, which the kernel bounds as it does writes.
+    /// Bytes on their way to the kernel. Each thread of a mount keeps its buffer, so that no read
+    /// pays for fresh memory. It is as long as the largest read so far. The kernel bounds reads as
+    /// it does writes.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -65,17 +66,17 @@ pub(crate) struct Operations<M: Medium> {
     /// Listings are accesses.
     dir_access_times: bool,
     known: Arc<KnownFiles>,
-    caches: OwnCaches,
+    caches: CacheInvalidation,
     lost: LostStores,
-    space: Arc<Space>,
-    /// How long the kernel may believe names and attributes.
+    space: Arc<EnospcRetry>,
+    /// Lifetime of names and attributes in the kernel's caches.
     lifetime: Duration,
-    /// Flags of files that are opened.
+    /// Flags of opened files.
     open_flags: FopenFlags,
-    /// Flags of files that are opened for reading alone.
+    /// Flags of files opened only for reading.
     read_flags: FopenFlags,
-    /// True if the kernel is to open directories: it may be one that insists, or each listing is an access,
-    /// so that it must keep none.
+    /// True if the kernel must open directories: some kernels insist, and if each listing is an
+    /// access, the kernel must keep none.
     opens_directories: bool,
 }
 
@@ -84,7 +85,7 @@ impl<M: Medium> Operations<M> {
         fs: Arc<FileSystem<M>>,
         options: &MountOptions,
         known: Arc<KnownFiles>,
-        caches: OwnCaches,
+        caches: CacheInvalidation,
         lost: LostStores,
     ) -> Self {
         let root = fs.root();
@@ -95,7 +96,7 @@ impl<M: Medium> Operations<M> {
             KernelCaching::Full if access_times == AccessTimes::Strict => {
                 (LIFETIME, FopenFlags::empty())
             }
-            // Nobody but the kernel changes files, so what it has cached of them stays true.
+            // Only the kernel changes files, so its cached bytes stay valid.
             KernelCaching::Full => (LIFETIME, FopenFlags::FOPEN_KEEP_CACHE),
             KernelCaching::Off => (Duration::ZERO, FopenFlags::FOPEN_DIRECT_IO),
         };
@@ -107,7 +108,7 @@ impl<M: Medium> Operations<M> {
             known,
             caches,
             lost,
-            space: Arc::new(Space::new(options.threads)),
+            space: Arc::new(EnospcRetry::new(options.threads)),
             lifetime,
             open_flags,
             read_flags: open_flags,
@@ -115,15 +116,16 @@ impl<M: Medium> Operations<M> {
         }
     }
 
-    /// Notes that `inode` was read, before the answer: the kernel asks for the time again after it. What
-    /// was read is there, so the answer does not depend on whether that succeeds.
+    /// Notes a read of `inode`, before the answer: the kernel requests the time again after it. The
+    /// bytes are valid, so the answer does not depend on the success of this note.
     fn note_access(&self, inode: InodeNo) {
         if let Err(error) = self.fs.note_access(inode, self.access_times) {
             tracing::debug!("the time of an access to {inode} was not noted: {error}");
         }
     }
 
-    /// Notes that `copied` bytes of `inode` were copied: the kernel does not know that the time of the access changes.
+    /// Notes a copy of `copied` bytes from `inode`: the kernel does not know that the access time
+    /// changes.
     fn note_copy(&self, inode: InodeNo, copied: u64) {
         if copied > 0 && self.access_times != AccessTimes::Never {
             self.note_access(inode);
@@ -131,8 +133,9 @@ impl<M: Medium> Operations<M> {
         }
     }
 
-    /// Has the kernel ask for each read, so that each can be counted. A file that is opened for reading alone has no
-    /// cached bytes where the kernel allows mappings of such files. A link has no cached target.
+    /// Lets the kernel request each read, so that each is counted. A file opened only for reading
+    /// has no cached bytes, if the kernel allows mappings of such files. A link has no cached
+    /// target.
     fn count_all_reads(&mut self, config: &mut KernelConfig) {
         let direct = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         if config.capabilities().contains(direct) && config.add_capabilities(direct).is_ok() {
@@ -149,14 +152,14 @@ impl<M: Medium> Operations<M> {
         inode(self.root, number)
     }
 
-    /// Answers with the file that was found or made.
+    /// Answers with the found or new file.
     fn reply_entry(&self, found: Result<Attr, FsError>, reply: ReplyEntry) {
-        self.reply_told(found.and_then(|attr| self.tell(attr)), reply);
+        self.reply_counted(found.and_then(|attr| self.count_lookup(attr)), reply);
     }
 
-    /// Answers with a file that the kernel counts as told of.
-    fn reply_told(&self, told: Result<Attr, FsError>, reply: ReplyEntry) {
-        match told {
+    /// Answers with a file whose look-up is counted.
+    fn reply_counted(&self, counted: Result<Attr, FsError>, reply: ReplyEntry) {
+        match counted {
             Ok(attr) => {
                 let generation = Generation(attr.generation);
                 reply.entry(&self.lifetime, &attributes(self.root, &attr), generation);
@@ -165,23 +168,23 @@ impl<M: Medium> Operations<M> {
         }
     }
 
-    /// Counts that the kernel is being told of a file that was made or got a name, and returns it.
-    fn tell(&self, attr: Attr) -> Result<Attr, FsError> {
-        match self.known.tell(&self.fs, attr.inode, Some(attr.generation)) {
+    /// Counts the report of a new or newly named file to the kernel, and returns it.
+    fn count_lookup(&self, attr: Attr) -> Result<Attr, FsError> {
+        match self.known.count_lookup(&self.fs, attr.inode, Some(attr.generation)) {
             // It has lost its name again.
             Err(FsError::Stale(_)) => Err(FsError::NotFound),
-            told => told.map(|()| attr),
+            counted => counted.map(|()| attr),
         }
     }
 
-    /// Counts that the kernel has forgotten a file so many times.
-    fn untell(&self, inode: InodeNo, times: u64) {
+    /// Counts that the kernel has forgotten this many look-ups of a file.
+    fn forget_lookups(&self, inode: InodeNo, times: u64) {
         if let Err(error) = self.known.forget(&self.fs, inode, times) {
             log_unfreed(&error);
         }
     }
 
-    /// Sets an access control list, as whoever made the request may.
+    /// Sets an access control list with the rights of the caller.
     fn set_acl(
         &self,
         request: &Request,
@@ -216,7 +219,7 @@ impl<M: Medium> Filesystem for Operations<M> {
             InitFlags::FUSE_EXPORT_SUPPORT,
             // An end by an abort differs from an end by unmounting.
             InitFlags::FUSE_ABORT_ERROR,
-            // Who has a default access control list says which permissions new files get.
+            // A default access control list decides the permissions of new files.
             InitFlags::FUSE_DONT_MASK,
         ] {
             if config.capabilities().contains(flag) {
@@ -242,14 +245,14 @@ impl<M: Medium> Filesystem for Operations<M> {
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, times: u64) {
-        self.untell(self.inode(number), times);
+        self.forget_lookups(self.inode(number), times);
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.known.look_up(&self.fs, self.inode(parent), name.as_bytes()) {
             // The kernel is to remember that there is none.
             Err(FsError::NotFound) => reply.entry(&self.lifetime, &no_attributes(), Generation(0)),
-            told => self.reply_told(told, reply),
+            counted => self.reply_counted(counted, reply),
         }
     }
 
@@ -391,7 +394,8 @@ impl<M: Medium> Filesystem for Operations<M> {
     }
 
     fn open(&self, _request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        // Never "no such call", which would spare this request: the kernel does not know which files are immutable.
+        // Never ENOSYS, which would save this request: the kernel does not know which files are
+        // immutable.
         match self.check_open(self.inode(number), flags) {
             Ok(flags) => reply.opened(FileHandle(0), flags),
             Err(error) => reply.error(errno(&error)),
@@ -465,7 +469,8 @@ impl<M: Medium> Filesystem for Operations<M> {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // Everything was written when it was answered. The kernel asks no more once it is told so.
+        // All writes were answered after they were done. After ENOSYS the kernel sends no further
+        // request.
         reply.error(Errno::ENOSYS);
     }
 
@@ -499,8 +504,8 @@ impl<M: Medium> Filesystem for Operations<M> {
         if self.opens_directories {
             return reply.opened(FileHandle(0), FopenFlags::empty());
         }
-        // A directory that the kernel knows is held, so it need not be opened. The kernel asks no more once
-        // it is told so, and keeps listings until the directory changes.
+        // A directory known to the kernel is held, so it need not be opened. After ENOSYS the
+        // kernel sends no further request, and keeps listings until the directory changes.
         reply.error(Errno::ENOSYS);
     }
 
@@ -519,7 +524,7 @@ impl<M: Medium> Filesystem for Operations<M> {
             is_full
         };
         match self.each_entry(self.inode(directory), offset, &mut add) {
-            // The next request goes on where this one failed.
+            // The next request continues at the failed entry.
             Err(error) if !is_any => reply.error(errno(&error)),
             _ => reply.ok(),
         }
@@ -536,25 +541,26 @@ impl<M: Medium> Filesystem for Operations<M> {
         let mut is_any = false;
         let mut add = |next, inode, file, name: &OsStr| {
             let is_fixed = [".", ".."].contains(&name.to_str().unwrap_or_default());
-            let told = if is_fixed { Ok(()) } else { self.known.tell(&self.fs, inode, None) };
+            let counted =
+                if is_fixed { Ok(()) } else { self.known.count_lookup(&self.fs, inode, None) };
             let (kernel, generation) = match self.fs.attr(inode) {
-                Ok(attr) if told.is_ok() => (attributes(self.root, &attr), attr.generation),
+                Ok(attr) if counted.is_ok() => (attributes(self.root, &attr), attr.generation),
                 // It was removed a moment ago.
                 Err(FsError::Stale(_)) => return false,
-                _ if matches!(told, Err(FsError::Stale(_))) => return false,
+                _ if matches!(counted, Err(FsError::Stale(_))) => return false,
                 // One that cannot be read hides no other.
                 _ => (refused_attributes(number(self.root, inode), file), 0),
             };
             let generation = Generation(generation);
             let is_full = reply.add(kernel.ino, next, name, &self.lifetime, &kernel, generation);
             is_any |= !is_full;
-            if is_full && !is_fixed && told.is_ok() {
-                self.untell(inode, 1);
+            if is_full && !is_fixed && counted.is_ok() {
+                self.forget_lookups(inode, 1);
             }
             is_full
         };
         match self.each_entry(self.inode(directory), offset, &mut add) {
-            // The next request goes on where this one failed.
+            // The next request continues at the failed entry.
             Err(error) if !is_any => reply.error(errno(&error)),
             _ => reply.ok(),
         }
@@ -657,14 +663,15 @@ impl<M: Medium> Filesystem for Operations<M> {
     ) {
         let new = new_inode(request, FileType::Regular, (mode, umask));
         let created = self.create_inode(parent, name, &new);
-        match created.and_then(|attr| self.tell(attr)) {
+        match created.and_then(|attr| self.count_lookup(attr)) {
             Ok(attr) => {
                 let (kernel, generation) =
                     (attributes(self.root, &attr), Generation(attr.generation));
                 let flags = self.open_flags;
                 reply.created(&self.lifetime, &kernel, generation, FileHandle(0), flags);
             }
-            // The kernel took it that there is none. Now it looks the name up, and opens what is there.
+            // The kernel assumed that the file is absent. Now it looks the name up, and opens the
+            // existing file.
             Err(FsError::Exists) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
             Err(error) => reply.error(errno(&error)),
         }
@@ -694,7 +701,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         _flags: PollFlags,
         reply: ReplyPoll,
     ) {
-        // Files are always ready. The kernel asks no more once it is told so.
+        // Files are always ready. After ENOSYS the kernel sends no further request.
         reply.error(Errno::ENOSYS);
     }
 

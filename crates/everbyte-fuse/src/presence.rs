@@ -1,11 +1,14 @@
-//! The end of a mount for the process that made it: by unmounting, or by an abort while the mount was in place.
+//! The end of a mount for the process that made it: by unmounting, or by an abort while the mount
+//! was in place.
 //!
-//! The kernel ends a connection in the same way when the last mount of it goes and when somebody aborts it, as `umount -f`
-//! does. In an abort it drops what programs stored through mappings. A second mount without a directory, the pin, tells
-//! one from the other: while it is held, an end is an abort. The pin is released once the mount has left the tables.
+//! The kernel ends a connection in the same way after the removal of its last mount and in an
+//! abort, as by `umount -f`. In an abort it drops stores of programs through mappings. A second
+//! mount without a directory, the pin, distinguishes them: while it is held, an end is an abort.
+//! The pin is released after the mount has left the tables.
 //!
-//! Invariants: the pin is released when the mount leaves the tables of all namespaces that this process sees, so that it
-//! ends as others do. No wait here is without a limit but that for the mount's end.
+//! Invariants: the pin is released when the mount leaves the tables of all namespaces visible to
+//! this process, so that it ends as other mounts do. Every wait here is limited, except the wait
+//! for the mount's end.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,13 +25,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags, fstatfs, statx};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-/// Longest time that the kernel takes to drop a file system after the end of its connection.
+/// Longest time between the end of a connection and the kernel's release of its file system.
 const TEARDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest time to wait for an answer of the server. Any answer proves the connection.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
-/// Time between two attempts to read the table, and between two looks at a file system that goes.
+/// Time between two attempts to read the table, and between two checks of an ending file system.
 const LOOK: Duration = Duration::from_millis(2);
-/// Time between two looks for a mount that only other namespaces have.
+/// Time between two searches for a mount that only other namespaces have.
 const OTHERS_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// A file system in the kernel, by the number of its device.
@@ -41,14 +44,15 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// The one that is mounted on `dir`. Asks the server nothing.
+    /// The superblock mounted on `dir`. Sends no request to the server.
     pub(crate) fn of_dir(dir: &Path) -> Option<Self> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let seen = statx(CWD, dir, flags, StatxFlags::TYPE).ok()?;
         Some(Self::new(format!("{}:{}", seen.stx_dev_major, seen.stx_dev_minor)))
     }
 
-    /// The one whose connection a descriptor of `/dev/fuse` has; `None` if the kernel does not say.
+    /// The superblock of the connection of a `/dev/fuse` descriptor; `None` if the kernel does not
+    /// report it.
     pub(crate) fn of_descriptor(descriptor: &OwnedFd) -> Option<Self> {
         let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
         let info = std::fs::read_to_string(path).ok()?;
@@ -73,8 +77,9 @@ impl Superblock {
         std::fs::read("/proc/self/mountinfo").map_or(true, |table| self.is_listed(&table))
     }
 
-    /// Returns true if it is there although its connection has ended: that was an abort. The kernel takes a file system
-    /// that is unmounted from the tables first, and drops it soon after the end of the connection.
+    /// Returns true if the superblock exists after the end of its connection: this was an abort.
+    /// The kernel removes an unmounted file system from the tables first, and releases it soon
+    /// after the end of the connection.
     pub(crate) fn outlives_connection(&self) -> bool {
         let deadline = Instant::now() + TEARDOWN_TIME_MAX;
         while self.is_there() {
@@ -121,7 +126,7 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Of what was just mounted on `dir`. Only root can have a pin, in kernels since 5.2.
+    /// For a new mount on `dir`. Only root can have a pin, in kernels since 5.2.
     pub(crate) fn new(dir: &Path) -> Self {
         let superblock = Superblock::of_dir(dir);
         let pin = Arc::new(Mutex::new(Pin::Released));
@@ -133,7 +138,7 @@ impl Presence {
         presence
     }
 
-    /// Holds the pin until the mount leaves the table. Returns the descriptor that ends the waiting.
+    /// Holds the pin until the mount leaves the table. Returns the descriptor that ends the wait.
     fn hold(&self, dir: &Path) -> io::Result<OwnedFd> {
         let superblock = self.superblock.clone().ok_or(io::ErrorKind::NotFound)?;
         let table = File::open("/proc/self/mountinfo")?;
@@ -161,12 +166,12 @@ impl Presence {
         Ok(wake)
     }
 
-    /// Releases the pin of a mount that was taken from its directory.
+    /// Releases the pin of a removed mount.
     pub(crate) fn release(&self) {
         release(&self.pin);
     }
 
-    /// Returns true if the connection, which has ended, was aborted while the mount was there.
+    /// Returns true if the ended connection was aborted while the mount was in place.
     pub(crate) fn was_aborted(&self) -> bool {
         self.release();
         match *self.pin.lock() {
@@ -212,7 +217,7 @@ fn is_mounted_elsewhere(superblock: &Superblock) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     let mut seen: HashSet<PathBuf> = std::fs::read_link("/proc/self/ns/mnt").into_iter().collect();
     processes.filter_map(Result::ok).map(|process| process.path()).any(|process| {
-        // What is no process has no namespace.
+        // An entry that is not a process has no namespace.
         let namespace = std::fs::read_link(process.join("ns/mnt"));
         namespace.is_ok_and(|namespace| seen.insert(namespace))
             && std::fs::read(process.join("mountinfo"))
@@ -220,8 +225,8 @@ fn is_mounted_elsewhere(superblock: &Superblock) -> bool {
     })
 }
 
-/// Releases the pin, and notes if the connection has ended before. A thread of its own asks the server, because the server
-/// may never answer.
+/// Releases the pin, and notes an earlier end of the connection. A separate thread asks the server,
+/// because the server may never answer.
 fn release(pin: &Mutex<Pin>) {
     let mut pin = pin.lock();
     if !matches!(*pin, Pin::Held(_)) {
@@ -258,7 +263,7 @@ mod tests {
         );
     }
 
-    /// Numbers of devices come again at once.
+    /// Device numbers are reused immediately.
     #[test]
     fn number_of_another_superblock_is_no_abort() {
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

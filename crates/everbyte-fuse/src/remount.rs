@@ -21,7 +21,7 @@ pub struct Remount {
     pub dev: Option<bool>,
     /// Files can be run as programs.
     pub exec: Option<bool>,
-    /// Reads that change the time of the last access. Only the present value is accepted.
+    /// Reads that change the last access time. Only the present value is accepted.
     pub access_times: Option<AccessTimes>,
 }
 

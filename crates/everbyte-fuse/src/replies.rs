@@ -1,11 +1,11 @@
-//! Answers to the kernel that more than one request has.
+//! Shared answers to requests of the kernel.
 
 use everbyte_fs::FsError;
 use fuser::{Errno, ReplyEmpty, ReplyLseek, ReplyXattr};
 
 use crate::convert::errno;
 
-/// Answers an operation that has no result.
+/// Answers an operation without a result.
 pub(crate) fn reply_empty(done: Result<(), FsError>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),

@@ -1,17 +1,18 @@
-//! Looking for data and holes of a file, of which the kernel may have more than we do.
+//! Search for data and holes of a file. The kernel may have more bytes than the file system.
 //!
-//! What a program has stored through a mapping is in the kernel's cache alone until that is written, and the kernel does
-//! not write it before it asks where data are. Invariant: no byte that was stored before the kernel asked is called a hole.
+//! Stores through a mapping are only in the kernel's cache until the kernel writes them, and it
+//! does not write them before a search for data. Invariant: no byte stored before the request is
+//! reported as a hole.
 
 use std::ops::Range;
 
 use everbyte_fs::{FileSystem, FsError, InodeNo, Seek};
 use everbyte_media::Medium;
 
-use crate::caches::KernelCaches;
+use crate::invalidation::KernelCaches;
 
-/// Finds the first data or hole of a file from a place on, after the kernel has written what it has of the hole that was
-/// `found` before. In a thread that no request of the kernel waits for.
+/// Finds the first data or hole of a file from a position on, after the kernel has written its
+/// bytes of the hole `found` before. Runs in a thread that no request of the kernel waits for.
 ///
 /// # Errors
 /// Those of [`FileSystem::seek`].
@@ -33,7 +34,7 @@ pub(crate) fn seek_written<M: Medium>(
     }
 }
 
-/// The bytes of a file that an answer says are a hole, as far as there can be others; `None` if none are.
+/// The bytes of an answer's hole that may contain unwritten data; `None` if it has none.
 pub(crate) fn hole<M: Medium>(
     fs: &FileSystem<M>,
     inode: InodeNo,

@@ -1,20 +1,22 @@
-//! Stores of programs through mappings that are lost.
+//! Lost stores of programs through mappings.
 //!
-//! If such stores could not be written, the kernel tells the next program that syncs or closes the file, if there is one,
-//! and does not say whether it has. If the connection was aborted, the kernel drops them and tells nobody.
+//! If such stores could not be written, the kernel reports this to the next program that syncs or
+//! closes the file, if there is one, and does not say whether it did. If the connection was
+//! aborted, the kernel drops them without a report.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use everbyte_fs::{FsError, InodeNo};
 
-/// The reason for which stores are lost.
+/// The reason for lost stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Loss {
     /// They could not be written; those of this file first.
     Unwritten(InodeNo),
-    /// The connection was aborted while the file system was mounted. The kernel does not say what it dropped, if anything.
+    /// The connection was aborted while the file system was mounted. The kernel does not report
+    /// dropped data.
     Aborted,
 }
 
@@ -33,7 +35,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// The stores of a mount that are lost.
+/// The lost stores of a mount.
 #[derive(Clone, Default, Debug)]
 pub struct LostStores(Arc<OnceLock<Loss>>);
 
@@ -44,7 +46,7 @@ impl LostStores {
         self.0.get().copied()
     }
 
-    /// Notes that some stores of `inode` are lost.
+    /// Notes lost stores of `inode`.
     pub(crate) fn note(&self, inode: InodeNo, error: &FsError) {
         // One line for all: a program can have as many as it likes.
         if self.0.set(Loss::Unwritten(inode)).is_ok() {
@@ -52,7 +54,7 @@ impl LostStores {
         }
     }
 
-    /// Notes that the connection was aborted.
+    /// Notes an abort of the connection.
     pub(crate) fn note_abort(&self) {
         let _ = self.0.set(Loss::Aborted);
         tracing::warn!("{}", Loss::Aborted);

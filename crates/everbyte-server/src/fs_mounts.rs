@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use everbyte::FileSystem;
 use everbyte::files::{AccessTimes, EngineFs};
-use everbyte_control::{FileRequest, MountServed, Refused, Response};
+use everbyte_control::{FileRequest, MountServed, RequestError, Response};
 use everbyte_fuse::{
-    KernelCaching, Loss, LostStores, Mount, MountError, MountOptions, Privileges, Unmounted,
+    KernelCaching, Loss, LostStores, Mount, MountError, MountOptions, Privileges, UnmountOutcome,
 };
 use parking_lot::Mutex;
 
@@ -74,25 +74,29 @@ impl FsMounts {
         &self,
         dir: String,
         make: impl FnOnce(Arc<EngineFs>) -> Result<Mount, MountError>,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, RequestError> {
         self.wait_for_unmounting();
         let mounted = &mut *self.mount.lock();
         if let Some(mounted) = mounted.as_ref() {
             let (name, dir) = (self.fs.name(), &mounted.dir);
             if !mounted.mount.is_ended() {
-                return Err(Refused::new(format!("volume {name} is mounted already, on {dir}")));
+                return Err(RequestError::new(format!(
+                    "volume {name} is mounted already, on {dir}"
+                )));
             }
             // Some of its threads may go on.
             if mounted.mount.has_failed() {
                 let what = "but not served as it should be, and the kernel still has it";
-                return Err(Refused::new(format!("volume {name} is mounted on {dir}, {what}")));
+                return Err(RequestError::new(format!(
+                    "volume {name} is mounted on {dir}, {what}"
+                )));
             }
         }
         // It holds the device of what has ended.
         *mounted = None;
         let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
         let mount = make(Arc::clone(self.fs.engine()));
-        let mount = mount.map_err(|error| Refused::new(error.to_string()))?;
+        let mount = mount.map_err(|error| RequestError::new(error.to_string()))?;
         let mut lost = self.lost.lock();
         lost.retain(|stores| stores.lost.first().is_some());
         lost.push(MountStores { id, lost: mount.lost_stores(), is_told: false });
@@ -124,7 +128,7 @@ impl FsMounts {
     ///
     /// # Errors
     /// It is mounted already, or cannot be.
-    pub(crate) fn mount(&self, dir: &Path, options: &MountOptions) -> Result<(), Refused> {
+    pub(crate) fn mount(&self, dir: &Path, options: &MountOptions) -> Result<(), RequestError> {
         self.mount_by(dir.display().to_string(), |fs| Mount::new(fs, dir, options)).map(drop)
     }
 
@@ -138,10 +142,10 @@ impl FsMounts {
         request: &MountServed,
         source: String,
         descriptor: OwnedFd,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, RequestError> {
         let atime = &request.atime;
         let access_times = meaning(&ATIME_WORDS, atime)
-            .ok_or_else(|| Refused::new(format!("{atime:?} is no choice of access times")))?;
+            .ok_or_else(|| RequestError::new(format!("{atime:?} is no choice of access times")))?;
         let options = MountOptions {
             source,
             // Whoever mounted has told the kernel, this and which privileges there are.
@@ -204,7 +208,7 @@ impl FsMounts {
         &self,
         request: &FileRequest,
         bytes: &[u8],
-    ) -> Result<(Response, Vec<u8>), Refused> {
+    ) -> Result<(Response, Vec<u8>), RequestError> {
         let caches = self.mount.lock().as_ref().map(|mounted| mounted.mount.caches());
         let done = Files { fs: self.fs.engine(), caches }.carry_out(request, bytes)?;
         match request {
@@ -220,11 +224,12 @@ impl FsMounts {
     ///
     /// # Errors
     /// It is mounted.
-    pub(crate) fn check_unmounted(&self) -> Result<(), Refused> {
+    pub(crate) fn check_unmounted(&self) -> Result<(), RequestError> {
         match self.is_mounted() {
-            true => {
-                Err(Refused::new(format!("volume {} is mounted: unmount it first", self.fs.name())))
-            }
+            true => Err(RequestError::new(format!(
+                "volume {} is mounted: unmount it first",
+                self.fs.name()
+            ))),
             false => Ok(()),
         }
     }
@@ -240,7 +245,7 @@ impl FsMounts {
             self.fs.engine().volume().flush().map_err(|error| error.to_string())?;
         }
         let unmounted = mount.unmount().map_err(|error| error.to_string())?;
-        self.is_used.store(unmounted == Unmounted::Used, Ordering::Release);
+        self.is_used.store(unmounted == UnmountOutcome::Used, Ordering::Release);
         Ok(())
     }
 }

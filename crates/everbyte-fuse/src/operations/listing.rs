@@ -16,8 +16,8 @@ const FIXED_ENTRIES: u64 = 2;
 type AddEntry<'a> = dyn FnMut(u64, InodeNo, FileType, &OsStr) -> bool + 'a;
 
 impl<M: Medium> Operations<M> {
-    /// Shows the entries of a directory from place `offset` on to `add`, each with the place after it,
-    /// until `add` says that there is no more room.
+    /// Passes the entries of a directory from place `offset` on to `add`, each with the place after
+    /// it, until `add` is full.
     pub(super) fn each_entry(
         &self,
         directory: InodeNo,

@@ -4,7 +4,8 @@
 //! execute the file. It leaves the set-group-id bit of any other file to the server. It announces a write, an allocation
 //! and a copy by a request to set nothing, if the caller has no privilege.
 //!
-//! Invariant: bytes that a program stored through a mapping before it set a time are written before the time is set.
+//! Invariant: stores of a program through a mapping before it set a time are written before the
+//! time is set.
 
 use std::sync::Arc;
 
@@ -49,15 +50,15 @@ impl<M: Medium> Operations<M> {
         }
     }
 
-    /// Returns true if the kernel may have bytes of `inode` that it has not written.
+    /// Returns true if the kernel may have unwritten bytes of `inode`.
     fn may_have_dirty_pages(&self, inode: InodeNo) -> bool {
         let is_cached = !self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO);
         let has_bytes = |attr: Attr| attr.kind == FileType::Regular && attr.size > 0;
         is_cached && self.fs.attr(inode).is_ok_and(has_bytes)
     }
 
-    /// Sets attributes of `inode` after the kernel has written what it has of the file. A later write of these bytes would
-    /// set the time of the change once more.
+    /// Sets attributes of `inode` after the kernel has written its bytes of the file. A later write
+    /// of these bytes would set the change time again.
     fn set_written(&self, inode: InodeNo, set: SetAttr, reply: ReplyAttr) {
         let (fs, space) = (Arc::clone(&self.fs), Arc::clone(&self.space));
         let (lifetime, root) = (self.lifetime, self.root);
@@ -70,15 +71,16 @@ impl<M: Medium> Operations<M> {
     }
 }
 
-/// Returns true if a request to set this is one of those that take the set-group-id bit: it changes the bytes, the
+/// Returns true if a request to set this takes the set-group-id bit: it changes the bytes, the
 /// permissions or the owner, or announces a change of the bytes.
 fn clears_privileges(size: Option<u64>, set: &SetAttr) -> bool {
     let sets_owner = set.uid.is_some() || set.gid.is_some();
     size.is_some() || set.permissions.is_some() || sets_owner || *set == SetAttr::default()
 }
 
-/// The permissions of `inode` without its set-group-id bit, if the request takes that bit. It takes the bit if the group
-/// cannot execute the file and `keeps` denies the caller a right to the bit. `keeps` gets the file's group.
+/// The permissions of `inode` without its set-group-id bit, if the request takes that bit. It takes
+/// the bit if the group cannot execute the file and `keeps` denies the caller a right to the bit.
+/// `keeps` gets the file's group.
 ///
 /// # Errors
 /// Those of [`FileSystem::attr`].
@@ -100,7 +102,7 @@ mod tests {
     use everbyte_fs::SetTime;
 
     use super::*;
-    use crate::space::tests::with_nameless;
+    use crate::enospc_retry::tests::with_nameless;
 
     #[test]
     fn set_group_id_is_taken_where_the_kernel_leaves_it() {

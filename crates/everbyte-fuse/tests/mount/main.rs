@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, FileType, FsOptions, Name, NewInode, kinds};
-use everbyte_fuse::{KernelCaching, Mount, MountOptions, Privileges, Unmounted};
+use everbyte_fuse::{KernelCaching, Mount, MountOptions, Privileges, UnmountOutcome};
 use everbyte_media::{BlockNo, Mapped, MediaOptions, Medium};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
 use everbyte_testkit::is_root;
@@ -183,10 +183,10 @@ fn the_end_of_a_mount_takes_nothing_else_from_its_directory() {
     if !is_root("mount something") {
         return;
     }
-    for end in [Unmounted::Ended, Unmounted::Used] {
+    for end in [UnmountOutcome::Ended, UnmountOutcome::Used] {
         let mut mounted = Mounted::new();
         let dir = mounted.path().to_owned();
-        let _open = (end == Unmounted::Used).then(|| File::create(dir.join("f")).unwrap());
+        let _open = (end == UnmountOutcome::Used).then(|| File::create(dir.join("f")).unwrap());
         rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).unwrap();
         let _other = Tmpfs::on(&dir);
         fs::write(dir.join("other"), b"").unwrap();
