@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 
-use everbyte_control::{Cause, ControlError, Occupied, Refused};
+use everbyte_control::{Cause, ControlError, Occupied, RequestError};
 use everbyte_device::DeviceError;
 use everbyte_media::OpenError;
 use everbyte_nbd::BindError;
@@ -196,7 +196,7 @@ fn of_busy(busy: &Busy) -> &'static str {
     }
 }
 
-fn of_refusal(refused: &Refused) -> Option<&'static str> {
+fn of_refusal(refused: &RequestError) -> Option<&'static str> {
     refused.cause.and_then(of_cause)
 }
 

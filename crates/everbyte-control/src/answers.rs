@@ -12,7 +12,7 @@ use crate::message::{Request, Response, VolumeStatus};
 
 /// Longest answer about files, in bytes.
 const FILES_BYTES_MAX: u64 = 16 << 20;
-/// Longest answer that is taken, in bytes: the longest list of volumes or problems is far shorter.
+/// Longest accepted answer, in bytes. The longest list of volumes or problems is far shorter.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Most entries of a directory in one answer.
 const ENTRIES_MAX: usize = 16 << 10;
@@ -20,14 +20,14 @@ const ENTRIES_MAX: usize = 16 << 10;
 const RANGES_MAX: usize = 16 << 10;
 /// Longest target of a symbolic link, in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
-/// Largest file, in bytes: the largest that the system can have.
+/// Largest file of the system, in bytes.
 const FILE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
 /// Longest text of a refusal, in bytes.
 const REASON_BYTES_MAX: usize = 64 << 10;
 const PERMISSIONS: u32 = 0o7777;
 const VOLUME_NAME_BYTES_MAX: usize = 255;
 
-/// Longest time for an answer to a request that only looks.
+/// Longest time for an answer to a read-only request.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(60);
 /// Longest time for an answer to a change of a file.
 const FILE_CHANGE_TIME_MAX: Duration = Duration::from_secs(10 * 60);
@@ -41,8 +41,8 @@ pub(crate) fn bytes_max(request: &Request) -> u64 {
     if matches!(request, Request::Files { .. }) { FILES_BYTES_MAX } else { ANSWER_BYTES_MAX }
 }
 
-/// Longest time from the request to the end of the answer, however alive the server is; `None` if the answer
-/// comes with an event that a user causes.
+/// Longest time from the request to the end of the answer, even from a live server; `None` if the
+/// answer waits for a user's action.
 pub(crate) fn time_max(request: &Request) -> Option<Duration> {
     Some(match request {
         Request::MountWait { .. } => return None,
@@ -63,7 +63,7 @@ pub(crate) fn time_max(request: &Request) -> Option<Duration> {
     })
 }
 
-/// The text of a refusal, cut if nobody could read all of it.
+/// The text of a refusal, cut to a readable length.
 pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > REASON_BYTES_MAX {
         text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
@@ -81,7 +81,7 @@ pub(crate) fn check(request: &Request, response: &Response) -> Result<(), String
         (Request::Files { request, .. }, _) => check_files(request, response),
         (Request::Scrub { from, .. }, Response::Scrub(part)) => {
             fail_if(part.next.is_some_and(|next| next <= *from), || {
-                format!("the scrub goes on at byte {:?} after byte {from}", part.next)
+                format!("the scrub continues at byte {:?} after byte {from}", part.next)
             })
         }
         (Request::ClientDisconnect { id: asked }, Response::Disconnected { id, .. }) => {
@@ -94,7 +94,7 @@ pub(crate) fn check(request: &Request, response: &Response) -> Result<(), String
         (_, Response::Pool(pool)) => pool.volumes.iter().try_for_each(check_volume),
         (_, Response::Volumes(volumes)) => volumes.iter().try_for_each(check_volume),
         (_, Response::Volume(volume)) => check_volume(volume),
-        // Another answer than was asked for is an error of the caller's, who knows what it means.
+        // An unexpected kind of answer is an error for the caller, who knows its meaning.
         _ => Ok(()),
     }
 }
@@ -175,9 +175,9 @@ fn check_entries(place: u64, response: &Response) -> Result<(), String> {
         return Ok(());
     };
     let count = entries.len() + unreadable.len() + damage.len();
-    fail_if(count > ENTRIES_MAX, || format!("{count} entries are too many at once"))?;
+    fail_if(count > ENTRIES_MAX, || format!("{count} entries are too many for one message"))?;
     fail_if(next.is_some_and(|next| next <= place), || {
-        format!("the listing goes on at {next:?} after {place}")
+        format!("the listing continues at {next:?} after {place}")
     })?;
     fail_if(next.is_some() && count == 0, || "the listing has no entries and goes on".to_owned())?;
     let mut names = HashSet::new();

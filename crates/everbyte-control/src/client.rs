@@ -20,10 +20,10 @@ use crate::files::PIECE_BYTES_MAX;
 use crate::message::{
     PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine, ServingStatus,
 };
-use crate::server::Refused;
+use crate::server::RequestError;
 use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
-/// Longest silence of a server. One that works sends a sign of life far more often.
+/// Longest silence of a server. A working server sends a sign of life far more often.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Longest time a server may take to accept a connection or a request.
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// Nobody answers on the socket.
+    /// No process answers on the socket.
     #[error("cannot reach the pool's server on {}: {source}", path.display())]
     Unreachable {
         /// The socket.
@@ -40,10 +40,9 @@ pub enum ControlError {
         /// The system's error.
         source: io::Error,
     },
-    /// The process that listens on the socket runs as a user who is not trusted with the pool.
+    /// The listening process belongs to a user without trust for the pool.
     #[error(
-        "{} is not the socket of the pool's server: {what}; nothing was asked of it. A server is \
-         that of root, of the pool's owner or of you",
+        "{} is not the socket of the pool's server: {what}; no request was sent. A server belongs to root, to the pool's owner or to you",
         path.display()
     )]
     Untrusted {
@@ -62,7 +61,7 @@ pub enum ControlError {
     Silent {
         /// The socket.
         path: PathBuf,
-        /// Time for which it was waited for.
+        /// Time of the wait.
         after: Duration,
     },
     /// The server has shown signs of life for too long without an answer; the request may still be carried out.
@@ -74,7 +73,7 @@ pub enum ControlError {
     Slow {
         /// The socket.
         path: PathBuf,
-        /// Time for which the answer was waited for.
+        /// Time of the wait for the answer.
         after: Duration,
     },
     /// The connection broke before the answer came; the request may have been carried out.
@@ -86,7 +85,7 @@ pub enum ControlError {
         source: io::Error,
     },
     /// The answer makes no sense.
-    #[error("the answer on {} cannot be understood: {what}", path.display())]
+    #[error("the answer on {} is unreadable: {what}", path.display())]
     Nonsense {
         /// The socket.
         path: PathBuf,
@@ -95,7 +94,7 @@ pub enum ControlError {
     },
     /// The server refused, with the reason.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RequestError),
 }
 
 /// A connection to the server of a pool.
@@ -135,7 +134,7 @@ impl Deadline {
     }
 }
 
-/// Connects to the socket at `path`, whose server accepts within a time.
+/// Connects to the socket at `path`. Its server must accept within a time.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let short = ShortPath::new(path)?;
     let flags = SocketFlags::CLOEXEC;
@@ -150,14 +149,14 @@ impl ControlClient {
     /// Connects to the server of the pool at `pool`.
     ///
     /// # Errors
-    /// `Unreachable`; `Untrusted`, if the socket or the process behind it belongs to a user who is
-    /// neither root nor the pool's owner nor the caller.
+    /// `Unreachable`; `Untrusted`, if the socket or its process belongs to a user other than root,
+    /// the pool's owner and the caller.
     pub fn connect(pool: &Path) -> Result<Self, ControlError> {
         Self::connect_at(pool, socket_path(pool))
     }
 
-    /// Connects to the server of the pool at `pool`, whose socket is at `path`: for threads that must not
-    /// call the C library's allocator, as looking for the socket does.
+    /// Connects to the server of the pool at `pool` with the socket at `path`: for threads that
+    /// must not call the C library's allocator, which the search for the socket uses.
     ///
     /// # Errors
     /// As [`ControlClient::connect`].
@@ -174,16 +173,16 @@ impl ControlClient {
         Ok(client)
     }
 
-    /// Speaks over a stream that is connected to a server already; `path` names it in errors. There
-    /// is no time limit unless [`ControlClient::set_timeout`] sets one.
+    /// Uses a stream with a connected server; `path` names it in errors. There is no time limit
+    /// unless [`ControlClient::set_timeout`] sets one.
     #[must_use]
     pub fn over(stream: UnixStream, path: PathBuf) -> Self {
         Self { path, stream: BufReader::new(stream), silence_max: Duration::MAX, time_max: None }
     }
 
-    /// Bounds how long the server may be silent while it is asked something: 30 s after
-    /// [`ControlClient::connect`]; `None` waits for ever. An answer may take longer than that, for
-    /// a server at work is not silent.
+    /// Sets the longest silence of the server during a request: 30 s after
+    /// [`ControlClient::connect`]; `None` has no limit. An answer may take longer, because a
+    /// working server is not silent.
     ///
     /// # Errors
     /// `Unreachable` if the system refuses.
@@ -201,7 +200,7 @@ impl ControlClient {
         self.time_max = time_max;
     }
 
-    /// The user of the process that listened when this was connected.
+    /// The user of the process that listened at the time of the connection.
     ///
     /// # Errors
     /// The system's.
@@ -209,8 +208,9 @@ impl ControlClient {
         Ok(peer_of(self.stream.get_ref())?.uid)
     }
 
-    /// Names a user with write access to the pool's bytes, other than root and the user of this process: the user of the
-    /// server, or a user with access to the file or device. `None` if there is no such user.
+    /// Names a user with write access to the pool's bytes, other than root and the user of this
+    /// process: the user of the server, or a user with access to the file or device. `None` if no
+    /// other user has access.
     ///
     /// # Errors
     /// As [`ControlClient::call`].
@@ -227,21 +227,20 @@ impl ControlClient {
             Response::Serving(_) => {
                 Ok(Some("the server does not tell who can change the pool".into()))
             }
-            other => Err(self.nonsense(format!("it is no server: {other:?}"))),
+            other => Err(self.nonsense(format!("unexpected answer of a server: {other:?}"))),
         }
     }
 
     /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// `Refused` if the server will not or cannot do it; `Silent`, `Broken` and `Nonsense`, after
-    /// which the connection is of no further use.
+    /// `Refused` if the server refuses or fails; `Silent`, `Broken` and `Nonsense`, after which the
+    /// connection is unusable.
     pub fn call(&mut self, request: Request) -> Result<Response, ControlError> {
         self.call_attached(request, &[], None).map(|(response, _)| response)
     }
 
-    /// Sends a request with the bytes that it announces, or a descriptor, and waits for the answer with
-    /// its bytes.
+    /// Sends a request with its bytes or its descriptor, and waits for the answer with its bytes.
     ///
     /// # Errors
     /// As [`ControlClient::call`].
@@ -254,14 +253,15 @@ impl ControlClient {
         let message = RequestLine { version: PROTOCOL_VERSION, request };
         let mut line = serde_json::to_vec(&message).map_err(|e| self.nonsense(e.to_string()))?;
         if line.len() > LINE_BYTES_MAX {
-            return Err(
-                Refused::new(format!("the request has more than {LINE_BYTES_MAX} bytes")).into()
-            );
+            return Err(RequestError::new(format!(
+                "the request has more than {LINE_BYTES_MAX} bytes"
+            ))
+            .into());
         }
         line.push(b'\n');
         let request = &message.request;
         let deadline = Deadline::new(self.time_max.or_else(|| answers::time_max(request)));
-        // A server that refuses whoever asks answers before it is asked, and hangs up.
+        // A server that refuses the caller answers before the request, and hangs up.
         let hung_up = match self.send(&line, bytes, descriptor, deadline) {
             Ok(()) => None,
             Err(source) if is_hung_up(&source) => Some(source),
@@ -275,13 +275,13 @@ impl ControlClient {
             (_, Some(reason)) => {
                 // Written by a server, and on its way to a terminal or a log.
                 let reason = escaped(&answers::shortened(reason)).into_owned();
-                Err(Refused { reason, cause: answer.cause }.into())
+                Err(RequestError { reason, cause: answer.cause }.into())
             }
             (Some(response), None) => {
                 answers::check(request, &response).map_err(|what| self.nonsense(what))?;
                 let len = response.attached_bytes();
                 if len > PIECE_BYTES_MAX {
-                    return Err(self.nonsense(format!("{len} bytes are too many at once")));
+                    return Err(self.nonsense(format!("{len} bytes are too many for one message")));
                 }
                 let attached = self.receive_bytes(len as usize, deadline);
                 let attached = attached.map_err(|source| self.failed(source, deadline))?;
@@ -408,8 +408,8 @@ impl ControlClient {
     }
 }
 
-/// Returns true if the server has closed the connection. It is reset if that happened in the midst of a wait until the
-/// server takes more, and the server had not read all that was sent.
+/// Returns true if the server has closed the connection. The connection is reset if the server
+/// closed it during a wait to send, before it had read all bytes.
 fn is_hung_up(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

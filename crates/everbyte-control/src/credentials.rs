@@ -1,8 +1,8 @@
-//! Users who may be at the other end of a control socket.
+//! Possible users at the other end of a control socket.
 //!
-//! Three users are trusted: the one who runs this process, root, and the owner of the pool. Anybody
-//! can bind a socket in a directory that everybody can write to, and lock a file that everybody can
-//! read; what tells a pool's server from such a one is the user that the kernel says it runs as.
+//! Three users are trusted: the one of this process, root, and the owner of the pool. Any user can
+//! bind a socket in a world-writable directory, and lock a world-readable file. The user reported
+//! by the kernel distinguishes a pool's server from such a process.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -20,21 +20,21 @@ pub(crate) struct Peer {
     pub(crate) uid: u32,
 }
 
-/// The users who may speak for a pool.
+/// The users allowed to speak for a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Trusted {
     own: u32,
     pool_owner: u32,
 }
 
-/// The process that connected to `stream`, or listened when `stream` was connected.
+/// The process that connected to `stream`, or listened at its connection.
 pub(crate) fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
     let peer = socket_peercred(stream)?;
     Ok(Peer { pid: peer.pid.as_raw_pid(), uid: peer.uid.as_raw() })
 }
 
 impl Trusted {
-    /// For the pool at `pool`. A pool that is not there has no owner to be trusted.
+    /// For the pool at `pool`. A missing pool has no trusted owner.
     pub(crate) fn for_pool(pool: &Path) -> io::Result<Self> {
         match look(pool) {
             Ok(found) => Ok(Self::for_owner(Some(found.metadata().uid()))),
@@ -43,7 +43,7 @@ impl Trusted {
         }
     }
 
-    /// For a pool that belongs to `owner`, if to anybody.
+    /// For a pool with the owner `owner`, if known.
     pub(crate) fn for_owner(owner: Option<u32>) -> Self {
         let own = geteuid().as_raw();
         Self { own, pool_owner: owner.unwrap_or(own) }
@@ -53,7 +53,7 @@ impl Trusted {
         uid == 0 || uid == self.own || uid == self.pool_owner
     }
 
-    /// Returns who `peer` is if it is not to be obeyed.
+    /// Returns the description of `peer` if it is not trusted.
     pub(crate) fn check_peer(self, peer: &Peer) -> Result<(), String> {
         if self.includes(peer.uid) {
             return Ok(());
@@ -64,10 +64,10 @@ impl Trusted {
         ))
     }
 
-    /// Returns who made the socket at `path` if that user is not to be trusted.
+    /// Returns the maker of the socket at `path` if that user is not trusted.
     ///
     /// # Errors
-    /// The system's, such as that there is no such socket.
+    /// The system's, for example if the socket is missing.
     pub(crate) fn check_owner(self, path: &Path) -> io::Result<Result<(), String>> {
         let owner = look_at_link(path)?.metadata().uid();
         let pool_owner = self.pool_owner;
@@ -111,7 +111,7 @@ mod tests {
         trusted.check_owner(folder.path()).unwrap().unwrap();
         let stranger = Trusted { own: own + 1, pool_owner: own + 2 };
         let checked = stranger.check_owner(folder.path()).unwrap();
-        // Root is trusted by everybody.
+        // Every user trusts root.
         assert_eq!(checked.is_ok(), own == 0);
     }
 }

@@ -1,8 +1,8 @@
 //! Messages about the files of a file system. Commands print the same types as JSON.
 //!
-//! Files are named once by path, and from then on by number and generation, so that a request never
-//! meets another file than the one that was found. Bytes of files follow their message's line as they
-//! are, in pieces.
+//! A path names a file once. Later requests use number and generation, so that a request never
+//! reaches another file than the found one. Bytes of files follow their message's line unchanged,
+//! in pieces.
 
 use std::fmt;
 
@@ -79,17 +79,17 @@ impl fmt::Display for PathBytes {
     }
 }
 
-/// One file, and no other that gets its number later.
+/// One file. A later file with its number is another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileId {
     /// Number of its inode.
     pub inode: u64,
-    /// Tells it from files that had the number before.
+    /// Distinguishes it from earlier files with the number.
     pub generation: u64,
 }
 
-/// A name in a directory, of a file that is there or is to be made.
+/// A name in a directory, of an existing or a new file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilePlace {
@@ -138,13 +138,13 @@ pub enum FileFlag {
 pub struct FileStatus {
     /// Number of its inode.
     pub inode: u64,
-    /// Tells it from files that had the number before.
+    /// Distinguishes it from earlier files with the number.
     pub generation: u64,
     /// Its type.
     pub kind: FileKind,
     /// Permissions, set-user-id, set-group-id and sticky bits.
     pub permissions: u32,
-    /// Names that it has; of a directory two and its subdirectories.
+    /// Number of its names; for a directory two and its subdirectories.
     pub links: u32,
     /// Its user.
     pub uid: u32,
@@ -152,9 +152,9 @@ pub struct FileStatus {
     pub gid: u32,
     /// Size in bytes; of a directory the number of its entries.
     pub size_bytes: u64,
-    /// Bytes of the blocks that it takes.
+    /// Bytes of its blocks.
     pub used_bytes: u64,
-    /// The device that a device file stands for.
+    /// The device of a device file.
     pub device: u64,
     /// Its flags.
     #[serde(default)]
@@ -180,7 +180,7 @@ impl FileStatus {
     }
 }
 
-/// A name in a directory and the file that it names.
+/// A name in a directory and its file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileEntry {
     /// The name.
@@ -190,7 +190,7 @@ pub struct FileEntry {
     pub file: FileStatus,
 }
 
-/// A name in a directory that names a file which cannot be read.
+/// A name in a directory with an unreadable file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnreadableEntry {
@@ -200,7 +200,7 @@ pub struct UnreadableEntry {
     pub reason: String,
 }
 
-/// A file that is to be made.
+/// A new file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewFile {
@@ -217,7 +217,7 @@ pub struct NewFile {
     pub target: Option<PathBytes>,
 }
 
-/// Attributes that are to be set; `None` leaves one as it is.
+/// Attributes to set; `None` keeps an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetFile {
@@ -240,7 +240,7 @@ pub struct SetFile {
 #[serde(tag = "do", content = "with", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum FileRequest {
-    /// The file that a path leads to; answered with `FileFound`.
+    /// The file at the end of a path; answered with `FileFound`.
     Find {
         /// The directory to begin at; `None` for the root.
         from: Option<FileId>,
@@ -256,7 +256,7 @@ pub enum FileRequest {
         /// 0 for the first, and then `next` of the answer before.
         place: u64,
     },
-    /// Bytes of a regular file; answered with `FileBytes`, which are fewer only at its end.
+    /// Bytes of a regular file; answered with `FileBytes`, with fewer bytes only at its end.
     Read {
         /// The file.
         file: FileId,
@@ -265,7 +265,7 @@ pub enum FileRequest {
         /// Number of bytes, at most [`PIECE_BYTES_MAX`].
         len: u32,
     },
-    /// The ranges of a regular file that have data, from a byte on; answered with `FileData`. The rest are
+    /// The data ranges of a regular file, from a byte on; answered with `FileData`. The rest are
     /// holes.
     Data {
         /// The file.
@@ -273,7 +273,7 @@ pub enum FileRequest {
         /// First byte.
         offset: u64,
     },
-    /// Other bytes for a regular file, which follow the request; answered with `FileDone`.
+    /// New bytes for a regular file, sent after the request; answered with `FileDone`.
     Write {
         /// The file.
         file: FileId,
@@ -296,14 +296,14 @@ pub enum FileRequest {
         /// The attributes.
         set: SetFile,
     },
-    /// Another name for a file, instead of what has that name; answered with `FileDone`.
+    /// Another name for a file. It replaces the file with this name. Answered with `FileDone`.
     Rename {
-        /// The name that it has.
+        /// The old name.
         from: FilePlace,
-        /// The name that it gets.
+        /// The new name.
         to: FilePlace,
     },
-    /// The end of a name of a file that is no directory; answered with `FileDone`.
+    /// Removes a name of a file other than a directory; answered with `FileDone`.
     Remove {
         /// The name.
         at: FilePlace,
@@ -318,16 +318,16 @@ pub enum FileRequest {
         /// The name.
         at: FilePlace,
     },
-    /// Another name for a file, which nothing has; answered with `FileDone`.
+    /// Another, unused name for a file; answered with `FileDone`.
     Move {
-        /// The name that it has.
+        /// The old name.
         from: FilePlace,
-        /// The name that it gets.
+        /// The new name.
         to: FilePlace,
     },
     /// The space of the file system; answered with `FileSpace`.
     Space,
-    /// Everything durable that was answered before; answered with `FileDone`.
+    /// Makes all answered changes durable; answered with `FileDone`.
     Sync,
 }
 
@@ -335,13 +335,13 @@ pub enum FileRequest {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLeak {
-    /// The inode that stays in use without this name, if it cannot be read.
+    /// The inode left in use without this name, if it is unreadable.
     pub inode: Option<u64>,
-    /// Most bytes of blocks that belong to nobody now, if that is known.
+    /// Most bytes of blocks without an owner, if known.
     pub bytes: Option<u64>,
-    /// Entries of the directory that were removed because they cannot be read.
+    /// Entries of the directory removed as unreadable.
     pub entries: u64,
-    /// True if a directory with names that cannot be read was removed.
+    /// True if a directory with unreadable names was removed.
     pub has_lost_names: bool,
 }
 
@@ -351,15 +351,15 @@ pub struct FileLeak {
 pub struct FileSpace {
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Bytes that files, directories and maps use, or that are reserved for these.
+    /// Bytes used by, or reserved for, files, directories and maps.
     pub used_bytes: u64,
     /// Bytes for data of one more file.
     pub free_bytes: u64,
-    /// Files that there can be.
+    /// Largest number of files.
     pub inodes: u64,
-    /// Files that there are.
+    /// Existing files.
     pub used_inodes: u64,
-    /// Files that can be made.
+    /// Files that can still be made.
     pub free_inodes: u64,
 }
 

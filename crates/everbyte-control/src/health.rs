@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Health of a pool, from best to worst; `everbyte_pool::Health` says what each one means.
+/// Health of a pool, from best to worst; `everbyte_pool::Health` defines each value.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
@@ -33,16 +33,16 @@ impl HealthStatus {
     }
 }
 
-/// A volume that was deleted.
+/// A deleted volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DeletedStatus {
     /// The name it had.
     pub name: String,
-    /// The damage that it had.
+    /// Its damage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
-    /// Bytes of a damaged volume that are free now.
+    /// Freed bytes of a damaged volume.
     pub freed_bytes: u64,
-    /// Bytes of a damaged volume that no volume owns and nobody gets before a repair.
+    /// Bytes of a damaged volume that are unusable until a repair.
     pub leaked_bytes: u64,
 }

@@ -1,8 +1,9 @@
 //! Leases over the control socket: how the descriptor of a lease gets from the server to a program.
 //!
-//! Descriptors travel with requests only, so a program that wants one back sends one end of a pair of
-//! sockets of its own. Invariants: the server learns from the kernel which process made the pair; a
-//! descriptor that nobody receives is closed with the pair, and what it has locked is free again.
+//! Descriptors travel only with requests, so a program that wants a descriptor sends one end of its
+//! own pair of sockets. Invariants: the server learns from the kernel the process that made the
+//! pair. A descriptor that is not received is closed with the pair, and its locked runs become
+//! free.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -20,20 +21,20 @@ use rustix::net::{
 use crate::client::{ControlClient, ControlError};
 use crate::credentials::peer_of;
 use crate::message::{Request, Response};
-use crate::server::Refused;
+use crate::server::RequestError;
 
-/// Longest time that the descriptor may take once the server has said that it was sent.
+/// Longest time for the descriptor after the server has confirmed its dispatch.
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(10);
-/// The first words of a server's answer to a request that it does not know.
+/// The first words of a server's answer to an unknown request.
 const UNKNOWN_REQUEST: &str = "this is no request";
 
-/// Runs of a swap volume that this process was lent.
+/// Runs of a swap volume lent to this process.
 #[derive(Debug)]
 pub struct Borrowed {
-    /// The pool's file, in a description that has the locks of `ranges`. They last as long as it or a
-    /// mapping of it does.
+    /// The pool's file, in a description with the locks of `ranges`. They last as long as the
+    /// description or a mapping of it.
     pub file: File,
-    /// Bytes of the file that may be used, ascending.
+    /// Usable bytes of the file, ascending.
     pub ranges: Vec<Range<u64>>,
 }
 
@@ -41,14 +42,15 @@ impl ControlClient {
     /// Borrows up to `bytes` bytes of the swap volume `volume`, at least one run of 2 MiB.
     ///
     /// # Errors
-    /// `Refused` if nothing is free, there is no such volume, or the server is of an older version; else
-    /// as [`ControlClient::call`]. Nothing is lent then for longer than this connection lives.
+    /// `Refused` if no run is free, the volume is missing, or the server is of an older version;
+    /// else as [`ControlClient::call`]. After an error, any lease ends with this connection.
     pub fn borrow_runs(&mut self, volume: &str, bytes: u64) -> Result<Borrowed, ControlError> {
-        let (ours, theirs) = UnixStream::pair()
-            .map_err(|error| Refused::new(format!("cannot make a pair of sockets: {error}")))?;
+        let (ours, theirs) = UnixStream::pair().map_err(|error| {
+            RequestError::new(format!("cannot make a pair of sockets: {error}"))
+        })?;
         let request = Request::Lend { volume: volume.to_owned(), bytes };
         let answer = self.call_attached(request, &[], Some(theirs.as_fd()));
-        // If the server has gone, nobody else has the other end.
+        // If the server has ended, no process has the other end.
         drop(theirs);
         match answer.map_err(explain)? {
             (Response::Lent { ranges }, _) => {
@@ -59,7 +61,9 @@ impl ControlClient {
                 let descriptor = receive_descriptor(&ours).map_err(|source| self.broken(source))?;
                 Ok(Borrowed { file: File::from(descriptor), ranges })
             }
-            (other, _) => Err(self.nonsense(format!("it is no lease: {other:?}"))),
+            (other, _) => {
+                Err(self.nonsense(format!("unexpected answer to a lease request: {other:?}")))
+            }
         }
     }
 }
@@ -70,11 +74,11 @@ fn are_ranges(ranges: &[Range<u64>]) -> bool {
     !ranges.is_empty() && follow && ranges.iter().all(|range| range.start < range.end)
 }
 
-/// A server of an older version answers in words that say nothing to who wants memory.
+/// A server of an older version answers in words that do not help a borrower.
 fn explain(error: ControlError) -> ControlError {
     match error {
         ControlError::Refused(refused) if refused.reason.starts_with(UNKNOWN_REQUEST) => {
-            Refused::new(
+            RequestError::new(
                 "the pool's server is of an older version, which lends nothing: serve the pool \
                  with this version",
             )
@@ -84,10 +88,10 @@ fn explain(error: ControlError) -> ControlError {
     }
 }
 
-/// The process that made the pair of sockets of which `socket` is one end.
+/// The process that made the pair of sockets with the end `socket`.
 ///
 /// # Errors
-/// It is no socket, or is connected to nothing.
+/// It is not a socket, or is not connected.
 pub fn maker_of(socket: &UnixStream) -> io::Result<u32> {
     let pid = peer_of(socket)?.pid;
     u32::try_from(pid).map_err(|_| io::ErrorKind::NotConnected.into())
@@ -96,7 +100,7 @@ pub fn maker_of(socket: &UnixStream) -> io::Result<u32> {
 /// Sends a descriptor through a socket, without waiting.
 ///
 /// # Errors
-/// The system's: nobody can receive it.
+/// The system's: no process can receive it.
 pub fn send_descriptor(socket: &UnixStream, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

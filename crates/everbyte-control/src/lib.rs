@@ -1,18 +1,17 @@
-//! The control socket beside a pool that is being served, by which commands reach the server.
+//! The control socket beside a served pool. Commands reach the server by it.
 //!
 //! Owns the socket's path, the protocol on it, the server's threads and the client. Knows neither the
 //! effects of requests nor kinds of volumes: a [`Handler`] above does.
 //!
-//! The protocol is one JSON object a line, first a request, then its answer, any number of times.
-//! Both carry the protocol's version. Bytes of a file follow the line that announces how many they are,
-//! and a descriptor comes with the request that needs it. While a request is carried out the server sends a space now
-//! and then, which JSON ignores, so that a client can tell a server at work from one that hangs.
-//! A client that sends anything else than requests gets an error and loses its connection, and only
-//! that.
+//! The protocol is one JSON object per line, first a request, then its answer, any number of times.
+//! Both carry the protocol's version. Bytes of a file follow the line that announces their number,
+//! and a descriptor comes with its request. During a request the server regularly sends a space,
+//! which JSON ignores, so that a client can distinguish a working server from a hanging one. A
+//! client that sends anything else gets an error and loses only its connection.
 //!
-//! The socket is a Unix socket that only its owner may use. Each side also asks the system who is
-//! at the other end: a server answers its own user, the pool's owner and root, and a client obeys
-//! the same three, so that nobody else can take a pool's place.
+//! Only its owner may use the Unix socket. Each side also asks the system for its peer: a server
+//! answers its own user, the pool's owner and root, and a client trusts the same three, so that no
+//! other user can replace a pool's server.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +40,7 @@ pub use message::{
     ScrubPart, ScrubProblem, ServingStatus, SwapStatus, VolumeStatus, WritersStatus,
 };
 pub use server::{
-    Attached, ControlServer, Handler, Occupied, Refused, remove_left_socket, serve_stream,
+    Attached, ControlServer, Handler, Occupied, RequestError, remove_left_socket, serve_stream,
 };
 pub use stats::{CheckpointStats, MediumStats, PoolStats, ServerStats, WearStats};
 pub use time::TimeNs;
@@ -59,13 +58,13 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// The longest path a Unix socket can have on Linux, in bytes.
 const UNIX_PATH_MAX: usize = 107;
 
-/// The environment variable that names the directory of control sockets, instead of the directory of
+/// The environment variable with the directory of control sockets. It replaces the directory of
 /// each pool.
 pub const SOCKET_DIR_VARIABLE: &str = "EVERBYTE_CONTROL_DIR";
 
 /// Path of the control socket of the pool at `pool`: beside the pool's file, even if `pool` is a
-/// link to it. If [`SOCKET_DIR_VARIABLE`] is set, the socket is in that directory: its name is made of
-/// the pool's name, device and inode.
+/// link to it. If [`SOCKET_DIR_VARIABLE`] is set, the socket is in that directory, and its name
+/// contains the pool's name, device and inode.
 #[must_use]
 pub fn socket_path(pool: &Path) -> PathBuf {
     let pool = std::fs::canonicalize(pool).unwrap_or_else(|_| pool.to_owned());
@@ -89,8 +88,8 @@ fn name_in_dir(pool: &Path) -> OsString {
     name
 }
 
-/// A path by which the kernel finds a socket file although its own path may be too long for a
-/// socket's address. Good for as long as it lives.
+/// A path for the kernel to a socket file whose own path may be too long for a socket's address.
+/// Valid while this value lives.
 struct ShortPath {
     path: PathBuf,
     /// Keeps the number in `path` valid.

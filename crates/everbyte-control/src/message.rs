@@ -24,12 +24,12 @@ pub enum Request {
     Info,
     /// A check of the pool; answered with `Check`.
     Check,
-    /// A part of a scrub; answered with `Scrub`. A program that scrubs a pool asks first for the parts
-    /// of no volume and then for each volume's.
+    /// A part of a scrub; answered with `Scrub`. A program that scrubs a pool requests first the
+    /// parts outside volumes and then each volume's.
     Scrub {
-        /// The volume whose bytes are to be read; `None` for superblocks, headers and logs.
+        /// The volume to read; `None` for superblocks, headers and logs.
         volume: Option<String>,
-        /// Identity of that volume: refused if another has its name now.
+        /// Identity of that volume. The request is refused if another volume has its name now.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uid: Option<u64>,
         /// The byte to begin at.
@@ -50,7 +50,7 @@ pub enum Request {
         name: String,
         /// The size wanted, in bytes.
         size_bytes: u64,
-        /// Disconnects clients that would see the volume become smaller.
+        /// Disconnects clients that would see the smaller volume.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
@@ -60,7 +60,7 @@ pub enum Request {
         name: String,
         /// The name wanted.
         new_name: String,
-        /// Disconnects clients that have it open first.
+        /// Disconnects its clients first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
@@ -71,26 +71,25 @@ pub enum Request {
         /// Deletes it even while clients have it open.
         force: bool,
     },
-    /// The end of a cache, once its backing device has all that was written; answered with
-    /// `Deleted`.
+    /// Deletes a cache after its backing device has all writes; answered with `Deleted`.
     VolumeDetach {
         /// Its name.
         name: String,
-        /// Disconnects clients that have it open first.
+        /// Disconnects its clients first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
     /// Write-back of dirty pages of a cache for about a second; answered with `Drained`. Clients
-    /// must have disconnected. A program that detaches a cache asks for this until nothing is dirty,
-    /// and then for `VolumeDetach`.
+    /// must have disconnected. A program that detaches a cache repeats this until all pages are
+    /// clean, and then sends `VolumeDetach`.
     CacheDrain {
         /// Its name.
         name: String,
-        /// Disconnects clients that have it open first.
+        /// Disconnects its clients first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
-    /// Other sizes for a cache; what is `None` stays as it is. Answered with `Volume`.
+    /// New sizes of a cache; `None` keeps a size. Answered with `Volume`.
     CacheResize {
         /// Its name.
         name: String,
@@ -98,9 +97,9 @@ pub enum Request {
         dram_bytes: Option<u64>,
         /// Bytes of SCM.
         scm_bytes: Option<u64>,
-        /// Makes it as large as its backing device, which has grown.
+        /// Grows the cache to the size of its larger backing device.
         follow_backing: bool,
-        /// Disconnects clients that have it open first.
+        /// Disconnects its clients first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
@@ -110,7 +109,7 @@ pub enum Request {
         name: String,
         /// The backing device: an absolute path or an NBD URI.
         backing: String,
-        /// Disconnects clients that have it open first.
+        /// Disconnects its clients first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
@@ -132,12 +131,11 @@ pub enum Request {
         /// The look or the change.
         request: FileRequest,
     },
-    /// A mount of a file system, whose descriptor of `/dev/fuse` comes with the request; answered with
-    /// `Mounted`.
+    /// A mount of a file system, with its descriptor of `/dev/fuse`; answered with `Mounted`.
     Mount(MountServed),
-    /// Waits until a mount has ended, or is to be ended because the server ends; answered with
-    /// `MountEnded`. Whoever was told that it is to be ended, and has taken it from its directory, asks
-    /// again.
+    /// Waits until a mount has ended, or must end because the server ends; answered with
+    /// `MountEnded`. In the second case the client removes the mount from its directory, and sends
+    /// the request again.
     MountWait {
         /// The file system's volume.
         volume: String,
@@ -147,27 +145,27 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "is_unset")]
         is_taken: bool,
     },
-    /// Runs of a swap volume for the program that asks. One end of a pair of sockets of its own comes
-    /// with the request; the descriptor of the pool that has the locks of the runs goes back through it.
+    /// Runs of a swap volume for the requesting program. One end of its pair of sockets comes with
+    /// the request. The descriptor of the pool with the locks of the runs goes back through it.
     /// Answered with `Lent`.
     Lend {
         /// The swap volume.
         volume: String,
-        /// Bytes wanted, which are rounded up to whole runs of 2 MiB; at least one is lent, and fewer
-        /// than wanted if no more are free.
+        /// Wanted bytes, rounded up to whole runs of 2 MiB. The server lends at least one run, and
+        /// fewer than wanted if no more are free.
         bytes: u64,
     },
 }
 
 impl Request {
-    /// Number of bytes that follow the request's line.
+    /// Number of bytes after the request's line.
     #[must_use]
     pub fn attached_bytes(&self) -> u32 {
         if let Self::Files { request, .. } = self { request.attached_bytes() } else { 0 }
     }
 }
 
-/// A file system that somebody has mounted, and that the server is to serve.
+/// A mounted file system for the server to serve.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MountServed {
@@ -177,16 +175,16 @@ pub struct MountServed {
     pub dir: String,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Threads that serve requests, 1 to 256.
+    /// Threads for requests, 1 to 256.
     pub threads: u16,
-    /// Reads that change the time of the last access: `relative`, `never` or `strict`.
+    /// Reads that change the last access time: `relative`, `never` or `strict`.
     pub atime: String,
     /// Listings change no times of directories.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub no_dir_atime: bool,
 }
 
-/// A volume that is to be made. Its strings are words of the command line.
+/// A new volume. Its strings are words of the command line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
@@ -196,18 +194,18 @@ pub struct NewVolume {
     pub kind: String,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Mode of change detection, the comparison of writes with what is stored.
+    /// Mode of change detection, the comparison of writes with stored bytes.
     pub delta: String,
-    /// Checksum that is kept of every block of data: `none` or `crc32c`.
+    /// Checksum of every block of data: `none` or `crc32c`.
     #[serde(default = "no_checksum", skip_serializing_if = "is_no_checksum")]
     pub checksum: String,
-    /// Share of a block in percent from which on it is replaced instead of logged.
+    /// Changed share of a block, in percent, from which on it is replaced instead of logged.
     pub threshold_percent: u32,
-    /// Bytes of its log; `None` for a size that suits the volume's.
+    /// Bytes of its log; `None` for a size by the volume's size.
     pub log_bytes: Option<u64>,
     /// Lanes of its log.
     pub lanes: u32,
-    /// Dirty lines of 64 bytes at which a background checkpoint begins; `None` for the default.
+    /// Dirty lines of 64 bytes that start a background checkpoint; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_lines: Option<u32>,
     /// Settings of a cache; `None` for other kinds.
@@ -216,26 +214,26 @@ pub struct NewVolume {
     /// Settings of a file system; `None` for the defaults, and for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs: Option<Box<NewFs>>,
-    /// A swap volume lends and frees nothing that it has not wiped.
+    /// A swap volume wipes runs before it lends or frees them.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub wipe: bool,
 }
 
-/// Settings of a file system that is to be made. Words are those of the command line.
+/// Settings of a new file system. Words are those of the command line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewFs {
     /// The index over inode tables.
     pub index: String,
-    /// Bytes of a node of the index; `None` for a size that suits it.
+    /// Bytes of a node of the index; `None` for its default size.
     pub index_node_bytes: Option<u32>,
-    /// Most inodes; `None` for a number that suits the size.
+    /// Most inodes; `None` for a number by the size.
     pub inodes_max: Option<u64>,
     /// Inode tables have 2 MiB instead of 4 KiB.
     pub large_tables: bool,
 }
 
-/// A cache that is to be made. Its strings are words of the command line.
+/// A new cache. Its strings are words of the command line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewCache {
@@ -245,7 +243,7 @@ pub struct NewCache {
     pub dram_bytes: u64,
     /// Bytes of SCM.
     pub scm_bytes: u64,
-    /// Write mode: when the backing device gets what clients write.
+    /// Write mode: the moment at which the backing device gets clients' writes.
     pub mode: String,
     /// Replacement policy.
     pub policy: String,
@@ -253,18 +251,18 @@ pub struct NewCache {
     pub small_write_bytes: u16,
 }
 
-/// The checksum of volumes whose creator did not send one, as older clients do.
+/// The checksum of volumes from older clients, which send none.
 fn no_checksum() -> String {
     "none".to_owned()
 }
 
-/// Left out, so that servers of older versions understand.
+/// Omitted, so that servers of older versions understand.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_unset(flag: &bool) -> bool {
     !flag
 }
 
-/// Left out, so that servers of older versions understand.
+/// Omitted, so that servers of older versions understand.
 fn is_no_checksum(word: &str) -> bool {
     word == "none"
 }
@@ -274,13 +272,13 @@ fn is_no_checksum(word: &str) -> bool {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Cause {
-    /// There is no volume of the name that was asked for.
+    /// No volume has the requested name.
     NoSuchVolume,
-    /// There is no client of the number that was asked for.
+    /// No client has the requested number.
     NoSuchClient,
-    /// Clients have the volume open that is to be changed.
+    /// Clients have the volume open before a change.
     HasClients,
-    /// Clients have the volume open that is to be deleted.
+    /// Clients have the volume open before its deletion.
     DeletedUnderClients,
     /// The pool is served, and must not be changed.
     ServedReadOnly,
@@ -294,25 +292,25 @@ pub enum Cause {
     CacheReadOnly,
     /// A cache is as large as its backing device, and was to have another size.
     CacheSize,
-    /// A cache that is to be deleted has bytes that its backing device does not have.
+    /// A cache to delete has bytes that its backing device lacks.
     CacheDirty,
-    /// How much a cache has that its backing device does not have cannot be read.
+    /// The number of a cache's dirty bytes is unreadable.
     CacheUnread,
-    /// There is no file of the name that was asked for.
+    /// No file has the requested name.
     NoSuchFile,
-    /// There is a file of the name that was asked for.
+    /// A file has the requested name.
     FileExists,
     /// The file system has no room.
     FilesFull,
     /// The volume is damaged.
     VolumeDamaged,
-    /// The name or the file that it leads to is damaged.
+    /// The name or its file is damaged.
     FileDamaged,
     /// The server is shutting down. Another can serve the pool afterwards.
     ShuttingDown,
-    /// Others can change the pool, so that the rights of the server are not used for what it names.
+    /// Others can change the pool, so the server does not use its rights for files named in it.
     UntrustedPool,
-    /// One that this version does not know.
+    /// A cause unknown to this version.
     #[serde(other)]
     Other,
 }
@@ -348,9 +346,9 @@ pub enum Response {
     Clients(Vec<ClientStatus>),
     /// A connection was ended.
     Disconnected {
-        /// The number that it had.
+        /// Its former number.
         id: u64,
-        /// True if the connection is in a request that does not end; it ends with that request.
+        /// True if the connection is in an endless request. The connection ends with that request.
         stuck: bool,
     },
     /// Counts.
@@ -361,28 +359,28 @@ pub enum Response {
     FileFound {
         /// The name in its directory; `None` if the path leads to the root, or ends in `.` or `..`.
         at: Option<FilePlace>,
-        /// The file; `None` if there is none of this name.
+        /// The file; `None` if the name is unused.
         file: Option<Box<FileStatus>>,
     },
     /// Entries of a directory.
     FileEntries {
         /// The entries.
         entries: Vec<FileEntry>,
-        /// Entries whose files cannot be read.
+        /// Entries with unreadable files.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreadable: Vec<UnreadableEntry>,
-        /// Damaged parts of the directory, whose names are lost.
+        /// Damaged parts of the directory, with lost names.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         damage: Vec<String>,
         /// The place to go on from; `None` at the end.
         next: Option<u64>,
     },
-    /// Bytes of a file, which follow.
+    /// Bytes of a file, sent after the line.
     FileBytes {
         /// Number of bytes.
         len: u32,
     },
-    /// Ranges of a file that have data, ascending: start and end.
+    /// Data ranges of a file, ascending: start and end.
     FileData {
         /// The ranges.
         ranges: Vec<(u64, u64)>,
@@ -409,13 +407,13 @@ pub enum Response {
     },
     /// Runs of a swap volume were lent, and the descriptor was sent.
     Lent {
-        /// Bytes of the pool's file that may be used: start and end, ascending, multiples of 2 MiB.
+        /// Usable bytes of the pool's file: start and end, ascending, multiples of 2 MiB.
         ranges: Vec<(u64, u64)>,
     },
 }
 
 impl Response {
-    /// Number of bytes that follow the answer's line.
+    /// Number of bytes after the answer's line.
     pub(crate) fn attached_bytes(&self) -> u32 {
         if let Self::FileBytes { len } = self { *len } else { 0 }
     }
@@ -430,25 +428,25 @@ pub struct PoolStatus {
     pub uid: String,
     /// Bytes of the whole pool.
     pub size_bytes: u64,
-    /// Bytes that volumes use, their logs and maps included.
+    /// Bytes used by volumes, including their logs and maps.
     pub used_bytes: u64,
-    /// Bytes that are free.
+    /// Free bytes.
     pub free_bytes: u64,
     /// True if little is free.
     pub low_on_space: bool,
-    /// Bytes that volumes may grow to: the sum of their sizes.
+    /// Bytes promised to volumes: the sum of their sizes.
     pub provisioned_bytes: u64,
     /// Persistence domain: the pool survives the loss of `power`, or only the end of the `process`.
     pub survives: String,
-    /// The medium that the pool lies on.
+    /// The medium of the pool.
     pub medium: MediumStatus,
     /// True if the last shutdown was clean.
     pub clean: bool,
     /// Health, as far as it is known without a check.
     pub health: HealthStatus,
-    /// Undo records that opening put back.
+    /// Undo records applied at opening.
     pub records_undone: u64,
-    /// Texts about all that opening had to mend or that cannot be used.
+    /// Texts about all repairs at opening and all unusable parts.
     pub remarks: Vec<String>,
     /// The reason if the pool is read-only.
     pub read_only: Option<String>,
@@ -460,18 +458,18 @@ pub struct PoolStatus {
     pub serving: Option<ServingStatus>,
 }
 
-/// The medium that a pool lies on.
+/// The medium of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MediumStatus {
     /// Kind of file or device.
     pub kind: String,
-    /// Instruction that flushes a line; `none` where none is needed.
+    /// Instruction for the flush of a line; `none` if none is needed.
     pub flush: String,
-    /// Call that a fence makes as well, if any.
+    /// Additional system call of a fence, if any.
     pub sync: Option<String>,
-    /// Vector extension that copies and compares.
+    /// Vector extension for copies and comparisons.
     pub copy: String,
-    /// Technology whose costs are added, if any.
+    /// Technology with added costs, if any.
     pub emulates: Option<String>,
 }
 
@@ -486,25 +484,27 @@ pub struct VolumeStatus {
     pub uid: u64,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Bytes of data and map that it uses; `None` if its map cannot be read.
+    /// Used bytes of data and map; `None` if its map is unreadable.
     pub used_bytes: Option<u64>,
     /// Bytes of its log.
     pub log_bytes: u64,
     /// Lanes of its log.
     pub lanes: u32,
-    /// Mode of change detection, the comparison of writes with what is stored.
+    /// Mode of change detection, the comparison of writes with stored bytes.
     pub delta: String,
-    /// Checksum that is kept of every block of data: `none` or `crc32c`.
+    /// Checksum of every block of data: `none` or `crc32c`.
     #[serde(default = "no_checksum")]
     pub checksum: String,
-    /// Lines to log from which on a block is replaced.
+    /// Number of lines to log from which on a block is replaced.
     pub threshold_lines: u32,
-    /// Dirty lines of 64 bytes at which a background checkpoint begins; 0 if its server does not say.
+    /// Dirty lines of 64 bytes that start a background checkpoint; 0 if its server does not report
+    /// it.
     #[serde(default)]
     pub checkpoint_lines: u64,
     /// Last durable epoch.
     pub epoch: u64,
-    /// State in a word or a few: `ok`, `damaged`, `read-only`, `mounted`, `unknown kind`, or that of a cache.
+    /// State in a word or a few: `ok`, `damaged`, `read-only`, `mounted`, `unknown kind`, or that
+    /// of a cache.
     #[serde(default)]
     pub state: String,
     /// The damage, if any is known.
@@ -512,15 +512,15 @@ pub struct VolumeStatus {
     pub damage: Option<String>,
     /// The reason if it is read-only.
     pub read_only: Option<String>,
-    /// Clients that have it open, if it is served.
+    /// Clients with this volume open, if it is served.
     pub clients: Option<u64>,
-    /// Clients that keep the size from before the request.
+    /// Clients with the size from before the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients_with_old_size: Option<u64>,
-    /// The directory that it is mounted on, if it is.
+    /// The directory of its mount, if it is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounted_on: Option<String>,
-    /// Figures that only volumes of its kind have.
+    /// Figures of its kind alone.
     #[serde(flatten)]
     pub of_kind: Option<KindStatus>,
 }
@@ -545,7 +545,7 @@ impl VolumeStatus {
     }
 }
 
-/// Figures that only volumes of one kind have, under the name of the kind.
+/// Figures of one kind alone, under the name of the kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -559,10 +559,10 @@ pub enum KindStatus {
 /// How much of a swap volume programs have.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SwapStatus {
-    /// Bytes that programs have.
+    /// Bytes lent to programs.
     pub lent_bytes: u64,
-    /// The processes that this server lent them to; of leases of earlier servers nobody knows whose
-    /// they are.
+    /// The processes with leases of this server. The processes of earlier servers' leases are
+    /// unknown.
     pub pids: Vec<u32>,
 }
 
@@ -573,7 +573,7 @@ pub struct CacheStatus {
     /// three words, such as `backing missing`, `backing silent` or `backing refused`.
     #[serde(default)]
     pub state: String,
-    /// The full reason for that state, if there is one.
+    /// The full reason for that state, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Its backing device: a path or an NBD URI.
@@ -584,15 +584,15 @@ pub struct CacheStatus {
     pub dram_bytes: u64,
     /// Bytes of SCM.
     pub scm_bytes: u64,
-    /// Write mode: when the backing device gets what clients write.
+    /// Write mode: the moment at which the backing device gets clients' writes.
     pub mode: String,
     /// Replacement policy.
     pub policy: String,
-    /// Bytes of pages that it holds.
+    /// Bytes of cached pages.
     pub cached_bytes: u64,
-    /// Of these, bytes of dirty pages, of which the backing device may have older bytes.
+    /// Of these, bytes of dirty pages. The backing device may have older bytes of them.
     pub dirty_bytes: u64,
-    /// Accesses whose page was in the cache, in thousandths; `None` if it is not in use.
+    /// Accesses with the page in the cache, in thousandths; `None` if the cache is not in use.
     pub hit_permille: Option<u64>,
     /// Counts since it was opened; empty if it is not in use.
     pub counts: BTreeMap<String, u64>,
@@ -605,19 +605,19 @@ pub struct CacheStatus {
 pub struct CheckStatus {
     /// True if nothing is wrong.
     pub clean: bool,
-    /// Volumes whose maps were walked.
+    /// Volumes with a walked map.
     pub volumes: u64,
-    /// Blocks that volumes own, logs and maps included.
+    /// Blocks owned by volumes, including logs and maps.
     pub used_blocks: u64,
-    /// Blocks that are free.
+    /// Free blocks.
     pub free_blocks: u64,
-    /// Everything that is wrong, each naming structure and offset.
+    /// All problems, each with structure and offset.
     pub problems: Vec<String>,
-    /// Damage that opening mended, which is no problem any more.
+    /// Damage repaired at opening.
     pub remarks: Vec<String>,
     /// Health by the worst of the problems.
     pub health: HealthStatus,
-    /// Bytes that no volume owns and nobody gets before a repair.
+    /// Bytes that are unusable until a repair, because no volume owns them.
     pub leaked_bytes: u64,
 }
 
@@ -626,24 +626,24 @@ pub struct CheckStatus {
 pub struct ScrubPart {
     /// Bytes read.
     pub read_bytes: u64,
-    /// Blocks of data whose checksum was compared.
+    /// Blocks of data with a compared checksum.
     pub verified_blocks: u64,
     /// Health by the worst of the problems.
     pub health: HealthStatus,
     /// The byte of the volume to go on at; `None` at its end.
     pub next: Option<u64>,
-    /// Everything that is wrong.
+    /// All problems.
     pub problems: Vec<ScrubProblem>,
 }
 
-/// Something that a scrub found wrong.
+/// A problem found by a scrub.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScrubProblem {
     /// The volume it belongs to, if to one.
     pub volume: Option<String>,
-    /// The structure that is damaged.
+    /// The damaged structure.
     pub structure: String,
-    /// The first byte of the volume that is concerned, if any is.
+    /// The first affected byte of the volume, if any.
     pub offset: Option<u64>,
     /// Its offset in the pool, in bytes.
     pub pool_offset: u64,
@@ -660,24 +660,24 @@ pub struct ServingStatus {
     pub read_only: bool,
     /// Addresses it listens on.
     pub addresses: Vec<String>,
-    /// Volumes that it exports there.
+    /// The exported volumes.
     pub exports: Vec<ExportStatus>,
-    /// The users who can change the bytes of the pool; `None` if the server does not tell.
+    /// The users with write access to the pool's bytes; `None` if the server does not report them.
     #[serde(default)]
     pub writers: Option<WritersStatus>,
 }
 
-/// The users who can change the bytes of a pool. Root always can and is not listed.
+/// The users with write access to a pool's bytes. Root always has it and is not listed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct WritersStatus {
     /// Users, each with the reason.
     pub users: Vec<(u32, String)>,
-    /// The reason for which more users can, or for which that is unknown.
+    /// The reason for further or unknown users.
     pub more: Option<String>,
 }
 
 impl WritersStatus {
-    /// The first reason for which somebody besides root and user `own` can change the bytes, in words.
+    /// The first reason for write access of a user other than root and `own`, in words.
     #[must_use]
     pub fn reason(&self, own: u32) -> Option<&str> {
         let mut others = self.users.iter().filter(|(uid, _)| *uid != own && *uid != 0);
@@ -701,24 +701,24 @@ impl ServingStatus {
 pub struct ExportStatus {
     /// The volume's name.
     pub name: String,
-    /// URIs by which clients reach it.
+    /// URIs for clients.
     pub uris: Vec<String>,
 }
 
 /// A connection of a client.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClientStatus {
-    /// Its number, by which it can be disconnected.
+    /// Its number, for a disconnection.
     pub id: u64,
-    /// Who is at the other end.
+    /// Its peer.
     pub peer: String,
-    /// The address that it came to.
+    /// The address of the connection.
     pub address: String,
-    /// The volume that it uses; `None` as long as it has not chosen one.
+    /// Its volume; `None` before its choice.
     pub export: Option<String>,
     /// Milliseconds since it connected.
     pub age_ms: u64,
-    /// Milliseconds since it was last heard of.
+    /// Milliseconds since its last message.
     pub idle_ms: u64,
     /// Requests, failed ones included.
     pub requests: u64,

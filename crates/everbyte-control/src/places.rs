@@ -1,9 +1,9 @@
-//! Places of the connections to a control socket: how many there are, and who gets the next one.
+//! Places of the connections to a control socket: their number, and the choice of the next one.
 //!
-//! Invariants: at most [`PLACES_MAX`] connections at once; a user other than root has at most half of
-//! them; a connection whose request is being carried out keeps its place. If there is no place, a new
-//! connection replaces one that waits for its client: first one that has asked nothing yet, then the one
-//! whose client has rested longest.
+//! Invariants: at most [`PLACES_MAX`] concurrent connections. A user other than root has at most
+//! half of them. A connection with a running request keeps its place. Without a free place, a new
+//! connection replaces one that waits for its client: first one without any request so far, then
+//! the one with the longest rest.
 
 use std::io;
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::credentials::Peer;
 
-/// Connections at once.
+/// Most concurrent connections.
 pub(crate) const PLACES_MAX: usize = 128;
 
 /// The places of a server.
@@ -21,7 +21,7 @@ pub(crate) struct Places(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    /// Counts changes, so that their order is known.
+    /// Counts changes, to order them.
     clock: u64,
     taken: Vec<Entry>,
 }
@@ -44,12 +44,12 @@ pub(crate) struct Place {
     id: u64,
 }
 
-/// A request that is being carried out, until it is dropped.
+/// A running request. Dropping it ends it.
 pub(crate) struct AtWork<'a>(&'a Place);
 
 impl Places {
-    /// Takes a place for a connection of `peer`. `None` means that all are taken by requests that are being carried
-    /// out, or the user has all that one user can have.
+    /// Takes a place for a connection of `peer`. `None` means that running requests have all
+    /// places, or the user has reached the limit of one user.
     ///
     /// # Errors
     /// The system's.
@@ -100,7 +100,8 @@ impl Places {
 }
 
 impl Table {
-    /// Ends a connection that waits for its client, of `uid` or of anybody. Returns false if there is none.
+    /// Ends a connection that waits for its client, of `uid` or of any user. Returns false if no
+    /// connection waits.
     fn replace_one(&mut self, uid: Option<u32>) -> bool {
         let waiting = self.taken.iter_mut().filter(|entry| {
             !entry.is_at_work && !entry.is_replaced && uid.is_none_or(|uid| entry.uid == uid)
@@ -109,14 +110,14 @@ impl Table {
             return false;
         };
         entry.is_replaced = true;
-        // Its thread ends at once. The client may have left already.
+        // Its thread ends now. The client may have left already.
         let _it_has_left = entry.stream.shutdown(Shutdown::Both);
         true
     }
 }
 
 impl Place {
-    /// Notes that a request is being carried out.
+    /// Notes a running request.
     pub(crate) fn work(&self) -> AtWork<'_> {
         self.places.change(self.id, |entry| {
             entry.has_asked = true;

@@ -35,28 +35,28 @@ use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 const LINE_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// Longest time a client may take to accept an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time between two signs of life to a client that waits for an answer.
+/// Time between two signs of life to a waiting client.
 const PULSE: Duration = Duration::from_secs(2);
 const BACKLOG: i32 = 16;
 /// Longest time to wait for answers when the server ends.
 const LAST_ANSWERS_TIME_MAX: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
-/// Bytes that are taken from a socket at once.
+/// Bytes of one receive call.
 const CHUNK_BYTES: usize = 16 << 10;
-/// Rest after accepting failed, so that a shortage of descriptors does not burn a processor.
+/// Rest after a failed accept, so that a shortage of descriptors does not use a processor.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// The reason for which a request is not carried out, for the person who asked.
+/// The reason for a refused or failed request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{reason}")]
-pub struct Refused {
-    /// The reason in words, which state facts and advise nothing.
+pub struct RequestError {
+    /// The reason in words: facts without advice.
     pub reason: String,
-    /// The cause, for programs that know what can be done about it.
+    /// The cause, for programs with advice.
     pub cause: Option<Cause>,
 }
 
-impl Refused {
+impl RequestError {
     /// Makes a refusal without a cause.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
@@ -71,27 +71,27 @@ impl Refused {
     }
 }
 
-/// Bytes and descriptor that come with a request's line.
+/// Bytes and descriptor of a request.
 #[derive(Debug, Default)]
 pub struct Attached {
-    /// The bytes that the request announces.
+    /// The bytes announced by the request.
     pub bytes: Vec<u8>,
     /// A descriptor, if one was sent.
     pub descriptor: Option<OwnedFd>,
-    /// The user who asks, as the kernel says; `None` if the request comes from this process.
+    /// The user of the client, by the kernel; `None` if the request comes from this process.
     pub client: Option<u32>,
 }
 
-/// Carries out requests. Several threads call it at once.
+/// Executes requests. Several threads call it concurrently.
 pub trait Handler: Send + Sync + 'static {
     /// Carries out one request.
     ///
     /// # Errors
-    /// The reason for which it is not carried out.
-    fn handle(&self, request: Request) -> Result<Response, Refused>;
+    /// The reason for a refusal or failure.
+    fn handle(&self, request: Request) -> Result<Response, RequestError>;
 
-    /// Carries out one request with what came with it. Returns as many bytes as the answer announces.
-    /// One that takes nothing besides requests needs not have it.
+    /// Executes one request with its bytes and descriptor. Returns as many bytes as the answer
+    /// announces. Handlers without bytes and descriptors need not implement it.
     ///
     /// # Errors
     /// As [`Handler::handle`].
@@ -99,7 +99,7 @@ pub trait Handler: Send + Sync + 'static {
         &self,
         request: Request,
         _: Attached,
-    ) -> Result<(Response, Vec<u8>), Refused> {
+    ) -> Result<(Response, Vec<u8>), RequestError> {
         Ok((self.handle(request)?, Vec::new()))
     }
 }
@@ -126,7 +126,7 @@ struct Shared {
 struct Activity {
     /// No further request is taken.
     stopping: AtomicBool,
-    /// Requests that are being carried out, or answered.
+    /// Requests in execution or being answered.
     requests: AtomicUsize,
 }
 
@@ -144,7 +144,7 @@ impl Activity {
     }
 }
 
-/// A request that is counted until it is answered, whatever its thread does.
+/// Counts a request until it is answered, even if its thread panics.
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
@@ -161,9 +161,9 @@ impl Drop for UnderWay<'_> {
 }
 
 impl ControlServer {
-    /// Listens beside the pool at `pool`, whose exclusive lock the caller holds. Because of that
-    /// lock nobody else listens there, so a socket that is there already is stale and replaced.
-    /// Obeys `owner`, the user whom the locked file belongs to, besides this process's user and root.
+    /// Listens beside the pool at `pool`. The caller holds the pool's exclusive lock, so an
+    /// existing socket is stale and is replaced. Answers `owner`, the owner of the locked file, in
+    /// addition to this process's user and root.
     ///
     /// # Errors
     /// The system's; also if the socket's path is something else than a socket, or its name is
@@ -187,7 +187,7 @@ impl ControlServer {
         Ok(Self { shared, acceptor: Some(acceptor), path, identity })
     }
 
-    /// The path of the socket that it listens on.
+    /// The path of its socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -195,8 +195,7 @@ impl ControlServer {
 }
 
 impl Drop for ControlServer {
-    /// Requests that are being carried out end by themselves; the answers of those that end soon are
-    /// waited for.
+    /// Running requests end by themselves. The server waits only for the answers of short ones.
     fn drop(&mut self) {
         self.shared.activity.stopping.store(true, Ordering::Release);
         if self.identity.is_some() && identity(&self.path) == self.identity {
@@ -218,7 +217,7 @@ fn identity(path: &Path) -> Option<Identity> {
     look_at_link(path).ok().map(|found| found.identity())
 }
 
-/// Removes the socket that is found at `path`, and nothing that comes there meanwhile.
+/// Removes the socket found at `path`, and never a file that replaced it.
 fn remove(path: &Path) -> io::Result<()> {
     let place = everbyte_path::Place::of(path)?;
     match place.find()? {
@@ -229,7 +228,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The file in the place of a control socket is another one's.
+/// Another file is at the path of a control socket.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is a {kind} of user {uid}, not a control socket of this pool", path.display())]
 pub struct Occupied {
@@ -241,7 +240,8 @@ pub struct Occupied {
     pub uid: u32,
 }
 
-/// Removes the socket at `path` that a server of a pool of `owner` has left. A socket of another user stays.
+/// Removes the socket at `path` left by a server of a pool of `owner`. A socket of another user
+/// stays.
 ///
 /// # Errors
 /// The system's.
@@ -252,10 +252,10 @@ pub fn remove_left_socket(path: &Path, owner: Option<u32>) -> io::Result<()> {
     }
 }
 
-/// Removes a socket that a server of this pool has left.
+/// Removes a socket left by a server of this pool.
 ///
 /// # Errors
-/// [`Occupied`] if anything else is there: it is not removed. The system's.
+/// [`Occupied`] if another file is at the path: it is not removed. The system's.
 fn clear(path: &Path, trusted: Trusted) -> io::Result<()> {
     let place = everbyte_path::Place::of(path)?;
     let Some(found) = place.find()? else { return Ok(()) };
@@ -274,8 +274,8 @@ fn listen(path: &Path, trusted: Trusted) -> io::Result<UnixListener> {
     let short = ShortPath::new(path)?;
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // The file that `bind` makes gets the socket's mode, less the mask. By its path another could be
-    // given a mode instead, which somebody put there.
+    // The file made by `bind` gets the socket's mode, less the mask. A change of mode by path could
+    // reach another file there.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(short.as_path())?)?;
     rustix::net::listen(&socket, BACKLOG)?;
@@ -331,12 +331,13 @@ fn start(shared: &Arc<Shared>, stream: UnixStream) {
     }
 }
 
-/// Returns the reason if the peer is not a user that the server obeys.
-fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<Peer, Refused> {
-    let peer =
-        peer_of(stream).map_err(|error| Refused::new(format!("who asks is unknown: {error}")))?;
+/// Returns the reason if the peer is not a trusted user.
+fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<Peer, RequestError> {
+    let peer = peer_of(stream).map_err(|error| {
+        RequestError::new(format!("the user of the client is unknown: {error}"))
+    })?;
     trusted.check_peer(&peer).map_err(|what| {
-        Refused::new(format!(
+        RequestError::new(format!(
             "{what}: only the server's user, the pool's owner and root may use it"
         ))
     })?;
@@ -366,7 +367,7 @@ fn serve(
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return answer(stream, Err(Refused::new(error.to_string())));
+                return answer(stream, Err(RequestError::new(error.to_string())));
             }
             Err(error) => return Err(error),
         };
@@ -379,8 +380,8 @@ fn serve(
         let _at_work = place.map(Place::work);
         let len = request.attached_bytes();
         if len > PIECE_BYTES_MAX {
-            let what = format!("{len} bytes are more than {PIECE_BYTES_MAX} at once");
-            return answer(stream, Err(Refused::new(what)));
+            let what = format!("{len} bytes are more than {PIECE_BYTES_MAX} in one message");
+            return answer(stream, Err(RequestError::new(what)));
         }
         let Some(bytes) = input.bytes(len)? else { return Ok(()) };
         let attached = Attached { bytes, descriptor: input.descriptor.take(), client };
@@ -389,13 +390,13 @@ fn serve(
     Ok(())
 }
 
-/// Carries out a request, and sends the client signs of life meanwhile.
+/// Executes a request, and sends the client signs of life in the time between.
 fn handle(
     handler: &dyn Handler,
     stream: &UnixStream,
     request: Request,
     attached: Attached,
-) -> Result<(Response, Vec<u8>), Refused> {
+) -> Result<(Response, Vec<u8>), RequestError> {
     std::thread::scope(|scope| {
         // Dropped when the request is done, even if by a panic.
         let (_at_work, done) = mpsc::channel::<()>();
@@ -415,24 +416,26 @@ fn handle(
     })
 }
 
-fn parse(line: &[u8]) -> Result<Request, Refused> {
+fn parse(line: &[u8]) -> Result<Request, RequestError> {
     #[derive(serde::Deserialize)]
     struct Envelope {
         version: u32,
     }
-    let wrong = |e: serde_json::Error| Refused::new(format!("this is no request: {e}"));
+    let wrong = |e: serde_json::Error| RequestError::new(format!("this is no request: {e}"));
     // The version first: a newer client deserves a better answer than "unknown command".
     let Envelope { version } = serde_json::from_slice(line).map_err(wrong)?;
     if version != PROTOCOL_VERSION {
-        return Err(Refused::new(format!(
-            "the request has version {version}, the server speaks {PROTOCOL_VERSION}: use the \
-             everbyte command that belongs to the server"
+        return Err(RequestError::new(format!(
+            "the request has version {version}, the server has version {PROTOCOL_VERSION}: use the everbyte command of the server's version"
         )));
     }
     serde_json::from_slice::<RequestLine>(line).map(|line| line.request).map_err(wrong)
 }
 
-fn answer(mut stream: &UnixStream, result: Result<(Response, Vec<u8>), Refused>) -> io::Result<()> {
+fn answer(
+    mut stream: &UnixStream,
+    result: Result<(Response, Vec<u8>), RequestError>,
+) -> io::Result<()> {
     let (line, attached) = match result {
         Ok((response, attached)) => {
             if response.attached_bytes() as usize != attached.len() {
@@ -443,7 +446,7 @@ fn answer(mut stream: &UnixStream, result: Result<(Response, Vec<u8>), Refused>)
                 ResponseLine { version: PROTOCOL_VERSION, response, error: None, cause: None };
             (line, attached)
         }
-        Err(Refused { reason, cause }) => {
+        Err(RequestError { reason, cause }) => {
             let error = Some(reason);
             (ResponseLine { version: PROTOCOL_VERSION, response: None, error, cause }, Vec::new())
         }
@@ -461,9 +464,9 @@ fn is_timeout(error: &io::Error) -> bool {
 /// The input from a client.
 struct Input<'s> {
     stream: &'s UnixStream,
-    /// Bytes that came after the last line.
+    /// Bytes after the last line.
     buffer: Vec<u8>,
-    /// The last descriptor that came, until a request takes it.
+    /// The last received descriptor, until a request takes it.
     descriptor: Option<OwnedFd>,
 }
 
@@ -510,7 +513,7 @@ impl Input<'_> {
         Ok(Some(std::mem::replace(&mut self.buffer, rest)))
     }
 
-    /// Adds to the buffer what comes, perhaps with a descriptor; 0 at the end of the stream.
+    /// Adds received bytes, perhaps with a descriptor, to the buffer; 0 at the end of the stream.
     fn receive(&mut self, deadline: Instant) -> io::Result<usize> {
         let mut chunk = [0; CHUNK_BYTES];
         loop {

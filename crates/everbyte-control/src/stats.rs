@@ -19,17 +19,17 @@ pub struct PoolStats {
 /// Lines written to the frames of 4 KiB of a pool since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct WearStats {
-    /// Frames that are counted: all but those by which the pool grew since.
+    /// Counted frames: all but those of a later growth of the pool.
     pub frames: u64,
-    /// Of them, frames that were written.
+    /// Of them, written frames.
     pub frames_written: u64,
     /// Lines of 64 bytes written to all of them.
     pub lines: u64,
-    /// Lines written to the frame that was written most.
+    /// Lines written to the most written frame.
     pub lines_most: u64,
     /// The number of that frame, from the start of the pool.
     pub frame_most: u64,
-    /// Lines written to the frame that one of a hundred exceeds.
+    /// The 99th percentile of lines written to a frame.
     pub lines_p99: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct WearStats {
 pub struct MediumStats {
     /// Bytes stored.
     pub bytes_stored: u64,
-    /// Lines that stores touched.
+    /// Lines touched by stores.
     pub lines_stored: u64,
     /// Lines flushed.
     pub lines_flushed: u64,
@@ -70,7 +70,7 @@ pub struct ServerStats {
     pub connections: u64,
     /// Connections accepted so far.
     pub connections_total: u64,
-    /// Connections ended because of what the peer did.
+    /// Connections ended because of the peer's acts.
     pub connections_dropped: u64,
     /// Requests, failed ones included.
     pub requests: u64,

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use super::*;
 
-/// Grows to whatever is asked and refuses everything else.
+/// Grows to any size and refuses all other requests.
 struct Grower;
 
 impl Handler for Grower {
-    fn handle(&self, request: Request) -> Result<Response, Refused> {
+    fn handle(&self, request: Request) -> Result<Response, RequestError> {
         match request {
             Request::Grow { size_bytes } => Ok(Response::Grown { size_bytes }),
             Request::Check => panic!("a request that kills its thread"),
-            other => Err(Refused::new(format!("not {other:?}"))),
+            other => Err(RequestError::new(format!("not {other:?}"))),
         }
     }
 }
@@ -117,8 +117,8 @@ fn identity_of(path: &std::path::Path) -> (u64, u64) {
 struct Rude;
 
 impl Handler for Rude {
-    fn handle(&self, _: Request) -> Result<Response, Refused> {
-        Err(Refused::new("no\u{1b}[2J\u{9b}1m\r\neverbyte: done\u{202e}"))
+    fn handle(&self, _: Request) -> Result<Response, RequestError> {
+        Err(RequestError::new("no\u{1b}[2J\u{9b}1m\r\neverbyte: done\u{202e}"))
     }
 }
 
@@ -180,7 +180,7 @@ fn garbage_costs_only_its_own_connection() {
         (&b"garbage\n"[..], "this is no request"),
         (b"\n", "this is no request"),
         (b"\xff\xfe\x00\n", "this is no request"),
-        (b"{\"version\":9,\"request\":{\"command\":\"fly\"}}\n", "the server speaks 1"),
+        (b"{\"version\":9,\"request\":{\"command\":\"fly\"}}\n", "the server has version 1"),
         (b"{\"version\":1,\"request\":{\"command\":\"fly\"}}\n", "unknown variant `fly`"),
         (b"{\"version\":1,\"request\":{\"command\":\"info\"},\"more\":1}\n", "unknown field"),
         (
@@ -270,20 +270,20 @@ fn a_long_path_works_and_a_long_name_is_refused() {
     assert!(error.to_string().contains("too long"), "{error}");
 }
 
-/// Answers a read with the bytes that it last got, and says whether a descriptor came with them.
+/// Answers a read with the last received bytes, and reports a received descriptor.
 #[derive(Default)]
 struct Echo(std::sync::Mutex<Vec<u8>>);
 
 impl Handler for Echo {
-    fn handle(&self, _: Request) -> Result<Response, Refused> {
-        Err(Refused::new("without bytes"))
+    fn handle(&self, _: Request) -> Result<Response, RequestError> {
+        Err(RequestError::new("without bytes"))
     }
 
     fn handle_attached(
         &self,
         request: Request,
         attached: Attached,
-    ) -> Result<(Response, Vec<u8>), Refused> {
+    ) -> Result<(Response, Vec<u8>), RequestError> {
         let mut kept = self.0.lock().unwrap();
         if let Request::Files { request: FileRequest::Read { .. }, .. } = request {
             let bytes = std::mem::take(&mut *kept);
@@ -323,8 +323,8 @@ fn bytes_and_descriptors_come_with_their_request_and_are_bounded() {
         assert!(back == bytes);
     }
     let error = client.call(write(max + 2)).unwrap_err().to_string();
-    assert!(error.contains("more than 1048576 at once"), "{error}");
-    // A client that ends in the midst of its bytes, or announces none and sends some.
+    assert!(error.contains("more than 1048576 in one message"), "{error}");
+    // A client that ends within its bytes, or sends unannounced ones.
     assert!(say(&pool, b"{\"version\":1,").is_empty());
     let line = serde_json::json!({ "version": 1, "request": write(5) }).to_string();
     assert!(say(&pool, format!("{line}\nabc").as_bytes()).is_empty());
@@ -334,7 +334,7 @@ fn bytes_and_descriptors_come_with_their_request_and_are_bounded() {
 struct Slow(Duration);
 
 impl Handler for Slow {
-    fn handle(&self, _: Request) -> Result<Response, Refused> {
+    fn handle(&self, _: Request) -> Result<Response, RequestError> {
         std::thread::sleep(self.0);
         Ok(Response::Grown { size_bytes: 1 })
     }
@@ -393,16 +393,16 @@ fn a_refusal_says_what_it_is_about_to_those_who_know_it() {
     assert_eq!(line(r#"{"version":1,"error":"no"}"#).cause, None);
 }
 
-/// Answers as a server does that does not know requests for leases, or one that lies about them.
+/// Answers as a server without leases, or as one that lies about them.
 struct Lender(&'static str);
 
 impl Handler for Lender {
-    fn handle(&self, request: Request) -> Result<Response, Refused> {
+    fn handle(&self, request: Request) -> Result<Response, RequestError> {
         let ranges = match self.0 {
             "nothing" => vec![],
             "backwards" => vec![(1 << 21, 0)],
             "unsent" => vec![(0, 1 << 21)],
-            words => return Err(Refused::new(format!("{words}: {request:?}"))),
+            words => return Err(RequestError::new(format!("{words}: {request:?}"))),
         };
         Ok(Response::Lent { ranges })
     }
@@ -426,7 +426,7 @@ fn a_lease_of_an_older_or_lying_server_is_an_error_in_words() {
     }
 }
 
-/// A server that answers each request with `answer`, after as many signs of life as `signs`.
+/// A server that answers each request with `answer`, after `signs` signs of life.
 fn answering(answer: String, signs: usize, rest: Duration) -> ControlClient {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || {

@@ -1,8 +1,8 @@
 //! The control socket: its server against hostile clients, its client against hostile servers.
 //!
-//! Oracle: no request reaches the handler unless its line says exactly that request; there is one
-//! answer a line, each of them well-formed, until the first line that is none; the client gives
-//! back what was said or an error.
+//! Oracle: a request reaches the handler only if its line contains exactly that request. Each line
+//! has one well-formed answer, until the first line that is not a request. The client returns the
+//! sent answer or an error.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use std::sync::Mutex;
 
 use everbyte_control::{
     ControlClient, ControlError, DeletedStatus, FileId, FileRequest, Handler, NewVolume,
-    PIECE_BYTES_MAX, PROTOCOL_VERSION, Refused, Request, Response, ServingStatus, serve_stream,
+    PIECE_BYTES_MAX, PROTOCOL_VERSION, Request, RequestError, Response, ServingStatus,
+    serve_stream,
 };
 use serde_json::{Value, json};
 
@@ -137,11 +138,11 @@ fn sound_answer(number: u8) -> Vec<u8> {
 struct Recorder(Mutex<Vec<Request>>);
 
 impl Handler for Recorder {
-    fn handle(&self, request: Request) -> Result<Response, Refused> {
+    fn handle(&self, request: Request) -> Result<Response, RequestError> {
         let mut asked = self.0.lock().unwrap();
         asked.push(request);
         match asked.len() % 3 {
-            0 => Err(Refused::new("not now")),
+            0 => Err(RequestError::new("not now")),
             number => Ok(responses(number as u8)),
         }
     }
@@ -167,7 +168,7 @@ fn serve(said: &[u8]) {
         let understood = line_of(request);
         assert!(says(&line, &understood), "{line} was understood as {understood}");
     }
-    // All lines up to the first that is no request are answered, and that one, too.
+    // All lines up to and including the first without a request are answered.
     assert!(answers.len() == asked.len() || answers.len() == asked.len() + 1);
     assert!(answers.len() == whole || answers.len() == asked.len() + 1);
     for (nth, answer) in answers.iter().enumerate() {
@@ -179,7 +180,7 @@ fn serve(said: &[u8]) {
     }
 }
 
-/// The lines of messages that are there with all the bytes that they announce.
+/// The lines of messages that are complete with all announced bytes.
 fn whole_lines(mut said: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     while let Some(end) = said.iter().position(|&byte| byte == b'\n') {

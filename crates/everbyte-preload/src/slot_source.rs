@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use everbyte_control::{Borrowed, Cause, ControlClient, ControlError, Refused, socket_path};
+use everbyte_control::{Borrowed, Cause, ControlClient, ControlError, RequestError, socket_path};
 
 /// Bytes of a run.
 const RUN: u64 = 2 << 20;
@@ -97,7 +97,7 @@ fn borrow(volume: &Volume, bytes: u64) -> Result<Borrowed, ControlError> {
         && let Some(reason) = client.distrust()?
     {
         let what = format!("{reason}, so others can change the memory that it lends");
-        return Err(Refused::new(what).because(Cause::UntrustedPool).into());
+        return Err(RequestError::new(what).because(Cause::UntrustedPool).into());
     }
     client.borrow_runs(&volume.name, bytes)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use everbyte::cache::Rights;
 use everbyte::volume::VolumeKind;
 use everbyte::{CacheVolume, Error, Volume};
-use everbyte_control::{Cause, NewVolume, Refused, Response};
+use everbyte_control::{Cause, NewVolume, RequestError, Response};
 use parking_lot::MutexGuard;
 
 use crate::new_volume;
@@ -26,12 +26,16 @@ const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
 
 impl OpenPool {
-    pub(crate) fn grow(&self, size_bytes: u64) -> Result<Response, Refused> {
+    pub(crate) fn grow(&self, size_bytes: u64) -> Result<Response, RequestError> {
         self.check_changing()?;
         Ok(Response::Grown { size_bytes: self.pool.grow(size_bytes).map_err(refused)? })
     }
 
-    pub(crate) fn create(&self, new: &NewVolume, client: Option<u32>) -> Result<Response, Refused> {
+    pub(crate) fn create(
+        &self,
+        new: &NewVolume,
+        client: Option<u32>,
+    ) -> Result<Response, RequestError> {
         self.check_changing()?;
         let has_backing = new_volume::backing_of(new).is_some();
         let _backings = has_backing.then(|| self.lock_backings()).transpose()?;
@@ -49,7 +53,7 @@ impl OpenPool {
         name: &str,
         resize: &Resize,
         force: bool,
-    ) -> Result<Response, Refused> {
+    ) -> Result<Response, RequestError> {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
         // So that no size is compared with one that another request has replaced since.
@@ -79,12 +83,12 @@ impl OpenPool {
         name: &str,
         new_name: &str,
         force: bool,
-    ) -> Result<Response, Refused> {
+    ) -> Result<Response, RequestError> {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
         let by_name = self.only.iter().chain(&self.read_only_exports);
         if by_name.into_iter().any(|given| given == name) {
-            return Err(Refused::new(format!(
+            return Err(RequestError::new(format!(
                 "the server was started with the name of volume {name}: end it first"
             )));
         }
@@ -93,10 +97,12 @@ impl OpenPool {
         let guard = self.lock_exclusive(&volume, name, "renamed", force)?;
         if volume.is_mounted() {
             // A client that waits for the end of the mount knows it by the name.
-            return Err(Refused::new(format!("volume {name} is mounted: unmount it first")));
+            return Err(RequestError::new(format!("volume {name} is mounted: unmount it first")));
         }
         if volume.is_lent() {
-            return Err(Refused::new(format!("volume {name} is lent to programs: end them first")));
+            return Err(RequestError::new(format!(
+                "volume {name} is lent to programs: end them first"
+            )));
         }
         let renamed = || self.pool.rename(name, new_name).map_err(refused);
         self.volumes.rename(name, new_name, renamed)?;
@@ -110,7 +116,7 @@ impl OpenPool {
         backing: &str,
         force: bool,
         client: Option<u32>,
-    ) -> Result<Response, Refused> {
+    ) -> Result<Response, RequestError> {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
         let cache = cache_in(&volume)?;
@@ -123,7 +129,7 @@ impl OpenPool {
     }
 
     /// Writes some of a cache's dirty pages back.
-    pub(crate) fn write_back(&self, name: &str, force: bool) -> Result<Response, Refused> {
+    pub(crate) fn write_back(&self, name: &str, force: bool) -> Result<Response, RequestError> {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
         let cache = cache_in(&volume)?;
@@ -133,7 +139,7 @@ impl OpenPool {
     }
 
     /// Writes all dirty pages of a cache back and deletes it.
-    pub(crate) fn detach(&self, name: &str, force: bool) -> Result<Response, Refused> {
+    pub(crate) fn detach(&self, name: &str, force: bool) -> Result<Response, RequestError> {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
         let cache = cache_in(&volume)?;
@@ -142,7 +148,7 @@ impl OpenPool {
         self.delete_exclusive(&volume, false)
     }
 
-    pub(crate) fn delete(&self, name: &str, force: bool) -> Result<Response, Refused> {
+    pub(crate) fn delete(&self, name: &str, force: bool) -> Result<Response, RequestError> {
         self.check_changing()?;
         let volume = match self.volumes.get(name) {
             Err(refused) if force && refused.cause == Some(Cause::VolumeDamaged) => {
@@ -162,13 +168,13 @@ impl OpenPool {
     }
 
     /// Deletes a damaged volume without an open handle. The volume cannot be opened during the deletion.
-    fn delete_closed(&self, name: &str) -> Result<Response, Refused> {
+    fn delete_closed(&self, name: &str) -> Result<Response, RequestError> {
         let _reserved = self.volumes.reserve_closed(name)?;
         Ok(status::deleted(name, self.pool.delete_damaged(name).map_err(refused)?))
     }
 
     /// Deletes a volume that the caller has locked.
-    fn delete_exclusive(&self, volume: &OpenVolume, force: bool) -> Result<Response, Refused> {
+    fn delete_exclusive(&self, volume: &OpenVolume, force: bool) -> Result<Response, RequestError> {
         let name = volume.name().to_owned();
         if let Some(mounts) = &volume.mounts {
             mounts.check_unmounted()?;
@@ -188,11 +194,11 @@ impl OpenPool {
         name: &str,
         what: &'static str,
         force: bool,
-    ) -> Result<ExclusiveGuard, Refused> {
+    ) -> Result<ExclusiveGuard, RequestError> {
         let guard = volume.lock_exclusive(name, what, force, Some(Cause::HasClients))?;
         match if force { self.send_away(volume, &guard) } else { 0 } {
             0 => Ok(guard),
-            left => Err(Refused::new(format!(
+            left => Err(RequestError::new(format!(
                 "{left} clients of volume {} are in the midst of a request that does not end, such \
                  as one to a backing device that is silent; they are disconnected when it does: try \
                  again then",
@@ -215,9 +221,9 @@ impl OpenPool {
         guard.wait_idle(deadline)
     }
 
-    fn lock_backings(&self) -> Result<MutexGuard<'_, ()>, Refused> {
+    fn lock_backings(&self) -> Result<MutexGuard<'_, ()>, RequestError> {
         self.backings.try_lock_for(BACKINGS_TIME_MAX).ok_or_else(|| {
-            Refused::new(
+            RequestError::new(
                 "another cache is being made or attached, and waits for its backing device: try \
                  again"
                     .to_owned(),
@@ -243,7 +249,7 @@ impl OpenPool {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<Response, Refused> {
+    pub(crate) fn check(&self) -> Result<Response, RequestError> {
         self.check_open()?;
         Ok(Response::Check(status::check(self.pool.check().map_err(refused)?)))
     }
@@ -254,14 +260,14 @@ impl OpenPool {
         volume: Option<&str>,
         uid: Option<u64>,
         from: u64,
-    ) -> Result<Response, Refused> {
+    ) -> Result<Response, RequestError> {
         let Some(name) = volume else {
             return Ok(Response::Scrub(status::scrub(self.pool.scrub(), None)));
         };
         let volume = self.volumes.get(name)?;
         if uid.is_some_and(|uid| volume.volume.uid() != uid) {
             let reason = format!("another volume has the name {name} now");
-            return Err(Refused::new(reason).because(Cause::NoSuchVolume));
+            return Err(RequestError::new(reason).because(Cause::NoSuchVolume));
         }
         let (report, next) = volume.volume.scrub(from).map_err(refused)?;
         Ok(Response::Scrub(status::scrub(report, next)))
@@ -269,7 +275,7 @@ impl OpenPool {
 }
 
 /// The cache in a volume.
-fn cache_in(volume: &OpenVolume) -> Result<&CacheVolume, Refused> {
+fn cache_in(volume: &OpenVolume) -> Result<&CacheVolume, RequestError> {
     match &volume.volume {
         Volume::Cache(cache) => Ok(cache),
         other => Err(refused(Error::NotACache { volume: other.name().to_owned() })),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use everbyte::show_size;
 use everbyte::volume::{FS, SWAP, VolumeKind};
 use everbyte_control::{
-    Cause, ClientStatus, ExportStatus, PoolStats, PoolStatus, Refused, Response, ServingStatus,
-    VolumeStatus,
+    Cause, ClientStatus, ExportStatus, PoolStats, PoolStatus, RequestError, Response,
+    ServingStatus, VolumeStatus,
 };
 use everbyte_device::ReadOnlyDevice;
 use everbyte_media::{Mapped, Medium};
@@ -46,11 +46,11 @@ impl OpenPool {
         &self,
         deadline: Instant,
         is_enough: impl Fn() -> bool,
-    ) -> Result<Vec<String>, Refused> {
+    ) -> Result<Vec<String>, RequestError> {
         let exported = self.exported();
         if let Some(name) = self.read_only_exports.iter().find(|name| !exported.contains(name)) {
             let reason = format!("there is no export {name:?} that could be read-only");
-            return Err(Refused::new(reason).because(Cause::NoSuchVolume));
+            return Err(RequestError::new(reason).because(Cause::NoSuchVolume));
         }
         let mut waiting = Vec::new();
         for name in exported {
@@ -77,8 +77,8 @@ impl OpenPool {
                     // The programs that have it need a server, and clients can have it after them.
                     return Ok(ready);
                 }
-                let not_ready = || Refused::new(format!("volume {only} is not ready"));
-                Err(volume.device().err().map_or_else(not_ready, Refused::from))
+                let not_ready = || RequestError::new(format!("volume {only} is not ready"));
+                Err(volume.device().err().map_or_else(not_ready, RequestError::from))
             }
             _ => Ok(ready),
         }
@@ -90,7 +90,7 @@ impl OpenPool {
         // A volume of another kind is not opened for a list.
         let opened = match [VolumeKind::CACHE, SWAP].contains(&volume.kind()) {
             true => self.volumes.get(name),
-            false => self.volumes.opened(name).ok_or_else(|| Refused::new("it is not open")),
+            false => self.volumes.opened(name).ok_or_else(|| RequestError::new("it is not open")),
         };
         match opened {
             Ok(opened) => self.status_of(&opened),
@@ -193,7 +193,7 @@ impl OpenPool {
     ///
     /// # Errors
     /// Nobody serves the pool.
-    pub(crate) fn clients(&self) -> Result<Response, Refused> {
+    pub(crate) fn clients(&self) -> Result<Response, RequestError> {
         self.check_served()?;
         let mut clients = Vec::new();
         for server in self.servers() {
@@ -204,19 +204,19 @@ impl OpenPool {
         Ok(Response::Clients(clients))
     }
 
-    fn check_served(&self) -> Result<(), Refused> {
+    fn check_served(&self) -> Result<(), RequestError> {
         if self.is_served() {
             return Ok(());
         }
-        Err(Refused::new("nobody serves the pool, so it has no clients".to_owned()))
+        Err(RequestError::new("nobody serves the pool, so it has no clients".to_owned()))
     }
 
-    pub(crate) fn disconnect(&self, id: u64) -> Result<Response, Refused> {
+    pub(crate) fn disconnect(&self, id: u64) -> Result<Response, RequestError> {
         self.check_served()?;
         let servers = self.servers();
         let found = servers.iter().find(|s| s.connections().iter().any(|c| c.id == id));
         let server = found.ok_or_else(|| {
-            Refused::new(format!("there is no client {id}")).because(Cause::NoSuchClient)
+            RequestError::new(format!("there is no client {id}")).because(Cause::NoSuchClient)
         })?;
         let disconnected = server.disconnect(id, DISCONNECT_TIME_MAX);
         Ok(Response::Disconnected { id, stuck: !disconnected.stuck.is_empty() })
@@ -262,7 +262,7 @@ impl Exports for OpenPool {
             _ => exported.iter().find(|known| *known == name),
         };
         let name = found.ok_or(OpenError::Unknown)?;
-        let unreadable = |error: Refused| Unavailable::new("damaged", error.reason);
+        let unreadable = |error: RequestError| Unavailable::new("damaged", error.reason);
         let volume = self.volumes.get(name).map_err(unreadable);
         let leased = volume.and_then(|volume| Ok((volume.lease(name)?, volume.is_durable())));
         let (mut device, is_durable) = leased.map_err(|why| {

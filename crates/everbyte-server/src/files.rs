@@ -10,7 +10,7 @@ use everbyte::files::{
 };
 use everbyte_control::{
     Cause, FileEntry, FileFlag, FileId, FileKind, FileLeak, FilePlace, FileRequest, FileSpace,
-    FileStatus, NewFile, PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile, TimeNs,
+    FileStatus, NewFile, PIECE_BYTES_MAX, PathBytes, RequestError, Response, SetFile, TimeNs,
     UnreadableEntry,
 };
 use everbyte_fuse::KernelCaches;
@@ -36,7 +36,7 @@ impl Files<'_> {
         &self,
         request: &FileRequest,
         bytes: &[u8],
-    ) -> Result<(Response, Vec<u8>), Refused> {
+    ) -> Result<(Response, Vec<u8>), RequestError> {
         let response = match request {
             FileRequest::Read { file, offset, len } => {
                 let bytes = self.read(*file, *offset, *len).map_err(refused)?;
@@ -56,7 +56,7 @@ impl Files<'_> {
             FileRequest::Drop { at } => self.drop_damaged(at),
             FileRequest::Space => Ok(Response::FileSpace(self.space())),
             FileRequest::Sync => self.fs.sync().map(|()| Response::FileDone),
-            other => return Err(Refused::new(format!("this server does not know {other:?}"))),
+            other => return Err(RequestError::new(format!("this server does not know {other:?}"))),
         };
         Ok((response.map_err(refused)?, Vec::new()))
     }
@@ -380,7 +380,7 @@ fn kind(kind: FileType) -> FileKind {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
-fn refused(error: FsError) -> Refused {
+fn refused(error: FsError) -> RequestError {
     let cause = match error {
         FsError::NotFound => Some(Cause::NoSuchFile),
         FsError::Exists => Some(Cause::FileExists),
@@ -388,5 +388,5 @@ fn refused(error: FsError) -> Refused {
         FsError::Corrupt(_) => Some(Cause::FileDamaged),
         _ => None,
     };
-    Refused { reason: error.to_string(), cause }
+    RequestError { reason: error.to_string(), cause }
 }

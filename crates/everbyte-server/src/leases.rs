@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use everbyte::Volume;
-use everbyte_control::{Attached, Refused, Response, maker_of, send_descriptor};
+use everbyte_control::{Attached, RequestError, Response, maker_of, send_descriptor};
 
 use crate::open_pool::OpenPool;
 use crate::request_error::refused;
@@ -17,23 +17,26 @@ impl OpenPool {
         name: &str,
         bytes: u64,
         attached: Attached,
-    ) -> Result<Response, Refused> {
+    ) -> Result<Response, RequestError> {
         self.check_changing()?;
         let Some(socket) = attached.descriptor else {
-            return Err(Refused::new("no socket for the lease came with the request"));
+            return Err(RequestError::new("no socket for the lease came with the request"));
         };
         let socket = UnixStream::from(socket);
-        let pid = maker_of(&socket)
-            .map_err(|error| Refused::new(format!("no socket came with the request: {error}")))?;
+        let pid = maker_of(&socket).map_err(|error| {
+            RequestError::new(format!("no socket came with the request: {error}"))
+        })?;
         let volume = self.volumes.get(name)?;
         // No client of the volume's: the locks of the lease tell who has its runs.
         let _op = volume.begin_op(name)?;
         let Volume::Swap(swap) = &volume.volume else {
-            return Err(Refused::new("the volume is no swap volume, so nothing of it is lent"));
+            return Err(RequestError::new(
+                "the volume is no swap volume, so nothing of it is lent",
+            ));
         };
         let lease = swap.lend(bytes, pid).map_err(refused)?;
         send_descriptor(&socket, lease.file.as_fd())
-            .map_err(|error| Refused::new(format!("the lease cannot be sent: {error}")))?;
+            .map_err(|error| RequestError::new(format!("the lease cannot be sent: {error}")))?;
         let runs = lease.ranges.iter().map(|range| (range.end - range.start) >> 21).sum::<u64>();
         tracing::info!(volume = volume.name(), pid, runs, "lent");
         let ranges = lease.ranges.iter().map(|range| (range.start, range.end)).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use everbyte_control::{Attached, FileRequest, MountServed, Refused, Response};
+use everbyte_control::{Attached, FileRequest, MountServed, RequestError, Response};
 use everbyte_fuse::{MountOptions, source_of};
 
 use crate::fs_mounts::FsMounts;
@@ -21,7 +21,12 @@ impl OpenPool {
     ///
     /// # Errors
     /// There is none of this name, it is mounted already, or cannot be.
-    pub fn mount(&self, name: &str, dir: &Path, options: &MountOptions) -> Result<(), Refused> {
+    pub fn mount(
+        &self,
+        name: &str,
+        dir: &Path,
+        options: &MountOptions,
+    ) -> Result<(), RequestError> {
         let volume = self.volumes.get(name)?;
         let _lease = volume.begin_op(name)?;
         volume.mounts()?.mount(dir, options)
@@ -42,7 +47,7 @@ impl OpenPool {
     ///
     /// # Errors
     /// Something was not, as in a full volume; names the first such file.
-    pub fn check_stores(&self, name: &str) -> Result<(), Refused> {
+    pub fn check_stores(&self, name: &str) -> Result<(), RequestError> {
         self.volumes.opened(name).map_or(Ok(()), |volume| check_stores(&volume, None))
     }
 
@@ -51,7 +56,7 @@ impl OpenPool {
     ///
     /// # Errors
     /// No such request was told of one.
-    pub fn check_told_losses(&self) -> Result<(), Refused> {
+    pub fn check_told_losses(&self) -> Result<(), RequestError> {
         for volume in self.volumes.all_opened() {
             if let Some(loss) = volume.mounts.as_ref().and_then(FsMounts::untold_loss) {
                 return Err(lost_stores(volume.name(), loss));
@@ -65,7 +70,7 @@ impl OpenPool {
         &self,
         request: &MountServed,
         attached: Attached,
-    ) -> Result<Response, Refused> {
+    ) -> Result<Response, RequestError> {
         let refuses_mounts = self.refuses_mounts.read();
         if *refuses_mounts {
             return Err(shutting_down());
@@ -73,7 +78,7 @@ impl OpenPool {
         let check = || if request.read_only { self.check_open() } else { self.check_changing() };
         check()?;
         let Some(descriptor) = attached.descriptor else {
-            return Err(Refused::new("no descriptor of a mount came with the request"));
+            return Err(RequestError::new("no descriptor of a mount came with the request"));
         };
         let volume = self.volumes.get(&request.volume)?;
         let _lease = volume.begin_op(&request.volume)?;
@@ -87,10 +92,10 @@ impl OpenPool {
 
     /// Waits until mount `id` of `volume` has ended or is to end. What was done through one that has
     /// ended is durable then; of one that is to end [`OpenPool::wait_for_close`] says it.
-    pub(crate) fn wait_for_mount(&self, volume: &str, id: u64) -> Result<Response, Refused> {
+    pub(crate) fn wait_for_mount(&self, volume: &str, id: u64) -> Result<Response, RequestError> {
         let volume = self.volumes.opened(volume).ok_or_else(|| {
             let what = "so nothing says that what was done through its mount is durable";
-            Refused::new(format!("volume {volume} is not open any more, {what}"))
+            RequestError::new(format!("volume {volume} is not open any more, {what}"))
         })?;
         let waiter = self.close_status.register_waiter();
         let mounts = volume.mounts()?;
@@ -105,7 +110,7 @@ impl OpenPool {
             volume.volume.flush().map_err(refused)?;
         }
         if mounts.has_failed_mount(id) {
-            return Err(Refused::new("the threads that served the mount have ended"));
+            return Err(RequestError::new("the threads that served the mount have ended"));
         }
         check_stores(&volume, Some(id))?;
         tracing::info!(volume = volume.name(), "unmounted");
@@ -113,8 +118,8 @@ impl OpenPool {
     }
 
     /// Waits until the pool is closed, after the mount of `volume` was taken from its directory.
-    pub(crate) fn wait_for_close(&self, volume: &str, id: u64) -> Result<Response, Refused> {
-        self.close_status.wait().map_err(Refused::new)?;
+    pub(crate) fn wait_for_close(&self, volume: &str, id: u64) -> Result<Response, RequestError> {
+        self.close_status.wait().map_err(RequestError::new)?;
         if let Some(volume) = self.volumes.opened(volume) {
             check_stores(&volume, Some(id))?;
         }
@@ -123,7 +128,7 @@ impl OpenPool {
             volume.is_some_and(|volume| volume.mounts.as_ref().is_some_and(FsMounts::is_used))
         };
         if is_used {
-            return Err(Refused::new(format!(
+            return Err(RequestError::new(format!(
                 "programs have files of volume {volume} open: what they have mapped and changed may be \
                  lost"
             )));
@@ -137,7 +142,7 @@ impl OpenPool {
         name: &str,
         request: &FileRequest,
         attached: &Attached,
-    ) -> Result<(Response, Vec<u8>), Refused> {
+    ) -> Result<(Response, Vec<u8>), RequestError> {
         if request.is_change() {
             self.check_changing()?
         } else {
@@ -150,7 +155,7 @@ impl OpenPool {
 }
 
 /// Checks that mount `id` of a volume, or each, has lost nothing that programs stored through mappings.
-fn check_stores(volume: &OpenVolume, id: Option<u64>) -> Result<(), Refused> {
+fn check_stores(volume: &OpenVolume, id: Option<u64>) -> Result<(), RequestError> {
     let lost = volume.mounts.as_ref().and_then(|mounts| mounts.lost_stores(id));
     lost.map_or(Ok(()), |loss| Err(lost_stores(volume.name(), loss)))
 }

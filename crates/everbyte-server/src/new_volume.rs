@@ -6,7 +6,7 @@ use everbyte::files::{FsOptions, IndexKind};
 use everbyte::swap::SwapOptions;
 use everbyte::volume::{BLOCK_NAME, CACHE_NAME, FS_NAME, SWAP_NAME};
 use everbyte::{Pool, Volume};
-use everbyte_control::{NewCache, NewVolume, Refused};
+use everbyte_control::{NewCache, NewVolume, RequestError};
 
 use crate::request_error::refused;
 use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, meaning};
@@ -21,13 +21,13 @@ pub(crate) fn backing_of(new: &NewVolume) -> Option<&str> {
 ///
 /// # Errors
 /// A word or a combination that has no meaning; those of making the volume.
-pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Volume, Refused> {
+pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Volume, RequestError> {
     let (name, size_bytes) = (&new.name, new.size_bytes);
     if new.cache.is_some() && new.kind != CACHE_NAME {
-        return Err(Refused::new("only caches have a backing device"));
+        return Err(RequestError::new("only caches have a backing device"));
     }
     if new.fs.is_some() && new.kind != FS_NAME {
-        return Err(Refused::new("only file systems have an index"));
+        return Err(RequestError::new("only file systems have an index"));
     }
     let made = match new.kind.as_str() {
         BLOCK_NAME => {
@@ -35,7 +35,7 @@ pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Vol
         }
         CACHE_NAME => {
             let cache = new.cache.as_deref();
-            let cache = cache.ok_or_else(|| Refused::new("a cache needs a backing device"))?;
+            let cache = cache.ok_or_else(|| RequestError::new("a cache needs a backing device"))?;
             let options = cache_options(cache)?.volume(block_options(new)?).rights(rights);
             let (backing, scm_bytes) = (&cache.backing, cache.scm_bytes);
             pool.create_closed_cache(name, backing, scm_bytes, &options).map(Volume::Cache)
@@ -47,7 +47,7 @@ pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Vol
         }
         kind => {
             let known = [BLOCK_NAME, CACHE_NAME, FS_NAME, SWAP_NAME].join(" and ");
-            return Err(Refused::new(format!(
+            return Err(RequestError::new(format!(
                 "there are no {kind:?} volumes: the kinds are {known}"
             )));
         }
@@ -55,11 +55,11 @@ pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Vol
     made.map_err(refused)
 }
 
-fn unknown(what: &str, word: &str) -> Refused {
-    Refused::new(format!("{word:?} is no {what}"))
+fn unknown(what: &str, word: &str) -> RequestError {
+    RequestError::new(format!("{word:?} is no {what}"))
 }
 
-fn block_options(new: &NewVolume) -> Result<BlockOptions, Refused> {
+fn block_options(new: &NewVolume) -> Result<BlockOptions, RequestError> {
     let delta: Delta = meaning(&DELTA_WORDS, &new.delta)
         .ok_or_else(|| unknown("translation setting", &new.delta))?;
     let checksum: Checksum = meaning(&CHECKSUM_WORDS, &new.checksum)
@@ -75,16 +75,16 @@ fn block_options(new: &NewVolume) -> Result<BlockOptions, Refused> {
     Ok(options)
 }
 
-fn cache_options(wanted: &NewCache) -> Result<CacheOptions, Refused> {
+fn cache_options(wanted: &NewCache) -> Result<CacheOptions, RequestError> {
     let mode = Mode::ALL.into_iter().find(|mode| mode.name() == wanted.mode);
     let mode = mode.ok_or_else(|| unknown("mode of a cache", &wanted.mode))?;
     let policy = wanted.policy.parse::<Policy>();
-    let policy = policy.map_err(|error| Refused::new(error.to_string()))?;
+    let policy = policy.map_err(|error| RequestError::new(error.to_string()))?;
     let options = CacheOptions::new().mode(mode).policy(policy).dram_bytes(wanted.dram_bytes);
     Ok(options.small_write_bytes(wanted.small_write_bytes))
 }
 
-fn fs_options(new: &NewVolume) -> Result<FsOptions, Refused> {
+fn fs_options(new: &NewVolume) -> Result<FsOptions, RequestError> {
     // The client is this user or root, for whom the owner matters little.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut options = FsOptions::new().root_uid(uid).root_gid(gid).lanes(new.lanes);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use everbyte::Pool;
 use everbyte::cache::NewSizes;
 use everbyte::pool::{PoolInfo, RecoverySummary};
-use everbyte_control::{Attached, Cause, ControlServer, Handler, Refused, Request, Response};
+use everbyte_control::{Attached, Cause, ControlServer, Handler, Request, RequestError, Response};
 use everbyte_device::record::{RecordSummary, Recorder};
 use everbyte_media::Writers;
 use everbyte_nbd::{Durability, PayloadMemory, Server};
@@ -142,7 +142,7 @@ impl OpenPool {
     }
 
     /// Fails once the pool is closing: nothing is opened or changed any more.
-    pub(crate) fn check_open(&self) -> Result<(), Refused> {
+    pub(crate) fn check_open(&self) -> Result<(), RequestError> {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(shutting_down());
         }
@@ -150,9 +150,11 @@ impl OpenPool {
     }
 
     /// Fails if the pool is a private copy, or is closing.
-    pub(crate) fn check_changing(&self) -> Result<(), Refused> {
+    pub(crate) fn check_changing(&self) -> Result<(), RequestError> {
         if self.pool.is_read_only() {
-            return Err(Refused::new("the pool is served read-only").because(Cause::ServedReadOnly));
+            return Err(
+                RequestError::new("the pool is served read-only").because(Cause::ServedReadOnly)
+            );
         }
         self.check_open()
     }
@@ -163,7 +165,7 @@ impl Handler for OpenPool {
         &self,
         request: Request,
         attached: Attached,
-    ) -> Result<(Response, Vec<u8>), Refused> {
+    ) -> Result<(Response, Vec<u8>), RequestError> {
         match &request {
             Request::Files { volume, request } => self.files(volume, request, &attached),
             Request::Mount(mount) => Ok((self.serve_mount(mount, attached)?, Vec::new())),
@@ -179,7 +181,7 @@ impl Handler for OpenPool {
         }
     }
 
-    fn handle(&self, request: Request) -> Result<Response, Refused> {
+    fn handle(&self, request: Request) -> Result<Response, RequestError> {
         tracing::debug!(?request, "control request");
         match request {
             Request::Info => Ok(Response::Pool(Box::new(self.pool_status()))),
@@ -218,12 +220,13 @@ impl Handler for OpenPool {
             Request::ClientDisconnect { id } => self.disconnect(id),
             Request::Stats => Ok(Response::Stats(self.stats())),
             Request::Exports => Ok(Response::Serving(self.serving().unwrap_or_default())),
-            other => Err(Refused::new(format!("this server does not know {other:?}"))),
+            other => Err(RequestError::new(format!("this server does not know {other:?}"))),
         }
     }
 }
 
 /// The refusal of a server that ends.
-pub(crate) fn shutting_down() -> Refused {
-    Refused::new("the server is shutting down: try again when it has").because(Cause::ShuttingDown)
+pub(crate) fn shutting_down() -> RequestError {
+    RequestError::new("the server is shutting down: try again when it has")
+        .because(Cause::ShuttingDown)
 }

@@ -3,7 +3,7 @@
 use everbyte::Error;
 use everbyte::cache::NotOpen;
 use everbyte::error::{BackingError, CacheError, PoolError};
-use everbyte_control::{Cause, Refused};
+use everbyte_control::{Cause, RequestError};
 use everbyte_fuse::Loss;
 
 /// The reason for which clients cannot use a volume.
@@ -45,20 +45,20 @@ impl From<NotOpen> for Unavailable {
     }
 }
 
-impl From<Unavailable> for Refused {
+impl From<Unavailable> for RequestError {
     fn from(why: Unavailable) -> Self {
         Self { reason: why.reason, cause: why.cause }
     }
 }
 
 /// `error` in words, with its cause if something can be done about it.
-pub(crate) fn refused(error: Error) -> Refused {
-    Refused { reason: reason(&error), cause: cause(&error) }
+pub(crate) fn refused(error: Error) -> RequestError {
+    RequestError { reason: reason(&error), cause: cause(&error) }
 }
 
 /// The refusal to say that all is durable of a file system with a mount that has lost stores.
-pub(crate) fn lost_stores(volume: &str, loss: Loss) -> Refused {
-    Refused::new(format!("volume {volume}: {loss}"))
+pub(crate) fn lost_stores(volume: &str, loss: Loss) -> RequestError {
+    RequestError::new(format!("volume {volume}: {loss}"))
 }
 
 /// The words of the engine for an error of one volume: [`about`] adds the name if they lack it.
@@ -108,10 +108,10 @@ fn of_cache(error: &CacheError) -> Option<Cause> {
 }
 
 /// `refused` with the name of the volume that it is about.
-pub(crate) fn about(volume: &str, refused: Refused) -> Refused {
-    let Refused { reason, cause } = refused;
+pub(crate) fn about(volume: &str, refused: RequestError) -> RequestError {
+    let RequestError { reason, cause } = refused;
     let mut words = reason.split(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c)));
     let is_named = words.any(|word| word.trim_end_matches('.') == volume);
     let reason = if is_named { reason } else { format!("volume {volume}: {reason}") };
-    Refused { reason, cause }
+    RequestError { reason, cause }
 }

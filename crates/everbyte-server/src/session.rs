@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use everbyte::error::{FileError, InUse};
 use everbyte::{Pool, PoolBuilder};
 use everbyte_control::{
-    Attached, ControlClient, ControlError, Handler, Refused, Request, Response, ServingStatus,
+    Attached, ControlClient, ControlError, Handler, Request, RequestError, Response, ServingStatus,
     socket_path,
 };
 
@@ -55,7 +55,7 @@ pub enum SessionError {
     Control(#[from] ControlError),
     /// The pool cannot do it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RequestError),
     /// The pool could not be closed cleanly afterwards.
     #[error("the pool could not be closed cleanly: {0}")]
     Close(everbyte::Error),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use everbyte::cache::CacheState;
 use everbyte::{Error, Pool, Volume};
-use everbyte_control::{Cause, Refused};
+use everbyte_control::{Cause, RequestError};
 use everbyte_device::BlockDevice;
 use parking_lot::{Condvar, Mutex};
 
@@ -111,8 +111,8 @@ impl OpenVolume {
     ///
     /// # Errors
     /// It is none.
-    pub(crate) fn mounts(&self) -> Result<&FsMounts, Refused> {
-        let reason = || Refused::new(format!("volume {} is no file system", self.name()));
+    pub(crate) fn mounts(&self) -> Result<&FsMounts, RequestError> {
+        let reason = || RequestError::new(format!("volume {} is no file system", self.name()));
         self.mounts.as_ref().ok_or_else(reason)
     }
 
@@ -121,7 +121,7 @@ impl OpenVolume {
     /// # Errors
     /// As [`OpenVolume::begin_op`]; the volume cannot be opened.
     pub(crate) fn lease(&self, name: &str) -> Result<Arc<dyn BlockDevice>, Unavailable> {
-        let changing = |refused: Refused| Unavailable::new("changing", refused.reason);
+        let changing = |refused: RequestError| Unavailable::new("changing", refused.reason);
         let lease = self.begin_op(name).map_err(changing)?;
         let device = self.device()?;
         // Opening may take long, and a change that sends clients away does not know of this one yet.
@@ -134,7 +134,7 @@ impl OpenVolume {
     ///
     /// # Errors
     /// It is being changed, or was deleted or renamed meanwhile, and another may have its name.
-    pub(crate) fn begin_op(&self, name: &str) -> Result<Lease, Refused> {
+    pub(crate) fn begin_op(&self, name: &str) -> Result<Lease, RequestError> {
         let lease = self.quiesce.begin_op().map_err(|busy| self.refuse(busy, None))?;
         self.check_found(name).map(|()| lease)
     }
@@ -150,14 +150,14 @@ impl OpenVolume {
         what: &'static str,
         beside_clients: bool,
         about_clients: Option<Cause>,
-    ) -> Result<ExclusiveGuard, Refused> {
+    ) -> Result<ExclusiveGuard, RequestError> {
         let guard = self.quiesce.lock_exclusive(what, beside_clients);
         let guard = guard.map_err(|busy| self.refuse(busy, about_clients))?;
         self.check_found(name).map(|()| guard)
     }
 
     /// Checks that it is still what was found as `name`. Who has a right to it keeps it so.
-    fn check_found(&self, name: &str) -> Result<(), Refused> {
+    fn check_found(&self, name: &str) -> Result<(), RequestError> {
         let reason = if self.volume.is_gone() {
             format!("volume {name} is gone: it was deleted meanwhile, or the pool is being closed")
         } else if self.name() != name {
@@ -165,16 +165,16 @@ impl OpenVolume {
         } else {
             return Ok(());
         };
-        Err(Refused::new(reason).because(Cause::NoSuchVolume))
+        Err(RequestError::new(reason).because(Cause::NoSuchVolume))
     }
 
     /// The refusal of a change, with the cause `about_clients` if clients are in its way.
-    fn refuse(&self, busy: Busy, about_clients: Option<Cause>) -> Refused {
+    fn refuse(&self, busy: Busy, about_clients: Option<Cause>) -> RequestError {
         let cause = match busy {
             Busy::Clients(_) => about_clients,
             Busy::Change(_) => None,
         };
-        Refused { reason: self.why_busy(busy), cause }
+        RequestError { reason: self.why_busy(busy), cause }
     }
 
     /// `busy` for people.
@@ -239,21 +239,23 @@ impl Volumes {
     ///
     /// # Errors
     /// There is none, or it cannot be read.
-    pub(crate) fn get(&self, name: &str) -> Result<Arc<OpenVolume>, Refused> {
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<OpenVolume>, RequestError> {
         self.get_by(name, || self.pool.open_volume(name).map_err(refused))
     }
 
     fn get_by(
         &self,
         name: &str,
-        open: impl FnOnce() -> Result<Volume, Refused>,
-    ) -> Result<Arc<OpenVolume>, Refused> {
+        open: impl FnOnce() -> Result<Volume, RequestError>,
+    ) -> Result<Arc<OpenVolume>, RequestError> {
         let mut slots = self.slots.lock();
         loop {
             match slots.get(name) {
                 Some(Slot::Open(volume)) => return Ok(Arc::clone(volume)),
                 Some(Slot::Making) => {
-                    return Err(Refused::new(format!("volume {name} is being made: try again")));
+                    return Err(RequestError::new(format!(
+                        "volume {name} is being made: try again"
+                    )));
                 }
                 Some(Slot::Opening) => self.changed.wait(&mut slots),
                 None => break,
@@ -270,7 +272,7 @@ impl Volumes {
         Ok(volume)
     }
 
-    fn check_exists(&self, name: &str) -> Result<(), Refused> {
+    fn check_exists(&self, name: &str) -> Result<(), RequestError> {
         match self.pool.engine().volume(name) {
             Ok(_) => Ok(()),
             Err(_) => Err(refused(Error::NoSuchVolume { volume: name.to_owned() })),
@@ -310,8 +312,8 @@ impl Volumes {
     pub(crate) fn make(
         &self,
         name: &str,
-        make: impl FnOnce() -> Result<Volume, Refused>,
-    ) -> Result<Arc<OpenVolume>, Refused> {
+        make: impl FnOnce() -> Result<Volume, RequestError>,
+    ) -> Result<Arc<OpenVolume>, RequestError> {
         let reserved = self.reserve(name)?;
         let volume = Arc::new(OpenVolume::new(make()?));
         reserved.fill(Slot::Open(Arc::clone(&volume)), &mut self.slots.lock());
@@ -326,8 +328,8 @@ impl Volumes {
         &self,
         name: &str,
         new_name: &str,
-        rename: impl FnOnce() -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
+        rename: impl FnOnce() -> Result<(), RequestError>,
+    ) -> Result<(), RequestError> {
         let reserved = self.reserve(new_name)?;
         rename()?;
         let mut slots = self.slots.lock();
@@ -338,11 +340,11 @@ impl Volumes {
     }
 
     /// Keeps a name for a volume that is to have it.
-    fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, Refused> {
+    fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, RequestError> {
         let mut slots = self.slots.lock();
         // One that nobody has opened yet is no name to be kept from those who want it.
         if slots.contains_key(name) || self.check_exists(name).is_ok() {
-            return Err(Refused::new(format!("a volume named {name:?} exists already")));
+            return Err(RequestError::new(format!("a volume named {name:?} exists already")));
         }
         slots.insert(name.to_owned(), Slot::Making);
         Ok(Reserved { volumes: self, name, is_filled: false })
@@ -352,10 +354,13 @@ impl Volumes {
     ///
     /// # Errors
     /// It is open by now, or is being opened.
-    pub(crate) fn reserve_closed<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, Refused> {
+    pub(crate) fn reserve_closed<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> Result<Reserved<'a>, RequestError> {
         let mut slots = self.slots.lock();
         if slots.contains_key(name) {
-            return Err(Refused::new(format!("volume {name} is being opened: try again")));
+            return Err(RequestError::new(format!("volume {name} is being opened: try again")));
         }
         slots.insert(name.to_owned(), Slot::Making);
         Ok(Reserved { volumes: self, name, is_filled: false })
@@ -385,7 +390,7 @@ mod tests {
         let made = catch_unwind(AssertUnwindSafe(|| volumes.make("v", || panic!("planned"))));
         assert!(made.is_err());
         for reason in ["the first", "the second"] {
-            let refused = volumes.make("v", || Err(Refused::new(reason))).err().unwrap();
+            let refused = volumes.make("v", || Err(RequestError::new(reason))).err().unwrap();
             assert_eq!(refused.reason, reason);
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_control::{
-    Attached, ControlServer, Handler, Refused, Request, Response, send_descriptor,
+    Attached, ControlServer, Handler, RequestError, Request, Response, send_descriptor,
 };
 use everbyte_region::{
     EverbyteStatus, everbyte_region_address, everbyte_region_map, everbyte_region_unmap,
@@ -110,20 +110,20 @@ struct Lender {
 const RUN: u64 = 2 << 20;
 
 impl Handler for Lender {
-    fn handle(&self, request: Request) -> Result<Response, Refused> {
-        Err(Refused::new(format!("no {request:?} here")))
+    fn handle(&self, request: Request) -> Result<Response, RequestError> {
+        Err(RequestError::new(format!("no {request:?} here")))
     }
 
     fn handle_attached(
         &self,
         request: Request,
         attached: Attached,
-    ) -> Result<(Response, Vec<u8>), Refused> {
-        let Request::Lend { volume, .. } = &request else { return Err(Refused::new("no lease")) };
+    ) -> Result<(Response, Vec<u8>), RequestError> {
+        let Request::Lend { volume, .. } = &request else { return Err(RequestError::new("no lease")) };
         assert_eq!(volume, "more");
         let start = self.lent.fetch_add(1, Ordering::SeqCst) * RUN;
         if start >= self.file.metadata().unwrap().len() {
-            return Err(Refused::new("all runs are lent"));
+            return Err(RequestError::new("all runs are lent"));
         }
         let socket = UnixStream::from(attached.descriptor.unwrap());
         send_descriptor(&socket, self.file.as_fd()).unwrap();

@@ -1,6 +1,6 @@
 //! Refusals for a pool with other writers, and the option to override them.
 
-use everbyte_control::{Cause, Refused};
+use everbyte_control::{Cause, RequestError};
 use everbyte_server::{Access, OpenPool};
 use rustix::process::geteuid;
 
@@ -27,7 +27,7 @@ pub(crate) fn distrust(pool: &OpenPool) -> Option<String> {
 }
 
 /// The refusal for a pool with other writers, for this `reason`, with the `effect`.
-pub(crate) fn untrusted(reason: &str, effect: &str) -> Refused {
-    Refused::new(format!("{reason}, so others can change the pool: {effect}"))
+pub(crate) fn untrusted(reason: &str, effect: &str) -> RequestError {
+    RequestError::new(format!("{reason}, so others can change the pool: {effect}"))
         .because(Cause::UntrustedPool)
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use everbyte_control::{
     Attached, ControlClient, ControlError, ControlServer, FileKind, FileRequest, Handler,
-    PathBytes, Refused, Request, Response,
+    PathBytes, Request, RequestError, Response,
 };
 
 use super::{Place, Running};
 
-type Answer = Result<(Response, Vec<u8>), Refused>;
+type Answer = Result<(Response, Vec<u8>), RequestError>;
 type Lie = dyn Fn(&Request, Answer) -> Answer + Send + Sync;
 
 /// Forwards requests, and counts them.
@@ -24,7 +24,7 @@ struct Liar {
 }
 
 impl Handler for Liar {
-    fn handle(&self, request: Request) -> Result<Response, Refused> {
+    fn handle(&self, request: Request) -> Result<Response, RequestError> {
         self.handle_attached(request, Attached::default()).map(|(response, _)| response)
     }
 
@@ -212,7 +212,7 @@ fn refused_file_stops_no_other() {
             Request::Files { request: FileRequest::Data { file, .. }, .. }
                 if Some(*file) == *refused.lock().unwrap() =>
             {
-                Err(Refused::new("map entry at 0x1000 is corrupt: its check bits are wrong"))
+                Err(RequestError::new("map entry at 0x1000 is corrupt: its check bits are wrong"))
             }
             _ => answer,
         }
@@ -279,7 +279,7 @@ fn holes_take_a_request_or_two_in_both_directions() {
 fn refusal_of_any_length_is_shown_in_part() {
     let (place, server, _) = served();
     // A refusal of any length is shown in part.
-    let fake = Fake::start(&place, |_, _| Err(Refused::new("x".repeat(1 << 20))));
+    let fake = Fake::start(&place, |_, _| Err(RequestError::new("x".repeat(1 << 20))));
     let outcome = place.run("volume list FOLDER/fake");
     assert!(outcome.status == 1 && outcome.err.len() < 100 << 10, "{}", outcome.err.len());
     drop(fake);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everbyte::Pool;
-use everbyte_control::{ControlServer, Handler, Refused, Request, Response};
+use everbyte_control::{ControlServer, Handler, Request, RequestError, Response};
 use everbyte_device::Fua;
 use everbyte_server::{OpenPool, Options};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ struct Changing {
 }
 
 impl Handler for Changing {
-    fn handle(&self, request: Request) -> Result<Response, Refused> {
+    fn handle(&self, request: Request) -> Result<Response, RequestError> {
         if matches!(request, Request::Scrub { volume: Some(_), .. }) {
             let changes = std::mem::take(&mut *self.changes.lock());
             for change in changes {
