@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 use rustix::io::Errno;
 
-/// Attempts of `openat2`, which the kernel ends early if another process renames directories.
+/// Attempts of `openat2`. The kernel fails it early if another process renames directories.
 const ATTEMPTS_MAX: usize = 64;
 
 /// The way to resolve a path.
@@ -25,7 +25,7 @@ pub(crate) enum Resolver {
 }
 
 impl Resolver {
-    /// The way that this kernel offers.
+    /// The resolution available in this kernel.
     pub(crate) fn available() -> Self {
         static FOUND: OnceLock<Resolver> = OnceLock::new();
         *FOUND.get_or_init(|| {

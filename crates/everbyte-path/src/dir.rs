@@ -73,7 +73,7 @@ impl Dir {
         Entry::new(self.open_raw(path, OFlags::PATH, Mode::empty())?.into())
     }
 
-    /// The same; `None` if there is no such name.
+    /// The same; `None` if the name is unused.
     ///
     /// # Errors
     /// The system's.
@@ -101,7 +101,7 @@ impl Dir {
         open_checked(&found, access, kinds, |flags| self.open_raw(path, flags, Mode::empty()))
     }
 
-    /// Creates a regular file for reading and writing, under a name that nobody has.
+    /// Creates a regular file for reading and writing, under an unused name.
     ///
     /// # Errors
     /// The system's; the name exists, even as a dangling link.
@@ -113,7 +113,7 @@ impl Dir {
     /// Creates a directory and opens it.
     ///
     /// # Errors
-    /// The system's; another user replaced it at once.
+    /// The system's; another user replaced it immediately.
     pub fn make_dir(&self, name: &OsStr, mode: u32) -> io::Result<Self> {
         check_name(name)?;
         mkdirat(&self.fd, name, Mode::from_raw_mode(mode & 0o7777))?;
@@ -127,7 +127,7 @@ impl Dir {
     /// Creates a symbolic link and holds it.
     ///
     /// # Errors
-    /// The system's; another user replaced it at once.
+    /// The system's; another user replaced it immediately.
     pub fn make_link(&self, target: &OsStr, name: &OsStr) -> io::Result<Entry> {
         check_name(name)?;
         symlinkat(target, &self.fd, name)?;
@@ -142,7 +142,7 @@ impl Dir {
         Ok(made)
     }
 
-    /// Gives a file another name, and replaces the file that has the name.
+    /// Renames a file. It replaces the file with the new name.
     ///
     /// # Errors
     /// The system's.
@@ -162,7 +162,7 @@ impl Dir {
         Ok(renameat_with(&self.fd, from, &to_dir.fd, to, RenameFlags::NOREPLACE)?)
     }
 
-    /// Renames `from`, which must lead to `wanted`, and checks afterwards that `to` does.
+    /// Renames `from`, which must lead to `wanted`, and checks afterwards that `to` leads to it.
     ///
     /// # Errors
     /// The system's; another process replaced the name.
@@ -178,7 +178,7 @@ impl Dir {
         Ok(())
     }
 
-    /// Removes a name that is not a directory's.
+    /// Removes the name of a file other than a directory.
     ///
     /// # Errors
     /// The system's.
@@ -260,14 +260,14 @@ impl Dir {
         File::from(self.fd.try_clone()?).metadata()
     }
 
-    /// A path by which the kernel finds this directory while this value lives: for calls that take a path
-    /// only.
+    /// A path of this directory for the kernel while this value lives, for calls that take only a
+    /// path.
     #[must_use]
     pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// Its path now, for messages and names. It can be another one at once.
+    /// Its path now, for messages and names. It may change immediately.
     ///
     /// # Errors
     /// The system's: `/proc` is not there.

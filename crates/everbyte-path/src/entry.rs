@@ -66,7 +66,7 @@ impl fmt::Display for Kind {
 /// Device and inode of a file. Two descriptors with the same identity have the same file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Identity {
-    /// The device that has the inode.
+    /// The device of the inode.
     pub device: u64,
     /// The inode.
     pub inode: u64,
@@ -80,8 +80,8 @@ impl Identity {
     }
 }
 
-/// A file that a name led to, held by an `O_PATH` descriptor: its contents are not open. A name that is
-/// a symbolic link gives the link.
+/// A file found by its name, held by an `O_PATH` descriptor: its contents are not open. A symbolic
+/// link is not followed.
 #[derive(Debug)]
 pub struct Entry {
     file: File,
@@ -125,7 +125,7 @@ impl Entry {
         Ok(OsString::from_vec(target.into_bytes()))
     }
 
-    /// Sets owner and times of a symbolic link, which has no permissions of its own.
+    /// Sets owner and times of a symbolic link. A link has no permissions.
     ///
     /// # Errors
     /// The system's.

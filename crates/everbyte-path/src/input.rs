@@ -1,4 +1,4 @@
-//! Input that a user names: a file, a device, or a pipe that another program writes.
+//! Input named by a user: a file, a device, or a pipe from another program.
 
 use std::fs::{File, Metadata};
 use std::io::{self, PipeWriter, Read, Write};
@@ -14,13 +14,14 @@ use crate::entry::Kind;
 use crate::open::{Access, open};
 use crate::place::Place;
 
-/// Longest wait for a program that writes to a named pipe.
+/// Longest wait for a writer of a named pipe.
 const WRITER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Pause between two looks for it.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// Opens an input. Links are followed, as the kernel follows them. A pipe of a shell, which this process has
-/// open already, is not waited for here. A program that has opened a named pipe may take any time to its first byte.
+/// Opens an input. Links are followed, as the kernel follows them. A pipe of a shell is open in
+/// this process already, and is not waited for here. A program that has opened a named pipe may
+/// take any time to its first byte.
 ///
 /// # Errors
 /// As [`open`]; no program opens a named pipe for writing within two seconds.
@@ -45,13 +46,13 @@ fn with_writer(mut pipe: File) -> io::Result<File> {
     }
 }
 
-/// Waits for a program that writes to a non-blocking pipe. Returns the byte that was read by that, if any.
+/// Waits for a writer of a non-blocking pipe. Returns the byte read in the wait, if any.
 fn first_byte(pipe: &mut File) -> io::Result<Option<u8>> {
     let deadline = Instant::now() + WRITER_TIME_MAX;
     while ioctl_fionread(&*pipe)? == 0 {
         let mut ready = [PollFd::new(&*pipe, PollFlags::IN)];
         poll(&mut ready, Some(&PAUSE))?;
-        // Bytes are there, or a program has closed the pipe.
+        // Bytes have arrived, or a program has closed the pipe.
         if !ready[0].revents().is_empty() {
             break;
         }
@@ -76,7 +77,7 @@ fn relayed(first: u8, mut rest: File) -> io::Result<File> {
     let (reader, mut writer): (_, PipeWriter) = io::pipe()?;
     writer.write_all(&[first])?;
     let relay = std::thread::Builder::new().name("named pipe".to_owned());
-    // An error is that of a reader that has gone: nobody needs it.
+    // An error means that the reader has ended, and needs no report.
     relay.spawn(move || io::copy(&mut rest, &mut writer).is_ok())?;
     Ok(OwnedFd::from(reader).into())
 }
@@ -97,7 +98,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// All bytes of an input that is a text.
+/// All bytes of a text input.
 ///
 /// # Errors
 /// As [`open_input`]; it is not UTF-8.

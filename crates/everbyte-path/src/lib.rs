@@ -1,4 +1,5 @@
-//! Paths that other users can change: directories, files, links and mounts by descriptors.
+//! Safe access to paths that other users can change: directories, files, links and mounts by
+//! descriptors.
 //!
 //! Owns each step from a path to a descriptor. Commands and the server open, create, rename, remove
 //! and unmount by this crate only. Knows nothing of pools, volumes and mounted file systems.

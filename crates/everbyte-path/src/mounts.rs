@@ -10,7 +10,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::place::Place;
 
-/// A directory that is, or was, mounted on: the directory above it and its name.
+/// A present or former mount directory: its parent directory and its name.
 #[derive(Debug)]
 pub struct MountPoint {
     place: Place,
@@ -27,8 +27,8 @@ impl MountPoint {
         Ok(Self { place })
     }
 
-    /// The kernel's number of the mount that the directory is in, as in `/proc/self/mountinfo`. The server of the
-    /// mount is not asked.
+    /// The kernel's number of the mount of the directory, as in `/proc/self/mountinfo`. No request
+    /// goes to the server of the mount.
     ///
     /// # Errors
     /// The system's.

@@ -8,12 +8,12 @@ use std::io;
 use crate::dir::Dir;
 use crate::entry::{Entry, Identity};
 
-/// Attempts to find a name that nobody has.
+/// Attempts to find an unused name.
 const ATTEMPTS_MAX: usize = 256;
 /// Permissions until the caller sets others.
 const MODE: u32 = 0o600;
 
-/// A new file under a temporary name that begins with `.tmp`. Dropping it removes the name.
+/// A new file under a temporary name beginning with `.tmp`. Dropping it removes the name.
 #[derive(Debug)]
 pub struct NewFile {
     dir: Dir,
@@ -39,7 +39,7 @@ impl NewFile {
         &mut self.file
     }
 
-    /// Gives it its name, in place of the file that has the name.
+    /// Gives it its name. It replaces the file with this name.
     ///
     /// # Errors
     /// The system's; another process replaced the temporary name or the new one.
@@ -62,8 +62,8 @@ impl Drop for NewFile {
 }
 
 impl Dir {
-    /// Creates a symbolic link, with the attributes, in place of the file that has the name. A directory of
-    /// this name stays, and is an error.
+    /// Creates a symbolic link with the attributes. It replaces the file with this name. A
+    /// directory of this name stays, and is an error.
     ///
     /// # Errors
     /// The system's; another process replaced the link.

@@ -1,4 +1,4 @@
-//! Opening of files that a user names: the type is checked first, and on the open descriptor again.
+//! Opening of files named by a user: the type is checked first, and again on the open descriptor.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -49,7 +49,7 @@ impl fmt::Display for WrongKind {
 impl std::error::Error for WrongKind {}
 
 impl WrongKind {
-    /// The error in an [`io::Error`] of this crate, if it is that.
+    /// The error in an [`io::Error`] of this crate, if it has one.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
@@ -68,7 +68,7 @@ pub fn look(path: &Path) -> io::Result<Entry> {
     Entry::new(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
-/// The same for a link at the end of `path`, which is not followed.
+/// The same for a link at the end of `path`, without following it.
 ///
 /// # Errors
 /// The system's.
@@ -81,13 +81,13 @@ pub fn look_at_link(path: &Path) -> io::Result<Entry> {
 /// Never waits: the opened file blocks as usual.
 ///
 /// # Errors
-/// The system's; [`WrongKind`]; nobody reads a named pipe that is to be written.
+/// The system's; [`WrongKind`]; a named pipe for writing has no reader.
 pub fn open(path: &Path, access: Access, kinds: &[Kind]) -> io::Result<(File, Metadata)> {
     let found = look(path)?;
     open_checked(&found, access, kinds, |flags| openat(CWD, path, flags, Mode::empty()))
 }
 
-/// Opens the file at `path` as [`open`] does, with flags besides.
+/// Opens the file at `path` as [`open`] does, with additional flags.
 ///
 /// # Errors
 /// As [`open`].
@@ -117,7 +117,7 @@ pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file that was looked up. Opening a device can have effects: `found` prevents it for a wrong type.
+/// Opens a looked-up file. Opening a device can have effects: `found` prevents it for a wrong type.
 pub(crate) fn open_checked<E>(
     found: &Entry,
     access: Access,

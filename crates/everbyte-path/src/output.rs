@@ -1,4 +1,4 @@
-//! Output that a user names: new files, replaced files and directories.
+//! Output named by a user: new files, replaced files and directories.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,8 @@ const DIR_MODE: u32 = 0o777;
 /// Opens the file at `path` for writing, empty. With `is_new` nothing may have the name.
 ///
 /// # Errors
-/// The system's; it exists; a link of an untrusted user is in the path; it is neither a file nor a character device nor a pipe that a program reads.
+/// The system's; the file exists; a link of an untrusted user is in the path; the file is not a
+/// regular file, a character device or a pipe with a reader.
 pub fn create(path: &Path, is_new: bool) -> io::Result<File> {
     if is_new {
         let place = Place::of(path)?;

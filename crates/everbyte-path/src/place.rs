@@ -1,8 +1,8 @@
-//! Paths that a user names, resolved once to a directory and a name.
+//! Paths named by a user, resolved once to a directory and a name.
 //!
-//! A user means the links of the path that are there by the own hand or by root's. Links that another
-//! user made, in a directory of that user, can lead anywhere at any time: they are refused, as the kernel
-//! does in sticky directories (`fs.protected_symlinks`).
+//! A user means the links of the path that the user or root made. Links of another user, in a
+//! directory of that user, can lead anywhere at any time: they are refused, as the kernel does in
+//! sticky directories (`fs.protected_symlinks`).
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -22,12 +22,12 @@ use crate::open::{Access, open_checked};
 
 /// Most links in a path, as in the kernel.
 const LINKS_MAX: usize = 40;
-/// The file system whose links lead to files without a path.
+/// The file system with links to files without a path.
 const PROC_MAGIC: u64 = 0x9fa0;
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const WRITABLE_FOR_OTHERS: u32 = 0o022;
 
-/// A directory and the name of a file in it, which need not exist.
+/// A directory and the name of a file in it. The file need not exist.
 #[derive(Debug)]
 pub struct Place {
     /// The directory.
@@ -37,7 +37,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Resolves `path` but for its last name, which may be a link.
+    /// Resolves `path` except its last name, which may be a link.
     ///
     /// # Errors
     /// The system's; a link of an untrusted user is in the path.
@@ -62,8 +62,8 @@ impl Place {
         self.dir.find(self.name.as_deref().unwrap_or(OsStr::new(".")))
     }
 
-    /// Opens the file at the place if it is of one of `kinds`. Never waits. Of links at the place only those of
-    /// `/proc` are followed, to a file that a process has open.
+    /// Opens the file at the place if it is of one of `kinds`. Never waits. Of links at the place
+    /// only those of `/proc` are followed, to a file that a process has open.
     ///
     /// # Errors
     /// As [`Dir::open_file`].
@@ -176,7 +176,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes on behind a link. Returns the place if the link leads to a file without a path.
+    /// Continues behind a link. Returns the place if the link leads to a file without a path.
     fn follow(&mut self, link: &Entry, name: OsString, is_last: bool) -> io::Result<Option<Place>> {
         let dir = self.dir.metadata()?;
         let owner = link.metadata().uid();

@@ -1,4 +1,4 @@
-//! Races, types and links, with the kernel's resolution and with that for older kernels.
+//! Races, types and links, with the kernel's resolution and with the one for older kernels.
 
 use std::ffi::OsStr;
 use std::fs;
