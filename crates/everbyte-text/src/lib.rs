@@ -1,8 +1,8 @@
 //! Text of others, made safe for terminals and logs.
 //!
 //! Owns the one rule about characters that change a terminal's state or the order of shown text:
-//! [`escaped`] and its siblings replace them. Escaped text stays as it is when it is escaped again.
-//! Knows neither output nor logs.
+//! [`escaped`] and its siblings replace them. The escape is idempotent. Knows neither output nor
+//! logs.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escape(text, true)
 }
 
-/// As [`escaped`], for bytes: those that are not UTF-8 become `\x` and two digits.
+/// As [`escaped`], for bytes: bytes outside UTF-8 become `\x` and two digits.
 #[must_use]
 pub fn escaped_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
@@ -39,7 +39,7 @@ pub fn escaped_bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// A value whose text is shown by [`escaped`].
+/// A value with its text shown by [`escaped`].
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<T>(pub T);
 
@@ -49,8 +49,8 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
-/// Replaces each non-ASCII character of JSON text that [`escaped`] would replace by its escape of
-/// JSON. The text means the same as before, because such characters occur in strings alone.
+/// Replaces non-ASCII characters of JSON text by JSON escapes if [`escaped`] would replace them.
+/// The meaning is unchanged, because such characters occur only in strings.
 #[must_use]
 pub fn escaped_json(json: &str) -> Cow<'_, str> {
     if !json.contains(|c: char| c > '~' && is_special(c)) {
