@@ -1,9 +1,9 @@
 //! Simulates all policies over traces, at 10% to 100% of the footprint, before three backing
-//! devices; or, with `--ablation`, `everbyte` with its modes alone and with rules changed or left
-//! out, at every second of these sizes; or, with `--only`, one policy, with `--half` at every second
-//! size: to try a change. Prints a line of CSV for each, with columns of
-//! `everbyte sim --csv` that `cargo xtask publish` makes tables of. What does not depend on the
-//! backing device is simulated once.
+//! devices. With `--ablation`, it simulates `everbyte` with its modes alone and with rules changed
+//! or left out, at every second of these sizes. With `--only`, it simulates one policy, with
+//! `--half` at every second size, to try a change. Prints a line of CSV for each, with columns of
+//! `everbyte sim --csv`, for the tables of `cargo xtask publish`. Figures independent of the
+//! backing device are simulated once.
 //!
 //! ```text
 //! cargo run -p everbyte-policy --release --example judge [--ablation] [--only POLICY] [--half] TRACE... > rows.csv

@@ -1,12 +1,12 @@
-//! A policy of one's own, and its figures beside some of ours, over any trace.
+//! A custom policy, and its figures compared with some of ours, over any trace.
 //!
 //! ```text
 //! cargo run -p everbyte-policy --release --example own_policy TRACE...
 //! ```
 //!
-//! The policy is FIFO in both tiers: pages come to DRAM, the oldest there is demoted, the oldest of
-//! SCM is evicted. Copy the file, change [`Fifo`], and keep the tests: they check what every
-//! policy has to hold. docs/policies.md says how a policy gets into `everbyte sim`.
+//! The policy is FIFO in both tiers: pages enter DRAM, the oldest there is demoted, the oldest of
+//! SCM is evicted. Copy the file, change [`Fifo`], and keep the tests: they check the duties of
+//! every policy. docs/policies.md states how to add a policy to `everbyte sim`.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 

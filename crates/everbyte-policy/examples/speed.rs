@@ -1,19 +1,19 @@
-//! Measures what policies cost: processor time an access in the simulator, and bytes of DRAM that their
-//! tables take for each page of a cache.
+//! Measures the costs of policies: processor time an access in the simulator, and bytes of DRAM of
+//! their tables for each page of a cache.
 //!
 //! ```text
 //! cargo run -p everbyte-policy --release --example speed [ACCESSES [POLICY...]]
 //! ```
 //!
-//! The trace has a tenth as many pages as accesses, Zipf with exponent 1, half of them writes; the
-//! cache holds a tenth of the pages, then half of them. Times are those that the processor spent on
-//! it, whoever else is there. Under `valgrind --tool=callgrind`, instructions an access do not depend
-//! on the machine's load at all.
+//! The trace has a tenth as many pages as accesses, Zipf with exponent 1, half of them writes. The
+//! cache holds a tenth of the pages, then half of them. Times are processor times of the
+//! simulation, independent of other programs. Under `valgrind --tool=callgrind`, instructions an
+//! access do not depend on the machine's load at all.
 //!
-//! DRAM is what the process has more when a cache of a million pages is full than when it was not
-//! made: tables of a cache in use, with its shadows, and without the bytes of the pages. At 2^20 pages
-//! hash tables have just been doubled, which is the worst; a little below they take half. Each policy
-//! is asked in a process of its own.
+//! DRAM is the growth of the process from no cache to a full cache of a million pages: tables of a
+//! cache in use, with its shadows, and without the bytes of the pages. At 2^20 pages hash tables
+//! have just been doubled, the worst case; a little below they take half. Each policy runs in a
+//! separate process.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -65,8 +65,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the time for which the processor ran this thread; where the system does not tell, the time
-/// that passed.
+/// Returns the processor time of this thread; if the system does not report it, the elapsed time.
 fn processor_ns() -> Result<f64, Error> {
     thread_local!(static BEGIN: Instant = Instant::now());
     match std::fs::read_to_string("/proc/thread-self/schedstat") {

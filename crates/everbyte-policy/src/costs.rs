@@ -1,7 +1,7 @@
 //! Costs of the steps of memory and of the backing device, one at a time, and the rule for jumps.
 //!
-//! Absolute times are only as good as the figures; they serve to compare policies by ratios. Each
-//! set of figures says which of them were published and which are our own assumptions.
+//! Absolute times are only as good as the figures. They serve to compare policies by ratios. Each
+//! set of figures states which of them were published and which are our own assumptions.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +23,11 @@ pub struct MemoryCosts {
 pub struct BackingCosts {
     /// Each page read.
     pub read_page_ns: f64,
-    /// Besides, if the page does not follow the one read before.
+    /// Additional time if the page does not follow the previously read one.
     pub read_jump_ns: f64,
     /// Each page written.
     pub write_page_ns: f64,
-    /// Besides, if the page does not follow the one written before.
+    /// Additional time if the page does not follow the previously written one.
     pub write_jump_ns: f64,
     /// From reading to writing and back, once in `batch_writes` writes.
     pub turn_ns: f64,
@@ -36,7 +36,7 @@ pub struct BackingCosts {
 }
 
 impl BackingCosts {
-    /// Pages that may lie between two steps of which the second is no jump, the second included.
+    /// Largest distance in pages between two steps without a jump, including the second.
     pub const GAP_PAGES: u64 = 8;
 
     /// Returns the time of a page written without a jump, with its share of a turn, in nanoseconds.
@@ -58,9 +58,8 @@ impl BackingCosts {
     };
 
     /// A SATA solid-state disk at queue depth 1: 10,000 random reads of 4 KiB a second, 500 MB/s in
-    /// order, rounded from the data sheet of Samsung's 850 EVO (2014: 10,000, and 540 and 520
-    /// MB/s). Assumed: 20,000 random writes a second, half of the 40,000 there, for a disk that is
-    /// not fresh.
+    /// order. These are rounded from the data sheet of Samsung's 850 EVO (2014: 10,000, and 540 and
+    /// 520 MB/s). Assumed: 20,000 random writes a second, half of its 40,000, for a used disk.
     pub const SSD: Self = Self {
         read_page_ns: 8_200.0,
         read_jump_ns: 91_800.0,
@@ -71,8 +70,8 @@ impl BackingCosts {
     };
 
     /// An NVMe solid-state disk at queue depth 1: 22,000 random reads of 4 KiB a second, 7,000 MB/s
-    /// read and 5,000 MB/s written in order, from the data sheet of Samsung's 980 PRO with 1 TB (2020).
-    /// Assumed: 30,000 random writes a second, half of the 60,000 there, for a disk that is not fresh.
+    /// read and 5,000 MB/s written in order, from the data sheet of Samsung's 980 PRO with 1 TB
+    /// (2020). Assumed: 30,000 random writes a second, half of its 60,000, for a used disk.
     pub const NVME: Self = Self {
         read_page_ns: 585.0,
         read_jump_ns: 44_870.0,
@@ -82,10 +81,10 @@ impl BackingCosts {
         batch_writes: 1,
     };
 
-    /// A disk of 7,200 turns a minute: 8.5 ms to seek on average and 150 MB/s, as told of Seagate's
-    /// desktop disks (Barracuda 7200.14, 2012: 8.5 ms and 156 MB/s), and 4.17 ms for half a turn,
-    /// by arithmetic. Assumed: every jump takes an average seek, and the system gathers 32 writes,
-    /// the depth of a SATA queue.
+    /// A disk of 7,200 turns a minute: 8.5 ms to seek on average and 150 MB/s, as published for
+    /// Seagate's desktop disks (Barracuda 7200.14, 2012: 8.5 ms and 156 MB/s), and 4.17 ms for half
+    /// a turn, by arithmetic. Assumed: every jump takes an average seek, and the system gathers 32
+    /// writes, the depth of a SATA queue.
     pub const HDD: Self = Self {
         read_page_ns: 27_300.0,
         read_jump_ns: 12_670_000.0,
@@ -109,10 +108,10 @@ pub struct Costs {
 
 impl Costs {
     /// Returns DRAM at 50 ns a line; SCM at 100 ns a line read and 350 ns a line written. The times
-    /// are assumed; that a write takes seven times as long as DRAM's is within the six to ten times
-    /// that the CLOCK-DWF paper tells of PCM (Lee, Bahn and Noh, IEEE Trans. Computers 63(9),
-    /// 2014). The 711 ns an operation of SCM make a 2-byte write 1/32 of a 4 KiB one and a 2 KiB
-    /// write half of it, as the hybrid cache's paper measured.
+    /// are assumed. A write takes seven times as long as in DRAM, within the six to ten times of
+    /// the CLOCK-DWF paper for PCM (Lee, Bahn and Noh, IEEE Trans. Computers 63(9), 2014). With 711
+    /// ns an operation of SCM, a 2-byte write takes 1/32 of a 4 KiB one and a 2 KiB write half of
+    /// it, as measured in the hybrid cache's paper.
     #[must_use]
     pub const fn with_backing(backing: BackingCosts) -> Self {
         Self {

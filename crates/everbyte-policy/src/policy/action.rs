@@ -41,7 +41,7 @@ pub enum Reason {
     ReadHot,
     /// The page was demoted in exchange for a promoted one.
     Swapped,
-    /// The page lies beside one that is being written back.
+    /// The page is adjacent to one in write-back.
     Neighbour,
     /// The other tier has the page.
     Duplicate,
@@ -173,14 +173,14 @@ pub enum Action {
 /// Carries actions out.
 ///
 /// # Contract
-/// - An access gives exactly one [`Action::Hit`] or one [`Action::Fill`], of its own page.
-/// - A frame is free before a page comes in, with one exception: a page may be promoted before the
+/// - An access reports exactly one [`Action::Hit`] or one [`Action::Fill`], of its page.
+/// - A frame is free before a page needs it, with one exception: a page may be promoted before the
 ///   demotion that frees its frame, so DRAM holds at most one page more than its capacity *within*
 ///   an access. SCM never does. The receiver keeps one spare DRAM frame.
 /// - [`Action::Drop`] names clean pages only; a dirty page leaves by [`Action::Evict`]. Where both
 ///   tiers may have a page (Spitfire's only), the tier that keeps it has its newest bytes.
-/// - An action is final: the receiver cannot refuse it. A receiver whose write-back fails, or who
-///   has the victim pinned, keeps the frame until that is over and serves a miss of the page from
+/// - An action is final: the receiver cannot refuse it. If its write-back fails, or the victim is
+///   pinned, the receiver keeps the frame until this is over and serves a miss of the page from
 ///   there.
 pub trait Actions {
     /// Carries out the next action of the current access.

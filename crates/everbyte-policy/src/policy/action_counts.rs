@@ -1,6 +1,6 @@
 //! Counts of actions by kind and reason, under the names that tables and files have for them.
 //!
-//! Hits are no actions here: who counts them does so by operation and tier.
+//! Hits are not counted here: callers count them by operation and tier.
 
 use serde::{Deserialize, Serialize};
 

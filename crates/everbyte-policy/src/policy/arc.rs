@@ -116,7 +116,7 @@ impl<S: Storage> Arc<S> {
             self.drop_ghost(B1);
         }
         let all: u64 = (T1..=B2).map(|list| u64::from(self.lists.len(list))).sum();
-        // While pages have still to go there are more than that, whatever is forgotten.
+        // More pages than this exist before all evictions are done, regardless of forgotten ones.
         let surplus = all.saturating_sub(u64::from(size) * 2);
         for _ in 0..surplus.min(u64::from(self.lists.len(B2))) {
             self.drop_ghost(B2);

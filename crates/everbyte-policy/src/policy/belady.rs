@@ -16,7 +16,7 @@ use crate::access::{Access, PageNo};
 const NEVER: u32 = u32::MAX;
 /// Entries of the heap that there may be however few pages the cache has.
 const ENTRIES_MIN: usize = 1024;
-/// Entries that there may be besides, for each page of the cache.
+/// Additional entries for each page of the cache.
 const ENTRIES_PER_PAGE: usize = 4;
 
 /// The offline optimum.
@@ -163,7 +163,7 @@ mod tests {
     const FRAMES: usize = 8;
     const STORAGE: Dense = Dense { pages: 16 };
 
-    /// Mostly hits, with a page now and then that goes at once.
+    /// Mostly hits, and sometimes a page that leaves immediately.
     fn accesses() -> Vec<Access> {
         let page = |n: u32| if n.is_multiple_of(101) { 9 + n % 7 } else { n % 7 };
         let access = |page| Access { page: PageNo(page), start: 0, len: 1, op: Op::Read };

@@ -1,5 +1,5 @@
-//! CLOCK: a ring of pages with a reference bit each, and a hand that takes the first page whose
-//! bit is not set and clears bits on its way.
+//! CLOCK: a ring of pages with a reference bit each, and a hand. It takes the first page with a
+//! clear bit and clears bits on its way.
 //!
 //! F. J. Corbató, "A Paging Experiment with the Multics System", 1968. A page comes with its bit
 //! clear, so one that is used once gets no second round. One tier. As good as LRU at a fraction

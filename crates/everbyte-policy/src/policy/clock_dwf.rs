@@ -1,12 +1,12 @@
-//! CLOCK-DWF: pages that are read go to SCM, pages that are written to DRAM; a write to a page of
-//! SCM promotes it at once, and DRAM keeps the pages that are written most often.
+//! CLOCK-DWF: read pages go to SCM, written ones to DRAM. A write to a page of SCM promotes it
+//! immediately, and DRAM keeps the most frequently written pages.
 //!
 //! Lee, Bahn and Noh, "CLOCK-DWF: A Write-History-Aware Page Replacement Algorithm for Hybrid PCM
 //! and DRAM Memory Architectures", IEEE Trans. Computers 63(9), 2014. The hand over DRAM: a page
-//! written since the hand last passed has its frequency counted up and stays; else a page whose
-//! frequency is above the mean stays up to 8 rounds; else it is demoted to SCM. A promoted page
-//! leaves its frame to the demoted one. Open in our source, and filled: counts start at 0 with each
-//! stay in DRAM; the mean is over the pages in DRAM.
+//! written since the hand's last pass has its frequency incremented and stays. Otherwise a page
+//! with a frequency above the mean stays up to 8 rounds. Other pages are demoted to SCM. A promoted
+//! page leaves its frame to the demoted one. Our answers to open questions: counts start at 0 with
+//! each stay in DRAM, and the mean is over the pages in DRAM.
 //!
 //! Not for small writes: each promotes a whole page and demotes another.
 

@@ -1,11 +1,10 @@
 //! CLOCK with migration: every page comes to DRAM; DRAM's victim is demoted to SCM; SCM's victim is
 //! evicted.
 //!
-//! The baseline of the paper on the hybrid buffer cache. It says no more than "CLOCK with migration
-//! of the DRAM page not used for longest". We fill in: each tier has a CLOCK of its own whose pages
-//! come with the reference bit clear; hits set it; a hit in SCM is served in place and promotes
-//! nothing. Every page that DRAM evicts costs SCM a whole page, and that is the reason not to use
-//! it.
+//! The baseline of the paper on the hybrid buffer cache. The paper only says "CLOCK with migration
+//! of the DRAM page not used for longest". Our additions: each tier has a CLOCK, and pages enter
+//! with a clear reference bit. Hits set it. A hit in SCM is served in place and promotes nothing.
+//! Every page evicted from DRAM costs SCM a whole page, the reason not to use this policy.
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};

@@ -37,7 +37,8 @@ impl Capacity {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct State(pub(super) u16);
 
-/// The policy's byte is above the others' bits: a table of its own would cost more than twice as much.
+/// The policy's byte is above the others' bits: a separate table would cost more than twice the
+/// memory.
 const NOTE_SHIFT: u32 = 8;
 
 impl State {
@@ -62,7 +63,7 @@ impl State {
 
     #[inline]
     pub(super) fn with_if(self, condition: bool, bits: Self) -> Self {
-        // No branch: what accesses do is hard to predict.
+        // No branch: accesses are hard to predict.
         Self(self.0 | (bits.0 * u16::from(condition)))
     }
 
@@ -105,10 +106,11 @@ impl State {
     }
 }
 
-/// The pages of the cache: what every policy has, and what gives the actions of the usual steps.
+/// The pages of the cache: the common state of every policy, and the source of the actions of the
+/// usual steps.
 ///
-/// A policy has its own order of the pages beside it; see `examples/own_policy.rs` for one that needs
-/// no more than these methods.
+/// A policy has in addition its own order of the pages; see `examples/own_policy.rs` for one that
+/// needs only these methods.
 pub struct Directory<S: Storage> {
     states: S::Table<State>,
     dirty: S::Set,
@@ -240,7 +242,7 @@ impl<S: Storage> Directory<S> {
         self.used.of(tier) >= self.capacity.of(tier)
     }
 
-    /// Inserts a page into a tier, with these bits besides the tier's.
+    /// Inserts a page into a tier, with these bits in addition to the tier's.
     pub(super) fn insert(&mut self, page: u32, tier: Tier, bits: State) {
         *self.used_mut(tier) += 1;
         self.states.set(page, State::of(tier).with(bits));
@@ -299,8 +301,8 @@ impl<S: Storage> Directory<S> {
         state
     }
 
-    /// Applies an access of kind `op` to a page of the cache whose bits are `state` and become
-    /// `bits`, besides dirty if it is a write. Returns its bits since.
+    /// Applies an access of kind `op` to a page of the cache with the bits `state`. They become
+    /// `bits`, and dirty for a write. Returns the new bits.
     #[inline]
     pub(super) fn touch(&mut self, page: u32, state: State, bits: State, op: Op) -> State {
         let bits = bits.with_if(op == Op::Write, State::DIRTY);

@@ -2,13 +2,13 @@
 //! memory, and a page that is in the wrong one moves.
 //!
 //! After Seok, Park, Park and Park, "Efficient Page Caching Algorithm with Prediction and Migration
-//! for a Hybrid Main Memory", ACM Applied Computing Review 11(4), 2011, of which we had no full
-//! text, hence "-like". From reports of it: the LRU, the four queues, a weighted history of reads
-//! and writes for each page, a threshold. Ours: the history is the share of writes among uses, each
-//! use weighing a quarter; a write to a page of SCM with a share of three quarters or more promotes
-//! it, in exchange for the oldest of DRAM's pages that are mostly read, else for the oldest of
-//! DRAM; a page that misses comes to DRAM for a write and to SCM for a read if there is a free
-//! frame, else to the victim's frame.
+//! for a Hybrid Main Memory", ACM Applied Computing Review 11(4), 2011. We had no full text, hence
+//! "-like". From reports of it: the LRU, the four queues, a weighted history of reads and writes
+//! for each page, a threshold. Ours: the history is the share of writes among uses, and each use
+//! has the weight of a quarter. A write to a page of SCM with a share of at least three quarters
+//! promotes it, in exchange for the oldest mostly read page of DRAM, else for the oldest of DRAM. A
+//! missed page enters DRAM for a write and SCM for a read if a frame is free, else the victim's
+//! frame.
 //!
 //! Not for small writes: it counts uses, not bytes.
 

@@ -1,10 +1,10 @@
 //! The paper's policy: pages with small writes live in SCM, pages with large writes in DRAM, each
 //! tier a CLOCK whose pages are in the order of their sectors.
 //!
-//! Source: "A buffer cache over DRAM + PRAM", the paper on the hybrid cache. A page that misses
-//! comes to DRAM. In DRAM reads and large writes set the reference bit, in SCM reads and small
-//! writes do, so each tier keeps the pages that suit it. Hands go round in the order of sectors, so
-//! that write-backs are in that order; a hand is the next number in a set.
+//! Source: "A buffer cache over DRAM + PRAM", the paper on the hybrid cache. A missed page enters
+//! DRAM. In DRAM reads and large writes set the reference bit, in SCM reads and small writes do, so
+//! each tier keeps its suitable pages. Hands advance in the order of sectors, so that write-backs
+//! are in that order; a hand is the next number in a set.
 //!
 //! The text of the paper and its pseudo-code differ; [`HybridConfig::dirty_victims`] chooses:
 //! - text (default): a dirty page that leaves DRAM always moves to SCM. In DRAM a page comes

@@ -1,7 +1,6 @@
 //! Doubly linked lists of pages, the links in one table.
 //!
-//! Invariant: a page is in at most one of the lists that share a table, and the caller knows in
-//! which.
+//! Invariant: a page is in at most one of the lists of a table, and the caller knows the list.
 
 use super::storage::{Storage, Table};
 

@@ -2,11 +2,11 @@
 //! DRAM's candidates, clean ones are demoted first.
 //!
 //! After Lee, Kang, Kim and Eom, "M-CLOCK: Migration-Optimized Page Replacement Algorithm for
-//! Hybrid DRAM and PCM Memory Architecture", SAC 2015, of which we had no full text, hence "-like".
-//! From reports of it: two CLOCKs, the lazy move (the first write sets a bit, the next promotes the
-//! page), and clean cold victims first. Ours: a page comes to SCM for a read, to DRAM for a write;
-//! the hand looks at up to 64 pages for one that is clean and unreferenced, clearing reference
-//! bits, then takes the first unreferenced one; DRAM's victim is demoted to SCM.
+//! Hybrid DRAM and PCM Memory Architecture", SAC 2015. We had no full text, hence "-like". From
+//! reports of it: two CLOCKs, the lazy move (the first write sets a bit, the next promotes the
+//! page), and clean cold victims first. Ours: a page enters SCM for a read, DRAM for a write. The
+//! hand inspects up to 64 pages for a clean unreferenced one, clearing reference bits, then takes
+//! the first unreferenced one. DRAM's victim is demoted to SCM.
 //!
 //! Not for small writes that repeat: every second one promotes a page and demotes another.
 

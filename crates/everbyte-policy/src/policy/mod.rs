@@ -1,15 +1,14 @@
 //! Replacement policies, one file each: a policy places pages in the tiers and chooses the victims.
 //!
-//! A [`Policy`] is pure: it is given accesses and gives [`Action`]s. It does no I/O, has no clock
-//! and draws no random number but from a seed, so the simulator and a cache in use run the same
-//! code. Each file names the policy's source, the workloads that it does not suit, and the
-//! questions that its source left open.
+//! A [`Policy`] is pure: it takes accesses and returns [`Action`]s. It does no I/O, has no clock
+//! and draws random numbers only from a seed, so the simulator and a cache in use run the same
+//! code. Each file names the policy's source, its unsuitable workloads, and the open questions of
+//! the source.
 //!
 //! Two tiers: [`Everbyte`], our own; [`Hybrid`], the paper's; [`ClockMigration`], its baseline;
-//! [`ClockDwf`], [`MClock`], [`FourQueue`] and [`Pdram`], those it compares with; [`Spitfire`],
-//! whose pages may be in both tiers at once. One tier, for reference, which is given the sum of
-//! both capacities: [`Lru`], [`Clock`], [`Sieve`], [`S3Fifo`], [`Arc`], [`WTinyLfu`] and
-//! [`Belady`].
+//! [`ClockDwf`], [`MClock`], [`FourQueue`] and [`Pdram`], its rivals; [`Spitfire`], with pages in
+//! both tiers. One tier, for reference, with the sum of both capacities: [`Lru`], [`Clock`],
+//! [`Sieve`], [`S3Fifo`], [`Arc`], [`WTinyLfu`] and [`Belady`].
 //!
 //! The maker of a policy chooses the storage of its tables: see [`Dense`], [`Addressed`] and [`Sparse`].
 
@@ -70,7 +69,7 @@ pub use w_tinylfu::WTinyLfu;
 
 use crate::access::{Access, PageNo};
 
-/// Decides which pages are in a cache, and in which tier.
+/// Decides on the pages of a cache, and on their tiers.
 ///
 /// A policy knows of a page only its tier and whether it is dirty. The caller has the frames and
 /// the bytes, and reports other events: [`Policy::cleaned`] after a write-back, [`Policy::remove`]
@@ -90,19 +89,18 @@ pub trait Policy {
     /// Returns the pages of the cache, for the provided methods; callers have no use for it.
     fn directory_mut(&mut self) -> &mut Directory<Self::Storage>;
 
-    /// Decides about one access. When it returns, the page of the access is in the cache, dirty if
-    /// it was written to, and `actions` has received the actions in the order in which they can be
-    /// carried out.
+    /// Decides about one access. On return, the page of the access is in the cache, dirty after a
+    /// write, and `actions` has received the actions in an executable order.
     fn access(&mut self, access: Access, actions: &mut impl Actions);
 
     /// Removes a page and the bytes written to it, without an action: the caller frees the frame. A
-    /// page that is not in the cache is no error.
+    /// missing page is not an error.
     fn remove(&mut self, page: PageNo);
 
-    /// Frees a frame of a tier, by whatever actions that takes.
+    /// Frees a frame of a tier, by any necessary actions.
     ///
     /// # Panics
-    /// If the tier has no page; [`Directory::used`] tells.
+    /// If the tier has no page; see [`Directory::used`].
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions);
 
     /// Marks a page clean, which stays where it is: the backing device has its bytes. The caller

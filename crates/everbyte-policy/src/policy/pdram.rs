@@ -1,12 +1,12 @@
-//! PDRAM-like: a page comes to any memory that has a frame; a page of SCM that is written often
-//! changes places with a page of DRAM.
+//! PDRAM-like: a page enters any memory with a free frame. A frequently written page of SCM swaps
+//! places with a page of DRAM.
 //!
-//! After Dhiman, Ayoub and Rosing, "PDRAM: A Hybrid PRAM and DRAM Main Memory System", DAC 2009, of
-//! which we had no full text, hence "-like". From reports of it: allocation in either memory, a
-//! count of writes for each page of SCM, a promotion at a threshold. Ours: DRAM's free frames
-//! first; one LRU over both tiers chooses the victim, and the newcomer takes its frame; a promoted
-//! page changes places with the page of DRAM that was not used for longest; the threshold is 8
-//! writes. The original's list of worn frames is not here, as a policy does not see frames.
+//! After Dhiman, Ayoub and Rosing, "PDRAM: A Hybrid PRAM and DRAM Main Memory System", DAC 2009. We
+//! had no full text, hence "-like". From reports of it: allocation in either memory, a count of
+//! writes for each page of SCM, a promotion at a threshold. Ours: DRAM's free frames first. One LRU
+//! over both tiers chooses the victim, and the new page takes its frame. A promoted page swaps
+//! places with DRAM's least recently used page. The threshold is 8 writes. The original's list of
+//! worn frames is missing, because a policy does not see frames.
 //!
 //! Not for small writes: it counts writes, not bytes.
 

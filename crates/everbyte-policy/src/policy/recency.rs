@@ -1,10 +1,10 @@
 //! Pages in the order of their last use, kept with one store a use.
 //!
 //! An access log has one entry for each recent use, and a table has the place of each page's last
-//! entry. Only that entry counts. So a use moves nothing, where a linked list has four pages' links
-//! to change; in return a search for the oldest page skips stale entries, and the log is compacted
-//! when it is four times as long as necessary. Each entry is written once, and read twice on
-//! average at most.
+//! entry. Only that entry counts. So a use moves nothing, while a linked list changes the links of
+//! four pages. In return a search for the oldest page skips stale entries, and the log is compacted
+//! at four times its necessary length. Each entry is written once, and read twice on average at
+//! most.
 //!
 //! Invariant: `last_use` of a page is 0 if it is not here, else 1 more than the place of the entry
 //! of its last use. Entries before `oldest` are stale.
@@ -16,7 +16,7 @@ const ENTRIES_A_PAGE: usize = 4;
 /// Entries from which on compaction is worth its cost.
 const ENTRIES_MIN: usize = 64;
 
-/// Entries that can be told apart.
+/// Largest number of distinguishable entries.
 const ENTRIES_MAX: usize = u32::MAX as usize - 1;
 
 /// Pages by last use.

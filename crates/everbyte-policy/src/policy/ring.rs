@@ -1,6 +1,7 @@
 //! The ring of a CLOCK: pages in the order in which they came, and a hand.
 //!
-//! A circular list, so that a page comes in just behind the hand wherever others left.
+//! A circular list: a page enters directly behind the hand, regardless of the places of former
+//! pages.
 //!
 //! Invariant: the hand is on a page of the ring, if there is one.
 

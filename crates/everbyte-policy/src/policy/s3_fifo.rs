@@ -1,12 +1,12 @@
-//! S3-FIFO: a small queue for new pages, a main queue for pages that were used there, and a queue
-//! of ghosts, whose pages come back straight to the main queue.
+//! S3-FIFO: a small queue for new pages, a main queue for pages used in it, and a queue of ghosts,
+//! whose pages return straight to the main queue.
 //!
-//! Yang et al., "FIFO Queues are All You Need for Cache Eviction", SOSP 2023: a tenth of the
-//! cache is the small queue; counters go to 3; a page moves to the main queue if it was used twice
-//! in the small one; as many ghosts as the main queue has frames. In the paper, EVICTS calls EVICTM
-//! when a page moves to a full main queue; here it does not: it evicts pages of the small queue
-//! only, and the main queue may hold more than its share. One tier. Not for pages that are used
-//! again after just longer than the small queue lasts, and never after: it fetches them twice.
+//! Yang et al., "FIFO Queues are All You Need for Cache Eviction", SOSP 2023: a tenth of the cache
+//! is the small queue; counters end at 3; a page moves to the main queue after two uses in the
+//! small one; the number of ghosts is the main queue's number of frames. In the paper, EVICTS calls
+//! EVICTM when a page moves to a full main queue. Here it does not: it evicts only pages of the
+//! small queue, and the main queue may exceed its share. One tier. Unsuitable for pages with one
+//! further use shortly after the small queue's time: it fetches them twice.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ pub struct S3Fifo<S: Storage> {
     pages: Directory<S>,
     queues: Lists<S, 2>,
     uses: S::Table<Uses>,
-    /// The number of a page's eviction from the small queue; 0 for pages that are no ghosts.
+    /// The number of a page's eviction from the small queue; 0 without a ghost.
     ghosts: S::Table<u32>,
     ghost_order: VecDeque<(u32, u32)>,
     evictions: u32,

@@ -1,11 +1,10 @@
 //! Pages in an order, in a ring of entries with holes.
 //!
-//! A linked list has four pages' links to change when a page is moved. Here the page gets a new entry at
-//! the end, and its old one becomes a hole: two stores beside the page's record. When the ring is full of
-//! entries and holes, the holes go.
+//! A linked list changes the links of four pages for a move. Here the page gets a new entry at the
+//! end, and its old one becomes a hole: two stores besides the page's record. When the ring is full
+//! of entries and holes, the holes are removed.
 //!
-//! The caller keeps the place of each page, so that it can stand in a record with all else that is known of
-//! the page.
+//! The caller keeps the place of each page, so that it can stand in the page's record.
 //!
 //! Invariant: the entries lie in the `span` places from `first` on, around, after which `next` comes; all
 //! other places are holes.
@@ -17,7 +16,7 @@ const PLACES_A_PAGE: usize = 2;
 /// Places of the smallest ring.
 const PLACES_MIN: usize = 16;
 
-/// Pages in an order. A place is valid until [`Sequence::clear_up`] tells another.
+/// Pages in an order. A place is valid until [`Sequence::clear_up`] reports another.
 #[derive(Default)]
 pub(super) struct Sequence {
     pages: Vec<u32>,
@@ -28,7 +27,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Returns true if there is no page.
+    /// Returns true if it has no page.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,5 +1,5 @@
-//! SIEVE: a queue in the order of arrival with a bit for pages that were used, and a hand that goes
-//! from old to new, takes the first page without the bit and clears bits on its way.
+//! SIEVE: a queue in the order of arrival with a bit for used pages, and a hand from old to new. It
+//! takes the first page with a clear bit and clears bits on its way.
 //!
 //! Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024. Unlike CLOCK's, a page that is spared
 //! keeps its place, so new pages are tried soon. One tier. Not for loops longer than the cache, and

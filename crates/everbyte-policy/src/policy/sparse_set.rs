@@ -1,13 +1,14 @@
 //! A set of any page numbers, ascending, in little memory.
 //!
-//! Invariant: `len` is the number of pages in `bitmap`, which would have to add it up over all parts that have some.
+//! Invariant: `len` is the number of pages in `bitmap`. The bitmap would have to sum it over all
+//! its parts.
 
 use std::ops::RangeBounds;
 
 use roaring::RoaringBitmap;
 
-/// Any pages, as compressed bitmaps. Where many lie together a page takes two bytes at most; one that is alone among
-/// 65,536 takes a part of its own.
+/// Any pages, as compressed bitmaps. A page in a dense area takes at most two bytes. A single page
+/// among 65,536 takes a whole part.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct SparseSet {
     bitmap: RoaringBitmap,

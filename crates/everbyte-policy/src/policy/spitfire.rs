@@ -1,5 +1,5 @@
-//! Spitfire: both tiers may have a page; chance decides when a page of SCM is copied to DRAM, which
-//! tier a page from the backing device goes to, and whether DRAM's victim is admitted to SCM.
+//! Spitfire: both tiers may have a page. Chance decides when a page of SCM is copied to DRAM, which
+//! tier a fetched page enters, and whether DRAM's victim is admitted to SCM.
 //!
 //! Zhou, Arulraj, Pavlo and Cohen, "Spitfire: A Three-Tier Buffer Manager for Volatile and
 //! Non-Volatile Memory", SIGMOD 2021, with pages moved whole. Each tier has a CLOCK. A hit in DRAM
@@ -9,9 +9,9 @@
 //! one there, a dirty page is demoted with the chance N_w, else written back; a clean page is
 //! dropped. The authors' "lazy" setting is the default.
 //!
-//! Ours, where the paper says less: a page in both tiers leaves SCM without a write-back, for DRAM
-//! has its newest bytes and answers for them; pages come with the reference bit clear, and the bit
-//! of a page in SCM is its own. Random numbers come from a seed, one for each decision.
+//! Our additions: a page in both tiers leaves SCM without a write-back, because DRAM has its newest
+//! bytes. Pages enter with a clear reference bit, and a page in SCM has a separate bit. Random
+//! numbers come from a seed, one for each decision.
 //!
 //! Invariant: a page in both tiers has its newest bytes in DRAM, and SCM has the same unless the
 //! page is [`AHEAD`]. It holds a frame of each tier. Not for small caches: frames that hold a page

@@ -4,13 +4,13 @@
 //! of two kinds of them:
 //!
 //! - [`Dense`], for a simulator: the pages of a trace are `0 .. n` without a gap, so a table is a
-//!   flat array, and a set that is walked in the order of sectors is a bitmap with bitmaps above.
-//!   [`Addressed`] knows the gaps besides, for policies that weigh what jumps cost.
-//! - [`Sparse`], for a cache in use: page numbers are places on a device, of which few are cached
-//!   (1 TiB has 2^28 pages; flat arrays would cost more memory than the cache has). A table is a
-//!   hash map without the pages that have the default value, and a set is compressed. Memory grows
-//!   with what is cached or remembered, not with the device. Page numbers are 32 bits wide, which
-//!   bounds a cached device to 16 TiB.
+//!   flat array, and a set in the order of sectors is a bitmap with bitmaps above. [`Addressed`]
+//!   also knows the gaps, for policies that weigh the costs of jumps.
+//! - [`Sparse`], for a cache in use: page numbers are places on a device, and only few are cached
+//!   (1 TiB has 2^28 pages; flat arrays would exceed the memory of the cache). A table is a hash
+//!   map without default values, and a set is compressed. Memory grows with the cached or
+//!   remembered pages, not with the device. Page numbers are 32 bits wide, which limits a cached
+//!   device to 16 TiB.
 //!
 //! Handing out dense numbers to cached pages instead would lose the order of sectors; tables by
 //! frame with a map from page to frame would cost the simulator a dependent load an access.
@@ -157,7 +157,7 @@ impl PageSet for Bitmap {
     }
 }
 
-/// Pages with these addresses, in flat arrays: of a trace, whose numbers do not tell what lies between them.
+/// Pages with these addresses, in flat arrays, for a trace whose page numbers do not show the gaps.
 #[derive(Clone, Copy, Debug)]
 pub struct Addressed<'a>(pub &'a [PageAddress]);
 
@@ -257,7 +257,7 @@ impl PageSet for SparseSet {
     }
 }
 
-/// Another storage, whose tables have the places of a page beside its value: one look-up for all of them.
+/// Another storage. Its tables have the places of a page next to its value: one look-up for both.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed<S>(pub(super) S);
 

@@ -1,7 +1,7 @@
 //! The write-back of the pages that are dirty when a trace is over.
 //!
 //! A policy that defers write-backs looks fast until the trace ends. So the time with a last
-//! write-back is counted beside the time without: every dirty page, in the order of sectors, with
+//! write-back is reported next to the time without: every dirty page, in the order of sectors, with
 //! nothing in between.
 
 use serde::{Deserialize, Serialize};

@@ -44,9 +44,9 @@ pub enum Kind {
     Belady,
 }
 
-/// A name that is no policy's.
+/// A name without a policy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("there is no policy {name:?}; there are {}", Kind::ALL.map(Kind::name).join(", "))]
+#[error("no policy has the name {name:?}; the names are {}", Kind::ALL.map(Kind::name).join(", "))]
 pub struct UnknownPolicy {
     /// The name.
     pub name: String,

@@ -30,8 +30,7 @@ pub struct Outcome {
     pub dram_bytes_read: u64,
     /// Bytes written to DRAM, by requests, fills and moves.
     pub dram_bytes_written: u64,
-    /// Accesses that were served in DRAM without a fill: hits there, and hits in SCM whose page was
-    /// promoted first.
+    /// Accesses served in DRAM without a fill: hits there, and hits in SCM with a promotion first.
     pub dram_accesses: u64,
     /// Pages read and written by the backing device.
     pub backing: BackingSteps,
@@ -45,8 +44,8 @@ pub struct Outcome {
     pub elapsed_ns: f64,
     /// The same with the drain: no policy gains by dirty pages that it leaves behind.
     pub elapsed_with_drain_ns: f64,
-    /// The backing device's part of that. What is left is memory's, which a policy of one tier has
-    /// all of DRAM: to compare residency alone, it is charged another policy's memory time.
+    /// The backing device's part of that. The rest is memory's. A policy of one tier has all of it
+    /// in DRAM: to compare residency alone, it is charged another policy's memory time.
     pub backing_with_drain_ns: f64,
 }
 
@@ -133,7 +132,7 @@ pub struct Wear {
     pub bytes_max: u64,
     /// Bytes written to a frame on average.
     pub bytes_mean: f64,
-    /// Frames by bytes written: the first has those that were written nothing, number `i` those
-    /// that were written `2^(i-1) .. 2^i` bytes.
+    /// Frames by bytes written: the first number counts unwritten frames, number `i` those with
+    /// `2^(i-1) .. 2^i` bytes written.
     pub histogram: Vec<u64>,
 }

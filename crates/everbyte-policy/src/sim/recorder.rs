@@ -1,7 +1,7 @@
 //! Counts a policy's actions.
 //!
-//! Invariants: a page in SCM has a frame of its own; a frame that became free last is used next, and before one that was
-//! never used; memory grows with the pages of the trace, not with the frames.
+//! Invariants: a page in SCM has a frame. The most recently freed frame is used next, and before
+//! unused ones. Memory grows with the pages of the trace, not with the frames.
 
 use super::drain::Drain;
 use super::outcome::{BackingSteps, Hits, Outcome, ScmWrites, Wear};
@@ -14,7 +14,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const READ: usize = Op::Read as usize;
 const WRITTEN: usize = Op::Write as usize;
 
-/// Counts of one run, while it goes on.
+/// Counts of a running simulation.
 pub(super) struct Recorder<'a> {
     addresses: &'a [PageAddress],
     access: Access,
@@ -37,9 +37,9 @@ pub(super) struct Recorder<'a> {
 struct Frames {
     count: u32,
     frame_of: Vec<u32>,
-    /// Frames that were given back, of those that have been used.
+    /// Freed frames among the used ones.
     free: Vec<u32>,
-    /// Bytes written to each frame that has been used, which are the first ones.
+    /// Bytes written to each used frame. The used frames are the first ones.
     bytes: Vec<u64>,
 }
 
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(place(&frames), [0, 1, 2]);
         (0..2).for_each(|page| frames.give_back(PageNo(page)));
         [0, 1].into_iter().for_each(|page| frames.take(PageNo(page)));
-        assert_eq!(place(&frames), [1, 0, 2], "the last that was given back is used first");
+        assert_eq!(place(&frames), [1, 0, 2], "the last freed one is used first");
         frames.wear(PageNo(2), 5);
         assert!(frames.bytes.capacity() + frames.free.capacity() < 100);
         let wear = wear(frames.count, &frames.bytes);

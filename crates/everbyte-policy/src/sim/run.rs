@@ -16,14 +16,14 @@ use crate::trace::{Accesses, TraceError};
 /// Runs one policy over a trace.
 ///
 /// # Panics
-/// If the trace breaks its invariants (a page number that is not below `trace.pages()`), or the
-/// spec is out of its ranges; [`Spec::check`] tells.
+/// If the trace breaks its invariants (a page number not below `trace.pages()`), or the spec is out
+/// of its ranges; see [`Spec::check`].
 #[must_use]
 pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
     replay(kind, spec, trace).expect("accesses in DRAM can be gone through")
 }
 
-/// Runs one policy over accesses, wherever they are. [`Kind::Belady`] goes through them twice.
+/// Runs one policy over accesses from any source. [`Kind::Belady`] reads them twice.
 ///
 /// # Errors
 /// Those of [`Accesses::play`].

@@ -14,7 +14,7 @@ pub struct Spec {
     pub dram_parts: u32,
     /// Parts of the cache that are SCM, at least 1.
     pub scm_parts: u32,
-    /// Writes of at most this many bytes are small, for policies that tell them apart.
+    /// Writes of at most this many bytes are small, for policies with this distinction.
     pub small_write_bytes: u16,
     /// Makes `hybrid` follow the paper's pseudo-code instead of its text.
     pub pseudo_code: bool,

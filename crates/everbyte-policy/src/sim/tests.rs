@@ -246,7 +246,7 @@ impl Log {
         }
     }
 
-    /// Returns the time step by step. A step without an operation of its own costs its lines only.
+    /// Returns the time step by step. A step without a separate operation costs only its lines.
     fn elapsed(&self, costs: &Costs) -> f64 {
         let lines = |bytes: u64| real(bytes) / 64.0;
         let serve = |op, memory: &MemoryCosts, bytes| {
@@ -366,7 +366,7 @@ fn trace() -> impl Strategy<Value = PageTrace> {
             len,
             op: if write { Op::Write } else { Op::Read },
         });
-    // Gaps about as wide as the widest that is no jump, on up to three devices.
+    // Gaps about as wide as the widest without a jump, on up to three devices.
     let place = (0..3_u32, prop_oneof![4 => 1..3_u64, 1 => 7..11_u64]);
     let places = proptest::collection::vec(place, PAGES as usize);
     (proptest::collection::vec(access, 1..600), places).prop_map(|(accesses, mut places)| {

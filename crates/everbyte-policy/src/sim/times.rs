@@ -1,10 +1,10 @@
 //! The time of the steps that an [`Outcome`] counts.
 //!
-//! The model: steps do not overlap; memory costs a part an operation and a part a 64-byte line
-//! (from the counts, partial lines as their share); the backing device costs a part a page and a
-//! part a jump, where a step jumps unless it goes on at most [`GAP_PAGES`] pages after the one
-//! before it of the same kind. A device with a head moves it between reading and writing once a
-//! batch of writes. So writing back in the order of sectors pays as it does on the device.
+//! The model: steps do not overlap. Memory costs a part per operation and a part per 64-byte line
+//! (from the counts, partial lines as their share). The backing device costs a part per page and a
+//! part per jump. A step jumps unless it continues at most [`GAP_PAGES`] pages after the previous
+//! one of the same kind. A device with a head moves it between reading and writing once a batch of
+//! writes. So writing back in the order of sectors pays as it does on the device.
 //!
 //! The time with a drain adds the write-back of the dirty pages at the end, in the order of sectors
 //! and as one batch, see [`Drain`]. The model's form is our own assumption, and so is that nothing

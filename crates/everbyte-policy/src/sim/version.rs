@@ -1,8 +1,8 @@
-//! The version of the simulator: what tells outcomes of one program from those of another.
+//! The version of the simulator. It distinguishes outcomes of different programs.
 
-/// Version of the simulator. It is raised, by hand, with every change after which a policy, the
-/// counting, the costs or a reader of traces has another outcome for some trace, so that outcomes
-/// which are kept can be told from those of later versions.
+/// Version of the simulator. It must be raised with every change of a policy, the counting, the
+/// costs or a trace reader that changes an outcome of some trace, so that stored outcomes can be
+/// distinguished from those of later versions.
 pub const SIMULATOR_VERSION: u32 = 2;
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
         })
     }
 
-    /// Returns a line of an outcome: what people look at first, and a hash of all of it.
+    /// Returns a line of an outcome: the main figures, and a hash of all of it.
     fn line(outcome: &Outcome) -> String {
         let (scm, backing) = (&outcome.scm, &outcome.backing);
         format!(
@@ -102,9 +102,7 @@ mod tests {
         let mut lines = text.lines().zip(stored.lines().chain(std::iter::repeat("nothing")));
         let (found, was) = lines.find(|(found, was)| found != was).unwrap_or_default();
         panic!(
-            "outcomes of the simulator are not those that are stored:\n  {found}\n  {was}\nIf that \
-             is meant, raise SIMULATOR_VERSION in {}, so that no sweep mixes old and new results, \
-             and then run\n  EVERBYTE_BLESS=1 cargo test -p everbyte-policy outcomes",
+            "outcomes of the simulator differ from the stored ones:\n  {found}\n  {was}\nIf this is intended, raise SIMULATOR_VERSION in {}, so that no sweep mixes old and new results, and then run\n  EVERBYTE_BLESS=1 cargo test -p everbyte-policy outcomes",
             file!()
         );
     }

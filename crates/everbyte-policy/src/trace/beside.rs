@@ -1,4 +1,4 @@
-//! Decodes a trace on a thread of its own, in blocks, while the caller takes the requests.
+//! Decodes a trace on another thread, in blocks, while the caller takes the requests.
 
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
@@ -7,7 +7,7 @@ use super::reader::TraceReader;
 use super::{Request, RequestOp};
 use crate::access::Op;
 
-/// Requests of a block, which fits into a core's own cache together with those that wait.
+/// Requests of a block. It fits into a core's private cache together with the waiting blocks.
 const BLOCK_REQUESTS: usize = 2048;
 /// Blocks that may wait between the two threads.
 const BLOCKS_MAX: usize = 6;
@@ -41,10 +41,10 @@ impl Touch {
 /// Touches, with the numbers of their lines or records.
 type Block = Vec<(u64, Touch)>;
 
-/// Calls `take` for all that a trace touches, in its order, until that refuses.
+/// Calls `take` for all touches of a trace, in order, until it refuses.
 ///
 /// # Errors
-/// The trace's, and those of `take`, which get the place of what was refused.
+/// The trace's errors, and those of `take` with the place of the refused touch.
 pub(super) fn decode_beside(
     reader: &mut TraceReader,
     mut take: impl FnMut(&Touch) -> Result<(), Problem>,
@@ -78,8 +78,8 @@ pub(super) fn decode_beside(
     }
 }
 
-/// Sends all that a trace touches in blocks, until nobody takes them any more. What was sent before
-/// an error is sent still. Vectors of blocks that were used come back by `unused`.
+/// Sends all touches of a trace in blocks, until the receiver stops. Touches before an error are
+/// still sent. Used blocks return by `unused`.
 fn decode(
     reader: &mut TraceReader,
     blocks: &SyncSender<Block>,

@@ -6,14 +6,14 @@
 //! (`C`). Source: blkparse(1), "Default output", "Action identifiers", "RWBS description";
 //! `blkparse_fmt.c`; the kernel's `blk_fill_rwbs`.
 //!
-//! Every line without an event is skipped: the names of input files, which stand before or behind the
-//! events, and the summary, which begins with a CPU, a process or the total. Events may follow a
-//! summary, because outputs can be joined.
+//! Every line without an event is skipped: the names of input files before or behind the events,
+//! and the summary, which begins with a CPU, a process or the total. Events may follow a summary,
+//! because outputs can be joined.
 //!
-//! Commands passed through to a SCSI device are no requests for sectors. Where sectors would be they
-//! have their bytes, in parentheses, if the kernel tells them; before these, when they are issued,
-//! the number of bytes that they transfer. The kernel cuts the names of processes after 15 bytes,
-//! in the midst of a character too.
+//! Commands passed through to a SCSI device are not requests for sectors. In place of sectors they
+//! have their bytes in parentheses, if the kernel reports them. At their issue, the number of
+//! transferred bytes precedes them. The kernel cuts process names after 15 bytes, even within a
+//! character.
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
@@ -62,8 +62,8 @@ impl Blkparse {
         }
     }
 
-    /// Returns true if what stands where a sector would be says that a command is passed through: its bytes, or what
-    /// follows them. Requests that are queued are none.
+    /// Returns true if the text at the place of a sector marks a passed-through command: its bytes,
+    /// or the following text. Queued requests are not such commands.
     fn is_passed_through(&self, text: &str) -> bool {
         text.starts_with('(') || (self.action != ACTIONS[0] && text.starts_with('['))
     }
@@ -118,7 +118,7 @@ impl LineFormat for Blkparse {
         let (sector, sectors, tail) = match rest.as_slice() {
             [sector, "+", sectors, tail @ ..] => (sector, sectors, tail),
             [_, "+"] => return Err(Problem::Missing { field: "number of sectors" }),
-            // Nothing is transferred: a flush with no data, whatever else it is called.
+            // No data is transferred: a flush without data under any name.
             rest if rwbs.contains('F') => {
                 check_process(rest.strip_prefix(&["0"]).unwrap_or(rest))?;
                 let file = files.number(device)?;
@@ -149,8 +149,7 @@ impl LineFormat for Blkparse {
     }
 }
 
-/// Expects that `words` are a process in brackets, behind the time that the request took in parentheses, or
-/// nothing.
+/// Expects in `words` a process in brackets, after the request's time in parentheses, or nothing.
 fn check_process(words: &[&str]) -> Result<(), Problem> {
     let wrong = |word: &str| Problem::field("process", word, "[name] as the last field");
     let begins = words.iter().position(|word| word.starts_with('['));

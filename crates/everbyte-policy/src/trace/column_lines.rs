@@ -1,8 +1,8 @@
 //! Text with columns in any order, as [`Columns`] names them.
 //!
-//! Columns stand between commas, semicolons, or white space, whichever the first line has. A line has
-//! exactly the columns that are named, but more if the last one is `...`. A first line with words where all numbers should
-//! be is taken for the columns' names.
+//! Commas, semicolons, or white space separate the columns; the first line decides. A line has
+//! exactly the named columns, or more if the last one is `...`. A first line with words in place of
+//! all numbers holds the columns' names.
 
 use super::columns::{Column, Columns, PAGE};
 use super::decode::{Item, LineFormat};

@@ -62,9 +62,10 @@ impl Column {
 
 /// The columns of a trace, named as in `time_s,op,offset_sectors,len`; `-` is one that means nothing.
 ///
-/// An offset is needed, or a key, which is the name of an object. Without a time all requests are at 0,
-/// without a file there is one, without a length each request is of the whole page in which it begins. A
-/// count says how often an object is requested. `...` at the end stands for any more columns.
+/// An offset is required, or a key, the name of an object. Without a time all requests are at 0,
+/// without a file there is one file, without a length each request is for the whole page of its
+/// start. A count is the number of requests of an object. `...` at the end stands for any further
+/// columns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Columns {
     /// Places in [`NAMES`]; [`COLUMNS_MAX`] bytes, because errors have formats in them.
@@ -81,7 +82,7 @@ impl Columns {
         self.places().map(|place| NAMES[place].1)
     }
 
-    /// Returns true if a column says what is read and what is written.
+    /// Returns true if a column distinguishes reads and writes.
     pub(crate) fn have_operations(&self) -> bool {
         self.named().any(|column| matches!(column, Column::Op(_) | Column::ScsiOp))
     }

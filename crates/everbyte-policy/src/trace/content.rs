@@ -1,4 +1,4 @@
-//! Recognises bytes that are no trace, by the numbers at their beginning. Reads nothing.
+//! Recognizes foreign contents by their magic numbers. Reads nothing.
 
 use std::fmt;
 
@@ -85,7 +85,7 @@ impl Content {
         MAGICS.iter().find(is_it).map(|(content, ..)| *content)
     }
 
-    /// Returns the content that `head`, which is of no format, may begin with.
+    /// Returns the possible kind of a content that no format accepts.
     pub(crate) fn perhaps(head: &[u8]) -> Option<Self> {
         match head {
             [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => Some(Self::Utf16),

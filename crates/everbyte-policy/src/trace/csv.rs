@@ -47,7 +47,8 @@ fn operation(text: &str) -> Result<RequestOp, Problem> {
     })
 }
 
-/// Returns true if a name has the bytes of `letter` in another form. Readers cut white space off, of whatever script.
+/// Returns true if a name must have the bytes of `letter` in escaped form. Readers remove white
+/// space of any script.
 fn is_escaped(letter: char) -> bool {
     matches!(letter, ',' | '%') || letter.is_whitespace() || letter.is_control()
 }

@@ -25,7 +25,7 @@ impl Item {
         if object.times == 0 {
             return Self::Skipped(SkippedKind::NoData);
         }
-        // What is deleted needs no size.
+        // A deletion needs no size.
         if object.bytes == 0 && object.op != RequestOp::Trim {
             return Self::Skipped(SkippedKind::EmptyObject);
         }
@@ -54,15 +54,15 @@ pub(crate) trait LineFormat {
         false
     }
 
-    /// Tells the number of the line that was [`Item::Kept`] just now.
+    /// Reports the number of a line just before its [`Item::Kept`].
     fn kept_line(&mut self, number: u64) {
         let _ = number;
     }
 
-    /// Returns the requests that had to wait for the last line, each with the number of its own.
+    /// Returns the requests kept until the last line, each with its line number.
     ///
     /// # Errors
-    /// What is wrong, and the number of the line where it is.
+    /// The problem, and the number of its line.
     fn rest(&mut self, files: &mut FileNames) -> Result<Rest, (u64, Problem)> {
         let _ = files;
         Ok(Rest::default())
@@ -71,6 +71,6 @@ pub(crate) trait LineFormat {
 
 /// A format made of records of one length.
 pub(crate) trait RecordFormat {
-    /// Decodes `record`, which has the length that the format has.
+    /// Decodes `record`, whose length is the format's.
     fn item(&mut self, record: &[u8], files: &mut FileNames) -> Result<Item, Problem>;
 }

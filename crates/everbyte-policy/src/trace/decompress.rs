@@ -1,8 +1,8 @@
 //! Decompresses gzip, xz and zstd, recognised by their first bytes.
 //!
-//! Invariants: members, streams and frames may follow each other in any order that their formats
-//! allow, empty ones and skippable frames included; memory is bounded, because data streams and
-//! dictionaries are limited; data that is cut off or damaged is an error with its place.
+//! Invariants: members, streams and frames may follow each other in any order allowed by their
+//! formats, including empty ones and skippable frames. Memory is bounded, because data streams and
+//! dictionaries are limited. Cut or damaged data is an error with its place.
 
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::content::Content;
 
 pub(crate) type Source = Box<dyn Read + Send>;
 
-/// Bytes that tell the compression, and those of a skippable frame's head.
+/// Bytes of the compression's magic number, and of a skippable frame's head.
 const HEAD_BYTES: u64 = 8;
 /// Most bytes of memory for decompressing xz: `xz -9` needs 65 MiB.
 const XZ_MEMORY_MAX: u64 = 512 << 20;
@@ -53,7 +53,7 @@ impl Compression {
     }
 }
 
-/// A source, and what its beginning told.
+/// A source, classified by its beginning.
 pub(crate) enum Opened {
     /// Bytes as they are.
     Plain(Source),
@@ -144,7 +144,7 @@ impl Read for Counted {
     }
 }
 
-/// A decompressor whose errors tell their place.
+/// A decompressor whose errors contain their place.
 struct Unpacked {
     source: Source,
     compression: Compression,
@@ -250,7 +250,7 @@ mod tests {
         for packed in
             [gzip(&text), xz(&text), zstd(&text), [skippable(1, b"abc"), zstd(&text)].concat()]
         {
-            // Fewer bytes may be no compression at all.
+            // Fewer bytes may not be recognized as compressed.
             for len in (6..packed.len()).step_by(97).chain([packed.len() - 1]) {
                 let error =
                     read(&packed[..len]).expect_err("half of the data was read").to_string();

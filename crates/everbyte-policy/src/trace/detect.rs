@@ -1,8 +1,9 @@
 //! Detects the format of a trace from its beginning.
 //!
 //! A text is of a format if the format's reader decodes all lines of the beginning, to their last
-//! byte, and what comes out is plausible: no times as lengths, no bytes as sectors. Bytes are of a binary format if all records of the
-//! beginning are plausible. One format has to be left; several or none are refused.
+//! byte, and the results are plausible: no times as lengths, no bytes as sectors. Bytes are of a
+//! binary format if all records of the beginning are plausible. Exactly one format must remain;
+//! several or none are refused.
 
 use super::content::Content;
 use super::decode::Item;
@@ -32,7 +33,7 @@ const TEXTS: [Format; 11] = [
     Format::Twitter,
 ];
 
-/// Text formats whose lines have nothing but numbers, so that any numbers could be of them.
+/// Text formats with lines of numbers only. Any numbers could be of them.
 const NAMED_ONLY: [Format; 2] = [Format::Tencent, Format::Lirs];
 
 /// The doubt about formats of [`NAMED_ONLY`].
@@ -79,7 +80,7 @@ pub(crate) fn format_of(
     Err(refusal)
 }
 
-/// Returns the first line, shortened, with everything that is no text in another form.
+/// Returns the first line, shortened, with escapes for everything but text.
 fn beginning(head: &[u8]) -> String {
     let line = head.trim_ascii_start().split(|&byte| byte == b'\n').next().unwrap_or_default();
     shortened(String::from_utf8_lossy(line).trim_end())
@@ -139,7 +140,7 @@ fn of_text(text: &[u8], is_whole: bool, max: u64) -> Result<(Format, Reason), Bo
 struct Trial {
     requests: Vec<Request>,
     has_objects: bool,
-    /// Lines that are surely of the format, though they are no requests.
+    /// Lines certainly of the format, although they are not requests.
     has_events: bool,
     has_heading: bool,
     /// A line has a point.
@@ -276,7 +277,7 @@ fn is_whole(bytes: u64) -> bool {
     bytes.is_multiple_of(SECTOR_BYTES)
 }
 
-/// Returns true if the line of this kind has much of what requests have.
+/// Returns true if a line of this kind has most parts of a request.
 fn is_event(kind: SkippedKind) -> bool {
     use SkippedKind::{Message, NoAnswer, NoData, OtherCommand, OtherEvent, ZoneCommand};
     matches!(kind, Message | NoAnswer | NoData | OtherCommand | OtherEvent | ZoneCommand)

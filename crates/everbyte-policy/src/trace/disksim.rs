@@ -1,8 +1,9 @@
 //! DiskSim's ASCII traces, and MQSim's: lines of `time device block blocks flags`.
 //!
 //! Blocks are sectors of 512 bytes. Bit 0 of the flags, which are hexadecimal, marks a read.
-//! DiskSim's times are ms with a fraction, MQSim's whole ns; a point tells which. Sources: the
-//! DiskSim 4.0 reference manual, on input traces; MQSim's README ("trace-based workloads").
+//! DiskSim's times are ms with a fraction, MQSim's whole ns; a decimal point distinguishes them.
+//! Sources: the DiskSim 4.0 reference manual, on input traces; MQSim's README ("trace-based
+//! workloads").
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;

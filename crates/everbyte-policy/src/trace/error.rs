@@ -13,7 +13,7 @@ use super::skipped::SkippedCounts;
 /// A place in a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The trace's path, or a name in its place.
+    /// The trace's path, or a substitute name.
     pub trace: String,
     /// Number of the line or record, from 1 on; 0 before the first one.
     pub number: u64,
@@ -43,10 +43,10 @@ pub enum TraceError {
         /// The source's error.
         source: io::Error,
     },
-    /// The beginning looks like none of the formats, or like several.
+    /// The beginning matches none of the formats, or several.
     #[error("{0}")]
     UnknownFormat(Box<Refusal>),
-    /// The bytes are of a known kind that is no trace.
+    /// The bytes are of a known kind other than a trace.
     #[error("{trace}: the file is {content}")]
     Foreign {
         /// The trace.
@@ -68,10 +68,9 @@ pub enum TraceError {
         /// The trace.
         trace: String,
     },
-    /// The format does not tell reads from writes.
+    /// The format does not distinguish reads from writes.
     #[error(
-        "{trace}: the format {format} does not say what is read and what is written; ask for all \
-         requests to be taken as reads, if that is what you want"
+        "{trace}: the format {format} does not distinguish reads from writes; ask for all requests to be taken as reads, if this is intended"
     )]
     NoOperations {
         /// The trace.

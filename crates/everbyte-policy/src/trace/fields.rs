@@ -34,7 +34,7 @@ pub(crate) fn next<'a>(
     fields.next().map(trimmed).ok_or(Problem::Missing { field })
 }
 
-/// Expects that there are no more fields.
+/// Expects the end of the fields.
 #[inline]
 pub(crate) fn end<'a>(
     fields: &mut impl Iterator<Item = &'a str>,
@@ -65,7 +65,7 @@ pub(crate) fn trimmed(text: &str) -> &str {
     }
 }
 
-/// Returns the number that up to 19 digits make, which fit.
+/// Returns the number of up to 19 digits. It always fits.
 #[inline]
 fn digits(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();

@@ -32,7 +32,7 @@ impl FileNames {
         self.names.len()
     }
 
-    /// Returns true if there are no files.
+    /// Returns true if it has no files.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()

@@ -1,4 +1,4 @@
-//! The formats of traces and their names. Knows none of them but by name.
+//! The formats of traces and their names. Knows them only by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ pub enum Format {
     Spc,
     /// DiskSim's ASCII traces, and MQSim's, which are like them.
     Disksim,
-    /// libCacheSim's binary records, which do not tell reads from writes.
+    /// libCacheSim's binary records. They do not distinguish reads from writes.
     OracleGeneral,
     /// The system calls of Mobibench.
     Mobibench,
@@ -40,9 +40,10 @@ pub enum Format {
     Twitter,
     /// The key-value traces of Meta's CacheLib.
     Kvcache,
-    /// The numbers of blocks of the LIRS paper, which do not tell reads from writes. Has to be named.
+    /// The block numbers of the LIRS paper. They do not distinguish reads from writes. The caller
+    /// must name this format.
     Lirs,
-    /// libCacheSim's binary records with a header, some of which do not tell reads from writes.
+    /// libCacheSim's binary records with a header. Some do not distinguish reads from writes.
     Lcs,
     /// Text with these columns, which nothing but the caller can know.
     Columns(Columns),
@@ -52,7 +53,7 @@ pub enum Format {
 const COLUMNS: &str = "columns:";
 
 impl Format {
-    /// All formats that have a name of their own, which are all but [`Format::Columns`].
+    /// All formats with a fixed name, which are all but [`Format::Columns`].
     pub const ALL: [Self; 18] = [
         Self::Csv,
         Self::VscsiV1,
@@ -123,6 +124,6 @@ impl FromStr for Format {
             return columns.parse().map(Self::Columns);
         }
         let found = Self::ALL.into_iter().find(|format| format.name() == text);
-        found.ok_or_else(|| format!("{text:?} is none of the formats {}", Self::names()))
+        found.ok_or_else(|| format!("{text:?} is not one of the formats {}", Self::names()))
     }
 }

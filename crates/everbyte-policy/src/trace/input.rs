@@ -15,7 +15,7 @@ use super::error::{Place, Problem, TraceError};
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the beginning from which the format is detected.
 const HEAD_BYTES: usize = 64 << 10;
-/// Bytes read at once: more than a line and the beginning.
+/// Bytes of one read: more than a line and the beginning.
 const BUFFER_BYTES: usize = 256 << 10;
 /// The mark with which some programs begin a UTF-8 text.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -24,7 +24,7 @@ pub(crate) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 pub(crate) struct Sample {
     /// The bytes, with the byte order mark of a text.
     pub(crate) head: Vec<u8>,
-    /// There are no more.
+    /// No more bytes follow.
     pub(crate) is_whole: bool,
     /// Bytes of the whole trace, if they are known before it was read.
     pub(crate) bytes: Option<u64>,
@@ -41,7 +41,7 @@ pub(crate) struct Input {
     rest: Range<usize>,
     /// The source has no more.
     ended: bool,
-    /// Bytes of lines that are no UTF-8 are replaced.
+    /// Bytes outside UTF-8 in lines are replaced.
     lossily: bool,
     /// The last line in which some were.
     mended: String,
@@ -101,8 +101,8 @@ impl Input {
         Ok(Sample { head, is_whole, bytes: self.bytes })
     }
 
-    /// Prepares to read lines: passes over a byte order mark. Bytes that are no UTF-8 become U+FFFD if `lossily`, else
-    /// their line is an error.
+    /// Prepares to read lines: skips a byte order mark. Bytes outside UTF-8 become U+FFFD if
+    /// `lossily`, else their line is an error.
     pub(crate) fn begin_text(&mut self, lossily: bool) {
         if self.buffer[self.rest.clone()].starts_with(BYTE_ORDER_MARK) {
             self.rest.start += BYTE_ORDER_MARK.len();
@@ -207,7 +207,7 @@ impl Input {
     }
 }
 
-/// Returns true if a trace of this path is standard input, whatever files there are.
+/// Returns true if a trace of this path is standard input, even if a file has this name.
 pub(crate) fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -221,7 +221,7 @@ fn without_end(line: &str) -> &str {
     }
 }
 
-/// Returns what is wrong with a line that has a carriage return or a NUL before its end.
+/// Returns the problem of a line with a carriage return or a NUL before its end.
 #[inline]
 pub(crate) fn control_character(line: &[u8]) -> Option<Problem> {
     let inside = line.strip_suffix(b"\n").unwrap_or(line);

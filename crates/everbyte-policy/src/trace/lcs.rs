@@ -6,13 +6,13 @@
 //! follow; since version 3 a time to live u32. The next access i64 ends the record, before 1, 2, 4, 8
 //! or 16 numbers u32 in versions 4 to 8. Source: libCacheSim, `traceReader/customizedReader/lcs.h`.
 //!
-//! An older header has 1024 bytes: the number u64, a text of 240 bytes that gives the types of the
-//! fields as Python's `struct` does, and bytes that give the fields of object, size, time and
-//! operation, from 1 on. The number of fields u32, the bytes of a record u32, a version u64 and the
-//! number again end it. Source: `traceReader/generalReader/lcs.h` of version 0.3.
+//! An older header has 1024 bytes: the number u64, a text of 240 bytes with the types of the fields
+//! in the form of Python's `struct`, and bytes with the fields of object, size, time and operation,
+//! from 1 on. The number of fields u32, the bytes of a record u32, a version u64 and the number
+//! again end it. Source: `traceReader/generalReader/lcs.h` of version 0.3.
 //!
 //! Operations are those of `req_op_e` in libCacheSim's `enum.h`. Version 1 has none, and others may
-//! leave them out: **these do not say what is read and what is written**.
+//! leave them out: **these do not distinguish reads from writes**.
 
 use super::RequestOp;
 use super::decode::{Item, RecordFormat};
@@ -102,7 +102,7 @@ impl Lcs {
         if word(end) != fields.len() as u64 || word(end + 4) != record_bytes as u64 {
             return None;
         }
-        // From 1 on; 0 is no field.
+        // From 1 on; 0 means a missing field.
         let field = |place: usize| match header[8 + TYPES_BYTES + place] {
             0 => Some(None),
             number => fields.get(usize::from(number) - 1).copied().map(Some),

@@ -2,8 +2,8 @@
 //!
 //! A block is a page. Lines of `*` separate the parts of a trace. Source: Jiang, Zhang, "LIRS: An
 //! Efficient Low Inter-reference Recency Set Replacement Policy", SIGMETRICS 2002, and its
-//! simulator. **Nothing says what is read and what is written**. Any list of numbers has this form,
-//! so the format has to be named.
+//! simulator. **It does not distinguish reads from writes**. Any list of numbers has this form, so
+//! the caller must name the format.
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;

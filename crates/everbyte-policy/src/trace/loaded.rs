@@ -11,7 +11,7 @@ use super::reader::{ReadOptions, TraceReader};
 use super::skipped::SkippedCounts;
 use crate::access::{Access, PageAddress, PageNo, PageTrace};
 
-/// Accesses that are handed out at once when a trace is read again.
+/// Accesses in one block of a repeated read.
 const BLOCK_ACCESSES: usize = 4096;
 
 /// Accesses that can be gone through more than once.
@@ -22,10 +22,10 @@ pub trait Accesses: Sync {
     /// Returns the number of requests that the accesses are parts of.
     fn requests(&self) -> u64;
 
-    /// Calls `each` with all accesses in the order of time, some at once.
+    /// Calls `each` with all accesses in the order of time, in blocks.
     ///
     /// # Errors
-    /// The trace cannot be read again, or is not what it was.
+    /// The trace cannot be read again, or has changed.
     fn play(&self, each: &mut dyn FnMut(&[Access])) -> Result<(), TraceError>;
 }
 
@@ -64,9 +64,9 @@ struct Again {
 }
 
 impl LoadedTrace {
-    /// Reads the trace at `path`, and keeps its accesses, of 12 bytes each, if there are `kept_max`
-    /// at most or if it cannot be read again: standard input (`-`) and whatever is no plain file.
-    /// Decodes on a thread of its own.
+    /// Reads the trace at `path`, and keeps its accesses, of 12 bytes each, if there are at most
+    /// `kept_max` or if it cannot be read again: standard input (`-`) and everything but a plain
+    /// file. Decodes on another thread.
     ///
     /// # Errors
     /// The trace's, [`TraceError::NoRequests`] if no page is read or written, and [`Problem::TooMany`] for more pages or
@@ -83,8 +83,8 @@ impl LoadedTrace {
         Self::read(&mut reader, options, limits, kept_max, path)
     }
 
-    /// Reads all of `reader`, whose source cannot be read again, and keeps its accesses. Decodes on a
-    /// thread of its own.
+    /// Reads all of `reader`, whose source cannot be read again, and keeps its accesses. Decodes on
+    /// another thread.
     ///
     /// # Errors
     /// As [`LoadedTrace::load`].
@@ -168,7 +168,7 @@ impl Accesses for LoadedTrace {
     }
 }
 
-/// Reads all of a trace and cuts it into pages. Decodes on a thread of its own.
+/// Reads all of a trace and cuts it into pages. Decodes on another thread.
 ///
 /// # Errors
 /// The trace's, and [`Problem::TooMany`] for more pages or accesses than `limits` allow.

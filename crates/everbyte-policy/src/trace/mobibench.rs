@@ -3,9 +3,9 @@
 //!
 //! `read fd len` and `write fd len` continue at the descriptor's position; `pread fd offset len`
 //! and `pwrite` name theirs; `fsync fd result`; `open path flags fd` sets the position to the
-//! beginning. A length of -1 is a call that failed, and is skipped. There is no call that moves the
-//! position otherwise: the recorder leaves `lseek` out. Lines are grouped by thread, so all are read
-//! and sorted by time first, those of one time in the order of the trace.
+//! beginning. A length of -1 marks a failed call, and is skipped. No other call moves the position:
+//! the recorder omits `lseek`. Lines are grouped by thread, so all are read and sorted by time
+//! first, with equal times in the order of the trace.
 //!
 //! Paths are mostly made unreadable in these traces, and many descriptors are sockets and pipes. So
 //! a file is a descriptor, and only those count that are read or written at an explicit position
@@ -49,7 +49,7 @@ pub(crate) struct Mobibench {
     places: FxHashSet<u32>,
 }
 
-/// System calls that a trace of an application may have. Formats with other words are told apart by these.
+/// System calls of application traces. They distinguish this format from others with words.
 const CALLS: [&str; 48] = [
     "access",
     "chdir",

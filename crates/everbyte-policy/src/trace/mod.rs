@@ -1,14 +1,14 @@
 //! Traces: readers of the usual formats, our own format, and generators.
 //!
 //! A trace is a stream of [`Request`]s. [`TraceReader`] reads one from a file, standard input or
-//! any other source, compressed with gzip, xz or zstd or not, in one of the [`Format`]s; [`PageTraceBuilder`]
-//! cuts requests into pages; [`Summary`] counts them; [`CsvWriter`] writes our own format;
-//! [`generate`] makes traces up.
+//! any other source, plain or compressed with gzip, xz or zstd, in one of the [`Format`]s.
+//! [`PageTraceBuilder`] cuts requests into pages, [`Summary`] counts them, [`CsvWriter`] writes our
+//! own format, and [`generate`] generates traces.
 //!
-//! Invariants: readers stream, so their memory is bounded whatever a trace says, but for the calls
-//! of a Mobibench trace, which have to be sorted and are counted; every request that comes out of a
-//! reader ends at [`OFFSET_MAX`] or before it; whatever is wrong with a trace is a [`TraceError`]
-//! that names the trace, the line or record, and what was found there.
+//! Invariants: readers stream, so their memory is bounded for any trace. The calls of a Mobibench
+//! trace are the exception: they must be sorted, and their number is limited. Every request of a
+//! reader ends at or before [`OFFSET_MAX`]. Every problem of a trace is a [`TraceError`] with the
+//! trace, the line or record, and the finding.
 //!
 //! Knows nothing of policies and costs.
 

@@ -1,10 +1,10 @@
 //! Pages of objects, which have numbers and sizes but no places.
 //!
-//! Page `k` of object `n` lies at page `n` of disk `0.k`, where the highest bits of `n` take the
-//! place of the 0: objects never share a page, and neighbouring numbers are neighbours. Pages from
-//! [`NEAR_PAGES`] on lie in areas of 64 pages, at a place that SipHash makes of the object and the
-//! area, on disks `far.d`: a million of these areas have one of two objects with a probability of
-//! 2 in a million.
+//! Page `k` of object `n` lies at page `n` of disk `0.k`, with the highest bits of `n` instead of
+//! the 0: objects never share a page, and neighbouring numbers are neighbours. Pages from
+//! [`NEAR_PAGES`] on lie in areas of 64 pages, at a place computed by SipHash from the object and
+//! the area, on disks `far.d`. Among a million of these areas, two objects share one with a
+//! probability of 2 in a million.
 //!
 //! Invariant: requests are made one at a time, so memory does not grow with the size of an object.
 
@@ -21,7 +21,7 @@ use crate::access::PAGE_BYTES;
 
 /// Bits of a page's number that fit into a place on a disk.
 const PLACE_BITS: u32 = 50;
-/// Pages of an object that have disks of their own.
+/// Pages of an object with separate disks.
 const NEAR_PAGES: u64 = 32;
 /// Pages of an area.
 const AREA_PAGES: u64 = 64;

@@ -4,8 +4,8 @@
 //! largest number for none; not needed here). Source: libCacheSim,
 //! `traceReader/customizedReader/oracle/oracleGeneralBin.h`.
 //!
-//! **Nothing says what is read and what is written**, so that figures about writes mean nothing;
-//! all requests are reads, and only if the caller asks for that.
+//! **It does not distinguish reads from writes**, so figures about writes are meaningless. All
+//! requests are reads, and only if the caller asks for this.
 
 use super::RequestOp;
 use super::decode::{Item, RecordFormat};

@@ -1,8 +1,8 @@
 //! Numbers of pages, in the order in which they are met and, at the end, in the order of places.
 //!
-//! Pages are numbered by chunks of 16: those that are used lie beside each other often enough that
-//! a table of chunks stays in the processor's cache where one of pages would not. Chunks are found
-//! in a flat table for each device, as far as that is used densely, else in a hash map.
+//! Pages are numbered by chunks of 16. Used pages are adjacent often enough that a table of chunks
+//! stays in the processor's cache where a table of pages would not. Chunks are found in a flat
+//! table for each densely used device, else in a hash map.
 //!
 //! Invariant: a table of `n` chunks belongs to a device with `n / SPREAD_MAX` of them at least, so
 //! memory grows with the pages that are met, not with the places where they lie.
@@ -160,8 +160,8 @@ impl PageNumbers {
         Problem::TooMany { what: "distinct pages", max: self.pages_max }
     }
 
-    /// Numbers the pages anew, in the order of their addresses. Returns the addresses in that order,
-    /// and for each number that a page had before the one that it has since.
+    /// Renumbers the pages in the order of their addresses. Returns the addresses in that order,
+    /// and the new number for each former one.
     pub(super) fn order(&mut self) -> (Vec<PageAddress>, Vec<u32>) {
         let mut chunks: Vec<(ChunkAddress, u32)> =
             self.addresses.iter().copied().zip(0..).collect();

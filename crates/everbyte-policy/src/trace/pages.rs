@@ -1,7 +1,7 @@
 //! From requests to accesses of pages.
 //!
-//! A request becomes one access for each page that it touches, with exactly the bytes that it
-//! touches there. Zeroes are written. Flushes and trims touch nothing.
+//! A request becomes one access for each of its pages, with exactly the touched bytes. Zeroes are
+//! written. Flushes and trims touch no page.
 
 use super::beside::Touch;
 use super::page_numbers::PageNumbers;
@@ -28,7 +28,7 @@ impl Default for PageLimits {
 #[derive(Debug)]
 pub struct PageTraceBuilder {
     limits: PageLimits,
-    /// Accesses up to which all are kept; beyond that none are.
+    /// Up to this number all accesses are kept; above it none are.
     kept_max: u64,
     numbers: PageNumbers,
     /// With the numbers that pages got when they were met.
@@ -58,7 +58,7 @@ impl PageTraceBuilder {
         Touch::of(request).map_or(Ok(()), |touch| self.touch(&touch))
     }
 
-    /// Adds the pages of what a request touches.
+    /// Adds the pages of a touch.
     #[inline]
     pub(super) fn touch(&mut self, touch: &Touch) -> Result<(), Problem> {
         let Self { limits, kept_max, numbers, kept, accesses, .. } = self;
@@ -86,8 +86,8 @@ impl PageTraceBuilder {
         self.finish_with_numbers().0
     }
 
-    /// Returns the trace, its pages numbered in the order of their places; the accesses that it has,
-    /// which are all or none; and the numbers.
+    /// Returns the trace, its pages numbered in the order of their places; its accesses, which are
+    /// all or none; and the numbers.
     pub(super) fn finish_with_numbers(self) -> (PageTrace, u64, PageNumbers) {
         let Self { mut numbers, kept: mut accesses, requests, .. } = self;
         let (addresses, places) = numbers.order();
@@ -98,8 +98,8 @@ impl PageTraceBuilder {
     }
 }
 
-/// Cuts what is touched into pages: calls `each` with every page, and with the access to it, which
-/// has no number yet.
+/// Cuts a touch into pages: calls `each` with every page, and with the access to it, which has no
+/// number yet.
 ///
 /// # Errors
 /// [`Problem::BeyondEnd`], and those of `each`, the first of which ends it.

@@ -58,7 +58,7 @@ pub enum Problem {
     /// The trace ends within a record.
     #[error("the trace ends after {have} of {want} bytes: it was cut off")]
     CutOff {
-        /// Bytes that are there.
+        /// Bytes present.
         have: usize,
         /// Bytes of a record.
         want: usize,
@@ -77,7 +77,7 @@ pub enum Problem {
         /// Its place in the line, from 1 on.
         column: usize,
     },
-    /// A record does not say what is read and what is written.
+    /// A record does not distinguish reads from writes.
     #[error("operation {value} is neither a read nor a write")]
     NoOperation {
         /// Its number.
@@ -94,7 +94,7 @@ pub enum Problem {
         /// Description of the expected text.
         wanted: &'static str,
     },
-    /// A trace that is read again is not the one that was read before.
+    /// A trace differs between two reads.
     #[error("the trace changed while it was in use")]
     Changed,
     /// There are too many items.

@@ -22,7 +22,7 @@ const REQUEST_BYTES_MAX: u64 = 1 << 30;
 /// Options for reading a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadOptions {
-    /// The format; without one it is told from the content.
+    /// The format; `None` detects it from the content.
     pub format: Option<Format>,
     /// Takes requests of a format that does not name their kind as reads.
     pub assume_reads: bool,
@@ -62,7 +62,7 @@ impl TraceReader {
         Self::over(Input::open(path)?, options)
     }
 
-    /// Reads what `source` yields; errors call it `name`.
+    /// Reads the bytes of `source`; errors call it `name`.
     ///
     /// # Errors
     /// As [`TraceReader::open`].
@@ -141,8 +141,8 @@ impl TraceReader {
         &self.files
     }
 
-    /// Lines or records so far that hold no request: headers, comments, commands without data, calls
-    /// that failed.
+    /// Lines or records so far without a request: headers, comments, commands without data, failed
+    /// calls.
     #[must_use]
     pub fn skipped(&self) -> &SkippedCounts {
         &self.skipped
@@ -222,7 +222,7 @@ impl TraceReader {
         self.input.wrong_at(number, problem)
     }
 
-    /// Returns the error that the trace, which was read, has no read and no write.
+    /// Returns the error of a fully read trace without reads and writes.
     pub(super) fn no_requests(&self) -> TraceError {
         let trace = self.input.place().trace.clone();
         TraceError::NoRequests { trace, skipped: Box::new(self.skipped) }
@@ -258,7 +258,7 @@ impl Iterator for TraceReader {
     }
 }
 
-/// Reads all of a trace and counts what is in it.
+/// Reads all of a trace and counts its content.
 ///
 /// # Errors
 /// The trace's, [`Problem::TooMany`] pages, and [`TraceError::NoRequests`] if nothing is read or written.

@@ -60,7 +60,7 @@ pub struct Near {
     pub problem: Problem,
 }
 
-/// A beginning whose format cannot be told.
+/// A beginning of unknown format.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Refusal {
     /// The trace.
@@ -69,7 +69,7 @@ pub struct Refusal {
     pub begin: String,
     /// Formats that fit all of the beginning: several, or none.
     pub candidates: Vec<Format>,
-    /// Formats whose lines these may be, and that are not chosen, with the reason.
+    /// Possible formats of these lines that are not chosen, with the reason.
     pub doubtful: Vec<(Format, &'static str)>,
     /// Formats that fit a part of the beginning.
     pub near: Vec<Near>,

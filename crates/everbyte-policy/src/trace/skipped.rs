@@ -9,11 +9,11 @@ pub enum SkippedKind {
     EmptyLine,
     /// A line that begins with `#`.
     Comment,
-    /// A line that begins with `*`, which separates the parts of LIRS traces.
+    /// A line that begins with `*`. It separates the parts of LIRS traces.
     Mark,
     /// The names of the fields, or the version of the format.
     Heading,
-    /// An event that is no request, or another event of a request that is counted elsewhere.
+    /// An event other than a request, or another event of a request counted elsewhere.
     OtherEvent,
     /// A message of the recorder or of the kernel.
     Message,

@@ -3,9 +3,8 @@
 //!
 //! The unit of storage (ASU) is a number; the address counts blocks, which are sectors of 512 bytes
 //! in those traces; the size is bytes; the opcode is R or W in either case; the time is seconds
-//! with a fraction. White space around fields is allowed. The format's optional fields behind these
-//! have no fixed meaning and are refused. Source: "SPC Trace File Format Specification", revision
-//! 1.0.1.
+//! with a fraction. White space around fields is allowed. The format's optional further fields have
+//! no fixed meaning and are refused. Source: "SPC Trace File Format Specification", revision 1.0.1.
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;

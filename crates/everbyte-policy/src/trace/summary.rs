@@ -12,8 +12,8 @@ const SMALL_BYTES: u64 = 512;
 const PAGES_MAX: u64 = 1 << 28;
 /// Pages of an area, which are counted in one word.
 const AREA_PAGES: u64 = 64;
-/// Areas that are counted, at most, so that a trace whose pages lie far apart takes little more than
-/// 2 GiB: 8 TiB that are touched everywhere.
+/// Most counted areas, so that a trace with scattered pages takes little more than 2 GiB: 8 TiB, if
+/// touched everywhere.
 const AREAS_MAX: usize = 1 << 25;
 
 /// Counts over a trace.

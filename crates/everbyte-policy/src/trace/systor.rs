@@ -1,8 +1,8 @@
 //! The block traces of SYSTOR '17: lines of `Timestamp,Response,IOType,LUN,Offset,Size`.
 //!
 //! Timestamp (since 1970) and response time are s with a fraction; offset and size are bytes; the
-//! type is R or W, and blank if the storage sent no response: such a request is skipped and counted.
-//! Source: the README of the traces' distribution (SNIA IOTTA, trace set 4928; Lee et al.,
+//! type is R or W, and blank for a request without a response of the storage: it is skipped and
+//! counted. Source: the README of the traces' distribution (SNIA IOTTA, trace set 4928; Lee et al.,
 //! "Understanding Storage Traffic Characteristics on Enterprise Virtual Desktop Infrastructure",
 //! SYSTOR 2017).
 

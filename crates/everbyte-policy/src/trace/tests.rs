@@ -44,7 +44,7 @@ fn expect(format: Format, bytes: &[u8], rows: &[Row]) {
     }
 }
 
-/// Expects that reading `bytes` fails with a message that has all of `words`.
+/// Expects that reading `bytes` fails with a message containing all of `words`.
 fn refuse(format: Format, bytes: impl AsRef<[u8]>, words: &[&str]) {
     let read = reader(bytes.as_ref(), &forced(format))
         .and_then(|reader| reader.collect::<Result<Vec<_>, _>>());
@@ -476,7 +476,7 @@ fn summaries_count() {
 }
 
 proptest! {
-    /// Whatever the bytes, reading ends, and what comes out keeps the promises.
+    /// For any bytes, reading ends, and its results keep the promises.
     #[test]
     fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..400), which in 0..Format::ALL.len()) {
         let options = forced(Format::ALL[which]);

@@ -6,9 +6,8 @@
 //! number u32, length u32, elements u32, block u64, time u64, response time u64. The version's high
 //! byte is 1 or 2. Sources: libCacheSim, `traceReader/customizedReader/vscsi.h`; the commands are
 //! those of the SCSI Block Commands (SBC-4, table of operation codes). Commands that neither move,
-//! drop nor harden data are passed over. UNMAP is, too: its ranges are in data that is not
-//! recorded. So is WRITE SAME: the length that is recorded is that of its data, one block, and not of
-//! what it fills.
+//! drop nor harden data are skipped. UNMAP is skipped as well: its ranges are in unrecorded data.
+//! So is WRITE SAME: the recorded length is that of its data, one block, and not that of its range.
 
 use super::decode::{Item, RecordFormat};
 use super::error::Problem;

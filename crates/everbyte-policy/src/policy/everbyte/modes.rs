@@ -1,12 +1,12 @@
 //! The choice among the modes of `everbyte`, by miniature simulations: rule 10.
 //!
-//! Each mode runs as a shadow without bytes: in full below [`FULL_FRAMES`] frames, beyond that over
-//! a sample of regions of 1 MiB with as much smaller a cache, so that runs of sectors stay what they
-//! are. Every quarter of the frames' accesses a shadow is scored by what it cost: the backing
-//! device, memory, and the pages that it left dirty. Scores decay. A mode that is cheaper takes
-//! over once it saves what fetching a few pages takes: the pages that it would have kept are not there yet. A
-//! share of the score would be no such margin, as all modes pay alike for pages that nothing had before.
-//! What is cached stays.
+//! Each mode runs as a shadow without bytes: in full below [`FULL_FRAMES`] frames, above that over
+//! a sample of regions of 1 MiB with a proportionally smaller cache, so that runs of sectors are
+//! preserved. After every quarter of the frames' accesses a shadow is scored by its costs: the
+//! backing device, memory, and its remaining dirty pages. Scores decay. A cheaper mode takes over
+//! when it saves the cost of fetching a few pages: the pages that it would have kept are absent at
+//! first. A share of the score would not be such a margin, because all modes pay equally for the
+//! first fetches. Cached pages stay.
 //!
 //! Miniature simulations: Waldspurger et al., "Cache Modeling and Optimization using Miniature
 //! Simulations", USENIX ATC 2017.
@@ -18,7 +18,7 @@ use super::tiers::{Order, Rules, Tiers};
 use crate::access::{Access, Op, PAGE_BYTES, PageNo};
 use crate::costs::{Costs, MemoryCosts};
 
-/// Frames up to which shadows have all pages, and about which they have beyond that.
+/// Up to this number of frames shadows have all pages. Above it, they have about this number.
 const FULL_FRAMES: u64 = 2000;
 /// Regions are sampled by so many bits of a hash.
 const SAMPLE_BITS: u32 = 16;
@@ -33,8 +33,9 @@ const MARGIN_JUMPS: f64 = 0.1;
 
 const LATE: Rules = Rules { waiting_permille: 900, ..Rules::ALL };
 
-/// The modes, the one to begin with first: pages rest in the tier that they came to; dirty pages are
-/// written late while new pages pass through DRAM beside the old ones, for scans and loops; late; and soon.
+/// The modes, with the initial one first: pages rest in their first tier; dirty pages are written
+/// late while new pages pass through DRAM next to the old ones, for scans and loops; late; and
+/// soon.
 pub(super) const MODES: [Rules; 4] = [
     Rules { waiting_permille: 200, order: Order::Lru, rests: true, ..LATE },
     Rules { order: Order::Lru, new_leave_first: true, ..LATE },
@@ -142,7 +143,7 @@ impl<S: Storage> Modes<S> {
         }
     }
 
-    /// Begins anew, in the present mode.
+    /// Restarts in the present mode.
     pub(super) fn resize(&mut self, capacity: Capacity) {
         let anew = Self::new(self.storage, capacity, self.small_write_bytes, self.costs);
         *self = Self { current: self.current, ..anew };
@@ -169,7 +170,7 @@ impl<S: Storage> Shadow<S> {
     }
 }
 
-/// Adds up what actions cost.
+/// Sums the costs of actions.
 struct Meter<S> {
     storage: S,
     costs: Costs,
@@ -229,7 +230,7 @@ impl<S: Storage> Actions for Meter<S> {
             }
             Action::Move { to: Tier::Scm, .. } => self.write_scm(),
             Action::Evict { page, .. } => self.write(page.0),
-            // Small beside the rest.
+            // Small compared with the rest.
             Action::Move { .. }
             | Action::Copy { .. }
             | Action::Update { .. }

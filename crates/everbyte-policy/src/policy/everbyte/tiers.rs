@@ -1,8 +1,8 @@
 //! The rules 1 to 9 of `everbyte`.
 //!
-//! Invariants: a page of the cache is in the list or waits, never both, and a waiting page is dirty;
-//! the pages of DRAM, and no others, are in the queue; the hand is on a page of the list, or nowhere,
-//! which is the list's end.
+//! Invariants: a page of the cache is either in the list or waits, and a waiting page is dirty. The
+//! queue has exactly the pages of DRAM. The hand is on a page of the list, or nowhere, which means
+//! the list's end.
 
 use super::super::action::{Action, Actions, Reason, Tier};
 use super::super::directory::{Capacity, Directory, State};
@@ -77,7 +77,7 @@ impl Rules {
         promotes: true,
     };
 
-    /// Rule 4: returns the turns that a page of DRAM is kept, which were `before`.
+    /// Rule 4: returns the new number of turns of a page of DRAM; `before` is the old one.
     #[inline]
     fn keep(&self, access: Access, before: u8) -> u8 {
         match access.op {
@@ -87,7 +87,7 @@ impl Rules {
         }
     }
 
-    /// Rule 9: returns what is noted of a page of SCM, which was `before`.
+    /// Rule 9: returns the new note of a page of SCM; `before` is the old one.
     #[inline]
     fn use_in_scm(&self, access: Access, before: u8, worth: &mut Worth<impl Storage>) -> u8 {
         if before & ON_TRIAL != 0 {
@@ -105,7 +105,8 @@ impl Rules {
     }
 }
 
-/// Returns true for what keeps a page in DRAM for more than a turn, and promotes one of SCM: rules 4 and 9.
+/// Returns true for an access that keeps a page in DRAM for more than a turn, and promotes one of
+/// SCM: rules 4 and 9.
 #[inline]
 pub(super) fn is_large_write(access: Access, small_write_bytes: u16) -> bool {
     access.op == Op::Write && access.len > small_write_bytes
@@ -113,8 +114,8 @@ pub(super) fn is_large_write(access: Access, small_write_bytes: u16) -> bool {
 
 /// Both tiers of a cache under [`Rules`].
 pub(super) struct Tiers<S: Storage> {
-    /// Noted of a page of DRAM: turns of the queue that it is kept; of one of SCM: halves written since it
-    /// came, and the mark of a page that was not used yet.
+    /// The note of a page of DRAM: its remaining turns of the queue. The note of a page of SCM:
+    /// halves written since its arrival, and the mark of an unused page.
     pub(super) pages: Directory<Placed<S>>,
     pub(super) rules: Rules,
     /// Rule 1: the list, without those that wait.
@@ -146,7 +147,7 @@ impl<S: Storage> Tiers<S> {
         }
     }
 
-    /// Goes on with other rules.
+    /// Continues with other rules.
     pub(super) fn change(&mut self, rules: Rules) {
         if rules.order != self.rules.order {
             self.hand = None;
@@ -372,7 +373,7 @@ impl<S: Storage> Tiers<S> {
         self.waiting_pages -= 1;
     }
 
-    /// Evicts a page, wherever it is.
+    /// Evicts a page from any place.
     fn leave(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
         let record = *record(&mut self.pages, page);
         self.pages.evict(page, why, actions);

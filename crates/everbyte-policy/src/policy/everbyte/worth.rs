@@ -1,10 +1,9 @@
-//! The worth of a demotion: what SCM costs, against what the backing device would. Rule 5.
+//! The worth of a demotion: the costs of SCM compared with those of the backing device. Rule 5.
 //!
-//! A page that leaves DRAM is of a class: dirty or clean, hit there or not. Of each class it is
-//! counted how many pages were demoted, and how many of those were used in SCM. The share of these
-//! is the chance that a demoted page is used. Demotions take time to be used: the counts begin as if
-//! a quarter of the frames' pages had been demoted and used, and a clean page is given twice the chance
-//! that was counted.
+//! A page that leaves DRAM is of a class: dirty or clean, hit there or not. For each class, the
+//! demoted pages and those of them used in SCM are counted. Their ratio is the chance that a
+//! demoted page is used. Demotions take time to be used: the counts begin with a quarter of the
+//! frames' pages as demoted and used, and a clean page gets twice its counted chance.
 //!
 //! Of pages that a write brought, it is counted how many were written again before they left DRAM, or
 //! since they came straight to SCM. Where few are, DRAM holds nothing back from SCM: rule 3.
@@ -18,11 +17,11 @@ const TRIALS: u32 = 16;
 /// The part of the share of jumps that a step decides.
 const JUMPS_SHARE: f64 = 1.0 / 1024.0;
 
-/// Uses of clean pages for each that was counted: most of what was demoted is still there.
+/// Uses of clean pages for each counted use: most demoted pages are still cached.
 const STILL_TO_COME: f64 = 2.0;
 /// The part of the share of pages written again that a page decides.
 const AGAIN_SHARE: f64 = 1.0 / 128.0;
-/// The share that it begins with, and the least that makes DRAM worth the way to SCM.
+/// The initial share, and the least that makes DRAM worth the way to SCM.
 const AGAIN_FIRST: f64 = 0.2;
 const AGAIN_MIN: f64 = 0.15;
 
@@ -47,7 +46,7 @@ pub(super) struct Worth<S> {
     /// Demoted pages of each class, and those that were used.
     demoted: [f64; 4],
     returned: [f64; 4],
-    /// Demotions after which half of what was counted is forgotten.
+    /// Demotions after which half of the counts is forgotten.
     memory: f64,
     last_read: Option<u32>,
     read_jumps: f64,

@@ -19,7 +19,7 @@ struct Page {
     straight: bool,
     /// Its class when it was demoted, until it is used.
     trial: Option<usize>,
-    /// Turns that it is kept in DRAM; halves of it that were written in SCM.
+    /// Remaining turns in DRAM; halves written in SCM.
     writes: u8,
 }
 
@@ -215,7 +215,7 @@ impl Model {
         }
     }
 
-    /// True if a demotion of the page costs less than what else there is.
+    /// True if a demotion of the page costs less than the alternatives.
     fn pays(&mut self, page: u32) -> bool {
         let class = class(*self.at(page));
         let Costs { dram, scm, backing } = self.costs;

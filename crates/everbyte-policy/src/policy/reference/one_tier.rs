@@ -122,8 +122,8 @@ pub(in super::super) fn sieve(capacity: Capacity, accesses: &[Access]) -> Vec<Ve
     })
 }
 
-/// Three queues, oldest first; ghosts by number of eviction, so that one that came back still takes
-/// its place until it is old.
+/// Three queues, oldest first. Ghosts are ordered by number of eviction, so that a returned one
+/// keeps its place until it is old.
 pub(in super::super) fn s3_fifo(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
     let size = capacity.in_one_tier().dram as usize;
     let small_max = (size / 10).max(1);

@@ -88,7 +88,7 @@ impl Model {
             let (from, why) = (Tier::Dram, Reason::Duplicate);
             actions.push(Action::Drop { page, from, why });
         } else if dirty && draws.met(config.scm_from_dram) {
-            // Stands for the page that is coming, so that SCM knows that it is no longer alone.
+            // Stands for the arriving page, so that SCM knows about the second copy.
             let guest = coming.map(|page| Copy { page, version: 0, referenced: true });
             self.dram.extend(guest);
             self.room_in_scm(actions);

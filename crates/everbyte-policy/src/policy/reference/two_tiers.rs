@@ -58,7 +58,7 @@ pub(super) fn each(
     accesses.iter().map(of_one).collect()
 }
 
-/// Takes the page that a CLOCK would: a queue, oldest first, in which spared pages go to the end.
+/// Takes the victim of a CLOCK: a queue, oldest first, in which spared pages move to the end.
 fn take_clock_victim(pages: &mut Vec<Page>) -> Page {
     loop {
         let page = pages.remove(0);

@@ -137,7 +137,7 @@ impl Digest {
         }
     }
 
-    /// Adds what the policy tells of its pages.
+    /// Adds the policy's reports on its pages.
     fn add_state<S: Storage>(&mut self, policy: &Everbyte<S>) {
         let directory = policy.directory();
         let Capacity { dram, scm } = directory.used();
@@ -203,7 +203,7 @@ fn decisions_on_traces_stay_what_they_are() {
     assert_eq!(now, golden, "{now:#X?}");
 }
 
-/// Accesses with what happens to a cache in use between them.
+/// Accesses mixed with the events of a cache in use.
 fn use_it<S: Storage>(mut policy: Everbyte<S>) -> u64 {
     let (mut digest, mut chance) = (Digest::new(), Chance(5));
     let traces = [popular, scans, log, moving];

@@ -1,5 +1,5 @@
-//! The conformance suite for a policy whose pages may be in both tiers: no frame too many, an
-//! access is served where the newest bytes are, and the last copy with them is never dropped.
+//! The conformance suite for a policy with pages in both tiers: no excess frame, an access is
+//! served from the newest bytes, and their last copy is never dropped.
 
 use std::collections::BTreeMap;
 
@@ -165,7 +165,7 @@ fn conform<P: Policy>(mut policy: P, steps: &[Step]) {
                 copies.storage = copies.newest();
             }
             Step::Resize(capacity) => {
-                // Until the resize is over, the old pages are there.
+                // Until the end of the resize, the old pages are present.
                 judge.capacity = Capacity { dram: u32::MAX - 1, scm: u32::MAX };
                 policy.resize(*capacity, &mut judge);
                 judge.capacity = *capacity;

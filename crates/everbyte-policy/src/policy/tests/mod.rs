@@ -70,7 +70,7 @@ impl Judge {
     fn serve(&mut self, page: PageNo, tier: Tier) {
         let access = self.access.expect("pages are served during an access only");
         assert_eq!(access.page, page);
-        let place = self.pages.get_mut(&page.0).expect("a page is there when it is served");
+        let place = self.pages.get_mut(&page.0).expect("a page is present when it is served");
         assert_eq!(place.0, tier, "served where the page is not");
         place.1 |= access.op == Op::Write;
         self.served += 1;
@@ -149,7 +149,7 @@ fn conform<P: Policy>(mut policy: P, steps: &[Step], two_tiers: bool) {
             }
             Step::Resize(capacity) => {
                 let capacity = if two_tiers { *capacity } else { capacity.in_one_tier() };
-                // Until the resize is over, the old pages are there.
+                // Until the end of the resize, the old pages are present.
                 judge.capacity = Capacity { dram: u32::MAX - 1, scm: u32::MAX };
                 policy.resize(capacity, &mut judge);
                 judge.capacity = capacity;
@@ -240,7 +240,7 @@ conformance! {
 }
 
 proptest! {
-    /// It knows the accesses, but not what else will be asked of it.
+    /// It knows the accesses, but not the other requests.
     #[test]
     fn belady_conforms(capacity in capacity(), steps in steps()) {
         let access = |step: &Step| match step {

@@ -1,5 +1,5 @@
-//! The rules of `everbyte`: in larger caches than those of the properties it still does what its slow
-//! implementation does, each rule shows, and a mode that costs less takes over.
+//! The rules of `everbyte`: in larger caches than those of the properties it agrees with its slow
+//! implementation, each rule has an effect, and a cheaper mode takes over.
 
 use super::*;
 use crate::access::{Op, PageAddress};
@@ -65,7 +65,7 @@ fn everbyte_conforms_in_larger_caches() {
     }
 }
 
-/// The actions in a cache in use, whose pages are `gap` pages apart, by the numbers that a trace gives them.
+/// The actions in a cache in use with a distance of `gap` pages, by the page numbers of a trace.
 fn in_use(gap: u32, capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
     let number = |PageNo(page)| PageNo(page / gap);
     let far = |access: &Access| Access { page: PageNo(access.page.0 * gap), ..*access };
@@ -83,7 +83,7 @@ fn in_use(gap: u32, capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>>
     actions
 }
 
-/// Pages whose numbers follow each other may be far apart: the policy weighs the jumps that there are. Of the last
+/// Pages with consecutive numbers may be far apart: the policy weighs the actual jumps. Of the last
 /// cache only a part is simulated in miniature.
 #[test]
 fn a_simulation_weighs_the_jumps_of_a_cache_in_use() {
@@ -124,7 +124,7 @@ fn every_rule_of_everbyte_shows() {
             in_mode(*capacity, *pages, accesses, all)
                 != reference::everbyte(*capacity, accesses, rules, FAST)
         });
-        assert!(shows, "{rules:?} does what all rules do");
+        assert!(shows, "{rules:?} acts as all rules do");
     }
 }
 
@@ -176,7 +176,8 @@ fn pages_that_are_not_written_again_come_straight_to_scm() {
     assert_eq!(straight_ways(2), 0);
 }
 
-/// However many pages are written again while none is missed: what was learned of them is soon forgotten.
+/// Independent of the number of pages written again without a miss: the learned counts are soon
+/// forgotten.
 #[test]
 fn pages_go_straight_again_soon_after_many_were_written_again() {
     let (capacity, pages) = (Capacity { dram: 500, scm: 1500 }, 20_000);

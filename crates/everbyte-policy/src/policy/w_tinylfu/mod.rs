@@ -1,15 +1,15 @@
-//! W-TinyLFU: a small window for new pages; a page that leaves the window gets into the main part
-//! only if it was used more often than the page that it would displace there.
+//! W-TinyLFU: a small window for new pages. A page that leaves the window enters the main part only
+//! if it was used more often than the page that it would displace there.
 //!
 //! Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy", ACM Trans.
-//! Storage 13(4), 2017. The window is an LRU of 1% of the frames; the main part a segmented LRU
-//! of which 80% are protected: pages come on probation, a hit there makes them protected, and what
-//! is protected no longer goes back on probation. Uses are counted by a [`Sketch`] that ages. The
-//! paper's doorkeeper, a Bloom filter that spares the sketch pages seen once, is left out: the sketch
-//! has room for them, as in the authors' own Caffeine.
+//! Storage 13(4), 2017. The window is an LRU of 1% of the frames. The main part is a segmented LRU
+//! with 80% protected: pages enter on probation, a hit there protects them, and pages that lose
+//! protection return to probation. Uses are counted by an aging [`Sketch`]. The paper's doorkeeper,
+//! a Bloom filter for pages seen once, is omitted: the sketch has room for them, as in the authors'
+//! own Caffeine.
 //!
-//! One tier. Not for workloads whose popular pages change soon: frequency outlives them by up to a
-//! sample of ten uses a frame, and the window of 1% is too small to catch what is new.
+//! One tier. Unsuitable for workloads whose popular pages change soon: frequency outlives them by
+//! up to a sample of ten uses a frame, and the window of 1% is too small for new pages.
 
 pub(super) mod sketch;
 
@@ -166,7 +166,7 @@ impl<S: Storage> Policy for WTinyLfu<S> {
 
     fn resize(&mut self, capacity: Capacity, actions: &mut impl Actions) {
         resize(self, capacity, actions);
-        // Counters have no meaning in rows of another width, so counting begins anew.
+        // Counters have no meaning in rows of another width, so counting restarts.
         self.sketch = Sketch::new(capacity.dram);
     }
 }

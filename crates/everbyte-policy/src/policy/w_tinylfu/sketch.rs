@@ -1,10 +1,10 @@
 //! An estimate of pages' recent uses, in half a byte a counter.
 //!
-//! Four rows of counters; a use adds one to a page's counter in each row, and the smallest of them
+//! Four rows of counters. A use adds one to a page's counter in each row, and the smallest of them
 //! is the estimate (Cormode and Muthukrishnan, "An improved data stream summary: the count-min
 //! sketch and its applications", J. Algorithms 55(1), 2005). Counters stay at 15. After ten uses a
-//! page of the cache all counters are halved, so that what was popular long ago is forgotten (the
-//! "reset" of TinyLFU).
+//! page of the cache all counters are halved, so that past popularity is forgotten (the "reset" of
+//! TinyLFU).
 //!
 //! Invariant: an estimate is never below the number of uses since the last halving, up to 15.
 

@@ -1,8 +1,7 @@
 //! The paper's two workloads of a tablet: a browser, and four programs one after the other.
 //!
-//! Both write mostly through `SQLite`, see `sqlite`, besides logs of short lines and preferences
-//! that are rewritten at one place. Sizes of the single files are assumed; their sum is the
-//! paper's.
+//! Both write mostly through `SQLite`, see `sqlite`, and also logs of short lines and preferences
+//! rewritten in place. Sizes of the single files are assumed; their sum is the paper's.
 
 use std::io;
 

@@ -30,15 +30,15 @@ use super::Request;
 pub enum Workload {
     /// A browser on a tablet: 20,428 KB, 1,599 B a write. Assumed: `SQLite` databases in rollback
     /// mode for history, cookies and form data; a cache of page contents, written when they are
-    /// loaded and read as a whole; libraries and fonts that are read; a log; preferences.
+    /// loaded and read as a whole; libraries and fonts, only read; a log; preferences.
     Web,
     /// Video, gallery, social network and maps on the same tablet: 57,320 KB, 1,625 B a write.
     /// Assumed: phases of one program after the other; films and photographs read in order; map
     /// tiles and messages in databases; thumbnails.
     Mixed,
     /// Filebench's webserver: 39,540 KB, 3,035 B a write. Threads read ten whole files each and
-    /// append to a common log. Assumed: files of 16 KB on average, of which all are as likely; a
-    /// log that begins anew when it is full; the page cache hands appends on page by page.
+    /// append to a common log. Assumed: equally likely files of 16 KB on average; a log that
+    /// restarts when it is full; the page cache passes appends on page by page.
     Webserver,
     /// Pages chosen by Zipf's law, 70% reads, writes of 64 B to whole pages.
     Zipf,
@@ -90,7 +90,7 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|workload| workload.name() == text);
         let names = || Self::ALL.map(Self::name).join(", ");
-        found.ok_or_else(|| format!("{text:?} is none of the workloads {}", names()))
+        found.ok_or_else(|| format!("{text:?} is not one of the workloads {}", names()))
     }
 }
 
@@ -116,11 +116,11 @@ impl Default for GenerateOptions {
 }
 
 impl GenerateOptions {
-    /// Checks that there are pages and that the skew is one.
+    /// Checks the number of pages and the skew.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for no pages or a skew that is no number of at least 0: below that, the
-    /// weights of many pages have no finite sum.
+    /// [`io::ErrorKind::InvalidInput`] for zero pages or a skew below 0 or not a number: below 0,
+    /// the weights of many pages have no finite sum.
     pub fn check(&self) -> io::Result<()> {
         if self.pages > 0 && self.skew.is_finite() && self.skew >= 0.0 {
             return Ok(());

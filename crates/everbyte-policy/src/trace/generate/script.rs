@@ -1,5 +1,5 @@
-//! The script language of the paper's workloads: files, requests to them, and the two figures that
-//! are held: every page is touched in the end, and the mean write is steered to its target.
+//! The script language of the paper's workloads: files, requests to them, and two guaranteed
+//! figures: every page is touched in the end, and the mean write is steered to its target.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::trace::{Request, RequestOp};
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
-/// Pages that the last scan reads at once.
+/// Pages of one read of the last scan.
 const SCAN_PAGES: u64 = 16;
 
 /// A file's number.
@@ -123,8 +123,7 @@ impl<'a> Script<'a> {
         (self.sink)(&request, &touched.name)
     }
 
-    /// Reads every page that was not touched yet, in order: an indexer or a backup that runs at
-    /// the end.
+    /// Reads every untouched page, in order: an indexer or a backup at the end.
     pub(super) fn read_the_rest(&mut self) -> io::Result<()> {
         for number in 0..self.files.len() {
             let mut page = 0;

@@ -1,12 +1,13 @@
 //! The requests of `SQLite` to its files in rollback mode, as Android's databases were when the
 //! paper's traces were taken.
 //!
-//! A transaction reads the change counter (bytes 24..40 of the first page) and the pages that it
-//! goes through; writes to the journal its header, and for each page its number (4 bytes), its old
-//! content and a checksum (4 bytes); hardens that; puts the number of records into the header (12
-//! bytes at its beginning) and hardens that; writes the pages, the first one among them because of
-//! the counter; hardens them; and overwrites the header with 28 zeroes (journal mode PERSIST).
-//! Source: SQLite's documentation, "Atomic Commit In SQLite" and "Database File Format", section 3.
+//! A transaction has these steps. It reads the change counter (bytes 24..40 of the first page) and
+//! its pages. It writes to the journal the header, and for each page its number (4 bytes), its old
+//! content and a checksum (4 bytes), and hardens the journal. It writes the number of records into
+//! the header (12 bytes at its beginning) and hardens it. It writes the pages, including the first
+//! one because of the counter, and hardens them. It overwrites the header with 28 zeroes (journal
+//! mode PERSIST). Source: SQLite's documentation, "Atomic Commit In SQLite" and "Database File
+//! Format", section 3.
 
 use std::io;
 

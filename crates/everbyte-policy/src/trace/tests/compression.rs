@@ -1,4 +1,4 @@
-//! Compressed traces, and bytes that are no trace.
+//! Compressed traces, and foreign contents.
 
 use super::*;
 

@@ -99,7 +99,7 @@ fn named_fixtures_have_their_counts() {
     }
 }
 
-/// The recipes of docs/traces.md read what the formats read.
+/// The recipes of docs/traces.md have the results of the formats.
 #[test]
 fn recipes_read_what_formats_read() {
     let recipes: [(&str, &[u8]); 4] = [
