@@ -1,6 +1,6 @@
-//! A counter kept as two words, one of which says which counts. It forgets a fence; the explorer
-//! finds the crash that loses the count, and passes the counter that fences.
-//! `cargo run -p everbyte-crash --example torn_counter`
+//! A counter of two words, with one that selects the valid word. It omits a fence. The explorer
+//! finds the crash that loses the count, and passes the counter with the fence. `cargo run -p
+//! everbyte-crash --example torn_counter`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -14,7 +14,7 @@ fn current(medium: &SimMedium) -> PoolOffset {
     COUNTS[usize::from(medium.load_word(WHICH) == 1)]
 }
 
-/// Fills the word that does not count, then makes it the one that does.
+/// Fills the invalid word, then makes it the valid one.
 fn set(medium: &SimMedium, value: u64, fenced: bool) {
     let other = 1 - medium.load_word(WHICH);
     let spare = COUNTS[usize::from(other == 1)];

@@ -1,4 +1,4 @@
-//! A scenario made of closures, for storage code that needs no type of its own.
+//! A scenario made of closures, for storage code without its own scenario type.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Closures<'a, E, R> {
 }
 
 impl<'a, E, R> Closures<'a, E, R> {
-    /// A workload, recovery, and the check of what it gives, on a zeroed medium of 16 KiB.
+    /// A workload, recovery, and the check of its result, on a zeroed medium of 16 KiB.
     pub fn new(
         run: impl Fn(&Arc<SimMedium>, &Log<E>) + 'a,
         recover: impl Fn(&Arc<SimMedium>) -> Result<R, String> + 'a,

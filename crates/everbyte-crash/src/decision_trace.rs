@@ -1,5 +1,4 @@
-//! The decision trace: a plan that decides the content of each line after the crash, and the
-//! decisions that were made.
+//! The decision trace: a plan for the content of each line after the crash, and the decisions made.
 //!
 //! Invariants: a decision depends only on the plan and on the decisions asked for before, so the
 //! same plan and the same recovery give the same image. Knows nothing of the persistence rules.
@@ -13,7 +12,7 @@ use everbyte_media::{LINE, LINE_U64, PoolOffset};
 /// The bytes of one line.
 pub(crate) type Image = [u8; LINE];
 
-/// Rule that decides which of its possible contents each line holds.
+/// Rule that chooses one of the possible contents of each line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Plan {
     /// These answers in order, then always the first: the content in which least persisted.
@@ -27,8 +26,7 @@ pub enum Plan {
 /// An image, line by line: everything persisted or nothing did, with exceptions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lines {
-    /// True if every pending store persisted in the lines that are no exceptions, false if none
-    /// did.
+    /// True if every pending store persisted in the lines without an exception, false if none did.
     pub persisted: bool,
     /// Starts of the lines that are exceptions, with their answers in order. Once these have
     /// run out, and from the first if there are none, the line is the opposite of the others.
@@ -127,7 +125,7 @@ impl FromStr for Plan {
     }
 }
 
-/// One decision among the contents that a first read of a line could tell apart.
+/// One decision among the contents that a first read of a line can distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// Start of the line.
@@ -192,7 +190,8 @@ impl DecisionTrace {
         self.diverged || matches!(&self.plan, Plan::Script(a) if a.len() > self.made.len())
     }
 
-    /// Notes that bytes of a line were read whose contents were all enumerated, or not.
+    /// Notes that bytes of a line were read. `thinned` is true if only some of its contents were
+    /// enumerated.
     pub(crate) fn note_thinned(&mut self, thinned: bool) {
         self.thinned |= thinned;
     }

@@ -1,11 +1,11 @@
 //! The explorer: crashes a workload at every operation, and recovers from every image that a crash
 //! can leave.
 //!
-//! The workload runs once and is recorded; the state at a crash point is computed from the record,
+//! The workload runs once and is recorded. The state at a crash point is computed from the record,
 //! without another run. The explorer enumerates the images of one crash point depth first: it runs
-//! recovery with a script that decides the contents of each line when recovery first reads it, and
-//! then raises the last decision that can be raised. (Deciding lines at their first read is the
-//! idea of Jaaru, ASPLOS 2021.)
+//! recovery with a script that decides the contents of each line at recovery's first read, and then
+//! raises the last decision that can be raised. (Deciding lines at their first read is the idea of
+//! Jaaru, ASPLOS 2021.)
 //!
 //! A crash inside recovery needs no unwinding: recovery runs to its end, while the medium takes the
 //! state that a crash before each wanted operation would leave. That state is explored like the
@@ -38,18 +38,19 @@ pub struct Explorer {
     pub seed: u64,
     /// The order within one ordinary store.
     pub stores: StoreOrder,
-    /// Words of one line that persist in any order up to which every set of them is tried, 0 to 10.
-    /// Of more, only some sets are. 8 are all that a line has unless it is stored to twice.
+    /// Largest number of words of one line, persisting in any order, with a try of every subset, 0
+    /// to 10. Of more words, only some subsets are tried. A line has 8 words unless it is stored to
+    /// twice.
     pub subsets_max: u32,
     /// Operations of the workload before which it is crashed, if there are more: one of each of so
     /// many equal parts, as the seed says, and of the last part the workload's end.
     pub points_max: usize,
     /// True if the workload is crashed only after it has noted its first event.
     pub from_first_event: bool,
-    /// Images tried depth first at each crash point, at least 1. The first is the one in which nothing persisted. If
-    /// there are more, these follow: everything persisted, each line alone, each line missing (of
-    /// so many lines that these are at most this many images, but of one at least; one line of each of so many
-    /// equal parts, as the seed says), and `samples` random ones.
+    /// Images tried depth first at each crash point, at least 1. In the first, nothing persisted.
+    /// If there are more, these follow: everything persisted, each line alone, each line missing,
+    /// and `samples` random ones. The single lines are limited to this many images, but at least
+    /// one; of more lines, the seed picks one of each of as many equal parts.
     pub runs_max: usize,
     /// Random images tried where there are too many.
     pub samples: u64,
@@ -57,21 +58,21 @@ pub struct Explorer {
     pub nested_depth: u32,
     /// Images of one crash whose recovery is crashed in turn, evenly spread.
     pub nested_images_max: usize,
-    /// Operations of one recovery at which it is crashed, if there are more: one of each of so many equal
-    /// parts, as the seed says, and of the last part the moment at which recovery has ended.
+    /// Limit of the operations of one recovery at which it is crashed. Of more operations, the seed
+    /// picks one of each of as many equal parts, and of the last part the moment after recovery.
     pub nested_points_max: usize,
     /// Like `runs_max`, for crashes of recoveries.
     pub nested_runs_max: usize,
-    /// Calls of the medium that recovery and check of one image make at most. With more they count as running in circles,
-    /// which is a failure. What loops without the medium is not noticed.
+    /// Most calls of the medium by recovery and check of one image. More calls count as an endless
+    /// loop, which is a failure. A loop without calls of the medium is not detected.
     pub calls_max: u64,
     /// Images tried to make a failure smaller: with fewer lines lost or kept, without crashes of
     /// recoveries, at an earlier operation. 0 reports it as it was found.
     pub shrink_runs_max: usize,
     /// Explorations run to drop steps of a failing workload. See [`Explorer::explore_steps`].
     pub cuts_max: usize,
-    /// Operations that a failure lists before each crash; besides, at most as many earlier ones
-    /// whose outcome was undecided and matters.
+    /// Operations that a failure lists before each crash. In addition, at most as many earlier ones
+    /// with an undecided, relevant outcome.
     pub recent_max: usize,
 }
 
@@ -104,7 +105,7 @@ impl Explorer {
     /// The failure found is shrunk: see `shrink_runs_max`.
     ///
     /// # Errors
-    /// A crash that the code does not survive, or that shows it not to be deterministic.
+    /// A crash that the code does not survive, or that shows nondeterminism.
     ///
     /// # Panics
     /// If the scenario panics while preparing or running.
@@ -365,7 +366,7 @@ impl<'a, S: Scenario> Search<'a, S> {
         Ok(ran)
     }
 
-    /// Returns the plans to try of too many images, besides nothing and everything.
+    /// Returns the plans to try of too many images, in addition to nothing and everything.
     fn samples(&self, lines: &BTreeSet<u64>, runs_max: usize) -> Vec<Plan> {
         let lines: Vec<u64> = lines.iter().copied().collect();
         let seed = self.seed();

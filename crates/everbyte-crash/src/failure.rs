@@ -19,8 +19,8 @@ use crate::trace::{Mark, Missing, Traced};
 pub struct Summary {
     /// Moments at which the workload was crashed: its operations and one.
     pub points: u64,
-    /// Of those, the ones that could leave nothing else than the one before, with no event and no change
-    /// [beside](crate::Scenario::beside) between; they were not tried again.
+    /// Of those, points with exactly the possible images of the previous one, without an event or a
+    /// change [beside](crate::Scenario::beside) in between. They were not tried again.
     pub points_alike: u64,
     /// Of those, the ones that were left out because there were too many.
     pub points_left_out: u64,
@@ -32,15 +32,15 @@ pub struct Summary {
     pub nested_images: u64,
     /// Crashes, of either kind, whose images were too many and were sampled.
     pub sampled: u64,
-    /// Images for which a line was read whose possible contents were not all tried.
+    /// Images with a read of a line whose possible contents were not all tried.
     pub thinned: u64,
     /// Recoveries that were not crashed at each of their operations.
     pub left_out: u64,
 }
 
 impl Summary {
-    /// Returns true if every image that the rules allow and the code could tell apart was checked,
-    /// down to the explorer's nesting depth.
+    /// Returns true if every image allowed by the rules and distinguishable by the code was
+    /// checked, down to the explorer's nesting depth.
     #[must_use]
     pub fn is_exhaustive(&self) -> bool {
         self.points_left_out == 0 && self.sampled == 0 && self.thinned == 0 && self.left_out == 0
@@ -258,7 +258,7 @@ fn place(traced: &Traced) -> String {
     }
 }
 
-/// The first bytes of what an operation stored.
+/// The first stored bytes of an operation.
 fn bytes(traced: &Traced) -> String {
     let bytes = traced.op.bytes();
     let shown = bytes.iter().take(BYTES_SHOWN).map(|byte| format!("{byte:02x}"));

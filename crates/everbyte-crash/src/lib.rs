@@ -1,10 +1,10 @@
 //! Crash exploration for storage code on byte-addressable persistent memory.
 //!
-//! Bring your own storage code: a workload that runs on a [`SimMedium`], a recovery, and an
-//! oracle that says what recovery may find. The [`Explorer`] crashes the workload at each of its
-//! operations, recovers from every image that the loss of power could leave, and crashes the
-//! recoveries, too. What fails is made smaller and told as a [`Failure`]: which stores were lost,
-//! which were kept, and a string that brings it back.
+//! Bring your own storage code: a workload that runs on a [`SimMedium`], a recovery, and an oracle
+//! of the results allowed for recovery. The [`Explorer`] crashes the workload at each of its
+//! operations, recovers from every image that a loss of power could leave, and crashes the
+//! recoveries, too. A failure is reduced and reported as a [`Failure`]: the lost stores, the kept
+//! ones, and a string to replay it.
 //!
 //! # Example
 //! A value at 0 counts if the flag at 64 is set. The flag must not persist first:
@@ -66,57 +66,57 @@
 //!     of line 0x0 (value) nothing
 //!   to see it again: Explorer::replay with the same scenario and "0:3/5:a+0"
 //! ```
-//! [`Closures`] suits small code. Larger code implements [`Scenario`], whose recovery may hand an
-//! opened store to the check; it takes the medium as an [`Arc`](std::sync::Arc), so engines that
-//! are generic over [`Medium`] run as they are. Workloads that are lists of steps implement
-//! [`Steps`] as well and lose, with [`Explorer::explore_steps`], the steps a failure does not need.
+//! [`Closures`] suits small code. Larger code implements [`Scenario`], whose recovery may pass an
+//! opened store to the check. It takes the medium as an [`Arc`](std::sync::Arc), so engines that
+//! are generic over [`Medium`] run unchanged. Workloads made of a list of steps implement [`Steps`]
+//! as well: [`Explorer::explore_steps`] drops the steps that a failure does not need.
 //!
 //! # What a crash leaves
 //! - Stores of up to 8 bytes that are naturally aligned persist as a whole or not at all. Other
 //!   stores are copies in bulk, made of such pieces.
 //! - Ordinary stores to one line of 64 bytes persist in order, the pieces of one copy in any
 //!   ([`StoreOrder`]). A line may persist at any time, flushed or not, independently of others.
-//! - Streamed (non-temporal) bytes persist in any subset of pieces until the thread that streamed
-//!   them fences. Until then no other thread may load or store any of them: it could see older
-//!   bytes, or have its own overwritten by them later. On this medium that panics, which fails the
-//!   run.
-//! - A flush counts after the next fence of the thread that flushed, for what the line held at
-//!   the flush.
+//! - Streamed (non-temporal) bytes persist in any subset of pieces until their thread fences. Until
+//!   then no other thread may load or store any of them: it could see older bytes, or lose its own
+//!   bytes to them later. On this medium such an access panics, which fails the run.
+//! - A flush counts after the next fence of its thread, for the line's content at the flush.
 //!
 //! # What is exhaustive, and what is sampled
-//! Lines whose content is in doubt are decided when recovery or the check first reads them, so
-//! only images that the code can tell apart are tried; lines that nobody reads cost nothing.
-//! Within the limits of the [`Explorer`] every such image of every crash point is tried, and
-//! [`Summary::is_exhaustive`] says so. Beyond them, the summary counts what was sampled:
-//! - More images at one crash than `runs_max`: besides the first ones, which begin with nothing, everything, each
-//!   line alone, each line missing, and random ones.
-//! - More than [`Explorer::subsets_max`] pieces of one line without an order: besides none and all,
-//!   each alone, each missing, and random sets.
+//! Lines with a content in doubt are decided when recovery or the check first reads them, so only
+//! images that the code can distinguish are tried, and unread lines cost nothing. Within the limits
+//! of the [`Explorer`] every such image of every crash point is tried, and
+//! [`Summary::is_exhaustive`] reports this. Beyond them, the summary counts the samples:
+//! - More images at one crash than `runs_max`: in addition to the first ones, everything, each line
+//!   alone, each line missing, and random ones.
+//! - More than [`Explorer::subsets_max`] pieces of one line without an order: none, all, each
+//!   alone, each missing, and random sets.
 //! - More crash points than `points_max`, or crashes of recoveries than the `nested_` limits.
 //!
 //! Everything follows from the scenario and [`Explorer::seed`]: the same seed explores the same,
 //! another one samples other images.
 //!
 //! # How to write an oracle
-//! - Let the workload [note](Log::note) what it begins before the first store of it, and what it
-//!   has promised after the last fence of it. The oracle gets the events before the crash.
-//! - Accept exactly what these allow: after "put 3 begun" the old value or the new one, after
-//!   "put 3 answered" the new one. Demand the content; that recovery did not fail is too little.
-//! - Compare all that should be there, not only what was written last.
-//! - Use what was recovered, and write to it. What a crash left may look sound until then.
+//! - Let the workload [note](Log::note) an operation before its first store, and a promise after
+//!   its last fence. The oracle gets the events before the crash.
+//! - Accept exactly the values allowed by these events: after "put 3 begun" the old value or the
+//!   new one, after "put 3 answered" the new one. Demand the content: a recovery without an error
+//!   is not enough.
+//! - Compare all expected content, not only the last write.
+//! - Use the recovered data, and write to it. Damage by a crash may show only then.
 //! - Plant a mistake and see it caught. An oracle that has never failed proves nothing. An
-//!   [`Omission`] is one that needs no change of the code: a flush or a fence that is left out.
+//!   [`Omission`] is a mistake without a change of the code: an omitted flush or fence.
 //!
 //! # Failures
-//! The first failure is made smaller, in at most [`Explorer::shrink_runs_max`] tries:
-//! without crashes of recoveries if it fails without, at an earlier operation, with as few lines
-//! as possible that differ from an image in which everything persisted, or nothing. What the
-//! oracle says may change on the way. The report lists, for each operation before the crash:
+//! The first failure is reduced, in at most [`Explorer::shrink_runs_max`] tries: without crashes of
+//! recoveries if it fails without, at an earlier operation, with as few lines as possible that
+//! differ from an image with everything or nothing persisted. The oracle's message may change in
+//! the process. The report lists, for each operation before the crash:
 //! - `durable`: a store that every image has;
-//! - `kept`, `LOST`, `TORN`: a store that could have been lost, and is there, is not, is in part;
-//! - `overwritten`: a later store to the same bytes is there;
-//! - `unread`: nobody looked, so it did not matter;
-//! - `not flushed`, `not fenced`: what it waited for.
+//! - `kept`, `LOST`, `TORN`: a store that could have been lost, and is present, absent or present
+//!   in part;
+//! - `overwritten`: a later store to the same bytes is present;
+//! - `unread`: the bytes were never read, so it did not matter;
+//! - `not flushed`, `not fenced`: the missing operation.
 //!
 //! # Cost
 //! The workload runs once. Each image costs one recovery and one check, each image whose recovery
@@ -124,20 +124,22 @@
 //! on the lines touched, and on a thousandth of its size. So keep workloads small, and have many of them.
 //!
 //! # Threads
-//! Threads are told apart; a workload that starts some does so through [`schedule`], and each
-//! schedule is a workload of its own to the explorer.
+//! Threads are distinguished. A workload starts threads through [`schedule`], and each schedule is
+//! a separate workload for the explorer.
 //!
 //! # Limits
-//! - Of recovery and check only calls of the medium are counted ([`Explorer::calls_max`]): what loops without one hangs.
+//! - Of recovery and check only calls of the medium are counted ([`Explorer::calls_max`]): a loop
+//!   without calls hangs.
 //! - Code under test must be deterministic (see [`Scenario`]), and reach the medium through
 //!   [`Medium`] alone.
 //! - Memory is sequentially consistent: no load sees an old value because of a weak order, and
 //!   threads switch only at calls of the medium and at locks that take part.
-//! - What is stored of an aligned word by [`store`](Medium::store) or [`stream`](Medium::stream) in one call is there as a whole or
-//!   not at all. A real medium may tear it; [`store_word`](Medium::store_word) is what it promises never to.
+//! - A part of an aligned word stored by one call of [`store`](Medium::store) or
+//!   [`stream`](Medium::stream) persists as a whole or not at all. A real medium may tear it. Only
+//!   [`store_word`](Medium::store_word) promises atomicity.
 //! - The medium does not fail but by losing power, unless it is made to [fail](SimMedium::fail).
-//! - Poison does not outlive a crash: what a workload [poisons](SimMedium::inject_poison) is sound again after it, so no
-//!   recovery meets a media error.
+//! - Poison does not outlive a crash: [poisoned](SimMedium::inject_poison) bytes are sound again
+//!   after it, so no recovery meets a media error.
 //! - Caches that are in the domain of persistence (eADR) leave fewer images than are tried here.
 
 #![forbid(unsafe_code)]

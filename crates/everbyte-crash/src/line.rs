@@ -1,10 +1,10 @@
 //! The persistence rules: the contents that the hardware may leave in one 64-byte line.
 //!
 //! Owns the pending stores of a line and the enumeration of its possible durable contents.
-//! Invariants: pieces are kept in the order they were stored; no piece crosses an aligned 8-byte
-//! word; once a piece is durable, no earlier piece can overwrite its bytes. On hardware the buffer
-//! of an unfenced stream of another thread could; the medium lets nobody store over one.
-//! Knows nothing of addresses, threads' fences or the explorer.
+//! Invariants: pieces are kept in the order of their stores. No piece crosses an aligned 8-byte
+//! word. Once a piece is durable, no earlier piece can overwrite its bytes. On hardware the buffer
+//! of another thread's unfenced stream could, so the medium refuses stores over one. Knows nothing
+//! of addresses, threads' fences or the explorer.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use everbyte_media::LINE;
 
 use crate::decision_trace::{DecisionTrace, Image, Learned, mix};
 
-/// Seeded subsets tried beyond that, besides none, all, each alone and each missing.
+/// Seeded subsets tried beyond that, in addition to none, all, each alone and each missing.
 const SUBSETS_SEEDED: u64 = 2;
-/// Streamed pieces of a line told apart; later ones persist or fail together with the last.
+/// Distinguished streamed pieces of a line. Later ones persist or fail together with the last.
 const STREAMED_MAX: usize = 64;
 /// Contents of one line that are tried before its enumeration is thinned out.
 const CONTENTS_MAX: usize = 1024;
@@ -169,7 +169,7 @@ impl LineContent {
     /// Builds a content from images in order; in `all`, everything persisted.
     fn from_images(found: impl Iterator<Item = Image>, all: &Image, thinned: bool) -> Self {
         let images = distinct(found);
-        // What was left out may be another one, also if all that are tried are alike.
+        // An omitted content may differ, even if all tried ones are alike.
         if images.len() == 1 && !thinned {
             return Self::Known(images[0]);
         }
@@ -221,7 +221,7 @@ impl LineContent {
         }
     }
 
-    /// Keeps the images that agree on the bytes of `mask` with the one that `decisions` takes.
+    /// Keeps the images that agree on the bytes of `mask` with the choice of `decisions`.
     fn narrow(&self, mask: u64, line: u64, decisions: &mut DecisionTrace) -> Self {
         let Self::Open(contents) = self else { return self.clone() };
         let mut classes: HashMap<Image, usize> = HashMap::new();
@@ -241,14 +241,14 @@ impl LineContent {
     }
 }
 
-/// A line of a running medium that was stored to, or whose content is not decided.
+/// A line of a running medium with stores, or with an undecided content.
 #[derive(Debug)]
 pub(crate) struct Line {
     durable: LineContent,
     pending: Vec<StoredPiece>,
     /// Bytes that loads see, except for those of `open`.
     current: Image,
-    /// Bytes that no pending store covers and whose durable value is not decided.
+    /// Bytes without a pending store and with an undecided durable value.
     open: u64,
     /// The content after a crash now, if it was computed since the last change.
     crash_content: Option<LineContent>,

@@ -21,7 +21,7 @@ pub(crate) struct LineMap<T> {
     values: Vec<(u64, T)>,
 }
 
-/// The number that stands for the last of `values`, of which there is one at least.
+/// The number of the last of `values`, which are not empty.
 fn number<T>(values: &[T]) -> u32 {
     u32::try_from(values.len()).expect("so many lines no simulated medium has")
 }
@@ -99,7 +99,7 @@ impl<T> LineMap<T> {
         None
     }
 
-    /// Every line that has a value, and that, in no order that means anything.
+    /// Every line with a value, and the value, in arbitrary order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.values.iter().map(|(line, value)| (*line, value))
     }
@@ -109,7 +109,7 @@ impl<T> LineMap<T> {
         self.values.iter_mut().map(|(line, value)| (*line, value))
     }
 
-    /// Drops what `keeps` returns false for.
+    /// Drops the values for which `keeps` returns false.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(u64, &mut T) -> bool) {
         let values = std::mem::take(&mut self.values);
         self.tables.clear();

@@ -31,7 +31,7 @@ use crate::schedule;
 /// Bytes that one `send` gathers at most.
 const SEND_MAX: usize = 1 << 18;
 
-/// A byte of what is peeked at while it is on its way.
+/// A byte returned by a peek at bytes in flight.
 const RUBBISH: u8 = 0xa7;
 
 /// Kind of an operation on persistence.
@@ -124,17 +124,16 @@ struct State {
     poisoned_lines: BTreeMap<u64, bool>,
 }
 
-/// A medium in DRAM that models what a loss of power would leave of it.
+/// A medium in DRAM that models the effects of a loss of power.
 ///
 /// Its persistence domain is power: [`SimMedium::crash_state`] has the images that a loss of power
-/// could leave.
-/// Everything behaves as [`Medium`]'s contract says, in its weakest reading. Stores of up to 8
-/// naturally aligned bytes are atomic; longer ones are copies in bulk, made of such pieces.
-/// Threads are told apart; a fence counts only for what its own thread flushed and streamed. A
-/// thread that reads what another streamed and did not fence would see either bytes on real
-/// hardware, and one that stores over it could lose its own bytes to the older ones, even after its
-/// fence; here both panic. Who only peeks there gets rubbish, and what is longer than a word
-/// in two halves, between which other threads may store.
+/// could leave. It implements [`Medium`]'s contract in its weakest reading. Stores of up to 8
+/// naturally aligned bytes are atomic. Longer ones are bulk copies, made of such pieces. Threads
+/// are distinguished: a fence counts only for flushes and streams of its thread. On real hardware,
+/// a thread that reads another thread's unfenced stream could see either bytes, and a thread that
+/// stores over it could lose its own bytes to the older ones, even after its fence. Here both
+/// panic. A peek at such bytes returns garbage, and reads more than a word in two halves, between
+/// which other threads may store.
 pub struct SimMedium {
     len: u64,
     state: Mutex<State>,
@@ -205,7 +204,7 @@ impl SimMedium {
         self.state.lock().decisions.made().to_vec()
     }
 
-    /// Fails the medium for good, as a failed write-back would; the first reason stays.
+    /// Fails the medium permanently, as a failed write-back would. The first reason stays.
     pub fn fail(&self, reason: MediaError) {
         self.state.lock().failed.get_or_insert(reason);
     }
@@ -255,7 +254,7 @@ impl SimMedium {
         }
     }
 
-    /// Loads what others may be storing to.
+    /// Loads bytes that others may be storing to.
     fn peek_part(&self, at: PoolOffset, out: &mut [u8]) {
         self.check_range_of(at, out.len() as u64);
         if out.is_empty() {

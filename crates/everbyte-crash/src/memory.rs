@@ -24,7 +24,7 @@ pub enum StoreOrder {
     /// In any: long stores are copies in bulk, which promise no order.
     #[default]
     Any,
-    /// Ascending, as if each piece were a store of its own.
+    /// Ascending, as if each piece were a separate store.
     Ascending,
 }
 
@@ -49,8 +49,8 @@ impl Default for Rules {
 
 /// All images that a crash at one moment could leave in a medium, to be booted any number of times.
 ///
-/// Cheap to clone. Lines with several possible contents are decided only when they are first
-/// read, byte by byte: contents that a load cannot tell apart stay undecided together.
+/// Cheap to clone. Lines with several possible contents are decided only at their first read, byte
+/// by byte: contents that a load cannot distinguish stay undecided together.
 #[derive(Clone, Debug)]
 pub struct CrashState {
     base: Arc<Vec<u8>>,
@@ -72,7 +72,7 @@ impl CrashState {
         line.is_some_and(|crash_content| crash_content.differ() >> (at % LINE_U64) & 1 != 0)
     }
 
-    /// A hash of what sets this state apart from others over the same base.
+    /// A hash of this state's differences from others over the same base.
     pub(crate) fn fingerprint(&self) -> u64 {
         let of_line = |(line, crash_content): (u64, &LineContent)| {
             let images = crash_content.images();

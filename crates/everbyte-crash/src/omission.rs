@@ -1,5 +1,4 @@
-//! Flushes and fences that are left out of storage code, so that its tests can show that they
-//! notice.
+//! Flushes and fences omitted from storage code, to show that its tests detect the omission.
 //!
 //! Owns the choice of the operations that are left out. Invariant: a fence is left out because of
 //! the flushes and streams of its thread since the thread's last call of a fence, so an omitted
@@ -14,10 +13,10 @@ use everbyte_media::PoolOffset;
 use crate::labels::Labels;
 use crate::memory::ThreadNo;
 
-/// A flush or a fence that is left out wherever the code under test makes it, as if it had not.
+/// A flush or a fence that the medium ignores wherever the code under test makes it.
 ///
-/// The scenario's [labels](crate::Scenario::labels) say what it concerns: an operation counts if
-/// the name of its first byte, as in reports, begins with the omission's label.
+/// The scenario's [labels](crate::Scenario::labels) select operations: an operation counts if the
+/// name of its first byte, as in reports, begins with the omission's label.
 ///
 /// An operation that is left out has no number, is in no report, and succeeds.
 ///
@@ -88,8 +87,8 @@ impl Omission {
         Self::new(OmittedOp::Flush, label)
     }
 
-    /// Leaves out fences of a thread that has flushed a range that `label` names since its last
-    /// fence. The fence is left out for the thread's other flushes and streams, too.
+    /// Omits fences of a thread that has flushed a range with a name in `label` since its last
+    /// fence. The fence is omitted for the thread's other flushes and streams, too.
     #[must_use]
     pub fn fence_after_flush(label: impl Into<String>) -> Self {
         Self::new(OmittedOp::FenceAfterFlush, label)

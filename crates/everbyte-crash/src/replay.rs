@@ -1,10 +1,9 @@
 //! The replay string: the decisions that lead to one image.
 //!
-//! Invariants: it holds everything that the choice of an image depended on, besides the scenario
-//! itself. Its form is `[sSTEPS:]SEED[up][~SETS]:POINT/POINTS[:PLAN@OP]...:PLAN`. `STEPS` are those
-//! that a workload was cut down to, as in `s0.4`; `up` stands for ascending stores, `SETS` is the
-//! explorer's `subsets_max` if it is not the usual one, and every `PLAN@OP` is a recovery that
-//! crashed.
+//! Invariants: it holds everything that determined the choice of an image, except the scenario. Its
+//! form is `[sSTEPS:]SEED[up][~SETS]:POINT/POINTS[:PLAN@OP]...:PLAN`. `STEPS` are the remaining
+//! steps of a reduced workload, as in `s0.4`; `up` stands for ascending stores, `SETS` is the
+//! explorer's `subsets_max` if it is not the default, and every `PLAN@OP` is a crashed recovery.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +28,7 @@ pub enum ReplayError {
     /// The workload or the recovery is not the one that the string was made for.
     #[error("the replay string is for other code: {0}")]
     Stale(String),
-    /// The failure is there.
+    /// The replay failed as well.
     #[error(transparent)]
     Failed(Box<Failure>),
 }

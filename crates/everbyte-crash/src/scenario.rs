@@ -15,8 +15,8 @@ use crate::omission::Omission;
 /// Storage code under test, with a workload and an oracle.
 ///
 /// Everything must be deterministic: the same image and the same calls give the same medium
-/// operations in the same order. Whatever depends on time, randomness or addresses must not
-/// reach the medium, and threads must hand over to each other in a fixed order.
+/// operations in the same order. Nothing dependent on time, randomness or addresses may reach the
+/// medium, and threads must hand over to each other in a fixed order.
 ///
 /// A panic in `recover` or `check` is a finding, like an error. A panic in `prepare` or `run`
 /// goes through to the caller.
@@ -32,38 +32,39 @@ pub trait Scenario {
     /// Fills a zeroed medium. All of it is durable before the workload, fenced or not.
     fn prepare(&self, medium: &Arc<SimMedium>);
 
-    /// Returns the image that the workload starts from: the one that `prepare` makes, unless the
-    /// scenario has one at hand.
+    /// Returns the initial image of the workload: the result of `prepare`, unless the scenario has
+    /// a finished one.
     fn image(&self) -> Vec<u8> {
         let fresh = Arc::new(SimMedium::new(self.medium_len()));
         self.prepare(&fresh);
         fresh.image()
     }
 
-    /// Runs the workload, once. Every operation of it may be the one before which power fails.
-    /// The medium holds what `prepare` left but is another object, as after a restart.
+    /// Runs the workload, once. Power may fail before each of its operations. The medium holds the
+    /// result of `prepare` but is another object, as after a restart.
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<Self::Event>);
 
-    /// Recovers after a crash. Runs once per image, and again on what its own crash leaves.
+    /// Recovers after a crash. Runs once per image, and again on the results of its own crash.
     ///
     /// # Errors
     /// Any error is a finding: no crash may leave a medium that does not recover.
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Self::Recovered, String>;
 
-    /// Compares what was recovered with what the events before the crash allow. It may use the
-    /// medium in any way: crashes are not explored here.
+    /// Compares the recovered content with the one allowed by the events before the crash. It may
+    /// use the medium in any way: crashes are not explored here.
     ///
     /// # Errors
-    /// A description of what is wrong. It ends the exploration.
+    /// A description of the mistake. It ends the exploration.
     fn check(
         &self,
         recovered: Self::Recovered,
         crash: &Crash<'_, Self::Event>,
     ) -> Result<(), String>;
 
-    /// A number that changes from one point to another if `check` allows something else there for another reason than
-    /// the events: by what a second device of its own got until then, say. Points between which neither the image,
-    /// nor the events, nor this changed are not tried again, but for the end of the workload.
+    /// A number that changes between points if `check` allows another result for a reason other
+    /// than the events, for example the state of a second device at that point. Points without a
+    /// change of the image, the events and this number are not tried again, except the end of the
+    /// workload.
     fn beside(&self, point: u64) -> u64 {
         let _ = point;
         0
@@ -81,9 +82,9 @@ pub trait Scenario {
     }
 }
 
-/// A scenario whose workload is a list of steps, some of which can be left out.
-/// [`Explorer::explore_steps`](crate::Explorer::explore_steps) leaves out those that a failure
-/// does not need.
+/// A scenario whose workload is a list of steps. Steps can be omitted.
+/// [`Explorer::explore_steps`](crate::Explorer::explore_steps) omits the steps that a failure does
+/// not need.
 pub trait Steps: Scenario + Sized {
     /// Returns the number of steps.
     fn steps(&self) -> usize;
@@ -119,9 +120,8 @@ impl<E> Log<E> {
 
     /// Notes that `event` happens now: after every operation made so far, and before the next.
     ///
-    /// A crash just before that next operation counts as after the event. So note a beginning
-    /// before the first store that belongs to it, and an answer after the last fence that it
-    /// rests on.
+    /// A crash just before the next operation counts as after the event. So note a beginning before
+    /// its first store, and an answer after the last fence that it requires.
     pub fn note(&self, event: E) {
         let mut events = self.events.lock();
         let (op, thread) = (self.medium.ops(), self.medium.thread());

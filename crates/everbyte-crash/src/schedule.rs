@@ -5,12 +5,12 @@
 //! makes before each of its calls, or a wait for a lock. Locks take part by asking [`wait`]
 //! instead of blocking, and telling [`released`].
 //!
-//! Schedules that list delays (Emmi, Qadeer, Rakamarić: "Delay-bounded scheduling", POPL 2011)
-//! go through all orders that differ little from running one thread after the other: most
-//! mistakes need one or two switches at the right place. Seeded ones switch anywhere.
+//! Schedules that list delays (Emmi, Qadeer, Rakamarić: "Delay-bounded scheduling", POPL 2011) try
+//! all orders that differ little from running one thread after the other: most mistakes need one or
+//! two switches at the right place. Seeded ones switch anywhere.
 //!
-//! Invariants: exactly one thread runs; what runs next depends on the schedule and on earlier
-//! points only, so the same schedule gives the same run. Knows neither media nor locks.
+//! Invariants: exactly one thread runs. The next thread depends only on the schedule and on earlier
+//! points, so the same schedule gives the same run. Knows neither media nor locks.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -27,21 +27,21 @@ use crate::decision_trace::mix;
 struct Limits {
     /// Turns after which threads are taken to run in circles.
     turns_max: u64,
-    /// Time after which a thread that comes to no point is taken to wait for something that does not take part.
+    /// Time without a point after which a thread is assumed to wait for a foreign lock.
     stuck_after: Duration,
 }
 
 const LIMITS: Limits = Limits { turns_max: 1_000_000, stuck_after: Duration::from_secs(60) };
 
-/// Rule that says which thread goes on at each point.
+/// Rule for the thread that continues at each point.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Schedule {
     /// A thread runs until it ends or waits; then the next does, in a circle.
     Delays {
         /// The thread that begins.
         first: usize,
-        /// Points at which the next thread goes on all the same, ascending. Only points at which
-        /// the running thread could go on are counted, from 0.
+        /// Points at which the next thread continues instead, ascending. Only points at which the
+        /// running thread could continue are counted, from 0.
         at: Vec<u64>,
     },
     /// Switches at random, from this seed.
@@ -64,8 +64,8 @@ pub struct Run {
     pub points: u64,
     /// Times that another thread than the running one went on there.
     pub switches: u64,
-    /// A deadlock, a thread's panic, or one that came to no point for a minute: it waits for a lock that does not take
-    /// part.
+    /// A deadlock, a thread's panic, or a thread without a point for a minute: it waits for a
+    /// foreign lock.
     pub trouble: Option<String>,
 }
 
@@ -83,7 +83,7 @@ struct State {
     running: usize,
     status: Vec<Status>,
     run: Run,
-    /// Times that a thread was told to go on.
+    /// Number of permissions for a thread to continue.
     turns: u64,
     /// Everything is to end, because it cannot go on.
     aborted: bool,
@@ -96,7 +96,7 @@ struct Turns {
     limits: Limits,
 }
 
-/// Panic payload that unwinds threads that cannot go on.
+/// Panic payload that unwinds threads that cannot continue.
 struct Aborted;
 
 thread_local! {
@@ -114,7 +114,7 @@ pub fn point() {
     }
 }
 
-/// Waits until `lock` has been released. False outside a run, at once.
+/// Waits until `lock` has been released. Outside a run, returns false immediately.
 #[must_use]
 pub fn wait(lock: usize) -> bool {
     seat().is_some_and(|(turns, me)| turns.pass(me, Status::Waiting { lock }))
@@ -259,7 +259,7 @@ impl Turns {
         }
     }
 
-    /// Returns the one of the other `ready` threads that goes on; `None` for the running one.
+    /// Returns the one of the other `ready` threads that continues; `None` for the running one.
     fn choose(&self, point: u64, goes_on: bool, ready: &[usize]) -> Option<usize> {
         match &self.schedule {
             Schedule::Delays { at, .. } => {

@@ -1,8 +1,8 @@
-//! Making a failure smaller, so that it says what matters and nothing else.
+//! Reduction of a failure to its relevant parts.
 //!
-//! Whatever the check or recovery says counts as the failure: a smaller one may read otherwise.
-//! Invariants: what is returned was run and failed; the same failure shrinks the same way; no
-//! more images are tried than `Explorer::shrink_runs_max`.
+//! Any message of the check or recovery counts as the failure: a smaller one may have another text.
+//! Invariants: the result was run and failed. The same failure is always reduced in the same way.
+//! At most `Explorer::shrink_runs_max` images are tried.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::step::Step;
 use crate::walk::Walk;
 
 impl Explorer {
-    /// Makes what was found smaller and reports it.
+    /// Reduces the found failure and reports it.
     pub(crate) fn shrunk<S: Scenario>(
         &self,
         scenario: &S,
@@ -89,8 +89,8 @@ impl Explorer {
     }
 }
 
-/// Drops items while what is left still fails: all, then halves, then smaller runs, then single
-/// ones until none can go. (A plain form of delta debugging: Zeller, Hildebrandt, TSE 2002.)
+/// Drops items while the rest still fails: all, then halves, then smaller runs, then single ones
+/// until none can be dropped. (A plain form of delta debugging: Zeller, Hildebrandt, TSE 2002.)
 fn reduce<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut run = items.len();
     while run > 0 {
@@ -206,7 +206,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         }
         let points = self.explorer.first_point(self.recorded)..self.recorded.points() + 1;
         let plans = [Plan::everything(), Plan::nothing(), self.best.plan.clone()];
-        // Half of the runs are for what comes after, if this is in vain.
+        // Half of the runs are reserved for the next step, if this one fails.
         let reserved = self.runs_left / 2;
         self.runs_left -= reserved;
         let found = self.fails_at(points, &[], &plans);

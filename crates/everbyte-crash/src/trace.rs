@@ -16,23 +16,23 @@ use crate::memory::ThreadNo;
 use crate::recovery_run::RecoveryRun;
 use crate::step::Step;
 
-/// Operations shown of what would have come after the crash.
+/// Operations shown from the time after the crash.
 const AFTER_MAX: u64 = 3;
 
 /// State of a store or a stream in the failing image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mark {
-    /// It is there in every image: fenced, or it changed nothing.
+    /// It is present in every image: fenced, or without a change.
     Durable,
-    /// It could have been lost, and is there.
+    /// It could have been lost, and is present.
     Kept,
     /// It is lost.
     Lost,
-    /// Some of it is there, some is lost.
+    /// A part of it is present, and a part is lost.
     Torn,
-    /// A later store to the same bytes is there.
+    /// A later store to the same bytes is present.
     Overwritten,
-    /// Nobody has read the lines that were in doubt.
+    /// The lines in doubt were never read.
     Unread,
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Walk<'a> {
     memory: Memory,
     done: usize,
     changed: bool,
-    /// The rest that an oracle was told at the last point that was new to it.
+    /// The remaining state for the oracle at the last new point.
     told: Option<(usize, u64)>,
 }
 
@@ -26,8 +26,9 @@ impl<'a> Walk<'a> {
         (self.done <= self.ops.len()).then_some(self.done as u64)
     }
 
-    /// Returns true if a crash here is another one to the oracle of `scenario` than the last that was: it could leave an
-    /// image that the last state taken could not, or something else happened. The end of the workload always is.
+    /// Returns true if a crash here differs for the oracle of `scenario` from the last new one: it
+    /// could leave an image that the last state taken could not, or another event happened. The end
+    /// of the workload is always new.
     pub(crate) fn is_new<S: Scenario>(
         &mut self,
         scenario: &S,

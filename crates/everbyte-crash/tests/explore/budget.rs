@@ -10,7 +10,7 @@ use crate::toy::{Toy, fence, flush, get, persist, put};
 
 const LINES: u64 = 40;
 
-/// Many lines in doubt at once. `wrong` says which set of persisted ones breaks the code.
+/// Many lines in doubt together. `wrong` selects the persisted sets that break the code.
 fn scattered(wrong: fn(&[u64]) -> bool) -> Toy<Vec<u64>> {
     Toy::new(
         |m, _| (0..LINES).for_each(|line| put(m, line * 64, 1)),
@@ -91,7 +91,7 @@ fn samples_tear_lines_that_are_read_in_parts() {
     assert_eq!(explorer.explore(&toy).expect_err("half of all samples tear it").message, "torn");
 }
 
-/// An oracle that goes by the end of the workload instead of an event.
+/// An oracle that uses the end of the workload instead of an event.
 #[test]
 fn the_end_is_a_point_of_its_own() {
     let toy = |is_flushed: bool| {
@@ -131,7 +131,7 @@ fn a_recovery_that_never_ends_is_a_finding() {
     assert!(failure.message.contains("circles"), "{failure}");
 }
 
-/// Crashes of different recoveries of one point of the workload get samples of their own.
+/// Crashes of different recoveries of one point of the workload get separate samples.
 #[test]
 fn crashes_of_recoveries_have_their_own_samples() {
     let seen = Rc::new(RefCell::new(BTreeSet::new()));

@@ -1,4 +1,4 @@
-//! Exact numbers of images in tiny cases, and what is not forked on.
+//! Exact numbers of images in tiny cases, and cases without a fork.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ fn nested_crashes_are_counted_exactly() {
     let toy = Toy::new(
         |m, _| put(m, 0, 1),
         |m| {
-            // The same stores whatever was found: states after them differ by line 0 only.
+            // The same stores for any found state: states after them differ only in line 0.
             put(m, 64, 1);
             flush(m, 64);
             fence(m);

@@ -1,5 +1,5 @@
-//! Flushes and fences left out of sound code are caught, and tell what was lost; nothing else is
-//! left out.
+//! Flushes and fences omitted from sound code are caught and reported with the lost stores; nothing
+//! else is omitted.
 
 use everbyte_crash::{
     Explorer, Failure, Labels, Mark, Medium, Missing, Omission, OpKind, PoolOffset, ReplayError,
@@ -13,7 +13,7 @@ fn labelled(toy: Toy<Option<u64>>) -> Toy<Option<u64>> {
     toy.label(0..64, "value").label(64..128, "flag")
 }
 
-/// Sound code: a value that is written, and a flag that vouches for it.
+/// Sound code: a written value, and a flag that confirms it.
 fn stored() -> Toy<Option<u64>> {
     labelled(publish(usize::MAX))
 }

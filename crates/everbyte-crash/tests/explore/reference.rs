@@ -1,8 +1,8 @@
 //! The images of random little workloads against a second model that works step by step.
 //!
-//! Here hardware moves: between two operations any line may write back its next ordinary store,
-//! any streamed word may drain, and a fence waits for what it must. Whatever memory then holds
-//! is a possible image. The explorer's images must be the same, no more and no fewer.
+//! Hardware moves in this model: between two operations any line may write back its next ordinary
+//! store, any streamed word may drain, and a fence waits as required. Every resulting memory is a
+//! possible image. The explorer's images must be the same, no more and no fewer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ fn line_of(word: usize) -> usize {
     word / 2
 }
 
-/// Memory, and the store that last persisted in each word; then which stores have persisted.
+/// Memory, and the last persisted store in each word; then the persisted stores.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Machine {
     memory: Image,

@@ -1,5 +1,5 @@
-//! The report, word for word: of the example's bug, a crash in recovery, threads and torn copies.
-//! A change of the text shows here, and only here. `EVERBYTE_BLESS=1` writes the texts anew.
+//! The report, word for word: of the example's bug, a crash in recovery, threads and torn copies. A
+//! change of the text shows here, and only here. `EVERBYTE_BLESS=1` rewrites the texts.
 
 use everbyte_crash::{Explorer, Failure, Medium, PoolOffset, ReplayError, Scenario};
 

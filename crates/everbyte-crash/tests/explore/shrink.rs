@@ -16,7 +16,7 @@ fn plan(failure: &Failure) -> String {
     failure.plan.to_string()
 }
 
-/// Many lines in doubt at once, wrong if `wrong` of those that are there.
+/// Many lines in doubt together, wrong if `wrong` holds for the persisted ones.
 fn scattered(wrong: impl Fn(&[u64]) -> bool + 'static) -> Toy<Vec<u64>> {
     Toy::new(
         |m, _| (0..LINES).for_each(|line| put(m, line * 64, 1)),
@@ -96,8 +96,8 @@ fn points_before_the_first_event_stay_out() {
     assert_eq!(sparse(1).explore(&toy()).unwrap_err().point, 1);
 }
 
-/// Recovery counts its attempts; what is wrong shows after a second one, or after the workload's
-/// last store.
+/// Recovery counts its attempts. The fault shows after a second one, or after the workload's last
+/// store.
 #[test]
 fn recoveries_crash_only_if_they_must() {
     let toy = |shows_without: bool| {
@@ -227,7 +227,7 @@ fn cutting_keeps_to_its_budget() {
     explorer.replay_steps(&journal, &failure.replay).expect_err("it needs no cut");
 }
 
-/// Words of one line, in which a torn copy is the bug: the exception stays what it is.
+/// Words of one line with a torn copy as the bug: the exception stays.
 #[test]
 fn torn_lines_stay_torn() {
     let toy = Toy::new(

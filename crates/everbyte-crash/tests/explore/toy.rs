@@ -1,4 +1,4 @@
-//! Short names for what toy storage code does to a medium.
+//! Short names for a toy storage code's operations on a medium.
 
 use everbyte_crash::{Closures, Crash, Medium, PoolOffset, SimMedium};
 
