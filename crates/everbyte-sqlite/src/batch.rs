@@ -1,7 +1,7 @@
 //! The writes of an atomic batch, until it is committed.
 //!
 //! Owns a copy of the written bytes. They are collected because a device takes all of them in one
-//! call, which is all that it needs to know of batches.
+//! call, without knowledge of batches.
 
 /// Most bytes of a batch. A transaction that changes more goes through the journal.
 pub(crate) const BATCH_BYTES_MAX: usize = 64 << 20;
@@ -39,7 +39,7 @@ impl Batch {
         Self { length, ..self }
     }
 
-    /// Adds a write at `at` of the volume; false if there is no room for it.
+    /// Adds a write at `at` of the volume; false without room for it.
     pub(crate) fn write(&mut self, at: u64, data: &[u8]) -> bool {
         let room = data.len() <= BATCH_BYTES_MAX - self.bytes.len();
         if room {
@@ -49,7 +49,7 @@ impl Batch {
         room
     }
 
-    /// Adds zeroes; false if there is no room for them.
+    /// Adds zeroes; false without room for them.
     pub(crate) fn zero(&mut self, at: u64, len: u64) -> bool {
         match usize::try_from(len) {
             Ok(0) => true,

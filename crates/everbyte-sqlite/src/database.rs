@@ -1,10 +1,10 @@
 //! A database on a device: its three files, and batches of writes that are atomic.
 //!
-//! Owns the header in memory and when it is written. Invariants: bytes are written before the
-//! length that covers them, so that whatever prefix of the writes a crash leaves, no file has bytes
-//! that were never written to it; a batch is in memory only until it is committed, and then in one
-//! atomic write, header included, which is durable only with everything before it. Knows nothing of
-//! SQLite but what its files are, and nothing of the device but its contract.
+//! Owns the header in memory and the moment of its write. Invariants: bytes are written before the
+//! length that covers them, so that after a crash with any prefix of the writes, no file has bytes
+//! that were never written to it. A batch is only in memory until its commit, which is one atomic
+//! write, header included. That write is durable only with everything before it. Knows of SQLite
+//! only its files, and of the device only its contract.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub struct Activity {
     pub syncs: u64,
     /// Batches that were committed.
     pub batches_committed: u64,
-    /// Batches that the device refused, so that SQLite had to use its journal.
+    /// Batches refused by the device, so that SQLite had to use its journal.
     pub batches_refused: u64,
     /// Reads of the database itself: copies.
     pub main_reads: u64,
@@ -61,7 +61,7 @@ struct Files {
     batch: Option<Batch>,
     /// The last batch, kept for its memory.
     spare: Batch,
-    /// The reason why nothing may be done any more.
+    /// The reason why the database is unusable.
     broken: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Opens the database on `device`. A device that nobody has written becomes an empty one.
+    /// Opens the database on `device`. An unwritten device becomes an empty database.
     pub(crate) fn open(name: &str, device: Arc<dyn AtomicWrites>) -> Result<Self, DatabaseError> {
         let geometry = device.geometry();
         let no_database = |what| DatabaseError::NoDatabase { name: name.to_owned(), what };
@@ -107,7 +107,7 @@ impl Database {
                 spare: Batch::default(),
                 broken: None,
             }),
-            // Whoever had it open before need not have flushed.
+            // The last user may not have flushed.
             unflushed: AtomicBool::new(true),
             counters: Counters::default(),
             places: Places::default(),
@@ -170,8 +170,9 @@ impl Database {
         Ok(there)
     }
 
-    /// Tells where whole blocks of the database lie, all of which it has; `None` if they are to be read. They stay
-    /// there until the database is written, for which the caller has SQLite's lock.
+    /// Returns the place of whole blocks of the database, all of which exist; `None` if they must
+    /// be read. They stay there until the database is written, for which the caller has SQLite's
+    /// lock.
     pub(crate) fn lend(&self, offset: u64, len: usize) -> Option<MappedBytes> {
         // The places of a volume that was deleted are those of others' bytes.
         let access = self.device.transport()?.direct_access()?;
@@ -180,7 +181,7 @@ impl Database {
         Some(lent)
     }
 
-    /// Asks the device for what is to be lent, and keeps the answer.
+    /// Asks the device for the bytes to lend, and keeps the answer.
     #[cold]
     fn look_up(&self, access: &dyn DirectAccess, offset: u64, len: usize) -> Option<MappedBytes> {
         let files = self.files.read();
@@ -192,14 +193,14 @@ impl Database {
             return None;
         }
         let lent = access.map_range(files.header.start(FileKind::Main) + offset, len)?;
-        // Under the files' lock, so that a database that breaks meanwhile forgets it.
+        // Under the files' lock, so that a database that breaks concurrently forgets it.
         let capacity = files.header.capacity(FileKind::Main, self.device_bytes);
         self.places.keep(offset, &lent, capacity);
         Some(lent)
     }
 
-    /// Ends the use of lent bytes. If memory failed under them, what SQLite took from it may be zeroes, and nothing may
-    /// be done any more.
+    /// Ends the use of lent bytes. If memory failed under them, SQLite may have read zeroes, and
+    /// the database is unusable.
     pub(crate) fn take_back(&self, lent: &MappedBytes) -> Result<(), DatabaseError> {
         match self.device.transport().and_then(|transport| transport.direct_access()) {
             Some(access) if access.has_failed(lent) => {
@@ -317,7 +318,7 @@ impl Database {
         Ok(())
     }
 
-    /// Carries out the collected writes as one. On an error other than `Broken` none of them was
+    /// Executes the collected writes as one. After an error other than `Broken` none of them was
     /// done.
     pub(crate) fn commit_batch(&self, durability: Durability) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
@@ -400,8 +401,9 @@ impl Database {
         self.device.discard(at, len, Fua::No).map_err(|error| self.failed(error))
     }
 
-    /// Gives back the blocks of bytes that no length covers any more. They mean nothing, so where that fails they stay:
-    /// SQLite would take an error for one of what the length says, such as a commit by the end of the journal.
+    /// Frees the blocks of bytes beyond every length. They have no meaning, so after a failure they
+    /// stay: SQLite would take an error as a failure of the operation, such as a commit by the end
+    /// of the journal.
     fn give_back(&self, at: u64, len: u64) {
         let _best_effort = self.zero(at, len);
     }

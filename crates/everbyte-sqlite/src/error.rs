@@ -30,14 +30,14 @@ pub enum DatabaseError {
         /// The end that it must not have.
         suffix: &'static str,
     },
-    /// A volume or device of this name is there already.
+    /// A volume or device has this name already.
     #[error("there is a database {name} already")]
     Taken {
         /// The database.
         name: String,
     },
-    /// The name is that of an open database whose volume was renamed or deleted, or closed with its
-    /// pool. It is free again once the connections to that database are closed.
+    /// The name belongs to an open database whose volume was renamed or deleted, or closed with its
+    /// pool. It is free again after the connections to that database are closed.
     #[error("connections have database {name} open, whose volume has another name now or is gone")]
     Moved {
         /// The name that the volume had.
@@ -131,9 +131,9 @@ impl DatabaseError {
 
     /// Returns SQLite's code for it; `otherwise` is the code of the failed kind of input or output.
     ///
-    /// What fails in the midst of a transaction has a code of the IOERR family, or `SQLITE_FULL`: with any
-    /// other one SQLite goes on to believe the pages that it has in its cache, although it can neither
-    /// write them nor roll them back.
+    /// Failures within a transaction have a code of the IOERR family, or `SQLITE_FULL`: with any
+    /// other code SQLite continues to trust the pages in its cache, although it can neither write
+    /// them nor roll them back.
     pub(crate) fn code(&self, otherwise: c_int) -> c_int {
         match self {
             Self::Pool { .. }

@@ -23,10 +23,10 @@ use crate::super_journal::{JOURNAL_HEAD_BYTES, NUMBER_BYTES, is_name, may_be_nam
 ///   certain.)
 /// - SAFE_APPEND: bytes are written before the length that covers them.
 /// - SEQUENTIAL: a device of a store keeps the order of its writes, see `Store::attach`. A volume
-///   does: after a crash it is as it was at its last checkpoint, and a checkpoint has every write
-///   that was answered before it. All files of a database are in one device, and none is written
-///   with FUA before what precedes it is durable, so that none overtakes others. So SQLite need not
-///   sync the journal before it writes to the database.
+///   does: after a crash it is in the state of its last checkpoint, and a checkpoint has every
+///   write answered before it. All files of a database are on one device, and none is written with
+///   FUA before all earlier writes are durable, so that no write overtakes another. So SQLite need
+///   not sync the journal before it writes to the database.
 /// - POWERSAFE_OVERWRITE: a write changes no byte but those it is for, whenever power fails.
 ///
 /// Not UNDELETABLE_WHEN_OPEN: an open journal can be deleted.
@@ -53,8 +53,8 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Opens a file of `database` as SQLite's `flags` say. New connections to a database that has
-    /// moved are refused; those that are open find their journals.
+    /// Opens a file of `database` by SQLite's `flags`. New connections to a moved database are
+    /// refused. Open ones find their journals.
     pub(crate) fn open(
         database: DatabaseHandle,
         kind: FileKind,
@@ -105,8 +105,9 @@ impl File {
         self.database.has_moved()
     }
 
-    /// Fills the start of `out`; returns how many bytes there were, none in a journal that was deleted while open:
-    /// SQLite looks into a journal that may be hot, and whoever wrote it may roll back at that moment.
+    /// Fills the start of `out` and returns the number of bytes: zero in a journal that was deleted
+    /// while open. SQLite inspects a journal that may be hot, and its writer may roll back at that
+    /// moment.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, DatabaseError> {
         match self.database.read(self.kind, offset, out) {
             Err(DatabaseError::NoFile { .. }) if self.kind != FileKind::Main => Ok(0),
@@ -123,12 +124,13 @@ impl File {
         self.lent_max = bytes;
     }
 
-    /// Tells where bytes of the file lie, if SQLite may use them there.
+    /// Returns the place of bytes of the file, if SQLite may use them there.
     ///
-    /// That is: whole blocks, which have no bytes that others write; of the database, whose
-    /// blocks change only under EXCLUSIVE; while this connection holds SHARED and no more, so that nobody
-    /// has EXCLUSIVE. It stays so while the bytes are in use, because SQLite gives a connection's pages back
-    /// before its lock, and before it writes to them itself, which `check_unused` refuses otherwise.
+    /// The conditions: whole blocks without bytes that others write; of the database, whose blocks
+    /// change only under EXCLUSIVE; while this connection holds SHARED and no more, so that no
+    /// connection has EXCLUSIVE. This holds while the bytes are in use, because SQLite returns a
+    /// connection's pages before its lock, and before it writes to them. `check_unused` enforces
+    /// this.
     pub(crate) fn lend(&mut self, offset: u64, len: usize) -> Option<*const u8> {
         let is_whole = offset.is_multiple_of(BLOCK_U64) && len.is_multiple_of(BLOCK) && len > 0;
         let is_within = offset.checked_add(len as u64).is_some_and(|end| end <= self.lent_max);

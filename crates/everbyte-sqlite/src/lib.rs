@@ -1,9 +1,8 @@
 //! SQLite on Everbyte volumes.
 //!
-//! Owns a file system for SQLite (a "VFS") whose databases are volumes of a pool, or any other
-//! devices with atomic writes, in this process, with neither a kernel nor a socket in between. A
-//! commit is one atomic write of the device, by its own log: SQLite's journal is not written at
-//! all.
+//! Owns a file system for SQLite (a "VFS") with databases on volumes of a pool, or on any other
+//! devices with atomic writes, in this process, without a kernel or a socket in between. A commit
+//! is one atomic write of the device, by its own log: SQLite's journal is not written at all.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -35,46 +34,50 @@
 //! ```
 //!
 //! # Atomic batches
-//! SQLite uses them only if it was built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE`, which
-//! [`has_batch_atomic`] tells. The bundled one is built with what `LIBSQLITE3_FLAGS` says in the
-//! environment; this repository's `.cargo/config.toml` sets it, and a program elsewhere that uses
-//! this crate must do the same. Without it, or with `VfsOptions::batch_atomic` off, everything
-//! works through the rollback journal.
+//! SQLite uses them only if it was built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE`, as reported by
+//! [`has_batch_atomic`]. The bundled one is built with the flags of `LIBSQLITE3_FLAGS` in the
+//! environment. This repository's `.cargo/config.toml` sets it, and another program that uses this
+//! crate must do the same. Without it, or with `VfsOptions::batch_atomic` off, everything works
+//! through the rollback journal.
 //!
-//! A transaction uses the journal as well if it changes more than 64 MiB, more than the volume's
-//! log or the pool's free blocks can undo, or more pages than the connection's page cache holds
-//! (`PRAGMA cache_size`), or if it is the first of an empty database. `PRAGMA synchronous = OFF`
-//! turns batches off.
+//! A transaction uses the journal as well if it changes more than 64 MiB, if it exceeds the undo
+//! space of the volume's log or the pool's free blocks, if its pages exceed the connection's page
+//! cache (`PRAGMA cache_size`), or if it is the first of an empty database. `PRAGMA synchronous =
+//! OFF` turns batches off.
 //!
 //! # Pages without a copy
-//! With `PRAGMA mmap_size = BYTES` SQLite reads pages of the first `BYTES` of a database where they lie in the
-//! pool's memory, while no transaction of the connection writes. It copies those that it cannot have so: pages
-//! smaller than 4 KiB or in several pieces, holes, and all pages of a pool whose costs are emulated.
-//! Memory that fails under such a page reads as zeroes, as it does nowhere else, and may have been taken for the page
-//! when the database says so: all that the connection asks for afterwards fails. A database that is
-//! deleted from the pool (`Pool::delete_volume`) while a statement runs has no such pages any more, and the statement may find others' bytes.
+//! With `PRAGMA mmap_size = BYTES` SQLite reads pages of the first `BYTES` of a database in place
+//! in the pool's memory, while no transaction of the connection writes. It copies other pages:
+//! pages smaller than 4 KiB or in several pieces, holes, and all pages of a pool with emulated
+//! costs. Failed memory under such a page reads as zeroes, only here, and SQLite may have used it
+//! as the page before the database reports the failure: all later requests of the connection fail.
+//! A database deleted from the pool (`Pool::delete_volume`) during a statement loses such pages,
+//! and the statement may read other data.
 //!
 //! # Volumes that are renamed or deleted
-//! The old name of a volume leads to its database, journals included, until the connections that have it open are closed.
-//! Until then no other database can be made or attached under that name ([`DatabaseError::Moved`]), and new connections
-//! fail with `SQLITE_CANTOPEN` under either name. Connections to a renamed volume go on reading, and end the transaction in
-//! which they write. SQLite refuses later ones with `SQLITE_READONLY_DBMOVED`, unless it need open no journal for them (with
-//! a WAL, with a journal that `PRAGMA locking_mode = EXCLUSIVE` holds open, in journal modes MEMORY and OFF), or the
-//! database is empty. With a deleted volume everything fails.
+//! The old name of a volume leads to its database, journals included, until its open connections
+//! are closed. Until then no other database can be made or attached under that name
+//! ([`DatabaseError::Moved`]), and new connections fail with `SQLITE_CANTOPEN` under either name.
+//! Connections to a renamed volume continue to read, and end their writing transaction. SQLite
+//! refuses later ones with `SQLITE_READONLY_DBMOVED`, unless it need open no journal for them (with
+//! a WAL, with a journal held open by `PRAGMA locking_mode = EXCLUSIVE`, in journal modes MEMORY
+//! and OFF), or the database is empty. With a deleted volume everything fails.
 //!
 //! # What is supported
-//! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY and OFF. WAL only with
-//!   `PRAGMA locking_mode = EXCLUSIVE` set before it, also when a database in WAL mode is opened
-//!   again: there is no shared memory between connections.
+//! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY and OFF. WAL only with `PRAGMA locking_mode =
+//!   EXCLUSIVE` set before it, also when a database in WAL mode is opened again: connections have
+//!   no shared memory.
 //! - Any number of connections in this process, with SQLite's usual locks.
 //! - A database has the room that its volume was made for; beyond it, SQLite says `SQLITE_FULL`.
 //! - Temporary files are left to SQLite's default VFS.
-//! - Not: one commit over several attached databases. SQLite makes it one by a super-journal, and a transaction that needs
-//!   one fails as a whole if the main database, or one that it writes through a rollback journal, is of this VFS. SQLite makes one
-//!   if several are written; after `BEGIN IMMEDIATE` those count as well that were to be written and were not.
-//! - Databases with a WAL, with journal mode MEMORY or OFF, or with `synchronous = OFF` need no super-journal, nor does a single
-//!   other one beside them, nor does any if the main one is `:memory:` or temporary. Such databases **commit each for itself**: an
-//!   error or a crash in the midst leaves some of them changed and others not.
+//! - Unsupported: one commit over several attached databases. SQLite uses a super-journal for it. A
+//!   transaction that needs one fails as a whole if the main database, or one that it writes
+//!   through a rollback journal, is of this VFS. SQLite makes one if several databases are written.
+//!   After `BEGIN IMMEDIATE`, databases opened for writing without writes count as well.
+//! - Databases with a WAL, with journal mode MEMORY or OFF, or with `synchronous = OFF` need no
+//!   super-journal. A single other database with them needs none, and none is needed if the main
+//!   one is `:memory:` or temporary. Such databases **commit separately**: an error or a crash in
+//!   between leaves some of them changed and others unchanged.
 //! - `VACUUM INTO` needs a database that exists.
 //!
 //! # Durability

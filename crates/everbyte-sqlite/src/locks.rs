@@ -1,9 +1,9 @@
 //! SQLite's five lock levels on one database, between the connections of this process.
 //!
 //! Owns the right to read and to write. A pool is open in one process at a time, so no other
-//! process needs to be told. Invariants: at most one connection holds more than SHARED; while it
-//! holds PENDING no new reader enters, and while EXCLUSIVE nobody else reads. (SQLite's "File
-//! Locking And Concurrency" describes the levels.)
+//! process needs a message. Invariants: at most one connection holds more than SHARED. While it
+//! holds PENDING no new reader enters, and while it holds EXCLUSIVE no other connection reads.
+//! (SQLite's "File Locking And Concurrency" describes the levels.)
 
 use parking_lot::Mutex;
 

@@ -1,11 +1,11 @@
 //! The places of a database's pages in memory, as far as they were looked up.
 //!
-//! Owns a table of places, four bytes for each block of 4 KiB, in pieces that are made when the first page in them is
-//! kept: a page in use should cost no more than its part of a line. Invariants: a place is kept and found only while a
-//! connection holds SHARED, and forgotten before its block is
-//! written, zeroed or cut off, which takes EXCLUSIVE; so whoever finds one finds that of the present block. The
-//! atomics are there for readers beside each other, who keep the same places. All memory is one mapping: what lies
-//! elsewhere is not kept. Knows neither SQLite nor the device.
+//! Owns a table of places, four bytes for each block of 4 KiB, in pieces made with their first kept
+//! page: a page in use should cost only its part of a line. Invariants: a place is kept and found
+//! only while a connection holds SHARED, and forgotten before its block is written, zeroed or cut
+//! off, which takes EXCLUSIVE. So a found place is that of the present block. The atomics are for
+//! concurrent readers, which keep the same places. All memory is one mapping: other places are not
+//! kept. Knows neither SQLite nor the device.
 
 use std::ops::Range;
 use std::sync::OnceLock;

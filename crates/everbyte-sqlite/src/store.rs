@@ -1,9 +1,9 @@
 //! The databases that a VFS offers: those of a pool, and those on attached devices.
 //!
-//! Owns the open ones. Invariants: every device is opened once, however many connections use it; a
-//! database of the pool is opened and closed under the lock under which it is looked for, so that
-//! nobody finds its volume in use by one that is being closed. A name leads to the same database for
-//! as long as that is open, whatever becomes of its volume: SQLite finds journals by name.
+//! Owns the open ones. Invariants: every device is opened once, for any number of connections. A
+//! database of the pool is opened and closed under the lock of the search for it, so that no caller
+//! finds its volume in use by one that is being closed. A name leads to the same database while
+//! that is open, regardless of its volume: SQLite finds journals by name.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use crate::database::{Activity, Database};
 use crate::error::DatabaseError;
 use crate::format::{FileKind, volume_bytes};
 
-/// A volume of a pool, whatever its medium is.
+/// A volume of a pool on any medium.
 trait NamedVolume: AtomicWrites {
     /// Returns true if the pool has it, under this name.
     fn is_named(&self, name: &str) -> bool;
@@ -31,7 +31,7 @@ impl<M: Medium> NamedVolume for BlockVolume<M> {
     }
 }
 
-/// A pool, whatever its medium is.
+/// A pool on any medium.
 trait Volumes: Send + Sync {
     fn has(&self, name: &str) -> bool;
     fn open(&self, name: &str) -> Result<Arc<dyn NamedVolume>, PoolError>;
@@ -62,8 +62,8 @@ impl<M: Medium> Volumes for Arc<Pool<M>> {
     }
 }
 
-/// Databases by name: one on each block volume of a pool that holds one, and one on each device
-/// that was attached. Nobody else may write these while the store has them open.
+/// Databases by name: one on each block volume of a pool with a database, and one on each attached
+/// device. They must have no other writer while the store has them open.
 pub struct Store {
     pool: Option<Box<dyn Volumes>>,
     databases: Mutex<Databases>,
@@ -72,7 +72,7 @@ pub struct Store {
 #[derive(Default)]
 struct Databases {
     attached: BTreeMap<String, Arc<Database>>,
-    /// Databases of the pool that connections have open, by the names that they were opened under.
+    /// Databases of the pool with open connections, by the names of their opening.
     open: BTreeMap<String, OpenDatabase>,
 }
 
@@ -102,7 +102,7 @@ impl Databases {
         }
     }
 
-    /// Closes a database of the pool that nobody but the store has.
+    /// Closes a database of the pool that only the store uses.
     fn close_unused(&mut self, name: &str) {
         if self.open.get(name).is_some_and(|open| Arc::strong_count(&open.database) == 1) {
             self.open.remove(name);
@@ -157,13 +157,12 @@ impl Store {
         Arc::new(Self { pool: None, databases: Mutex::default() })
     }
 
-    /// Makes an empty database, on a volume of its own in the pool, that may grow to
-    /// `database_bytes`. A volume made by other means and never written serves as well: see
-    /// [`volume_bytes`].
+    /// Makes an empty database on a new volume in the pool. It may grow to `database_bytes`. An
+    /// unwritten volume made by other means serves as well: see [`volume_bytes`].
     ///
     /// # Errors
-    /// The name is taken, also by a volume that lost it while connections have it open, or cannot be
-    /// a database's; there is no pool or it is full; the medium's.
+    /// The name is used, also by a volume that lost it while connections have it open, or is not
+    /// valid for a database; the pool is missing or full; the medium's.
     pub fn create_database(
         &self,
         name: &str,
@@ -180,13 +179,13 @@ impl Store {
         Database::open(name, device).map(drop)
     }
 
-    /// Offers the database on `device` as `name`, for as long as the store exists. A device that
-    /// nobody has written becomes an empty database; [`volume_bytes`] says how large it must be.
+    /// Offers the database on `device` as `name`, for the lifetime of the store. An unwritten
+    /// device becomes an empty database; [`volume_bytes`] returns its required size.
     ///
-    /// SQLite recovers from crashes if the device promises two things beyond its contract, as a
-    /// block volume does: a write within an aligned 4 KiB block is there after a crash as a whole
-    /// or not at all, and writes that were answered one after the other become durable in this
-    /// order, so that none is there without those before it.
+    /// SQLite recovers from crashes if the device promises two properties beyond its contract, as a
+    /// block volume does. A write within an aligned 4 KiB block is atomic in a crash. Sequentially
+    /// answered writes become durable in this order, so that none is present without its
+    /// predecessors.
     ///
     /// # Errors
     /// The name is taken, also by a volume that lost it while connections have it open, or cannot be
@@ -207,7 +206,7 @@ impl Store {
     /// of its present connections opened it; zeroes if it has no connection.
     ///
     /// # Errors
-    /// There is no such database.
+    /// The database is missing.
     pub fn activity(&self, name: &str) -> Result<Activity, DatabaseError> {
         let mut databases = self.databases.lock();
         let activity = self.find(&mut databases, name)?.activity();
@@ -305,7 +304,7 @@ mod tests {
 
     impl Drop for SlowVolume {
         fn drop(&mut self) {
-            // Nobody listens at the end of the test.
+            // At the end of the test the receiver is gone.
             let _heard = self.closing.send(());
             thread::sleep(Duration::from_millis(100));
             self.taken.store(false, Ordering::Release);

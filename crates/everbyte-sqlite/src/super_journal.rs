@@ -1,9 +1,10 @@
-//! Super-journals, by which SQLite commits to several databases at once.
+//! Super-journals: SQLite's commits to several databases.
 //!
-//! SQLite makes one through the VFS of the main database and ends the journal of every other one with its name. Such a
-//! journal is rolled back only if the VFS of its own database says that the super-journal is there. One that was made by
-//! another VFS is not there for ours, and what was to be rolled back would stay. So a journal of ours gets no such name:
-//! this module knows one that is about to be written, by what `writeSuperJournal` in SQLite's `pager.c` writes.
+//! SQLite makes one through the VFS of the main database and ends the journal of every other one
+//! with its name. Such a journal is rolled back only if the VFS of its own database finds the
+//! super-journal. Our VFS cannot find one made by another VFS, and the journal would not be rolled
+//! back. So a journal of ours gets no such name: this module recognizes its write, by the format of
+//! `writeSuperJournal` in SQLite's `pager.c`.
 //!
 //! Knows nothing of files.
 
@@ -21,8 +22,9 @@ pub(crate) fn may_be_name(data: &[u8]) -> bool {
     matches!(data, [.., b'9', high, low] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
-/// Returns true if what comes behind `number` in a journal that begins with `head` is the name of a super-journal. A page
-/// comes behind its own number, a name behind that of the page which is never used.
+/// Returns true if the bytes behind `number` in a journal beginning with `head` are the name of a
+/// super-journal. A page follows its own number, a name follows the number of the page that is
+/// never used.
 pub(crate) fn is_name(head: &[u8; JOURNAL_HEAD_BYTES], number: [u8; NUMBER_BYTES]) -> bool {
     let page_bytes = u32::from_be_bytes([head[24], head[25], head[26], head[27]]);
     let unused = PENDING_BYTE.checked_div(page_bytes).map(|pages| pages + 1);

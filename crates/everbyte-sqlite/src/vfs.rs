@@ -1,11 +1,11 @@
 //! The tables of C functions through which SQLite calls.
 //!
 //! Owns all `unsafe` of the crate: every function here turns C's arguments into Rust's, calls safe
-//! code, and turns its answer into a result code. No panic leaves: it becomes an error code.
-//! SQLite promises the following, and every SAFETY comment here rests on it: a `sqlite3_vfs` that
-//! it passes is one that was registered; a `sqlite3_file` that it passes to a method was filled by
-//! `xOpen` with that method's table, is used by one thread at a time, and not after `xClose`;
-//! pointers to results are valid for the write; strings end in NUL and live as long as the call.
+//! code, and turns its answer into a result code. Panics become an error code. SQLite promises the
+//! following, and every SAFETY comment here relies on it: a passed `sqlite3_vfs` is a registered
+//! one. A `sqlite3_file` passed to a method was filled by `xOpen` with that method's table, is used
+//! by one thread at a time, and not after `xClose`. Pointers to results are valid for the write.
+//! Strings end in NUL and live during the call.
 //!
 //! A registered VFS is never freed, because connections keep a pointer to it even after
 //! `sqlite3_vfs_unregister`; it lets go of the store then.
@@ -79,8 +79,8 @@ pub enum RegisterError {
     },
 }
 
-/// A registered VFS. Dropping it ends the registration: nothing is opened through it any more, not
-/// even a journal, so that connections which are open can do little but close.
+/// A registered VFS. Dropping it ends the registration: it opens no further file, not even a
+/// journal, so that open connections can do little except close.
 pub struct Registration {
     vfs: *mut sqlite3_vfs,
     release: Box<dyn Fn() + Send + Sync>,
@@ -216,8 +216,8 @@ impl OpenFile {
     };
 }
 
-/// Runs safe code for SQLite: errors are put into its log, but for the absence of a file that it
-/// meant to delete, which it expects; panics become `otherwise`.
+/// Runs safe code for SQLite: errors go to its log, except the absence of a file to delete, which
+/// SQLite expects. Panics become `otherwise`.
 fn guard(otherwise: c_int, body: impl FnOnce() -> Result<c_int, DatabaseError>) -> c_int {
     let (code, message) = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(code)) => return code,
@@ -501,7 +501,7 @@ unsafe extern "C" fn fetch(
     })
 }
 
-/// Takes a page back. With NULL, SQLite says that it uses none, and nothing is kept that would have to go.
+/// Takes a page back. NULL means that SQLite uses none, and no kept place has to go.
 unsafe extern "C" fn unfetch(file: *mut sqlite3_file, offset: i64, page: *mut c_void) -> c_int {
     // SAFETY: an open file of SQLite's.
     let file = unsafe { opened(file) };
@@ -553,7 +553,8 @@ unsafe extern "C" fn access(
         // SAFETY: SQLite's string, not NULL.
         let (name, kind) = file_of(unsafe { text(path) }?);
         let store = app.store()?;
-        // As in SQLite's VFS for Unix, an empty file counts as none: an empty WAL is no reason to open one.
+        // As in SQLite's VFS for Unix, an empty file counts as missing: an empty WAL is not a
+        // reason to open one.
         let there =
             store.has(name) && store.database(name)?.length(kind).is_some_and(|length| length > 0);
         // SAFETY: SQLite's place for the result.

@@ -1,7 +1,8 @@
-//! Real crashes: a child process commits transactions and tells which, is killed with SIGKILL in
-//! the midst of them, and what it leaves is judged. `EVERBYTE_SQLITE_KILL_ROUNDS` says how often.
+//! Real crashes: a child process commits transactions and reports them, is killed with SIGKILL in
+//! between, and the remaining database is checked. `EVERBYTE_SQLITE_KILL_ROUNDS` sets the number of
+//! rounds.
 //!
-//! A program of its own, without the test harness, because it starts itself as the child.
+//! A separate program without the test harness, because it starts itself as the child.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -24,11 +25,11 @@ const POOL_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_POOL";
 const MODE_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_MODE";
 const ROUNDS_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_ROUNDS";
 const ROUNDS: u64 = 10;
-/// The signal that nobody can catch.
+/// The uncatchable signal.
 const SIGKILL: i32 = 9;
 /// Rows that every transaction changes, on several pages.
 const ROWS: i64 = 60;
-/// Newest transactions that are kept in the list of them, so that the database does not grow.
+/// Newest transactions kept in the list, so that the database does not grow.
 const KEPT: i64 = 1000;
 /// The longest time that a child lives after its first commit.
 const LIFE_MS_MAX: u64 = 60;
@@ -66,7 +67,7 @@ fn number(db: &Connection, query: &str) -> i64 {
     db.query_row(query, [], |row| row.get(0)).unwrap()
 }
 
-/// Commits transactions until it is killed, and says after each that it is there.
+/// Commits transactions until it is killed, and reports each one afterwards.
 fn child(pool: &Path, mode: &str) {
     let Open { db, _vfs, pool } = open(pool, mode);
     let _timer = pool.start_timer(Duration::from_millis(1)).unwrap();
@@ -102,8 +103,8 @@ fn kill_a_child(pool: &Path, mode: &str, life: Duration) -> i64 {
     last
 }
 
-/// Checks that every transaction is there as a whole or not at all, and those up to `answered`
-/// are. Returns the newest.
+/// Checks that every transaction is present as a whole or not at all, and that those up to
+/// `answered` are present. Returns the newest.
 fn judge(pool: &Path, mode: &str, answered: i64) -> i64 {
     let Open { db, _vfs, .. } = open(pool, mode);
     assert_eq!(set(&db, "integrity_check"), "ok");

@@ -1,5 +1,5 @@
-//! Simulated crashes: whatever a loss of power leaves, every transaction is there as a whole or not
-//! at all, and those that were answered are there, unless they need not be durable yet.
+//! Simulated crashes: after any loss of power, every transaction is present as a whole or not at
+//! all, and all answered ones are present, unless they need not be durable yet.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Transactions {
         Ok(Recovered { db, _bench: bench })
     }
 
-    /// The transactions that are there, if none is there in part.
+    /// The present transactions. An error if one is present in part.
     fn found(db: &Connection) -> Result<i64, String> {
         let verdict = pragma(db, "integrity_check");
         if verdict != "ok" {

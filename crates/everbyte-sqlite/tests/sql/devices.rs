@@ -1,4 +1,4 @@
-//! Databases on devices that were handed in, whatever they are.
+//! Databases on attached devices of any kind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

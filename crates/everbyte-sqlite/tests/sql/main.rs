@@ -32,7 +32,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Registers a VFS of its own for `store`.
+    /// Registers a new VFS for `store`.
     pub(crate) fn new(store: Arc<Store>, batch_atomic: bool) -> Self {
         Self::with(store, VfsOptions { batch_atomic, ..VfsOptions::default() })
     }
@@ -79,7 +79,7 @@ pub(crate) fn new_bench(pool_mib: u64, database_bytes: u64, batch_atomic: bool) 
     bench_in(new_pool(pool_mib), database_bytes, batch_atomic)
 }
 
-/// The same in a pool that is there.
+/// The same in an existing pool.
 pub(crate) fn bench_in(pool: Arc<Pool<Mapped>>, database_bytes: u64, batch_atomic: bool) -> Bench {
     let store = Store::new(pool);
     store.create_database(NAME, database_bytes, &BlockOptions::default()).unwrap();
@@ -91,7 +91,7 @@ pub(crate) fn usual_bench(batch_atomic: bool) -> Bench {
     new_bench(64, 16 << 20, batch_atomic)
 }
 
-/// Sets a pragma and returns what SQLite says it is now.
+/// Sets a pragma and returns SQLite's answer.
 pub(crate) fn pragma(db: &Connection, pragma: &str) -> String {
     let text = |row: &rusqlite::Row<'_>| {
         let value: rusqlite::types::Value = row.get(0)?;

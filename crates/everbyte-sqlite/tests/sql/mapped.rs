@@ -16,7 +16,7 @@ use rusqlite::Connection;
 
 use crate::{Bench, NAME, bench_in, new_bench, new_pool, number, open_pool, pragma, usual_bench};
 
-/// A connection that maps all that it can.
+/// A connection that maps as many pages as possible.
 fn map(bench: &Bench) -> Connection {
     let db = bench.connect();
     assert_eq!(pragma(&db, "mmap_size = 1000000000"), "1000000000");
@@ -178,7 +178,7 @@ fn a_transaction_that_maps_reads_nothing_more_of_a_database_that_was_deleted() {
     db.query_row(SUM, [], |row| row.get::<_, i64>(0)).unwrap_err();
 }
 
-/// A volume whose memory fails when told to.
+/// A volume whose memory fails on request.
 struct Failing {
     volume: BlockVolume<Mapped>,
     has_failed: AtomicBool,

@@ -1,4 +1,4 @@
-//! The same SQL in every journal mode, and what each mode leaves of journals.
+//! The same SQL in every journal mode, and the remaining journals of each mode.
 
 use rusqlite::Connection;
 

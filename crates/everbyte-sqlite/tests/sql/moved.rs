@@ -13,7 +13,7 @@ use crate::{Bench, NAME, bench_in, failure, new_pool, number, pragma};
 /// Name of a volume that was `NAME`.
 const MOVED: &str = "moved.db";
 
-/// A pool with a database that has one row, and a connection to it that keeps few pages.
+/// A pool with a database of one row, and a connection to it with a small page cache.
 fn bench_with_one_row(batch_atomic: bool) -> (Arc<Pool<Mapped>>, Bench, Connection) {
     let pool = new_pool(64);
     let bench = bench_in(Arc::clone(&pool), 4 << 20, batch_atomic);
