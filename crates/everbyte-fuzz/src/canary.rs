@@ -7,7 +7,7 @@
 /// # Panics
 /// For messages that begin with `EVER`, a version of at least 7, and a length beyond their end.
 pub fn canary(bytes: &[u8]) {
-    // One byte after the other, so that a fuzzer can see that it is on the right way.
+    // One byte after the other, so that a fuzzer can detect progress.
     let mut rest = bytes;
     for wanted in b"EVER" {
         match rest.split_first() {
@@ -19,7 +19,7 @@ pub fn canary(bytes: &[u8]) {
     if *version < 7 {
         return;
     }
-    // The planted mistake: nothing says that so many bytes are there.
+    // The planted mistake: the length is not checked.
     let payload = &payload[..usize::from(*len)];
     assert!(payload.len() == usize::from(*len), "a slice has the length it was cut to");
 }

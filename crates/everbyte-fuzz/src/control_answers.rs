@@ -1,7 +1,7 @@
 //! The client of the control socket against answers of a hostile server.
 //!
-//! A story is a request and a sound answer to it, of which some fields are changed. Oracle: what the client
-//! accepts was said, and keeps the rules that its users count on. The rules are written here again, in
+//! A story is a request and a sound answer to it, with some changed fields. Oracle: an accepted
+//! answer was sent, and keeps the rules that users rely on. The rules are written here again, in
 //! plain words, and share no code with the client's.
 
 use std::collections::HashSet;
@@ -80,7 +80,7 @@ impl Name {
     }
 }
 
-/// Lets a client ask for something, and a server answer what `bytes` say.
+/// Lets a client send a request, and a server the answer encoded by `bytes`.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -303,7 +303,7 @@ fn check(request: &Request, response: &Response, attached: &[u8]) {
         (Request::VolumeDelete { name, .. }, Response::Deleted(deleted)) => {
             assert_eq!(name, &deleted.name);
         }
-        // Whoever asks sees that these are other answers.
+        // The caller sees that these are other answers.
         _ => {}
     }
 }

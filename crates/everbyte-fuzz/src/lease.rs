@@ -60,7 +60,7 @@ impl Story {
     }
 }
 
-/// Has a client borrow runs from a server that says what `bytes` stand for.
+/// Lets a client borrow runs from a server with the answer encoded by `bytes`.
 ///
 /// # Panics
 /// If a promise is broken.

@@ -1,9 +1,9 @@
 //! The bodies of the fuzz targets: plain functions of bytes that panic when a promise is broken.
 //!
 //! Each is called by a fuzzer (`fuzz/fuzz_targets`) and by a test that replays the corpora on any
-//! toolchain (`tests/corpora.rs`). Whatever the bytes, a target neither waits for anything nor
-//! leaves anything behind, and does the same whenever it is called with them. Nothing here is
-//! part of the program. `fuzz/README.md` says how to use it.
+//! toolchain (`tests/corpora.rs`). For any bytes, a target neither waits nor leaves anything
+//! behind, and is deterministic. Nothing here is part of the program. `fuzz/README.md` describes
+//! the use.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a target reports")]
@@ -60,7 +60,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
     Some(story)
 }
 
-/// A target: its name, which is that of its corpus, and its body.
+/// A target: its name, which is also its corpus's, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets that must never fail. The canary, which must fail, is not among them.

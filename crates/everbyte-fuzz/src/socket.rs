@@ -11,7 +11,7 @@ pub(crate) const SAID_MAX: usize = 32 << 10;
 /// Bytes that a socket is asked to buffer.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// Makes a peer that has said `bytes` and will say no more, and the socket that hears it.
+/// Makes a peer that has sent `bytes` and sends no more, and the socket that receives them.
 pub(crate) fn peer_saying(bytes: &[u8]) -> (UnixStream, UnixStream) {
     let (near, mut far) = UnixStream::pair().unwrap();
     for end in [&near, &far] {

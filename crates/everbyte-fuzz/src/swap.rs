@@ -1,8 +1,8 @@
 //! Tables of swap volumes, damaged with knowledge of the format.
 //!
-//! Oracle: no panic; a volume that opens has runs that can be; one of a pool that `check` calls clean
-//! has each run once, shrinks and grows, and is clean afterwards; a refusal names the table or its
-//! root; another swap volume in the pool is as it was; without damage everything is.
+//! Oracle: no panic. A volume that opens has possible runs. In a pool that `check` calls clean, it
+//! has each run once, shrinks and grows, and is clean afterwards. A refusal names the table or its
+//! root. Another swap volume in the pool is unchanged. Without damage everything is unchanged.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use everbyte_swap_volume::{RUN_BYTES, SwapOptions, SwapVolume, kinds};
 use crate::story;
 
 const RUN_BLOCKS: u64 = 512;
-/// Room for what is no run, and five runs.
+/// Room for other blocks than runs, and five runs.
 const BLOCKS: u64 = 6 * RUN_BLOCKS;
 const OPTIONS: OpenOptions = OpenOptions { capacity_blocks: BLOCKS };
 /// Offset of the checksum in a table's header.
@@ -38,7 +38,7 @@ enum Damage {
     Word { place: u16, word: u64 },
     /// The root names another block.
     Root { block: u64 },
-    /// The root names nothing, or what is no entry.
+    /// The root names nothing, or a value that is not an entry.
     RootWord(u64),
 }
 
@@ -57,7 +57,7 @@ fn runs(pool: &Arc<Pool<SimMedium>>, name: &str) -> Vec<BlockNo> {
     SwapVolume::open(pool, name).unwrap().runs()
 }
 
-/// Damages the table that `bytes` stand for, and uses what is left.
+/// Damages the table encoded by `bytes`, and uses the rest.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -129,7 +129,7 @@ impl Damage {
                 header[8..16].copy_from_slice(&runs.to_le_bytes());
             }),
             Self::Run { place, block } => {
-                // What does not fit in a word's address is no address.
+                // A value too large for a word's address is not an address.
                 let word = encode_word(block % (1 << 40));
                 medium.store_word(word_at(table, place.into()), word);
             }

@@ -1,8 +1,8 @@
 //! Readers of traces, each fed with any bytes.
 //!
-//! Oracle: no panic and no endless loop; an accepted request keeps within the limits; a trace that
-//! was read, written in our own format and read again is the same; cut into pages it touches as
-//! many bytes as it asks for, and limits on pages hold; a trace whose format was detected has the counts
+//! Oracle: no panic and no endless loop. An accepted request keeps within the limits. A trace that
+//! was read, written in our own format and read again is the same. Cut into pages it touches as
+//! many bytes as it requests, and limits on pages hold. A trace of detected format has the counts
 //! of a second, slow reader.
 
 use std::io::Cursor;
@@ -83,7 +83,7 @@ fn assert_pages(requests: &[Request]) {
         match builder.push(request) {
             Ok(()) if matches!(request.op, RequestOp::Flush | RequestOp::Trim) => {}
             Ok(()) => bytes += request.len,
-            // What it is then is not said.
+            // The result is then undefined.
             Err(_) => return,
         }
     }
@@ -100,7 +100,7 @@ fn assert_pages(requests: &[Request]) {
     assert!(is_used.into_iter().all(|used| used), "pages are numbered without a gap");
 }
 
-/// Largest input whose format is told from all of it.
+/// Largest input with a detection from all of it.
 const SAMPLE_BYTES: usize = 60_000;
 
 /// Detects the format of `bytes`: they are refused, or have the counts of the reference.
@@ -110,7 +110,7 @@ const SAMPLE_BYTES: usize = 60_000;
 pub fn trace_detection(bytes: &[u8]) {
     let options =
         ReadOptions { format: None, assume_reads: true, request_bytes_max: REQUEST_BYTES_MAX };
-    // What is compressed is not compared: the reference decompresses nothing.
+    // Compressed input is not compared: the reference decompresses nothing.
     let packed: [&[u8]; 4] = [b"\x1F\x8B", b"\xFD7zXZ", b"\x28\xB5\x2F\xFD", b"\x2A\x4D\x18"];
     let is_packed =
         packed.iter().any(|magic| bytes.starts_with(magic) || bytes.get(1..4) == Some(magic));

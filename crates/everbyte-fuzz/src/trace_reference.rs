@@ -1,7 +1,7 @@
 //! A slow second reader of traces, for the counts that the first one must have.
 //!
-//! It is given the format, looks at nothing twice and trusts the first reader with what does not
-//! change a count, such as times. Words are split and parsed by the standard library alone.
+//! It gets the format, makes one pass and trusts the first reader for values without effect on a
+//! count, such as times. Words are split and parsed by the standard library alone.
 
 use everbyte_policy::trace::Format;
 
@@ -101,7 +101,7 @@ impl Tally {
         Some(())
     }
 
-    /// The form since version 1 only: the first one is told by its header.
+    /// Only the form since version 1: the header distinguishes the first one.
     fn lcs(&mut self, bytes: &[u8]) -> Option<()> {
         let version = little(bytes.get(8..16)?);
         let has_new_end = bytes.get(8184..8192) == bytes.get(..8);

@@ -1,5 +1,5 @@
-//! Replays the corpora: every input that ever was of interest, on any toolchain. And shows with
-//! the canary that a target which fails is noticed.
+//! Replays the corpora: every interesting input so far, on any toolchain. Shows with the canary
+//! that a failing target is noticed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -48,7 +48,7 @@ fn fs_operations() {
     replay("fs_operations");
 }
 
-/// Inputs that nobody chose: `EVERBYTE_FUZZ_INPUTS` of them for each target of file systems, from the seed
+/// Random inputs: `EVERBYTE_FUZZ_INPUTS` of them for each target of file systems, from the seed
 /// `EVERBYTE_CRASH_SEED` on. A failure names its seed.
 #[test]
 fn random_inputs_of_file_systems() {
@@ -64,7 +64,7 @@ fn random_inputs_of_file_systems() {
     }
 }
 
-/// Up to 400 bytes from a seed, by SplitMix64. Most are odd: a list goes on after an odd byte.
+/// Up to 400 bytes from a seed, by SplitMix64. Most are odd: a list continues after an odd byte.
 fn random_bytes(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x2545_f491_4f6c_dd1d);
     let mut next = || {

@@ -6,7 +6,7 @@ use everbyte_device::{BlockDevice, Fua, MemoryDevice};
 use super::volume::{Volume, mark_at, page_at};
 use super::{BACKING_BYTES, PAGE, PAGES};
 
-/// Makes the backing device as it is at first: each page is filled with a byte of its own.
+/// Makes the initial backing device: each page is filled with its own byte.
 pub(crate) fn first_backing() -> MemoryDevice {
     let backing = MemoryDevice::new(BACKING_BYTES);
     for page in 0..PAGES {
@@ -54,8 +54,7 @@ impl Held {
         }
     }
 
-    /// Asserts that each page part of `found`, which was read at `at`, is one of that page's
-    /// contents.
+    /// Asserts that each page part of `found`, read at `at`, is one of that page's contents.
     ///
     /// # Panics
     /// If not.
@@ -67,7 +66,7 @@ impl Held {
         }
     }
 
-    /// Asserts that `device` serves contents that the pages may hold.
+    /// Asserts that `device` serves possible contents of the pages.
     ///
     /// # Panics
     /// If not.
@@ -77,7 +76,7 @@ impl Held {
         self.expect(0, &found);
     }
 
-    /// Asserts that `other` may hold every content that this may hold.
+    /// Asserts that `other` allows every content allowed here.
     ///
     /// # Panics
     /// If not.

@@ -1,5 +1,5 @@
-//! File-system images: a small file system beside another one is damaged, with checksums that are right
-//! again, opened, looked at, used, checked and scrubbed.
+//! File-system images: a small file system next to another one is damaged, with repaired checksums,
+//! opened, inspected, used, checked and scrubbed.
 //!
 //! Oracle. Never a panic, an endless loop, or memory without bound; an error is all that damage may lead
 //! to. The other file system is as it was, unless blocks of it have two owners or the pool does not open.
@@ -33,7 +33,7 @@ const INDEXES: [IndexKind; 5] = [
     IndexKind::CsbPlus,
 ];
 
-/// A word in the place of another.
+/// A replacement of a word.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum NewWord {
     Raw(u64),
@@ -72,7 +72,7 @@ struct Story {
 /// A pool with two file systems.
 struct Origin {
     image: Vec<u8>,
-    /// Blocks of the one that is damaged, which have something in them.
+    /// Non-empty blocks of the damaged one.
     blocks: Vec<BlockNo>,
     /// The tree of the other.
     other: Tree,
@@ -95,7 +95,7 @@ fn image_of(medium: &Mapped) -> Vec<u8> {
     image
 }
 
-/// Replaces random numbers and the time of creation by constants. There are no records yet.
+/// Replaces random numbers and the time of creation by constants. The log has no records yet.
 fn replace_random(medium: &Mapped, slot: u64) {
     for copy in DESCRIPTOR_AT {
         let at = PoolOffset((2 + slot) * BLOCK_U64 + copy);
@@ -190,7 +190,7 @@ pub fn fs_image(bytes: &[u8]) {
     let medium = MEDIUM.with(|medium| Arc::clone(medium.get_or_init(new_medium)));
     medium.store(PoolOffset(0), &origin.image);
     if story.crashed {
-        // Whoever opens a pool takes its clean mark away.
+        // Opening a pool removes its clean mark.
         drop(open_pool(&medium).unwrap());
     }
     for damage in story.damage.iter().take(DAMAGES_MAX) {

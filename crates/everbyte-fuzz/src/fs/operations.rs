@@ -1,8 +1,9 @@
 //! Operations on a file system and on a plain model of it, with crashes and reopenings.
 //!
-//! Oracle. Every answer is the model's, error number for error number. After a crash, which loses any
-//! lines that were not flushed and fenced, the tree is one that the model had since the last sync, or since
-//! the last change of a file that was synced by itself; `check` finds nothing, and what follows goes on from that tree.
+//! Oracle. Every answer is the model's, error number for error number. After a crash, which loses
+//! any unflushed or unfenced lines, the tree is one of the model's since the last sync, or since
+//! the last change of a file with its own sync. `check` finds nothing, and the story continues from
+//! that tree.
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ struct Story {
 /// If a promise is broken.
 pub fn fs_operations(bytes: &[u8]) {
     let Some(story) = crate::story::<Story>(bytes) else { return };
-    // A window takes 2 MiB at once.
+    // A window takes 2 MiB.
     let kinds =
         IndexKind::ALL.map(|kind| if kind == IndexKind::Window { IndexKind::Direct } else { kind });
     let index = kinds[usize::from(story.index) % kinds.len()];
@@ -69,7 +70,7 @@ pub fn fs_operations(bytes: &[u8]) {
 /// An open file system.
 struct Life {
     real: Real<SimMedium>,
-    /// Models of what a crash may leave; the last one is what there is.
+    /// Models allowed after a crash; the last one is the present.
     allowed: Vec<Model>,
 }
 
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes two files, changes one, syncs that one or the other by itself, and crashes.
+    /// Makes two files, changes one, syncs that one or the other alone, and crashes.
     fn crash_after_sync_of(path: &'static str, seed: u64) {
         let medium = Arc::new(SimMedium::new(POOL_BYTES));
         let options = FsOptions { lanes: 1, log_bytes: Some(256 << 10), ..FsOptions::default() };

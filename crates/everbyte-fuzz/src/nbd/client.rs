@@ -1,4 +1,4 @@
-//! The client: a server says anything, mostly what looks like the protocol.
+//! The client: a server sends arbitrary bytes, mostly close to the protocol.
 //!
 //! Oracle: every call returns; a broken connection stays broken; extents lie in the range that was
 //! asked for. The server chooses the data, so the oracle demands nothing of it.
@@ -59,7 +59,7 @@ enum Call {
 struct Conversation {
     flags: u8,
     structured: Answer,
-    /// Context that is told before the answer that follows.
+    /// Context sent before the next answer.
     context: Option<u8>,
     context_answer: Answer,
     export: Export,
@@ -74,7 +74,7 @@ struct Conversation {
 /// The byte that all data is made of.
 const BYTE: u8 = 0xD7;
 
-/// Lets a server say what `bytes` encode.
+/// Lets a server send the bytes encoded by `bytes`.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -122,7 +122,7 @@ fn do_call(device: &RemoteDevice, call: &Call, broken: bool) -> bool {
             device.write_zeroes(offset, len, hole, fast, Fua::No)
         }
         Call::Status { offset, len, extents_max } => {
-            // A server that tells nothing of extents is not asked.
+            // A server without extents gets no request for them.
             asks_nothing = true;
             device.status(offset, len, extents_max.into()).map(|extents| {
                 let covered: u64 = extents.iter().map(|extent| extent.len).sum();

@@ -1,8 +1,8 @@
 //! The answers that a server owes to a client's bytes: a second server, written to be obviously
 //! right.
 //!
-//! Takes all that the client says at once and works on a device of its own. Texts of errors and
-//! their numbers are the server's choice; everything else is compared exactly.
+//! Takes all bytes of the client together and works on a separate device. Texts of errors and their
+//! numbers are the server's choice; everything else is compared exactly.
 
 use everbyte_device::{BlockDevice, Extent, Fua, Hole, MemoryDevice};
 
@@ -11,7 +11,7 @@ use super::protocol::*;
 /// An answer that the server owes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
-    /// A reply to an option that is no error.
+    /// A reply to an option without an error.
     Option {
         option: u32,
         kind: u32,
@@ -82,7 +82,7 @@ impl<'a> Reference<'a> {
 
     /// Returns all answers that the server owes after its greeting.
     pub(crate) fn answer(mut self) -> (bool, Vec<Said>) {
-        // The end of the input ends the conversation wherever it is.
+        // The end of the input ends the conversation at any point.
         let _ = self.talk();
         (self.structured, self.said)
     }
@@ -156,7 +156,7 @@ impl<'a> Reference<'a> {
         if !fields.0.is_empty() || !has_export(name) {
             return None;
         }
-        // Size and flags, block sizes, and what was asked for of name and description.
+        // Size and flags, block sizes, and the requested ones of name and description.
         let more = [1, 2].into_iter().filter(|kind| wanted.contains(kind)).count();
         (0..2 + more).for_each(|_| self.say(option, REPLY_INFO));
         self.say(option, REPLY_ACK);

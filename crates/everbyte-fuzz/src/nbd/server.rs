@@ -1,7 +1,7 @@
-//! The server: a client says anything, mostly what looks like the protocol.
+//! The server: a client sends arbitrary bytes, mostly close to the protocol.
 //!
-//! Oracle: the server says exactly what the reference says, its device holds exactly what the
-//! reference's holds, and nothing is left to be said.
+//! Oracle: the server's answers are exactly the reference's, its device holds exactly the
+//! reference's content, and no byte is left to be sent.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use crate::socket::{drain, peer_saying};
 
 /// Bytes of the device: not a whole number of blocks.
 const DEVICE_BYTES: u64 = 10_000;
-/// Most bytes that a client says, so that answers to options fit in the socket's buffer.
+/// Most bytes sent by a client, so that answers to options fit in the socket's buffer.
 const SAID_MAX: usize = 4096;
 
 #[derive(Debug, Arbitrary)]
@@ -103,13 +103,13 @@ struct Conversation {
     flags: u8,
     read_only: bool,
     options: Vec<HandshakeOption>,
-    /// Sends options that lead to requests, whatever was said before.
+    /// Sends options that lead to requests, after any earlier bytes.
     opens: bool,
     asked: Vec<Asked>,
     rest: Vec<u8>,
 }
 
-/// Lets a client say what `bytes` encode.
+/// Lets a client send the bytes encoded by `bytes`.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -124,7 +124,7 @@ pub fn nbd_server(bytes: &[u8]) {
     twin.set_read_only(conversation.read_only);
     let shared = Arc::new(Observed { device, far, heard: Mutex::default() });
     let exports = OneExport(Arc::clone(&shared));
-    // How the connection ended is the server's business; what it said and did is checked.
+    // The end of the connection is the server's choice; its answers and effects are checked.
     let ended = serve_connection(near.as_fd(), &exports, Duration::from_secs(5));
     if let Err(end) = ended {
         drop(end.to_string());

@@ -1,7 +1,7 @@
 //! Damage to an image, done with knowledge of the format.
 //!
-//! A changed structure can get a right checksum, so that fuzzing reaches the code behind it.
-//! Nothing of the image is believed: earlier damage may have hit what later damage looks for.
+//! A changed structure can get a right checksum, so that fuzzing reaches the code behind it. The
+//! image is not trusted: earlier damage may have hit the target of later damage.
 
 use std::mem::offset_of;
 
@@ -81,7 +81,7 @@ pub(crate) enum HeaderWord {
     Size,
 }
 
-/// An entry in the place of another.
+/// A replacement of an entry.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 pub(crate) enum NewEntry {
     Hole,
@@ -97,7 +97,7 @@ pub(crate) enum Target {
     Raw(u64),
 }
 
-/// A record that nobody wrote.
+/// A forged record.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 pub(crate) struct Forged {
     /// Epochs after the completed one.

@@ -107,8 +107,8 @@ impl Life {
         life
     }
 
-    /// Makes a life of a pool whose contents are unknown; `check` and the checksums of its data
-    /// alone tell if it is sound, but for `forged` records.
+    /// Makes a life of a pool with unknown contents. Only `check` and the checksums of its data
+    /// prove it sound, except for `forged` records.
     pub(crate) fn stranger(pool: &Arc<Pool<Mapped>>, forged: bool) -> Self {
         let clean = pool.check().is_ok_and(|report| report.is_clean()) && has_its_checksums(pool);
         let mut life = Self {
@@ -195,7 +195,7 @@ impl Life {
             (action, Some(name)) => {
                 let volume = &self.volumes[&name];
                 let known = self.known.get_mut(&name).unwrap();
-                // Undoing a group undoes what was forged for its epoch.
+                // Undoing a group undoes the forged records of its epoch.
                 let undoes = matches!(action, Action::Group { commit: false, .. });
                 self.sound &= !(undoes && self.forged);
                 let whole_commits = self.whole_commits;
@@ -395,8 +395,8 @@ fn fua(wanted: bool) -> Fua {
     if wanted { Fua::Yes } else { Fua::No }
 }
 
-/// Returns true if the data of all volumes that can be opened match their checksums: a forged
-/// descriptor may ask for checksums that were never stored.
+/// Returns true if the data of all openable volumes match their checksums: a forged descriptor may
+/// require checksums that were never stored.
 fn has_its_checksums(pool: &Arc<Pool<Mapped>>) -> bool {
     let volumes = pool.volumes().into_iter();
     let opened =

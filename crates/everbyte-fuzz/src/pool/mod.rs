@@ -1,11 +1,11 @@
 //! Pool images: a small pool is written to, crashes or is closed, is damaged, and is opened again.
 //!
 //! Oracle. Never a panic. Without damage: the image opens, is clean, and holds contents that
-//! `docs/semantics.md` allows after a crash. With damage: opening may fail; but a pool that opens
-//! and that `check` calls clean is sound, if its data match their checksums, and from then on every
-//! byte reads as it did and as it was written since, and `check` stays content. Unless the damage
-//! gave it another past, it does so across a second opening, too, and a recovery that crashed and
-//! ran again leaves what the first one left.
+//! `docs/semantics.md` allows after a crash. With damage: opening may fail. But a pool that opens
+//! and that `check` calls clean is sound, if its data match their checksums. From then on every
+//! byte reads as before or as written since, and `check` stays clean. Unless the damage changed its
+//! history, this holds across a second opening, too, and a recovery that crashed and ran again has
+//! the result of the first one.
 
 mod damage;
 mod life;

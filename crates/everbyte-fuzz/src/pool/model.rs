@@ -74,7 +74,7 @@ impl Content {
 pub(crate) struct Known {
     /// Its contents now.
     pub(crate) now: Content,
-    /// Contents that a crash may leave; empty if that is not known.
+    /// Contents that a crash may leave; empty if unknown.
     pub(crate) durable: Vec<Content>,
 }
 

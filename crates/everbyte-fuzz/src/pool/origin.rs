@@ -92,7 +92,7 @@ fn make(left: Left) -> Origin {
     Origin { image, known }
 }
 
-/// Replaces random numbers and the time of creation by constants. There are no records yet.
+/// Replaces random numbers and the time of creation by constants. The log has no records yet.
 fn replace_random(medium: &Mapped, slot: u64) {
     for copy in DESCRIPTOR_AT {
         let at = PoolOffset((2 + slot) * BLOCK_U64 + copy);
