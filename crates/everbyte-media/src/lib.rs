@@ -55,7 +55,6 @@ mod send;
 mod shards;
 mod signals;
 mod stack;
-pub mod testkit;
 mod units;
 mod wear;
 mod window;

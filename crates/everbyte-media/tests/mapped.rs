@@ -15,8 +15,9 @@ use std::process::Command;
 use everbyte_media::{
     BLOCK, BLOCK_U64, BlockNo, LineMask, Mapped, MediaError, MediaKind, MediaOptions, Medium,
     OpenError, PersistenceDomain, Piece, PoisonedRange, PoolOffset, Technology, allocate_file,
-    create_file, testkit, writeback_and_invalidate,
+    create_file, writeback_and_invalidate,
 };
+use everbyte_testkit::medium;
 
 const LEN: u64 = 32 * BLOCK_U64;
 
@@ -42,7 +43,7 @@ fn anonymous_memory_passes_the_suite() {
     assert_eq!(medium.persistence_domain(), PersistenceDomain::Nothing);
     assert_eq!(medium.describe().kind, MediaKind::Anonymous);
     assert_eq!(medium.describe().flush, "none");
-    testkit::check_medium(&medium);
+    medium::check_medium(&medium);
     assert_eq!(medium.counters().modelled_ns, 0);
 }
 
@@ -51,20 +52,20 @@ fn tmpfs_file_passes_suite() {
     let medium = Mapped::from_file(&tmpfs_file(LEN), &plain()).unwrap();
     assert_eq!(medium.persistence_domain(), PersistenceDomain::Process);
     assert_eq!(medium.describe().kind, MediaKind::Tmpfs);
-    testkit::check_medium(&medium);
+    medium::check_medium(&medium);
 }
 
 #[test]
 fn forced_flushes_pass_the_suite() {
     let medium = Mapped::from_file(&tmpfs_file(LEN), &plain().force_flush(true)).unwrap();
     assert!(medium.describe().flush.starts_with("cl"), "{medium:?}");
-    testkit::check_medium(&medium);
+    medium::check_medium(&medium);
 }
 
 #[test]
 fn disk_file_passes_suite() {
     let medium = Mapped::from_file(&disk_file(LEN), &plain()).unwrap();
-    testkit::check_medium(&medium);
+    medium::check_medium(&medium);
     // The build directory may itself lie on tmpfs.
     if medium.describe().kind == MediaKind::File {
         assert_eq!(medium.persistence_domain(), PersistenceDomain::Power);
@@ -79,7 +80,7 @@ fn private_copy_passes_suite_keeps_file() {
         let medium = Mapped::from_file(&file, &plain().private(true).read_only(true)).unwrap();
         assert_eq!(medium.persistence_domain(), PersistenceDomain::Nothing);
         assert_eq!(medium.changed_lines(BlockNo(1), 0, &[9; BLOCK]), LineMask::EMPTY);
-        testkit::check_medium(&medium);
+        medium::check_medium(&medium);
         assert!(matches!(medium.grow(2 * LEN), Err(OpenError::CannotGrow { .. })));
         let mut bytes = vec![0; LEN.try_into().unwrap()];
         file.read_exact_at(&mut bytes, 0).unwrap();
@@ -116,7 +117,7 @@ fn emulated_medium_passes_suite() {
         assert_ne!(medium.describe().flush, "none");
     }
     let emulated = plain().emulate(Some(Technology::SttMram));
-    testkit::check_medium(&Mapped::anonymous(LEN, &emulated).unwrap());
+    medium::check_medium(&Mapped::anonymous(LEN, &emulated).unwrap());
 }
 
 #[test]
@@ -217,7 +218,7 @@ fn growth_keeps_contents_under_load() {
         assert_eq!(medium.load_word(PoolOffset(LEN - 8)), 77);
         assert_eq!(medium.load_word(PoolOffset(2 * LEN - 8)), 2);
         medium.check().unwrap();
-        testkit::check_medium(&medium);
+        medium::check_medium(&medium);
         assert!(matches!(medium.grow(LEN), Err(OpenError::CannotGrow { .. })), "shrinks");
         assert!(matches!(medium.grow(20 * LEN + 1), Err(OpenError::BadLength { .. })));
     }

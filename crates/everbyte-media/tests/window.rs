@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_media::{
     Mapped, MediaError, MediaKind, MediaOptions, Medium, PoolOffset, WINDOW_REGION_BYTES,
-    allocate_file, testkit,
+    allocate_file,
 };
+use everbyte_testkit::medium;
 
 const LEN: u64 = 3 * WINDOW_REGION_BYTES;
 
@@ -34,14 +35,14 @@ fn reversed(medium: &Mapped) -> everbyte_media::Window {
 #[test]
 fn windows_pass_suite_on_each_medium() {
     let anonymous = Mapped::anonymous(LEN, &MediaOptions::new()).unwrap();
-    testkit::check_window(&anonymous);
+    medium::check_window(&anonymous);
     assert!(!reversed(&anonymous).is_mapped());
     for file in files() {
         let private = Mapped::from_file(&file, &MediaOptions::new().private(true)).unwrap();
-        testkit::check_window(&private);
+        medium::check_window(&private);
         assert!(!reversed(&private).is_mapped(), "its stores show in no other mapping");
         let shared = Mapped::from_file(&file, &MediaOptions::new()).unwrap();
-        testkit::check_window(&shared);
+        medium::check_window(&shared);
         assert!(reversed(&shared).is_mapped(), "{shared:?}");
     }
 }

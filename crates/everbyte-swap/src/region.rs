@@ -8,8 +8,6 @@ mod fork_guard;
 mod paged;
 mod stats;
 mod threads;
-#[cfg(test)]
-mod turns;
 mod units;
 
 use std::mem::ManuallyDrop;

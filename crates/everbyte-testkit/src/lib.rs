@@ -1,9 +1,21 @@
-//! Tests that cannot run on every machine, and the numbers that the environment gives to tests.
+//! Parts of tests that several crates share. Only tests and the fuzzer depend on this crate.
 //!
-//! Some need root, a loop device, userfaultfd, or a program that not everybody has. Where it is
-//! missing such a test says so and ends. In CI, where everything is there that tests need, it fails.
+//! Always present: the requirements of a test on its machine, and numbers from the environment. A test that needs
+//! root, a loop device or a program reports that it was not run and ends. In CI, which has all requirements, it
+//! fails. Features add modules: `files`, `golden`, `medium`, `pool` and `schedule`.
 
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "files")]
+pub mod files;
+#[cfg(feature = "golden")]
+pub mod golden;
+#[cfg(feature = "medium")]
+pub mod medium;
+#[cfg(feature = "pool")]
+pub mod pool;
+#[cfg(feature = "schedule")]
+pub mod schedule;
 
 /// The number that the variable `name` gives, or `otherwise`.
 ///

@@ -127,6 +127,7 @@ const ROWS: [Row; 30] = [
             "everbyte-swap-volume",
             "everbyte-pool",
             "everbyte-media",
+            "everbyte-testkit",
         ],
         &["everbyte-plant"],
     ),
@@ -208,9 +209,9 @@ const ROWS: [Row; 30] = [
     row(
         "everbyte-swap-volume",
         &["everbyte-device", "everbyte-plant", "everbyte-pool", "everbyte-media"],
-        &["everbyte-crash"],
+        &["everbyte-crash", "everbyte-testkit"],
     ),
-    row("everbyte-crash", &["everbyte-media"], &[]),
+    row("everbyte-crash", &["everbyte-media"], &["everbyte-testkit"]),
     row("everbyte-control", &["everbyte-path", "everbyte-text"], &[]),
     row("everbyte-device", &["everbyte-path"], &["everbyte-testkit"]),
     // Descriptors instead of paths: all that open, create or unmount what a user names share it.
@@ -222,12 +223,19 @@ const ROWS: [Row; 30] = [
     // Pages of results: the program and the benchmarks draw them alike.
     row("everbyte-report", &[], &[]),
     row("everbyte-slots", &[], &[]),
-    row("everbyte-testkit", &[], &[]),
+    // Only tests and the fuzzer depend on it, so a feature may add any crate.
+    Row {
+        name: "everbyte-testkit",
+        uses: &[],
+        optional: &["everbyte-crash", "everbyte-fs", "everbyte-media", "everbyte-pool"],
+        tests_use: &[],
+        unsafe_allowed: false,
+    },
     Row {
         name: "everbyte-media",
         uses: &["everbyte-path"],
         optional: &[],
-        tests_use: &[],
+        tests_use: &["everbyte-testkit"],
         unsafe_allowed: true,
     },
     row("xtask", &["everbyte-report"], &[]),

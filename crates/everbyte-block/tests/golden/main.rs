@@ -1,27 +1,16 @@
-//! Golden images: pools of format version 1 that every later version must read as this one did.
-//!
-//! Owns the reader and the manifest's form; `make` makes the images. An image in `golden/` is never
-//! changed or made again: it stands for pools that are out there. If a test here fails, the
-//! program no longer reads what it once wrote, and the program is wrong. When the format gets a
-//! new version, a folder `golden/v2` is added with images of its own, and `v1` stays and must read
-//! the same for as long as version 1 is supported at all. To add an image, add it to `make` and run
-//! `cargo test -p everbyte-block --test golden -- --ignored`, which needs the program
-//! `zstd` and only writes what is missing.
+//! Golden images of block volumes. `everbyte_testkit::golden` states the rules, and `make` makes the images.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod make;
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_block::{BlockVolume, kinds};
 use everbyte_crash::SimMedium;
 use everbyte_device::BlockDevice;
 use everbyte_pool::{CheckReport, OpenOptions, Pool, PoolError, repair};
-use ruzstd::decoding::StreamingDecoder;
+use everbyte_testkit::golden;
 use serde::{Deserialize, Serialize};
 
 /// Contents that every later version must find in an image. An error or a line must contain the
@@ -62,23 +51,6 @@ struct Range {
     offset: u64,
     len: u64,
     crc32c: u32,
-}
-
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/v1")
-}
-
-fn manifest() -> Vec<Golden> {
-    let text = fs::read_to_string(folder().join("manifest.json")).unwrap_or("[]".into());
-    serde_json::from_str(&text).unwrap()
-}
-
-fn read_image(name: &str) -> Vec<u8> {
-    let packed = fs::read(folder().join(format!("{name}.img.zst"))).unwrap();
-    let mut image = Vec::new();
-    let mut decoder = StreamingDecoder::new(packed.as_slice()).unwrap();
-    std::io::Read::read_to_end(&mut decoder, &mut image).unwrap();
-    image
 }
 
 type Sim = Arc<Pool<SimMedium>>;
@@ -128,11 +100,26 @@ fn read_all(golden: &Golden, medium: &Arc<SimMedium>, problems: &[String]) {
     agree(name, &pool.check().unwrap(), problems);
 }
 
-/// Reads `image` as `golden` says.
+impl golden::Golden for Golden {
+    const MANIFEST: &'static str = "manifest.json";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn crc32c(&self) -> u32 {
+        self.crc32c
+    }
+
+    fn check(&self, image: &[u8]) {
+        hold(self, image);
+    }
+}
+
+/// Checks an image against its entry.
 fn hold(golden: &Golden, image: &[u8]) {
     let name = &golden.name;
     assert_eq!(image.len() as u64, golden.size_bytes, "{name}");
-    assert_eq!(crc32c::crc32c(image), golden.crc32c, "{name}: the image itself was changed");
     let boot = || Arc::new(SimMedium::from_image(image.to_vec()));
     if let Some(text) = &golden.open_error {
         let opened = open(&boot()).err().unwrap().to_string();
@@ -156,65 +143,33 @@ fn hold(golden: &Golden, image: &[u8]) {
 
 #[test]
 fn golden_images_match_manifest() {
-    let all = manifest();
-    assert!(all.len() >= 13, "images are missing");
-    all.iter().for_each(|golden| hold(golden, &read_image(&golden.name)));
+    golden::check_all::<Golden>(13);
 }
 
 #[test]
 fn wrong_expectation_is_detected() {
-    let all = manifest();
-    let crashed = all.iter().find(|golden| golden.name == "crashed").unwrap();
-    let image = read_image(&crashed.name);
-    let wrong: [fn(&mut Golden); 3] = [
-        |golden| golden.volumes[0].ranges[0].crc32c ^= 1,
-        |golden| golden.records_undone += 1,
-        |golden| golden.check.push("anything".to_owned()),
-    ];
-    for change in wrong {
-        let mut golden = crashed.clone();
-        change(&mut golden);
-        let held = std::panic::catch_unwind(|| hold(&golden, &image));
-        assert!(held.is_err(), "{golden:?}");
-    }
+    golden::check_mismatches::<Golden>(
+        "crashed",
+        &[
+            |golden| golden.volumes[0].ranges[0].crc32c ^= 1,
+            |golden| golden.records_undone += 1,
+            |golden| golden.check.push("anything".to_owned()),
+        ],
+    );
 }
 
 #[test]
-fn images_are_small() {
-    let sizes: Vec<u64> = manifest()
-        .iter()
-        .map(|golden| folder().join(format!("{}.img.zst", golden.name)).metadata().unwrap().len())
-        .collect();
-    assert!(sizes.iter().all(|&size| size < 50 << 10), "{sizes:?}");
-    assert!(sizes.iter().sum::<u64>() < 300 << 10, "{sizes:?}");
+fn packed_golden_images_are_small() {
+    golden::check_sizes::<Golden>(50 << 10, 300 << 10);
 }
 
-/// The same format gives the same bytes. This compares two makings with each other, not with the
-/// images that are kept: a program that allocates in another order writes the same format.
 #[test]
-fn making_is_deterministic() {
-    for ((first, image), (second, again)) in make::all().into_iter().zip(make::all()) {
-        assert_eq!(first, second);
-        assert!(image == again, "{}", first.name);
-        hold(&first, &image);
-    }
+fn golden_images_are_made_deterministically() {
+    golden::check_made::<Golden>(make::all, true);
 }
 
-/// Writes the images that are missing, and their lines of the manifest.
 #[test]
-#[ignore = "it writes images; see the head of this file"]
-fn make_what_is_missing() {
-    let mut kept = manifest();
-    for (golden, image) in make::all() {
-        if kept.iter().any(|known| known.name == golden.name) {
-            continue;
-        }
-        let path = folder().join(format!("{}.img", golden.name));
-        fs::write(&path, image).unwrap();
-        let packed = Command::new("zstd").args(["-19", "--quiet", "--rm"]).arg(&path).status();
-        assert!(packed.expect("the program zstd is needed").success());
-        kept.push(golden);
-    }
-    let text = serde_json::to_string_pretty(&kept).unwrap();
-    fs::write(folder().join("manifest.json"), text + "\n").unwrap();
+#[ignore = "writes images; see everbyte_testkit::golden"]
+fn missing_golden_images_are_added() {
+    golden::add_missing::<Golden>(make::all());
 }

@@ -12,17 +12,15 @@ use everbyte_crash::{Plan, SimMedium};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_pool::Pool;
 use everbyte_pool::format::{
-    COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, Entry, ROOT_AT, RecordHeader,
-    Superblock,
+    COMPLETED_A_AT, COMPLETED_B_AT, Entry, ROOT_AT, RecordHeader, Superblock,
 };
-use zerocopy::{FromBytes, IntoBytes};
+use everbyte_testkit::golden::{HEADER_AT, LOG_KEY, fix_descriptors};
+use zerocopy::FromBytes;
 
 use crate::{Golden, Kept, Range, Sim, open};
 
 /// Blocks in each pool.
 const POOL_BLOCKS: u64 = 128;
-/// Offset of the first volume's header in bytes.
-const HEADER: usize = 2 * 4096;
 
 const PLAIN: BlockOptions = BlockOptions {
     delta: Delta::On,
@@ -98,18 +96,7 @@ impl Workshop {
             BlockVolume::create(&pool, name, *size, options).unwrap();
         }
         pool.close().unwrap();
-        let mut image = medium.image();
-        for slot in 0..volumes.len() {
-            for copy in DESCRIPTOR_AT {
-                let at = HEADER + slot * 4096 + index(copy);
-                let bytes = &mut image[at..at + size_of::<Descriptor>()];
-                let descriptor = Descriptor::read_from_bytes(bytes).unwrap();
-                let log_key = 0x4b45_5900 + slot as u64;
-                let fixed = Descriptor { log_key, created_s: 1_700_000_000, ..descriptor };
-                bytes.copy_from_slice(fixed.sealed().as_bytes());
-            }
-        }
-        let medium = Arc::new(SimMedium::from_image(image));
+        let medium = Arc::new(fix_descriptors(&medium, volumes.len(), LOG_KEY));
         let model = |&(name, size, _): &(&'static str, u64, _)| Model {
             name,
             bytes: vec![0; index(size)],
@@ -264,7 +251,7 @@ fn log_gap() -> (Golden, Vec<u8>) {
     let start = index(volume.volume().descriptor().log_start) * 4096;
     let lines = (start..start + 32768).step_by(64);
     let header = |at: usize| RecordHeader::read_from_bytes(&image[at..at + 64]).unwrap();
-    let second = lines.filter(|&at| header(at).log_key == 0x4b45_5900 && header(at).seq == 1);
+    let second = lines.filter(|&at| header(at).log_key == LOG_KEY && header(at).seq == 1);
     let second = second.max_by_key(|&at| header(at).epoch).unwrap();
     image[second + 70] ^= 4;
     let why = "log record 1 of lane 0";
@@ -286,10 +273,10 @@ fn from_clean() -> Vec<(Golden, Vec<u8>)> {
     shop.write_blocks(1, 4..6);
     let clean = shop.close();
     let word = |at: usize| u64::from_le_bytes(clean[at..at + 8].try_into().unwrap());
-    let leaf = Entry::decode(word(HEADER + index(ROOT_AT))).unwrap().unwrap().block;
+    let leaf = Entry::decode(word(HEADER_AT + index(ROOT_AT))).unwrap().unwrap().block;
     let (sb, _) = Superblock::read_from_prefix(&clean).unwrap();
     let saved = index(sb.saved_start) * 4096;
-    let completed = [COMPLETED_A_AT, COMPLETED_B_AT].map(|at| HEADER + index(at));
+    let completed = [COMPLETED_A_AT, COMPLETED_B_AT].map(|at| HEADER_AT + index(at));
     let damaged = |name: &str, about: &str, flips: &[usize]| {
         let mut image = clean.clone();
         flips.iter().for_each(|&at| image[at] ^= 0x20);

@@ -1,23 +1,11 @@
-//! Golden images of caches: pools of format version 1 with a cache in them, that every later
-//! version must read as this one did.
+//! Golden images of caches. `everbyte_testkit::golden` states the rules, and `make` makes the images.
 //!
-//! Owns the reader and the manifest's form; `make` makes the images. They lie beside those of block
-//! volumes, in `golden/v1`, with a manifest of their own, and are never changed or made again: see
-//! the golden test of `everbyte-block` for what to do when this one fails and when the format gets
-//! a new version. To add an image, add it to `make` and run
-//! `cargo test -p everbyte-cache --test golden -- --ignored`, which needs the program `zstd` and
-//! only writes what is missing.
-//!
-//! An image holds the cache, not the backing device behind it; that is the one which `stored`
-//! describes.
+//! An image has the cache and not its backing device. `stored` describes the backing device of all images.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod make;
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_block::{BlockVolume, kinds};
@@ -26,7 +14,7 @@ use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, Fua, MemoryDevice};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{OpenOptions, Pool};
-use ruzstd::decoding::StreamingDecoder;
+use everbyte_testkit::golden;
 use serde::{Deserialize, Serialize};
 
 const PAGE: usize = 4096;
@@ -80,23 +68,6 @@ fn backing() -> Arc<MemoryDevice> {
     Arc::new(backing)
 }
 
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/v1")
-}
-
-fn manifest() -> Vec<Golden> {
-    let text = fs::read_to_string(folder().join("caches.json")).unwrap_or("[]".into());
-    serde_json::from_str(&text).unwrap()
-}
-
-fn read_image(name: &str) -> Vec<u8> {
-    let packed = fs::read(folder().join(format!("{name}.img.zst"))).unwrap();
-    let mut image = Vec::new();
-    let mut decoder = StreamingDecoder::new(packed.as_slice()).unwrap();
-    std::io::Read::read_to_end(&mut decoder, &mut image).unwrap();
-    image
-}
-
 fn open_pool(medium: &Arc<SimMedium>) -> Arc<Pool<SimMedium>> {
     let options = OpenOptions { capacity_blocks: 1024 };
     Arc::new(Pool::open(Arc::clone(medium), kinds(), &options).unwrap())
@@ -106,11 +77,26 @@ fn open_volume(pool: &Arc<Pool<SimMedium>>) -> Arc<BlockVolume<SimMedium>> {
     Arc::new(BlockVolume::open_as(pool, "cache", VolumeKind::CACHE).unwrap())
 }
 
-/// Reads `image` as `golden` says.
+impl golden::Golden for Golden {
+    const MANIFEST: &'static str = "caches.json";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn crc32c(&self) -> u32 {
+        self.crc32c
+    }
+
+    fn check(&self, image: &[u8]) {
+        hold(self, image);
+    }
+}
+
+/// Checks an image against its entry.
 fn hold(golden: &Golden, image: &[u8]) {
     let name = &golden.name;
     assert_eq!(image.len() as u64, golden.size_bytes, "{name}");
-    assert_eq!(crc32c::crc32c(image), golden.crc32c, "{name}: the image itself was changed");
     let pool = open_pool(&Arc::new(SimMedium::from_image(image.to_vec())));
     assert_eq!(pool.recovery().was_clean, golden.was_clean, "{name}");
     assert!(pool.check().unwrap().problems.is_empty(), "{name}");
@@ -146,65 +132,34 @@ fn expect_content(golden: &Golden, device: &dyn BlockDevice, what: &str) {
 }
 
 #[test]
-fn every_image_reads_as_its_manifest_says() {
-    let all = manifest();
-    assert!(all.len() >= 7, "images are missing");
-    all.iter().for_each(|golden| hold(golden, &read_image(&golden.name)));
+fn golden_caches_read_as_their_manifest_says() {
+    golden::check_all::<Golden>(7);
 }
 
 #[test]
-fn a_wrong_expectation_is_noticed() {
-    let all = manifest();
-    let crashed = all.iter().find(|golden| golden.name == "cache-crashed").unwrap();
-    let image = read_image(&crashed.name);
-    let wrong: [fn(&mut Golden); 3] = [
-        |golden| golden.content[0].crc32c ^= 1,
-        |golden| golden.dirty_pages += 1,
-        |golden| golden.content.truncate(1),
-    ];
-    for change in wrong {
-        let mut golden = crashed.clone();
-        change(&mut golden);
-        let held = std::panic::catch_unwind(|| hold(&golden, &image));
-        assert!(held.is_err(), "{golden:?}");
-    }
+fn wrong_manifest_entries_are_noticed() {
+    golden::check_mismatches::<Golden>(
+        "cache-crashed",
+        &[
+            |golden| golden.content[0].crc32c ^= 1,
+            |golden| golden.dirty_pages += 1,
+            |golden| golden.content.truncate(1),
+        ],
+    );
 }
 
 #[test]
-fn images_are_small() {
-    let sizes: Vec<u64> = manifest()
-        .iter()
-        .map(|golden| folder().join(format!("{}.img.zst", golden.name)).metadata().unwrap().len())
-        .collect();
-    assert!(sizes.iter().all(|&size| size < 10 << 10), "{sizes:?}");
+fn packed_golden_images_are_small() {
+    golden::check_sizes::<Golden>(10 << 10, 80 << 10);
 }
 
-/// Compares two makings with each other, not with the images that are kept: a program that
-/// allocates in another order writes the same format.
 #[test]
-fn making_is_deterministic() {
-    for ((first, image), (second, again)) in make::all().into_iter().zip(make::all()) {
-        assert_eq!(first, second);
-        assert!(image == again, "{}", first.name);
-        hold(&first, &image);
-    }
+fn golden_images_are_made_deterministically() {
+    golden::check_made::<Golden>(make::all, true);
 }
 
-/// Writes the images that are missing, and their lines of the manifest.
 #[test]
-#[ignore = "it writes images; see the head of this file"]
-fn make_what_is_missing() {
-    let mut kept = manifest();
-    for (golden, image) in make::all() {
-        if kept.iter().any(|known| known.name == golden.name) {
-            continue;
-        }
-        let path = folder().join(format!("{}.img", golden.name));
-        fs::write(&path, image).unwrap();
-        let packed = Command::new("zstd").args(["-19", "--quiet", "--rm"]).arg(&path).status();
-        assert!(packed.expect("the program zstd is needed").success());
-        kept.push(golden);
-    }
-    let text = serde_json::to_string_pretty(&kept).unwrap();
-    fs::write(folder().join("caches.json"), text + "\n").unwrap();
+#[ignore = "writes images; see everbyte_testkit::golden"]
+fn missing_golden_images_are_added() {
+    golden::add_missing::<Golden>(make::all());
 }

@@ -13,8 +13,8 @@ use everbyte_crash::{Plan, SimMedium};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_policy::sim::Kind;
 use everbyte_pool::Pool;
-use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor, VolumeKind};
-use zerocopy::{FromBytes, IntoBytes};
+use everbyte_pool::format::VolumeKind;
+use everbyte_testkit::golden::{LOG_KEY, fix_descriptors};
 
 use crate::{
     Golden, PAGE, Range, STORAGE_BYTES, backing, identity, open_pool, open_volume, stored,
@@ -22,8 +22,6 @@ use crate::{
 
 /// Blocks in each pool.
 const POOL_BLOCKS: u64 = 96;
-/// Offset of the volume's header in bytes.
-const HEADER: usize = 2 * 4096;
 
 fn settings(policy: Kind, mode: Mode) -> Settings {
     Settings {
@@ -57,16 +55,7 @@ impl Workshop {
         let size_bytes = volume_bytes(settings.backing_bytes);
         BlockVolume::create_as(&pool, "cache", VolumeKind::CACHE, size_bytes, &options).unwrap();
         pool.close().unwrap();
-        let mut image = medium.image();
-        for copy in DESCRIPTOR_AT {
-            let at = HEADER + usize::try_from(copy).unwrap();
-            let bytes = &mut image[at..at + size_of::<Descriptor>()];
-            let descriptor = Descriptor::read_from_bytes(bytes).unwrap();
-            let (log_key, created_s) = (0x4b45_5901, 1_700_000_000);
-            let fixed = Descriptor { log_key, created_s, ..descriptor };
-            bytes.copy_from_slice(fixed.sealed().as_bytes());
-        }
-        let medium = Arc::new(SimMedium::from_image(image));
+        let medium = Arc::new(fix_descriptors(&medium, 1, LOG_KEY + 1));
         let pool = open_pool(&medium);
         let volume = open_volume(&pool);
         Cache::format(&*volume, &settings).unwrap();

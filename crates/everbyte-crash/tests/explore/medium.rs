@@ -16,15 +16,15 @@ fn at(offset: u64) -> PoolOffset {
 
 #[test]
 fn passes_the_suite_of_all_media() {
-    everbyte_media::testkit::check_medium(&SimMedium::new(1 << 20));
-    everbyte_media::testkit::check_window(&SimMedium::new(4 << 20));
+    everbyte_testkit::medium::check_medium(&SimMedium::new(1 << 20));
+    everbyte_testkit::medium::check_window(&SimMedium::new(4 << 20));
 }
 
 #[test]
 fn so_does_one_that_a_crash_left() {
     let medium = SimMedium::new(1 << 17);
     medium.store(at(4000), &[7; 9000]);
-    everbyte_media::testkit::check_medium(&medium.crash_state().boot(Plan::Seeded(1)));
+    everbyte_testkit::medium::check_medium(&medium.crash_state().boot(Plan::Seeded(1)));
 }
 
 #[test]

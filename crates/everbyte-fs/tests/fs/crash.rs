@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, Omission, SimMedium, Summary};
 use everbyte_fs::plant::Bug;
-use everbyte_fs::testkit::damage::fix_hash_key;
+use everbyte_fs::testkit::fix_hash_key;
 use everbyte_fs::{FsOptions, IndexKind};
 use everbyte_media::BLOCK_U64;
 use everbyte_plant::plant;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::testkit::damage::reseal;
+use everbyte_fs::testkit::reseal;
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor};
 use zerocopy::{FromBytes, IntoBytes};

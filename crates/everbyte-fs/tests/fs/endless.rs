@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::testkit::damage::reseal;
+use everbyte_fs::testkit::reseal;
 use everbyte_fs::{
     Allocation, FileSystem, FileType, FsError, FsOptions, IndexKind, InodeNo, RenameMode, Seek,
 };

@@ -1,19 +1,14 @@
-//! Golden images: file systems that every later version must read.
+//! Golden images of file systems. `everbyte_testkit::golden` states the rules.
 //!
-//! An image in `golden/` never changes, because it stands for released file systems. To add an image, add it
-//! to `make` and run `cargo test -p everbyte-fs --test fs golden -- --ignored`. This needs the program `zstd`
-//! and writes only missing images. The manifest holds the model's tree, never a tree read from the image.
+//! The manifest has the model's contents, and never those that were read back.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_crash::{Plan, SimMedium};
 use everbyte_fs::{FsOptions, IndexKind, TIME_RANGE_NS};
 use everbyte_media::BLOCK_U64;
-use ruzstd::decoding::StreamingDecoder;
+use everbyte_testkit::golden;
 use serde::{Deserialize, Serialize};
 
 use crate::crash::use_after_crash;
@@ -34,24 +29,7 @@ struct Golden {
     tree: BTreeMap<String, String>,
 }
 
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/v1")
-}
-
-fn manifest() -> Vec<Golden> {
-    let text = fs::read_to_string(folder().join("file-systems.json")).unwrap_or("[]".into());
-    serde_json::from_str(&text).unwrap()
-}
-
-fn read_image(name: &str) -> Vec<u8> {
-    let packed = fs::read(folder().join(format!("{name}.img.zst"))).unwrap();
-    let mut image = Vec::new();
-    let mut decoder = StreamingDecoder::new(packed.as_slice()).unwrap();
-    std::io::Read::read_to_end(&mut decoder, &mut image).unwrap();
-    image
-}
-
-/// A tree in stable words.
+/// A tree in words that stay what they are.
 fn in_words(tree: &Tree) -> BTreeMap<String, String> {
     let line = |seen: &FileSnapshot| {
         let FileSnapshot { first_path, kind, permissions, links, size, bytes, attributes, .. } =
@@ -74,10 +52,25 @@ fn in_words(tree: &Tree) -> BTreeMap<String, String> {
     tree.iter().map(|(path, seen)| (path.clone(), line(seen))).collect()
 }
 
-/// Compares `image` with `golden`, and uses it.
+impl golden::Golden for Golden {
+    const MANIFEST: &'static str = "file-systems.json";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn crc32c(&self) -> u32 {
+        self.crc32c
+    }
+
+    fn check(&self, image: &[u8]) {
+        hold(self, image.to_vec());
+    }
+}
+
+/// Checks an image against its entry, and uses it.
 fn hold(golden: &Golden, image: Vec<u8>) {
     let name = &golden.name;
-    assert_eq!(crc32c::crc32c(&image), golden.crc32c, "{name}: the image itself was changed");
     let medium = Arc::new(SimMedium::from_image(image));
     let pool = open_pool(&medium).unwrap();
     assert_eq!(pool.recovery().was_clean, golden.was_clean, "{name}");
@@ -221,39 +214,30 @@ fn crashed() -> (Golden, Vec<u8>) {
 
 #[test]
 fn golden_images_match_their_manifest() {
-    let all = manifest();
-    assert!(all.len() >= 8, "images are missing");
-    all.iter().for_each(|golden| hold(golden, read_image(&golden.name)));
+    golden::check_all::<Golden>(8);
 }
 
 #[test]
 fn wrong_golden_expectation_is_noticed() {
-    let mut golden = manifest().swap_remove(0);
-    let image = read_image(&golden.name);
-    golden.tree.values_mut().for_each(|line| *line = line.replace("5010 bytes", "5011 bytes"));
-    assert!(std::panic::catch_unwind(|| hold(&golden, image)).is_err());
+    let name = golden::manifest::<Golden>().swap_remove(0).name;
+    golden::check_mismatches::<Golden>(
+        &name,
+        &[|golden| {
+            golden
+                .tree
+                .values_mut()
+                .for_each(|line| *line = line.replace("5010 bytes", "5011 bytes"));
+        }],
+    );
 }
 
 #[test]
 fn new_images_match_their_expectation() {
-    make().into_iter().for_each(|(golden, image)| hold(&golden, image));
+    golden::check_made::<Golden>(make, false);
 }
 
-/// Writes missing images and their lines of the manifest.
 #[test]
-#[ignore = "it writes images; see the head of this file"]
-fn make_missing_golden_images() {
-    let mut kept = manifest();
-    for (golden, image) in make() {
-        if kept.iter().any(|known| known.name == golden.name) {
-            continue;
-        }
-        let path = folder().join(format!("{}.img", golden.name));
-        fs::write(&path, image).unwrap();
-        let packed = Command::new("zstd").args(["-19", "--quiet", "--rm"]).arg(&path).status();
-        assert!(packed.expect("the program zstd is needed").success());
-        kept.push(golden);
-    }
-    let text = serde_json::to_string_pretty(&kept).unwrap();
-    fs::write(folder().join("file-systems.json"), text + "\n").unwrap();
+#[ignore = "writes images; see everbyte_testkit::golden"]
+fn missing_golden_images_are_added() {
+    golden::add_missing::<Golden>(make());
 }

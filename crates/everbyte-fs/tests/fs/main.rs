@@ -26,4 +26,4 @@ mod sequences;
 mod tree;
 mod views;
 
-use everbyte_fs::testkit::{model, operations, real};
+use everbyte_testkit::files::{model, operations, real};

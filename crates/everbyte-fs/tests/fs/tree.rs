@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::testkit::operations::{Op, Subject};
-use everbyte_fs::testkit::real::{Real, open_pool};
 use everbyte_fs::{FileType, FsError, InodeNo, Name, RenameMode};
 use everbyte_media::Medium;
+use everbyte_testkit::files::operations::{Op, Subject};
+use everbyte_testkit::files::real::{Real, open_pool};
 
 use crate::random::options;
 

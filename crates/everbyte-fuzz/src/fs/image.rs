@@ -8,13 +8,13 @@ use std::cell::OnceCell;
 use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
-use everbyte_fs::testkit::damage::{fix_hash_key, reseal};
-use everbyte_fs::testkit::operations::{Mode, Op, Subject, Tree};
-use everbyte_fs::testkit::real::{Real, open_pool};
+use everbyte_fs::testkit::{fix_hash_key, reseal};
 use everbyte_fs::{FileSystem, FsOptions, IndexKind};
 use everbyte_media::{BLOCK_U64, BlockNo, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::Pool;
 use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor, Entry, EntryFlags, encode_word};
+use everbyte_testkit::files::operations::{Mode, Op, Subject, Tree};
+use everbyte_testkit::files::real::{Real, open_pool};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::story::Act;

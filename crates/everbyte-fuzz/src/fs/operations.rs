@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use everbyte_crash::{Plan, SimMedium};
-use everbyte_fs::testkit::model::Model;
-use everbyte_fs::testkit::operations::{Op, Subject};
-use everbyte_fs::testkit::real::Real;
 use everbyte_fs::{FsOptions, IndexKind};
+use everbyte_testkit::files::model::Model;
+use everbyte_testkit::files::operations::{Op, Subject};
+use everbyte_testkit::files::real::Real;
 
 use super::story::Act;
 

@@ -1,7 +1,7 @@
 //! Operations as inputs encode them: few names, and places around the borders of structures.
 
 use arbitrary::Arbitrary;
-use everbyte_fs::testkit::operations::{LONG, Mode, Op, Path};
+use everbyte_testkit::files::operations::{LONG, Mode, Op, Path};
 
 /// Bytes of a file that operations reach.
 const PLACES: [u64; 6] = [0, 64, 4096, 8192, 65_536, 69_632];

@@ -1,20 +1,12 @@
-//! Golden images: swap volumes that every later version must read as the first one did.
-//!
-//! An image in `golden/` is never changed or made again: it stands for pools that are out there. To add one,
-//! add it to `make` and run `cargo test -p everbyte-swap-volume --test swap golden -- --ignored`, which needs
-//! the program `zstd` and only writes what is missing. The manifest says what was made, and never what was
-//! read back.
+//! Golden images of swap volumes. `everbyte_testkit::golden` states the rules.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_crash::{Plan, SimMedium};
 use everbyte_media::BLOCK_U64;
 use everbyte_pool::{OpenOptions, Pool};
 use everbyte_swap_volume::{RUN_BYTES, SwapOptions, SwapVolume, kinds};
-use ruzstd::decoding::StreamingDecoder;
+use everbyte_testkit::golden;
 use serde::{Deserialize, Serialize};
 
 use crate::house::nobody_forks;
@@ -41,32 +33,30 @@ struct GoldenVolume {
     runs: Vec<u64>,
 }
 
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/v1")
-}
-
-fn manifest() -> Vec<Golden> {
-    let text = fs::read_to_string(folder().join("swap.json")).unwrap_or("[]".into());
-    serde_json::from_str(&text).unwrap()
-}
-
-fn read_image(name: &str) -> Vec<u8> {
-    let packed = fs::read(folder().join(format!("{name}.img.zst"))).unwrap();
-    let mut image = Vec::new();
-    let mut decoder = StreamingDecoder::new(packed.as_slice()).unwrap();
-    std::io::Read::read_to_end(&mut decoder, &mut image).unwrap();
-    image
-}
-
 fn open(medium: &Arc<SimMedium>) -> Arc<Pool<SimMedium>> {
     let options = OpenOptions { capacity_blocks: BLOCKS };
     Arc::new(Pool::open(Arc::clone(medium), kinds(), &options).unwrap())
 }
 
-/// Reads `image` as `golden` says, and changes it.
+impl golden::Golden for Golden {
+    const MANIFEST: &'static str = "swap.json";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn crc32c(&self) -> u32 {
+        self.crc32c
+    }
+
+    fn check(&self, image: &[u8]) {
+        hold(self, image.to_vec());
+    }
+}
+
+/// Checks an image against its entry, and changes the image.
 fn hold(golden: &Golden, image: Vec<u8>) {
     let name = &golden.name;
-    assert_eq!(crc32c::crc32c(&image), golden.crc32c, "{name}: the image itself was changed");
     let medium = Arc::new(SimMedium::from_image(image));
     let pool = open(&medium);
     assert_eq!(pool.recovery().was_clean, golden.was_clean, "{name}");
@@ -102,7 +92,7 @@ fn pool(medium: &Arc<SimMedium>) -> (Arc<Pool<SimMedium>>, Vec<GoldenVolume>) {
     (pool, made.to_vec())
 }
 
-fn golden(
+fn entry(
     name: &str,
     about: &str,
     was_clean: bool,
@@ -117,50 +107,32 @@ fn make() -> Vec<(Golden, Vec<u8>)> {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let (closed, volumes) = pool(&medium);
     closed.close().unwrap();
-    let clean = golden("swap-clean", "a clean shutdown", true, volumes, medium.image());
+    let clean = entry("swap-clean", "a clean shutdown", true, volumes, medium.image());
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let (_open, volumes) = pool(&medium);
     let image = medium.crash_state().boot(Plan::Seeded(7)).image();
-    let crashed = golden("swap-crashed", "a crash after all changes", false, volumes, image);
+    let crashed = entry("swap-crashed", "a crash after all changes", false, volumes, image);
     vec![clean, crashed]
 }
 
 #[test]
-fn every_golden_image_of_swap_volumes_reads_as_its_manifest_says() {
-    let all = manifest();
-    assert!(all.len() >= 2, "images are missing");
-    all.iter().for_each(|golden| hold(golden, read_image(&golden.name)));
+fn golden_swap_images_read_as_their_manifest_says() {
+    golden::check_all::<Golden>(2);
 }
 
 #[test]
-fn a_wrong_expectation_of_a_golden_image_is_noticed() {
-    let mut golden = manifest().swap_remove(0);
-    let image = read_image(&golden.name);
-    golden.volumes[0].runs[0] += 512;
-    assert!(std::panic::catch_unwind(|| hold(&golden, image)).is_err());
+fn wrong_golden_swap_entries_are_noticed() {
+    golden::check_mismatches::<Golden>("swap-clean", &[|golden| golden.volumes[0].runs[0] += 512]);
 }
 
 #[test]
-fn swap_volumes_that_are_made_now_read_as_they_should() {
-    make().into_iter().for_each(|(golden, image)| hold(&golden, image));
+fn golden_swap_images_of_this_version_are_readable() {
+    golden::check_made::<Golden>(make, false);
 }
 
-/// Writes the images that are missing, and their lines of the manifest.
 #[test]
-#[ignore = "it writes images; see the head of this file"]
-fn make_golden_images_that_are_missing() {
-    let mut kept = manifest();
-    for (golden, image) in make() {
-        if kept.iter().any(|known| known.name == golden.name) {
-            continue;
-        }
-        let path = folder().join(format!("{}.img", golden.name));
-        fs::write(&path, image).unwrap();
-        let _only_this = nobody_forks();
-        let packed = Command::new("zstd").args(["-19", "--quiet", "--rm"]).arg(&path).status();
-        assert!(packed.expect("the program zstd is needed").success());
-        kept.push(golden);
-    }
-    let text = serde_json::to_string_pretty(&kept).unwrap();
-    fs::write(folder().join("swap.json"), text + "\n").unwrap();
+#[ignore = "writes images; see everbyte_testkit::golden"]
+fn missing_golden_images_are_added() {
+    let _only_this = nobody_forks();
+    golden::add_missing::<Golden>(make());
 }

@@ -8,14 +8,15 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use everbyte_crash::schedule::{self, Schedule, Task};
+use everbyte_crash::schedule::{Schedule, Task};
 use everbyte_plant::plant;
+use everbyte_testkit::number;
+use everbyte_testkit::schedule::{Search, Turns, run_and_check};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::rounds::Round;
 use super::*;
-use crate::region::turns::Turns;
 use crate::region::units::UnitNo;
 use crate::region::units::UnitRun;
 use crate::slots::SlotOrder;
@@ -23,9 +24,9 @@ use crate::slots::SlotOrder;
 /// Threads of a run. The first one makes rounds.
 const THREADS: usize = 3;
 const CHUNKS: u64 = 6;
-/// Parts that all threads use.
+/// Chunks that all threads use.
 const SHARED: [u64; 3] = [0, 1, 2];
-/// Parts of one thread each.
+/// Chunks of one thread each.
 const OWN: [u64; THREADS] = [3, 4, 5];
 const LIMIT: u64 = 2;
 /// Runs with which nobody goes above the limit.
@@ -337,64 +338,25 @@ fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), Strin
         program.run(seed ^ (program.me as u64) << 32);
     };
     let tasks = programs.iter().map(|program| -> Task<'_> { Box::new(move || task(program)) });
-    if let Some(trouble) = schedule::run(schedule, tasks.collect()).trouble {
+    let state = || {
         let words: Vec<_> = (0..CHUNKS).map(|at| chunks.table.load(ChunkNo(at))).collect();
-        return Err(format!("{trouble}; {words:?}, {:?}", chunks.statistics()));
-    }
-    let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        format!("{words:?}, {:?}", chunks.statistics())
+    };
+    run_and_check(schedule, tasks.collect(), state, || {
         check_settled(&chunks, runs);
         for program in &programs {
             SHARED.iter().chain([&OWN[program.me]]).for_each(|&at| program.load(at));
         }
         check_settled(&chunks, runs);
-    }));
-    settled.map_err(|panic| format!("{:?}", panic.downcast_ref::<String>()))
-}
-
-/// The schedules to try for a seed of the programs.
-fn schedules(seed: u64) -> Vec<Schedule> {
-    let first = index(seed) % THREADS;
-    let delays = vec![seed * 7 % 151, 151 + seed * 13 % 211];
-    vec![Schedule::Seeded(seed), Schedule::Delays { first, at: delays }]
-}
-
-/// A run that somebody complains of.
-#[derive(PartialEq, Debug)]
-struct Complaint {
-    seed: u64,
-    schedule: Schedule,
-    trouble: String,
-}
-
-/// The first complaint in `seeds` seeds, with what brings it back.
-fn search(seeds: u64, bug: Option<Bug>) -> Option<Complaint> {
-    (0..seeds).find_map(|seed| {
-        schedules(seed).into_iter().find_map(|schedule| {
-            let trouble = run_one(seed, &schedule, bug).err()?;
-            Some(Complaint { seed, schedule, trouble })
-        })
     })
 }
 
-/// Somebody complains of `bug` in these words, in an order of steps that passes without it.
-fn caught(bug: Bug, words: &str) {
-    let Some(Complaint { seed, schedule, trouble }) = search(5000, Some(bug)) else {
-        panic!("{bug:?} was not caught");
-    };
-    assert!(trouble.contains(words), "{bug:?} is caught by seed {seed}: {trouble}");
-    let sound = run_one(seed, &schedule, None);
-    assert_eq!(sound, Ok(()), "without {bug:?}, seed {seed}, {schedule}");
-}
-
-/// Seeds to try; `EVERBYTE_SCHEDULES` has its say as in other crates.
-fn seeds() -> u64 {
-    let wanted = std::env::var("EVERBYTE_SCHEDULES").ok();
-    wanted.map_or(500, |wanted| wanted.parse().expect("a number of schedules"))
-}
+const SEARCH: Search<Bug> = Search { threads: THREADS, delays_max: [151, 211], run: run_one };
 
 #[test]
 fn no_order_of_steps_loses_a_part() {
-    assert_eq!(search(seeds(), None), None);
+    let seeds = number("EVERBYTE_SCHEDULES", 500);
+    assert_eq!(SEARCH.find(seeds, None), None);
 }
 
 #[test]
@@ -410,7 +372,7 @@ fn every_planted_bug_of_moving_parts_is_caught() {
         (Bug::RunFreedThoughNotMoved, "free slots"),
         (Bug::MovedThoughRefused, "is Direct run"),
     ];
-    bugs.into_iter().for_each(|(bug, words)| caught(bug, words));
+    bugs.into_iter().for_each(|(bug, words)| SEARCH.assert_caught(bug, words));
 }
 
 #[test]

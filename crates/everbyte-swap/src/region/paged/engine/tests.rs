@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use everbyte_crash::schedule::{self, Schedule, Task};
 use everbyte_plant::plant;
+use everbyte_testkit::number;
+use everbyte_testkit::schedule::{Search, Turns, run_and_check};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -18,7 +20,6 @@ use super::*;
 use crate::plant::Bug;
 use crate::region::paged::memory::{Memory, MemoryError};
 use crate::region::paged::unit::Phase;
-use crate::region::turns::Turns;
 use crate::region::units::UnitRun;
 use crate::slots::SlotOrder;
 
@@ -41,7 +42,7 @@ struct Page {
     protected: bool,
 }
 
-/// UffdMemory and slots that are tables.
+/// Pages and slots that are tables.
 struct Table {
     pages: Mutex<HashMap<u64, Page>>,
     slots: Mutex<[Words; index(SLOTS)]>,
@@ -299,65 +300,26 @@ fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), Strin
         program.run(seed ^ (program.me as u64) << 32);
     };
     let tasks = programs.iter().map(|program| -> Task<'_> { Box::new(move || task(program)) });
-    if let Some(trouble) = schedule::run(schedule, tasks.collect()).trouble {
+    let state = || {
         let units: Vec<_> = (0..UNITS).map(|at| (at, pager.units.load(UnitNo(at)))).collect();
-        let resident = units.iter().filter(|(_, unit)| *unit != Unit::EMPTY).collect::<Vec<_>>();
-        return Err(format!("{trouble}; {resident:?}, {:?}", pager.statistics()));
-    }
-    let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let used = units.iter().filter(|(_, unit)| *unit != Unit::EMPTY).collect::<Vec<_>>();
+        format!("{used:?}, {:?}", pager.statistics())
+    };
+    run_and_check(schedule, tasks.collect(), state, || {
         check_settled(&pager, slots);
         for program in &programs {
             SHARED.iter().chain([&OWN[program.me]]).for_each(|&at| program.load(at));
         }
         check_settled(&pager, slots);
-    }));
-    settled.map_err(|panic| format!("{:?}", panic.downcast_ref::<String>()))
-}
-
-/// The schedules to try for a seed of the programs.
-fn schedules(seed: u64) -> Vec<Schedule> {
-    let first = index(seed) % THREADS;
-    let delays = vec![seed * 7 % 211, 211 + seed * 13 % 307];
-    vec![Schedule::Seeded(seed), Schedule::Delays { first, at: delays }]
-}
-
-/// A run that somebody complains of.
-#[derive(PartialEq, Debug)]
-struct Complaint {
-    seed: u64,
-    schedule: Schedule,
-    trouble: String,
-}
-
-/// The first complaint in `seeds` seeds, with what brings it back.
-fn search(seeds: u64, bug: Option<Bug>) -> Option<Complaint> {
-    (0..seeds).find_map(|seed| {
-        schedules(seed).into_iter().find_map(|schedule| {
-            let trouble = run_one(seed, &schedule, bug).err()?;
-            Some(Complaint { seed, schedule, trouble })
-        })
     })
 }
 
-/// Somebody complains of `bug` in these words, in an order of steps that passes without it.
-fn caught(bug: Bug, words: &str) {
-    let Some(Complaint { seed, schedule, trouble }) = search(5000, Some(bug)) else {
-        panic!("{bug:?} was not caught");
-    };
-    assert!(trouble.contains(words), "{bug:?} is caught by seed {seed}: {trouble}");
-    let sound = run_one(seed, &schedule, None);
-    assert_eq!(sound, Ok(()), "without {bug:?}, seed {seed}, {schedule}");
-}
-
-/// Seeds to try; `EVERBYTE_SCHEDULES` has its say as in other crates.
-fn seeds() -> u64 {
-    let wanted = std::env::var("EVERBYTE_SCHEDULES").ok();
-    wanted.map_or(1000, |wanted| wanted.parse().expect("a number of schedules"))
-}
+const SEARCH: Search<Bug> = Search { threads: THREADS, delays_max: [211, 307], run: run_one };
 
 #[test]
 fn no_order_of_steps_loses_a_page() {
-    assert_eq!(search(seeds(), None), None);
+    let seeds = number("EVERBYTE_SCHEDULES", 1000);
+    assert_eq!(SEARCH.find(seeds, None), None);
 }
 
 #[test]
@@ -378,7 +340,7 @@ fn every_planted_bug_is_caught() {
         (Bug::GoneTakenForThere, "is Dirty"),
         (Bug::RestoredAsZeroes, "is Clean in slot"),
     ];
-    bugs.into_iter().for_each(|(bug, words)| caught(bug, words));
+    bugs.into_iter().for_each(|(bug, words)| SEARCH.assert_caught(bug, words));
 }
 
 /// A unit that one thread pins while another gives it up stays, or was given up before.

@@ -11,7 +11,7 @@ use everbyte_pool::{OpenOptions, Pool, PoolError};
 use super::operations::{
     FileSnapshot, Mode, Op, RECENT, Subject, Tree, UMASK, acl_value, numbered_name, target, written,
 };
-use crate::{
+use everbyte_fs::{
     Allocation, FileFlags, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name,
     NewInode, OpenFile, PinLimits, RenameMode, SetAttr, SetAttribute, SetTime, View, ViewError,
     kinds,

@@ -1,4 +1,6 @@
-//! Damage with corrected checksums, so that readers look beyond the checksums.
+//! Right checksums for damaged images, so that readers reach the checks behind the checksums.
+//!
+//! Only the feature `testkit` has it: it needs the private layout types.
 
 use everbyte_media::{BLOCK, BlockNo, Medium};
 use zerocopy::{FromBytes, IntoBytes};

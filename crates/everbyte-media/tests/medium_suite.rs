@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use everbyte_media::{
     BLOCK_U64, BlockNo, Counters, LineMask, Mapped, MediaError, MediaOptions, Medium,
-    PersistenceDomain, Piece, PoisonedRange, PoolOffset, testkit,
+    PersistenceDomain, Piece, PoisonedRange, PoolOffset,
 };
+use everbyte_testkit::medium;
 
 /// A broken medium's fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,9 +138,9 @@ impl Medium for Broken {
 }
 
 fn passes(fault: Fault) -> bool {
-    let inner = Mapped::anonymous(2 * testkit::LEN_MIN, &MediaOptions::new());
+    let inner = Mapped::anonymous(2 * medium::LEN_MIN, &MediaOptions::new());
     let medium = Broken { inner: inner.expect("memory"), fault };
-    catch_unwind(AssertUnwindSafe(|| testkit::check_medium(&medium))).is_ok()
+    catch_unwind(AssertUnwindSafe(|| medium::check_medium(&medium))).is_ok()
 }
 
 #[test]

@@ -11,9 +11,10 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use crate::medium::{Counters, Medium, Piece};
-use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
-use crate::window::WINDOW_REGION_BYTES;
+use everbyte_media::{
+    BLOCK, BLOCK_U64, BlockNo, Counters, LINE, LineMask, Medium, Piece, PoolOffset,
+    WINDOW_REGION_BYTES,
+};
 
 /// Bytes that a medium must have for the suite.
 pub const LEN_MIN: u64 = 16 * BLOCK_U64;
