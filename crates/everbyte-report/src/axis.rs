@@ -49,6 +49,7 @@ impl Axis {
     }
 
     fn linear(low: f64, high: f64, from_zero: bool) -> Self {
+        // Lines far above zero would be flat on an axis from zero.
         let is_far = !from_zero && low > FAR_FROM_ZERO * high;
         let low = if is_far { low } else { low.min(0.0) };
         let high = high.max(0.0);
@@ -66,6 +67,7 @@ impl Axis {
 
     fn logarithmic(low: f64, high: f64) -> Self {
         let (first, last) = (low.log10().floor(), high.log10().ceil());
+        // A single decade has no height: one more decade gives the values a place.
         let last = if last > first { last } else { first + 1.0 };
         let mut ticks = Vec::new();
         let (mut at, mut decade) = (first, 0);

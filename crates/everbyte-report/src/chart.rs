@@ -235,6 +235,7 @@ impl Chart {
         let longest = groups.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let needed = (longest + 1) * CHARACTER_PX * groups.len();
         let [narrow, wide] = [NARROW_PX, WIDE_PX].map(|width| needed.div_ceil(width).max(1));
+        // The labels of a narrow window are a subset of those of a wide one.
         let narrow = narrow.next_multiple_of(wide);
         let chosen = groups.iter().enumerate().filter(|(at, _)| at % wide == 0);
         let labels = chosen.map(|(at, name)| {
@@ -260,6 +261,7 @@ impl Chart {
         let (mut svg, mut left, mut row) = (String::new(), 12, 0);
         for series in &self.series {
             let width = 32 + CHARACTER_PX * (series.name.chars().count() + 1);
+            // An entry beyond the right edge begins the next row.
             if left + width > SVG_PX as usize {
                 (left, row) = (12, row + BAR_PX);
             }
@@ -289,6 +291,7 @@ impl Chart {
             let here: Vec<_> = self.points().filter(|(_, point)| is_here(point)).collect();
             let places = here.iter().filter_map(|(s, p)| Some((*s, *p, values.percent(p.y)?)));
             let places: Vec<_> = places.collect();
+            // A group without a value has no heading.
             if places.is_empty() {
                 continue;
             }

@@ -84,6 +84,7 @@ impl Page {
         self.heading(level, heading);
         self.paragraph(explanation);
         let is_written = self.chart(chart);
+        // A heading above nothing would look like a mistake.
         if !is_written {
             self.body.truncate(before);
         }

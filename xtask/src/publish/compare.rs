@@ -55,6 +55,7 @@ fn verdicts<'a>(is_timed: bool, first: &'a Results, second: &'a Results) -> Vec<
         };
         (first.word(row, "metric"), differs)
     });
+    // Rows of both runs are in the first list already.
     let of_second = (0..second.rows.len())
         .filter(|&row| first.row(&second.key(row)).is_none())
         .map(|row| (second.word(row, "metric"), alone(second, row)));

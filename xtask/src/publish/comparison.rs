@@ -157,6 +157,7 @@ impl Comparison {
         };
         let mut values = Values::default();
         for &place in places.get(policy).into_iter().flatten() {
+            // A line of traces compares one policy at one trace, a line of policies at all traces.
             let is_here = trace.is_none_or(|trace| trace == place.trace);
             if is_here && self.is_wanted(place.trace) && column.is_wanted(place) {
                 values.add(self.compare(results, place, policy, column));
@@ -179,11 +180,14 @@ impl Comparison {
         };
         let our_row = row(policy)?;
         let ours = number(results, our_row, &column.of)?;
+        // A single base may be the policy itself: its ratio of 1 shows the reference line. The best of many bases leaves
+        // the policy out, so a policy is never its own rival.
         let bases = column.base.iter().filter(|name| column.base.len() == 1 || *name != policy);
         let found = bases.filter_map(|name| {
             let row = row(name)?;
             let value = match column.is_charged && self.one_tier.contains(name) {
                 true => {
+                    // One-tier policies have all frames as DRAM. With the memory time of ours, only the backing device differs.
                     let memory = ours - number(results, our_row, "backing_with_drain_ns")?;
                     number(results, row, "backing_with_drain_ns")? + memory
                 }
@@ -193,6 +197,7 @@ impl Comparison {
         });
         let order = |a: &(f64, RowNo), b: &(f64, RowNo)| a.0.total_cmp(&b.0);
         let (base, base_row) = match column.unit {
+            // Points compare hits, so the best base has the most.
             Unit::Points => found.max_by(order)?,
             _ => found.min_by(order)?,
         };
@@ -200,6 +205,7 @@ impl Comparison {
             Unit::Points => ours - base,
             Unit::Ratio if base > 0.0 => ours / base,
             Unit::Change if base > 0.0 => 100.0 * (ours / base - 1.0),
+            // Zero compared with zero is no change; a value compared with zero has no ratio.
             Unit::Change if ours == 0.0 => 0.0,
             _ => return None,
         };
@@ -259,6 +265,7 @@ impl Values {
                 "least" => all().fold(f64::INFINITY, f64::min),
                 "most" => all().fold(f64::NEG_INFINITY, f64::max),
                 "within" => {
+                    // A mean of 0 and 100 is a percentage.
                     let share = |value| if value <= WITHIN { 100.0 } else { 0.0 };
                     Self { all: all().map(share).collect(), rows: Vec::new() }.mean()
                 }

@@ -40,6 +40,7 @@ pub(crate) fn ratio(value: f64) -> String {
 pub(crate) fn fill(template: &str, value: impl Fn(&str) -> Option<(f64, Vec<RowNo>)>) -> Cell {
     let mut cell = Cell::default();
     for (at, part) in template.split(['[', ']']).enumerate() {
+        // Brackets do not nest, so each second part stands within brackets.
         let is_optional = at % 2 == 1;
         match fill_part(part, &value) {
             Some(filled) => {

@@ -58,6 +58,7 @@ impl Grid {
             true => cell(line, column),
             false => cell(column, line),
         };
+        // The published run may lack a rival that was not installed: its column would be empty.
         let has_any = |column: &&str| lines.iter().any(|line| !at(line, column).text.is_empty());
         let columns: Vec<&str> = columns.into_iter().filter(has_any).collect();
         let head = columns.iter().map(|column| name(column));
@@ -110,6 +111,7 @@ impl Losses {
             for Rivals { ours, rivals } in &self.losses {
                 for rival in rivals {
                     let Some(their) = value(rival) else { continue };
+                    // Results have no row of ours for a multiple of ours: it is 1 by definition.
                     let is_multiple = ours.is_empty();
                     let our = if is_multiple { Some((1.0, their.1)) } else { value(ours) };
                     let Some(our) = our else { continue };
@@ -120,6 +122,7 @@ impl Losses {
                 }
             }
         }
+        // Readers see the worst loss first.
         lost.sort_by(|a, b| b.0.total_cmp(&a.0));
         let head = ["workload", "rival", "the rival is better by"].map(str::to_owned).to_vec();
         let line = |(times, place, rival, rows): (f64, &str, &str, [RowNo; 2])| {

@@ -26,6 +26,7 @@ pub(super) fn page(suites: &[&Suite], results: &Results, all_rows: bool) -> Stri
     for suite in suites {
         for (at, table) in suite.tables.iter().enumerate() {
             let cells = cells(suite, at, results);
+            // The document of one part of a suite lacks the rows of the other tables.
             if !cells.rows.is_empty() {
                 page.heading(2, &table.title);
                 page.paragraph(&table.explanation);
@@ -87,6 +88,7 @@ pub(super) fn chart(plot: &Plot, results: &Results) -> Chart {
     };
     let series = values.into_iter().enumerate().map(|(look, (name, values))| {
         let points = (0_u32..).map(f64::from).zip(values);
+        // A missing row is not a number. It has no bar, and the group keeps its place.
         let points = points.filter(|(_, y)| y.is_finite());
         let points = points.map(|(x, y)| Point { x, y, words: String::new() });
         Series { name, look, points: points.collect() }

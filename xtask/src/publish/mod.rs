@@ -136,6 +136,7 @@ impl Site {
         for (path, new) in self.outputs()? {
             let old = tree.get(&path).map_or("", |file| file.text.as_str());
             if old != new {
+                // The first difference is enough: the remedy is the same for all.
                 let same = old.lines().zip(new.lines()).take_while(|(old, new)| old == new);
                 let fault = "differs from docs/results; run cargo xtask publish --render";
                 found.push((path, same.count() + 1, fault.to_owned()));
@@ -218,6 +219,7 @@ fn to(root: &Path, folder: &Path, files: &[&str]) -> Result<()> {
         let results = Results::of_any(&text).with_context(|| (*path).to_owned())?;
         let name =
             Path::new(path).file_stem().map_or("results".into(), |name| name.to_string_lossy());
+        // Several suites use one command with different parts, and a document contains the rows of each.
         let own = |suite: &&suite::Suite| {
             suite.name == results.suite || suite.bench_suite() == results.suite
         };

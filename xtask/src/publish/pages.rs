@@ -38,6 +38,7 @@ pub(crate) fn fill(text: &str, published: &Published) -> Result<(String, Vec<Fig
             let (_, after) =
                 after.split_once(END).context("a figure has no end").with_context(place)?;
             let (suite, cell) = number(mark, published).with_context(place)?;
+            // The mark stays, so the page can be filled again.
             page += &format!("{before}{NUMBER}{mark}{CLOSE}{}{END}", cell.text);
             figures.push(Figure { line: at + 1, suite, cell });
             rest = after;
@@ -98,6 +99,7 @@ fn measured(line: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut previous = ' ';
     for (at, letter) in line.char_indices() {
+        // Digits within names such as x86, versions and ranges are not figures.
         let starts = letter.is_ascii_digit()
             && !(previous.is_alphanumeric() || matches!(previous, '.' | ',' | '-' | '_' | '/'));
         previous = letter;

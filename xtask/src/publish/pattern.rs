@@ -9,6 +9,7 @@ fn matches(text: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => text == pattern,
         Some((begin, rest)) => text.strip_prefix(begin).is_some_and(|text| {
+            // Each `*` may take any length, so all ends are tried. Patterns are short.
             text.char_indices()
                 .map(|(at, _)| at)
                 .chain([text.len()])

@@ -46,6 +46,7 @@ pub(super) fn figures(site: &Site) -> Result<Vec<(String, String, Cell)>> {
         for (at, table) in suite.tables.iter().enumerate() {
             let place = format!("{FOLDER}{}.html, {}", suite.name, table.title);
             let cells = html::cells(suite, at, results).rows.into_iter().flatten();
+            // Cells without rows are names, not figures.
             let figures = cells.filter(|cell| !cell.rows.is_empty());
             found.extend(figures.map(|cell| (place.clone(), suite.name.clone(), cell)));
         }

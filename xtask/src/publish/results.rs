@@ -52,12 +52,14 @@ impl Results {
         let [commit, command, machine, remarks] = run;
         let mut index = HashMap::new();
         let is_key = |name: &String| KEYS.contains(&name.as_str());
+        // The order of the columns is the order of the key.
         let keys: Vec<usize> = (0..columns.len()).filter(|&at| is_key(&columns[at])).collect();
         for (number, row) in rows.iter().enumerate() {
             if row.len() != columns.len() {
                 bail!("{suite}: row {number} has {} columns of {}", row.len(), columns.len());
             }
             let key = join(row, &keys);
+            // A figure names its row by the key, so the key must be unique.
             if let Some(other) = index.insert(key.clone(), number) {
                 bail!("{suite}: rows {other} and {number} are both of {key}");
             }
@@ -256,6 +258,7 @@ pub(crate) fn of_csv(text: &str, kept: &[String]) -> Result<(Vec<String>, Vec<Ve
         }
         rows.push(places.iter().map(|&at| csv_cell(heading[at], cells[at])).collect());
     }
+    // Rows of a trace stand together, in any order of the files.
     rows.sort_by_key(|row: &Vec<Value>| row[0].to_string());
     Ok((columns.into_iter().map(str::to_owned).collect(), rows))
 }

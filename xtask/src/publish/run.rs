@@ -175,6 +175,7 @@ fn traces(suite: &Suite, options: &Options<'_>) -> Result<Vec<PathBuf>> {
             found.push(std::path::absolute(entry.path())?);
         }
     }
+    // A missing trace would silently change the means.
     if found.len() < suite.traces.len().max(1) {
         bail!("{} has {} of the traces that {} needs", folder.display(), found.len(), suite.name);
     }
@@ -187,6 +188,7 @@ fn refuse_busy() -> Result<()> {
     let before = processor_time()?;
     std::thread::sleep(WATCHED);
     let after = processor_time()?;
+    // The counters grow since the boot, so only their difference states the load.
     let (all, idle) = (after[0] - before[0], after[1] - before[1]);
     let percent = (all.saturating_sub(idle) * 100).checked_div(all).unwrap_or(100);
     if percent > BUSY_PERCENT {

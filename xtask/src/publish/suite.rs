@@ -128,6 +128,7 @@ impl Suites {
             name.trim_end_matches(".toml").clone_into(&mut suite.name);
             suites.push(suite);
         }
+        // The order of a folder differs between file systems.
         suites.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Self(suites))
     }

@@ -69,6 +69,7 @@ fn dependencies(krate: &Crate) -> Graph {
     let mut graph = Graph::new();
     for module in krate.modules() {
         let uses = module.paths.iter().filter_map(|path| krate.defined_in(path));
+        // An outer module is the interface of its inner modules: that edge is not a dependency.
         let outside = uses.filter(|used| !used.place.starts_with(&module.place));
         let others = outside.filter(|used| used.file != module.file).map(|used| used.file.clone());
         graph.entry(module.file.clone()).or_default().extend(others);
@@ -82,6 +83,7 @@ fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
         graph.keys().map(|file| (file, reachable(graph, file))).collect();
     let mut found: Vec<BTreeSet<String>> = Vec::new();
     for file in graph.keys() {
+        // Each file of a cycle would report the same cycle again.
         if found.iter().any(|circle| circle.contains(file)) {
             continue;
         }

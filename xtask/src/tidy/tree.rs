@@ -94,6 +94,7 @@ fn read_folder(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()>
         } else if kind.is_file() {
             let bytes =
                 std::fs::read(entry.path()).with_context(|| format!("cannot read {path}"))?;
+            // Corpora and images are not text, and no rule reads them.
             files.extend(String::from_utf8(bytes).ok().map(|text| File { path, text }));
         }
     }

@@ -86,7 +86,9 @@ pub(crate) fn tightened(tree: &Tree) -> Result<String, String> {
     let measures = Measures::of(tree);
     let lower = |own: Option<f64>, value: f64, general: f64| {
         let value = up(value);
+        // Only the first file takes today's measures as limits. Later, a new excess stays a finding.
         let own = own.or_else(|| is_new.then_some(f64::INFINITY))?;
+        // The smaller of both: a limit never rises, and an unneeded limit is gone.
         (value > general).then(|| own.min(value)).filter(|limit| *limit > general)
     };
     let mut text = HEAD.to_owned();

@@ -63,6 +63,7 @@ pub(crate) fn count(text: &str) -> Option<Lines> {
     let mut sum = Lines::default();
     for (at, line) in lines.iter().enumerate().filter(|(at, _)| !file.tests[at + 1]) {
         let (code, body) = (file.code[at + 1], file.bodies[at + 1]);
+        // Only whole lines count: a comment behind code mostly names a unit.
         let is_comment = !code && line.trim_start().starts_with("//");
         sum.code += usize::from(code);
         sum.in_functions += usize::from(code && body);
@@ -80,6 +81,7 @@ fn mark_tokens(tokens: TokenStream, lines: &[&str], code: &mut [bool]) {
             let at = line.char_indices().nth(start.column).map_or(line.len(), |(at, _)| at);
             line.get(at..)
         });
+        // The token of a doc comment has the source text of the comment.
         if rest.is_some_and(|rest| rest.starts_with("//") || rest.starts_with("/*")) {
             continue;
         }
@@ -155,6 +157,7 @@ impl TestFiles {
                     && is_test(&module.attrs)
                 {
                     found.files.insert(format!("{below}{}.rs", module.ident));
+                    // A module in a file can have inner modules in a folder of its name.
                     found.folders.push(format!("{below}{}/", module.ident));
                 }
             }

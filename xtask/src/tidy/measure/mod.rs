@@ -64,6 +64,7 @@ impl Measures {
             if file.is_rust() {
                 part.prose.add_rust(&file.text);
                 part.tests.add(&file.text);
+                // Tests count for prose and names, and not for lines of code.
                 if !tests.contains(file) {
                     part.lines += lines::count(&file.text).unwrap_or_default();
                     found.participles.extend(type_names::participles(&file.text));
@@ -167,6 +168,7 @@ fn part(tree: &Tree, path: &str) -> Option<String> {
         return None;
     }
     let ends = path.match_indices('/').map(|(at, _)| &path[..at]);
+    // The innermost manifest owns the file: a package can contain another one.
     let folder = ends.rev().find(|folder| tree.get(&format!("{folder}/Cargo.toml")).is_some());
     folder.map(str::to_owned)
 }

@@ -128,6 +128,7 @@ fn test_name(after: &str) -> Option<&str> {
         return None;
     }
     rest = rest.trim_start();
+    // Attributes such as `#[ignore]` can follow.
     while let Some(next) = rest.strip_prefix("#[") {
         rest = next.split_once(']')?.1.trim_start();
     }
@@ -236,6 +237,7 @@ fn sentences(paragraph: &str) -> Vec<String> {
     let (mut found, mut start) = (Vec::new(), 0);
     for (at, _) in text.match_indices(' ') {
         let begins = |next: char| next.is_ascii_uppercase() || "*\"(".contains(next);
+        // A period before a small letter ends an abbreviation.
         if text[..at].ends_with(['.', '!', '?']) && text[at + 1..].starts_with(begins) {
             found.push(text[start..at].to_owned());
             start = at + 1;
@@ -282,6 +284,7 @@ fn whole_words(text: &str) -> impl Iterator<Item = &str> {
 fn idioms(text: &str) -> usize {
     let (mut count, mut at) = (0, 0);
     while at < text.len() {
+        // An idiom begins at the beginning of a word: `retold` does not contain `told`.
         let is_start = !text[..at].ends_with(is_word);
         let length = IDIOMS.split(", ").find_map(|idiom| idiom_at(&text[at..], idiom));
         match length.filter(|_| is_start) {
