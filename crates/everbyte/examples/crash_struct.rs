@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use everbyte::crash::{Crash, Explorer, Labels, Log, Medium, PoolOffset, Scenario, SimMedium};
+use everbyte::media::{Mapped, MediaOptions};
 
 const BALANCES: [PoolOffset; 2] = [PoolOffset(0), PoolOffset(64)];
 const OLD: [PoolOffset; 2] = [PoolOffset(128), PoolOffset(136)];
@@ -101,6 +102,13 @@ impl Scenario for Transfers {
 }
 
 fn main() {
+    // The same code on real memory.
+    let memory = Mapped::anonymous(4096, &MediaOptions::new()).expect("there is memory");
+    memory.store_word(BALANCES[0], 100);
+    let bank = Bank::open(Arc::new(memory), true);
+    bank.transfer(10);
+    println!("in memory: {:?}", bank.balances());
+
     let summary = Explorer::default().explore(&Transfers { fences_record: true });
     let summary = summary.expect("a record that is durable before what it undoes");
     assert!(summary.is_exhaustive());

@@ -4,5 +4,5 @@
 
 pub use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
-    MemoryDevice, SendError, WriteRequest, conformance,
+    MemoryDevice, SendError, Transport, WriteRequest, conformance,
 };

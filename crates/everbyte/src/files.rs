@@ -1,6 +1,8 @@
 //! File systems: files and directories in the pool. See [`FileSystem`].
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use everbyte_media::Mapped;
@@ -150,8 +152,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::File`] if there is none.
-    pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Attr, Error> {
-        let path = path.as_ref();
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr, Error> {
+        let path = path.as_ref().as_os_str().as_bytes();
         self.existing(path).map_err(self.failed(path))
     }
 
@@ -159,8 +161,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::File`] if there is none, it cannot be read, or there is no memory for its bytes.
-    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
-        let path = path.as_ref();
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+        let path = path.as_ref().as_os_str().as_bytes();
         let read = self.with(path, |file| {
             // Room for one more byte shows that all of them were read at once.
             let mut room = file.size.saturating_add(1);
@@ -192,8 +194,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: the directory is missing, there is no room. Some of the bytes
     /// may have been written then.
-    pub fn write(&self, path: impl AsRef<[u8]>, bytes: &[u8]) -> Result<(), Error> {
-        let path = path.as_ref();
+    pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
+        let path = path.as_ref().as_os_str().as_bytes();
         self.change(path, || {
             let file = self.open_or_make(path)?;
             let done = self.replace(&file, bytes);
@@ -206,8 +208,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: the name exists, its directory is missing, there is no room.
-    pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        let path = path.as_ref();
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref().as_os_str().as_bytes();
         self.change(path, || {
             if self.locate(path)?.file.is_some() {
                 return Err(FsError::Exists);
@@ -220,8 +222,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::File`] if there is none.
-    pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<DirEntry>, Error> {
-        let path = path.as_ref();
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>, Error> {
+        let path = path.as_ref().as_os_str().as_bytes();
         let listed = self.with(path, |directory| {
             let mut all = Vec::new();
             loop {
@@ -240,8 +242,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`], as `rename` of the system.
-    pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<(), Error> {
-        let (from, to) = (from.as_ref(), to.as_ref());
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+        let (from, to) = (from.as_ref().as_os_str(), to.as_ref().as_os_str());
+        let (from, to) = (from.as_bytes(), to.as_bytes());
         self.change(from, || {
             self.at_place(from, false, |parent, name| {
                 self.at_place(to, false, |new_parent, new_name| {
@@ -256,8 +259,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: there is none, it is a directory.
-    pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        let path = path.as_ref();
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref().as_os_str().as_bytes();
         self.change(path, || {
             self.at_place(path, false, |parent, name| self.0.fs.unlink(parent, name))
         })
@@ -267,8 +270,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: there is none, or it has entries.
-    pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        let path = path.as_ref();
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref().as_os_str().as_bytes();
         self.change(path, || {
             // A slash may follow its name, as where it is made.
             let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
@@ -276,6 +279,27 @@ impl FileSystem {
                 self.0.fs.remove_directory(parent, name)
             })
         })
+    }
+
+    /// Opens the regular file at `path`, which is made if there is none, with permissions 0644. Its bytes are there as long
+    /// as the handle, even if the file is removed.
+    ///
+    /// # Errors
+    /// [`Error::File`]: its directory is missing, it is a directory, there is no room. [`Error::ReadOnly`] if it is
+    /// missing in a read-only pool.
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        let path = path.as_ref().as_os_str().as_bytes();
+        let opened = match self.0.shared.read_only {
+            true => self.0.fs.open_at(self.0.fs.root(), path),
+            false => self.open_or_make(path),
+        };
+        let attr = opened.map_err(self.failed(path))?;
+        let file = File { inode: attr.inode, fs: self.clone() };
+        match attr.kind {
+            FileType::Regular => Ok(file),
+            FileType::Directory => Err(self.failed(path)(FsError::IsDirectory)),
+            _ => Err(self.failed(path)(FsError::Invalid { what: "it is not a regular file" })),
+        }
     }
 
     /// Makes everything durable that was done before.
@@ -403,6 +427,74 @@ impl FileSystem {
             let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target: &[] };
             self.0.fs.create_inode(parent, name, &new)
         })
+    }
+}
+
+/// An open regular file: ranges of its bytes. [`Cursor`](crate::stream::Cursor) makes a stream of it.
+pub struct File {
+    fs: FileSystem,
+    inode: InodeNo,
+}
+
+impl File {
+    /// Size in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Fs`] if the file cannot be read.
+    pub fn size_bytes(&self) -> Result<u64, Error> {
+        Ok(self.fs.0.fs.attr(self.inode)?.size)
+    }
+
+    /// Reads bytes from `offset` on, and returns how many: fewer than asked for at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::Fs`] if the bytes cannot be read.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        Ok(self.fs.0.fs.read(self.inode, offset, out)?)
+    }
+
+    /// Writes all of `data` at `offset`. A crash leaves a part of at most 2 MiB whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Fs`] if there is no room. A first part may have been written then.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.fs.0.shared.check_writable()?;
+        let mut done = 0;
+        while done < data.len() {
+            done += self.fs.0.fs.write(self.inode, offset + done as u64, &data[done..])?;
+        }
+        Ok(())
+    }
+
+    /// Makes the file `size_bytes` long. New bytes read as zeroes.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn set_len(&self, size_bytes: u64) -> Result<(), Error> {
+        self.fs.0.shared.check_writable()?;
+        Ok(self.fs.0.fs.truncate(self.inode, size_bytes).map(drop)?)
+    }
+
+    /// Makes the file durable.
+    ///
+    /// # Errors
+    /// [`Error::Fs`] if the medium fails.
+    pub fn sync(&self) -> Result<(), Error> {
+        Ok(self.fs.0.fs.sync_inode(self.inode)?)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Err(error) = self.fs.0.fs.close_inode(self.inode) {
+            tracing::warn!(volume = self.fs.name(), %error, "an open file could not be closed");
+        }
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("inode", &self.inode).finish_non_exhaustive()
     }
 }
 

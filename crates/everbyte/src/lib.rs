@@ -124,11 +124,13 @@ pub mod cache;
 pub mod device;
 mod engine;
 pub mod error;
+pub mod explore;
 pub mod files;
 pub mod media;
 pub mod pool;
 mod shared;
 mod size;
+pub mod stream;
 pub mod swap;
 pub mod volume;
 

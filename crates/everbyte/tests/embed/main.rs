@@ -5,21 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Writes a volume of a new pool at its argument, and prints what it reads of it.
-const PROGRAM: &str = r#"
-use everbyte::{BlockDevice, Fua, Pool};
-
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args_os().nth(1).ok_or("a path is needed")?;
-    let pool = Pool::create(&path, 16 << 20)?;
-    pool.create_block("disk", 1 << 20)?.write(0, b"hello", Fua::Yes)?;
-    pool.close()?;
-    let mut found = [0; 5];
-    Pool::open(&path)?.open_block("disk")?.read(0, &mut found)?;
-    println!("{}", std::str::from_utf8(&found)?);
-    Ok(())
-}
-"#;
+/// A durable queue, a cache, a file system with streams and a crash test, in a folder that is its argument.
+const PROGRAM: &str = include_str!("program.rs");
 
 /// Crates that the library must not bring along: only the program needs them.
 const PROGRAM_ONLY: [&str; 6] =
@@ -70,9 +57,9 @@ impl Embedder {
 #[test]
 fn outside_project_builds_and_runs() {
     let embedder = Embedder::new(PROGRAM);
-    let pool = embedder.folder.path().join("pool");
-    let output = embedder.cargo(&["run", "--quiet", "--", pool.to_str().unwrap()]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
+    let folder = embedder.folder.path().to_str().unwrap();
+    let output = embedder.cargo(&["run", "--quiet", "--", folder]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "reader true\n");
 
     let tree = embedder.cargo(&["tree", "--prefix", "none", "--edges", "normal,build"]);
     let tree = String::from_utf8_lossy(&tree.stdout).into_owned();

@@ -7,6 +7,7 @@ mod cache;
 mod errors;
 mod exports;
 mod files;
+mod maintenance;
 
 use std::path::PathBuf;
 
