@@ -1,8 +1,4 @@
-//! The suite: the subjects and workloads, their order, and the rows of results.
-//!
-//! Invariants: a round runs every workload once on every subject, one subject right after the
-//! other, so that noise which lasts longer than a slice meets all alike; ratios are of the same
-//! workload in the same round. A measurement that is impossible leaves a row with the reason.
+//! The suite of block devices: subjects and workloads, their order, and rows.
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;

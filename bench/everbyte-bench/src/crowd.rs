@@ -39,6 +39,9 @@ pub(crate) struct CrowdArgs {
     size: u64,
 }
 
+/// A figure of a round.
+type Figure = fn(&Round) -> f64;
+
 /// Times of answers in one round, in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Round {
@@ -78,7 +81,7 @@ impl Suite for CrowdArgs {
         })?;
         grid.check()?;
         let rows = grid.rows(|cell, rows| {
-            let figures: [(_, _, fn(&Round) -> f64); 3] = [
+            let figures: [(_, _, Figure); 3] = [
                 ("p50", "p50_to_alone", |round| round.p50_us),
                 ("p99", "p99_to_alone", |round| round.p99_us),
                 ("max", "max_to_alone", |round| round.max_us),

@@ -1,9 +1,8 @@
-//! Measuring: one workload on one subject for one slice of time.
+//! Measurement of one workload on one subject for one slice of time.
 //!
-//! Invariants: threads start together, after their requests and payloads were made and their
-//! sessions opened; the clock stops when the last thread is done and, for writes that are durable
-//! with a checkpoint, after one flush. Requests are not timed one by one: the clock costs as much
-//! as a small request.
+//! Invariants: threads start together, with requests, payloads and sessions ready. The clock stops at the end of the last
+//! thread, and for durability by checkpoint after one flush. Single requests are not timed, because a clock read costs as
+//! much as a small request.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
-//! The results as a program reads them.
+//! The results as JSON.
 //!
-//! The JSON document is `{"suite", "environment", "rows"}`; a row says one figure of one subject
-//! at one workload. `docs/benchmarks.md` explains subjects, workloads and metrics.
+//! The document is `{"suite", "environment", "rows"}`. A row has one figure of one subject at one workload.
+//! `docs/benchmarks.md` explains subjects, workloads and metrics.
 
 use serde::Serialize;
 

@@ -1,8 +1,7 @@
-//! The workloads of every subject, their names, and the requests they are made of.
+//! The workloads of every subject: names and requests.
 //!
-//! Invariants: a workload's requests depend on nothing but the workload, the size of the device,
-//! the thread and the round, so every subject gets the same ones. Requests are aligned to their
-//! length. Knows no subject.
+//! Invariants: requests depend only on the workload, the size of the device, the thread and the round, so all subjects get
+//! the same requests. Requests are aligned to their length.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

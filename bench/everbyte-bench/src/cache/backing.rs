@@ -1,5 +1,5 @@
-//! The backing device of a cache: a file, as slow as a disk, that also counts the time of its reads
-//! as if it had nothing else to do.
+//! The backing device of a cache: a file as slow as a disk. It also counts the time of its reads on an otherwise idle
+//! device.
 
 use std::fs::File;
 use std::path::Path;

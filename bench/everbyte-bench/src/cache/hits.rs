@@ -1,8 +1,7 @@
-//! Hits alone: requests for pages that are all cached, by threads at once, beside a block volume of as
-//! many pages.
+//! Hits alone: parallel threads request cached pages, compared with a block volume of equal size.
 //!
-//! Invariants: no request goes to the backing device; in a round every number of threads has a slice on
-//! each target, one target right after the other, and ratios are of the same round.
+//! Invariants: no request reaches the backing device. In a round every number of threads has a slice on each target, in
+//! direct succession. Ratios are of the same round.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,15 +1,13 @@
-//! A plain cache in DRAM, for comparison: it evicts the least recently used pages and writes dirty ones
-//! back as our cache does.
+//! A plain LRU cache in DRAM for comparison, with our cache's write-back.
 //!
-//! Made to be fair, not clever. As ours, it fetches the missing pages of a read in one go and without the
-//! lock that hits need; it begins to write when half of its pages are dirty and ends at 45%, in the order of
-//! sectors and in batches with a flush each; and dirty pages that are evicted wait in a room of a sixteenth
-//! of the cache's pages, which is not counted as part of it and is written when half of it is taken. DRAM
-//! loses its content with the power, so a flush has to reach the backing device.
+//! As in our cache, a read fetches all missing pages at once without the lock of hits. Write-back begins at 50% dirty pages
+//! and ends at 45%, in the order of sectors, in batches with one flush each. Evicted dirty pages wait in an extra buffer of
+//! a sixteenth of the pages, and write-back of the buffer begins at half of it. DRAM is volatile, so a flush must
+//! reach the backing device.
 //!
-//! Invariants: a page is in use by one request at a time; what is being written back is found here until the
-//! backing device has flushed it; nobody waits for another's page while he holds the lock. A backing device
-//! that fails ends the run: what was to be written then is not tried again.
+//! Invariants: one request at a time uses a page. A page in write-back stays readable here until the backing device has
+//! flushed it. No thread waits for another page with the lock held. A failure of the backing device ends the run:
+//! failed writes are not retried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

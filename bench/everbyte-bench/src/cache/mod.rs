@@ -1,15 +1,14 @@
-//! The suite of the hybrid cache: generated workloads and traces over backing devices that are as
-//! slow as a disk, an SSD and an SD card, alone, behind our cache by policy and size, and behind plain
-//! LRU caches in DRAM: of as much DRAM as ours has, of what ours costs, and of as many bytes as ours.
+//! The suite of the hybrid cache: generated workloads and traces on a backing device alone, behind our cache, and behind
+//! plain LRU caches in DRAM.
 //!
-//! Storage-class memory is emulated as a technology that costs more than DRAM, and every write has
-//! fresh random bytes, so that none is found to change nothing.
+//! The backing device is as slow as a disk, an SSD or an SD card. The plain caches have our DRAM, our cost, or our
+//! capacity. Storage-class memory is emulated with higher costs than DRAM. Every write has fresh random bytes, so change
+//! detection saves nothing.
 //!
-//! Two ways to see the same requests. *Counted*: one client, from a cold cache, the backing
-//! device's time counted and not waited for, write-back by the client whenever a write-back thread
-//! would begin; everything but processor time is the same in every run. *Timed*: after that, with a
-//! warm cache, a write-back thread in the background and a backing device that takes its time, a
-//! slice in each round. Besides, hits alone, by threads at once.
+//! *Counted* figures: one client plays the workload from a cold cache. The time of the backing device is counted without
+//! waiting. The client writes back at the thresholds of a write-back thread. Only processor time varies between runs.
+//! *Timed* figures: each round has a slice with a warm cache, a write-back thread, and a backing device in real time. *Hits*:
+//! parallel threads hit cached pages.
 
 mod backing;
 pub(crate) mod command;

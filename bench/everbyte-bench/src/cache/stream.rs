@@ -1,11 +1,10 @@
-//! Requests on one device: those of a generated workload or of a trace, placed on a device that has
-//! the pages which they touch and nothing else.
+//! Requests of a generated workload or a trace, mapped to a device with exactly the touched pages.
 //!
-//! So the size of the device is the footprint, the order of pages is the trace's, and holes of the
-//! trace cost a disk no seek. Trims are left out: the simulator does not know them either.
+//! The size of the device is the footprint. Pages keep the order of the trace, and its holes cost no seeks. Trims are left
+//! out, as in the simulator.
 //!
-//! A part at the end is kept for timed slices. If those repeated counted requests, a policy that is
-//! slow to evict the first pages would find more of them than others.
+//! The last part is reserved for timed slices. Slices with counted requests would favor policies with slow eviction of the
+//! first pages.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Subjects that requests are played on: the backing device alone, our cache, plain caches.
+//! Subjects of requests: the backing device alone, our cache, plain caches.
 
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
-//! Files of our file system as targets: in process, on memory that costs what a technology does, and
-//! under a mount, through the kernel.
+//! Files of our file system as targets: in process on emulated memory, and under a mount through the kernel.
 //!
-//! Invariant: the library's file is the only one, and its writes of whole requests are atomic as they are
-//! through the mount.
+//! Invariant: the library has one file. Its writes are atomic per request, as through the mount.
 
 use std::fs::{self, OpenOptions as FileOptions};
 use std::sync::Arc;

@@ -300,9 +300,7 @@ mod tests {
     #[test]
     fn counts_of_short_passes_have_a_spread() {
         let sample = |requests: u64, bytes_stored: u64| {
-            let mut sums = Counts::default();
-            sums.bytes_stored = bytes_stored;
-            sums.fences = requests;
+            let sums = Counts { bytes_stored, fences: requests, ..Counts::default() };
             let (bytes, sums) = (requests * 100, Some(sums));
             Sample { requests, bytes, sums, ..Sample::default() }
         };

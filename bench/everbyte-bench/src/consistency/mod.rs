@@ -1,9 +1,8 @@
-//! The suite that compares consistency schemes: the cost of rollback recovery beside none at all,
-//! and beside redo journals, block journals, shadow paging and ext4's own.
+//! The suite of consistency schemes: rollback recovery, no consistency, redo journals, block journals, shadow paging, and
+//! ext4's journals.
 //!
-//! Remakes the experiments of Lee et al., "Data Consistency-Control Scheme Using a
-//! Rollback-Recovery Mechanism for Storage Class Memory" (2015), and answers what they left open:
-//! the threshold of pointer logging, and BPFS's scheme.
+//! Remakes the experiments of Lee et al., "Data Consistency-Control Scheme Using a Rollback-Recovery Mechanism for Storage
+//! Class Memory" (2015), and answers their open questions: the threshold of pointer logging, and BPFS's scheme.
 
 pub(crate) mod command;
 mod library;

@@ -1,10 +1,7 @@
-//! Measuring tasks on targets.
+//! Tasks on targets.
 //!
-//! Invariants: a round does every task once on every target, one target right after the other, so
-//! that noise which lasts longer than a slice meets all alike; ratios are of the same task in the
-//! same round. A pass that is not durable request by request ends with a sync, and every slice with
-//! a checkpoint, as does every pass after which the file is emptied; the time of all counts, so that no
-//! scheme leaves work to others' slices, or to where nobody looks.
+//! Invariants: a pass without durable requests ends with a sync. Every slice ends with a checkpoint, and so does every pass
+//! before its file is emptied. The measured time includes all of them, so no scheme leaves work to a later slice.
 
 use std::cell::Cell;
 use std::fmt;

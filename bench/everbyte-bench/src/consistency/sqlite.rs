@@ -1,8 +1,7 @@
-//! TPC-C on SQLite on every scheme, and on files of tmpfs and ext4.
+//! TPC-C on SQLite, on every scheme and on files of tmpfs and ext4.
 //!
-//! Invariants: all places begin with copies of one database; a round runs every mode once on every
-//! place, one place right after the other, so that ratios are of the same seconds and the spread of
-//! a rate is that of minutes. A measurement ends with a checkpoint, whose time counts.
+//! Invariants: all places begin with copies of one database. A round runs every mode once on every place, in direct
+//! succession, so ratios compare the same seconds, and spreads cover minutes. A measurement includes a final checkpoint.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Targets of writes: a scheme on a medium of its own, or a file of a file system.
+//! Targets of writes: a scheme on its own medium, or a file of a file system.
 //!
-//! Owns the medium's memory, which was touched before anything is measured.
+//! Owns the medium's memory, touched before the first measurement.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

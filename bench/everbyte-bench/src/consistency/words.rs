@@ -1,8 +1,8 @@
-//! The paper's claims about IOzone-like writes in its own words, read both ways, beside what was measured.
+//! The paper's claims about IOzone-like writes, read in both ways, compared with the measurements.
 //!
-//! "145% to 216% of Opt-J" may be a ratio of speeds or a gain on top of the other's, which is a ratio
-//! that is larger by one. A speed is a ratio of times in the same round, from the rows of
-//! [`super::matrix`]; the paper's memory was DRAM and its writes were durable at checkpoints.
+//! "145% to 216% of Opt-J" can be a ratio of speeds, or a gain over the other speed. A gain is a ratio larger by one. A
+//! speed is a ratio of times in the same round, from the rows of [`super::matrix`]. The paper's memory was DRAM, with
+//! durability at checkpoints.
 
 use super::{OURS, OURS_PUBLISHED};
 use crate::baselines::Kind;

@@ -1,7 +1,7 @@
 //! Allocations of this program, counted for each thread.
 //!
-//! The counting stands in front of the system's allocator and changes nothing of it. It is there in every
-//! suite, since a program has one allocator; it costs an addition to a thread's own word.
+//! The counter wraps the system's allocator without other changes. It is active in every suite, because a program has
+//! one allocator. It costs an addition to a thread-local word.
 
 #![allow(unsafe_code, reason = "an allocator is unsafe by its trait")]
 

@@ -1,8 +1,7 @@
-//! Appends of 4 KiB, each made durable at once, beside a thread that streams over a file and one that makes
-//! and removes files.
+//! Appends of 4 KiB with `fsync`, while one thread streams over a file and another creates and removes files.
 //!
-//! Invariants: the three threads start together; the others go on until the last append is durable. An
-//! append and its `fsync` are one latency, wherever a file system makes its callers wait.
+//! Invariants: the three threads start together. The other two run until the last append is durable. An append and its
+//! `fsync` are one latency.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

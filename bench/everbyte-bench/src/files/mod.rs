@@ -1,9 +1,7 @@
-//! The suite that measures operations on files: our file system in process beside the floor, file systems of
-//! the kernel through system calls, and the block volume.
+//! The suite of file operations: our file system in process, the floor, file systems of the kernel by system calls, and
+//! the block volume.
 //!
-//! Invariants: a round measures every operation once on every subject, one subject right after the other;
-//! ratios are of the same operation in the same round. A subject that cannot be made leaves rows that say
-//! why.
+//! Invariant: a missing subject leaves rows with the reason.
 
 mod allocations;
 pub(crate) mod command;

@@ -1,4 +1,4 @@
-//! The operations that are measured, and the names that they are made on.
+//! The measured operations and their names.
 
 /// Bytes of the file that is made whole.
 pub(super) const WHOLE_BYTES: usize = 16 << 10;

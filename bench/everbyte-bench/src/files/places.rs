@@ -1,8 +1,7 @@
-//! The subjects, and one measurement of an operation on one of them.
+//! The subjects, and one measurement of an operation.
 //!
-//! Invariants: operations are timed in batches, because the clock costs as much as a small one; what brings a
-//! subject into the state that a batch starts from is not timed, and makes everything durable. A directory
-//! has its names before and after every batch.
+//! Invariants: operations are timed in batches, because a clock read costs as much as a small operation. The preparation of
+//! a batch is untimed and durable. A directory has the same names before and after a batch.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
-//! Making the subjects.
+//! Construction of the subjects.
 //!
-//! Invariants: the pool's file has no name and its memory was touched before anything is measured; ext4's
-//! mount is gone by then, and lives as long as the open directory.
+//! Invariants: the pool's file has no name, and its memory is touched before the first measurement. The mount of ext4 is
+//! detached by then, and lives as long as the open directory.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! One workload on one target, with every number of threads.
 //!
-//! Invariants: a file set is made once and used with each number of threads, except where making it is
-//! the workload; another number of threads begins with the files that the one before left. What fails
-//! is told as the outcome, and keeps nothing else from being measured.
+//! Invariants: a file set is made once for all numbers of threads, except for workloads of creation. The next number of
+//! threads begins with the remaining files. A failure is an outcome and stops no other measurement.
 
 use anyhow::Result;
 

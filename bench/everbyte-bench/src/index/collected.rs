@@ -1,7 +1,7 @@
-//! Outcomes of all rounds, and the rows that they make.
+//! Outcomes of all rounds, and their rows.
 //!
-//! Invariants: what was measured in a round is pushed in the order of rounds, so outcomes of one round
-//! have one place; a measurement that failed leaves a row with the reason, no figures, and no ratios to it.
+//! Invariants: outcomes arrive in the order of rounds. A failed measurement leaves a row with the reason, without
+//! figures and without ratios.
 
 use anyhow::Result;
 

@@ -1,8 +1,8 @@
-//! Filebench's workloads in directories, through system calls, beside our library in process: Figure 5
-//! of the NTL paper.
+//! Filebench's workloads in directories by system calls, compared with our library in process: Figure 5 of the NTL
+//! paper.
 //!
-//! Invariants: what does not fit into a directory's file system is not begun; past the page cache every
-//! write is of whole blocks, as `O_DIRECT` asks.
+//! Invariants: a workload does not begin if its data exceed the free space of a file system. With `O_DIRECT` every write has
+//! whole blocks.
 
 use anyhow::{Result, ensure};
 use everbyte_fs::IndexKind;

@@ -1,9 +1,8 @@
-//! Running a workload on a target: making the file set, then the threads with their steps.
+//! A workload on a target: creation of the file set, then threads with their steps.
 //!
-//! Invariants: threads start together, after their buffers were made; a thread looks at its bound
-//! between rounds of steps, so it never leaves a file open; each call of the target is timed and nothing
-//! else; making everything durable at the end is timed apart. Every thread's sizes are those of its own
-//! seed.
+//! Invariants: threads start together after the creation of their buffers. A thread checks its bound between rounds of
+//! steps, so it leaves no file open. Only calls of the target are timed. The final sync has its own time. A thread's
+//! sizes depend on its seed alone.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

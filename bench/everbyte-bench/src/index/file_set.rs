@@ -1,8 +1,7 @@
-//! File sets as Filebench makes them: a tree of directories with gamma-distributed widths and depths,
-//! whose leaves have the files.
+//! File sets of Filebench: a tree of directories with gamma-distributed widths and depths, and files in its leaves.
 //!
-//! Invariants: the same personality and number of files give the same set; names are numbers of eight
-//! digits, from 1 on in each directory. Follows `fileset_populate_subdir` of Filebench's `fileset.c`.
+//! Invariants: equal personalities and numbers of files give equal sets. Names are numbers of eight digits, from 1 in each
+//! directory. Follows `fileset_populate_subdir` of Filebench's `fileset.c`.
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;

@@ -1,7 +1,6 @@
 //! Our file system in process, through the library.
 //!
-//! Invariants: every path is walked from the root, as a program that has only a path must; reserved
-//! bytes stand for written ones where the data would not fit into memory.
+//! Invariants: every path is walked from the root. If the data exceed memory, reserved bytes replace written bytes.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Files in memory that pools are made in, and the one that is kept from pool to pool.
+//! Memory of pools, kept from pool to pool.
 //!
-//! A device has its pages. A file in memory gets each at the first touch, zeroed, and that takes longer than to make a
-//! file of 16 KiB. In new memory a workload would be of the system more than of an index. Invariants: a pool that gets memory which was
-//! kept finds what the pool before left in it, as on a device; no two pools lie in the same memory.
+//! A file in memory gets a zeroed page at the first touch of the page. The touch takes longer than the creation of a
+//! file of 16 KiB, so in new memory a workload measures the system instead of the index. Invariants: a pool in kept
+//! memory finds the bytes of the previous pool, as on a device. Two live pools never share memory.
 
 use std::cell::RefCell;
 use std::fs::File;

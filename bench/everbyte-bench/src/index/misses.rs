@@ -1,9 +1,9 @@
-//! Misses of the last-level cache and instructions, as cachegrind simulates and counts them: the paper's Figure 3, and
-//! why its Figure 2 is so at the file server and where files are made.
+//! Misses of the last-level cache and instructions under cachegrind: the paper's Figure 3, and the reason for its
+//! Figure 2 at fileserver and createfiles.
 //!
-//! A file system is filled as ever. Then this program runs itself under valgrind, twice: it opens the
-//! pool as a private copy and takes no step, or some. The difference is what the steps missed. The cache
-//! is the paper's, 15 MiB, with 15 ways, because the number of its sets must be a power of two.
+//! The program fills a file system and runs itself twice under valgrind on a private copy of the pool: without steps, and
+//! with steps. The difference counts the steps. The cache has the paper's 15 MiB. It has 15 ways, because the number
+//! of sets must be a power of two.
 
 use std::fs::File;
 use std::io::ErrorKind;

@@ -1,9 +1,8 @@
-//! The files of a set: which are there, which are busy, and whose turn it is.
+//! States of the files of a set: present, busy, open; and their rotation.
 //!
-//! Invariants, as in Filebench's `fileset_pick`: files that are there are picked in rotation, and so are
-//! those that are not, with one place in the rotation for all threads; a busy file is passed over; a
-//! file that is open is not deleted. Where Filebench has a lock, a word of each file is compared and
-//! exchanged.
+//! Invariants, as in Filebench's `fileset_pick`: present files are picked in rotation, and absent files in another
+//! rotation; all threads share both. A pick skips busy files. An open file is not deleted. Filebench takes a lock; this
+//! module compares and exchanges a word of each file.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 

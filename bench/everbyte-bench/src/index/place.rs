@@ -1,8 +1,6 @@
-//! Pools that only a benchmark makes: as large as a workload asks, in memory; and the check that there is
-//! enough of it.
+//! Pools of the benchmark in memory, and the check for enough free memory.
 //!
-//! Invariants: what a workload may come to take is known before it begins, and a pool is no larger; a
-//! block that is only reserved takes no memory.
+//! Invariants: the size of a pool is known before its workload begins. A reserved block takes no memory.
 
 use std::sync::Arc;
 

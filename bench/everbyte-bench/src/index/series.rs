@@ -1,7 +1,6 @@
-//! Filebench's workloads on our file system in process, with each index: the paper's Table 1 and
-//! Figure 2.
+//! Filebench's workloads on our file system in process, with each index: the paper's Table 1 and Figure 2.
 //!
-//! Invariant: in a round every index has the same file set, one right after the other.
+//! Invariant: in a round all indexes get the same file set, in direct succession.
 
 use anyhow::Result;
 use everbyte_fs::IndexKind;

@@ -1,9 +1,8 @@
-//! The share of an operation's time that is spent in the index over inode tables.
+//! The share of the index over inode tables in the time of an operation.
 //!
-//! One thread takes some steps twice: once to time them and count the look-ups of inode tables, once to
-//! record which inodes the paths lead over. Those look-ups are then made again, alone and in the same
-//! order. They find their index in nearer caches then than among other work, so the share is the least
-//! that it can be.
+//! One thread takes the same steps twice. The first time counts the look-ups of inode tables and times the steps. The
+//! second time records the inodes of the paths. Then these look-ups are repeated alone in the same order. Their caches are
+//! warmer than in the workload, so the result is a lower bound of the share.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Sweeps over what the paper fixed first: sizes of nodes, and sizes of inode tables and of pages.
+//! Sweeps over the sizes of nodes, inode tables and pages. The paper fixes them first.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! A place with files, as workloads use it.
+//! The file capability of a subject.
 
 use anyhow::Result;
 

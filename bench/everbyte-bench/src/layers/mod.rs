@@ -1,12 +1,11 @@
-//! The suite of layers: what a page cache is worth over a fast and over a slow device, and the
-//! translation layer below ext4 beside other devices.
+//! The suite of layers: the gain of a page cache over a fast and a slow device, and the translation layer below ext4
+//! compared with other devices.
 //!
-//! Remakes Figures 4 and 6 of Song, Moon and Noh, "I/O Translation Layer Technology for
-//! High-performance and Compatibility Using New Memory" (2015). Our export and the slow devices lie below
-//! a loop device over `nbdfuse`, for there is no other way into the kernel here; `nbd-memory`, bare memory
-//! behind the same, says what that costs. Invariants: one thread, requests of 4 KiB that go from file to
-//! file in turn; a slice begins with nothing cached and, where it wrote, ends when all is durable; a
-//! round does every workload once on every place, one place right after the other.
+//! Remakes Figures 4 and 6 of Song, Moon and Noh, "I/O Translation Layer Technology for High-performance and
+//! Compatibility Using New Memory" (2015). Our export and the slow devices lie below a loop device over `nbdfuse`,
+//! because our layer is outside the kernel. `nbd-memory`, bare memory on the same path, measures the path. Invariants: one
+//! thread sends requests of 4 KiB to the files in turn. A slice begins with cold caches. A slice with writes ends
+//! with durable writes.
 
 pub(crate) mod command;
 mod place;

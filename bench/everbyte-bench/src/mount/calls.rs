@@ -1,7 +1,7 @@
 //! Single system calls on a mount, by one thread.
 //!
-//! Invariants: files and buffers are there before the clock starts, and what a slice has made is removed
-//! after it has stopped; each slice has names of its own.
+//! Invariants: files and buffers exist before the clock starts. The files of a slice are removed after the clock
+//! stops. Each slice has its own names.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};

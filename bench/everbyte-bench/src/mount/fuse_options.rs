@@ -1,5 +1,4 @@
-//! The options between the kernel and a server that is measured: the same for every file system of this
-//! suite and for ours, so that what differs is the file system.
+//! The FUSE options of the measured servers: the same for our file system and for all others.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,8 +1,8 @@
-//! The suite that measures mounts: single system calls and Filebench's workloads on ours, beside a file
-//! system that does nothing, a plain one in memory, and libfuse's mirror of a tmpfs.
+//! The suite of mounts: single system calls and Filebench's workloads on our mount, on an empty file system, on a plain
+//! one in memory, and on libfuse's mirror of a tmpfs.
 //!
-//! Invariants: all have the same options and threads, and each is a process of its own; subjects take
-//! turns within a round, and ratios are of one round.
+//! Invariants: all servers have the same options and threads, and each is a separate process. Subjects take turns within a
+//! round. Ratios are of one round.
 
 pub(crate) mod calls;
 pub(crate) mod command;

@@ -1,8 +1,7 @@
-//! A file system that does nothing: every answer is a constant. What a request costs here is what the
-//! kernel and the transport cost.
+//! An empty file system with constant answers. Its requests cost only the kernel and the transport.
 //!
-//! Invariants: it has one directory, and files that are there once they were created by the name or are
-//! called `file...`; it keeps no byte of any.
+//! Invariants: it has one directory. A file exists after its creation, or if its name begins with `file`. No file keeps
+//! bytes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

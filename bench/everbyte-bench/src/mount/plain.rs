@@ -1,8 +1,7 @@
-//! A plain file system in memory: what ours would be if nothing had to survive.
+//! A plain file system in volatile memory.
 //!
-//! A table of inodes, a lock for each inode, bytes in vectors. Invariants: whoever holds a directory's
-//! lock may take a file's, and nobody the other way round; an inode is gone once it has neither a name
-//! nor a place in the kernel's memory.
+//! It has a table of inodes, a lock for each inode, and bytes in vectors. Invariants: the lock order is directory, then
+//! file. An inode without names is freed when the kernel forgets it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};

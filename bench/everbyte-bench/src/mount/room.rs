@@ -1,8 +1,7 @@
-//! A place for mounts that leaves nothing behind, however this process ends.
+//! A private tmpfs for mounts.
 //!
-//! Invariants: this process and those that it starts are in a mount namespace of their own, where a
-//! tmpfs covers a directory; directories, files and mounts below it are seen by nobody else, and are
-//! gone when the last of these processes is.
+//! Invariants: this process and its children run in a private mount namespace with a tmpfs over a directory. No other
+//! process sees it. It ends with the last process of the namespace.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
-//! A file system under a mount, as a process of its own: this program again, with a subcommand that
-//! people do not see. It serves until its standard input ends, which it does when the process that
-//! started it does.
+//! A file system under a mount, in a separate process: this program with a hidden subcommand. It serves until its
+//! standard input ends, at the latest with its parent.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;

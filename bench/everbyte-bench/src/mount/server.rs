@@ -1,7 +1,7 @@
-//! Servers of mounts, each a process of its own, so that its processor time is told from the client's.
+//! Servers of mounts, each in a separate process with its own processor time.
 //!
-//! Invariants: a server ends with its `Server`, and when this process dies: ours because its standard
-//! input ends, libfuse's because it asked for a signal.
+//! Invariants: a server ends with its `Server` and with this process: ours at the end of its standard input, libfuse's by
+//! a signal at the death of its parent.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

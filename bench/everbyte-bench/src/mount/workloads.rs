@@ -1,6 +1,6 @@
-//! Filebench's workloads on every mount that keeps bytes.
+//! Filebench's workloads on every mount with stored bytes.
 //!
-//! Invariants: a file set is made once for each mount, and rounds go on with what the ones before left.
+//! Invariants: each mount gets one file set. A round continues with the files of the previous round.
 
 use anyhow::Result;
 

@@ -1,6 +1,6 @@
 //! ext4 on a loop device over a file on tmpfs: the ramdisk of the paper's experiments.
 //!
-//! Invariants: a mount is seen by nobody else ([`apart`]). Those of files that are opened here are gone, as
+//! Invariants: a mount is seen by nobody else ([`in_mount_ns`]). Those of files that are opened here are gone, as
 //! are images' names, before anything is measured. What remains is held by the open files alone, so the kernel takes
 //! everything apart when they are closed, however the process ends.
 

@@ -1,4 +1,4 @@
-//! Files read and written by system calls: on tmpfs, or on any other file system.
+//! Files by system calls, on tmpfs or on another file system.
 
 use std::fs::File;
 use std::io::IoSlice;

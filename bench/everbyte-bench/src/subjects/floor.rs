@@ -1,7 +1,6 @@
 //! The floor: raw memory, and the medium over the same kind of memory.
 //!
-//! Both write every request durably, also without FUA, because less cannot be done with a
-//! non-temporal copy.
+//! Both write every request durably, also without FUA, because a non-temporal copy cannot do less.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,7 +1,6 @@
-//! Memory at the very places of a volume's blocks, which are known beforehand: the floor of its reads.
+//! Memory at the places of a volume's blocks, known in advance: the floor of its reads.
 //!
-//! Blocks that were rewritten lie anywhere in the pool, so that copying them costs more than copying what lies
-//! together, whoever finds them.
+//! Rewritten blocks are scattered over the pool. Copies of scattered blocks cost more than copies of adjacent blocks.
 
 use anyhow::{Result, bail};
 use everbyte_device::Fua;

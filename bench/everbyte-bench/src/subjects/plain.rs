@@ -1,4 +1,4 @@
-//! Devices that are no more than memory, or not even that: they leave the cost of the server.
+//! Devices of bare memory or without memory. They leave only the cost of the server.
 
 use std::os::fd::BorrowedFd;
 

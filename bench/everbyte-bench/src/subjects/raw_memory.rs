@@ -1,8 +1,7 @@
 //! The least work of a write to memory: a non-temporal copy and a fence, or a plain copy.
 //!
-//! Invariants: the mapping is touched once when made, so that no page fault is measured; every
-//! range is checked against it. Copies are of whole, aligned lines. Races between threads that
-//! write the same lines give some bytes, which nobody looks at.
+//! Invariants: the mapping is touched once at creation, so no measurement has page faults. Every range is checked. Copies
+//! have whole, aligned lines. Concurrent writers of a line leave unspecified bytes, and no reader checks them.
 
 #![allow(unsafe_code, reason = "non-temporal copies into memory that several threads write")]
 

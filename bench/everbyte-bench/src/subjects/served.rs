@@ -1,7 +1,7 @@
-//! Our own server as a process of its own, so that its processor time is separate.
+//! Our server in a separate process with its own processor time.
 //!
-//! It is this program again, with a subcommand that people do not see. It serves until its
-//! standard input ends, which it does when the process that started it does.
+//! The process is this program with a hidden subcommand. It serves until its standard input ends, at the latest with its
+//! parent.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;

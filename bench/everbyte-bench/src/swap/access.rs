@@ -1,8 +1,8 @@
-//! Access patterns over pages, with contents that are checked.
+//! Access patterns over pages with verified contents.
 //!
-//! Invariants: each page belongs to one thread, which remembers how often it stored to it; the first
-//! word of a page says its number and that count; half of its bytes are random, so that it compresses
-//! about 2:1. The pages that a pattern touches depend on its seed alone.
+//! Invariants: each page belongs to one thread, and the thread counts its stores to it. The first word of a page holds its
+//! number and the count. Half of its bytes are random, so it compresses about 2:1. The touched pages of a pattern depend
+//! on its seed alone.
 
 use anyhow::{Result, ensure};
 use rand::rngs::SmallRng;

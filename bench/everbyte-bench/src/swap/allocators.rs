@@ -1,8 +1,7 @@
-//! Ways to find a free slot: those that are compared.
+//! Allocators of slots.
 //!
-//! The linear one does what Linux 3.14 does for a swap device that rotates, written anew from its
-//! description: it looks for 256 adjacent free slots, takes those one after the other, and where there
-//! are none searches on from the last slot, byte by byte.
+//! The linear allocator follows the description of Linux 3.14 for a rotating swap device: it searches for 256 adjacent
+//! free slots and takes them one by one. Without such a cluster it searches on from the last slot, byte by byte.
 
 use std::sync::Mutex;
 

@@ -1,13 +1,12 @@
-//! The touches of a page from which moving it to DRAM pays against using it where it is, by medium.
+//! The break-even number of touches between a move of a page to DRAM and access in place, by medium.
 //!
-//! A move is measured, on a machine whose medium is DRAM. Media differ by what a line costs beyond DRAM, as
-//! [`Technology`] has it: those of a page that is copied make the move dearer, and each line that is used in
-//! place costs as much again. A touch is a load of one line, or a load and a store, that meets no cache; caches
-//! make touches cheaper in both places, hence more of them necessary.
+//! A move is measured on a machine with DRAM as medium. Media differ by the cost of a line beyond DRAM ([`Technology`]).
+//! The lines of a copied page add to the cost of a move. Each line in place costs as much. A touch is a load of one line, or
+//! a load and a store, without a cache hit. Caches make touches cheaper in both places, so they raise the break-even.
 //!
-//! Two kinds of moves are compared: a page by a fault, with the page that leaves for it, and parts of a region in
-//! direct mode that change places, each page's share of them; there all pages of a part are taken to be as hot.
-//! Besides, accesses that last long enough for rounds tell what looking for hot parts costs, with the moves that chance brings about.
+//! Two kinds of moves are compared: a page by a fault, with the evicted page, and exchanged parts of a region in direct
+//! mode, with each page's share. All pages of a part count as equally hot. Long loads measure the search for hot parts,
+//! with its random moves.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! The cost of a slot, by how full the swap space is.
+//! The cost of a slot by the fill of the swap space.
 //!
-//! Invariants: a way is filled once a round and then emptied from fill to fill, by random slots that are the same
-//! ones for every way, but for those that were freed and taken to be measured; each measured step
-//! frees random slots and then takes as many, and only the taking is timed, in batches. Ways take turns.
+//! Invariants: a round fills an allocator once and then frees random slots from fill to fill, in the same order for every
+//! allocator. A measured step frees random slots and takes as many. Only the allocation is timed, in batches. Allocators
+//! take turns.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

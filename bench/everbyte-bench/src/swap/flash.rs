@@ -1,8 +1,7 @@
-//! A store as slow as a good flash drive, for the question why the medium is not one.
+//! A store as slow as a good flash drive.
 //!
-//! The figures are those of a PCIe drive of the paper's time (Samsung XS1715): 4 KiB are read in
-//! about 90 us and written in about 25 us, many at a time. A read waits; writes are taken at the
-//! drive's rate and wait only where they come faster.
+//! The figures are those of a PCIe drive of the paper's time (Samsung XS1715): a read of 4 KiB takes about 90 us, and a
+//! write about 25 us, with many in parallel. A read waits. Writes proceed at the drive's rate, and wait only above it.
 
 #![allow(unsafe_code, reason = "the contract of a store, which is the store's below")]
 

@@ -1,4 +1,4 @@
-//! FT in less memory than it needs: time, faults and pages, in all and by the part of the work.
+//! FT in too little memory: time, faults and pages, in total and by part of the work.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
-//! The share of processor time that the search for free slots takes inside a paging load, when a swap
-//! space of 32 GiB is nearly full.
+//! The share of processor time of slot searches in a paging load, if a swap space of 32 GiB is nearly full.
 //!
-//! The store is a sparse file: slots that others hold are never written. Beside those, so many are free that
-//! the region has what it needs and a given share of all slots is left, at random places.
+//! The store is a sparse file: slots of other owners are never written. Enough slots for the region and a given share of
+//! all slots are free, at random places.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;

@@ -1,4 +1,4 @@
-//! Random stores to a region whose swap space is nearly full, by the way in which free slots are found.
+//! Random stores to a region with a nearly full swap space, by allocator.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One measurement of a subject, by a child alone or in the charge of a guardian.
+//! One measurement of a subject, by a child process alone or under a guardian.
 
 use std::time::Duration;
 

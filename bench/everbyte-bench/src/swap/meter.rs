@@ -1,10 +1,8 @@
-//! The costs of paging: processor time of the process and of the kernel's threads, faults, and pages
-//! in and out.
+//! The costs of paging: processor time of the process and of kernel threads, faults, and pages in and out.
 //!
-//! All are exact counters of the system or of the region. What the kernel does in a process's own calls and
-//! faults, its reclaim for the memory cgroup included, is that process's time. The time of the kernel's threads
-//! (writes to a loop device are made by workers) and the pages swapped are of the whole machine, so
-//! whoever else keeps them busy is counted as well; both sums are given.
+//! All are exact counters of the system or of the region. The process's time includes its system calls and faults, with the
+//! reclaim of its memory cgroup. The time of kernel threads, as workers of loop devices, and the pages swapped belong to
+//! the whole machine, so other activity counts too. Both sums are reported.
 
 use std::fs;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The memory extension: how free slots are found, and what paging and direct mode cost.
+//! The memory extension: allocation of slots, and the costs of paging and of direct mode.
 
 mod access;
 mod allocators;

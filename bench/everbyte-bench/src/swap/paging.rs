@@ -1,6 +1,6 @@
-//! The cost of a page that goes in and out, by access pattern.
+//! The cost of a page in and out, by access pattern.
 //!
-//! Subjects take turns, round by round, so that what else the machine does hits all of them.
+//! Subjects take turns within a round, so other activity of the machine affects all.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Memory that is larger than DRAM, in the ways that are compared.
+//! Memory larger than DRAM, in the compared kinds.
 //!
-//! Owns the mapping and lends its words. They are atomics, so that threads may share them by rules of
-//! their own; on x86-64 a relaxed access is an ordinary one.
+//! Owns the mapping and lends its words. The words are atomics, so threads can share them by their own rules. On x86-64 a
+//! relaxed access is an ordinary access.
 
 #![allow(unsafe_code, reason = "words of mapped memory")]
 

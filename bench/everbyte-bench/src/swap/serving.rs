@@ -1,4 +1,4 @@
-//! Servers of others in half of the memory that they take: requests a second, and how long they wait.
+//! Public servers in half of their memory: requests a second, and latencies.
 
 use std::time::Duration;
 

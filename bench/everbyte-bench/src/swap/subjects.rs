@@ -1,4 +1,4 @@
-//! The ways to have more memory than DRAM that are compared, by name.
+//! The compared kinds of memory, by name.
 
 use std::path::Path;
 
