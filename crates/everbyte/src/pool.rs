@@ -365,10 +365,7 @@ impl Pool {
         scm_bytes: u64,
         options: &CacheOptions,
     ) -> Result<CacheVolume, Error> {
-        let cache = CacheVolume::create(&self.0, name, backing.as_ref(), scm_bytes, options)?;
-        cache.begin_to_open();
-        cache.wait_until_open()?;
-        Ok(cache)
+        CacheVolume::create(&self.0, name, backing.as_ref(), scm_bytes, options)?.opened()
     }
 
     /// Makes a cache as [`Pool::create_cache_with`], and does not open it: see [`CacheVolume::begin_to_open`].
@@ -393,10 +390,7 @@ impl Pool {
     /// damaged.
     pub fn open_cache(&self, name: &str) -> Result<CacheVolume, Error> {
         self.0.check_writable()?;
-        let cache = CacheVolume::find(&self.0, name)?;
-        cache.begin_to_open();
-        cache.wait_until_open()?;
-        Ok(cache)
+        CacheVolume::find(&self.0, name)?.opened()
     }
 
     /// Begins to open a cache on another thread. [`CacheVolume::state`] and [`CacheVolume::wait_until_open`] report the

@@ -112,15 +112,26 @@ impl CacheVolume {
     /// Waits until the cache is open, as long as its backing device answers.
     ///
     /// # Errors
-    /// As [`Pool::open_cache`](crate::Pool::open_cache).
+    /// [`Error::NotOpen`] with the reason.
     pub fn wait_until_open(&self) -> Result<(), Error> {
-        let patience = Patience::Stall(self.0.shared.backing.stall_time_max);
-        let opened = self.0.cache.await_open(patience).map(drop);
-        // The error is the caller's alone if the state gives it away.
-        opened.map_err(|why| {
-            drop(self.0.cache.take_failure());
-            why.into_error()
-        })
+        Ok(self.0.cache.await_open(self.patience()).map(drop)?)
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::Stall(self.0.shared.backing.stall_time_max)
+    }
+
+    /// Opens the cache, for a caller that drops it if that fails.
+    pub(crate) fn opened(self) -> Result<Self, Error> {
+        self.begin_to_open();
+        match self.0.cache.await_open(self.patience()).map(drop) {
+            Ok(()) => Ok(self),
+            Err(why) => {
+                // The error is the caller's alone if the state gives it away.
+                drop(self.0.cache.take_failure());
+                Err(why.into_error())
+            }
+        }
     }
 
     /// The open cache as a device whose requests [`close`](Self::close) does not wait for, once it is open. The caller
@@ -220,8 +231,7 @@ impl CacheVolume {
     /// Makes a change of the cache while it is not being opened, and opens it again.
     fn changed(&self, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         // A cache that cannot be opened can be changed.
-        let _open_or_not =
-            self.0.cache.await_open(Patience::Stall(self.0.shared.backing.stall_time_max));
+        drop(self.0.cache.await_open(self.patience()));
         let changed = change();
         self.begin_to_open();
         changed?;

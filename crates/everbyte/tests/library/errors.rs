@@ -53,7 +53,7 @@ fn errors_name_object_and_no_command() {
     check_words(&pool.create_block("disk", 100).unwrap_err(), &["volume disk", "512"]);
     let disk = pool.create_block("disk", 512).unwrap();
     check_words(&pool.open_block("disk").unwrap_err(), &["volume disk is open already"]);
-    check_words(&pool.create_block("disk", 512).unwrap_err(), &["has a volume named \"disk\""]);
+    check_words(&pool.create_block("disk", 512).unwrap_err(), &["a volume named \"disk\" exists"]);
     check_words(&pool.open_cache("disk").unwrap_err(), &["volume disk is a block volume"]);
     check_words(&disk.resize(1).unwrap_err(), &["volume disk", "512"]);
 }

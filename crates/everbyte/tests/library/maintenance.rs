@@ -111,7 +111,7 @@ fn moved_backing_device_is_attached_and_detached() {
     let moved = place.folder.path().join("moved");
     std::fs::rename(&slow, &moved).unwrap();
     let cache = pool.open_cache_in_background("cache").unwrap();
-    assert!(matches!(cache.wait_until_open(), Err(Error::Backing { .. })));
+    assert!(matches!(cache.wait_until_open(), Err(Error::NotOpen(_))));
     assert_eq!(cache.state(), CacheState::BackingMissing);
     cache.attach(&moved).unwrap();
     let mut left = Vec::new();
