@@ -1,9 +1,8 @@
-//! Resizing while the volume is in use.
+//! Resize of a volume in use.
 //!
-//! Invariants: the size word is the truth; beyond it nothing is mapped that a reader could see
-//! again after a later growth. Growing clears what lies beyond the old end before the size
-//! changes; shrinking changes the size durably before it unmaps. A crash in between is mended by
-//! `trim_tail` when the volume is opened.
+//! Invariants: the size word is authoritative. No block beyond it is mapped that a later growth could expose. A growth
+//! clears the range beyond the old end before it changes the size. A shrink changes the size durably before it
+//! unmaps. After a crash in between, `trim_tail` unmaps the rest at the next opening.
 
 use everbyte_media::Medium;
 use everbyte_pool::format::encode_word;
@@ -12,8 +11,8 @@ use everbyte_pool::{BatchOutcome, PoolError, check_readable};
 use crate::volume::BlockVolume;
 
 impl<M: Medium> BlockVolume<M> {
-    /// Makes the volume `size_bytes` large, a positive multiple of 512. Durable when it returns.
-    /// Bytes beyond a smaller size are lost; bytes gained read as zeroes.
+    /// Changes the size to `size_bytes`, a positive multiple of 512. Durable when it returns. Bytes beyond a smaller
+    /// size are lost. Gained bytes read as zeroes.
     ///
     /// # Errors
     /// The size is impossible, the volume is read-only, or the medium fails.

@@ -1,8 +1,6 @@
 //! The block volume: a block device over a volume of the pool.
 //!
-//! Owns its creation and opening, and what its parts share. Reading is in `read`, writing in
-//! `write`, several writes as one in `atomic`, groups in `group`, resizing in `resize`, the device
-//! in `device`.
+//! Owns creation, opening and the shared state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,17 +23,17 @@ use crate::error::RequestRange;
 pub struct BlockOptions {
     /// Change detection: comparison of writes with the stored bytes.
     pub delta: Delta,
-    /// Checksum of every block, which shows blocks whose bytes are not those stored.
+    /// Checksum of every block. It detects blocks with changed bytes.
     pub checksum: Checksum,
-    /// Share of a block, in percent, from which on a block is replaced instead of logged: 0
-    /// always, 101 and more never but where the log has no room for the lines.
+    /// Changed share of a block, in percent, from which on the block is replaced instead of logged. 0: always.
+    /// 101 and more: only if the log has no room for the lines.
     pub threshold_percent: u32,
-    /// Bytes of log over all lanes; `None` for a size that suits the volume's.
+    /// Bytes of log over all lanes. `None`: derived from the size of the volume.
     pub log_bytes: Option<u64>,
-    /// Lanes of the log: how many threads can write at once.
+    /// Lanes of the log: the number of concurrent writers.
     pub lanes: u32,
-    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at
-    /// twice as many. 0 for 65,536.
+    /// Number of dirty lines of 64 bytes that starts a background checkpoint. Writers wait for it at twice the
+    /// number. 0 means 65,536.
     pub checkpoint_lines: u32,
 }
 
@@ -94,7 +92,7 @@ impl<M: Medium> BlockVolume<M> {
         Self::create_as(pool, name, VolumeKind::BLOCK, size_bytes, options)
     }
 
-    /// Makes a volume of a kind that is a block volume inside. It can be opened as that kind only.
+    /// Creates a volume of a kind that is a block volume inside. It can be opened as this kind only.
     ///
     /// # Errors
     /// As [`Pool::create_volume`].
@@ -117,10 +115,10 @@ impl<M: Medium> BlockVolume<M> {
         Self::open_as(pool, name, kind)
     }
 
-    /// Opens the block volume `name` of `pool`. It can be opened again once this is dropped.
+    /// Opens the block volume `name` of `pool`. It can be opened again after the drop of the returned value.
     ///
     /// # Errors
-    /// There is no such volume, it cannot be read, is of another kind, or is open already.
+    /// The volume does not exist, is unreadable, is of another kind, or is open already.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PoolError> {
         Self::open_as(pool, name, VolumeKind::BLOCK)
     }
@@ -170,7 +168,7 @@ impl<M: Medium> BlockVolume<M> {
         Ok(block_volume)
     }
 
-    /// Unmaps what lies beyond the end, where writing is possible.
+    /// Unmaps the blocks beyond the end, if the volume is writable.
     pub(crate) fn trim_tail(&self) -> Result<(), PoolError> {
         if self.is_read_only() {
             return Ok(());

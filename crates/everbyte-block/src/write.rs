@@ -1,8 +1,8 @@
-//! Writing: the grouping of requests, and their durability.
+//! Writes: the grouping of requests, and their durability.
 //!
-//! Invariants: requests of a batch that share a block are made in order; a request with FUA is
-//! answered once it is durable, on the FUA fast path or by the checkpoint of its epoch; what fails
-//! of one request leaves the others alone.
+//! Invariants: requests of a batch that share a block are made in order. A FUA request returns once it is
+//! durable, by the FUA fast path or by the checkpoint of its epoch. A failed request does not affect the
+//! others.
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
 use everbyte_extent::{
@@ -20,7 +20,7 @@ use crate::volume::BlockVolume;
 /// Outcome of one request.
 pub(crate) type Outcome = Result<(), DeviceError>;
 
-/// A request that is still to be written, and where its outcome goes.
+/// A pending request with the place of its outcome.
 pub(crate) struct PendingWrite<'r, 'd> {
     pub(crate) request: WriteRequest<'d>,
     pub(crate) outcome: &'r mut Outcome,
@@ -61,7 +61,7 @@ impl<M: Medium> BlockVolume<M> {
         }
     }
 
-    /// Waits until `epoch` is durable, because `request` has FUA.
+    /// Waits until `epoch` is durable, for the FUA request `request`.
     fn complete_for(&self, request: &WriteRequest<'_>, epoch: u64) -> Outcome {
         let completed = self.volume().complete(epoch);
         completed.map_err(|error| named(request).failed(self.volume(), error))
@@ -90,7 +90,7 @@ impl<M: Medium> BlockVolume<M> {
         written.map_err(|error| named(request).failed(self.volume(), error))
     }
 
-    /// Writes requests in order; `outcomes`, as many and all good, become theirs.
+    /// Writes requests in order and stores their results in `outcomes`, which has as many elements, all `Ok`.
     fn write_all(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) {
         let mut durable_epoch = 0;
         let mut first = 0;
@@ -111,8 +111,8 @@ impl<M: Medium> BlockVolume<M> {
         }
     }
 
-    /// Writes requests that share no block. Returns the epoch that must be durable before those
-    /// with FUA are answered, 0 for none.
+    /// Writes requests that share no block. Returns the epoch that must be durable before the FUA requests
+    /// return, 0 for none.
     fn write_run(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) -> u64 {
         let mut batch: SmallVec<[PendingWrite<'_, '_>; 1]> = SmallVec::new();
         for (request, outcome) in requests.iter().zip(outcomes) {
@@ -132,7 +132,7 @@ impl<M: Medium> BlockVolume<M> {
         if durable { epoch } else { 0 }
     }
 
-    /// Makes the requests that the FUA fast path is for, all with the same fences. Returns the others.
+    /// Writes the requests that are eligible for the FUA fast path, with shared fences. Returns the others.
     fn write_durable_ones<'r, 'd>(
         &self,
         batch: SmallVec<[PendingWrite<'r, 'd>; 1]>,
@@ -148,7 +148,7 @@ impl<M: Medium> BlockVolume<M> {
         let _op = self.volume().begin_op();
         let ranges = durable.iter().map(|pending| range_of(&pending.request));
         let _blocks = self.extent().locks().write(ranges);
-        // The volume may have shrunk since.
+        // The volume may have shrunk since the caller's check.
         durable.retain(|PendingWrite { request, outcome }| {
             **outcome = self.check_write(named(request));
             outcome.is_ok()
@@ -170,7 +170,7 @@ impl<M: Medium> BlockVolume<M> {
         others
     }
 
-    /// Makes a request for one block by the FUA fast path, if that is for it.
+    /// Tries the FUA fast path for a request of one block.
     fn write_durably(&self, request: &WriteRequest<'_>) -> Result<FuaOutcome, DeviceError> {
         self.extent().prefetch_entry(range_of(request).first);
         let _op = self.volume().begin_op();
@@ -180,8 +180,8 @@ impl<M: Medium> BlockVolume<M> {
         written.map_err(|error| named(request).failed(self.volume(), error))
     }
 
-    /// Writes disjoint requests in one epoch, or in several if they do not fit in one. Returns
-    /// the last one.
+    /// Writes disjoint requests in one epoch, or in several epochs if they do not fit in one. Returns the last
+    /// epoch.
     fn write_in_epoch(&self, batch: &mut [PendingWrite<'_, '_>]) -> u64 {
         let _op = self.volume().begin_op();
         let locks = self.extent().locks();
@@ -195,7 +195,7 @@ impl<M: Medium> BlockVolume<M> {
         self.write_locked(batch)
     }
 
-    /// The same, under the quiesce lock and block locks that the caller holds.
+    /// Writes disjoint requests as `write_in_epoch`. The caller holds the quiesce lock and the block locks.
     fn write_locked(&self, writes: &mut [PendingWrite<'_, '_>]) -> u64 {
         let written =
             self.volume().change(|batch, constraints| self.plan_writes(batch, constraints, writes));
@@ -211,7 +211,7 @@ impl<M: Medium> BlockVolume<M> {
         }
     }
 
-    /// Plans all of `writes`; those that cannot be made get their outcome, and are left out.
+    /// Plans all of `writes`. A write that fails gets its outcome and is left out.
     pub(crate) fn plan_writes<'v, 'd>(
         &'v self,
         batch: &mut Batch<'v, 'd, M>,
@@ -229,8 +229,8 @@ impl<M: Medium> BlockVolume<M> {
         Ok(())
     }
 
-    /// The same in order. Returns true if one found no space after others had been planned, which may have
-    /// taken blocks that they can do without.
+    /// Plans all of `writes` in order. Returns true if a write found no space after others were planned: their
+    /// replacements may have taken blocks that they do not need.
     fn plan_each<'d>(
         &self,
         planner: &mut Planner<'_, '_, 'd, M>,
@@ -258,9 +258,9 @@ impl<M: Medium> BlockVolume<M> {
         Ok(lacks_space)
     }
 
-    /// Writes what does not fit in the log at once in parts: requests one by one, and a single
-    /// request block by block: an error of that other than a media error and `Gone` says that nothing of it was
-    /// written. The caller holds the quiesce lock and block locks.
+    /// Writes requests that do not fit in the log together: one by one, and a single request block by block. An
+    /// error of a single request, except a media error and `Gone`, means that nothing of it was written. The
+    /// caller holds the quiesce lock and the block locks.
     fn write_parts(&self, writes: &mut [PendingWrite<'_, '_>]) -> u64 {
         if let [PendingWrite { request, outcome }] = writes {
             if range_of(request).count <= 1 {
@@ -290,11 +290,11 @@ impl<M: Medium> BlockVolume<M> {
 
 /// Returns the number of `requests`, from the first on, that share no block with each other.
 pub(crate) fn disjoint_prefix(requests: &[WriteRequest<'_>]) -> usize {
-    // Those seen so far, ascending.
+    // The ranges so far, ascending.
     let mut ranges: SmallVec<[BlockRange; 16]> = SmallVec::new();
     for (count, request) in requests.iter().enumerate() {
         let range = range_of(request);
-        // Mostly they ascend.
+        // Most batches ascend.
         if range.count > 0 && ranges.last().is_none_or(|last| last.end() <= range.first) {
             ranges.push(range);
             continue;

@@ -1,8 +1,8 @@
-//! Media errors under an extent's data: who is told, and what can still be written.
+//! Media errors under an extent's data: their reports, and the writes that are still possible.
 //!
-//! Invariants: no byte that came from a poisoned range reaches a client or another block; a request
-//! that needs such a byte fails, and the requests beside it do not. What was bad once stays so
-//! until the pool is opened again, whatever is read there later.
+//! Invariants: no byte of a poisoned range reaches a client or another block. A request that needs such a byte
+//! fails. Concurrent requests do not fail. A poisoned range stays poisoned until the pool is opened
+//! again, even if it becomes readable.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, Piece, PoolOffset};
 
@@ -11,21 +11,20 @@ use crate::error::BlockReadError;
 use crate::extent::Extent;
 
 impl<M: Medium> Extent<M> {
-    /// Returns true if `block` is known to be in a poisoned range.
+    /// Returns true if `block` overlaps a known poisoned range.
     pub(crate) fn is_poisoned(&self, block: BlockNo) -> bool {
         self.medium().check_range(block.offset(), BLOCK_U64).is_err()
     }
 
-    /// The same after a look at what `piece` is about to overwrite in place: a record of zeroes
-    /// that stand for bytes nobody can read would be worse than none.
+    /// Probes the bytes of `piece` before it overwrites them in place, and returns true if `block` is poisoned. An
+    /// undo record of zeroes in place of unreadable bytes would be worse than no record.
     pub(crate) fn became_poisoned(&self, block: BlockNo, piece: BlockPiece<'_>) -> bool {
         let at = block.offset().plus(piece.start as u64);
         self.medium().probe(at, piece.data.len() as u64);
         self.is_poisoned(block)
     }
 
-    /// Checks that nothing of `block` must be kept where `piece` is written, or that it can be
-    /// read.
+    /// Checks that `piece` covers the whole of `block`, or that the block is readable.
     pub(crate) fn check_replaceable(
         &self,
         block: BlockNo,
@@ -39,7 +38,7 @@ impl<M: Medium> Extent<M> {
         self.told(sound, piece.block.offset(), block.offset())
     }
 
-    /// Checks what was read from `at .. at + len`, which holds the extent's bytes from `offset` on.
+    /// Checks bytes that were read from `at .. at + len`, the place of the extent's bytes from `offset` on.
     #[inline]
     pub(crate) fn check_data(
         &self,
@@ -51,11 +50,11 @@ impl<M: Medium> Extent<M> {
         if sound.is_ok() { Ok(()) } else { self.told(sound, offset, at) }
     }
 
-    /// Looks at what `pieces` are about to send of the extent's bytes from `offset` on; the first
-    /// `prefix_len` bytes of them are not the extent's.
+    /// Probes and verifies the stored ranges in `pieces` before they are sent. The first `prefix_len` bytes of the
+    /// pieces are a prefix. The extent's bytes from `offset` on follow.
     ///
     /// # Errors
-    /// The first bytes that cannot be read or are not what was stored.
+    /// The first unreadable or corrupt range.
     pub fn check_pieces(
         &self,
         pieces: &[Piece<'_>],
@@ -77,8 +76,8 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Verifies every block that `at .. at + len` touches, which holds the extent's bytes from
-    /// `offset` on.
+    /// Verifies every block that `at .. at + len` touches, the place of the extent's bytes from `offset`
+    /// on.
     fn verify_all(
         &self,
         at: PoolOffset,
@@ -95,7 +94,7 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Reports a media error under the extent's bytes from `offset` on, which begin at `start`.
+    /// Reports a media error under the extent's bytes from `offset` on, whose place begins at `start`.
     fn told(
         &self,
         sound: Result<(), MediaError>,

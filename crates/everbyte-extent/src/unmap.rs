@@ -1,9 +1,8 @@
-//! Unmapping: bytes that are to read as zeroes, with or without space of their own.
+//! Unmaps and zeroing, with or without reserved space.
 //!
-//! Each part of a request that lies in one 2 MiB leaf is atomic, unless its partly touched blocks
-//! must be logged whole and the log is too small for that. A whole leaf of the radix tree
-//! is unlinked by its parent's one word; anything less changes the entries one by one, all logged
-//! in one record. Bytes of blocks that are only touched partly are overwritten with zeroes.
+//! Each part of a request in one leaf of 2 MiB is atomic, unless the log is too small for its partly touched
+//! blocks. One word of the parent unlinks a whole leaf. A smaller part changes the entries one by one, all
+//! logged in one record. Partly touched blocks are overwritten with zeroes.
 
 use everbyte_media::{BLOCK_U64, Medium};
 
@@ -15,13 +14,13 @@ use crate::map;
 use crate::plan::Planner;
 
 impl<M: Medium> Extent<M> {
-    /// Zeroes one part, with `reserve` in space that stays its own. The caller is in the volume's
-    /// gate and holds the locks of the blocks. Returns the part's epoch.
+    /// Zeroes one part. With `reserve` its blocks keep their space. The caller is in the volume's quiesce lock and
+    /// holds the locks of the blocks. Returns the part's epoch.
     ///
     /// # Errors
-    /// The pool is full, the map corrupt, or the volume cannot be written. A part that the log has
-    /// no room for is cut: if its first half was zeroed and no space or no right to write was left for the
-    /// second, the error is `InPart`.
+    /// The pool is full, the map is corrupt, or the volume is read-only. A part that does not fit in the log is
+    /// halved: if the first half was zeroed and the second fails for space or write permission, the error
+    /// is `InPart`.
     pub fn zero(&self, part: LeafPart, reserve: bool) -> Result<u64, ExtentError> {
         let unlinks = part.is_whole_leaf() && !reserve;
         let zeroed = self.volume().change(|batch, constraints| {
@@ -41,12 +40,12 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Unmaps everything from the first byte beyond the extent's end to where its map ends. The
-    /// caller keeps everyone else out of the extent.
+    /// Unmaps the range from the extent's end to the end of its map. The caller excludes all other users of the
+    /// extent.
     ///
     /// # Errors
-    /// As [`Extent::zero`]. Bytes that cannot be read are left: nothing can be read there, now or
-    /// after a growth.
+    /// As [`Extent::zero`]. Unreadable bytes stay mapped: they are unreadable now and after a
+    /// growth.
     pub fn trim_tail(&self) -> Result<(), ExtentError> {
         let size_bytes = self.size_bytes();
         let partial = size_bytes.next_multiple_of(BLOCK_U64) - size_bytes;

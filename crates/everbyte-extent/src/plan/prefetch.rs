@@ -28,7 +28,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Prefetches the state that a plan of `writes` reads: the entries, their undo records, the freshness of
     /// their blocks, and the bytes to log. In sequence, these misses of cache and TLB would take longer than the
     /// rest of a plan. Here each step requests the data of the next step for all blocks. With more than
-    /// [`BLOCKS_MAX`] blocks, the first lines would be evicted before their use.
+    /// 64 blocks, the first lines would be evicted before their use.
     pub fn prefetch<'w>(&mut self, writes: impl Iterator<Item = (DeviceOffset, &'w [u8])> + Clone) {
         let count =
             |(at, data): (DeviceOffset, &[u8])| BlockRange::of_bytes(at, data.len() as u64).count;

@@ -27,7 +27,7 @@ use crate::plant::Bug;
 use crate::sync::{Mutex, MutexGuard};
 use crate::volume::{Volume, WriteError, Writer};
 
-/// Something that a batch does when it is carried out.
+/// A step of a batch.
 #[derive(Clone, Copy, Debug)]
 enum Step<'d> {
     /// A word changes; `record` says whether its old value must be logged.
@@ -38,7 +38,7 @@ enum Step<'d> {
     Store { at: PoolOffset, data: &'d [u8] },
     /// A block is filled as a whole, before the fence.
     Fill(Fill<'d>),
-    /// A word without an undo record is stored, before the fence.
+    /// A word on which no undo relies is stored, before the fence.
     FillWord { at: PoolOffset, new: u64 },
     /// A block was allocated.
     Alloc(BlockNo),
@@ -54,54 +54,53 @@ enum Step<'d> {
     FreeCell(PoolOffset, CellSize),
 }
 
-/// A block that is filled as a whole: what another block held, or zeroes, with bytes over it.
+/// A fill of a whole block: the content of another block, or zeroes, with new bytes over it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill<'d> {
-    /// The block that is filled: fresh, or one that nothing durable reads.
+    /// The filled block. It is fresh, or no durable word leads to it.
     pub to: BlockNo,
     /// Source of the bytes around `data`; `None` for zeroes.
     pub around: Option<BlockNo>,
     /// First byte of `data` in the block, below 4096.
     pub start: usize,
-    /// The new bytes; they end within the block.
+    /// The new bytes. They end within the block.
     pub data: &'d [u8],
 }
 
 impl Fill<'_> {
-    /// Returns true if a block is filled over its own old bytes, which must wait until it is
-    /// certain that the batch will be carried out.
+    /// Returns true if the fill is over the block's own old bytes. Such a fill waits until no step of the batch
+    /// can fail.
     fn is_in_place(&self) -> bool {
         self.around == Some(self.to)
     }
 }
 
-/// A point in a batch to which its plan can be taken back.
+/// A point in a batch for a roll-back of its plan.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Savepoint(usize);
 
-/// The end of an attempt to carry out a batch.
+/// Outcome of an attempt to carry out a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BatchOutcome {
     /// Carried out, in this epoch.
     Done(u64),
-    /// Given up: the log has no room now, but has after a checkpoint.
+    /// Abandoned: the log has no room now, and will have room after a checkpoint.
     LogFull,
-    /// Given up: the log never has room for so much at once.
+    /// Abandoned: the records never fit in the log.
     TooLarge,
 }
 
-/// A change of persistent structures that is made as a whole or not at all.
+/// An atomic change of persistent structures.
 ///
-/// The order of its life: [`Volume::begin_batch`], any number of steps, [`Batch::commit`]. Between
-/// beginning and end its thread must not wait for a socket, a checkpoint or space: the epoch cannot
-/// be sealed meanwhile.
+/// Its life: [`Volume::begin_batch`], any number of steps, [`Batch::commit`]. Until its end the thread must not wait
+/// for a socket, a checkpoint or space, because the open batch prevents the seal of the epoch.
 pub struct Batch<'v, 'd, M: Medium> {
     writer: Writer<'v, M>,
     steps: SmallVec<[Step<'d>; 24]>,
-    /// Places of those steps whose changes can be looked at while the batch is planned, ascending.
+    /// Places of the steps whose changes the plan can read, ascending.
     visible: SmallVec<[u32; 4]>,
-    /// Locks that are held until the batch has ended, because it changes what they guard.
+    /// Locks held until the end of the batch, which changes the guarded structures.
     held: SmallVec<[Held<'v>; 1]>,
 }
 
@@ -130,25 +129,25 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         Self { writer, steps: SmallVec::new(), visible: SmallVec::new(), held: SmallVec::new() }
     }
 
-    /// The thread's place in the epoch, for questions about what is fresh and what is logged.
+    /// The thread's writer in the epoch, for tests of fresh blocks and logged lines.
     #[must_use]
     pub fn writer(&self) -> &Writer<'v, M> {
         &self.writer
     }
 
-    /// The volume that the batch changes.
+    /// The changed volume.
     #[must_use]
     pub fn volume(&self) -> &'v Volume<M> {
         self.writer.volume()
     }
 
-    /// Makes room for so many more steps, so that the list of a large plan does not grow bit by bit.
+    /// Reserves memory for `steps` more steps, so that the list of a large plan grows once.
     pub fn reserve(&mut self, steps: usize) {
         self.steps.reserve(steps);
     }
 
-    /// Takes `lock`, which is given back once the batch has ended, unless the batch holds it
-    /// already. Says whether it was taken now, so that others may have had it a moment ago.
+    /// Takes `lock` until the end of the batch, unless the batch holds it already. Returns true if this call took
+    /// it: another thread may have held it a moment ago.
     pub fn hold(&mut self, lock: &'v Mutex<()>) -> bool {
         if self.held.iter().any(|held| std::ptr::eq(held.lock, lock)) {
             return false;
@@ -157,7 +156,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         true
     }
 
-    /// The present end of the plan.
+    /// Returns the present end of the plan.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(self.steps.len())
     }

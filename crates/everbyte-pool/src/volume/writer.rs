@@ -1,16 +1,14 @@
-//! Writing to a volume inside an epoch.
+//! Writes to a volume in an epoch.
 //!
-//! The order that makes a write crash-proof, which the two types here impose:
-//! 1. A `Writer` appends records of what will be overwritten, and fills blocks that nothing
-//!    durable can reach yet.
-//! 2. `commit` fences. Only the `Committed` it returns can
-//! 3. store in place, and defer freeing the blocks that were replaced.
+//! Two types impose the order of a crash-proof write:
+//! 1. A `Writer` appends undo records, and fills blocks that no durable word reaches yet.
+//! 2. `commit` fences and returns a `Committed`.
+//! 3. Only a `Committed` stores in place and defers the frees of replaced blocks.
 //!
-//! Invariants: a line or word gets one record per epoch; a block that is fresh in the epoch gets
-//! none; whatever is stored with ordinary stores is on the lane's dirty list; whatever is logged
-//! is too, so that the checkpoint forgets its marks, but is dirty only if its writer goes on to store.
-//! The caller holds the locks of the blocks and words it names from before `join` until the writer is
-//! dropped.
+//! Invariants: a line or word gets one record per epoch. A block that is fresh in the epoch gets none. Each ordinary
+//! store is on the lane's dirty list. Each logged line is on the list too, so that the checkpoint clears its marks, but
+//! is dirty only if its writer stores to it. The caller holds the locks of the named blocks and words from before
+//! `join` until the drop of the writer.
 
 use std::sync::atomic::Ordering;
 
@@ -25,22 +23,21 @@ use crate::persist::{Dirty, InFlight};
 use crate::plant::Bug;
 use crate::sync::MutexGuard;
 
-/// Blocks that a lane takes from the allocator at a time while there is plenty.
+/// Blocks that a lane preallocates at a time while the pool has plenty.
 const ALLOC_BATCH: usize = 32;
-/// The same for nodes of maps: enough that they lie together, away from the data that is written
-/// while they are added.
+/// Blocks for nodes of maps that a lane preallocates at a time: enough to keep nodes together and apart from
+/// concurrent data.
 const NODES_BATCH: usize = 64;
 /// Longest run: a region of the allocator.
 const RUN_BLOCKS_MAX: usize = 512;
-/// Share of the pool, as a divisor, that a lane takes for nodes at most.
+/// Largest share of the pool, as a divisor, that a lane preallocates for nodes.
 const NODES_SHARE: usize = 1024;
 
-/// A thread inside the current epoch, with a lane of the log of its own.
+/// A thread in the current epoch, with its own lane of the log.
 ///
-/// It appends records of what will be overwritten, and fills blocks that nothing durable can reach
-/// yet. [`Writer::commit`] fences; only the [`Committed`] it returns can store in place and defer
-/// freeing the blocks that were replaced. The caller holds the locks of the blocks and words that
-/// it names from before it joined until the writer is dropped.
+/// It appends undo records, and fills blocks that no durable word reaches yet. [`Writer::commit`] fences. Only the
+/// returned [`Committed`] stores in place and defers the frees of replaced blocks. The caller holds the locks of the
+/// named blocks and words from before the join until the drop of the writer.
 pub struct Writer<'v, M: Medium> {
     volume: &'v Volume<M>,
     lane: MutexGuard<'v, Lane>,
@@ -52,8 +49,8 @@ pub struct Writer<'v, M: Medium> {
 
 impl<M: Medium> Drop for Writer<'_, M> {
     fn drop(&mut self) {
-        // Before the lane is given back, so that neither the next one on it nor who seals the epoch
-        // can miss it.
+        // Before the release of the lane: neither its next writer nor the seal of the epoch may
+        // miss it.
         if std::thread::panicking() && !self.joined_in_panic {
             self.volume.leave_unfinished();
         }
@@ -61,16 +58,15 @@ impl<M: Medium> Drop for Writer<'_, M> {
     }
 }
 
-/// A writer whose records are durable: it may store in place.
+/// A writer with durable records. It may store in place.
 pub struct Committed<'w, 'v, M: Medium>(&'w mut Writer<'v, M>);
 
 impl<M: Medium> Volume<M> {
-    /// Joins the current epoch on a lane of the thread's own if possible. The epoch cannot be
-    /// sealed until the writer is dropped, so nothing slow may happen meanwhile: no socket, no
-    /// checkpoint, no waiting for space.
+    /// Joins the current epoch, on the thread's own lane if possible. The writer prevents the seal of the epoch, so
+    /// the thread must not wait for a socket, a checkpoint or space before it drops the writer.
     ///
     /// # Errors
-    /// The volume is read-only, gone, or its medium failed.
+    /// The volume is read-only or gone, or its medium failed.
     pub fn join(&self) -> Result<Writer<'_, M>, WriteError> {
         if self.lanes.is_empty() {
             return Err(WriteError::NoLog);
@@ -87,7 +83,7 @@ impl<M: Medium> Volume<M> {
     }
 }
 
-/// Takes up to `want` blocks near `hint` from the allocator, as far as the volume may have them.
+/// Allocates up to `want` blocks near `hint`, within the limit of the volume.
 fn take_batch<M: Medium>(volume: &Volume<M>, hint: u64, want: usize, out: &mut Vec<u64>) {
     let reserved = volume.usage.reserve(want as u64);
     let want = usize::try_from(reserved).unwrap_or(want);
@@ -103,7 +99,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         Self { volume, lane, in_flight: None, joined_in_panic: std::thread::panicking() }
     }
 
-    /// The volume that is written.
+    /// The written volume.
     #[must_use]
     pub fn volume(&self) -> &'v Volume<M> {
         self.volume
@@ -115,31 +111,31 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.in_flight.is_some()
     }
 
-    /// The epoch that this writer is in.
+    /// The epoch of this writer.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.lane.log.epoch()
     }
 
-    /// Bytes of records that still fit.
+    /// Bytes of records that still fit in the lane.
     #[must_use]
     pub fn room_bytes(&self) -> u64 {
         self.lane.log.room_bytes()
     }
 
-    /// Bytes that one record of `count` words takes.
+    /// Bytes of a record of `count` words.
     #[must_use]
     pub fn words_bytes(count: usize) -> u64 {
         words_record_bytes(count)
     }
 
-    /// Bytes that one record of `lines` takes.
+    /// Bytes of a record of `lines`.
     #[must_use]
     pub fn lines_bytes(lines: LineMask) -> u64 {
         lines_record_bytes(lines.count())
     }
 
-    /// Takes a free block, which is fresh from now on. `None` if the pool is full.
+    /// Allocates a block, which is fresh from now on. `None` if the pool is full.
     pub fn alloc(&mut self) -> Option<BlockNo> {
         let block = loop {
             let block = self.next_preallocated()?;
@@ -153,7 +149,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(self.own(block))
     }
 
-    /// The next block that the lane took in advance, which it does here if there is none.
+    /// Returns the next preallocated block of the lane. Preallocates blocks if the lane has none.
     fn next_preallocated(&mut self) -> Option<BlockNo> {
         let lane = &mut *self.lane;
         if lane.free.is_empty() {
@@ -166,8 +162,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         lane.free.pop().or_else(|| lane.free_for_nodes.pop()).map(BlockNo)
     }
 
-    /// Returns true if `block`, which the lane took in advance or was given back, has turned out to be bad:
-    /// it is nobody's then.
+    /// Returns true if `block`, which was preallocated or freed to the lane, is poisoned. Nobody uses the block
+    /// then.
     fn withholds(&self, block: BlockNo) -> bool {
         let is_bad = self.volume.shared.withhold_if_bad(block);
         if is_bad {
@@ -176,8 +172,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         is_bad
     }
 
-    /// The same for a node of a map, near others: what is kept of nodes in DRAM, and of their
-    /// addresses by the processor, lies together then. Data goes on where it was.
+    /// Allocates a block for a node of a map, near other nodes: their state in DRAM and their TLB entries are
+    /// close together then. Data continues at its own place.
     pub fn alloc_node(&mut self) -> Option<BlockNo> {
         let lane = &mut *self.lane;
         if lane.free_for_nodes.is_empty() {
@@ -198,7 +194,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.alloc()
     }
 
-    /// Notes that `block` was just taken.
+    /// Marks `block` as just allocated.
     fn own(&mut self, block: BlockNo) -> BlockNo {
         let epoch = self.epoch();
         let lane = &mut *self.lane;
@@ -210,8 +206,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         block
     }
 
-    /// Takes `blocks` adjacent free blocks at a multiple of that number, a power of two up to 512
-    /// (2 MiB). They are fresh from now on. `None` if there is no such run.
+    /// Allocates `blocks` adjacent blocks at a multiple of that number, a power of two up to 512 (2 MiB).
+    /// They are fresh from now on. `None` if no such run is free.
     pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
         let alloc = &self.volume.shared.alloc;
         let is_allowed = self.volume.usage.reserve_all(blocks);
@@ -224,12 +220,12 @@ impl<'v, M: Medium> Writer<'v, M> {
             if is_allowed {
                 self.volume.usage.subtract(blocks);
             }
-            // The lane may have preallocated ones.
+            // The lane may have preallocated blocks.
             let block = if blocks == 1 { self.alloc() } else { None };
             return block.map(|start| BlockRun { start, len: 1 });
         };
         if run.len < RUN_BLOCKS_MAX as u64 {
-            // The next ones come from the same region, and break no other.
+            // The next blocks come from the same region, and break no other.
             self.lane.hint = run.start.0;
         }
         for block in run.blocks() {
@@ -238,15 +234,15 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(run)
     }
 
-    /// Gives back a run of `alloc_run` that nothing names yet. It is free once the epoch is
-    /// durable: what was streamed there is not fenced yet, and others could stream over it.
+    /// Frees a run of `alloc_run` that no word names yet. It is free once the epoch is durable: streams to it are not
+    /// fenced yet, and another thread could stream over them.
     pub fn cancel_alloc_run(&mut self, run: BlockRun) {
         self.lane.deferred.runs.push(run);
     }
 
-    /// Takes a free cell. Its lines need no record in this epoch: nothing durable names it, and it
-    /// was free before every open epoch, because a freed cell is free for others only once that is
-    /// durable. `None` if the pool is full. Not within a group.
+    /// Allocates a cell. Its lines need no record in this epoch: no durable word names the cell, and it was free before
+    /// every open epoch, because a freed cell is reusable only once its free is durable. `None` if the
+    /// pool is full. Not within a group.
     pub fn alloc_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
         debug_assert!(
             self.lane.group_blocks.is_none(),
@@ -260,7 +256,7 @@ impl<'v, M: Medium> Writer<'v, M> {
             if self.volume.medium().check_range(at, size.bytes()).is_ok() {
                 break at;
             }
-            // Its block is withheld once the last of its cells is given back.
+            // The block is withheld once its last cell is freed.
             self.cancel_alloc_cell(at, size);
         };
         let (block, epoch) = (at.block(), self.epoch());
@@ -269,14 +265,14 @@ impl<'v, M: Medium> Writer<'v, M> {
             false => size.lines(at),
         };
         self.volume.shared.states.get(block).add_logged(epoch, lines);
-        // Whatever is noted of a block is forgotten for those on the list.
+        // The checkpoint clears the state of the blocks on the list.
         self.lane.dirty.note_marked(block);
         self.lane.touched = true;
         Some(at)
     }
 
-    /// Says that the lines of `at .. at + len`, in one block, need no record in this epoch: nothing
-    /// durable reaches them, and they were free before every open epoch.
+    /// Marks the lines of `at .. at + len`, in one block, as unreachable from durable words: they need no undo record
+    /// in this epoch. Requires: free in every open epoch.
     pub(crate) fn claim_lines(&mut self, at: PoolOffset, len: usize) {
         let lines = LineMask::covering(at.in_block(), len);
         self.volume.shared.states.at(at).add_logged(self.epoch(), lines);
@@ -284,26 +280,26 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.lane.touched = true;
     }
 
-    /// Takes free cells in advance: those of one block that has some, or a whole new block.
+    /// Preallocates cells: the free cells of one block, or a whole new block.
     fn fetch_cells(&mut self, size: CellSize) -> Option<()> {
         let volume = self.volume;
         volume.cells.take_some(size, &mut self.lane.cells[size.index()]);
         if self.lane.cells[size.index()].is_empty() {
             let block = self.alloc()?;
-            // Its cells are fresh one by one.
+            // Its cells become fresh one by one.
             volume.shared.states.get(block).set_fresh(0);
             volume.cells.add(block, size, &mut self.lane.cells[size.index()]);
         }
         Some(())
     }
 
-    /// Gives back a cell of `alloc_cell` that nothing names yet. It is free once the epoch is
-    /// durable: until then its lines are marked, and its block must not become another volume's.
+    /// Frees a cell of `alloc_cell` that no word names yet. It is free once the epoch is durable: until then its
+    /// lines are marked, and its block must not go to another volume.
     pub fn cancel_alloc_cell(&mut self, at: PoolOffset, size: CellSize) {
         self.lane.deferred.cells.push((at, size));
     }
 
-    /// Gives back a block of `alloc` or `alloc_node` that nothing names yet.
+    /// Frees a block of `alloc` or `alloc_node` that no word names yet.
     pub fn cancel_alloc(&mut self, block: BlockNo) {
         if let Some(blocks) = &mut self.lane.group_blocks {
             blocks.retain(|&b| b != block);
@@ -332,19 +328,19 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume.shared.states.get(block).logged(self.epoch())
     }
 
-    /// Returns true if the word at `at` needs no record: it has one, its line has, or it lies in a
-    /// fresh block or cell.
+    /// Returns true if the word at `at` needs no record: it or its line has a record, or it is in a fresh block or
+    /// cell.
     #[must_use]
     pub fn has_undo_record(&self, at: PoolOffset) -> bool {
         self.volume.shared.states.at(at).covers_word(self.epoch(), at)
     }
 
-    /// Saves the old values of words that are not covered, as the caller has loaded them. The room was
-    /// checked by the caller.
+    /// Logs the old values of words without a record, as the caller loaded them. The caller has checked the
+    /// room in the log.
     ///
     /// # Errors
-    /// One of the words has turned out to be bad, so that a zero may stand for what was stored there, which
-    /// undo would restore; nothing is logged then. As for [`Writer::log_lines`] otherwise.
+    /// One of the words is poisoned: undo might restore a zero in place of the stored value. No word is logged
+    /// then. Otherwise as [`Writer::log_lines`].
     pub fn log_words(&mut self, items: &[WordItem]) -> Result<(), MediaError> {
         if items.is_empty() {
             return Ok(());
@@ -358,11 +354,11 @@ impl<'v, M: Medium> Writer<'v, M> {
         Ok(())
     }
 
-    /// Saves the bytes that `lines` of `block` have now. The room was checked by the caller.
+    /// Logs the present bytes of `lines` of `block`. The caller has checked the room in the log.
     ///
     /// # Errors
-    /// `block` has turned out to be bad; nothing of it is logged then. What was logged before needs
-    /// a commit all the same: torn, it would hide later records of the lane from recovery.
+    /// `block` is poisoned. Nothing of it is logged then. Earlier records still need a commit: a torn record would
+    /// hide later records of the lane from recovery.
     pub fn log_lines(&mut self, block: BlockNo, lines: LineMask) -> Result<(), MediaError> {
         if lines.is_empty() {
             return Ok(());
@@ -372,12 +368,12 @@ impl<'v, M: Medium> Writer<'v, M> {
         Ok(())
     }
 
-    /// Saves the bytes that `lines` of `block` will have with `data` at byte `start`, so that a
-    /// crash from the commit on leaves these. The room was checked by the caller, who has also
-    /// asked [`Volume::fua_fast_path_allowed`] under the block's lock.
+    /// Logs the new bytes of `lines` of `block`, with `data` at byte `start`. A crash after the commit leaves these
+    /// bytes. The caller has checked the room in the log, and [`Volume::fua_fast_path_allowed`] under the block's
+    /// lock.
     ///
     /// # Errors
-    /// `block` has turned out to be bad; nothing is logged then.
+    /// `block` is poisoned. Nothing is logged then.
     pub fn log_redo(
         &mut self,
         block: BlockNo,
@@ -406,14 +402,14 @@ impl<'v, M: Medium> Writer<'v, M> {
         Ok(())
     }
 
-    /// Streams `bytes` into a block that is fresh, or that nothing durable reads. Durable with
-    /// the next `commit`.
+    /// Streams `bytes` into a block that is fresh or that no durable word reaches. Durable with the next
+    /// `commit`.
     pub fn fill(&mut self, at: PoolOffset, bytes: &[u8]) {
         self.in_flight = Some(InFlight::stream(&*self.volume.shared.medium, at, bytes));
     }
 
-    /// Fills a block as a whole: with `data` from byte `start` on, and around it with what the
-    /// block `around` holds, or zeroes.
+    /// Fills a whole block: `data` from byte `start` on, and the content of the block `around`, or zeroes,
+    /// elsewhere.
     pub fn fill_block(&mut self, to: BlockNo, around: Option<BlockNo>, start: usize, data: &[u8]) {
         if data.len() == BLOCK {
             self.fill(to.offset(), data);
@@ -430,18 +426,18 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.fill(to.offset(), &image);
     }
 
-    /// Makes everything appended and filled durable, with one fence, or none if there is nothing.
+    /// Makes all records and fills durable, with one fence, or none if there are none.
     ///
     /// # Errors
-    /// The medium's; nothing has been stored in place then, and nothing can be any more.
+    /// The medium's. No byte was stored in place then, and no later store is possible.
     pub fn commit(&mut self) -> Result<Committed<'_, 'v, M>, MediaError> {
         self.fence_records()?;
         self.note_logged(true);
         Ok(Committed(self))
     }
 
-    /// The same for what was given up: nothing of it is going to be stored to, so the checkpoint has none of its
-    /// lines to flush. A flush of one that failed meanwhile would fail the medium, though no store is lost.
+    /// Makes the records and fills of an abandoned plan durable. No store follows, so the checkpoint flushes none of
+    /// its lines: a flush of a line that failed meanwhile would fail the medium without a lost store.
     ///
     /// # Errors
     /// The medium's.
@@ -451,7 +447,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         Ok(())
     }
 
-    /// Fences what was appended and filled, if there is anything.
+    /// Fences the records and fills, if there are any.
     #[inline]
     fn fence_records(&mut self) -> Result<(), MediaError> {
         if let Some(in_flight) = &self.in_flight {
@@ -465,9 +461,9 @@ impl<'v, M: Medium> Writer<'v, M> {
         Ok(())
     }
 
-    /// Marks what was logged since the last commit, and as dirty if it `is_stored` to next. Only now may others
-    /// rely on the records; and before the fence the marks, being locked operations, would wait for what was
-    /// streamed.
+    /// Marks the lines and words that were logged since the last commit, and as dirty if a store follows
+    /// (`is_stored`). Other threads may rely on the records only now. The marks come after the fence: they are
+    /// locked operations, which would wait for the streams.
     #[inline]
     fn note_logged(&mut self, is_stored: bool) {
         let epoch = self.epoch();
@@ -495,8 +491,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         }
     }
 
-    /// Notes lines that are about to be stored to. Before, not after: a locked operation would
-    /// wait for the stores.
+    /// Marks lines as dirty before a store. A mark after the store would wait for it, as a locked
+    /// operation.
     fn mark_dirty(&mut self, at: PoolOffset, len: usize) {
         let block = at.block();
         let lines = LineMask::covering(at.in_block(), len);
@@ -507,9 +503,9 @@ impl<'v, M: Medium> Writer<'v, M> {
     }
 }
 
-/// Looks everywhere for a run, where neither the first place that was asked nor any whole region
-/// has one. Only runs of 2 to 256 blocks can be anywhere else, and take time that grows with the pool:
-/// one block is found by the slot tree, and a region was looked for by the tree of regions.
+/// Searches the whole pool for a run, after the hint and the whole regions had none. Only runs of 2 to 256 blocks
+/// can be elsewhere, and the search takes time in proportion to the pool: the slot tree finds single blocks, and
+/// the tree of regions has no region left.
 #[cold]
 fn find_run(alloc: &Allocator, blocks: u64) -> Option<BlockRun> {
     if !(2..RUN_BLOCKS_MAX as u64).contains(&blocks) || alloc.free_blocks() < blocks {
@@ -520,26 +516,26 @@ fn find_run(alloc: &Allocator, blocks: u64) -> Option<BlockRun> {
 }
 
 impl<M: Medium> Committed<'_, '_, M> {
-    /// Stores one covered word. Durable with the epoch.
+    /// Stores a word that needs no record any more. Durable with the epoch.
     pub fn store_word(&mut self, at: PoolOffset, value: u64) {
         debug_assert!(self.0.has_undo_record(at), "the word at {at} has no record");
         self.0.mark_dirty(at, 8);
         self.0.volume.shared.medium.store_word(at, value);
     }
 
-    /// Stores bytes over lines of one block that are logged or fresh, durable with the epoch; or
-    /// bytes that a redo record has, which are durable already.
+    /// Stores bytes over logged or fresh lines of one block. They are durable with the epoch. Bytes of a redo record
+    /// are durable already.
     pub fn store(&mut self, at: PoolOffset, bytes: &[u8]) {
         self.0.mark_dirty(at, bytes.len());
         self.0.volume.shared.medium.store(at, bytes);
     }
 
-    /// Stores words and makes them durable at once, outside the epochs: the FUA fast path. Each is so for
-    /// itself: a crash leaves any of them. The caller has asked `Volume::fua_fast_path_allowed` for each, under
-    /// the locks of the blocks.
+    /// Stores words and makes them durable at once, outside the epochs, for the FUA fast path. Each word is atomic by
+    /// itself: a crash may leave any subset. The caller has checked `Volume::fua_fast_path_allowed` for each under the
+    /// locks of the blocks.
     ///
     /// # Errors
-    /// The medium's; any of the words may be durable then.
+    /// The medium's. Any subset of the words may be durable then.
     pub fn store_words_durably(&mut self, words: &[(PoolOffset, u64)]) -> Result<(), MediaError> {
         if words.is_empty() {
             return Ok(());
@@ -553,9 +549,9 @@ impl<M: Medium> Committed<'_, '_, M> {
         Ok(())
     }
 
-    /// Frees a block that was replaced or unmapped once the epoch is durable. A fresh block is free
-    /// at once, since no undo brings a word back that names it, unless the checkpoint still has to
-    /// flush lines of it, or it is pinned.
+    /// Frees a replaced or unmapped block once the epoch is durable. A fresh block is free at once, because undo
+    /// restores no word that names it, unless the checkpoint must still flush its lines or the block is
+    /// pinned.
     pub fn defer_free(&mut self, block: BlockNo) {
         if planted(Bug::ReuseWithoutQuarantine) {
             self.0.lane.free.push(block.0);
@@ -568,7 +564,7 @@ impl<M: Medium> Committed<'_, '_, M> {
         }
         self.0.lane.touched = true;
         let state = self.0.volume.shared.states.get(block);
-        // What a group took on another lane stays on that one's list, for a roll-back to give up.
+        // Blocks that a group allocated on another lane stay on that lane's list, for a roll-back.
         let groups = self.0.lane.group_blocks.as_ref();
         let is_ours =
             groups.is_none_or(|blocks| blocks.contains(&block)) || planted(Bug::GroupBlocksFreed);
@@ -594,7 +590,7 @@ impl<M: Medium> Committed<'_, '_, M> {
         self.0.lane.deferred.runs.push(run);
     }
 
-    /// Gives up a cell: it is free once the epoch is durable.
+    /// Frees a cell once the epoch is durable.
     pub fn defer_free_cell(&mut self, at: PoolOffset, size: CellSize) {
         if planted(Bug::CellRefilledEarly) {
             self.0.lane.cells[size.index()].push(at);
@@ -604,8 +600,8 @@ impl<M: Medium> Committed<'_, '_, M> {
         self.0.lane.deferred.cells.push((at, size));
     }
 
-    /// Says that `block`, just allocated, is reachable from durable words already, so that later
-    /// writes in this epoch must log it.
+    /// Marks `block`, which was just allocated, as reachable from durable words: later writes in this epoch must log
+    /// it.
     pub fn mark_reachable(&mut self, block: BlockNo) {
         self.0.volume.shared.states.get(block).set_fresh(0);
     }
