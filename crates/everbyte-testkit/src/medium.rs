@@ -1,8 +1,8 @@
 //! The suite that every medium must pass, mapped or simulated.
 //!
-//! Checks what the contract of [`Medium`] says about one thread, the counters, the masks and the
-//! socket; what a crash leaves is another suite's business. The suite overwrites the medium,
-//! counts what it does itself and compares exactly, so nothing else may use the medium meanwhile.
+//! Checks the contract of [`Medium`] for one thread, the counters, the masks and the socket. Another suite
+//! checks the states after a crash. The suite overwrites the medium and compares its own counts exactly, so
+//! it must be the only user of the medium.
 //!
 //! Every function panics with the range at fault if the medium breaks the contract.
 
@@ -59,7 +59,7 @@ pub fn check_medium<M: Medium>(medium: &M) {
     medium.check().expect("the medium has not failed");
 }
 
-/// Words: what was stored is loaded, little-endian, up to the last word.
+/// Words: a load returns the stored word, little-endian, up to the last word.
 ///
 /// # Panics
 /// As [`check_medium`].
@@ -195,7 +195,7 @@ pub fn check_changed_lines<M: Medium>(medium: &M) {
     }
 }
 
-/// The counters count exactly what was asked for.
+/// The counters count exactly the requests.
 ///
 /// # Panics
 /// As [`check_medium`].
@@ -277,7 +277,7 @@ pub fn check_send<M: Medium>(medium: &M) {
     assert!(medium.send(ours.as_fd(), &pieces).is_err(), "the other end is closed");
 }
 
-/// A send takes what the socket has room for, and returns 0 instead of blocking.
+/// A send takes as many bytes as fit in the socket, and returns 0 instead of blocking.
 ///
 /// # Panics
 /// As [`check_medium`].
