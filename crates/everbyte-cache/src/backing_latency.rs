@@ -94,7 +94,7 @@ mod tests {
 
     /// Far from the beginning's, near to the device's own: 1 ms a jump, 10 us a page.
     #[test]
-    fn a_device_is_known_after_some_requests() {
+    fn latency_converges_after_some_requests() {
         let mut latency = BackingLatency::new(Costs::default());
         latency.measure();
         let mut reported = None;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_unless_asked_for() {
+    fn latency_is_measured_only_on_request() {
         let mut latency = BackingLatency::new(Costs::default());
         let mut requests = (0..1000).map(|at| latency.read(at * 9, 1, Duration::from_millis(9)));
         assert!(requests.all(|reported| reported.is_none()));

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_flush_may_have_lost_is_covered_by_no_later_one() {
+    fn later_flush_covers_no_lost_change() {
         let mut bypassed = BypassedPages::default();
         change(&mut bypassed, 3, 1);
         bypassed.begin_flush();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_failed_changes_are_suspect_after_a_failed_flush() {
+    fn failed_changes_are_suspect_after_failed_flush() {
         let mut bypassed = BypassedPages::default();
         bypassed.change_failed(3..5, 0);
         assert!(bypassed.touches(&(4..5)) && !bypassed.is_suspect(4));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_gone_does_not_come_back_because_of_a_hit() {
+    fn late_hit_restores_no_evicted_page() {
         assert_eq!(write_after_late_hit(), [7; 4]);
         let planted = plant(Bug::GonePageReported);
         let found = write_after_late_hit();
@@ -147,7 +147,7 @@ mod tests {
 
     /// The policy gets a write to a page that was written back before the report.
     #[test]
-    fn a_page_that_is_clean_by_now_is_not_dirty_to_the_policy() {
+    fn late_write_hit_leaves_clean_page_clean() {
         let cache = cache();
         cache.write(0, &[1; 10], Fua::No).unwrap();
         let access = access_of(Part { page: 0, start: 0, len: 10, at: 0 }, Op::Write);
@@ -171,7 +171,7 @@ mod tests {
     /// Memory of pages is reused: the last page must not show another page's bytes beyond the end
     /// of its device.
     #[test]
-    fn nothing_of_another_page_is_behind_the_end_of_the_last_one() {
+    fn last_page_shows_no_bytes_of_another_page() {
         let bytes = PAGES * PAGE_U64 - 1000;
         let cache = cache_over(bytes);
         cache.write(0, &[7; 4096], Fua::No).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     /// A write of a whole page in SCM moves it to DRAM with these bytes. The page leaves SCM unless
     /// a flush may have promised its bytes there.
     #[test]
-    fn a_page_in_scm_that_is_written_whole_is_in_dram_and_keeps_what_was_promised() {
+    fn whole_write_moves_scm_page_and_keeps_promise() {
         for (written, mark) in [(0, None), (10, Some(Mark::Dirty))] {
             let (cache, mut found) = (cache(), [0; 4096]);
             cache.read(0, &mut found).unwrap();

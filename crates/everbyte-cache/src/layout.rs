@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_overlaps_and_all_fits() {
+    fn layout_has_no_overlap_and_fits() {
         let block = |at: u64| at / PAGE_U64;
         assert_eq!((block(mark_at(0)), block(page_at(0))), (1, 2));
         assert_eq!(

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_under_two_names_is_one_and_two_of_one_name_are_two() {
+    fn file_identity_ignores_names() {
         let file = |name: &str, born_ns| {
             let identity = FileIdentity { device: 1, file_system: 2, inode: 3, born_ns };
             let backing = Some(BackingIdentity::File(identity));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_settings_are_refused() {
         for (wrong, words) in [
             (Settings { backing_bytes: 0, ..settings() }, "backing device of 0"),
             (Settings { backing_bytes: u64::MAX, ..settings() }, "backing device of"),

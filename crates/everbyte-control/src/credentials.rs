@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_pool_is_trusted_and_one_without_an_owner_adds_nobody() {
+    fn pool_owner_is_trusted_if_any() {
         let own = geteuid().as_raw();
         assert_eq!(Trusted::for_owner(Some(own + 1)), Trusted { own, pool_owner: own + 1 });
         assert_eq!(Trusted::for_owner(None), Trusted { own, pool_owner: own });
     }
 
     #[test]
-    fn a_socket_of_another_user_is_named() {
+    fn socket_of_another_user_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let own = geteuid().as_raw();
         let trusted = Trusted { own, pool_owner: own };

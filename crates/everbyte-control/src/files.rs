@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_any_bytes_pass_through_json_and_show_no_control_characters() {
+    fn names_of_any_bytes_pass_through_json() {
         for (bytes, json, shown) in [
             (&b"a b"[..], "\"a b\"", "a b"),
             ("\u{e4}\\".as_bytes(), "\"\u{e4}\\\\\"", "\u{e4}\\"),

@@ -27,7 +27,7 @@ fn grow(client: &mut ControlClient, size_bytes: u64) {
 }
 
 #[test]
-fn requests_are_answered_refused_and_bounded_to_their_owner() {
+fn requests_are_answered_or_refused_for_the_owner() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     std::fs::write(socket_path(&pool), "precious").unwrap();
@@ -67,7 +67,7 @@ fn silent_connections_delay_no_request() {
 }
 
 #[test]
-fn a_foreign_file_in_the_sockets_place_stays() {
+fn foreign_file_at_socket_path_stays() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     let path = socket_path(&pool);
@@ -132,7 +132,7 @@ fn refusals_of_servers_are_escaped() {
 }
 
 #[test]
-fn a_client_may_rest_between_requests_and_not_before_the_first_or_within_one() {
+fn client_may_rest_only_between_requests() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     let _server = ControlServer::start(&pool, None, Arc::new(Grower)).unwrap();
@@ -150,7 +150,7 @@ fn a_client_may_rest_between_requests_and_not_before_the_first_or_within_one() {
 }
 
 #[test]
-fn a_stale_socket_is_replaced() {
+fn stale_socket_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     drop(std::os::unix::net::UnixListener::bind(socket_path(&pool)).unwrap());
@@ -228,7 +228,7 @@ fn connections_are_bounded() {
 }
 
 #[test]
-fn a_refusal_is_heard_although_the_server_hung_up_before_it_was_asked() {
+fn refusal_before_the_request_is_received() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(b"{\"version\":1,\"error\":\"not for you\"}\n").unwrap();
     drop(theirs);
@@ -241,7 +241,7 @@ fn a_refusal_is_heard_although_the_server_hung_up_before_it_was_asked() {
 }
 
 #[test]
-fn a_refusal_is_heard_although_the_server_hung_up_before_it_took_the_request() {
+fn refusal_during_the_request_is_received() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
     while rustix::net::send(&ours, &[b' '; 64], flags).is_ok() {}
@@ -258,7 +258,7 @@ fn a_refusal_is_heard_although_the_server_hung_up_before_it_took_the_request() {
 }
 
 #[test]
-fn a_long_path_works_and_a_long_name_is_refused() {
+fn long_path_works_and_long_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let deep = folder.path().join("d".repeat(100)).join("e".repeat(100));
     std::fs::create_dir_all(&deep).unwrap();
@@ -297,7 +297,7 @@ impl Handler for Echo {
 }
 
 #[test]
-fn bytes_and_descriptors_come_with_their_request_and_are_bounded() {
+fn request_bytes_and_descriptors_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     let _server = ControlServer::start(&pool, None, Arc::new(Echo::default())).unwrap();
@@ -341,7 +341,7 @@ impl Handler for Slow {
 }
 
 #[test]
-fn a_server_at_work_is_waited_for_and_a_silent_one_is_not() {
+fn client_waits_for_working_not_for_silent_server() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     // Longer than the client bears silence, and than signs of life are apart.
@@ -358,7 +358,7 @@ fn a_server_at_work_is_waited_for_and_a_silent_one_is_not() {
 }
 
 #[test]
-fn volumes_of_kinds_that_a_client_does_not_know_have_what_all_have() {
+fn volumes_of_unknown_kinds_have_the_common_fields() {
     let common = serde_json::json!({
         "name": "v", "kind": "block", "uid": 1, "size_bytes": 512, "used_bytes": null, "log_bytes": 0,
         "lanes": 1, "delta": "auto", "threshold_lines": 32, "epoch": 3,
@@ -384,7 +384,7 @@ fn volumes_of_kinds_that_a_client_does_not_know_have_what_all_have() {
 }
 
 #[test]
-fn a_refusal_says_what_it_is_about_to_those_who_know_it() {
+fn refusal_has_a_cause_for_clients_that_know_it() {
     let line = |text: &str| serde_json::from_str::<crate::message::ResponseLine>(text).unwrap();
     let known = line(r#"{"version":1,"error":"no","cause":"cache-dirty"}"#);
     assert_eq!(known.cause, Some(Cause::CacheDirty));
@@ -409,7 +409,7 @@ impl Handler for Lender {
 }
 
 #[test]
-fn a_lease_of_an_older_or_lying_server_is_an_error_in_words() {
+fn lease_of_older_or_lying_server_is_an_error() {
     for (server, words) in [
         ("this is no request", "older version"),
         ("all runs are lent", "all runs are lent"),

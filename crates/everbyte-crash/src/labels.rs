@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_range_names() {
+    fn shortest_matching_range_names() {
         let labels = Labels::default().with(64..72, "flag").with(0..4096, "header");
         let name = |at| labels.name(PoolOffset(at));
         assert_eq!(name(64).as_deref(), Some("flag"));

@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_of_bytes_is_spread_over_a_word() {
+    fn byte_mask_is_spread_over_a_word() {
         for mask in 0..=u8::MAX {
             let bytes: [u8; 8] = std::array::from_fn(|i| if mask >> i & 1 != 0 { 0xff } else { 0 });
             assert_eq!(spread(mask), u64::from_le_bytes(bytes), "{mask:#b}");
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn each_content_is_kept_once_and_in_order_whether_there_are_few_or_many() {
+    fn contents_are_unique_and_ordered() {
         for count in [1, FEW - 1, FEW, FEW + 1, 5 * FEW] {
             let image = |number: usize| [u8::try_from(number).unwrap(); LINE];
             let twice = (0..count).chain((0..count).rev()).map(image);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_one_store_persist_in_any_order_unless_told() {
+    fn pieces_of_a_store_persist_in_any_order_by_default() {
         let count = |ordered| {
             let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
             for value in 1..=2 {
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_store_never_overwrites_a_durable_one() {
+    fn earlier_store_never_overwrites_durable_one() {
         let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
         put(&mut line, &mut seq, 0, &[1], StoreKind::Ordinary);
         put(&mut line, &mut seq, 0, &[2], StoreKind::Streamed(0));
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_told_even_if_all_that_are_tried_are_alike() {
+    fn thinning_is_reported_for_equal_contents() {
         let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
         for _ in 0..750 {
             for value in [1_u64, 0] {

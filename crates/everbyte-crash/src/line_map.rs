@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_the_value_that_it_was_given_last() {
+    fn line_has_its_last_value() {
         let mut map = map_of(&[0, 63, 64, 999, 500]);
         map.insert(64, 7);
         *map.get_or_insert_with(999, || unreachable!()) += 1;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_line_is_found_in_either_map() {
+    fn next_line_is_found_in_either_map() {
         let (one, other) = (map_of(&[3, 64, 700]), map_of(&[3, 130]));
         let next = |from, last| one.next_with(&other, from, last);
         assert_eq!([next(0, 999), next(4, 999), next(65, 999)], [Some(3), Some(64), Some(130)]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_gone_and_the_rest_stays() {
+    fn retain_drops_only_the_rejected_lines() {
         let mut map = map_of(&[5, 6, 300, 301]);
         map.retain(|line, _| line % 2 == 0);
         let found: Vec<u64> = (0..1000).filter_map(|line| map.get(line).copied()).collect();

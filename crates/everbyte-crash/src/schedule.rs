@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_does_not_take_part_is_trouble() {
+    fn foreign_lock_is_reported_as_stuck() {
         let lock = std::sync::Mutex::new(());
         let task = || -> Task<'_> {
             Box::new(|| {

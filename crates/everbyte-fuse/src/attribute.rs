@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_in_a_name_space_and_not_all_of_it() {
+    fn attribute_name_extends_its_name_space() {
         for name in ["user.x", "trusted.a.b", "security.capability", "system.posix_acl_access"] {
             assert_eq!(attribute_name(OsStr::new(name)).unwrap(), name.as_bytes());
         }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_created_and_replaced_at_once() {
+    fn create_and_replace_flags_exclude_each_other() {
         let both = libc::XATTR_CREATE | libc::XATTR_REPLACE;
         assert_eq!(way_to_set(both, || true).unwrap(), SetAttribute::Create);
         assert_eq!(way_to_set(both, || false).unwrap(), SetAttribute::Replace);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_names_is_of_those_that_are_seen() {
+    fn listxattr_lists_only_visible_names() {
         let names = || ["user.a", "trusted.b", "security.c"].map(|name| name.as_bytes().to_vec());
         let seen = |is_administrator| name_list(names().into(), || is_administrator);
         assert_eq!(seen(true), b"user.a\0trusted.b\0security.c\0");

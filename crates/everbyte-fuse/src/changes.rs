@@ -75,7 +75,7 @@ mod tests {
     use crate::enospc_retry::tests::with_nameless;
 
     #[test]
-    fn bytes_of_the_kernels_cache_are_written_as_a_whole_or_are_an_error() {
+    fn kernel_cache_bytes_are_written_fully_or_fail() {
         const HALF: u64 = 512 << 10;
         let (fs, files) = with_nameless(2);
         let [filler, file] = files[..] else { panic!("{files:?}") };

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_is_one_to_the_kernel_whatever_its_number() {
+    fn root_has_number_one_in_the_kernel() {
         for root in [InodeNo(1), InodeNo(9)] {
             assert_eq!(number(root, root), INodeNo(1));
             assert_eq!(inode(root, INodeNo(1)), root);

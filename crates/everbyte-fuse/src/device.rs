@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_lists_of_mounts_are_what_every_kernel_escapes() {
+    fn mount_list_names_are_unescaped_for_all_kernels() {
         let mounts = b"test/a\\043b /plain fuse.everbyte rw 0 0\n\
             test/a\\043b /x\\134y\\040z\\011 fuse.everbyte rw 0 0\n\
             test/a#b /not\xffutf-8 fuse.everbyte rw 0 0\n\
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_helper_of_the_system_mounts_and_sends_the_descriptor() {
+    fn system_helper_mounts_and_sends_the_descriptor() {
         let dir = tempfile::tempdir().unwrap();
         let options = MountOptions {
             source: "test/a,b".into(),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fuse_device_is_refused() {
+    fn descriptor_of_another_device_is_refused() {
         let null = File::open("/dev/null").unwrap();
         assert!(check_device(&null.into()).is_err());
     }

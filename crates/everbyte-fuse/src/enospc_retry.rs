@@ -170,7 +170,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_change_waits_for_a_bounded_time_however_many_files_are_freed() {
+    fn change_waits_a_bounded_time_for_freed_files() {
         let (fs, nameless) = with_nameless(40);
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_not_told_of_a_file_whose_number_is_another_ones() {
+    fn file_with_a_reused_number_is_not_reported() {
         let (fs, _) = with_nameless(0);
         let known = KnownFiles::default();
         let old = make(&fs, "old");
@@ -198,7 +198,7 @@ mod tests {
 
     /// Like the replacement of a file by `everbyte fs put` during a mount.
     #[test]
-    fn a_name_that_is_replaced_all_the_time_is_always_there() {
+    fn constantly_replaced_name_is_always_found() {
         let (fs, _) = with_nameless(0);
         let (known, root, is_done) = (KnownFiles::default(), fs.root(), AtomicBool::new(false));
         make(&fs, "f");

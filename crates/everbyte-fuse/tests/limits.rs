@@ -1,8 +1,8 @@
 //! Limits of the kernel's FUSE, shown with a minimal server. `docs/semantics.md` lists them as differences from ext4.
 //!
-//! The server has one regular file and one pipe, and grants every request. A call that fails, or that sends no request,
-//! has its cause in the kernel. Needs root, as `swapon` and `mount` do. A test binary of its own, because fuser logs
-//! each request and a process has one logger.
+//! The server has one regular file and one pipe, and grants every request. A failed call, or a call
+//! without a request, has its cause in the kernel. Needs root, as `swapon` and `mount` do. A
+//! separate test binary, because fuser logs each request and a process has one logger.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 

@@ -1,7 +1,7 @@
-//! The number of requests that the kernel makes of a mount for a system call.
+//! The number of the kernel's requests to a mount for a system call.
 //!
-//! A test binary of its own, because requests are counted by what fuser logs of each, and a process has one
-//! logger. Needs `/dev/fuse`, and root or `fusermount3`.
+//! A separate test binary, because requests are counted by fuser's log of each, and a process has
+//! one logger. Needs `/dev/fuse`, and root or `fusermount3`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -43,7 +43,7 @@ impl log::Log for Requests {
     fn flush(&self) {}
 }
 
-/// The requests that `call` leads to, which closes each file that it opens.
+/// The requests caused by `call`, which closes its files.
 fn requests(call: impl FnOnce()) -> Vec<String> {
     REQUESTS.0.lock().unwrap().clear();
     call();
@@ -102,7 +102,7 @@ fn list(dir: &Path) -> usize {
 }
 
 #[test]
-fn system_calls_cost_no_more_requests_than_the_kernel_needs() {
+fn system_calls_cost_the_necessary_requests() {
     log::set_logger(&REQUESTS).unwrap();
     log::set_max_level(log::LevelFilter::Debug);
     let dir = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ fn system_calls_cost_no_more_requests_than_the_kernel_needs() {
     requests(|| fs::write(&path, b"").unwrap());
 
     let made = dir.path().join("made");
-    // Besides these five the attributes of the directory, which the file before has changed.
+    // In addition to these five the attributes of the directory, changed by the file before.
     at_most(6, "create, write and close", || fs::write(&made, b"some text").unwrap());
     let file = File::options().read(true).write(true).open(&path).unwrap();
     // The kernel looks for security.capability before each write.

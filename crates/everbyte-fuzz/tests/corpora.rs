@@ -239,7 +239,7 @@ fn every_target_is_replayed_here() {
 }
 
 #[test]
-fn the_canary_fails() {
+fn canary_fails() {
     let mut failures = 0;
     for file in corpus("canary") {
         let planted = file.file_name().is_some_and(|name| name == "planted");

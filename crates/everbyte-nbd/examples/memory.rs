@@ -1,6 +1,6 @@
 //! Serves a volatile device in DRAM: `cargo run -p everbyte-nbd --example memory -- unix:/tmp/s 1073741824`.
 //!
-//! It forgets everything when it ends, which it does when its standard input does.
+//! It loses everything at its end, which is the end of its standard input.
 
 use std::error::Error;
 use std::io::Read;

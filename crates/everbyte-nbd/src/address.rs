@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms() {
+    fn address_forms_are_parsed() {
         assert_eq!(parsed("unix:/run/a b.sock"), "unix:/run/a b.sock");
         assert_eq!(parsed("tcp:10809"), "tcp:127.0.0.1:10809");
         assert_eq!(parsed("tcp::7"), "tcp:127.0.0.1:7");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_uris_are_told_what_is_wrong_and_what_a_right_one_looks_like() {
+    fn wrong_uris_are_errors_with_reason_and_form() {
         for (uri, words) in [
             ("nbd+unix:/run/s", "as nbd+unix:///EXPORT?socket=/run/s"),
             ("nbd+unix:///x", "does not say which socket"),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_all_its_addresses() {
+    fn host_has_all_its_addresses() {
         let (place, _) = Place::from_uri("nbd://localhost:7/x").unwrap();
         let all: Vec<_> = place.addresses().unwrap().iter().map(Address::to_string).collect();
         assert_eq!(all, ["tcp:127.0.0.1:7", "tcp:[::1]:7"]);

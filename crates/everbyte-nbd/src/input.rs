@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_payload_is_received_around_the_buffer() {
+    fn large_payload_bypasses_the_buffer() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let (write, bytes) = request(command::WRITE, 1, 100_000);
         let (read, read_bytes) = request(command::READ, 2, 1);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_is_an_end() {
+    fn untakable_request_ends_the_input() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let mut input = Input::new();
         far.write_all(&request(command::WRITE, 1, PAYLOAD_MAX + 1).1).unwrap();

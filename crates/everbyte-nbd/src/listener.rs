@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn of_servers_that_find_the_same_stale_socket_one_listens_there() {
+    fn one_of_two_servers_takes_a_stale_socket() {
         const SERVERS: usize = 4;
         let folder = tempfile::tempdir().unwrap();
         for round in 0..30 {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_whose_backlog_is_full_is_a_live_one() {
+    fn server_with_full_backlog_is_alive() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let address = Address::Unix(path.clone());
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_the_mode_and_the_group_that_were_asked_for() {
+    fn socket_file_has_requested_mode_and_group() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let address = Address::Unix(path.clone());

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_left_waits_no_longer() {
+    fn departed_client_stops_waiting() {
         let memory = PayloadMemory::default();
         let _held = take_all(&memory, "disk", MAX);
         assert!(memory.buffer(request("disk", MAX), None, || true).is_none());

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_peer_is_given_up_when_the_time_is_over() {
+    fn silent_peer_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         for (asked, seconds) in [(60, 60), (20, 20), (0, 10)] {

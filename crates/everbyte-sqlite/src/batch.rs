@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_batch_has_nothing_of_the_last() {
+    fn next_batch_starts_empty() {
         for len in [3, KEPT_BYTES_MAX + 1] {
             let mut batch = Batch::default();
             assert!(batch.write(10, &vec![7; len]));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_bounded() {
+    fn batch_is_bounded() {
         let mut batch = Batch::default();
         assert!(batch.zero(0, BATCH_BYTES_MAX as u64 - 1));
         assert!(!batch.write(0, b"ab"));

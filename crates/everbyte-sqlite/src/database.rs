@@ -483,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_forgotten_with_the_pages_that_are_cut_off_and_with_a_database_that_breaks() {
+    fn places_go_with_cut_pages_and_broken_databases() {
         let medium = Mapped::anonymous(16 << 20, &MediaOptions::new()).unwrap();
         Pool::format(&medium, 8, [1; 16]).unwrap();
         let options = OpenOptions::default();

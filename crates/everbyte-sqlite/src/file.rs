@@ -258,7 +258,7 @@ mod tests {
     use crate::store::Store;
 
     #[test]
-    fn a_journal_that_was_deleted_while_open_is_read_as_an_empty_one() {
+    fn journal_deleted_while_open_reads_as_empty() {
         let medium = Mapped::anonymous(16 << 20, &MediaOptions::new()).unwrap();
         Pool::format(&medium, 8, [1; 16]).unwrap();
         let options = OpenOptions::default();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hot_journal_is_rolled_back_from_shared() {
+    fn hot_journal_is_rolled_back_from_shared() {
         let table = LockTable::default();
         assert_eq!(table.raise(None, Shared), Shared);
         assert_eq!(table.raise(Shared, Exclusive), Exclusive);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_place_is_found_whole_and_in_part_until_a_block_of_it_is_forgotten() {
+    fn kept_place_is_found_until_a_block_is_forgotten() {
         let places = Places::default();
         assert_eq!(places.find(8192, BLOCK), None);
         let four = lent(40960, 4 * BLOCK);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_do_not_lie_one_behind_the_other_are_not_found_as_one() {
+    fn separate_blocks_are_not_found_as_one() {
         let places = Places::default();
         places.keep(0, &lent(0, BLOCK), CAPACITY);
         places.keep(4096, &lent(3 * 4096, BLOCK), CAPACITY);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_may_span_pieces_or_none() {
+    fn forgotten_range_may_span_pieces() {
         let places = Places::default();
         places.forget(0..u64::MAX);
         let end = (PIECE * BLOCK) as u64;

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_is_being_closed_can_be_opened() {
+    fn closing_database_can_be_opened() {
         let (closing, closes) = channel();
         let volumes = SlowVolumes { taken: Arc::default(), closing };
         let store = Arc::new(Store { pool: Some(Box::new(volumes)), databases: Mutex::default() });

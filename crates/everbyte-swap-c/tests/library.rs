@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_control::{
-    Attached, ControlServer, Handler, RequestError, Request, Response, send_descriptor,
+    Attached, ControlServer, Handler, Request, RequestError, Response, send_descriptor,
 };
 use everbyte_region::{
     EverbyteStatus, everbyte_region_address, everbyte_region_map, everbyte_region_unmap,
@@ -119,7 +119,9 @@ impl Handler for Lender {
         request: Request,
         attached: Attached,
     ) -> Result<(Response, Vec<u8>), RequestError> {
-        let Request::Lend { volume, .. } = &request else { return Err(RequestError::new("no lease")) };
+        let Request::Lend { volume, .. } = &request else {
+            return Err(RequestError::new("no lease"));
+        };
         assert_eq!(volume, "more");
         let start = self.lent.fetch_add(1, Ordering::SeqCst) * RUN;
         if start >= self.file.metadata().unwrap().len() {

@@ -72,7 +72,7 @@ fn page_of(device: &dyn BlockDevice, page: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_flush_is_kept_without_the_backing_device_and_the_cache_is_warm_again() {
+fn flush_needs_no_backing_device_and_cache_stays_warm() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     let cache = shop.open();
     for page in 0..10 {
@@ -110,7 +110,7 @@ fn small_writes_go_in_place_and_bytes_are_counted() {
     assert_eq!(after.scm_bytes_in_place, 3);
     assert_eq!(after.hits_scm, 1);
     assert_eq!(page_of(&cache, 1)[4..9], [7, 9, 9, 9, 7]);
-    // Only what changed since is made durable again.
+    // Only later changes are persisted again.
     cache.flush().unwrap();
     let shadow = cache.stats().scm_bytes_persisted;
     cache.write(5 * PAGE + 100, &[1; 50], Fua::Yes).unwrap();
@@ -118,7 +118,7 @@ fn small_writes_go_in_place_and_bytes_are_counted() {
 }
 
 #[test]
-fn write_through_and_around_reach_the_backing_device_at_once() {
+fn write_through_and_around_reach_backing_directly() {
     for mode in [Mode::WriteThrough, Mode::WriteAround] {
         let shop = Shop::new(&Settings { mode, ..settings(64 * PAGE, 4, 12) });
         let cache = shop.open();
@@ -132,7 +132,7 @@ fn write_through_and_around_reach_the_backing_device_at_once() {
 }
 
 #[test]
-fn a_write_around_of_a_cached_page_is_written_back_later() {
+fn write_around_of_cached_page_is_written_back() {
     let shop = Shop::new(&Settings { mode: Mode::WriteAround, ..settings(64 * PAGE, 4, 12) });
     let cache = shop.open();
     page_of(&cache, 3);
@@ -162,7 +162,7 @@ fn another_backing_device_is_refused() {
 }
 
 #[test]
-fn a_damaged_mark_is_named() {
+fn damaged_mark_is_named() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     let cache = shop.open();
     cache.write(3 * PAGE, &[1; 10], Fua::Yes).unwrap();
@@ -177,7 +177,7 @@ fn a_damaged_mark_is_named() {
 }
 
 #[test]
-fn a_mark_without_bytes_is_named_and_a_page_of_zeroes_is_none() {
+fn mark_without_bytes_is_damage_and_zeroes_are_not() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     shop.backing.write(3 * PAGE, &[1; 4096], Fua::No).unwrap();
     let cache = shop.open();
@@ -188,7 +188,7 @@ fn a_mark_without_bytes_is_named_and_a_page_of_zeroes_is_none() {
     drop(cache);
     let pool = open_pool(&shop.medium).unwrap();
     let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap();
-    // A page that was never cached: it would read as zeroes, whatever the backing device holds.
+    // A page that was never cached: it would read as zeroes, with any backing device.
     volume.write(PAGE + 9, &[1], Fua::Yes).unwrap();
     drop((volume, pool));
     let backing = Arc::<MemoryDevice>::clone(&shop.backing);
@@ -198,7 +198,7 @@ fn a_mark_without_bytes_is_named_and_a_page_of_zeroes_is_none() {
 
 #[test]
 fn absent_pages_of_a_request_are_fetched_in_one_go() {
-    // No more is fetched at once than may be pushed out; here that is 40 pages.
+    // A fetch has at most as many pages as may be evicted; here 40 pages.
     let shop = Shop::new(&settings(64 * PAGE, 160, 480));
     for page in 0..64 {
         shop.backing.write(page * PAGE, &[u8::try_from(page).unwrap(); 4096], Fua::No).unwrap();
@@ -216,7 +216,7 @@ fn absent_pages_of_a_request_are_fetched_in_one_go() {
     }
     let stats = cache.stats();
     assert_eq!((stats.fetches, stats.fetched_pages, stats.hits()), (1, 9, 3), "{stats:?}");
-    // Far apart, or at the ends of what is there, nothing is fetched in vain.
+    // Far apart, or at the ends of the device, no fetch is in vain.
     cache.read(30 * PAGE, &mut found[..4096]).unwrap();
     cache.read(14 * PAGE, &mut [0; 18 * 4096]).unwrap();
     let stats = cache.stats();
@@ -224,7 +224,7 @@ fn absent_pages_of_a_request_are_fetched_in_one_go() {
 }
 
 #[test]
-fn the_writeback_thread_keeps_most_pages_clean() {
+fn writeback_thread_keeps_most_pages_clean() {
     let shop = Shop::new(&settings(512 * PAGE, 16, 48));
     let cache = Arc::new(shop.open());
     let writer = WritebackThread::start(&cache).unwrap();

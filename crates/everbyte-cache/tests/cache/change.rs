@@ -1,4 +1,4 @@
-//! Other sizes, and backing devices that have moved.
+//! Other sizes, and moved backing devices.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn sizes(dram_pages: u64, scm_pages: u64) -> Change {
 }
 
 #[test]
-fn a_cache_of_any_policy_becomes_smaller_and_larger() {
+fn cache_of_any_policy_shrinks_and_grows() {
     for policy in POLICIES {
         let backing = Arc::new(backing_of(PAGES * PAGE));
         let medium = medium(1024, &Settings { policy, ..settings(PAGES * PAGE, 8, 24) });
@@ -77,7 +77,7 @@ fn a_cache_of_any_policy_becomes_smaller_and_larger() {
 }
 
 #[test]
-fn a_backing_device_that_fails_keeps_a_cache_from_becoming_smaller() {
+fn failing_backing_device_prevents_shrinking() {
     let backing = Arc::new(FaultDevice::new(Arc::new(backing_of(PAGES * PAGE))));
     let shared = || Arc::<FaultDevice>::clone(&backing) as Arc<dyn BlockDevice>;
     let medium = medium(1024, &settings(PAGES * PAGE, 8, 24));
@@ -100,14 +100,14 @@ fn a_backing_device_that_fails_keeps_a_cache_from_becoming_smaller() {
 }
 
 #[test]
-fn a_cache_follows_a_backing_device_that_has_grown_if_told_to() {
+fn cache_follows_grown_backing_device_on_request() {
     for (old, new) in [(20 * PAGE, 50 * PAGE), (20 * PAGE + 700, 5000 * PAGE + 1)] {
         let medium = medium(8192, &settings(old, 4, 12));
         let small = Arc::new(MemoryDevice::new(old));
         let full = backing_of(new);
         small.write(0, &bytes_of(&full)[..usize::try_from(old).unwrap()], Fua::No).unwrap();
         let cache = open(&medium, small).unwrap();
-        // The last page comes into the cache, with what there is of it.
+        // The last page enters the cache, with its existing part.
         let mut model = bytes_of(&cache);
         use_it(&cache, &mut model, 3);
         cache.write(old - 1, &[77], Fua::No).unwrap();
@@ -169,7 +169,7 @@ fn used(clean_pages: u64) -> (Arc<Mapped>, Arc<MemoryDevice>) {
 }
 
 #[test]
-fn a_backing_device_that_has_moved_is_known_by_its_serial_or_by_its_bytes() {
+fn moved_backing_device_is_known_by_serial_or_bytes() {
     let (medium, backing) = used(0);
     assert_eq!(moved(&medium, &*backing, &there("7")).unwrap().backing, there("7"));
     let error = moved(&medium, &*backing, &there("8")).unwrap_err();
@@ -215,7 +215,7 @@ fn file(inode: u64, born_ns: Option<u64>) -> Option<BackingIdentity> {
 }
 
 #[test]
-fn another_backing_device_under_the_old_name_and_number_is_known_by_its_bytes() {
+fn replaced_backing_device_is_detected_by_bytes() {
     let here = Identity { serial: "7".into(), ..identity() };
     let (medium, backing) = used(20);
     let cache = opened(&medium, &backing, &here).unwrap();
@@ -226,7 +226,7 @@ fn another_backing_device_under_the_old_name_and_number_is_known_by_its_bytes() 
     assert!(matches!(error, CacheError::OtherBytes { .. }), "{error}");
     let error = resize(&medium, other, &sizes(2, 20)).unwrap_err();
     assert!(error.contains("belongs to") || error.contains("other bytes"), "{error}");
-    // What cannot be read shows nothing, and keeps no cache from being opened.
+    // Unreadable bytes prove nothing, and prevent no opening of a cache.
     let faulty = Arc::new(FaultDevice::new(backing));
     faulty.fail(Faults { reads: true, ..Faults::NONE });
     let pool = open_pool(&medium).unwrap();
@@ -236,7 +236,7 @@ fn another_backing_device_under_the_old_name_and_number_is_known_by_its_bytes() 
 }
 
 #[test]
-fn a_backing_device_that_nothing_proves_is_said_to_be_unproven() {
+fn unproven_backing_device_is_reported() {
     let here = Identity { serial: "7".into(), ..identity() };
     let (medium, backing) = used(0);
     let cache = opened(&medium, &backing, &here).unwrap();
@@ -244,7 +244,7 @@ fn a_backing_device_that_nothing_proves_is_said_to_be_unproven() {
 }
 
 #[test]
-fn a_file_made_anew_with_the_old_inode_is_refused() {
+fn recreated_file_with_old_inode_is_refused() {
     let here = |born_ns| Identity { backing: file(7, born_ns), ..identity() };
     let settings = Settings { backing: here(Some(1)), ..settings(PAGES * PAGE, 1, 30) };
     let medium = medium(1024, &settings);

@@ -1,6 +1,6 @@
-//! Crashes at every operation of SCM: flushed bytes are there, through the cache and, after a
-//! drain, on the backing device; each page that was not flushed is old or new; nothing changes on
-//! its own.
+//! Crashes at every operation of SCM: flushed bytes are present, through the cache and, after a
+//! drain, on the backing device. Each unflushed page is old or new, and pages change only by
+//! requests.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use crate::{Dice, PAGE, POLICIES, format, open, open_pool, resize, settings};
 const PAGES: u64 = 12;
 const POOL_BLOCKS: u64 = 112;
 
-/// A request that the backing device got.
+/// A request to the backing device.
 #[derive(Clone, Debug)]
 enum Done {
     Write {
@@ -34,7 +34,7 @@ enum Done {
         len: u64,
     },
     Flush,
-    /// A flush that failed: what was not flushed is never sure again.
+    /// A failed flush: earlier unflushed requests are never certain again.
     FailedFlush,
 }
 
@@ -68,18 +68,18 @@ fn first_backing() -> MemoryDevice {
 /// A backing device that records its requests.
 struct Journaled {
     backing: MemoryDevice,
-    /// Bytes that it shows: a backing device that grows shows more.
+    /// Visible bytes: a growing backing device shows more.
     shown_bytes: AtomicU64,
     medium: Arc<SimMedium>,
     journal: Journal,
-    /// True if a client flushes in the midst of the next change.
+    /// True if a client flushes during the next change.
     is_flushed_meanwhile: AtomicBool,
     client: Mutex<Weak<Cache>>,
     fails_next_flush: AtomicBool,
 }
 
 impl Journaled {
-    /// In the midst of a change: the other client, if it is its turn.
+    /// During a change: the other client, if it has its turn.
     fn meanwhile(&self) {
         if self.is_flushed_meanwhile.swap(false, Ordering::SeqCst) {
             let client = self.client.lock().unwrap().upgrade();
@@ -164,14 +164,14 @@ enum Step {
         page: u64,
         seed: u64,
     },
-    /// A trim in whose midst another client flushes.
+    /// A trim with another client's flush in the middle.
     DiscardAndFlush {
         at: u64,
         len: u64,
     },
-    /// Writing back, in whose midst a client flushes.
+    /// A write-back with a client's flush in the middle.
     SweepAndFlush,
-    /// Writing back, with a flush of the backing device that fails and drops what was not flushed.
+    /// A write-back with a failed flush of the backing device that drops unflushed requests.
     SweepThatFails,
     Drain,
     /// Opened again without having been closed.
@@ -186,14 +186,14 @@ enum Step {
 
 const LOSS_RULES: usize = 4;
 
-/// For each page what it may hold.
+/// The allowed contents of each page.
 type Allowed = BTreeMap<u64, Vec<Vec<u8>>>;
 
 struct Case {
     settings: Settings,
     steps: Vec<Step>,
     journal: Journal,
-    /// Number of the rule by which requests that were not flushed are lost, `0 .. LOSS_RULES`.
+    /// Number of the rule for the loss of unflushed requests, `0 .. LOSS_RULES`.
     loss_rule: usize,
 }
 
@@ -202,9 +202,9 @@ impl Case {
         Self { settings, steps, journal: Journal::default(), loss_rule: 0 }
     }
 
-    /// The backing device after a crash at operation `point`, and how many notes had been taken by
-    /// then. Of the requests at that very moment all have come, or one; of those since the last
-    /// flush all are there, or none, or all but half of the last, or some.
+    /// The backing device after a crash at operation `point`, and the number of notes at that time.
+    /// Of the requests at that very moment all have arrived, or one. Of those since the last flush
+    /// all are present, or none, or all but half of the last, or some.
     fn backing_at(&self, point: u64) -> (MemoryDevice, usize) {
         let entries = self.journal.entries.lock().unwrap();
         let before = entries.iter().take_while(|entry| entry.op < point).count();
@@ -249,7 +249,8 @@ fn pages_of(at: u64, len: u64) -> impl Iterator<Item = u64> {
     at / PAGE..(at + len).div_ceil(PAGE)
 }
 
-/// Puts into the content of a page what of it is in `data`, written to byte `at` of the device.
+/// Copies the part of a page in `data`, written to byte `at` of the device, into the page's
+/// content.
 fn overlay(content: &mut [u8], page: u64, at: u64, data: &[u8]) {
     for (place, byte) in (page * PAGE..).zip(content) {
         if (at..at + data.len() as u64).contains(&place) {
@@ -258,14 +259,14 @@ fn overlay(content: &mut [u8], page: u64, at: u64, data: &[u8]) {
     }
 }
 
-/// The workload while it runs: contents of each page, and contents that a crash may leave.
+/// The running workload: contents of each page, and contents allowed after a crash.
 struct Life<'a> {
     mode: Mode,
     log: &'a Log<Allowed>,
     notes: &'a AtomicUsize,
     contents: Vec<Vec<u8>>,
     allowed: Allowed,
-    /// True if the next flush may report one that failed before.
+    /// True if the next flush may report an earlier failed one.
     is_failure_unreported: bool,
 }
 
@@ -275,9 +276,9 @@ impl Life<'_> {
         self.notes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Before a write: its pages may become new from now on. What bypasses the cache is as safe as
-    /// the backing device makes it, which may keep any of the requests that were not flushed: the
-    /// write may also come to a page that lacks some of those before it.
+    /// Before a write: its pages may become new from now on. A bypassing write is as safe as the
+    /// backing device makes it. The device may keep any of the unflushed requests: the write may
+    /// also reach a page that lacks some earlier ones.
     fn begin(&mut self, at: u64, data: &[u8]) {
         for page in pages_of(at, data.len() as u64) {
             let content = &mut self.contents[usize::try_from(page).unwrap()];
@@ -410,7 +411,7 @@ impl Scenario for Case {
                 return Err(format!("page {page} is another one on the backing device"));
             }
         }
-        // Whatever the crash left, the cache can follow its backing device now, which has the rest.
+        // After any crash, the cache can follow its backing device now, which has the rest.
         let full = PageOutcome { shown_bytes: PAGES * PAGE, backing: Arc::clone(&backing.backing) };
         let full = Arc::new(full);
         let follow = Change { follows_backing: true, ..Change::default() };
@@ -440,7 +441,7 @@ impl Life<'_> {
         }
     }
 
-    /// A trim, in whose midst a client flushes: its pages are what they were or zeroes afterwards.
+    /// A trim with a client's flush in the middle: its pages are unchanged or zeroes afterwards.
     fn discard_and_flush(&mut self, cache: &Cache, backing: &Journaled, at: u64, len: u64) {
         let before = self.contents.clone();
         self.begin(at, &vec![0; usize::try_from(len).unwrap()]);
@@ -508,7 +509,7 @@ impl Life<'_> {
     }
 }
 
-/// A backing device that shows as many bytes as the cache knows of.
+/// A backing device with the number of bytes recorded in the cache.
 struct PageOutcome {
     backing: Arc<MemoryDevice>,
     shown_bytes: u64,
@@ -537,7 +538,7 @@ impl everbyte_device::Decorator for PageOutcome {
     }
 }
 
-/// The bytes of a page, or of what there is of it.
+/// The bytes of a page, or of its existing part.
 fn page_of(device: &dyn BlockDevice, page: u64) -> Vec<u8> {
     let len = (device.geometry().size_bytes - page * PAGE).min(PAGE);
     let mut found = vec![0; usize::try_from(len).unwrap()];
@@ -580,7 +581,7 @@ fn rounds() -> Vec<Step> {
     steps
 }
 
-/// Pages that a resized cache of ten and a bit begins with, small ones and large.
+/// Initial pages of a resized cache of slightly more than ten, small ones and large.
 fn resized() -> Vec<Step> {
     let mut steps: Vec<Step> = (0..6).map(|page| write(page, 4096, page)).collect();
     steps.extend([Step::Read { page: 8 }, Step::Flush, write(7, 200, 30)]);
@@ -591,8 +592,8 @@ fn resized() -> Vec<Step> {
     steps
 }
 
-/// Trims and write-back with a client's flush in their midst. The last trim lets go, durably, of
-/// what left the cache before it.
+/// Trims and write-back with a client's flush in the middle. The last trim durably frees pages that
+/// left the cache before it.
 fn two_clients() -> Vec<Step> {
     vec![
         write(1, 4096, 1),
@@ -608,8 +609,7 @@ fn two_clients() -> Vec<Step> {
     ]
 }
 
-/// Changes that bypassed the cache and that a failed flush drops before a client flushes or reads
-/// them.
+/// Bypassing changes dropped by a failed flush before a client flushes or reads them.
 fn failing() -> Vec<Step> {
     vec![
         Step::Read { page: 5 },
@@ -627,7 +627,7 @@ fn failing() -> Vec<Step> {
     ]
 }
 
-/// A cache before a backing device that ends within a page and has grown since.
+/// A cache before a backing device that ended within a page and has grown since.
 fn cut(steps: Vec<Step>) -> Case {
     Case::new(settings(10 * PAGE + 100, 2, 3), steps)
 }
@@ -669,27 +669,27 @@ fn survive(cases: Vec<Case>) {
 }
 
 #[test]
-fn what_was_flushed_survives_any_crash() {
+fn flushed_writes_survive_any_crash() {
     survive(cases(Kind::Everbyte));
 }
 
 #[test]
-fn what_was_flushed_survives_any_crash_under_two_clocks() {
+fn flushed_writes_survive_any_crash_with_two_clocks() {
     survive(cases(Kind::Hybrid));
 }
 
-/// A later opening reads what bypassed the cache in an earlier one and was not flushed.
+/// A later opening reads unflushed bypassing writes of an earlier one.
 #[test]
-fn what_went_around_the_cache_survives_any_crash() {
+fn flushed_bypass_writes_survive_any_crash() {
     let settings = Settings { mode: Mode::WriteAround, ..settings(PAGES * PAGE, 2, 3) };
     let steps = vec![write(0, 5000, 1), Step::Reopen, Step::Flush, Step::Reopen];
     survive(vec![Case::new(settings, steps)]);
 }
 
-/// Of a trim and a later write of a part of the page, which both bypass the cache, the backing
-/// device may keep the write alone.
+/// Of a bypassing trim and a later bypassing write of a part of the page, the backing device may
+/// keep only the write.
 #[test]
-fn a_part_of_a_page_may_outlive_a_trim_that_bypassed_the_cache() {
+fn page_part_may_outlive_bypassing_trim() {
     let settings = Settings { mode: Mode::WriteAround, ..settings(PAGES * PAGE, 2, 3) };
     // The rule of loss takes every second request: one of the two loses the trim.
     for before in 0..2 {
@@ -794,9 +794,8 @@ fn open_epoch_written_back() {
     caught(Bug::OpenEpochWrittenBack, small(steps), "page 1: [60, 23, 01, 51], not");
 }
 
-/// A change of a page bypasses the cache, and the page is fetched, demoted to SCM and made durable
-/// there by a checkpoint that no flush asked for: the next write that bypasses the cache needs it
-/// once pages were invalidated.
+/// A page with a bypassing change is fetched, demoted to SCM and persisted there by a checkpoint
+/// without a flush: the next bypassing write needs this after an invalidation of pages.
 fn fetched_after_a_change(mode: Mode, change: Step) -> Case {
     let mut steps: Vec<Step> = (1..8).map(|page| Step::Read { page }).collect();
     steps.push(change);
@@ -856,7 +855,7 @@ fn trim_forgets_flushed() {
     caught(Bug::TrimForgetsFlushed, small(two_clients()), "page 1: [e1, e1, e1, e1], not");
 }
 
-/// SCM has a page durably as clean, from before the write that the trim finds.
+/// SCM has a page durably as clean, from before the write found by the trim.
 #[test]
 fn trim_over_clean_copy() {
     let mut steps: Vec<Step> = (0..3).map(|page| Step::Read { page }).collect();

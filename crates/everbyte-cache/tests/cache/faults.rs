@@ -1,5 +1,5 @@
-//! Failures of the backing device: clients are told, nothing is lost, and the cache goes on when
-//! the backing device does.
+//! Failures of the backing device: clients get errors, no data is lost, and the cache continues
+//! with the backing device.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ fn cache(dram_pages: u64, scm_pages: u64) -> (Cache, Arc<FaultDevice>, Arc<Memor
 }
 
 #[test]
-fn what_is_cached_is_served_while_the_backing_device_fails() {
+fn cached_pages_are_served_while_backing_fails() {
     let (cache, backing, memory) = cache(2, 6);
     for page in 0..8 {
         cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
@@ -68,17 +68,17 @@ fn what_is_cached_is_served_while_the_backing_device_fails() {
     assert_eq!(found, [2; 100]);
 }
 
-/// Neither a flush nor a durable write needs the backing device, and both are kept over a crash: the bytes of
-/// each are there although it never answered.
+/// Neither a flush nor a durable write needs the backing device, and both survive a crash: their
+/// bytes are present although it never answered.
 #[test]
-fn flushes_and_durable_writes_are_kept_without_the_backing_device() {
+fn flush_and_fua_need_no_backing_device() {
     let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
     let memory = Arc::new(MemoryDevice::new(PAGES * PAGE));
     let backing = Arc::new(FaultDevice::new(Arc::<MemoryDevice>::clone(&memory)));
     let cache = open(&medium, Arc::<FaultDevice>::clone(&backing)).unwrap();
     backing.fail(Faults::ALL);
     let before = backing.requests();
-    // Whole pages, which need not be fetched, and a part of one that is cached.
+    // Whole pages, which need no fetch, and a part of a cached one.
     cache.write(0, &[1; 4096], Fua::Yes).unwrap();
     cache.write(2 * PAGE, &[2; 4096], Fua::No).unwrap();
     cache.flush().unwrap();
@@ -94,7 +94,7 @@ fn flushes_and_durable_writes_are_kept_without_the_backing_device() {
     assert_eq!(found, [2; 4096]);
 }
 
-/// A backing device of which some pages can neither be read nor written.
+/// A backing device with some unreadable and unwritable pages.
 struct Scratched {
     backing: MemoryDevice,
     bad: Range<u64>,
@@ -140,7 +140,7 @@ impl everbyte_device::Decorator for Scratched {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_fails_no_request_of_others() {
+fn unwritable_page_fails_no_other_request() {
     let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
     let backing = Scratched::new(PAGES, 3..4);
     let cache = open(&medium, Arc::<Scratched>::clone(&backing)).unwrap();
@@ -160,7 +160,7 @@ fn a_page_that_cannot_be_written_fails_no_request_of_others() {
 }
 
 #[test]
-fn a_page_that_cannot_be_read_fails_no_request_of_others_once_it_was_written() {
+fn unreadable_page_fails_no_other_request() {
     let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
     let cache = open(&medium, Scratched::new(PAGES, 5..6)).unwrap();
     let mut found = vec![9; 3 * 4096];
@@ -172,7 +172,7 @@ fn a_page_that_cannot_be_read_fails_no_request_of_others_once_it_was_written() {
 }
 
 #[test]
-fn pages_that_cannot_be_written_do_not_keep_others_dirty() {
+fn unwritable_pages_keep_no_others_dirty() {
     const DIRTY: u64 = 600;
     for (bad, is_drained) in [(0..256, true), (0..1, false)] {
         let medium = medium(2048, &settings(700 * PAGE, 300, 400));
@@ -194,7 +194,7 @@ fn pages_that_cannot_be_written_do_not_keep_others_dirty() {
     }
 }
 
-/// One failure at each request of a workload in turn.
+/// One failure at each request of a workload.
 #[test]
 fn any_request_of_the_backing_device_may_fail() {
     let mut nth = 0;
@@ -247,15 +247,16 @@ fn any_request_of_the_backing_device_may_fail() {
     }
 }
 
-/// A client's request that comes while the backing device is busy.
+/// A client's request while the backing device is busy.
 enum Comes {
     /// A write to the page of the first write.
     Write,
-    /// A flush during the first flush. Whether it was answered before that one, and its thread.
+    /// A flush during the first flush. The flag is true if it was answered before that one. Holds
+    /// its thread.
     Flush { too_early: AtomicBool, thread: Mutex<Option<JoinHandle<Result<(), DeviceError>>>> },
 }
 
-/// A backing device during whose first request of a kind a client makes another one.
+/// A backing device with another client request during its first request of a kind.
 struct Meanwhile {
     backing: MemoryDevice,
     cache: OnceLock<Weak<Cache>>,
@@ -277,7 +278,7 @@ impl Meanwhile {
         cache
     }
 
-    /// The cache, the first time that it is asked for.
+    /// The cache, at the first call.
     fn once(&self) -> Option<Arc<Cache>> {
         let cache = self.cache.get()?.upgrade()?;
         (!self.is_done.swap(true, Ordering::SeqCst)).then_some(cache)
@@ -306,7 +307,7 @@ impl everbyte_device::Decorator for Meanwhile {
             && let Some(cache) = self.once()
         {
             let client = std::thread::spawn(move || cache.flush());
-            // A client that is not told to wait is done long before that.
+            // A client without a wait ends long before that.
             std::thread::sleep(Duration::from_millis(50));
             too_early.store(client.is_finished(), Ordering::SeqCst);
             *thread.lock().unwrap() = Some(client);
@@ -329,7 +330,7 @@ fn keeps_what_comes_meanwhile() -> bool {
 }
 
 #[test]
-fn what_is_written_meanwhile_is_written_back_as_well() {
+fn writes_during_write_back_are_written_back() {
     assert!(keeps_what_comes_meanwhile());
     let planted = plant(Bug::CleanThoughWritten);
     let is_kept = keeps_what_comes_meanwhile();
@@ -338,7 +339,7 @@ fn what_is_written_meanwhile_is_written_back_as_well() {
 }
 
 #[test]
-fn a_flush_waits_for_another_one_that_covers_its_changes() {
+fn flush_waits_for_a_covering_flush() {
     let (too_early, thread) = (AtomicBool::new(false), Mutex::default());
     let backing = Meanwhile::new(Comes::Flush { too_early, thread });
     let cache = backing.behind_cache();
@@ -351,7 +352,7 @@ fn a_flush_waits_for_another_one_that_covers_its_changes() {
 }
 
 #[test]
-fn what_is_cached_is_served_and_made_durable_while_the_backing_device_hangs() {
+fn cached_pages_are_durable_while_backing_hangs() {
     for hangs in [Faults { writes: true, ..Faults::NONE }, Faults { flushes: true, ..Faults::NONE }]
     {
         let (cache, backing, memory) = cache(2, 6);
@@ -380,7 +381,7 @@ fn what_is_cached_is_served_and_made_durable_while_the_backing_device_hangs() {
 }
 
 #[test]
-fn cached_pages_are_served_while_the_backing_device_hangs_reads() {
+fn cached_pages_are_served_while_backing_reads_hang() {
     let (cache, backing, memory) = cache(2, 6);
     memory.write(20 * PAGE, &[9; 4096], Fua::No).unwrap();
     for page in 0..4 {
@@ -417,7 +418,7 @@ fn cached_pages_are_served_while_the_backing_device_hangs_reads() {
     assert_eq!(found, [5; 10]);
 }
 
-/// A cache in a pool that another volume has filled.
+/// A cache in a pool filled by another volume.
 struct InFullPool {
     cache: Cache,
     backing: Arc<MemoryDevice>,
@@ -445,7 +446,7 @@ impl InFullPool {
     }
 }
 
-/// A volume that has taken all space that was left in a pool.
+/// A volume with all remaining space of a pool.
 fn fill(pool: &Arc<Pool<Mapped>>) -> BlockVolume<Mapped> {
     let options = BlockOptions { log_bytes: Some(65536), lanes: 1, ..BlockOptions::default() };
     let filler = BlockVolume::create(pool, "filler", 4096 * PAGE, &options).unwrap();
@@ -458,7 +459,7 @@ fn fill(pool: &Arc<Pool<Mapped>>) -> BlockVolume<Mapped> {
 }
 
 #[test]
-fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back() {
+fn full_pool_blocks_no_persist_and_no_write_back() {
     for is_clean in [true, false] {
         let InFullPool { cache, backing, .. } = InFullPool::new(Kind::Hybrid, 14, is_clean);
         // The last pages are in DRAM, and SCM has no space for a copy of them.
@@ -483,9 +484,9 @@ fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back()
     }
 }
 
-/// The pages that the policy would write back next are in DRAM, and SCM has no space for a copy of any.
+/// The policy's next victims for write-back are in DRAM, and SCM has no space for a copy of any.
 #[test]
-fn a_full_pool_delays_only_pages_that_need_space() {
+fn full_pool_delays_only_pages_that_need_space() {
     let flush: fn(&Cache) = |cache| cache.flush().unwrap();
     let sweep: fn(&Cache) = |cache| assert!(cache.sweep().unwrap() > 0);
     for request in [flush, sweep] {
@@ -502,10 +503,10 @@ fn a_full_pool_delays_only_pages_that_need_space() {
     }
 }
 
-/// Nobody flushes, and the backing device has nothing to take: clean pages give their space to those that leave
-/// DRAM.
+/// Without flushes, and without work for the backing device: clean pages give their space to pages
+/// that leave DRAM.
 #[test]
-fn a_full_pool_takes_new_pages_as_long_as_clean_ones_can_go() {
+fn full_pool_takes_pages_while_clean_ones_exist() {
     const OLD: u64 = 300;
     let settings = settings(800 * PAGE, 4, 790);
     let medium = medium(1024, &settings);
@@ -533,8 +534,8 @@ fn a_full_pool_takes_new_pages_as_long_as_clean_ones_can_go() {
     }
 }
 
-/// A cache on memory of which the line in the midst of what SCM has of page 0 is bad, and that page's bytes. The
-/// page was written meanwhile, if it is to be dirty.
+/// A cache on memory with a bad line within SCM's bytes of page 0, and that page's bytes. For
+/// `is_dirty`, the page was written before.
 fn with_bad_line(is_dirty: bool) -> (Cache, [u8; 4096]) {
     let settings = settings(PAGES * PAGE, 2, 6);
     let medium = Arc::new(SimMedium::new(512 * PAGE));
@@ -555,7 +556,7 @@ fn with_bad_line(is_dirty: bool) -> (Cache, [u8; 4096]) {
     (cache, bytes)
 }
 
-/// Makes the line in the midst of what SCM has of a page of 0xa5 bad.
+/// Makes a line within SCM's bytes of a page of 0xa5 bad.
 fn spoil(medium: &SimMedium) {
     let has_it = |block: &u64| {
         let word = |at| medium.load_word(PoolOffset(block * PAGE + at)).to_le_bytes();
@@ -567,7 +568,7 @@ fn spoil(medium: &SimMedium) {
 
 /// The backing device has the bytes of a clean page as well, and those of a dirty one it has not.
 #[test]
-fn a_clean_page_that_cannot_be_read_in_scm_is_fetched_again() {
+fn clean_page_unreadable_in_scm_is_refetched() {
     for is_written in [false, true] {
         let (cache, mut bytes) = with_bad_line(false);
         let fetches = cache.stats().fetches;
@@ -593,7 +594,7 @@ fn a_clean_page_that_cannot_be_read_in_scm_is_fetched_again() {
 
 /// A flush has put the page's bytes to SCM, and the next one has to change one of them there.
 #[test]
-fn a_page_in_dram_becomes_durable_although_its_copy_in_scm_cannot_be_read() {
+fn dram_page_is_durable_despite_unreadable_copy() {
     let medium = Arc::new(SimMedium::new(512 * PAGE));
     format(&medium, &settings(PAGES * PAGE, 2, 6), 2 * 65536);
     let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
@@ -619,7 +620,7 @@ fn a_page_in_dram_becomes_durable_although_its_copy_in_scm_cannot_be_read() {
 
 /// The policy has it in SCM by then, and hears of a hit of it only when it goes.
 #[test]
-fn a_trimmed_page_whose_demotion_had_failed_does_not_come_back() {
+fn trimmed_page_after_failed_demotion_stays_gone() {
     // One of these is to be demoted.
     for page in 10..14 {
         let InFullPool { cache, backing, filler, medium } =
@@ -640,7 +641,7 @@ fn a_trimmed_page_whose_demotion_had_failed_does_not_come_back() {
 }
 
 #[test]
-fn a_trim_that_runs_out_of_space_says_whether_a_part_of_it_was_done() {
+fn trim_without_space_reports_a_partial_result() {
     let InFullPool { cache, .. } = InFullPool::new(Kind::Hybrid, 0, false);
     let is_refused = |page: u64| cache.write(page * PAGE, &[1; 4096], Fua::No).is_err();
     assert!((0..PAGES - 5).any(is_refused), "evicted pages have room without end");
@@ -654,7 +655,7 @@ fn a_trim_that_runs_out_of_space_says_whether_a_part_of_it_was_done() {
 
 /// As closing for a change does.
 #[test]
-fn a_sync_that_fails_leaves_an_open_cache_with_everything_that_was_answered() {
+fn failed_sync_keeps_all_answered_writes() {
     let (cache, backing, memory) = cache(2, 6);
     cache.write(0, &[1; 4096], Fua::No).unwrap();
     cache.discard(5 * PAGE, PAGE, Fua::No).unwrap();

@@ -1,5 +1,5 @@
-//! Hits beside whatever else goes on: other threads act in the midst of a hit, a promotion or a decision,
-//! by an SCM that lets them.
+//! Hits concurrent with other work: other threads act during a hit, a promotion or a decision, by
+//! an SCM that lets them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -40,7 +40,7 @@ fn read(cache: &Cache, page: u64) -> [u8; 4096] {
     found
 }
 
-/// Reads a page in SCM that another thread evicts meanwhile.
+/// Reads a page in SCM during its eviction by another thread.
 fn read_beside_eviction(time: Duration) -> [u8; 4096] {
     let (cache, scm, ..) = cache(&settings(PAGES * PAGE, 2, 6));
     (0..8).for_each(|page| assert_eq!(read(&cache, page), stamp(page)));
@@ -58,7 +58,7 @@ fn read_beside_eviction(time: Duration) -> [u8; 4096] {
 }
 
 #[test]
-fn a_page_stays_where_it_is_until_a_hit_is_served() {
+fn page_keeps_its_place_during_a_hit() {
     assert_eq!(read_beside_eviction(IN_VAIN), stamp(0));
     let planted = plant(Bug::MovedUnderHit);
     let found = read_beside_eviction(LONG);
@@ -66,7 +66,7 @@ fn a_page_stays_where_it_is_until_a_hit_is_served() {
     assert_eq!(found, [0; 4096], "page 0 is read where it is not any more");
 }
 
-/// Promotes a dirty page that another thread writes to meanwhile. Returns its bytes.
+/// Promotes a dirty page during a write of another thread. Returns its bytes.
 fn write_beside_promotion(time: Duration) -> [u8; 4096] {
     let settings = settings(PAGES * PAGE, 2, 6);
     let (first, _, backing, medium) = cache(&settings);
@@ -87,7 +87,7 @@ fn write_beside_promotion(time: Duration) -> [u8; 4096] {
 }
 
 #[test]
-fn what_is_written_while_a_page_is_promoted_stays() {
+fn write_during_promotion_stays() {
     let found = write_beside_promotion(IN_VAIN);
     assert_eq!((&found[..10], &found[10..]), (&[1; 10][..], &[9; 4086][..]));
     let planted = plant(Bug::PromotedBesideWrites);
@@ -96,7 +96,7 @@ fn what_is_written_while_a_page_is_promoted_stays() {
     assert_eq!(found, [9; 4096], "the planted mistake loses the write");
 }
 
-/// Writes to a clean page and drains the cache. Returns what the backing device has.
+/// Writes to a clean page and drains the cache. Returns the backing device's bytes.
 fn drain_after_write() -> [u8; 4096] {
     let (cache, _, backing, _) = cache(&settings(PAGES * PAGE, 2, 6));
     assert_eq!(read(&cache, 3), stamp(3));
@@ -109,15 +109,15 @@ fn drain_after_write() -> [u8; 4096] {
 }
 
 #[test]
-fn a_write_that_makes_a_page_dirty_is_counted() {
+fn write_that_dirties_a_page_is_counted() {
     assert_eq!(drain_after_write(), [0xbb; 4096]);
     let planted = plant(Bug::DirtyUncounted);
     assert_eq!(drain_after_write(), stamp(3));
     drop(planted);
 }
 
-/// The lock of the state is held while a page is demoted, and hits need none of it. What the policy could
-/// not hear of in time is counted.
+/// The lock of the state is held during a demotion, and hits need none of it. Hits that were not
+/// reported in time are counted.
 #[test]
 fn hits_go_on_while_another_thread_decides() {
     const HITS: u64 = 1000;
@@ -184,7 +184,8 @@ fn others_are_served_in_the_midst_of_a_large_trim() {
     }
 }
 
-/// Each thread has pages of its own; every one meets the others in locks and in the policy's decisions.
+/// Each thread has separate pages. Every one meets the others in locks and in the policy's
+/// decisions.
 #[test]
 fn every_thread_reads_what_it_wrote() {
     const THREADS: u64 = 4;

@@ -1,5 +1,5 @@
-//! Flushes of the backing device that fail and lose what was not flushed, as those of Linux do: the
-//! error is told once, and the next flush succeeds without what was lost.
+//! Failed flushes of the backing device that lose unflushed writes, as Linux's do: the error is
+//! reported once, and the next flush succeeds without the lost writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -20,7 +20,7 @@ enum Unflushed {
     Zero(u64, u64),
 }
 
-/// A backing device with a volatile cache of its own: `durable` is what a power failure leaves.
+/// A backing device with a volatile cache: `durable` is the state after a power failure.
 struct Forgetful {
     shown: MemoryDevice,
     durable: MemoryDevice,
@@ -33,7 +33,7 @@ struct Forgetful {
 }
 
 impl Forgetful {
-    /// Every page says that it is old.
+    /// Every page starts with the old content.
     fn new() -> Arc<Self> {
         let [shown, durable] = [(); 2].map(|()| MemoryDevice::new(PAGES * PAGE));
         for device in [&shown, &durable] {
@@ -88,7 +88,7 @@ impl everbyte_device::Decorator for Forgetful {
 
     fn flush(&self) -> Result<(), DeviceError> {
         assert!(!self.is_flushing.swap(true, Ordering::SeqCst), "two flushes at a time");
-        // So that another one would come in between.
+        // So that another one would run in between.
         std::thread::yield_now();
         let changes = std::mem::take(&mut *self.unflushed.lock().unwrap());
         let left = self.failing.load(Ordering::SeqCst);
@@ -152,7 +152,7 @@ fn dirty_page(cache: &Cache) {
     cache.write(9 * PAGE, &[5; 4096], Fua::No).unwrap();
 }
 
-/// A cache whose background flush after such a change has failed, and the bytes of page 3.
+/// A cache with a failed background flush after such a change, and the bytes of page 3.
 fn after_a_flush_that_failed(mode: Mode) -> (Arc<Cache>, Arc<Forgetful>, Arc<Mapped>, u8) {
     let (cache, backing, medium) = cache(mode);
     let byte = change_bypassing(mode, &cache);
@@ -164,7 +164,8 @@ fn after_a_flush_that_failed(mode: Mode) -> (Arc<Cache>, Arc<Forgetful>, Arc<Map
 
 const MODES: [Mode; 2] = [Mode::WriteBack, Mode::WriteAround];
 
-/// Returns true if a client hears of a failed background flush, and a flush that succeeds is true.
+/// Returns true if a client gets the error of a failed background flush, and a successful flush is
+/// true.
 fn tells_of_a_background_flush(mode: Mode) -> bool {
     let (cache, backing, _, byte) = after_a_flush_that_failed(mode);
     let told = cache.flush();
@@ -173,7 +174,7 @@ fn tells_of_a_background_flush(mode: Mode) -> bool {
 }
 
 #[test]
-fn a_flush_that_failed_in_the_background_is_told_and_what_it_lost_is_written_again() {
+fn failed_background_flush_is_reported_and_repeated() {
     for mode in MODES {
         assert!(tells_of_a_background_flush(mode), "{mode}");
         let planted = plant(Bug::FlushErrorUnreported);
@@ -184,7 +185,7 @@ fn a_flush_that_failed_in_the_background_is_told_and_what_it_lost_is_written_aga
 }
 
 #[test]
-fn a_flush_that_failed_for_one_client_is_no_lie_to_another() {
+fn failed_flush_of_one_client_covers_no_other() {
     for mode in MODES {
         let (cache, backing, _) = cache(mode);
         let byte = change_bypassing(mode, &cache);
@@ -196,7 +197,7 @@ fn a_flush_that_failed_for_one_client_is_no_lie_to_another() {
 }
 
 #[test]
-fn a_durable_write_and_a_drain_are_true_after_a_flush_that_failed() {
+fn fua_and_drain_hold_after_a_failed_flush() {
     for mode in MODES {
         let (cache, backing, _, byte) = after_a_flush_that_failed(mode);
         let at = 3 * PAGE;
@@ -212,7 +213,7 @@ fn a_durable_write_and_a_drain_are_true_after_a_flush_that_failed() {
 }
 
 #[test]
-fn a_page_that_is_fetched_after_a_flush_that_failed_is_not_lost_when_it_is_evicted() {
+fn page_fetched_after_failed_flush_survives_eviction() {
     for mode in MODES {
         let (cache, backing, medium, byte) = after_a_flush_that_failed(mode);
         assert_eq!(byte_of(&*cache, 3), byte);
@@ -229,7 +230,7 @@ fn a_page_that_is_fetched_after_a_flush_that_failed_is_not_lost_when_it_is_evict
 }
 
 #[test]
-fn a_page_that_is_fetched_after_a_flush_that_failed_is_clean_only_if_the_backing_device_keeps_it() {
+fn page_fetched_after_failed_flush_is_clean_if_kept() {
     for mode in MODES {
         let (cache, backing, medium, byte) = after_a_flush_that_failed(mode);
         // It is demoted, and no client flushes.
@@ -245,7 +246,7 @@ fn a_page_that_is_fetched_after_a_flush_that_failed_is_clean_only_if_the_backing
 }
 
 #[test]
-fn newer_bytes_in_the_cache_are_not_overwritten_by_what_is_written_again() {
+fn repeated_changes_overwrite_no_newer_bytes() {
     let (cache, backing, _) = cache(Mode::WriteBack);
     cache.discard(3 * PAGE, 2 * PAGE, Fua::No).unwrap();
     dirty_page(&cache);
@@ -259,7 +260,7 @@ fn newer_bytes_in_the_cache_are_not_overwritten_by_what_is_written_again() {
 }
 
 #[test]
-fn a_flush_that_fails_at_opening_is_told_and_what_is_read_then_stays() {
+fn failed_flush_at_opening_is_reported_and_reads_stay() {
     let (cache, backing, medium) = cache(Mode::WriteAround);
     cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
     drop(cache);
@@ -277,7 +278,7 @@ fn a_flush_that_fails_at_opening_is_told_and_what_is_read_then_stays() {
 }
 
 #[test]
-fn a_flush_that_fails_at_the_opening_for_a_resize_is_told() {
+fn failed_flush_at_opening_for_resize_is_reported() {
     let (cache, backing, medium) = cache(Mode::WriteAround);
     cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
     drop(cache);
@@ -291,8 +292,8 @@ fn a_flush_that_fails_at_the_opening_for_a_resize_is_told() {
     assert_eq!(open(&medium, shared()).unwrap().settings().dram_bytes, 4 * PAGE);
 }
 
-/// Returns true if the backing device has, in the end, a page that was written back while another
-/// thread's flush failed.
+/// Returns true if the backing device has, in the end, a page written back during the failed flush
+/// of another thread.
 fn keeps_what_another_flush_lost() -> bool {
     let (cache, backing, _) = cache(Mode::WriteBack);
     cache.write(9 * PAGE, &[1; 4096], Fua::No).unwrap();
@@ -305,7 +306,7 @@ fn keeps_what_another_flush_lost() -> bool {
 }
 
 #[test]
-fn a_flush_that_fails_for_another_thread_leaves_pages_dirty() {
+fn failed_flush_of_another_thread_leaves_pages_dirty() {
     assert!(keeps_what_another_flush_lost());
     let planted = plant(Bug::OthersFlushIgnored);
     let is_kept = keeps_what_another_flush_lost();
@@ -313,8 +314,8 @@ fn a_flush_that_fails_for_another_thread_leaves_pages_dirty() {
     assert!(!is_kept, "the planted mistake was not caught");
 }
 
-/// Trims page 3 and makes `request`, between whose search for dirty pages and whose flush another client
-/// writes all of page 3. Returns what that page holds after a power failure.
+/// Trims page 3 and makes `request`. Between its search for dirty pages and its flush another
+/// client writes all of page 3. Returns that page's content after a power failure.
 fn trimmed_and_replaced(request: fn(&Cache)) -> u8 {
     let backing = Forgetful::new();
     let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
@@ -334,7 +335,7 @@ fn trimmed_and_replaced(request: fn(&Cache)) -> u8 {
 }
 
 #[test]
-fn a_trim_that_is_overwritten_during_a_flush_is_covered_by_it() {
+fn flush_covers_trim_overwritten_during_it() {
     let flush: fn(&Cache) = |cache| cache.flush().unwrap();
     let sync: fn(&Cache) = |cache| cache.sync().unwrap();
     let trim: fn(&Cache) = |cache| cache.discard(3 * PAGE, PAGE, Fua::Yes).unwrap();
@@ -349,8 +350,8 @@ fn a_trim_that_is_overwritten_during_a_flush_is_covered_by_it() {
     }
 }
 
-/// The backing device asserts that its flushes come one by one: only so is a failure known to
-/// whoever flushes next.
+/// The backing device asserts sequential flushes: only then the next flusher learns about a
+/// failure.
 #[test]
 fn flushes_of_the_backing_device_come_one_at_a_time() {
     let (cache, backing, _) = cache(Mode::WriteBack);

@@ -1,5 +1,6 @@
-//! The cache over a block volume of a pool: the device contract, restarts, failing backing device and SCM,
-//! a reference model, crashes at every operation, several threads at once, agreement with the simulator.
+//! The cache over a block volume of a pool: the device contract, restarts, failing backing device
+//! and SCM, a reference model, crashes at every operation, several threads, agreement with the
+//! simulator.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -26,7 +27,7 @@ use everbyte_pool::{OpenOptions, Pool};
 
 pub(crate) const PAGE: u64 = 4096;
 
-/// The policies that a cache can have.
+/// The policies for a cache.
 pub(crate) const POLICIES: [Kind; 7] = [
     Kind::Everbyte,
     Kind::Hybrid,
@@ -106,7 +107,7 @@ pub(crate) fn medium(blocks: u64, settings: &Settings) -> Arc<Mapped> {
     medium
 }
 
-/// A small generator, so that a seed gives the same steps for ever (SplitMix64).
+/// A small generator: a seed always gives the same steps (SplitMix64).
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {

@@ -106,7 +106,7 @@ fn run(settings: &Settings, steps: &[Step]) -> Result<(), TestCaseError> {
             }
         }
         let stats = cache.stats();
-        // All that live in a tier, and those that wait.
+        // All pages of the tiers, and the waiting ones.
         let room = (settings.dram_bytes + settings.scm_bytes) / PAGE + 2 * 4;
         prop_assert!(stats.pages <= room, "{:?}", stats);
     }

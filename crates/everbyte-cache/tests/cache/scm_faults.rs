@@ -1,4 +1,4 @@
-//! Failures of SCM: what it refuses to do loses nothing, and brings back nothing.
+//! Failures of SCM: its refusals lose no data, and bring back no data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use crate::{PAGE, identity, medium, open, open_pool, settings};
 
 const PAGES: u64 = 40;
 
-/// An SCM that lets only so many pages go.
+/// An SCM that frees only a limited number of pages.
 struct Keeping {
     volume: BlockVolume<Mapped>,
-    /// Pages that it still lets go.
+    /// Pages that it will still free.
     left: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl AtomicWrites for Keeping {
     }
 }
 
-/// Opens the cache in the pool on `medium`, with an SCM that lets all pages go at first.
+/// Opens the cache in the pool on `medium`, with an SCM that frees all pages at first.
 fn open_keeping(medium: &Arc<Mapped>, backing: &Arc<MemoryDevice>) -> (Arc<Cache>, Arc<Keeping>) {
     let volume = BlockVolume::open_as(&open_pool(medium).unwrap(), "c", VolumeKind::CACHE).unwrap();
     let scm = Arc::new(Keeping { volume, left: AtomicU64::new(u64::MAX) });
@@ -74,8 +74,8 @@ fn page_of(device: &dyn BlockDevice, page: u64) -> [u8; 4096] {
     found
 }
 
-/// A cache whose SCM has page 5 as clean, durably, and did not let it go when the page came to DRAM for a write
-/// of its first `len` bytes.
+/// A cache whose SCM has page 5 as clean, durably, and did not free it at the page's promotion for
+/// a write of its first `len` bytes.
 fn written_over_a_kept_mark(
     len: usize,
 ) -> (Arc<Cache>, Arc<Keeping>, Arc<MemoryDevice>, Arc<Mapped>) {
@@ -97,7 +97,8 @@ fn written_over_a_kept_mark(
     (cache, scm, backing, medium)
 }
 
-/// Trims such a page once SCM lets it go. Returns what it holds after a crash, if the cache can be opened.
+/// Trims such a page once SCM frees it. Returns its content after a crash, if the cache can be
+/// opened.
 fn trimmed_over_a_kept_mark(len: usize) -> Result<[u8; 4096], String> {
     let (cache, scm, backing, medium) = written_over_a_kept_mark(len);
     scm.lets_go(u64::MAX);
@@ -108,7 +109,7 @@ fn trimmed_over_a_kept_mark(len: usize) -> Result<[u8; 4096], String> {
 }
 
 #[test]
-fn a_trimmed_page_that_scm_refused_to_let_go_does_not_come_back() {
+fn trimmed_page_refused_by_scm_stays_gone() {
     // A part of it is written, or all.
     for len in [10, 4096] {
         assert_eq!(trimmed_over_a_kept_mark(len), Ok([0; 4096]));
@@ -121,7 +122,7 @@ fn a_trimmed_page_that_scm_refused_to_let_go_does_not_come_back() {
 }
 
 #[test]
-fn a_trim_of_a_page_that_scm_does_not_let_go_changes_nothing() {
+fn trim_refused_by_scm_changes_nothing() {
     let (cache, scm, backing, _medium) = written_over_a_kept_mark(4096);
     let error = cache.discard(5 * PAGE, PAGE, Fua::No).unwrap_err();
     assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
@@ -131,9 +132,9 @@ fn a_trim_of_a_page_that_scm_does_not_let_go_changes_nothing() {
     assert_eq!(page_of(&*backing, 5), [1; 4096]);
 }
 
-/// The zeroes are durable by then, and the pages that had to go after them are dirty in SCM.
+/// The zeroes are durable by then, and the pages to free after them are dirty in SCM.
 #[test]
-fn a_trim_in_whose_end_scm_fails_leaves_the_rest_of_its_pages_and_holds_up_nobody() {
+fn trim_failing_at_its_end_blocks_no_other_request() {
     let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
     let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
     let (cache, scm) = open_keeping(&medium, &backing);

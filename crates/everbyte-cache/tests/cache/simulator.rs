@@ -1,24 +1,24 @@
 //! The same requests through the simulator and through the cache: the same decisions.
 //!
-//! With one client, and without write-back of pages that are still cached the two agree in every count, to the last
-//! one: a policy is told of the same accesses in the same order, and does not see the dirty pages
-//! that it has evicted and that are pending write-back. In use there are three differences, none of
-//! which the simulator knows:
+//! With one client, and without write-back of cached pages the two agree exactly in every count: a
+//! policy gets the same accesses in the same order, and does not see its evicted dirty pages
+//! pending write-back. In use there are three differences, all unknown to the simulator:
 //!
-//! - Pages that are written back because many are dirty are clean from then on, and a policy that
-//!   evicts clean pages first chooses others. A policy that does not ask which are dirty decides
-//!   exactly as before. Of others the second test bounds the effect on hits, in whole traces, by
-//!   policy: they gain in small caches, where pages that would be kept as dirty are clean and make
-//!   room for what is used, and lose where what was clean is used again.
-//! - While the pool is full a page stays in DRAM that the policy believes to be in SCM; a clean
-//!   one may have to be evicted. The cache counts as the policy believes, so hits differ only if so
-//!   many demotions fail that pages are evicted.
+//! - Pages written back because many are dirty are clean from then on, and a policy that evicts
+//!   clean pages first chooses others. A policy that ignores dirtiness decides exactly as before.
+//!   For the others the second test bounds the effect on hits, in whole traces, by policy. They
+//!   gain in small caches, where former dirty pages are clean and make room, and lose where clean
+//!   pages are used again.
+//! - While the pool is full a page may stay in DRAM after the policy has moved it to SCM; a clean
+//!   one may have to be evicted. The cache counts by the policy, so hits differ only if so many
+//!   demotions fail that pages are evicted.
 //! - After a restart the policy learns of the pages in the order of sectors.
 //!
-//! Several clients make requests in no order that a simulator could know, and the policy hears of each one's
-//! hits up to 256 late, or not at all while others decide. On an idle machine that is mostly less than a
-//! point of hits; where clients wait for processors in the midst of requests it was up to three. The third
-//! test bounds it at five. Every access is counted, whatever the policy heard of it.
+//! Several clients make requests in an order unknown to a simulator, and the policy gets each one's
+//! hits up to 256 late, or never during decisions of others. On an idle machine the effect is
+//! mostly less than a point of hits. If clients wait for processors within requests, it was up to
+//! three. The third test bounds it at five. Every access is counted, even if it was not reported to
+//! the policy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,17 +38,17 @@ use crate::{PAGE, POLICIES, medium, open, settings};
 /// the smallest cache.
 const REQUESTS: usize = 8000;
 
-/// Sizes in percent of what the requests touch.
+/// Sizes in percent of the touched pages.
 const PERCENT: [u32; 4] = [10, 30, 60, 100];
 
-/// Sizes at which whole traces are played, where the difference is largest; with the variable
-/// `EVERBYTE_CACHE_SIZES` all of [`PERCENT`].
+/// Sizes for whole traces, at the largest difference; with the variable `EVERBYTE_CACHE_SIZES` all
+/// of [`PERCENT`].
 fn percent_of_whole() -> Vec<u32> {
     let all = std::env::var_os("EVERBYTE_CACHE_SIZES").is_some();
     if all { PERCENT.to_vec() } else { vec![10, 20] }
 }
 
-/// A workload's first requests, placed on a device that has the pages that they touch.
+/// A workload's first requests, placed on a device of their pages.
 struct Stream {
     requests: Vec<Request>,
     pages: PageTrace,
@@ -59,7 +59,7 @@ impl Stream {
         Self::first(workload, REQUESTS, 5)
     }
 
-    /// The first `count` requests that `seed` makes.
+    /// The first `count` requests of `seed`.
     fn first(workload: Workload, count: usize, seed: u64) -> Self {
         let mut requests = Vec::new();
         let options = GenerateOptions { seed, ..GenerateOptions::default() };
@@ -104,7 +104,7 @@ impl Stream {
         cache.stats()
     }
 
-    /// Plays the requests by `clients` threads, each of which takes the next one.
+    /// Plays the requests by `clients` threads. Each takes the next one.
     fn play_at_once(&self, clients: usize, policy: Kind, spec: &Spec) -> CacheStats {
         let (cache, next) = (self.cache(policy, spec), AtomicUsize::new(0));
         let client = || {
@@ -148,7 +148,7 @@ fn accesses_said(said: &Outcome) -> [u64; 3] {
 
 const WORKLOADS: [Workload; 3] = [Workload::Webserver, Workload::Web, Workload::Mixed];
 
-/// Everything that both count.
+/// All common counts.
 fn expect_the_same(what: &str, done: &CacheStats, said: &Outcome) {
     assert_eq!(accesses(done), accesses_said(said), "{what}");
     let done: Vec<_> = done
@@ -161,7 +161,7 @@ fn expect_the_same(what: &str, done: &CacheStats, said: &Outcome) {
 }
 
 #[test]
-fn without_write_back_the_cache_does_exactly_what_the_simulator_says() {
+fn cache_without_write_back_equals_the_simulator() {
     for workload in WORKLOADS {
         let stream = Stream::new(workload);
         for policy in POLICIES {
@@ -176,13 +176,13 @@ fn without_write_back_the_cache_does_exactly_what_the_simulator_says() {
     }
 }
 
-/// Points of hits that a policy may have fewer and more than the simulator says when pages are written back,
-/// in a whole trace.
+/// Points of hits below and above the simulator's allowed for a policy with write-back, in a whole
+/// trace.
 const BOUNDS: [(Kind, f64, f64); 3] =
     [(Kind::ClockMigration, 0.0, 0.0), (Kind::Everbyte, 0.8, 2.5), (Kind::Hybrid, 1.5, 3.0)];
 
 #[test]
-fn with_write_back_hits_of_whole_traces_are_within_bounds() {
+fn hits_with_write_back_are_within_bounds() {
     let mut beyond = Vec::new();
     for workload in WORKLOADS {
         let stream = Stream::first(workload, usize::MAX, GenerateOptions::default().seed);
@@ -207,7 +207,7 @@ fn with_write_back_hits_of_whole_traces_are_within_bounds() {
 }
 
 #[test]
-fn a_policy_that_decides_before_it_has_heard_of_hits_is_noticed() {
+fn decision_before_report_of_hits_is_noticed() {
     let stream = Stream::new(Workload::Mixed);
     let spec = stream.specs().nth(1).unwrap();
     let said = run(Kind::Everbyte, &spec, &stream.pages);
@@ -225,7 +225,7 @@ fn a_policy_that_decides_before_it_has_heard_of_hits_is_noticed() {
 }
 
 #[test]
-fn with_several_clients_hits_are_within_ten_points_and_all_are_counted() {
+fn hits_of_several_clients_are_close_and_all_counted() {
     for workload in WORKLOADS {
         let stream = Stream::new(workload);
         let accesses = stream.pages.accesses.len() as u64;

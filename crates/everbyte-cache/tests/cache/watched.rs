@@ -1,4 +1,4 @@
-//! An SCM that lets other threads act in the midst of a request.
+//! An SCM that lets other threads act during a request.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -27,7 +27,7 @@ pub(crate) enum Moment {
 
 type Act = Box<dyn FnOnce() + Send>;
 
-/// SCM in one moment of which somebody acts.
+/// SCM with an action at one moment.
 pub(crate) struct Watched {
     volume: BlockVolume<Mapped>,
     next: Mutex<Option<(Moment, Act)>>,
@@ -77,7 +77,7 @@ impl AtomicWrites for Watched {
     }
 }
 
-/// Opens the cache in the pool on `medium`, with an SCM that is watched.
+/// Opens the cache in the pool on `medium`, with such an SCM.
 pub(crate) fn open(
     medium: &Arc<Mapped>,
     backing: Arc<dyn BlockDevice>,
@@ -88,7 +88,8 @@ pub(crate) fn open(
     (Arc::new(cache), scm)
 }
 
-/// A thread that acts in the midst of something. With sound code it may have to wait until that is over.
+/// A thread that acts during a request. With sound code it may have to wait until the end of the
+/// request.
 #[derive(Default)]
 pub(crate) struct Other(Mutex<Option<JoinHandle<()>>>);
 
@@ -113,7 +114,7 @@ impl Other {
     }
 }
 
-/// A thread that has to wait is given this time in vain.
+/// Time for a thread that has to wait.
 pub(crate) const IN_VAIN: Duration = Duration::from_millis(100);
-/// A thread that need not wait has ended long before.
+/// A thread without a wait has ended long before.
 pub(crate) const LONG: Duration = Duration::from_secs(20);

@@ -1,9 +1,8 @@
-//! Makes the golden images, and says what is in them from what was written, never from what is read
-//! back.
+//! Makes the golden images, and derives their expected content from the writes, never from reads.
 //!
-//! Everything is fixed: the medium is simulated, one thread writes through one lane, which lines of
-//! a crash persisted follows from a seed, and what is random in a pool is replaced by constants
-//! before anything is logged.
+//! Everything is fixed: the medium is simulated, one thread writes through one lane, a seed decides
+//! the persisted lines of a crash, and constants replace random values in a pool before any log
+//! record.
 
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ fn settings(policy: Kind, mode: Mode) -> Settings {
     }
 }
 
-/// A cache in a pool, and what it should serve.
+/// A cache in a pool, and its expected content.
 struct Workshop {
     medium: Arc<SimMedium>,
     pool: Arc<Pool<SimMedium>>,
@@ -68,7 +67,7 @@ impl Workshop {
         self.cache.read((pages.start * PAGE) as u64, &mut bytes).unwrap();
     }
 
-    /// Writes what a crash must not lose, once it is flushed.
+    /// Writes bytes that must survive a crash after a flush.
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.cache.write(offset as u64, bytes, Fua::No).unwrap();
         self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -85,14 +84,14 @@ impl Workshop {
         self.cache.flush().unwrap();
     }
 
-    /// Closes the pool. Returns the image that a clean shutdown leaves.
+    /// Closes the pool. Returns the image after a clean shutdown.
     fn close(&self) -> Vec<u8> {
         self.cache.flush().unwrap();
         self.pool.close().unwrap();
         self.medium.image()
     }
 
-    /// The image and what must be found in it.
+    /// The image and its expected content.
     fn golden(&self, name: &str, about: &str, image: &[u8], marks: (u64, u64)) -> Golden {
         let old = stored();
         let changed = |page: &usize| {
@@ -120,7 +119,7 @@ impl Workshop {
     }
 }
 
-/// Every image, with what must be found in it.
+/// Every image, with its expected content.
 pub(crate) fn all() -> Vec<(Golden, Vec<u8>)> {
     let mut all = vec![empty(), clean(), drained(), crashed()];
     all.extend(damaged());
@@ -163,7 +162,7 @@ fn crashed() -> (Golden, Vec<u8>) {
     (Golden { was_clean: false, ..golden }, image)
 }
 
-/// Volumes whose bytes are not what a cache writes there.
+/// Volumes with bytes that a cache does not write there.
 fn damaged() -> Vec<(Golden, Vec<u8>)> {
     let damage = |name: &str, about: &str, at: u64, bytes: &[u8], error: &str| {
         let mut shop = Workshop::new(settings(Kind::Hybrid, Mode::WriteBack));
@@ -206,8 +205,8 @@ fn damaged() -> Vec<(Golden, Vec<u8>)> {
     ]
 }
 
-/// Pages with a mark, and dirty ones, after [`Workshop::fill`]: 4 to 7, which were pushed down and
-/// of which 5 was written to; 8 to 11 and 23, moved or copied down for being dirty.
+/// Pages with a mark, and dirty ones, after [`Workshop::fill`]: 4 to 7, demoted, with a write to 5;
+/// 8 to 11 and 23, moved or copied down as dirty pages.
 const CLEAN_MARKS: (u64, u64) = (9, 6);
 /// The same after eight reads: DRAM holds four pages, and they have no mark.
 const DRAINED_MARKS: (u64, u64) = (4, 0);

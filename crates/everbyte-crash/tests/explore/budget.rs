@@ -36,7 +36,7 @@ fn sampling_is_reported() {
 }
 
 #[test]
-fn explorations_counted_as_one_are_cut_short_if_one_of_them_is() {
+fn summed_explorations_keep_the_cut_mark() {
     let few = Toy::new(|m, _| put(m, 0, 1), |m| Ok(get(m, 0)), |_, _| Ok(()));
     let [cut, whole] = [tight().explore(&scattered(|_| false)), tight().explore(&few)];
     let (cut, whole) = (cut.unwrap(), whole.unwrap());
@@ -93,7 +93,7 @@ fn samples_tear_lines_that_are_read_in_parts() {
 
 /// An oracle that uses the end of the workload instead of an event.
 #[test]
-fn the_end_is_a_point_of_its_own() {
+fn end_of_workload_is_a_crash_point() {
     let toy = |is_flushed: bool| {
         Toy::new(
             move |m, _| {
@@ -116,7 +116,7 @@ fn the_end_is_a_point_of_its_own() {
 }
 
 #[test]
-fn a_recovery_that_never_ends_is_a_finding() {
+fn endless_recovery_is_a_finding() {
     let toy = Toy::new(
         |m, _| put(m, 0, 1),
         |m| {

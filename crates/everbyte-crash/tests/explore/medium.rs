@@ -94,7 +94,7 @@ fn booted_media_start_over_but_keep_what_was_durable() {
 }
 
 #[test]
-fn a_crash_state_of_a_booted_medium_builds_on_the_first() {
+fn crash_state_of_booted_medium_builds_on_the_first() {
     let medium = SimMedium::new(4096);
     medium.store_word(at(0), 1);
     medium.store_word(at(64), 1);
@@ -137,7 +137,7 @@ fn sends_what_it_holds() {
 }
 
 #[test]
-fn a_failed_medium_keeps_its_first_reason() {
+fn failed_medium_keeps_its_first_reason() {
     let medium = SimMedium::new(4096);
     medium.check().unwrap();
     medium.store_word(at(0), 1);
@@ -191,7 +191,7 @@ fn after_a_stream(fenced: bool, then: impl FnOnce(&SimMedium) + Send) -> Option<
 }
 
 #[test]
-fn nobody_else_reads_or_stores_over_a_stream_that_is_not_fenced() {
+fn access_to_unfenced_stream_of_another_panics() {
     type Use = fn(&SimMedium);
     let uses: [(&str, Use); 4] = [
         ("reads", |medium| medium.read(at(119), &mut [0; 9])),

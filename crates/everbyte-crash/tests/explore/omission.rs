@@ -56,7 +56,7 @@ fn told(failure: &Failure, at: u64) -> (OpKind, Option<Mark>, Option<Missing>) {
 }
 
 #[test]
-fn a_value_that_is_not_flushed_or_not_fenced_is_told_as_lost() {
+fn unflushed_or_unfenced_value_is_reported_lost() {
     let omissions = [
         (stored as fn() -> _, Omission::flush("value"), OpKind::Store, Missing::Flush),
         (stored, Omission::fence_after_flush("value"), OpKind::Store, Missing::Fence),
@@ -72,7 +72,7 @@ fn a_value_that_is_not_flushed_or_not_fenced_is_told_as_lost() {
 }
 
 #[test]
-fn a_flag_that_is_not_flushed_or_not_fenced_is_told_as_lost() {
+fn unflushed_or_unfenced_flag_is_reported_lost() {
     for omission in [Omission::flush("flag"), Omission::fence_after_flush("flag")] {
         let failure = caught(stored, omission);
         assert_eq!(failure.message, "found None", "{failure}");
@@ -81,7 +81,7 @@ fn a_flag_that_is_not_flushed_or_not_fenced_is_told_as_lost() {
 }
 
 #[test]
-fn what_is_not_named_is_not_left_out() {
+fn unnamed_ranges_are_not_omitted() {
     let omissions = [
         Omission::flush("other"),
         Omission::fence_after_flush("other"),
@@ -111,7 +111,7 @@ fn recovery_alone_can_be_made_to_forget() {
 }
 
 #[test]
-fn a_fence_that_is_left_out_takes_no_later_one_with_it() {
+fn omitted_fence_omits_no_later_fence() {
     let medium = SimMedium::new(4096);
     let labels = Labels::default().with(0..64, "value");
     medium.omit(Omission::fence_after_flush("value"), labels);

@@ -89,7 +89,7 @@ pub(crate) fn undo(flush_restored: bool) -> Toy<(u64, u64)> {
 }
 
 #[test]
-fn only_a_crash_in_recovery_shows_an_unflushed_restore() {
+fn crash_in_recovery_shows_unflushed_restore() {
     let shallow = Explorer { nested_depth: 0, ..Explorer::default() };
     let deep = Explorer {
         nested_images_max: usize::MAX,
@@ -206,7 +206,7 @@ fn threads(streamed: bool, flusher: usize, fencer: usize) -> Toy<u64> {
 }
 
 #[test]
-fn a_fence_counts_for_its_own_thread_only() {
+fn fence_counts_for_its_thread_only() {
     let explorer = Explorer::default();
     explorer.explore(&threads(false, 0, 0)).unwrap();
     explorer.explore(&threads(true, 0, 0)).unwrap();
@@ -217,7 +217,7 @@ fn a_fence_counts_for_its_own_thread_only() {
 }
 
 #[test]
-fn a_fence_leaves_the_streams_of_others_alone() {
+fn fence_leaves_streams_of_other_threads() {
     let toy = Toy::new(
         |m, log| {
             m.stream(PoolOffset(0), &1_u64.to_le_bytes());
@@ -262,7 +262,7 @@ fn another_thread_may_flush_and_fence() {
 }
 
 #[test]
-fn a_flush_counts_for_what_was_stored_before_it() {
+fn flush_covers_earlier_stores_only() {
     let toy = Toy::new(
         |m, log| {
             put(m, 0, 1);

@@ -25,7 +25,7 @@ fn golden(name: &str, report: &str) {
 }
 
 #[test]
-fn the_examples_bug_is_found_and_told() {
+fn bug_of_the_example_is_found() {
     let report = failing(&Explorer::default(), &counter(false)).to_string();
     golden("torn_counter", &report);
     let summary = Explorer::default().explore(&counter(true)).unwrap();
@@ -33,7 +33,7 @@ fn the_examples_bug_is_found_and_told() {
 }
 
 #[test]
-fn the_documents_quote_reports_that_are() {
+fn documents_quote_actual_reports() {
     let report = failing(&Explorer::default(), &counter(false)).to_string();
     let page = include_str!("../../../../docs/examples.md");
     let quoted = page.split("```text\n").find(|block| block.starts_with("crash before")).unwrap();
@@ -55,7 +55,7 @@ fn nested_crashes_are_told_in_order() {
 }
 
 #[test]
-fn a_finding_without_doubt_says_so() {
+fn finding_without_doubt_is_reported_so() {
     let report = failing(&Explorer::default(), &publish(3)).to_string();
     golden("certain", &report);
 }

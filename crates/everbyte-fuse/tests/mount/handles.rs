@@ -1,4 +1,4 @@
-//! Files that programs open by handle after the kernel has forgotten them.
+//! Files opened by handle after the kernel has forgotten them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,8 @@ use everbyte_testkit::is_root;
 
 use super::Mounted;
 
-/// Takes handles of paths into files, and opens such handles: prints what the file or directory has, or the error.
+/// Takes handles of paths into files, and opens such handles: prints the content of the file or
+/// directory, or the error.
 const HANDLES: &str = r#"
 import ctypes, errno, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -51,7 +52,7 @@ fn take(mounted: &Mounted, names: &[&str]) {
     handles(mounted.path(), "take", &paths);
 }
 
-/// Opens handles after the kernel has forgotten all files that nobody uses.
+/// Opens handles after the kernel has forgotten all unused files.
 fn open(mounted: &Mounted, names: &[&str]) -> Vec<String> {
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
     handles(mounted.path(), "open", names)
@@ -113,7 +114,7 @@ fn handle_of_removed_file_is_stale() {
     ["f", "d"].into_iter().for_each(|name| remove_handle(&dir, name));
 }
 
-/// Only the holder of a handle's right can make one up, and gets no inode that no file has.
+/// Only the holder of a handle's right can forge one, and gets no inode without a file.
 #[test]
 fn made_up_handle_is_stale() {
     let Some(mounted) = mounted() else { return };

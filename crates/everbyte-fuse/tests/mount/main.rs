@@ -1,4 +1,4 @@
-//! A file system under the kernel: what programs do with files, through a mount.
+//! A file system under the kernel: programs' operations on files, through a mount.
 //!
 //! Needs `/dev/fuse`, and root or `fusermount3`.
 
@@ -28,11 +28,11 @@ use everbyte_media::{BlockNo, Mapped, MediaOptions, Medium};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool, PoolError};
 use everbyte_testkit::is_root;
 
-/// A file system that is mounted on a directory of its own.
+/// A file system mounted on a temporary directory.
 struct Mounted {
     mount: Option<Mount>,
     dir: tempfile::TempDir,
-    /// The file system that is mounted.
+    /// The mounted file system.
     fs: Weak<FileSystem<Mapped>>,
     pool: Arc<Pool<Mapped>>,
     allow_other: bool,
@@ -44,7 +44,7 @@ impl Mounted {
         Self::made(false)
     }
 
-    /// One that every user may use; `None` if this process cannot become others.
+    /// A mount for every user; `None` if this process cannot change its user.
     fn for_all() -> Option<Self> {
         is_root("become another user").then(|| Self::made(true))
     }
@@ -91,8 +91,8 @@ impl Mounted {
         self.mount = Some(Mount::new(fs, self.dir.path(), &options).unwrap());
     }
 
-    /// Opens the file system. A process that another test starts has the descriptors of all of them for a moment; a
-    /// mount that is ended meanwhile is busy, and goes once that process has closed them.
+    /// Opens the file system. A process started by another test has all descriptors for a moment. A
+    /// mount that ends in this time is busy, and ends after that process has closed them.
     fn opened(&self) -> FileSystem<Mapped> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -138,7 +138,7 @@ fn names(dir: &Path) -> Vec<OsString> {
 }
 
 #[test]
-fn files_are_what_was_written_also_after_mounting_again() {
+fn files_keep_their_content_across_mounts() {
     let mut mounted = Mounted::new();
     let dir = mounted.path().to_owned();
     fs::create_dir(dir.join("d")).unwrap();
@@ -177,9 +177,9 @@ impl Drop for Tmpfs<'_> {
     }
 }
 
-/// Somebody has taken the mount from its directory, used or not, and mounted something else there.
+/// Another process removes the mount from its directory, even in use, and mounts another one there.
 #[test]
-fn the_end_of_a_mount_takes_nothing_else_from_its_directory() {
+fn unmount_removes_nothing_else_from_its_directory() {
     if !is_root("mount something") {
         return;
     }
@@ -221,9 +221,9 @@ fn names_come_and_go_as_system_calls_say() {
     assert_eq!(names(dir), ["b"]);
 }
 
-/// The kernel remembers that there is none of the name, and asks for it to be made.
+/// The kernel remembers the absence of the name, and requests its creation.
 #[test]
-fn a_file_that_somebody_else_has_made_is_opened_by_who_would_make_it() {
+fn open_create_opens_a_file_made_by_another() {
     let mounted = Mounted::new();
     let path = mounted.path().join("f");
     assert!(fs::metadata(&path).is_err());
@@ -250,7 +250,7 @@ fn a_file_that_somebody_else_has_made_is_opened_by_who_would_make_it() {
 }
 
 #[test]
-fn an_open_file_outlives_its_name_and_holes_are_holes() {
+fn open_file_outlives_its_name() {
     let mounted = Mounted::new();
     let path = mounted.path().join("f");
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -297,7 +297,7 @@ fn space_of_a_removed_file_is_there_for_the_next_one() {
 }
 
 #[test]
-fn a_file_that_is_opened_again_after_others_forgot_it_is_there() {
+fn file_reopened_after_forget_is_found() {
     let mounted = Mounted::new();
     let path = mounted.path().join("f");
     let known = File::create(&path).unwrap();
@@ -358,7 +358,7 @@ fn as_nobody(dir: &Path, line: &str) -> bool {
 }
 
 #[test]
-fn attributes_of_administrators_are_listed_for_them_alone() {
+fn trusted_xattrs_are_listed_for_administrators_only() {
     let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -413,7 +413,7 @@ fn access_control_lists_say_who_may_and_are_inherited() {
 }
 
 #[test]
-fn set_group_id_goes_when_a_stranger_to_the_group_sets_a_list() {
+fn acl_by_nonmember_clears_set_group_id() {
     let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -458,13 +458,13 @@ fn copies_and_whiteouts_are_made_by_system_calls() {
 }
 
 #[test]
-fn reads_change_the_time_of_the_last_access_as_the_mount_was_told() {
+fn reads_change_atime_by_the_mount_option() {
     let mut mounted = Mounted::new();
     let dir = mounted.path().to_owned();
     fs::create_dir(dir.join("d")).unwrap();
     fs::write(dir.join("d/f"), b"text").unwrap();
     symlink("f", dir.join("d/l")).unwrap();
-    // Whether a directory, a file and a link have another time after they were read.
+    // True for a directory, a file and a link with a new time after a read.
     let mut reads = |times| -> [bool; 3] {
         mounted.unmount();
         mounted.access_times = times;
@@ -489,7 +489,7 @@ fn reads_change_the_time_of_the_last_access_as_the_mount_was_told() {
 }
 
 #[test]
-fn a_removed_working_directory_is_there_until_it_is_left() {
+fn removed_working_directory_exists_until_left() {
     let mounted = Mounted::new();
     let path = mounted.path().join("d");
     fs::create_dir(&path).unwrap();
@@ -515,7 +515,7 @@ fn a_removed_working_directory_is_there_until_it_is_left() {
 }
 
 #[test]
-fn files_that_are_used_without_being_opened_here_are_there_until_that_ends() {
+fn removed_files_in_use_without_open_exist() {
     use rustix::fs::{Mode, OFlags, fstat, open};
     let mounted = Mounted::new();
     let path = |name: &str| mounted.path().join(name);
@@ -557,7 +557,7 @@ fn attributes_have_the_names_that_linux_knows() {
 }
 
 #[test]
-fn what_is_too_long_too_large_or_too_much_is_refused_with_its_number() {
+fn exceeded_limits_have_their_errno() {
     use rustix::fs::{FallocateFlags, XattrFlags, fallocate, getxattr, setxattr};
     let mounted = Mounted::new();
     let dir = mounted.path();
@@ -589,7 +589,7 @@ fn what_is_too_long_too_large_or_too_much_is_refused_with_its_number() {
 }
 
 #[test]
-fn a_full_volume_refuses_and_lets_files_go() {
+fn full_volume_refuses_and_frees_files() {
     let mounted = Mounted::new();
     let dir = mounted.path();
     let mut file = File::create(dir.join("f")).unwrap();
@@ -645,7 +645,7 @@ fn set_user_id_goes_with_changes_by_others_than_root() {
 }
 
 #[test]
-fn sticky_and_set_group_id_directories_are_what_they_are_elsewhere() {
+fn sticky_and_setgid_directories_act_as_on_ext4() {
     let Some(mounted) = Mounted::for_all() else { return };
     let dir = mounted.path();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)).unwrap();
@@ -666,7 +666,7 @@ fn sticky_and_set_group_id_directories_are_what_they_are_elsewhere() {
 }
 
 #[test]
-fn a_working_directory_that_was_removed_is_empty_and_takes_nothing() {
+fn removed_working_directory_is_empty_and_refuses() {
     let mounted = Mounted::new();
     let line = "cd $D/d && rmdir $D/d && chmod 711 . && names=$(ls) && test -z \"$names\" \
         && stat -c %h . | grep -qx 0 && ! echo >f 2>&1 && mkdir e 2>&1 | grep -q 'No such file'";
@@ -678,9 +678,9 @@ fn a_working_directory_that_was_removed_is_empty_and_takes_nothing() {
     assert!(names(mounted.path()).is_empty());
 }
 
-/// The kernel has what it cached of a file before an allocation that failed in its midst, unless it is told.
+/// The kernel has the cached bytes from before a partly failed allocation, unless it is notified.
 #[test]
-fn an_allocation_that_fails_leaves_programs_with_what_is_there() {
+fn failed_fallocate_keeps_the_visible_bytes() {
     use rustix::fs::{FallocateFlags, fallocate};
     let mut mounted = Mounted::new();
     let path = mounted.path().join("f");
@@ -705,9 +705,9 @@ fn an_allocation_that_fails_leaves_programs_with_what_is_there() {
     assert!(after == seen[1], "{} bytes, {} blocks", after.0, after.1);
 }
 
-/// The map of a file is damaged behind what is cut first.
+/// The map of a file is damaged behind the first part of the cut.
 #[test]
-fn a_cut_that_fails_leaves_programs_with_what_is_there() {
+fn failed_truncate_keeps_the_visible_bytes() {
     let mut mounted = Mounted::new();
     let path = mounted.path().join("f");
     fs::write(&path, vec![7; 8 << 20]).unwrap();
@@ -743,7 +743,7 @@ fn a_cut_that_fails_leaves_programs_with_what_is_there() {
 
 /// One inode cannot be read: its name is listed all the same, again and again, and those of the others.
 #[test]
-fn a_file_that_cannot_be_read_hides_no_other_in_a_listing() {
+fn unreadable_file_hides_no_other_entry() {
     let mut mounted = Mounted::new();
     let dir = mounted.path().join("d");
     fs::create_dir(&dir).unwrap();
@@ -787,7 +787,7 @@ fn a_file_that_cannot_be_read_hides_no_other_in_a_listing() {
 }
 
 #[test]
-fn every_change_that_finds_no_space_waits_for_a_removed_file_to_go() {
+fn every_change_without_space_waits_for_removed_file() {
     use rustix::fs::{XattrFlags, copy_file_range, removexattr, setxattr};
     let mounted = Mounted::new();
     let path = |name: &str| mounted.path().join(name);

@@ -1,4 +1,4 @@
-//! Stores of programs to files that they have mapped, which the kernel writes when it likes to, or is told to.
+//! Stores of programs to mapped files. The kernel writes them at any time, or on request.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -25,7 +25,7 @@ fn sparse(mounted: &Mounted, name: &str, len: u64) -> File {
     file
 }
 
-/// Takes all space but about 600 KiB, by a file that is returned.
+/// Takes all space except about 600 KiB, by the returned file.
 fn fill(mounted: &Mounted) -> File {
     let mut filler = File::create(mounted.path().join("filler")).unwrap();
     for len in [1 << 20, 65_536, 4096] {
@@ -37,9 +37,9 @@ fn fill(mounted: &Mounted) -> File {
     filler
 }
 
-/// The kernel writes 1 MiB by one request, of which the second half has no space.
+/// The kernel writes 1 MiB by one request, and its second half has no space.
 #[test]
-fn stores_that_find_no_space_in_part_are_an_error_for_who_syncs_them() {
+fn mapped_stores_without_space_fail_their_sync() {
     let mounted = Mounted::new();
     let file = sparse(&mounted, "f", 4 << 20);
     let filler = fill(&mounted);
@@ -62,7 +62,7 @@ fn stores_that_find_no_space_in_part_are_an_error_for_who_syncs_them() {
 }
 
 #[test]
-fn bytes_that_were_stored_through_a_mapping_are_data_and_no_hole() {
+fn mapped_stores_are_data_for_seek() {
     const MIDDLE: u64 = 4 << 20;
     const END: u64 = 8 << 20;
     let mounted = Mounted::new();
@@ -85,9 +85,9 @@ fn bytes_that_were_stored_through_a_mapping_are_data_and_no_hole() {
     assert_eq!(hole(END - PAGE), Ok(END), "the end is one");
 }
 
-/// Bytes behind a hole that a program has filled are written as well before it is called a hole.
+/// Bytes stored behind a hole are written before the range is reported as a hole.
 #[test]
-fn a_hole_behind_one_that_was_filled_through_a_mapping_is_found() {
+fn hole_behind_a_mapped_store_is_found() {
     let mounted = Mounted::new();
     let file = sparse(&mounted, "f", 8 * PAGE);
     for page in [0, 2] {

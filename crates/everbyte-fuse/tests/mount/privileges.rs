@@ -22,7 +22,7 @@ const CHANGES: [&str; 10] = [
     "python3 -c 'import os; os.copy_file_range(os.open(\"'$D'/from\", 0), os.open(\"'$D'/f\", 1), 9)'",
 ];
 
-/// A file of a mount that every user may change.
+/// A file of a mount with write access for every user.
 struct Changed {
     mounted: Mounted,
 }

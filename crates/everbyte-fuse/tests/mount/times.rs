@@ -13,7 +13,7 @@ use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 
 use super::Mounted;
 
-/// A pause in which each clock goes on.
+/// A pause longer than the step of each clock.
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn set_modified(file: &File, seconds: u64) {
@@ -26,7 +26,7 @@ fn modified(path: &Path) -> (i64, i64) {
     (seen.mtime(), seen.mtime_nsec())
 }
 
-/// A file whose bytes the kernel has read, or those that a program has written.
+/// A file with bytes read by the kernel, and one with bytes written by a program.
 fn two_files(mounted: &Mounted) -> [std::path::PathBuf; 2] {
     let [sparse, written] = ["sparse", "written"].map(|name| mounted.path().join(name));
     File::create(&sparse).unwrap().set_len(8192).unwrap();
@@ -82,7 +82,7 @@ fn present_time_outlasts_stores_before_it() {
     }
 }
 
-/// The number of `reads` that change the time of the last access of `path`.
+/// The number of `reads` that change the last access time of `path`.
 fn counted(path: &Path, reads: &mut [&mut dyn FnMut()]) -> usize {
     let seen = || fs::symlink_metadata(path).unwrap().accessed().unwrap();
     let mut changes = 0;
@@ -136,7 +136,7 @@ fn strict_times_count_looks_at_links() {
     assert_eq!(counted(&link, &mut [&mut follow]), 1);
 }
 
-/// True for a kernel that lets programs map a file of which it keeps no bytes.
+/// True for a kernel that lets programs map a file without cached bytes.
 fn maps_uncached() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());

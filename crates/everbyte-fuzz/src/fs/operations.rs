@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_changed_and_synced_is_there_after_a_crash() {
+    fn fsynced_file_survives_a_crash() {
         let holds =
             |path| (1..=8).all(|seed| catch_unwind(|| crash_after_sync_of(path, seed)).is_ok());
         assert!(holds("changed") && holds("other"));

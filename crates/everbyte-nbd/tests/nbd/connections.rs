@@ -45,7 +45,7 @@ fn connections_are_listed_with_what_they_do() {
 }
 
 #[test]
-fn one_connection_or_those_of_one_export_are_ended_and_no_others() {
+fn disconnect_ends_only_the_chosen_connections() {
     let fixture = Fixture::memory();
     fixture.shelf.0.lock().insert("other".to_owned(), Arc::new(MemoryDevice::new(SIZE)));
     let connect = |name| Client::connect(fixture.address(), name).unwrap();
@@ -68,7 +68,7 @@ fn one_connection_or_those_of_one_export_are_ended_and_no_others() {
 }
 
 #[test]
-fn a_connection_in_its_device_is_called_stuck_and_ends_with_its_request() {
+fn stuck_connection_ends_with_its_request() {
     let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.simple();
@@ -89,7 +89,7 @@ fn clients_that_are_idle_or_stall_are_ended_if_so_set() {
     let settings = Settings { stall_time_max: short, ..Settings::default() };
     let fixture = Fixture::with(Arc::new(MemoryDevice::new(SIZE)), settings);
     let mut idle = fixture.simple();
-    // Half a request; half a payload in the buffer; half of one that is received at once.
+    // Half a request; half a payload in the buffer; half of a directly received one.
     for bytes in [
         request(0, 0, 1, 0, 1)[..20].to_vec(),
         [request(1, 0, 1, 0, 512), vec![1; 100]].concat(),
@@ -99,7 +99,7 @@ fn clients_that_are_idle_or_stall_are_ended_if_so_set() {
         raw.put(&bytes);
         assert!(raw.is_closed());
     }
-    // Replies that nobody takes.
+    // Replies without a reader.
     let mut raw = fixture.simple();
     for cookie in 0..40 {
         raw.put(&request(0, 0, cookie, 0, 1 << 20));
@@ -116,7 +116,7 @@ fn clients_that_are_idle_or_stall_are_ended_if_so_set() {
     fixture.await_stats(|stats| stats.connections_dropped == 1);
 }
 
-/// Exports of which one takes long to open, or cannot be opened.
+/// Exports with one slow or unavailable open.
 struct SlowExports {
     device: Arc<MemoryDevice>,
     is_open: Mutex<bool>,
@@ -166,7 +166,7 @@ fn serve(exports: &Arc<SlowExports>, settings: Settings) -> (Server, tempfile::T
 }
 
 #[test]
-fn an_export_that_hangs_when_it_is_opened_keeps_nobody_from_another() {
+fn hanging_open_delays_no_other_export() {
     let exports = SlowExports::new();
     // Seven clients: the first handshake hangs before the last client connects, so the others never
     // exceed the limit, and no handshake is replaced.
@@ -186,7 +186,7 @@ fn an_export_that_hangs_when_it_is_opened_keeps_nobody_from_another() {
         }
         let mut client = Client::connect(address, "quick").unwrap();
         client.flush().unwrap();
-        // Four are opening it, the others were told in time that they are not.
+        // Four are opening it, and the others had an error in time.
         let told = Instant::now();
         while server.connections().len() > 5 {
             assert!(told.elapsed() < LONG, "nobody was told");
@@ -203,7 +203,7 @@ fn an_export_that_hangs_when_it_is_opened_keeps_nobody_from_another() {
 }
 
 #[test]
-fn a_handshake_that_waits_for_an_export_is_ended_as_well() {
+fn disconnect_ends_handshake_waiting_for_export() {
     let exports = SlowExports::new();
     let settings = Settings { handshake_time_max: 10 * LONG, ..Settings::default() };
     let (server, _folder) = serve(&exports, settings);
@@ -215,7 +215,7 @@ fn a_handshake_that_waits_for_an_export_is_ended_as_well() {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(50));
-        // Two wait for their turn and end at once, four are within the export.
+        // Two wait for their turn and end immediately, four are within the export.
         for info in server.connections() {
             server.disconnect(info.id, Duration::ZERO);
         }
@@ -232,7 +232,7 @@ fn a_handshake_that_waits_for_an_export_is_ended_as_well() {
 }
 
 #[test]
-fn why_an_export_cannot_be_opened_is_told_without_paths() {
+fn open_error_is_sent_without_paths() {
     let (server, _folder) = serve(&SlowExports::new(), Settings::default());
     for (name, words, number) in [
         ("lost", "the export is not available; ", 6),
@@ -274,7 +274,7 @@ fn several_servers_are_shut_down_in_the_time_of_one() {
 }
 
 #[test]
-fn a_write_through_export_announces_no_cache_and_makes_every_write_durable() {
+fn write_through_export_is_durable_without_flush() {
     let device = WatchedDevice::new();
     let fixture = Fixture::write_through(Arc::clone(&device) as _);
     let mut raw = fixture.greeted();

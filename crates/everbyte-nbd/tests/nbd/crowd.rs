@@ -1,4 +1,4 @@
-//! Many clients that are silent, slow or greedy, beside one that works.
+//! Many silent, slow or greedy clients, concurrent with a working one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::support::{Fixture, Raw, Shelf, request, string};
 
-/// Longest time of a greeting or an answer, whatever others do.
+/// Longest time of a greeting or an answer, under any load.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 const CROWD: usize = 64;
 const SIZE: u64 = 40 << 20;
@@ -42,7 +42,7 @@ fn shelf() -> Arc<dyn Exports> {
     Arc::new(shelf)
 }
 
-/// Clients that stop at all points of a handshake, each in another one.
+/// Clients that stop at all points of a handshake, each at another one.
 fn stopped_handshake(number: usize, stream: &mut (impl Read + Write)) {
     in_time(|| stream.read_exact(&mut [0; 18]).unwrap());
     let option = [b"IHAVEOPT", &5_u32.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
@@ -103,7 +103,7 @@ fn endless_options_end() {
     let fixture = Fixture::with(Arc::new(MemoryDevice::new(SIZE)), Settings::default());
     let mut raw = fixture.greeted();
     let mut reader = raw.stream.try_clone().unwrap();
-    // It reads what it gets, so nothing but the number of options ends it.
+    // It reads its answers, so only the number of options ends it.
     let reading =
         std::thread::spawn(move || while reader.read(&mut [0; 65536]).is_ok_and(|len| len > 0) {});
     let option = [b"IHAVEOPT", &10_u32.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
@@ -114,7 +114,7 @@ fn endless_options_end() {
     fixture.await_stats(|stats| stats.connections_dropped == 1);
 }
 
-/// A server whose memory for payloads holds few of the largest.
+/// A server with payload memory for only few of the largest payloads.
 fn tight() -> (Server, PayloadMemory, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let payloads = PayloadMemory::new(0);
@@ -169,7 +169,7 @@ fn unfinished_small_writes_leave_room_for_others() {
 }
 
 #[test]
-fn a_server_stops_while_clients_wait_for_memory() {
+fn shutdown_ends_waits_for_memory() {
     let (server, _payloads, _folder) = tight();
     let _greedy: Vec<_> = (0..4).map(|_| unfinished(&server, 32 << 20, 100)).collect();
     in_time(|| server.disconnect_export("disk", ANSWER_TIME_MAX));

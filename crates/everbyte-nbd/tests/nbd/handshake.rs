@@ -214,7 +214,7 @@ fn contexts_are_listed_and_selected() {
 }
 
 #[test]
-fn a_context_holds_for_its_export_only() {
+fn metadata_context_holds_for_its_export_only() {
     let fixture = Fixture::memory();
     fixture.shelf.0.lock().insert("other".to_owned(), Arc::new(MemoryDevice::new(8192)));
     let mut raw = fixture.greeted();

@@ -1,4 +1,4 @@
-//! Clients that do what they should not.
+//! Misbehaving clients.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -62,7 +62,7 @@ fn half_a_request_then_close() {
 }
 
 #[test]
-fn a_client_that_never_reads_harms_nobody() {
+fn client_without_reads_delays_no_other() {
     let fixture = Fixture::memory();
     let mut raw = fixture.simple();
     for cookie in 0..40 {
@@ -97,7 +97,7 @@ fn slow_handshakes_end_in_time_and_then_others_get_in() {
     });
     fixture.assert_alive();
     dripping.join().unwrap();
-    // One ended as soon as its drops were no option's magic, the others by time.
+    // One ended at its first bytes, which had no option's magic, the others by time.
     fixture.await_stats(|stats| stats.connections_dropped == 4);
     // Only handshakes are timed.
     let mut client = Client::connect(fixture.address(), "disk").unwrap();
@@ -106,7 +106,7 @@ fn slow_handshakes_end_in_time_and_then_others_get_in() {
 }
 
 #[test]
-fn a_dripping_option_ends_in_time() {
+fn dripping_option_times_out() {
     let settings =
         Settings { handshake_time_max: Duration::from_millis(200), ..Settings::default() };
     let fixture = Fixture::with(Arc::new(MemoryDevice::new(SIZE)), settings);
@@ -140,7 +140,7 @@ fn too_many_connections_are_refused() {
     fixture.assert_alive();
 }
 
-/// Bytes that look a little like options.
+/// Bytes similar to options.
 fn options() -> impl Strategy<Value = Vec<u8>> {
     let one = (0_u32..13, prop::collection::vec(any::<u8>(), 0..40), any::<bool>()).prop_map(
         |(number, noise, sensible)| {
@@ -155,7 +155,7 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Bytes that look a little like requests.
+/// Bytes similar to requests.
 fn requests() -> impl Strategy<Value = Vec<u8>> {
     let small = prop_oneof![0_u64..5000, Just(SIZE - 1), Just(SIZE), any::<u64>()];
     let one = (0_u16..10, prop_oneof![Just(0_u16), 0_u16..64], any::<u64>(), small, any::<u16>())

@@ -40,7 +40,7 @@ fn exports_come_go_and_grow() {
 }
 
 #[test]
-fn the_address_is_free_after_a_shutdown_and_not_before() {
+fn address_is_free_only_after_shutdown() {
     let fixture = Fixture::memory();
     let again = || Server::bind(fixture.address(), fixture.shelf.clone());
     assert!(matches!(again().err().unwrap(), BindError::InUse { .. }));
@@ -56,7 +56,7 @@ fn the_address_is_free_after_a_shutdown_and_not_before() {
 }
 
 #[test]
-fn a_shutdown_finishes_what_was_taken() {
+fn shutdown_finishes_taken_requests() {
     let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.simple();
@@ -67,7 +67,7 @@ fn a_shutdown_finishes_what_was_taken() {
     device.await_waiting();
     std::thread::scope(|scope| {
         let stopping = scope.spawn(|| fixture.server.shutdown());
-        // Idle connections end at once, while the write still waits.
+        // Idle connections end immediately, while the write still waits.
         assert!(idle.is_closed());
         assert!(negotiating.is_closed());
         assert!(!stopping.is_finished());
@@ -109,7 +109,7 @@ fn requests_after_a_shutdown_began_are_refused() {
 }
 
 #[test]
-fn a_shutdown_breaks_connections_that_do_not_read() {
+fn shutdown_breaks_connections_without_reads() {
     let settings =
         Settings { shutdown_time_max: Duration::from_millis(100), ..Settings::default() };
     let fixture = Fixture::with(Arc::new(MemoryDevice::new(SIZE)), settings);

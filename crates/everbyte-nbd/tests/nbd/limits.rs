@@ -1,4 +1,4 @@
-//! Servers that say nothing: clients give up in time, or when they are told to.
+//! Silent servers: clients time out, or end on cancellation.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::plain::{Kind, PlainServer};
 const SHORT: Duration = Duration::from_millis(150);
 /// Longer than any test runs.
 const LONG: Duration = Duration::from_secs(600);
-/// Far more than anything here takes that ends at all.
+/// Far more than any finite operation here takes.
 const HANG: Duration = Duration::from_secs(20);
 
 fn patient(cancel: &Cancel) -> ClientOptions {
@@ -26,7 +26,7 @@ fn patient(cancel: &Cancel) -> ClientOptions {
     }
 }
 
-/// Cancels once `is_waiting`, and demands that `wait` ends then.
+/// Cancels once `is_waiting`, and requires the end of `wait`.
 fn ends_when_cancelled<T: Send>(
     cancel: &Cancel,
     is_waiting: impl Fn() -> bool,
@@ -119,7 +119,7 @@ fn requests_end_in_time_and_when_cancelled() {
 
 /// Its answer never ends, and there is always more of it.
 #[test]
-fn a_request_ends_in_time_however_much_arrives() {
+fn request_times_out_under_a_flood() {
     let plain = PlainServer::new(1 << 20, Kind { floods: true, ..Kind::default() });
     let options = ClientOptions { request_time_max: Some(SHORT), ..ClientOptions::default() };
     let mut client = Client::connect_uri_with(&plain.uri(), &options).unwrap();
@@ -129,7 +129,7 @@ fn a_request_ends_in_time_however_much_arrives() {
 }
 
 #[test]
-fn a_device_gives_up_a_server_that_answers_nothing_any_more() {
+fn device_abandons_a_mute_server() {
     let plain = PlainServer::new(4096, Kind { silent_after: 0, ..Kind::default() });
     let reconnect = Reconnect { timeout: 2 * SHORT, ..Reconnect::default() };
     let options = ClientOptions { request_time_max: Some(SHORT), ..ClientOptions::default() };

@@ -1,5 +1,5 @@
-//! A simple server: simple replies, and the features that a test gives it.
-//! Its kind can change from one connection to the next.
+//! A simple server: simple replies, and the features chosen by a test. Its kind can change from one
+//! connection to the next.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,17 +16,18 @@ pub(crate) const ZEROES: u16 = 1 << 6;
 /// The server's behaviour towards its next clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
-    /// Of the transmission flags, those besides the one that says that there are flags.
+    /// Transmission flags, except the one that announces flags.
     pub(crate) flags: u16,
     /// Smallest and largest block.
     pub(crate) blocks: (u32, u32),
-    /// Requests of a connection after which it answers nothing any more.
+    /// Requests of a connection after which it stops answering.
     pub(crate) silent_after: usize,
-    /// Requests of a connection after which it closes, having answered them.
+    /// Answered requests of a connection after which it closes.
     pub(crate) closes_after: usize,
-    /// Error number for requests with FUA, which it leaves undone, having lost what was not flushed; 0 for none.
+    /// Error number for requests with FUA, which it does not execute, while it loses unflushed
+    /// writes; 0 for none.
     pub(crate) fua_errno: u32,
-    /// True if it speaks structured replies, and answers a request with empty chunks that never end.
+    /// True if it uses structured replies, and answers a request with endless empty chunks.
     pub(crate) floods: bool,
     /// True if it says nothing at all.
     pub(crate) is_mute: bool,
@@ -48,7 +49,7 @@ impl Default for Kind {
 
 pub(crate) struct PlainServer {
     pub(crate) kind: Mutex<Kind>,
-    /// The bytes that readers see, and the flushed ones.
+    /// The visible bytes, and the flushed ones.
     pub(crate) bytes: Mutex<(Vec<u8>, Vec<u8>)>,
     /// Requests, as command, offset, length.
     pub(crate) requests: Mutex<Vec<(u16, u64, u32)>>,

@@ -1,5 +1,5 @@
-//! Remote devices whose connections are cut and whose servers die and forget what they had not
-//! flushed: every answered write is read back, every flushed one is durable.
+//! Remote devices with cut connections and crashing servers that lose unflushed writes: every
+//! answered write is read back, every flushed one is durable.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -21,10 +21,10 @@ use crate::support::Fixture;
 
 const SIZE: u64 = 64 << 10;
 
-/// Longer than any test waits for a server, and shorter than anybody waits for a test.
+/// Longer than any wait for a server, and shorter than the limit of a test.
 const LONG: Duration = Duration::from_secs(120);
 
-/// A small generator, so that a seed gives the same steps for ever (SplitMix64).
+/// A small generator: a seed always gives the same steps (SplitMix64).
 struct TestRng(u64);
 
 impl TestRng {
@@ -37,12 +37,12 @@ impl TestRng {
     }
 }
 
-/// A device that forgets what was not flushed when it crashes.
+/// A device that loses unflushed writes in a crash.
 struct VolatileDevice {
     now: MemoryDevice,
     durable: MemoryDevice,
     fails_flush: AtomicBool,
-    /// Makes the next write with FUA fail, as one does that is a write and a flush.
+    /// Makes the next write with FUA fail in its flush.
     fails_fua: AtomicBool,
     /// The range where writes fail.
     bad: Mutex<Range<u64>>,
@@ -65,7 +65,7 @@ impl VolatileDevice {
         Self::bytes_of(&self.durable)
     }
 
-    /// Of the blocks of 512 bytes, some survive that were not flushed.
+    /// Some of the unflushed blocks of 512 bytes survive.
     fn crash(&self, rng: &mut TestRng) {
         let (now, mut durable) = (Self::bytes_of(&self.now), self.durable_bytes());
         for (kept, lost) in durable.chunks_mut(512).zip(now.chunks(512)) {
@@ -111,7 +111,7 @@ impl everbyte_device::Decorator for VolatileDevice {
 
     fn flush(&self) -> Result<(), DeviceError> {
         if self.fails_flush.swap(false, Ordering::SeqCst) {
-            // As a system does that drops what it could not write, and forgets about it.
+            // Like a system that drops unwritable pages, and forgets them.
             self.now.write(0, &self.durable_bytes(), Fua::No)?;
             return Err(DeviceError::Media { offset: 0, len: 0, reason: "planted".to_owned() });
         }
@@ -138,9 +138,9 @@ impl everbyte_device::Decorator for VolatileDevice {
     }
 }
 
-/// Stands between client and server and cuts each connection after some bytes in one direction;
-/// with most cuts, the server crashes. What the server was told before the cut it has done when the
-/// client learns of it.
+/// Stands between client and server and cuts each connection after some bytes in one direction.
+/// With most cuts, the server crashes. Requests received before the cut are done when the client
+/// notices it.
 struct Cutter {
     uri: String,
     is_cutting: Arc<AtomicBool>,
@@ -158,7 +158,7 @@ fn carry(mut from: UnixStream, mut to: UnixStream, mut left: usize) {
             _ => break,
         }
     }
-    // The other direction ends with this one: the server sees the end of what it is told.
+    // The other direction ends with this one: the server sees the end of its input.
     let _ = to.shutdown(Shutdown::Write);
     let _ = from.shutdown(Shutdown::Read);
 }
@@ -194,7 +194,7 @@ impl Cutter {
     }
 }
 
-/// Serves one connection to its end; says whether it was this function that ended it.
+/// Serves one connection to its end. Returns true if this function ended it.
 fn serve_one(client: UnixStream, server: &Path, (up, down): (usize, usize)) -> bool {
     let Ok(server) = UnixStream::connect(server) else { return false };
     let clone = |stream: &UnixStream| stream.try_clone().unwrap();
@@ -210,7 +210,7 @@ fn serve_one(client: UnixStream, server: &Path, (up, down): (usize, usize)) -> b
         }
         let shown = count.min(left);
         if to.write_all(&buffer[..shown]).is_err() || shown < count {
-            // Nothing more reaches the server, which still finishes what did.
+            // No further request reaches the server, which still finishes the received ones.
             let _ = server.shutdown(Shutdown::Write);
             left = 0;
             continue;
@@ -228,7 +228,7 @@ impl Drop for Cutter {
     }
 }
 
-/// Any requests, held against a model: what was answered is read back, what was flushed is durable.
+/// Random requests, compared with a model: answered writes are read back, flushed ones are durable.
 fn workload(device: &dyn BlockDevice, below: &VolatileDevice, seed: u64) -> Result<(), String> {
     let mut rng = TestRng(seed);
     let mut model = vec![0; usize::try_from(SIZE).unwrap()];
@@ -274,7 +274,7 @@ fn workload(device: &dyn BlockDevice, below: &VolatileDevice, seed: u64) -> Resu
 }
 
 #[test]
-fn what_was_answered_is_read_back_and_what_was_flushed_is_durable() {
+fn replay_keeps_answered_and_flushed_writes() {
     let mut cuts = 0;
     for seed in 0..12 {
         let device = VolatileDevice::new();
@@ -289,7 +289,7 @@ fn what_was_answered_is_read_back_and_what_was_flushed_is_durable() {
     assert!(cuts > 60, "only {cuts} cuts");
 }
 
-/// A client that makes unanswered requests again, and thinks that this is enough.
+/// A client that only repeats unanswered requests.
 struct NaiveClient {
     uri: String,
     inner: Mutex<RemoteDevice>,
@@ -366,7 +366,7 @@ impl BlockDevice for NaiveClient {
 }
 
 #[test]
-fn a_client_that_only_makes_requests_again_is_caught() {
+fn naive_repetition_is_caught() {
     // Under other clients each of these seeds passes, as the test before says.
     let caught = (0..10).find_map(|seed| {
         let device = VolatileDevice::new();
@@ -382,7 +382,7 @@ fn a_client_that_only_makes_requests_again_is_caught() {
 }
 
 #[test]
-fn a_flush_after_one_that_failed_covers_what_that_one_should_have() {
+fn flush_covers_writes_of_a_failed_flush() {
     let device = VolatileDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let remote = RemoteDevice::open(&fixture.address().uri("disk"), Reconnect::default()).unwrap();
@@ -398,7 +398,7 @@ fn a_flush_after_one_that_failed_covers_what_that_one_should_have() {
 }
 
 #[test]
-fn a_flush_after_a_durable_write_that_failed_covers_what_was_answered_before() {
+fn flush_after_failed_fua_covers_earlier_writes() {
     for unaligned in [false, true] {
         let device = VolatileDevice::new();
         let fixture = Fixture::new(Arc::clone(&device) as _);
@@ -417,9 +417,9 @@ fn a_flush_after_a_durable_write_that_failed_covers_what_was_answered_before() {
     }
 }
 
-/// Servers have EINVAL for errors that the protocol has no name for, of a flush within a write too.
+/// Servers use EINVAL for errors without a protocol name, also of a flush within a write.
 #[test]
-fn a_durable_write_that_failed_with_any_error_may_have_lost_the_others() {
+fn failed_fua_with_any_error_needs_a_replay() {
     let plain = PlainServer::new(SIZE, Kind { fua_errno: 22, ..Kind::default() });
     let remote = RemoteDevice::open(&plain.uri(), Reconnect::default()).unwrap();
     remote.write(0, &[7; 512], Fua::No).unwrap();
@@ -455,9 +455,9 @@ impl everbyte_device::Decorator for GatedDevice {
     }
 }
 
-/// A server that is slow and alive carries a request out although its client has given it up.
+/// A slow server executes a request although its client has abandoned it.
 #[test]
-fn a_write_that_was_given_up_does_not_come_after_newer_ones() {
+fn abandoned_write_never_lands_after_newer_ones() {
     let device = Arc::new(GatedDevice {
         inner: MemoryDevice::new(SIZE),
         is_first: AtomicBool::new(true),
@@ -489,7 +489,7 @@ fn a_write_that_was_given_up_does_not_come_after_newer_ones() {
 }
 
 #[test]
-fn zeroes_that_a_server_writes_are_flushed_from_time_to_time() {
+fn written_zeroes_are_flushed_regularly() {
     for (flags, len, flushes) in
         [(FLUSH | FUA, 8 << 20, 2..16), (FLUSH | FUA | ZEROES, 8 << 20, 0..1)]
     {
@@ -503,7 +503,7 @@ fn zeroes_that_a_server_writes_are_flushed_from_time_to_time() {
 }
 
 #[test]
-fn a_durable_write_is_so_even_if_its_first_piece_went_to_a_server_without_fua() {
+fn fua_write_is_durable_across_server_without_fua() {
     let block = 4096_u32;
     let small = (1, block);
     // It answers the first piece of a write of two, and is lost.
@@ -518,10 +518,10 @@ fn a_durable_write_is_so_even_if_its_first_piece_went_to_a_server_without_fua() 
 }
 
 #[test]
-fn a_range_that_a_server_takes_no_more_blocks_nothing_but_itself() {
+fn refused_replay_blocks_only_its_range() {
     let device = VolatileDevice::new();
     let mut fixture = Fixture::new(Arc::clone(&device) as _);
-    // Room for what is refused, and little more.
+    // Room for the refused writes, and little more.
     let reconnect = Reconnect { unflushed_bytes_max: 12 << 10, ..Reconnect::default() };
     let remote = RemoteDevice::open(&fixture.address().uri("disk"), reconnect).unwrap();
     for at in [0, 8192] {
@@ -560,7 +560,7 @@ fn a_range_that_a_server_takes_no_more_blocks_nothing_but_itself() {
     assert_eq!([0, 511, 512, 4095].map(|at| durable[at]), [5, 5, 7, 7]);
 }
 
-/// Ends the server and serves `device` in its place.
+/// Ends the server and serves `device` instead.
 fn serve_instead(fixture: &mut Fixture, device: Arc<dyn BlockDevice>) {
     let address = fixture.address().clone();
     fixture.server.shutdown();
@@ -600,7 +600,7 @@ fn another_export_in_the_same_place_gets_nothing() {
 }
 
 #[test]
-fn requests_fail_when_the_time_is_over_and_go_on_when_the_server_is_back() {
+fn requests_time_out_and_resume_with_the_server() {
     for timeout in [Duration::ZERO, Duration::from_millis(200)] {
         let device = VolatileDevice::new();
         let mut fixture = Fixture::new(Arc::clone(&device) as _);

@@ -21,12 +21,12 @@ fn conforms(prepare: fn(MemoryDevice) -> MemoryDevice) {
 }
 
 #[test]
-fn a_remote_device_conforms() {
+fn remote_device_conforms() {
     conforms(|device| device);
 }
 
 #[test]
-fn a_remote_read_only_device_conforms() {
+fn remote_read_only_device_conforms() {
     conforms(|device| {
         device.set_read_only(true);
         device
@@ -50,7 +50,7 @@ fn requests_beyond_the_protocol_are_split() {
 }
 
 #[test]
-fn a_lost_server_is_a_media_error() {
+fn lost_server_is_a_media_error() {
     let fixture = Fixture::memory();
     let remote = RemoteDevice::new(Client::connect(fixture.address(), "disk").unwrap());
     fixture.server.shutdown();
@@ -61,7 +61,7 @@ fn a_lost_server_is_a_media_error() {
 }
 
 #[test]
-fn a_removed_export_is_gone() {
+fn removed_export_is_gone() {
     let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let remote = RemoteDevice::new(Client::connect(fixture.address(), "disk").unwrap());
@@ -81,7 +81,7 @@ fn connecting_says_what_is_missing() {
 }
 
 #[test]
-fn a_server_that_takes_whole_blocks_only_serves_any_range() {
+fn whole_block_server_serves_any_range() {
     for (flags, block) in [(FLUSH | FUA | ZEROES, 512), (FLUSH | FUA, 4096), (FLUSH, 65_536)] {
         let kind = Kind { flags, blocks: (block, 2 * block), ..Kind::default() };
         let block = u64::from(block);
@@ -124,7 +124,7 @@ fn a_server_that_takes_whole_blocks_only_serves_any_range() {
 }
 
 #[test]
-fn a_host_with_several_addresses_is_reached_by_the_one_that_answers() {
+fn first_answering_address_of_a_host_is_used() {
     let fixture = Fixture::memory();
     // `localhost` is both loopback addresses, of which the server has the second.
     let server = match Server::bind(&"tcp:[::1]:0".parse().unwrap(), fixture.shelf.clone()) {

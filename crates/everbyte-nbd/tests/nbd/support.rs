@@ -1,4 +1,4 @@
-//! Exports, devices that watch or stall, and a client that sends any bytes.
+//! Exports, devices that record or stall, and a client that sends any bytes.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -41,7 +41,7 @@ impl Exports for Shelf {
     }
 }
 
-/// A server on a Unix socket in a folder of its own.
+/// A server on a Unix socket in a temporary folder.
 pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) shelf: Arc<Shelf>,
@@ -269,7 +269,7 @@ impl Raw {
     }
 }
 
-/// Watches what reaches a memory device, and can stall or lose it.
+/// Records the requests to a memory device, and can stall or lose it.
 pub(crate) struct WatchedDevice {
     pub(crate) inner: MemoryDevice,
     /// Sizes of the batches of writes.

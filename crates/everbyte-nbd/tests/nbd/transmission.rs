@@ -115,7 +115,7 @@ fn errors_are_those_of_the_protocol() {
 }
 
 #[test]
-fn fua_is_accepted_on_every_command_and_reaches_the_device() {
+fn fua_of_every_command_reaches_the_device() {
     let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.structured();
@@ -259,7 +259,7 @@ fn batches_are_bounded_and_in_order() {
 }
 
 #[test]
-fn a_reused_cookie_is_the_clients_own_affair() {
+fn reused_cookie_is_accepted() {
     let fixture = Fixture::memory();
     let mut raw = fixture.structured();
     let mut both = request(READ, 0, 4, 0, 1);
@@ -295,7 +295,7 @@ fn large_requests_and_deep_queues_both_ways() {
     client.write(1, &data, Fua::No).unwrap();
     assert!(client.read(1, data.len()).unwrap() == data);
     assert!(client.submit_read(0, (32 << 20) + 1).is_err());
-    // Far more than the sockets hold, in both directions at once.
+    // Far more than the sockets hold, in both directions.
     let mut expected = Vec::new();
     for i in 0..12_u64 {
         let piece = vec![u8::try_from(i).unwrap(); 1 << 20];
@@ -327,7 +327,7 @@ fn small_reads_pipelined_with_writes_see_them() {
 }
 
 #[test]
-fn a_flush_reaches_the_device_of_all_connections() {
+fn flush_covers_all_connections() {
     let device = WatchedDevice::new();
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut writer = Client::connect(fixture.address(), "disk").unwrap();

@@ -77,7 +77,7 @@ mod tests {
     use crate::access::PageNo;
 
     #[test]
-    fn each_kind_of_action_has_its_name_and_hits_have_none() {
+    fn action_kinds_have_names_and_hits_have_none() {
         let (page, why, dirty) = (PageNo(7), Reason::Victim, true);
         let mut counts = ActionCounts::default();
         let (dram, scm) = (Tier::Dram, Tier::Scm);

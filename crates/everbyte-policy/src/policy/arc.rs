@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_shrinks_remembers_what_one_of_its_size_would() {
+    fn shrunk_cache_remembers_as_one_of_its_size() {
         for is_emptied in [false, true] {
             let mut policy = cache(16);
             for page in 0..40 {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_while_there_is_a_free_frame() {
+    fn nothing_is_evicted_while_a_frame_is_free() {
         let mut policy = cache(4);
         for page in [0, 0, 1, 1, 2, 3, 4, 5] {
             read(&mut policy, page);

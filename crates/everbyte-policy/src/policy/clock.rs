@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_cache_keeps_its_order_and_no_gaps() {
+    fn shrunk_cache_keeps_order_without_gaps() {
         let capacity = |dram| Capacity { dram, scm: 0 };
         let mut clock = Clock::new(Dense { pages: 20 }, capacity(8));
         let mut actions = Vec::new();

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_grows_with_the_pages_and_not_with_the_frames() {
+    fn memory_grows_with_pages_not_with_frames() {
         let mut frames = Frames::new(u32::MAX, 3);
         let place = |frames: &Frames| frames.frame_of.clone();
         (0..3).for_each(|page| frames.take(PageNo(page)));

@@ -451,7 +451,7 @@ proptest! {
 
 /// The ratios that the paper measured on a board with PRAM.
 #[test]
-fn small_writes_to_scm_are_2_to_32_times_cheaper_than_a_page() {
+fn small_scm_writes_are_2_to_32_times_cheaper() {
     let scm = Costs::default().scm;
     let write = |bytes: f64| scm.operation_ns + bytes / 64.0 * scm.write_line_ns;
     let times = |bytes: f64| write(4096.0) / write(bytes);

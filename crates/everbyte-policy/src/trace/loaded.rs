@@ -215,7 +215,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn what_is_read_again_is_what_is_kept(requests in requests(), pages in 2..120_u32) {
+        fn second_read_equals_the_kept_trace(requests in requests(), pages in 2..120_u32) {
             let file = written(&requests);
             let (kept, again) = (load(&file, u64::MAX), load(&file, 0));
             prop_assert!(kept.is_kept() && !again.is_kept());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_changes_meanwhile_is_an_error() {
+    fn trace_changed_between_reads_is_an_error() {
         let spec = Spec::new(2).unwrap();
         let is_changed = |before: &[_], after: &[_]| {
             let (file, other) = (written(before), written(after));

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_page_counts_and_too_many_do_not() {
+    fn last_page_counts_and_excess_is_refused() {
         let mut summary = Summary::default();
         summary.add(&read(9, u64::MAX, 1)).unwrap();
         assert_eq!(summary.footprint_pages(), 1);

@@ -114,7 +114,7 @@ fn our_own_format() {
 }
 
 #[test]
-fn what_is_written_can_be_read() {
+fn written_trace_reads_back() {
     let mut writer = CsvWriter::new(Vec::new()).unwrap();
     let request = Request { time_ns: 7, op: Zero, file: 9, offset: 1, len: 2 };
     writer.write(&request, "a,b\nc%").unwrap();
@@ -195,7 +195,7 @@ fn blkparse_counts_each_request_once() {
 }
 
 #[test]
-fn blkparse_passes_over_commands_that_are_passed_through() {
+fn blkparse_skips_passed_through_commands() {
     let issued = "  8,0 0 1 0.5 1 D R 56 (12 00 00 00 38 00) [inquiry]\n  8,0 0 2 1.5 1 D W 8 + 8 [a]\n  \
                   8,0 0 3 1.6 1 D R 56 [inquiry]\n  8,0 0 4 1.7 1 D N 0 (00 ..) [sg_turs]\n  \
                   8,0 0 5 1.8 1 D FN [a]\n";
@@ -252,7 +252,7 @@ fn texts_may_begin_with_a_byte_order_mark() {
 
 /// The first field of a record may have these bytes.
 #[test]
-fn a_record_may_begin_with_the_bytes_of_a_byte_order_mark() {
+fn record_may_begin_like_a_byte_order_mark() {
     let mut record = vscsi_v1(0x28, 4096, 2, 9);
     record[..3].copy_from_slice("\u{feff}".as_bytes());
     expect(Format::VscsiV1, &record, &[(9000, Read, "disk", 1024, 4096)]);
@@ -410,7 +410,7 @@ fn wrong_columns_are_explained() {
 }
 
 #[test]
-fn what_is_no_trace_is_told() {
+fn foreign_content_is_named() {
     for bytes in [&b""[..], b"\n \n"] {
         let error = reader(bytes, &ReadOptions::default()).err().unwrap().to_string();
         assert_eq!(error, "trace: the trace is empty");
@@ -428,7 +428,7 @@ fn what_is_no_trace_is_told() {
 }
 
 #[test]
-fn a_cut_off_compressed_trace_is_no_shorter_trace() {
+fn truncated_compressed_trace_is_an_error() {
     let mut text = Vec::new();
     for line in 0..50_000 {
         writeln!(text, "{line},W,a,{},512", (line * 7919) % 100_003).unwrap();

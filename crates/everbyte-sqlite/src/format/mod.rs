@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_volume_is_refused() {
+    fn oversized_header_is_refused() {
         assert!(DatabaseHeader::new(63 * 4096).is_err());
         let mut header = DatabaseHeader::new(1 << 20).unwrap();
         header.set_length(FileKind::Main, Some(1 << 19));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_made_for_a_database_has_room_for_it_and_its_journals() {
+    fn database_volume_has_room_for_journals() {
         for database_bytes in [1, 4096, 1 << 20, 123_456_789, 1 << 33] {
             let volume_bytes = volume_bytes(database_bytes);
             let header = DatabaseHeader::new(volume_bytes).unwrap();

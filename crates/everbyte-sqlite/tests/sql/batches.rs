@@ -30,7 +30,7 @@ fn no_journal_is_ever_written() {
 }
 
 #[test]
-fn a_commit_is_one_checkpoint() {
+fn commit_is_one_checkpoint() {
     let pool = new_pool(64);
     let bench = bench_in(Arc::clone(&pool), 16 << 20, true);
     let db = bench.connect();
@@ -65,7 +65,7 @@ fn checkpoints_of_commits(mode: &str, batch_atomic: bool) -> u64 {
 }
 
 #[test]
-fn a_commit_that_need_not_be_durable_makes_no_checkpoint() {
+fn lazy_commit_makes_no_checkpoint() {
     for mode in ["delete", "truncate", "persist", "wal"] {
         assert_eq!(checkpoints_of_commits(mode, false), 0, "{mode}");
     }
@@ -73,7 +73,7 @@ fn a_commit_that_need_not_be_durable_makes_no_checkpoint() {
 }
 
 #[test]
-fn a_durable_commit_makes_those_before_it_durable() {
+fn durable_commit_covers_earlier_commits() {
     let pool = new_pool(64);
     let bench = bench_in(Arc::clone(&pool), 16 << 20, false);
     let durability = Durability::AtCheckpoint;
@@ -87,7 +87,7 @@ fn a_durable_commit_makes_those_before_it_durable() {
 }
 
 #[test]
-fn what_a_log_cannot_undo_goes_through_the_journal() {
+fn transaction_beyond_the_log_uses_the_journal() {
     let store = Store::new(new_pool(64));
     // Half of the log has room for the entries of some thousand blocks.
     let options = BlockOptions { log_bytes: Some(8 * 4096), lanes: 1, ..BlockOptions::default() };
@@ -106,7 +106,7 @@ fn what_a_log_cannot_undo_goes_through_the_journal() {
 }
 
 #[test]
-fn what_the_page_cache_cannot_hold_goes_through_the_journal() {
+fn transaction_beyond_page_cache_uses_the_journal() {
     let bench = usual_bench(true);
     let db = bench.connect();
     db.execute_batch("PRAGMA cache_size = 10; CREATE TABLE t (b);").unwrap();

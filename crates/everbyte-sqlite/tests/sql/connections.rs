@@ -30,7 +30,7 @@ fn one_writes_at_a_time() {
 }
 
 #[test]
-fn a_commit_waits_for_readers() {
+fn commit_waits_for_readers() {
     let bench = usual_bench(true);
     let (writer, reader) = (bench.connect(), bench.connect());
     writer.busy_timeout(std::time::Duration::ZERO).unwrap();
@@ -70,7 +70,7 @@ fn threads_count_together() {
 }
 
 #[test]
-fn a_database_opens_while_its_last_connection_closes() {
+fn database_opens_while_last_connection_closes() {
     const EACH: usize = 2000;
     let bench = usual_bench(true);
     bench.connect().execute_batch("CREATE TABLE t (n); INSERT INTO t VALUES (7);").unwrap();

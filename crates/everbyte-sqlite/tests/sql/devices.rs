@@ -77,7 +77,7 @@ fn bench_on(device: &Arc<Scripted>) -> Bench {
 }
 
 #[test]
-fn a_commit_is_one_atomic_write() {
+fn commit_is_one_atomic_write() {
     let device = Scripted::new(Answer::Done);
     let bench = bench_on(&device);
     let db = bench.connect();
@@ -95,7 +95,7 @@ fn a_commit_is_one_atomic_write() {
 }
 
 #[test]
-fn a_refusal_sends_sqlite_to_its_journal() {
+fn refused_batch_uses_the_journal() {
     let device = Scripted::new(Answer::TooLarge);
     let bench = bench_on(&device);
     let db = bench.connect();
@@ -107,7 +107,7 @@ fn a_refusal_sends_sqlite_to_its_journal() {
 }
 
 #[test]
-fn a_medium_that_fails_in_a_batch_ends_all_work() {
+fn medium_failure_in_a_batch_breaks_the_database() {
     let device = Scripted::new(Answer::Media);
     let bench = bench_on(&device);
     let db = bench.connect();
@@ -163,7 +163,7 @@ impl AtomicWrites for Freezing {
 }
 
 #[test]
-fn a_device_that_becomes_read_only_in_a_commit_shows_nothing_of_it() {
+fn commit_on_freezing_device_leaves_no_trace() {
     let below = MemoryDevice::new(volume_bytes(4 << 20));
     let device = Arc::new(Freezing { below, writes_left: AtomicUsize::new(usize::MAX) });
     let store = Store::of_devices();
@@ -212,7 +212,7 @@ impl AtomicWrites for Keeping {
 }
 
 #[test]
-fn a_commit_whose_journal_keeps_its_space_is_a_commit() {
+fn commit_succeeds_without_free_of_journal_space() {
     for mode in ["delete", "truncate"] {
         let store = Store::of_devices();
         let device = Keeping(MemoryDevice::new(volume_bytes(4 << 20)));
@@ -251,7 +251,7 @@ fn attached_devices_have_names_of_their_own() {
 }
 
 #[test]
-fn what_an_attached_device_holds_is_not_touched() {
+fn foreign_content_of_attached_device_is_untouched() {
     let device = Scripted::new(Answer::Done);
     device.write(70_000, b"something", Fua::No).unwrap();
     let store = Store::of_devices();

@@ -125,7 +125,7 @@ fn sqlite_is_built_for_batches() {
 }
 
 #[test]
-fn a_volume_that_was_never_written_becomes_a_database() {
+fn unwritten_volume_becomes_a_database() {
     let pool = new_pool(16);
     drop(
         BlockVolume::create(&pool, NAME, volume_bytes(1 << 20), &BlockOptions::default()).unwrap(),

@@ -40,7 +40,7 @@ fn fill(db: &Connection) {
 const SUM: &str = "SELECT sum(n) FROM t WHERE length(b) > 0";
 
 #[test]
-fn a_connection_that_only_reads_copies_hardly_anything() {
+fn reading_connection_copies_little() {
     let bench = usual_bench(true);
     fill(&bench.connect());
     let db = map(&bench);
@@ -58,7 +58,7 @@ fn a_connection_that_only_reads_copies_hardly_anything() {
 }
 
 #[test]
-fn a_reader_that_maps_sees_commits_whole_and_in_order() {
+fn mapping_reader_sees_atomic_ordered_commits() {
     for batch_atomic in [true, false] {
         sees_commits(&usual_bench(batch_atomic));
     }
@@ -89,7 +89,7 @@ fn sees_commits(bench: &Bench) {
 }
 
 #[test]
-fn a_reader_that_maps_sees_a_database_that_shrank_and_grew_again() {
+fn mapping_reader_sees_shrunk_and_grown_database() {
     let bench = new_bench(64, 4 << 20, true);
     let (writer, reader) = (bench.connect(), map(&bench));
     fill(&writer);
@@ -116,7 +116,7 @@ fn a_reader_that_maps_sees_a_database_that_shrank_and_grew_again() {
 }
 
 #[test]
-fn a_connection_that_maps_may_write_while_its_own_statement_reads() {
+fn mapping_connection_writes_during_its_read() {
     for batch_atomic in [false, true] {
         let bench = usual_bench(batch_atomic);
         let db = map(&bench);
@@ -155,7 +155,7 @@ fn pages_of_other_sizes_are_right_too() {
 }
 
 #[test]
-fn a_pool_with_emulated_costs_lends_nothing() {
+fn pool_with_emulated_costs_lends_nothing() {
     let options = MediaOptions::new().emulate(Some(Technology::Pcm));
     let medium = Mapped::anonymous(32 << 20, &options).unwrap();
     Pool::format(&medium, 8, [1; 16]).unwrap();
@@ -166,7 +166,7 @@ fn a_pool_with_emulated_costs_lends_nothing() {
 }
 
 #[test]
-fn a_transaction_that_maps_reads_nothing_more_of_a_database_that_was_deleted() {
+fn deleted_database_fails_mapping_transaction() {
     let pool = new_pool(64);
     let bench = bench_in(Arc::clone(&pool), 4 << 20, true);
     fill(&bench.connect());

@@ -34,7 +34,7 @@ fn create_database(store: &Store) -> Result<(), String> {
 }
 
 #[test]
-fn a_renamed_database_is_read_and_not_written_until_its_connections_close() {
+fn renamed_database_is_read_only_for_old_connections() {
     for batch_atomic in [false, true] {
         let (pool, bench, db) = bench_with_one_row(batch_atomic);
         pool.rename_volume(NAME, MOVED).unwrap();
@@ -58,7 +58,7 @@ fn a_renamed_database_is_read_and_not_written_until_its_connections_close() {
 }
 
 #[test]
-fn a_database_that_has_its_name_again_is_written_again() {
+fn database_renamed_back_is_writable() {
     let (pool, _bench, db) = bench_with_one_row(false);
     pool.rename_volume(NAME, MOVED).unwrap();
     db.execute_batch("INSERT INTO t VALUES (2, NULL)").unwrap_err();
@@ -68,7 +68,7 @@ fn a_database_that_has_its_name_again_is_written_again() {
 }
 
 #[test]
-fn a_database_that_was_renamed_before_its_first_write_keeps_its_journal() {
+fn rename_before_first_write_keeps_the_journal() {
     for batch_atomic in [false, true] {
         let pool = new_pool(64);
         let bench = bench_in(Arc::clone(&pool), 4 << 20, batch_atomic);
@@ -87,7 +87,7 @@ fn a_database_that_was_renamed_before_its_first_write_keeps_its_journal() {
 }
 
 #[test]
-fn a_renamed_database_keeps_its_wal() {
+fn renamed_database_keeps_its_wal() {
     let (pool, bench, db) = bench_with_one_row(false);
     pragma(&db, "locking_mode = EXCLUSIVE");
     assert_eq!(pragma(&db, "journal_mode = WAL"), "wal");
@@ -103,7 +103,7 @@ fn a_renamed_database_keeps_its_wal() {
 }
 
 #[test]
-fn a_transaction_during_which_its_volume_is_renamed_keeps_its_journal() {
+fn rename_during_transaction_keeps_the_journal() {
     for (batch_atomic, end) in [(false, "COMMIT"), (true, "COMMIT"), (true, "ROLLBACK")] {
         let (pool, bench, db) = bench_with_one_row(batch_atomic);
         db.execute_batch("BEGIN; INSERT INTO t VALUES (2, NULL);").unwrap();
@@ -126,7 +126,7 @@ fn a_transaction_during_which_its_volume_is_renamed_keeps_its_journal() {
 }
 
 #[test]
-fn a_transaction_that_fails_after_its_volume_was_renamed_is_rolled_back() {
+fn failed_transaction_after_rename_is_rolled_back() {
     for batch_atomic in [false, true] {
         let (pool, _bench, db) = bench_with_one_row(batch_atomic);
         for _ in 0..50 {
@@ -143,7 +143,7 @@ fn a_transaction_that_fails_after_its_volume_was_renamed_is_rolled_back() {
 }
 
 #[test]
-fn the_name_of_an_open_database_is_taken_until_its_connections_close() {
+fn open_database_keeps_its_name_until_closed() {
     let is_renamed: fn(&Pool<Mapped>) = |pool| pool.rename_volume(NAME, MOVED).unwrap();
     let is_deleted: fn(&Pool<Mapped>) = |pool| pool.delete_volume(NAME).unwrap();
     for goes in [is_renamed, is_deleted] {

@@ -13,7 +13,7 @@ use rusqlite::{Connection, ffi};
 use crate::{Bench, NAME, bench_in, failure, new_bench, new_pool, number, pragma, usual_bench};
 
 #[test]
-fn a_database_that_outgrows_its_volume_is_full() {
+fn database_larger_than_its_volume_is_full() {
     for batch_atomic in [false, true] {
         let bench = new_bench(64, 1 << 20, batch_atomic);
         let db = bench.connect();
@@ -27,7 +27,7 @@ fn a_database_that_outgrows_its_volume_is_full() {
 }
 
 #[test]
-fn a_pool_without_room_is_full() {
+fn pool_without_room_is_full() {
     for batch_atomic in [false, true] {
         let bench = new_bench(4, 16 << 20, batch_atomic);
         let db = bench.connect();
@@ -41,7 +41,7 @@ fn a_pool_without_room_is_full() {
 }
 
 #[test]
-fn what_is_no_database_is_not_touched() {
+fn foreign_volume_is_untouched() {
     let pool = new_pool(64);
     let bench = bench_in(Arc::clone(&pool), 16 << 20, true);
     let volume = BlockVolume::create(&pool, "disk", 1 << 20, &BlockOptions::default()).unwrap();
@@ -71,7 +71,7 @@ fn names() {
 }
 
 #[test]
-fn a_journal_is_opened_as_no_database() {
+fn journal_is_not_opened_as_a_database() {
     let bench = usual_bench(true);
     let db = bench.connect();
     db.execute_batch("CREATE TABLE t (n)").unwrap();
@@ -102,7 +102,7 @@ fn make_empty(pool: &Arc<Pool<Mapped>>, name: &str, kind: usize) {
 }
 
 #[test]
-fn an_empty_journal_or_wal_is_none() {
+fn empty_journal_or_wal_counts_as_missing() {
     for kind in [0, 1] {
         let pool = new_pool(64);
         let bench = bench_in(Arc::clone(&pool), 1 << 20, true);
@@ -116,7 +116,7 @@ fn an_empty_journal_or_wal_is_none() {
 }
 
 #[test]
-fn a_transaction_over_two_databases_is_refused_as_a_whole() {
+fn transaction_over_two_databases_is_refused() {
     let bench = usual_bench(true);
     bench.store.create_database("other", 1 << 20, &BlockOptions::default()).unwrap();
     let db = bench.connect();
@@ -173,7 +173,7 @@ fn path_of(folder: &Path, bytes: usize) -> PathBuf {
 }
 
 #[test]
-fn a_transaction_over_two_file_systems_is_refused_as_a_whole() {
+fn transaction_over_two_vfs_is_refused() {
     let grown = "INSERT INTO u SELECT 1, zeroblob(4000) FROM u WHERE rowid <= 90;";
     // Behind the longer path, a super-journal's name is as long as a page of 512 bytes.
     for (has_long_path, page_bytes) in [(false, 512), (false, 4096), (true, 512), (true, 4096)] {
@@ -200,7 +200,7 @@ fn a_transaction_over_two_file_systems_is_refused_as_a_whole() {
 }
 
 #[test]
-fn a_transaction_that_writes_one_of_two_file_systems_is_committed() {
+fn transaction_writing_one_of_two_vfs_commits() {
     for batch_atomic in [false, true] {
         let bench = new_bench(64, 1 << 20, batch_atomic);
         let folder = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn a_transaction_that_writes_one_of_two_file_systems_is_committed() {
 
 /// The end of a page is where the first row of a table lies.
 #[test]
-fn a_page_that_ends_as_a_super_journals_name_does_is_a_page() {
+fn page_resembling_super_journal_name_is_a_page() {
     let bench = new_bench(64, 1 << 20, false);
     let db = bench.connect();
     db.execute_batch(
@@ -231,7 +231,7 @@ fn a_page_that_ends_as_a_super_journals_name_does_is_a_page() {
 }
 
 #[test]
-fn a_registration_ends_with_its_guard() {
+fn registration_ends_with_its_guard() {
     let mut bench = usual_bench(true);
     assert!(register(&bench.vfs, &bench.store, VfsOptions::default()).is_err(), "it is taken");
     assert!(register("a\0b", &bench.store, VfsOptions::default()).is_err());

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_takes_over_once_it_saves_the_fetching_of_a_two_hundredth_of_the_frames() {
+    fn mode_takes_over_at_its_margin() {
         let costs = Costs::default();
         let capacity = Capacity { dram: 200, scm: 800 };
         let fetch_ns = costs.backing.read_page_ns + 0.1 * costs.backing.read_jump_ns;

@@ -86,7 +86,7 @@ fn in_use(gap: u32, capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>>
 /// Pages with consecutive numbers may be far apart: the policy weighs the actual jumps. Of the last
 /// cache only a part is simulated in miniature.
 #[test]
-fn a_simulation_weighs_the_jumps_of_a_cache_in_use() {
+fn shadow_weighs_jumps_of_a_cache_in_use() {
     let mut cases = larger();
     cases.push((Capacity { dram: 800, scm: 2400 }, 9000, mixture(9000, 60_000, 7)));
     for (capacity, pages, accesses) in cases {
@@ -131,7 +131,7 @@ fn every_rule_of_everbyte_shows() {
 /// It begins in the order of LRU, which is wrong for this: pages are written once, all over the device,
 /// while 150 pages, three quarters of the cache, are read over and over.
 #[test]
-fn a_mode_that_costs_less_takes_over() {
+fn cheaper_mode_takes_over() {
     let (capacity, pages) = (Capacity { dram: 50, scm: 150 }, 20_000);
     let access = |at: u32| {
         let (page, op) = match at % 4 {
@@ -170,7 +170,7 @@ fn straight_ways(times: u32) -> usize {
 
 /// Of 2000 pages; some go through DRAM, so that it is noticed when they are written again.
 #[test]
-fn pages_that_are_not_written_again_come_straight_to_scm() {
+fn pages_without_rewrites_enter_scm_directly() {
     let straight = straight_ways(1);
     assert!((1000..2000).contains(&straight), "{straight}");
     assert_eq!(straight_ways(2), 0);
@@ -179,7 +179,7 @@ fn pages_that_are_not_written_again_come_straight_to_scm() {
 /// Independent of the number of pages written again without a miss: the learned counts are soon
 /// forgotten.
 #[test]
-fn pages_go_straight_again_soon_after_many_were_written_again() {
+fn rewrites_are_soon_forgotten() {
     let (capacity, pages) = (Capacity { dram: 500, scm: 1500 }, 20_000);
     let write = |page| Access { page: PageNo(page), start: 0, len: 4096, op: Op::Write };
     let accesses: Vec<Access> =
@@ -199,7 +199,7 @@ fn pages_go_straight_again_soon_after_many_were_written_again() {
 
 /// Pages in a loop that is a little larger than the cache: no order of recency hits any.
 #[test]
-fn a_loop_is_kept_where_new_pages_leave_first() {
+fn loop_is_kept_where_new_pages_leave_first() {
     let (capacity, pages) = (Capacity { dram: 50, scm: 150 }, 220);
     let read = |at: u32| Access { page: PageNo(at % pages), start: 0, len: 4096, op: Op::Read };
     let accesses: Vec<Access> = (0..20 * pages).map(read).collect();
@@ -234,7 +234,7 @@ fn pages_are_promoted_for_what_is_written_to_them() {
 
 /// A page that waits is next to go once it is clean.
 #[test]
-fn a_waiting_page_that_is_cleaned_goes_next() {
+fn cleaned_waiting_page_is_evicted_next() {
     let (capacity, pages) = (Capacity { dram: 2, scm: 8 }, 100);
     let rules = Rules { waiting_permille: 900, weighs: false, drops: false, ..Rules::ALL };
     let mut policy = Everbyte::with_rules(Dense { pages }, capacity, rules, SLOW);

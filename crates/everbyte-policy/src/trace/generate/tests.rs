@@ -16,7 +16,7 @@ fn made(workload: Workload, options: &GenerateOptions) -> (Vec<(Request, String)
 }
 
 #[test]
-fn the_papers_figures_are_met_for_any_seed() {
+fn figures_of_the_paper_hold_for_any_seed() {
     for (workload, footprint_kb, write_bytes) in [
         (Workload::Web, 20_428, 1599_u64),
         (Workload::Mixed, 57_320, 1625),
@@ -94,7 +94,7 @@ fn patterns_are_what_they_are_called() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn senseless_options_are_refused() {
     let default = GenerateOptions::default();
     let skewed = [f64::NAN, f64::INFINITY, -1e300, -100.0, -0.5];
     let skewed = skewed.map(|skew| GenerateOptions { skew, ..default });
