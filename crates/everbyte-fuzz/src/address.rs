@@ -1,7 +1,7 @@
 //! Addresses and NBD URIs as people type them.
 //!
 //! Oracle: no panic, and every accepted text is the same after it was written and read again. Texts
-//! that would ask a resolver for a name are passed over.
+//! with a name for a resolver are skipped.
 
 use std::net::IpAddr;
 

@@ -1,11 +1,11 @@
-//! The canary: a target with a planted mistake, so that finding and reporting are known to work.
+//! The canary: a target with a planted mistake, to prove that finding and reporting work.
 //!
-//! The mistake hides behind comparisons that chance alone does not pass, as real ones do.
+//! Comparisons that chance alone does not pass hide the mistake, as in real code.
 
-/// Takes a length-prefixed message apart and believes the length where it should not.
+/// Takes a length-prefixed message apart and trusts a wrong length.
 ///
 /// # Panics
-/// For messages that begin with `EVER`, a version of at least 7, and a length beyond their end.
+/// For messages with the prefix `EVER`, a version of at least 7, and a length beyond their end.
 pub fn canary(bytes: &[u8]) {
     // One byte after the other, so that a fuzzer can detect progress.
     let mut rest = bytes;

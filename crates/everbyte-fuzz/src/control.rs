@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use crate::socket::{SAID_MAX, drain, peer_saying};
 
-/// Most bytes that a client says: the answers to so many lines fit in a socket's buffer.
+/// Most bytes sent by a client: the answers to so many lines fit in a socket's buffer.
 const CLIENT_SAID_MAX: usize = 4096;
 
-/// Byte that stands for a sound request in an input; the byte after it picks one.
+/// Byte for a sound request in an input; the next byte selects it.
 const SOUND_REQUEST: u8 = 0xFF;
 
 /// Lets a client say `bytes` to a server if the first one is even, and a server to a client if
@@ -49,9 +49,9 @@ fn said_by(input: &[u8], message: impl Fn(u8) -> Vec<u8>) -> Vec<u8> {
     said
 }
 
-/// The number of a request that bytes follow, and the bytes.
+/// The number of a request with bytes, and the bytes.
 const WITH_BYTES: u8 = 119;
-/// The number of a request for a lease, which no descriptor comes with here.
+/// The number of a request for a lease, here without a descriptor.
 const LEND: u8 = 118;
 const ATTACHED: &[u8] = b"a\nb";
 
@@ -203,7 +203,7 @@ fn is_left_out(value: &Value) -> bool {
         || [json!([]), json!({}), json!(0), json!(false), json!("none"), json!("")].contains(value)
 }
 
-/// Returns true if `line` has every member of `understood`, but for those that may be left out.
+/// Returns true if `line` has every member of `understood`, except optional ones.
 pub(crate) fn says(line: &Value, understood: &Value) -> bool {
     match (line, understood) {
         (Value::Object(line), Value::Object(understood)) => {

@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use crate::control::says;
 use crate::socket::{SAID_MAX, peer_saying};
 
-/// Bytes that a read asks for.
+/// Bytes of a read.
 const READ_LEN: u32 = 16;
 const PLACE: u64 = 7;
 const OFFSET: u64 = 1000;
 
-/// A request, and an answer that was changed.
+/// A request, and a changed answer.
 #[derive(Debug, Arbitrary)]
 struct Story {
     request: u8,
@@ -158,7 +158,7 @@ fn named(name: &str, mut status: Value) -> Value {
     status
 }
 
-/// A sound answer to the request of that number.
+/// A sound answer to the request with this number.
 fn answer(number: u8) -> Value {
     let found = || json!({ "at": place(), "file": status("regular", None) });
     match number % 12 {
@@ -207,7 +207,7 @@ fn fields(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Changes the field of that number.
+/// Changes the field with this number.
 fn make(answer: &mut Value, number: usize, lie: &Lie) {
     let mut found = Vec::new();
     fields(answer, "", &mut found);
@@ -248,7 +248,7 @@ fn lied(value: &Value, lie: &Lie) -> Value {
     }
 }
 
-/// Checks an answer that the client has accepted.
+/// Checks an accepted answer.
 fn check(request: &Request, response: &Response, attached: &[u8]) {
     match (request, response) {
         (

@@ -1,7 +1,7 @@
-//! Leases over the control socket: a server that answers a request for one with anything.
+//! Leases over the control socket: a server with arbitrary answers to a request for one.
 //!
-//! Oracle: a client takes a lease only if the server's line says so, with ranges that can be used and
-//! exactly those, and a descriptor came; and always then. It waits for nothing that cannot come.
+//! Oracle: a client takes a lease exactly if the server's line grants it with usable ranges, and a
+//! descriptor came. The ranges are the line's. It never waits in vain.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -22,7 +22,7 @@ use crate::story;
 #[derive(Debug, Arbitrary)]
 struct Story {
     sends: bool,
-    /// The ranges are put into an order that can be right, of so many MiB each.
+    /// The ranges are put into a possible order, of so many MiB each.
     is_sound: bool,
     damage: Option<(u16, u8)>,
     /// Bytes instead of an answer.
@@ -91,7 +91,7 @@ pub fn lease(bytes: &[u8]) {
     }
 }
 
-/// The ranges that a line says were lent.
+/// The lent ranges of a line.
 fn ranges_said(line: &[u8]) -> Option<Vec<(u64, u64)>> {
     let line: Value = serde_json::from_slice(line).ok()?;
     match serde_json::from_value(line["response"].clone()).ok()? {
@@ -105,7 +105,7 @@ fn are_usable(ranges: &[(u64, u64)]) -> bool {
     !ranges.is_empty() && ascend && ranges.iter().all(|(start, end)| start < end)
 }
 
-/// Takes the request, and sends a descriptor through the socket that came with it.
+/// Takes the request, and sends a descriptor through its socket.
 fn answer(far: &UnixStream, sends: bool) {
     far.set_nonblocking(false).unwrap();
     let mut bytes = [0; 4096];

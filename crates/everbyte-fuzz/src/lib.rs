@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets: plain functions of bytes that panic when a promise is broken.
+//! The bodies of the fuzz targets: plain functions of bytes. They panic when a promise is broken.
 //!
 //! Each is called by a fuzzer (`fuzz/fuzz_targets`) and by a test that replays the corpora on any
 //! toolchain (`tests/corpora.rs`). For any bytes, a target neither waits nor leaves anything
@@ -48,10 +48,10 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 
-/// True if stories are printed, which helps to understand an input.
+/// True if stories are printed, to understand an input.
 static SHOWS: LazyLock<bool> = LazyLock::new(|| std::env::var_os("EVERBYTE_FUZZ_SHOW").is_some());
 
-/// Decodes the story that `bytes` stand for.
+/// Decodes the story encoded by `bytes`.
 fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
     let story = S::arbitrary_take_rest(Unstructured::new(bytes)).ok()?;
     if *SHOWS {
@@ -63,7 +63,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 /// A target: its name, which is also its corpus's, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// The targets that must never fail. The canary, which must fail, is not among them.
+/// The targets that must never fail, without the canary, which must fail.
 pub const TARGETS: [Target; 26] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),

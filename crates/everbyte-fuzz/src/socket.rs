@@ -5,10 +5,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-/// Bytes that a peer may say: they and their answers must fit in the sockets' buffers.
+/// Most bytes of a peer: they and their answers must fit in the sockets' buffers.
 pub(crate) const SAID_MAX: usize = 32 << 10;
 
-/// Bytes that a socket is asked to buffer.
+/// Requested size of a socket's buffer.
 const BUFFER_LEN: usize = 1 << 20;
 
 /// Makes a peer that has sent `bytes` and sends no more, and the socket that receives them.
@@ -23,7 +23,7 @@ pub(crate) fn peer_saying(bytes: &[u8]) -> (UnixStream, UnixStream) {
     (near, far)
 }
 
-/// Appends the bytes that have arrived at `end` to `heard`.
+/// Appends the arrived bytes of `end` to `heard`.
 pub(crate) fn drain(mut end: &UnixStream, heard: &mut Vec<u8>) {
     match end.read_to_end(heard) {
         Ok(_) => {}

@@ -32,7 +32,7 @@ enum Damage {
     Runs(u64),
     /// Another run, with right check bits.
     Run { place: u8, block: u64 },
-    /// Another run that could be one.
+    /// Another possible run.
     Aligned { place: u8, run: u8 },
     /// A word of the table.
     Word { place: u16, word: u64 },

@@ -14,14 +14,14 @@ use everbyte_policy::trace::{
 
 use crate::trace_reference::{Counts, counts};
 
-/// Most requests that are looked at: a compressed trace may hold any number.
+/// Most inspected requests: a compressed trace may hold any number.
 const REQUESTS_MAX: usize = 10_000;
 /// Most bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Limits of a trace in DRAM.
 const LIMITS: PageLimits = PageLimits { accesses_max: 20_000, pages_max: 1000 };
 
-/// Reads `bytes` as a trace of `format`, or of the format that they seem to have.
+/// Reads `bytes` as a trace of `format`, or of the detected format.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -157,7 +157,7 @@ macro_rules! targets {
 }
 
 targets! {
-    /// Reads `bytes` in the format that they seem to have, compressed perhaps.
+    /// Reads `bytes` in the detected format, perhaps compressed.
     trace_any => None;
     /// Reads `bytes` as our own format.
     trace_csv => Some(Format::Csv);

@@ -1,4 +1,4 @@
-//! A slow second reader of traces, for the counts that the first one must have.
+//! A slow second reader of traces, for the expected counts of the first one.
 //!
 //! It gets the format, makes one pass and trusts the first reader for values without effect on a
 //! count, such as times. Words are split and parsed by the standard library alone.

@@ -3,11 +3,11 @@
 //! Owns a copy of the written bytes. They are collected because a device takes all of them in one
 //! call, without knowledge of batches.
 
-/// Most bytes of a batch. A transaction that changes more goes through the journal.
+/// Most bytes of a batch. A larger transaction goes through the journal.
 pub(crate) const BATCH_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of memory that the next batch takes over from the last one at most. Without that, every
-/// batch would pay for fresh pages from the system.
+/// Most bytes of memory reused for the next batch. Without it, every batch would pay for fresh
+/// pages from the system.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! A database on a device: its three files, and batches of writes that are atomic.
+//! A database on a device: its three files, and atomic batches of writes.
 //!
 //! Owns the header in memory and the moment of its write. Invariants: bytes are written before the
 //! length that covers them, so that after a crash with any prefix of the writes, no file has bytes
@@ -32,13 +32,13 @@ pub struct Activity {
     pub wal_writes: u64,
     /// Syncs of any of its files.
     pub syncs: u64,
-    /// Batches that were committed.
+    /// Committed batches.
     pub batches_committed: u64,
     /// Batches refused by the device, so that SQLite had to use its journal.
     pub batches_refused: u64,
     /// Reads of the database itself: copies.
     pub main_reads: u64,
-    /// Pages of the database that SQLite used where they lie.
+    /// Pages of the database used by SQLite in place.
     pub pages_lent: u64,
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct Database {
     device: Arc<dyn AtomicWrites>,
     device_bytes: u64,
     files: RwLock<Files>,
-    /// True if there may be writes that no flush has made durable yet. Set under the files' lock
-    /// for writing and cleared under it, so that no write comes between a flush and the clearing.
+    /// True if writes may be unflushed. Set under the files' lock for writing and cleared under it,
+    /// so that no write comes between a flush and the clearing.
     unflushed: AtomicBool,
     counters: Counters,
-    /// Pages of the database that were lent before.
+    /// Formerly lent pages of the database.
     places: Places,
     pub(crate) locks: LockTable,
 }
@@ -211,7 +211,7 @@ impl Database {
         }
     }
 
-    /// Writes to a file, which grows if need be; a gap before the new bytes reads as zeroes.
+    /// Writes to a file and extends it if necessary. A gap before the new bytes reads as zeroes.
     pub(crate) fn write(
         &self,
         kind: FileKind,
@@ -372,7 +372,7 @@ impl Database {
     }
 
     /// Makes the writes durable, unless they may wait for a checkpoint. Takes the files as evidence
-    /// that they are locked.
+    /// of their lock.
     fn flush(&self, _files: &Files, durability: Durability) -> Result<(), DatabaseError> {
         if durability == Durability::AtCommit && self.unflushed.load(Ordering::Relaxed) {
             self.device.flush().map_err(|error| self.failed(error))?;
@@ -459,7 +459,7 @@ impl Files {
     }
 }
 
-/// Returns true if nothing was ever written to the device, so that using it loses nothing.
+/// Returns true if the device is unwritten, so that using it loses nothing.
 fn is_unwritten(device: &dyn AtomicWrites) -> Result<bool, DeviceError> {
     let size_bytes = device.geometry().size_bytes;
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The moment from which commits are durable, chosen by users.
+//! The moment of durability of commits, chosen by users.
 
 /// The moment at which a commit is durable. In both modes a commit is atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -17,7 +17,7 @@ pub enum DatabaseError {
     /// The volume cannot be made or opened.
     #[error("database {name}: {source}")]
     Pool {
-        /// The database, that is the volume.
+        /// The database, that is, the volume.
         name: String,
         /// The pool's error.
         source: PoolError,
@@ -27,7 +27,7 @@ pub enum DatabaseError {
     Name {
         /// The name asked for.
         name: String,
-        /// The end that it must not have.
+        /// The forbidden suffix.
         suffix: &'static str,
     },
     /// A volume or device has this name already.
@@ -40,7 +40,7 @@ pub enum DatabaseError {
     /// pool. It is free again after the connections to that database are closed.
     #[error("connections have database {name} open, whose volume has another name now or is gone")]
     Moved {
-        /// The name that the volume had.
+        /// The former name of the volume.
         name: String,
     },
     /// The store has no pool, and no device of this name was attached.
@@ -57,7 +57,7 @@ pub enum DatabaseError {
         /// The mistake in it.
         what: String,
     },
-    /// A journal or WAL that does not exist.
+    /// A missing journal or WAL.
     #[error("database {name} has no {kind:?} file")]
     NoFile {
         /// The database.
@@ -75,9 +75,9 @@ pub enum DatabaseError {
         name: String,
         /// Which file.
         kind: FileKind,
-        /// The length that it would have had.
+        /// The requested length.
         wanted_bytes: u64,
-        /// The length that it may have.
+        /// The largest allowed length.
         capacity_bytes: u64,
     },
     /// The device failed or refused.
@@ -104,7 +104,7 @@ pub enum DatabaseError {
         /// The event, for people.
         reason: String,
     },
-    /// SQLite would change a page that it uses where it lies. Nothing was done.
+    /// SQLite would change a page used in place. Nothing was done.
     #[error("database {name}: the page at {offset} is in use where it lies, and cannot be changed")]
     InUse {
         /// The database.
@@ -112,19 +112,19 @@ pub enum DatabaseError {
         /// The page's first byte.
         offset: u64,
     },
-    /// SQLite asked for a feature that other file systems have and this one lacks.
+    /// SQLite requested a feature of other file systems.
     #[error("{what} is not supported on Everbyte volumes")]
     Unsupported {
         /// The feature.
         what: &'static str,
     },
-    /// The registration that the connection came through has ended.
+    /// The registration of the connection has ended.
     #[error("this VFS has been unregistered")]
     Unregistered,
 }
 
 impl DatabaseError {
-    /// The error of a transaction over several databases that SQLite would make one by a super-journal.
+    /// The error of a transaction over several databases that needs a super-journal.
     pub(crate) fn several_databases() -> Self {
         Self::Unsupported { what: "a transaction over several attached databases" }
     }

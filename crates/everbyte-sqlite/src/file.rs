@@ -16,12 +16,11 @@ use crate::locks::Level;
 use crate::store::DatabaseHandle;
 use crate::super_journal::{JOURNAL_HEAD_BYTES, NUMBER_BYTES, is_name, may_be_name};
 
-/// Device characteristics that hold for every file of a database:
+/// Device characteristics of every file of a database:
 ///
-/// - ATOMIC512 to ATOMIC4K: a write within a block is never torn, and every file begins at a
-///   block. (Larger writes are whole as well where the log has room for them, which is not for
-///   certain.)
-/// - SAFE_APPEND: bytes are written before the length that covers them.
+/// - ATOMIC512 to ATOMIC4K: a write within a block is never torn, and every file begins at a block.
+///   (Larger writes are atomic as well if the log has room for them, without a guarantee.)
+/// - SAFE_APPEND: bytes are written before their length.
 /// - SEQUENTIAL: a device of a store keeps the order of its writes, see `Store::attach`. A volume
 ///   does: after a crash it is in the state of its last checkpoint, and a checkpoint has every
 ///   write answered before it. All files of a database are on one device, and none is written with
@@ -46,9 +45,9 @@ pub(crate) struct File {
     batch_atomic: bool,
     durability: Durability,
     delete_on_close: bool,
-    /// Bytes from the start of the database that SQLite may use where they lie.
+    /// Bytes from the start of the database for use in place.
     lent_max: u64,
-    /// Pages that it uses so, with their offsets: a few at a time.
+    /// Pages in use, with their offsets: a few at a time.
     lent: Vec<(u64, MappedBytes)>,
 }
 
@@ -85,7 +84,7 @@ impl File {
         })
     }
 
-    /// Returns the flags that it was opened with after all.
+    /// Returns the actual flags of the opening.
     pub(crate) fn flags(&self, asked: c_int) -> c_int {
         if self.database.is_read_only() {
             (asked & !ffi::SQLITE_OPEN_READWRITE) | ffi::SQLITE_OPEN_READONLY
@@ -115,7 +114,7 @@ impl File {
         }
     }
 
-    /// Bytes from the start of the file that SQLite may use where they lie.
+    /// Bytes from the start of the file for use in place.
     pub(crate) fn lent_max(&self) -> u64 {
         self.lent_max
     }
@@ -151,7 +150,7 @@ impl File {
         }
     }
 
-    /// Refuses to change bytes that SQLite uses where they lie.
+    /// Refuses to change bytes used by SQLite in place.
     fn check_unused(&self, from: u64, to: u64) -> Result<(), DatabaseError> {
         let is_in = |(at, lent): &&(u64, MappedBytes)| *at < to && from < at + lent.len as u64;
         match self.lent.iter().find(is_in) {
@@ -192,7 +191,7 @@ impl File {
         self.database.sync(self.durability)
     }
 
-    /// Bytes in the file, 0 for one that was deleted while open.
+    /// Bytes in the file, 0 for a file deleted while open.
     pub(crate) fn length(&self) -> u64 {
         self.database.length(self.kind).unwrap_or(0)
     }

@@ -68,7 +68,7 @@
 //!   EXCLUSIVE` set before it, also when a database in WAL mode is opened again: connections have
 //!   no shared memory.
 //! - Any number of connections in this process, with SQLite's usual locks.
-//! - A database has the room that its volume was made for; beyond it, SQLite says `SQLITE_FULL`.
+//! - A database has the room of its volume; beyond it, SQLite reports `SQLITE_FULL`.
 //! - Temporary files are left to SQLite's default VFS.
 //! - Unsupported: one commit over several attached databases. SQLite uses a super-journal for it. A
 //!   transaction that needs one fails as a whole if the main database, or one that it writes
@@ -78,11 +78,11 @@
 //!   super-journal. A single other database with them needs none, and none is needed if the main
 //!   one is `:memory:` or temporary. Such databases **commit separately**: an error or a crash in
 //!   between leaves some of them changed and others unchanged.
-//! - `VACUUM INTO` needs a database that exists.
+//! - `VACUUM INTO` needs an existing database.
 //!
 //! # Durability
-//! A commit with atomic batches is durable when it returns. So is one with a journal, with
-//! `synchronous` at `FULL`, SQLite's default; journals that are deleted are deleted durably.
+//! A commit with atomic batches is durable on return. So is one with a journal, with `synchronous`
+//! at `FULL`, SQLite's default; deletions of journals are durable.
 //!
 //! With [`Durability::AtCheckpoint`] commits do not wait for that. A volume makes its own
 //! checkpoints when its pool's timer says so (`Pool::start_timer`) or its log fills, and with every

@@ -36,8 +36,8 @@ struct Holders {
 pub(crate) struct LockTable(Mutex<Holders>);
 
 impl LockTable {
-    /// Raises a connection from `held` towards `wanted` and returns the level it has now. That is
-    /// less than `wanted` if others are in the way; it may be PENDING then.
+    /// Raises a connection from `held` towards `wanted` and returns its new level. The level is
+    /// below `wanted` if other connections prevent it, and may be PENDING then.
     pub(crate) fn raise(&self, held: Level, wanted: Level) -> Level {
         if held >= wanted {
             return held;

@@ -17,7 +17,7 @@ use everbyte_media::{BLOCK, BLOCK_U64};
 /// Blocks in a piece of the table: 2 MiB of the database, in 2 KiB.
 const PIECE: usize = 512;
 
-/// The place of a block that is not known.
+/// The place of an unknown block.
 const UNKNOWN: u32 = 0;
 
 /// Places of blocks: their numbers in memory and one, or [`UNKNOWN`].
@@ -47,7 +47,8 @@ impl Places {
         Some(MappedBytes { address, place, len })
     }
 
-    /// Keeps the place of whole blocks from `offset` on, of a database that never has more than `capacity` bytes.
+    /// Keeps the place of whole blocks from `offset` on, of a database with at most `capacity`
+    /// bytes.
     pub(crate) fn keep(&self, offset: u64, lent: &MappedBytes, capacity: u64) {
         let Some((base, first)) = numbered(lent) else { return };
         let kept = self.base.get_or_init(|| AtomicPtr::new(base));
@@ -65,7 +66,7 @@ impl Places {
         }
     }
 
-    /// Forgets the places of the blocks that bytes of `range` lie in.
+    /// Forgets the places of the blocks of `range`.
     pub(crate) fn forget(&self, range: Range<u64>) {
         let Some(pieces) = self.pieces.get().filter(|_| !range.is_empty()) else { return };
         let (from, to) = (range.start / BLOCK_U64, range.end.div_ceil(BLOCK_U64));

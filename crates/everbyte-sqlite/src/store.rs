@@ -1,4 +1,4 @@
-//! The databases that a VFS offers: those of a pool, and those on attached devices.
+//! The databases of a VFS: those of a pool, and those on attached devices.
 //!
 //! Owns the open ones. Invariants: every device is opened once, for any number of connections. A
 //! database of the pool is opened and closed under the lock of the search for it, so that no caller
@@ -86,12 +86,12 @@ impl Databases {
         self.attached.get(name).or_else(|| self.open.get(name).map(|open| &open.database))
     }
 
-    /// Returns true if a database is open under a name that its volume has no more.
+    /// Returns true if a database is open under a former name of its volume.
     fn has_moved(&self, name: &str) -> bool {
         self.open.get(name).is_some_and(|open| !open.volume.is_named(name))
     }
 
-    /// Refuses a name that leads to a database.
+    /// Refuses a name of a database.
     fn check_free(&self, name: &str) -> Result<(), DatabaseError> {
         if self.has_moved(name) {
             return Err(DatabaseError::Moved { name: name.to_owned() });
@@ -132,7 +132,7 @@ impl Deref for DatabaseHandle {
     }
 }
 
-/// Has the store look, when it is dropped, whether anybody still uses the database.
+/// When dropped, lets the store check for remaining users of the database.
 struct User {
     store: Arc<Store>,
     name: String,
@@ -188,8 +188,8 @@ impl Store {
     /// predecessors.
     ///
     /// # Errors
-    /// The name is taken, also by a volume that lost it while connections have it open, or cannot be
-    /// a database's; the device holds something else, is too small, or fails.
+    /// The name is taken, also by a volume that lost it while connections have it open, or is not
+    /// valid for a database; the device holds foreign content, is too small, or fails.
     pub fn attach(&self, name: &str, device: Arc<dyn AtomicWrites>) -> Result<(), DatabaseError> {
         check_name(name)?;
         let mut databases = self.databases.lock();
@@ -248,7 +248,7 @@ impl Store {
     }
 }
 
-/// Refuses a name that SQLite would give to a journal.
+/// Refuses a name of SQLite's journals.
 pub(crate) fn check_name(name: &str) -> Result<(), DatabaseError> {
     match file_of(name) {
         (_, FileKind::Main) => Ok(()),
@@ -274,7 +274,7 @@ mod tests {
 
     use super::*;
 
-    /// A volume that takes long to close, and has one handle at a time.
+    /// A volume with a slow close and one handle at a time.
     struct SlowVolume {
         below: MemoryDevice,
         taken: Arc<AtomicBool>,

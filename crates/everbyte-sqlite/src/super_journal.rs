@@ -8,12 +8,12 @@
 //!
 //! Knows nothing of files.
 
-/// Bytes from a journal's start on that [`is_name`] looks at.
+/// Bytes inspected by [`is_name`] from a journal's start on.
 pub(crate) const JOURNAL_HEAD_BYTES: usize = 28;
 /// Bytes before a page or a name in a journal: a number.
 pub(crate) const NUMBER_BYTES: usize = 4;
 
-/// First byte of those by which SQLite locks a database. The page with it is never used, so it is in no journal.
+/// First of SQLite's locking bytes. The page with it is never used, so it is in no journal.
 const PENDING_BYTE: u32 = 0x4000_0000;
 
 /// Returns true if `data` ends as the name of every super-journal does, short names of eight and three letters included:

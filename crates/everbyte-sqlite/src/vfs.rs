@@ -1,4 +1,4 @@
-//! The tables of C functions through which SQLite calls.
+//! The tables of C functions for SQLite.
 //!
 //! Owns all `unsafe` of the crate: every function here turns C's arguments into Rust's, calls safe
 //! code, and turns its answer into a result code. Panics become an error code. SQLite promises the
@@ -41,9 +41,9 @@ const TEMPORARY: c_int = ffi::SQLITE_OPEN_TEMP_DB
 pub struct VfsOptions {
     /// Lets SQLite commit by atomic batches instead of its journal.
     pub batch_atomic: bool,
-    /// The moment from which commits are durable.
+    /// The moment of durability of commits.
     pub durability: Durability,
-    /// Makes this VFS the one of connections that name none.
+    /// Makes this VFS the default for connections.
     pub make_default: bool,
 }
 
@@ -72,7 +72,7 @@ pub enum RegisterError {
     /// SQLite refused.
     #[error("SQLite cannot {what}: result code {code}")]
     Sqlite {
-        /// The SQLite call that failed.
+        /// The failed SQLite call.
         what: &'static str,
         /// Its result code.
         code: c_int,
@@ -182,7 +182,7 @@ fn check(what: &'static str, code: c_int) -> Result<(), RegisterError> {
     if code == ffi::SQLITE_OK { Ok(()) } else { Err(RegisterError::Sqlite { what, code }) }
 }
 
-/// The memory that SQLite takes for a `sqlite3_file`.
+/// The memory of a `sqlite3_file`.
 #[repr(C)]
 struct OpenFile {
     /// First, because SQLite reads the table of methods there.
@@ -236,8 +236,8 @@ fn guard(otherwise: c_int, body: impl FnOnce() -> Result<c_int, DatabaseError>) 
 /// An open file.
 ///
 /// # Safety
-/// `file` is one that `open` filled and `close` has not had, in use by this thread alone,
-/// which keeps no other reference to it for `'a`.
+/// `file` was filled by `open` and not closed, and is used by this thread alone, without another
+/// reference to it for `'a`.
 unsafe fn opened<'a>(file: *mut sqlite3_file) -> &'a mut File {
     // SAFETY: by this function's contract it is the `base` of an `OpenFile`.
     let file = unsafe { (*file.cast::<OpenFile>()).file };
@@ -248,7 +248,7 @@ unsafe fn opened<'a>(file: *mut sqlite3_file) -> &'a mut File {
 /// Returns the data of a VFS.
 ///
 /// # Safety
-/// `vfs` is one that `register` made.
+/// `vfs` was made by `register`.
 unsafe fn app(vfs: *mut sqlite3_vfs) -> &'static App {
     // SAFETY: by this function's contract; nobody changes the field.
     let app = unsafe { (*vfs).pAppData };
@@ -563,7 +563,7 @@ unsafe extern "C" fn access(
     })
 }
 
-/// The path without the slashes that a URI's path begins with: volumes are in no directory.
+/// The path without the leading slashes of a URI's path: volumes have no directory.
 unsafe extern "C" fn full_pathname(
     _vfs: *mut sqlite3_vfs,
     path: *const c_char,

@@ -27,11 +27,11 @@ const ROUNDS_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_ROUNDS";
 const ROUNDS: u64 = 10;
 /// The uncatchable signal.
 const SIGKILL: i32 = 9;
-/// Rows that every transaction changes, on several pages.
+/// Rows changed by every transaction, on several pages.
 const ROWS: i64 = 60;
 /// Newest transactions kept in the list, so that the database does not grow.
 const KEPT: i64 = 1000;
-/// The longest time that a child lives after its first commit.
+/// The longest life of a child after its first commit.
 const LIFE_MS_MAX: u64 = 60;
 
 const BATCH: &str = "batch";
@@ -58,7 +58,7 @@ fn open(pool: &Path, mode: &str) -> Open {
     Open { db, _vfs: vfs, pool }
 }
 
-/// Sets a pragma that answers with a word, and returns it.
+/// Sets a pragma with an answer of one word, and returns it.
 fn set(db: &Connection, pragma: &str) -> String {
     db.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0)).unwrap()
 }
@@ -84,7 +84,7 @@ fn child(pool: &Path, mode: &str) {
     }
 }
 
-/// Runs a child and kills it after `life`. Returns the last commit that it reported.
+/// Runs a child and kills it after `life`. Returns the last reported commit.
 fn kill_a_child(pool: &Path, mode: &str, life: Duration) -> i64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .env(POOL_VARIABLE, pool)

@@ -1,4 +1,4 @@
-//! The layout of a volume that holds a database: one header, three regions.
+//! The layout of a volume with a database: one header, three regions.
 //!
 //! Owns the header's bytes and the division of a volume. Invariants: regions begin at blocks and do
 //! not overlap; no file is longer than its region; the bytes of a region beyond its file's length
@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"EVERBSQL";
 const VERSION: u32 = 1;
-/// The length of a file that does not exist.
+/// The length of a missing file.
 const ABSENT: u64 = u64::MAX;
 
 /// Of so many equal parts of a volume ...
@@ -19,10 +19,10 @@ const PARTS: u64 = 20;
 /// every page.
 const PARTS_OF_JOURNAL: u64 = 7;
 
-/// Blocks of the smallest volume that can hold a database.
+/// Blocks of the smallest volume for a database.
 const BLOCKS_MIN: u64 = 64;
 
-/// The files that a volume has room for.
+/// The files of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileKind {
     /// The rollback journal, `NAME-journal` to SQLite.
@@ -37,7 +37,7 @@ impl FileKind {
     /// All of them, in the order of their regions.
     pub(crate) const ALL: [Self; 3] = [Self::Journal, Self::Wal, Self::Main];
 
-    /// Returns the suffix that SQLite appends to the database's name.
+    /// Returns SQLite's suffix for the database's name.
     pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Self::Journal => "-journal",
@@ -56,8 +56,8 @@ impl FileKind {
     }
 }
 
-/// The first line of a volume that holds a database. It changes as a whole: it is one line, and a
-/// request of one line is never torn.
+/// The first line of a volume with a database. It changes atomically: it is one line, and a request
+/// of one line is never torn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct DatabaseHeader {
@@ -142,7 +142,7 @@ impl DatabaseHeader {
         self.start[kind.index()]
     }
 
-    /// Returns the bytes that a file may have in a volume of `volume_bytes`.
+    /// Returns the largest size of a file in a volume of `volume_bytes`.
     pub(crate) fn capacity(&self, kind: FileKind, volume_bytes: u64) -> u64 {
         let end = self.start.get(kind.index() + 1).copied().unwrap_or(volume_bytes);
         end.min(volume_bytes).saturating_sub(self.start(kind))
@@ -153,13 +153,13 @@ impl DatabaseHeader {
         Some(self.length[kind.index()]).filter(|&length| length != ABSENT)
     }
 
-    /// Sets a file's length; `None` says that it does not exist.
+    /// Sets a file's length; `None` means a missing file.
     pub(crate) fn set_length(&mut self, kind: FileKind, length: Option<u64>) {
         self.length[kind.index()] = length.unwrap_or(ABSENT);
     }
 }
 
-/// Returns the bytes of a volume whose database may grow to `database_bytes`. Volumes are thin:
+/// Returns the size of a volume for a database of at most `database_bytes`. Volumes are thin:
 /// unused space takes none in the pool.
 #[must_use]
 pub fn volume_bytes(database_bytes: u64) -> u64 {

@@ -43,7 +43,7 @@ fn commit_is_one_checkpoint() {
     assert_eq!(volume.checkpoints() - before, 10);
 }
 
-/// Checkpoints that ten commits make in a journal mode, where they need not be durable.
+/// Checkpoints of ten commits in a journal mode without durability.
 fn checkpoints_of_commits(mode: &str, batch_atomic: bool) -> u64 {
     let pool = new_pool(64);
     let store = Store::new(Arc::clone(&pool));

@@ -12,17 +12,17 @@ use rusqlite::Connection;
 use crate::{Bench, NAME, number, open_pool, pragma};
 
 const TRANSACTIONS: i64 = 4;
-/// Rows that every transaction changes, on several pages.
+/// Rows changed by every transaction, on several pages.
 const ROWS: i64 = 24;
 
-/// Transactions, each of which changes every row and adds one to a growing table.
+/// Transactions. Each changes every row and adds one to a growing table.
 struct Transactions {
     mode: &'static str,
     batch_atomic: bool,
     page_bytes: u32,
     synchronous: &'static str,
     durability: Durability,
-    /// The promise that the judge holds recovery to.
+    /// The promise for recovery.
     promised: Durability,
 }
 
@@ -32,8 +32,7 @@ enum Event {
     Answered(i64),
 }
 
-/// The connection and VFS that recovery leaves open. The connection is dropped before the VFS that
-/// it came through.
+/// The connection and VFS left open by recovery. The connection is dropped before its VFS.
 struct Recovered {
     db: Connection,
     _bench: Bench,

@@ -189,7 +189,7 @@ fn commit_on_freezing_device_leaves_no_trace() {
     assert_eq!(pragma(&db, "integrity_check"), "ok");
 }
 
-/// A device in memory that gives no space back.
+/// A device in memory without discard.
 struct Keeping(MemoryDevice);
 
 impl everbyte_device::Decorator for Keeping {

@@ -24,7 +24,7 @@ use rusqlite::{Connection, OpenFlags};
 /// Name of the database of most tests.
 pub(crate) const NAME: &str = "test.db";
 
-/// A store and the VFS through which SQLite reaches it.
+/// A store and its VFS.
 pub(crate) struct Bench {
     pub(crate) store: Arc<Store>,
     pub(crate) vfs: String,
@@ -104,12 +104,12 @@ pub(crate) fn pragma(db: &Connection, pragma: &str) -> String {
     db.query_row(&format!("PRAGMA {pragma}"), [], text).unwrap()
 }
 
-/// The one number that a query yields.
+/// The one number of a query's result.
 pub(crate) fn number(db: &Connection, query: &str) -> i64 {
     db.query_row(query, [], |row| row.get(0)).unwrap()
 }
 
-/// The result code of a statement that fails.
+/// The result code of a failing statement.
 pub(crate) fn failure(result: rusqlite::Result<()>) -> i32 {
     result.unwrap_err().sqlite_error().unwrap().extended_code
 }

@@ -1,4 +1,4 @@
-//! Pages that SQLite uses where they lie.
+//! Pages used by SQLite in place.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn activity(bench: &Bench) -> Activity {
     bench.store.activity(NAME).unwrap()
 }
 
-/// A table of a thousand rows, whose sum is 499,500.
+/// A table of a thousand rows with the sum 499,500.
 fn fill(db: &Connection) {
     db.execute_batch(
         "CREATE TABLE t (n INTEGER PRIMARY KEY, b BLOB);

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::{Bench, number, pragma, usual_bench};
 
-/// Rows that the workload leaves in `item`.
+/// Rows in `item` after the workload.
 const ROWS_LEFT: i64 = 300;
 
 /// Connects and sets the journal mode, with WAL's exclusive locking.
@@ -17,7 +17,7 @@ fn connect(bench: &Bench, mode: &str) -> Connection {
     db
 }
 
-/// Everything that ordinary programs do. `rolls_back` is off for the mode that cannot.
+/// All operations of ordinary programs. `rolls_back` is off for the mode without rollback.
 fn workload(db: &Connection, rolls_back: bool) {
     db.execute_batch(
         "CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, stock INTEGER);

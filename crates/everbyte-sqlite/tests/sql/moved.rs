@@ -1,4 +1,4 @@
-//! Volumes that are renamed or deleted under connections: journals stay with their databases.
+//! Volumes renamed or deleted under connections: journals stay with their databases.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rusqlite::{Connection, ffi};
 
 use crate::{Bench, NAME, bench_in, failure, new_pool, number, pragma};
 
-/// Name of a volume that was `NAME`.
+/// New name of the volume `NAME`.
 const MOVED: &str = "moved.db";
 
 /// A pool with a database of one row, and a connection to it with a small page cache.

@@ -1,4 +1,4 @@
-//! Operations that are refused: each fails clearly and harms nothing.
+//! Refused operations: each fails clearly and has no effect.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,8 +86,8 @@ fn journal_is_not_opened_as_a_database() {
     assert_eq!(number(&bench.connect(), "SELECT count(*) FROM t"), 1);
 }
 
-/// Makes the length of a file 0 in the header of the volume `name`, as a connection leaves it that
-/// makes the file and ends before it writes to it.
+/// Sets the length of a file to 0 in the header of the volume `name`, like a connection that makes
+/// the file and ends before its first write.
 fn make_empty(pool: &Arc<Pool<Mapped>>, name: &str, kind: usize) {
     let volume = BlockVolume::open(pool, name).unwrap();
     let mut header = [0; 64];
@@ -129,7 +129,7 @@ fn transaction_over_two_databases_is_refused() {
     db.execute_batch("INSERT INTO t VALUES (1); INSERT INTO u VALUES (1);").unwrap();
 }
 
-/// Rows that each test of a transaction over two file systems begins with.
+/// Initial rows of each test of a transaction over two file systems.
 const ROWS: i64 = 100;
 
 /// A database at `path`, in SQLite's own file system, with the usual one attached as `ours`, and old rows in both.
@@ -148,7 +148,7 @@ fn attached(bench: &Bench, path: &Path, page_bytes: u32) -> Connection {
     db
 }
 
-/// Expects that nothing has changed since [`attached`], for this connection and others.
+/// Expects no change since [`attached`], for this connection and others.
 fn expect_old_rows(bench: &Bench, db: &Connection, path: &Path) {
     assert_eq!(pragma(db, "integrity_check"), "ok");
     for query in ["SELECT count(*) FROM t WHERE n = 0", "SELECT count(*) FROM t"] {
