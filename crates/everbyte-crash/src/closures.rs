@@ -49,7 +49,7 @@ impl<'a, E, R> Closures<'a, E, R> {
         Self { len, ..self }
     }
 
-    /// The same on a medium that `prepare` has filled.
+    /// The same on a medium filled by `prepare`.
     #[must_use]
     pub fn prepared(self, prepare: impl Fn(&Arc<SimMedium>) + 'a) -> Self {
         Self { prepare: Box::new(prepare), ..self }

@@ -15,7 +15,7 @@ pub(crate) type Image = [u8; LINE];
 /// Rule that chooses one of the possible contents of each line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Plan {
-    /// These answers in order, then always the first: the content in which least persisted.
+    /// These answers in order, then always the first: the content with the least persisted.
     Script(Vec<u32>),
     /// The same for every line, but for some.
     Lines(Lines),
@@ -28,8 +28,8 @@ pub enum Plan {
 pub struct Lines {
     /// True if every pending store persisted in the lines without an exception, false if none did.
     pub persisted: bool,
-    /// Starts of the lines that are exceptions, with their answers in order. Once these have
-    /// run out, and from the first if there are none, the line is the opposite of the others.
+    /// Starts of the exceptional lines, with their answers in order. After these, and without
+    /// answers from the first on, the line is the opposite of the others.
     pub but: BTreeMap<PoolOffset, Vec<u32>>,
 }
 
@@ -46,13 +46,13 @@ impl Plan {
         Self::Lines(Lines { persisted: true, but: BTreeMap::new() })
     }
 
-    /// Everything persisted in the line that starts at `at`, nothing elsewhere.
+    /// Everything persisted in the line at `at`, nothing elsewhere.
     #[must_use]
     pub fn only(at: PoolOffset) -> Self {
         Self::Lines(Lines { persisted: false, but: BTreeMap::from([(at, Vec::new())]) })
     }
 
-    /// Nothing persisted in the line that starts at `at`, everything elsewhere.
+    /// Nothing persisted in the line at `at`, everything elsewhere.
     #[must_use]
     pub fn missing(at: PoolOffset) -> Self {
         Self::Lines(Lines { persisted: true, but: BTreeMap::from([(at, Vec::new())]) })
@@ -130,15 +130,15 @@ impl FromStr for Plan {
 pub struct Choice {
     /// Start of the line.
     pub at: PoolOffset,
-    /// The content taken: `0..of`, 0 being the one in which least persisted.
+    /// The content taken: `0..of`; in content 0 the least persisted.
     pub taken: u32,
     /// Number of contents.
     pub of: u32,
-    /// The content in which everything persisted.
+    /// The fully persisted content.
     pub all: u32,
 }
 
-/// A line as the crash left it, of which the bytes of `mask` are decided.
+/// A line after the crash, with decided bytes in `mask`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Learned {
     pub(crate) line: u64,
@@ -146,7 +146,7 @@ pub(crate) struct Learned {
     pub(crate) image: Image,
 }
 
-/// A plan that is being followed, and the decisions made.
+/// A plan in execution, and the decisions made.
 #[derive(Debug)]
 pub(crate) struct DecisionTrace {
     plan: Plan,
@@ -196,7 +196,7 @@ impl DecisionTrace {
         self.thinned |= thinned;
     }
 
-    /// Returns true if a line was read whose contents were not all enumerated.
+    /// Returns true after a read of a line without a full enumeration.
     pub(crate) fn thinned(&self) -> bool {
         self.thinned
     }
@@ -233,7 +233,8 @@ impl DecisionTrace {
     }
 }
 
-/// For a quarter of the lines nothing, for a quarter everything, otherwise any content. `first` says which line it is.
+/// For a quarter of the lines nothing, for a quarter everything, otherwise any content. `first`
+/// identifies the line.
 fn seeded(first: u64, random: u64, of: usize, all: usize) -> usize {
     match first % 4 {
         0 => 0,

@@ -1,5 +1,5 @@
-//! The explorer: crashes a workload at every operation, and recovers from every image that a crash
-//! can leave.
+//! The explorer: crashes a workload at every operation, and recovers from every image possible
+//! after a crash.
 //!
 //! The workload runs once and is recorded. The state at a crash point is computed from the record,
 //! without another run. The explorer enumerates the images of one crash point depth first: it runs
@@ -29,12 +29,12 @@ use crate::step::Step;
 use crate::trace::{CrashAftermath, trace};
 use crate::walk::Walk;
 
-/// Settings of an exploration. The default suits a workload of some hundred operations; set the
-/// limits to their types' greatest values for one that must be exhaustive.
+/// Settings of an exploration. The default suits a workload of some hundred operations. For an
+/// exhaustive exploration set the limits to their types' greatest values.
 #[derive(Clone, Debug)]
 pub struct Explorer {
-    /// Picks samples. The same seed gives the same exploration. The string that replays a failure begins with
-    /// it, in hexadecimal.
+    /// Picks samples. The same seed gives the same exploration. The replay string of a failure
+    /// begins with it, in hexadecimal.
     pub seed: u64,
     /// The order within one ordinary store.
     pub stores: StoreOrder,
@@ -42,8 +42,8 @@ pub struct Explorer {
     /// to 10. Of more words, only some subsets are tried. A line has 8 words unless it is stored to
     /// twice.
     pub subsets_max: u32,
-    /// Operations of the workload before which it is crashed, if there are more: one of each of so
-    /// many equal parts, as the seed says, and of the last part the workload's end.
+    /// Limit of the crash points of the workload. Of more operations, the seed picks one of each of
+    /// as many equal parts, and of the last part the workload's end.
     pub points_max: usize,
     /// True if the workload is crashed only after it has noted its first event.
     pub from_first_event: bool,
@@ -54,9 +54,9 @@ pub struct Explorer {
     pub runs_max: usize,
     /// Random images tried where there are too many.
     pub samples: u64,
-    /// Number of recoveries in a row that crash at most. 0 crashes only the workload.
+    /// Largest number of consecutive crashing recoveries. 0 crashes only the workload.
     pub nested_depth: u32,
-    /// Images of one crash whose recovery is crashed in turn, evenly spread.
+    /// Images of one crash with crashing recoveries, evenly spread.
     pub nested_images_max: usize,
     /// Limit of the operations of one recovery at which it is crashed. Of more operations, the seed
     /// picks one of each of as many equal parts, and of the last part the moment after recovery.
@@ -144,13 +144,13 @@ impl Explorer {
         Ok(summary)
     }
 
-    /// Returns the first operation before which the workload may be crashed.
+    /// Returns the first operation with a crash before it.
     pub(crate) fn first_point<E>(&self, recorded: &Recorded<E>) -> u64 {
         let first = recorded.events.first().filter(|_| self.from_first_event);
         first.map_or(0, |event| event.op)
     }
 
-    /// Returns the operations before which the workload is crashed, ascending.
+    /// Returns the operations with a crash before them, ascending.
     fn points<E>(&self, recorded: &Recorded<E>) -> Vec<u64> {
         let start = self.first_point(recorded);
         let count = recorded.points() + 1 - start;
@@ -158,11 +158,11 @@ impl Explorer {
         points.into_iter().map(|point| start + point).collect()
     }
 
-    /// Runs the one image that `replay`, from a [`Failure`], stands for. Of the settings, only
-    /// `recent_max` and `calls_max` matter.
+    /// Runs the one image of `replay`, from a [`Failure`]. Of the settings, only `recent_max` and
+    /// `calls_max` matter.
     ///
     /// # Errors
-    /// The failure, if it is still there; or that the string does not fit the scenario.
+    /// The failure, if it occurs again; or that the string does not fit the scenario.
     ///
     /// # Panics
     /// If the scenario panics while preparing or running.
@@ -177,7 +177,7 @@ impl Explorer {
         }
     }
 
-    /// Runs one image of a workload that is already cut down to the steps of the path.
+    /// Runs one image of a workload that was reduced to the steps of the path.
     pub(crate) fn replay_path<S: Scenario>(
         &self,
         scenario: &S,
@@ -250,7 +250,7 @@ impl Explorer {
     }
 }
 
-/// Message about code whose behaviour depends on more than the image.
+/// Message about code that depends on more than the image.
 const NOT_DETERMINISTIC: &str =
     "recovery or check is not deterministic: the same image made it read or store differently";
 
@@ -272,10 +272,10 @@ impl Found {
     }
 }
 
-/// An image that was fine.
+/// A sound image.
 struct Ran {
     choices: Vec<Choice>,
-    /// Operations that recovery made.
+    /// Operations of recovery.
     ops: u64,
 }
 
@@ -286,7 +286,7 @@ struct Search<'a, S: Scenario> {
     recorded: &'a Recorded<S::Event>,
     crash: Crash<'a, S::Event>,
     summary: &'a mut Summary,
-    /// Recoveries that crashed before the state being explored.
+    /// Crashed recoveries before the explored state.
     trail: Vec<Step>,
     /// Crashes of recoveries already explored, by fingerprint and depth left.
     seen: HashSet<(u64, u32)>,
@@ -407,7 +407,7 @@ impl<'a, S: Scenario> Search<'a, S> {
         }
     }
 
-    /// Crashes the recovery of one image, which makes `ops` operations, at each of them.
+    /// Crashes the recovery of one image at each of its `ops` operations.
     fn crash_recovery(
         &mut self,
         state: &CrashState,
@@ -445,7 +445,7 @@ impl<'a, S: Scenario> Search<'a, S> {
     }
 }
 
-/// Returns the script after the one that led to `choices`, depth first; `None` after the last.
+/// Returns the script after the one of `choices`, depth first; `None` after the last.
 fn next_script(choices: &[Choice]) -> Option<Vec<u32>> {
     let last = choices.iter().rposition(|choice| choice.taken + 1 < choice.of)?;
     let mut script: Vec<u32> = choices[..=last].iter().map(|choice| choice.taken).collect();

@@ -14,15 +14,15 @@ use crate::labels::Labels;
 use crate::medium::OpKind;
 use crate::trace::{Mark, Missing, Traced};
 
-/// Counts of an exploration that found no failure.
+/// Counts of an exploration without a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Moments at which the workload was crashed: its operations and one.
+    /// Crash points of the workload: its operations and one.
     pub points: u64,
     /// Of those, points with exactly the possible images of the previous one, without an event or a
     /// change [beside](crate::Scenario::beside) in between. They were not tried again.
     pub points_alike: u64,
-    /// Of those, the ones that were left out because there were too many.
+    /// Of those, omitted points of too many.
     pub points_left_out: u64,
     /// Images recovered and checked after a crash of the workload.
     pub images: u64,
@@ -30,11 +30,11 @@ pub struct Summary {
     pub nested_crashes: u64,
     /// Images recovered and checked after those.
     pub nested_images: u64,
-    /// Crashes, of either kind, whose images were too many and were sampled.
+    /// Crashes, of either kind, with too many images, which were sampled.
     pub sampled: u64,
     /// Images with a read of a line whose possible contents were not all tried.
     pub thinned: u64,
-    /// Recoveries that were not crashed at each of their operations.
+    /// Recoveries without a crash at each of their operations.
     pub left_out: u64,
 }
 
@@ -47,7 +47,7 @@ impl Summary {
     }
 }
 
-/// Several explorations counted as one, which is exhaustive if each of them is.
+/// Several explorations counted as one. The sum is exhaustive if each of them is.
 impl AddAssign for Summary {
     fn add_assign(&mut self, other: Self) {
         let Self {
@@ -91,35 +91,35 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A recovery that crashed on the way to a failure.
+/// A crashed recovery on the way to a failure.
 #[derive(Clone, Debug)]
 pub struct NestedCrash {
-    /// Plan of the image that it started from.
+    /// Plan of its initial image.
     pub plan: Plan,
     /// Contents of that image, line by line, in the order of first reads.
     pub choices: Vec<Choice>,
-    /// Its operation just before which the power failed again.
+    /// The power failed again just before this operation.
     pub at: u64,
-    /// Its operations around that.
+    /// Its operations around this one.
     pub trace: Vec<Traced>,
 }
 
-/// A crash after which the code does not recover, or recovers wrongly. Its text is a report.
+/// A crash without recovery, or with a wrong one. Its text is a report.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// Re-runs exactly this, given to `Explorer::replay` with the same scenario.
     pub replay: String,
-    /// The workload's operation just before which the power failed.
+    /// The power failed just before this operation of the workload.
     pub point: u64,
     /// Operations of the whole workload.
     pub points: u64,
-    /// The steps that the workload was cut down to, if it was. See [`Steps`](crate::Steps).
+    /// The remaining steps of a reduced workload. See [`Steps`](crate::Steps).
     pub kept: Option<Vec<usize>>,
     /// The workload's operations around the crash.
     pub trace: Vec<Traced>,
-    /// Recoveries that crashed in turn, outermost first.
+    /// Crashed recoveries, outermost first.
     pub nested: Vec<NestedCrash>,
-    /// Plan of the image that failed.
+    /// Plan of the failed image.
     pub plan: Plan,
     /// Its contents, line by line, in the order of first reads.
     pub choices: Vec<Choice>,
@@ -196,7 +196,7 @@ fn told(choices: &[Choice]) -> String {
     format!("a part: content {}", contents.join(", then "))
 }
 
-/// Bytes of a store that are shown.
+/// Shown bytes of a store.
 const BYTES_SHOWN: usize = 8;
 
 /// Returns the first word of an operation's row.

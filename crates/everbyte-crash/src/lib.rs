@@ -72,8 +72,8 @@
 //! as well: [`Explorer::explore_steps`] drops the steps that a failure does not need.
 //!
 //! # What a crash leaves
-//! - Stores of up to 8 bytes that are naturally aligned persist as a whole or not at all. Other
-//!   stores are copies in bulk, made of such pieces.
+//! - Stores of up to 8 naturally aligned bytes persist as a whole or not at all. Other stores are
+//!   bulk copies, made of such pieces.
 //! - Ordinary stores to one line of 64 bytes persist in order, the pieces of one copy in any
 //!   ([`StoreOrder`]). A line may persist at any time, flushed or not, independently of others.
 //! - Streamed (non-temporal) bytes persist in any subset of pieces until their thread fences. Until
@@ -111,7 +111,7 @@
 //! recoveries if it fails without, at an earlier operation, with as few lines as possible that
 //! differ from an image with everything or nothing persisted. The oracle's message may change in
 //! the process. The report lists, for each operation before the crash:
-//! - `durable`: a store that every image has;
+//! - `durable`: a store present in every image;
 //! - `kept`, `LOST`, `TORN`: a store that could have been lost, and is present, absent or present
 //!   in part;
 //! - `overwritten`: a later store to the same bytes is present;
@@ -140,7 +140,7 @@
 //! - The medium does not fail but by losing power, unless it is made to [fail](SimMedium::fail).
 //! - Poison does not outlive a crash: [poisoned](SimMedium::inject_poison) bytes are sound again
 //!   after it, so no recovery meets a media error.
-//! - Caches that are in the domain of persistence (eADR) leave fewer images than are tried here.
+//! - Caches in the domain of persistence (eADR) leave fewer images than are tried here.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The persistence rules: the contents that the hardware may leave in one 64-byte line.
+//! The persistence rules: the possible contents of one 64-byte line on the hardware.
 //!
 //! Owns the pending stores of a line and the enumeration of its possible durable contents.
 //! Invariants: pieces are kept in the order of their stores. No piece crosses an aligned 8-byte
@@ -17,19 +17,19 @@ use crate::decision_trace::{DecisionTrace, Image, Learned, mix};
 const SUBSETS_SEEDED: u64 = 2;
 /// Distinguished streamed pieces of a line. Later ones persist or fail together with the last.
 const STREAMED_MAX: usize = 64;
-/// Contents of one line that are tried before its enumeration is thinned out.
+/// Tried contents of one line before its enumeration is thinned out.
 const CONTENTS_MAX: usize = 1024;
 
-/// Contents of one line up to which a new one is looked for among them one by one.
+/// Largest number of contents of one line with a linear search for a new one.
 const FEW: usize = 16;
 
-/// Pieces up to which every subset can be asked for.
+/// Largest number of pieces with a choice of every subset.
 const SUBSETS_LIMIT: usize = 10;
 
-/// Limits of the contents of one line that are tried.
+/// Limits of the tried contents of one line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thinning {
-    /// Pieces without an order up to which every subset of them is tried.
+    /// Largest number of unordered pieces with a try of every subset.
     pub(crate) subsets_max: usize,
     /// Picks subsets beyond that.
     pub(crate) seed: u64,
@@ -44,7 +44,7 @@ pub(crate) enum StoreKind {
     Streamed(u32),
 }
 
-/// A store, or the part of one, that persists as a whole or not at all.
+/// A store, or a part of one. It persists as a whole or not at all.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredPiece {
     /// Position among all pieces of the medium.
@@ -52,7 +52,7 @@ pub(crate) struct StoredPiece {
     /// Ordinary pieces of one group persist in any order, groups in order of their numbers.
     group: u64,
     pub(crate) kind: StoreKind,
-    /// The bytes of the line that it covers; shrinks when later bytes become durable first.
+    /// Its bytes of the line. The mask shrinks when later bytes become durable first.
     mask: u64,
     word: usize,
     bytes: [u8; 8],
@@ -100,7 +100,7 @@ pub(crate) fn mask_of(start: usize, len: usize) -> u64 {
     (u64::MAX >> (LINE - len)) << start
 }
 
-/// The word of which each byte is all ones where `mask` has a bit.
+/// The word with each byte all ones where `mask` has a bit.
 fn spread(mask: u8) -> u64 {
     // A copy of the mask for each byte, its own bit of each copy, and that bit all over the byte.
     let own = (u64::from(mask) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
@@ -108,7 +108,7 @@ fn spread(mask: u8) -> u64 {
     (top >> 7) * 0xff
 }
 
-/// Mask of the bytes in which two images differ.
+/// Mask of the differing bytes of two images.
 fn difference(a: &Image, b: &Image) -> u64 {
     if a == b {
         return 0;
@@ -121,14 +121,14 @@ fn only(image: &Image, mask: u64) -> Image {
     std::array::from_fn(|i| if mask >> i & 1 != 0 { image[i] } else { 0 })
 }
 
-/// The possible durable contents of a line: more than one, or one and those that were left out.
+/// The possible durable contents of a line: more than one, or one and the omitted ones.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// Distinct images. The first is the one in which the least has persisted.
+    /// Distinct images. In the first, the least has persisted.
     images: Vec<Image>,
-    /// Index of the image in which everything has persisted, or of the nearest to it.
+    /// Index of the fully persisted image, or of the nearest to it.
     all: usize,
-    /// Bytes in which the images are not all alike.
+    /// Bytes that differ between images.
     differ: u64,
     /// True if some possible contents were left out.
     thinned: bool,
@@ -178,7 +178,7 @@ impl LineContent {
         Self::Open(Arc::new(Contents { images, all, differ, thinned }))
     }
 
-    /// Returns every possible image, the one in which least persisted first.
+    /// Returns every possible image, with the least persisted first.
     pub(crate) fn images(&self) -> &[Image] {
         match self {
             Self::Known(image) => std::slice::from_ref(image),
@@ -197,7 +197,7 @@ impl LineContent {
         matches!(self, Self::Open(contents) if contents.thinned)
     }
 
-    /// Returns the mask of bytes that are not the same in every possible image.
+    /// Returns the mask of bytes that differ between possible images.
     pub(crate) fn differ(&self) -> u64 {
         match self {
             Self::Known(_) => 0,
@@ -246,7 +246,7 @@ impl LineContent {
 pub(crate) struct Line {
     durable: LineContent,
     pending: Vec<StoredPiece>,
-    /// Bytes that loads see, except for those of `open`.
+    /// Bytes visible to loads, except for those of `open`.
     current: Image,
     /// Bytes without a pending store and with an undecided durable value.
     open: u64,
@@ -293,7 +293,7 @@ impl Line {
         self.pending.is_empty()
     }
 
-    /// Returns the mask of the pending bytes that `thread` streamed.
+    /// Returns the mask of the pending streamed bytes of `thread`.
     pub(crate) fn streamed_by(&self, thread: u32) -> u64 {
         let theirs = self.pending.iter().filter(|piece| piece.kind == StoreKind::Streamed(thread));
         theirs.fold(0, |mask, piece| mask | piece.mask)
@@ -307,7 +307,7 @@ impl Line {
         }
     }
 
-    /// Makes the pending pieces that `which` picks durable. Returns true if there were any.
+    /// Makes the pending pieces chosen by `which` durable. Returns true if there were any.
     pub(crate) fn persist(&mut self, which: impl Fn(&StoredPiece) -> bool) -> bool {
         let before = self.pending.len();
         for i in 0..before {
@@ -377,8 +377,8 @@ impl Line {
     }
 }
 
-/// A set of pending pieces that persist: a number of the first ordinary ones, some of the group
-/// after them, and a set of streamed ones.
+/// A set of persisting pending pieces: a number of the first ordinary ones, some of the group after
+/// them, and a set of streamed ones.
 #[derive(Clone, Copy)]
 struct Pick {
     ordinary: usize,
@@ -387,7 +387,7 @@ struct Pick {
 }
 
 impl Pick {
-    /// Returns true if the ordinary piece that is `distance` behind the first ones persists too.
+    /// Returns true if the ordinary piece `distance` behind the first ones persists too.
     fn has_beyond(&self, distance: usize) -> bool {
         distance < 64 && self.beyond >> distance & 1 != 0
     }

@@ -1,7 +1,7 @@
 //! Values of some lines of a medium, found without a search.
 //!
-//! Explorations look up a line at every load, most of which are of one word, and most lines have no
-//! value. Costs of a map depend on its values, but for four bytes for every 64 lines of the medium.
+//! Explorations look up a line at every load. Most loads are of one word, and most lines have no
+//! value. Costs of a map depend on its values, except four bytes for every 64 lines of the medium.
 
 use crate::address::index;
 
@@ -59,7 +59,7 @@ impl<T> LineMap<T> {
         self.place(line).map(|place| &mut self.values[place].1)
     }
 
-    /// The value of `line`, which is `made` if it has none yet.
+    /// The value of `line`, or `made` if it has none yet.
     pub(crate) fn get_or_insert_with(&mut self, line: u64, made: impl FnOnce() -> T) -> &mut T {
         let place = self.place(line).unwrap_or_else(|| self.push(line, made()));
         &mut self.values[place].1
@@ -84,7 +84,7 @@ impl<T> LineMap<T> {
         self.values.len() - 1
     }
 
-    /// The first line of `next ..= last` that has a value here or in `other`.
+    /// The first line of `next ..= last` with a value here or in `other`.
     pub(crate) fn next_with<U>(&self, other: &LineMap<U>, mut next: u64, last: u64) -> Option<u64> {
         while next <= last {
             let group = index(next / GROUP);

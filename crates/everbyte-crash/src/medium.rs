@@ -28,7 +28,7 @@ use crate::memory::{CrashState, Memory, Rules, ThreadNo};
 use crate::omission::{LabelledOmission, Omission, Omitter};
 use crate::schedule;
 
-/// Bytes that one `send` gathers at most.
+/// Most bytes gathered by one `send`.
 const SEND_MAX: usize = 1 << 18;
 
 /// A byte returned by a peek at bytes in flight.
@@ -61,7 +61,7 @@ impl fmt::Display for OpKind {
 /// One numbered operation on a medium.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Op {
-    /// The thread that made it.
+    /// The thread of the operation.
     pub thread: ThreadNo,
     /// Its kind.
     pub kind: OpKind,
@@ -111,7 +111,7 @@ struct State {
     decisions: DecisionTrace,
     counters: Counters,
     ops: u64,
-    /// Calls that load or do something, and how many there may be.
+    /// Loads and other calls, and their limit.
     calls: u64,
     calls_max: u64,
     /// Process-wide keys of the threads seen; the position is the thread's number.
@@ -148,7 +148,7 @@ impl SimMedium {
         Self::from_image(vec![0; index(len)])
     }
 
-    /// A medium that durably holds `image`. Panics unless its size is a multiple of 4096.
+    /// A medium with `image` as durable content. Panics unless its size is a multiple of 4096.
     #[must_use]
     pub fn from_image(image: Vec<u8>) -> Self {
         Self::booted(Memory::new(image, Rules::default()), DecisionTrace::default())
@@ -174,7 +174,7 @@ impl SimMedium {
         Self { len, state: Mutex::new(state), has_poison: AtomicBool::new(false) }
     }
 
-    /// Returns the state of which a crash at this moment leaves one image.
+    /// Returns the state with the possible images of a crash at this moment.
     #[must_use]
     pub fn crash_state(&self) -> CrashState {
         self.state.lock().memory.crash_state()
@@ -187,7 +187,7 @@ impl SimMedium {
         self.state.lock().ops
     }
 
-    /// Returns the whole content that loads see. Decides every line that a crash left undecided.
+    /// Returns the whole content visible to loads. Decides every undecided line.
     #[must_use]
     pub fn image(&self) -> Vec<u8> {
         let state = &mut *self.state.lock();
@@ -198,7 +198,7 @@ impl SimMedium {
         image
     }
 
-    /// Returns the decisions made so far about the lines that the crash left undecided.
+    /// Returns the decisions made so far about undecided lines of the crash.
     #[must_use]
     pub fn choices(&self) -> Vec<Choice> {
         self.state.lock().decisions.made().to_vec()
@@ -209,7 +209,7 @@ impl SimMedium {
         self.state.lock().failed.get_or_insert(reason);
     }
 
-    /// Leaves out, from now on, the operations of `omission`, whose ranges `labels` names. The
+    /// Omits from now on the operations of `omission`, with the range names of `labels`. The
     /// explorer does the same for [`Scenario::omission`](crate::Scenario::omission).
     pub fn omit(&self, omission: Omission, labels: Labels) {
         self.omit_placed(Some(Arc::new(LabelledOmission { omission, labels })));
@@ -274,7 +274,7 @@ impl SimMedium {
         self.state.lock().decisions.diverged()
     }
 
-    /// Returns true if a decision was about a line whose contents were not all enumerated.
+    /// Returns true after a decision about a line without a full enumeration.
     pub(crate) fn thinned(&self) -> bool {
         self.state.lock().decisions.thinned()
     }
@@ -307,8 +307,8 @@ impl SimMedium {
         std::mem::take(&mut state.capture.taken)
     }
 
-    /// Returns the bytes decided of the lines that the crash left undecided: until the last crash
-    /// state was captured, or until now if none was.
+    /// Returns the decided bytes of lines left undecided by the crash: until the last capture of a
+    /// crash state, or until now without one.
     pub(crate) fn learned(&self) -> Vec<Learned> {
         let state = self.state.lock();
         let all = state.decisions.learned();
@@ -371,7 +371,7 @@ impl State {
         }
     }
 
-    /// Counts a call. Panics if there are too many, unless that is why the caller is being unwound.
+    /// Counts a call. Panics above the limit, unless the caller is unwinding for this reason.
     fn count_call(&mut self) {
         self.calls = self.calls.saturating_add(1);
         if self.calls > self.calls_max && !std::thread::panicking() {
@@ -420,7 +420,7 @@ impl State {
 }
 
 impl CrashState {
-    /// Starts a medium on one of the possible images, which `plan` picks.
+    /// Starts a medium on one of the possible images, chosen by `plan`.
     #[must_use]
     pub fn boot(&self, plan: Plan) -> SimMedium {
         SimMedium::booted(Memory::booted(self), DecisionTrace::new(plan))
@@ -555,7 +555,7 @@ impl Medium for SimMedium {
         }
     }
 
-    /// Sends a copy, so the bytes are those that the medium held at the call.
+    /// Sends a copy, so the bytes are those at the time of the call.
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
         let mut message = Vec::new();
         for piece in pieces {

@@ -14,31 +14,31 @@ use crate::decision_trace::{DecisionTrace, Image, mix};
 use crate::line::{Line, LineContent, StoreKind, StoredPiece, Thinning, mask_of};
 use crate::line_map::LineMap;
 
-/// A number of a simulated thread, given in the order in which threads first used the medium.
+/// A number of a simulated thread, in the order of first use of the medium.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ThreadNo(pub u32);
 
 /// Order in which the pieces of one ordinary store persist within a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StoreOrder {
-    /// In any: long stores are copies in bulk, which promise no order.
+    /// In any order: long stores are bulk copies without a promised order.
     #[default]
     Any,
     /// Ascending, as if each piece were a separate store.
     Ascending,
 }
 
-/// Rules of the medium's hardware, and limits of the contents that are tried.
+/// Rules of the medium's hardware, and limits of the tried contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) stores: StoreOrder,
-    /// Pieces of a line without an order up to which every set of them is tried.
+    /// Largest number of unordered pieces of a line with a try of every subset.
     pub(crate) subsets_max: u32,
     /// Picks among sets too many to try.
     pub(crate) seed: u64,
 }
 
-/// Pieces of a line up to which every set of them is tried, unless an explorer says otherwise.
+/// Default of the largest number of pieces of a line with a try of every subset.
 pub(crate) const SUBSETS_MAX: u32 = 3;
 
 impl Default for Rules {
@@ -47,20 +47,21 @@ impl Default for Rules {
     }
 }
 
-/// All images that a crash at one moment could leave in a medium, to be booted any number of times.
+/// All possible images of a medium after a crash at one moment. It can be booted any number of
+/// times.
 ///
 /// Cheap to clone. Lines with several possible contents are decided only at their first read, byte
 /// by byte: contents that a load cannot distinguish stay undecided together.
 #[derive(Clone, Debug)]
 pub struct CrashState {
     base: Arc<Vec<u8>>,
-    /// Lines that are, or may be, other than in the base.
+    /// Lines that may differ from the base.
     lines: Arc<LineMap<LineContent>>,
     rules: Rules,
 }
 
 impl CrashState {
-    /// Lines that have more than one possible content.
+    /// Lines with more than one possible content.
     #[must_use]
     pub fn open_lines(&self) -> usize {
         self.lines.iter().filter(|(_, crash_content)| crash_content.differ() != 0).count()
@@ -85,7 +86,7 @@ impl CrashState {
     }
 }
 
-/// Flushes and streams of a thread that it has not fenced yet.
+/// Unfenced flushes and streams of a thread.
 #[derive(Default, Debug)]
 struct InFlight {
     /// Lines flushed, with the sequence number below which their ordinary stores count.
@@ -106,7 +107,7 @@ pub(crate) struct Memory {
     rules: Rules,
 }
 
-/// The line as the crash that this medium was booted from left it.
+/// The line after the crash before the boot of this medium.
 fn original(base: &[u8], origin: &LineMap<LineContent>, line: u64) -> LineContent {
     origin.get(line).cloned().unwrap_or_else(|| {
         let mut image: Image = [0; LINE];
@@ -116,7 +117,7 @@ fn original(base: &[u8], origin: &LineMap<LineContent>, line: u64) -> LineConten
 }
 
 impl Memory {
-    /// A memory that durably holds `image`.
+    /// A memory with `image` as durable content.
     pub(crate) fn new(image: Vec<u8>, rules: Rules) -> Self {
         let lines = Arc::new(LineMap::new(image.len() as u64 / LINE_U64));
         Self::booted(&CrashState { base: Arc::new(image), lines, rules })
@@ -138,7 +139,7 @@ impl Memory {
         self.base.len() as u64
     }
 
-    /// Copies the newest bytes at `at` into `out`, which is not empty.
+    /// Copies the newest bytes at `at` into the non-empty `out`.
     pub(crate) fn read(&mut self, at: u64, out: &mut [u8], decisions: &mut DecisionTrace) {
         out.copy_from_slice(&self.base[index(at)..][..out.len()]);
         let (first, last) = lines_of(at, out.len() as u64).into_inner();
@@ -166,7 +167,7 @@ impl Memory {
         self.touched.get_mut(line).map(|touched| touched.read(mask, line, decisions))
     }
 
-    /// A thread other than `thread` that streamed to `at .. at + len` and has not fenced since.
+    /// A thread other than `thread` with an unfenced stream to `at .. at + len`.
     pub(crate) fn unfenced_by_other(
         &self,
         thread: ThreadNo,
@@ -188,7 +189,7 @@ impl Memory {
         found.map(|(other, _)| other)
     }
 
-    /// Flushes and streams of `thread` that it has not fenced yet.
+    /// Unfenced flushes and streams of `thread`.
     fn in_flight_of(in_flight: &mut Vec<InFlight>, thread: ThreadNo) -> &mut InFlight {
         let place = thread.0 as usize;
         if in_flight.len() <= place {
@@ -197,7 +198,7 @@ impl Memory {
         &mut in_flight[place]
     }
 
-    /// Stores `bytes`, which are not empty, at `at`.
+    /// Stores the non-empty `bytes` at `at`.
     pub(crate) fn store(&mut self, thread: ThreadNo, streamed: bool, at: u64, bytes: &[u8]) {
         let ordered = self.rules.stores == StoreOrder::Ascending;
         let kind = if streamed { StoreKind::Streamed(thread.0) } else { StoreKind::Ordinary };
@@ -244,7 +245,7 @@ impl Memory {
         any
     }
 
-    /// Returns the state that a crash now would leave.
+    /// Returns the state after a crash now.
     pub(crate) fn crash_state(&mut self) -> CrashState {
         let mut lines = (*self.origin).clone();
         let subsets_max = self.rules.subsets_max as usize;
@@ -269,8 +270,8 @@ impl Memory {
     }
 }
 
-/// Copies to `out`, which holds the range from `at` on, the bytes of `image`, the content of
-/// `line`.
+/// Copies the bytes of `image`, the content of `line`, to `out`, which holds the range from `at`
+/// on.
 fn patch(out: &mut [u8], at: u64, line: u64, image: &Image) {
     let (start, len) = overlap(line, at, out.len());
     let to = index(line * LINE_U64 + start as u64 - at);

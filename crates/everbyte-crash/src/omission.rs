@@ -18,7 +18,7 @@ use crate::memory::ThreadNo;
 /// The scenario's [labels](crate::Scenario::labels) select operations: an operation counts if the
 /// name of its first byte, as in reports, begins with the omission's label.
 ///
-/// An operation that is left out has no number, is in no report, and succeeds.
+/// An omitted operation has no number, is in no report, and succeeds.
 ///
 /// # Example
 /// The tests of this code notice if a flush or the first fence is missing:
@@ -68,7 +68,7 @@ enum OmittedOp {
     FenceAfterStream,
 }
 
-/// The part of a scenario that makes an operation.
+/// The part of a scenario with the operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Workload,
@@ -80,7 +80,7 @@ impl Omission {
         Self { what, label: label.into(), part: None }
     }
 
-    /// Leaves out flushes of the ranges that `label` names. Streamed copies to them become ordinary
+    /// Omits flushes of the ranges with the name `label`. Streamed copies to them become ordinary
     /// stores: a streamed copy needs no flush, so this is its missing write-back.
     #[must_use]
     pub fn flush(label: impl Into<String>) -> Self {
@@ -94,7 +94,7 @@ impl Omission {
         Self::new(OmittedOp::FenceAfterFlush, label)
     }
 
-    /// Like [`fence_after_flush`](Self::fence_after_flush), of a thread that has streamed there.
+    /// Like [`fence_after_flush`](Self::fence_after_flush), after a stream instead of a flush.
     #[must_use]
     pub fn fence_after_stream(label: impl Into<String>) -> Self {
         Self::new(OmittedOp::FenceAfterStream, label)
@@ -117,7 +117,7 @@ impl Omission {
     }
 }
 
-/// An omission, with the names of the medium that it is for.
+/// An omission, with the names of its medium.
 #[derive(Debug)]
 pub(crate) struct LabelledOmission {
     pub(crate) omission: Omission,
@@ -134,7 +134,7 @@ impl LabelledOmission {
 #[derive(Debug)]
 pub(crate) struct Omitter {
     placed: Arc<LabelledOmission>,
-    /// Threads whose next fence is left out.
+    /// Threads whose next fence is omitted.
     unfenced: BTreeSet<ThreadNo>,
 }
 

@@ -1,6 +1,6 @@
-//! Recovery of one image and its check, after any number of recoveries that crash.
+//! Recovery of one image and its check, after any number of crashed recoveries.
 //!
-//! Knows nothing of which images are worth trying.
+//! Knows nothing of the choice of images.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::omission::{LabelledOmission, Part};
 use crate::scenario::{Crash, Log, Scenario, Stamped};
 use crate::step::Step;
 
-/// A workload that was run.
+/// A recorded workload.
 pub(crate) struct Recorded<E> {
     pub(crate) image: Vec<u8>,
     pub(crate) ops: Vec<Op>,
     pub(crate) events: Vec<Stamped<E>>,
     omitted: Option<Arc<LabelledOmission>>,
-    /// Calls that a recovery and its check may make.
+    /// Most calls of a recovery and its check.
     calls_max: u64,
 }
 
@@ -35,7 +35,7 @@ impl<E> Recorded<E> {
         Self { image, ops: medium.take_trace(), events: log.take(), omitted, calls_max }
     }
 
-    /// A medium for recovery, with the image of `state` that `plan` picks.
+    /// A medium for recovery, with the image of `state` chosen by `plan`.
     pub(crate) fn boot(&self, state: &CrashState, plan: Plan) -> Arc<SimMedium> {
         let medium = state.boot(plan);
         medium.omit_placed(made_by(Part::Recovery, &self.omitted));
@@ -48,7 +48,7 @@ impl<E> Recorded<E> {
         self.ops.len() as u64
     }
 
-    /// The crash before operation `point`, after `nested` recoveries that crashed.
+    /// The crash before operation `point`, after `nested` crashed recoveries.
     pub(crate) fn crash(&self, point: u64, nested: usize) -> Crash<'_, E> {
         let happened = self.events.partition_point(|event| event.op <= point);
         Crash { point, points: self.points(), events: &self.events[..happened], nested }
@@ -75,8 +75,8 @@ pub(crate) fn recover_and_check<S: Scenario>(
     })
 }
 
-/// Runs recovery and returns the states that crashes before its operations `at` would leave: fewer
-/// if recovery did not reach them all.
+/// Runs recovery and returns the states after crashes before its operations `at`: fewer if recovery
+/// did not reach them all.
 pub(crate) fn capture<S: Scenario>(
     scenario: &S,
     medium: &Arc<SimMedium>,
@@ -101,10 +101,10 @@ pub(crate) fn quietly<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, S
     })
 }
 
-/// A crash and the recovery that followed it.
+/// A crash and the recovery after it.
 pub(crate) struct RecoveryRun {
     pub(crate) state: CrashState,
-    /// Bytes of the state that recovery decided before it ended or crashed.
+    /// Bytes of the state decided by recovery before it ended or crashed.
     pub(crate) learned: Vec<Learned>,
     pub(crate) choices: Vec<Choice>,
     /// Operations of recovery, also those beyond its crash; empty for the last one.

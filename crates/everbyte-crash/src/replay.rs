@@ -1,4 +1,4 @@
-//! The replay string: the decisions that lead to one image.
+//! The replay string: the decisions for one image.
 //!
 //! Invariants: it holds everything that determined the choice of an image, except the scenario. Its
 //! form is `[sSTEPS:]SEED[up][~SETS]:POINT/POINTS[:PLAN@OP]...:PLAN`. `STEPS` are the remaining
@@ -25,7 +25,7 @@ pub enum ReplayError {
         /// Description of the mistake in it.
         reason: String,
     },
-    /// The workload or the recovery is not the one that the string was made for.
+    /// The workload or the recovery differs from the one of the string.
     #[error("the replay string is for other code: {0}")]
     Stale(String),
     /// The replay failed as well.
@@ -33,10 +33,10 @@ pub enum ReplayError {
     Failed(Box<Failure>),
 }
 
-/// The decisions that lead to one image.
+/// The decisions for one image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Path {
-    /// The workload's steps that were kept, if it was cut.
+    /// The kept steps of a reduced workload.
     pub(crate) kept: Option<Vec<usize>>,
     pub(crate) rules: Rules,
     pub(crate) point: u64,

@@ -1,7 +1,7 @@
 //! The user's part of an exploration: storage code, a workload, and an oracle.
 //!
-//! Owns the trait, the log of the workload's events, and the view of a crash that an oracle gets.
-//! Knows nothing of the choice of images.
+//! Owns the trait, the log of the workload's events, and the oracle's view of a crash. Knows
+//! nothing of the choice of images.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::omission::Omission;
 /// A panic in `recover` or `check` is a finding, like an error. A panic in `prepare` or `run`
 /// goes through to the caller.
 pub trait Scenario {
-    /// Event that the workload reports to the oracle, such as "write 3 begins" or "flush answered".
+    /// Event reported by the workload to the oracle, such as "write 3 begins" or "flush answered".
     type Event;
-    /// Result of recovery that the check gets, such as an opened pool.
+    /// Result of recovery for the check, such as an opened pool.
     type Recovered;
 
     /// Size of the medium in bytes, a multiple of 4096.
@@ -47,7 +47,7 @@ pub trait Scenario {
     /// Recovers after a crash. Runs once per image, and again on the results of its own crash.
     ///
     /// # Errors
-    /// Any error is a finding: no crash may leave a medium that does not recover.
+    /// Any error is a finding: recovery must succeed after every crash.
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Self::Recovered, String>;
 
     /// Compares the recovered content with the one allowed by the events before the crash. It may
@@ -75,8 +75,8 @@ pub trait Scenario {
         Labels::default()
     }
 
-    /// Returns the operations that are left out of the workload or recovery, to see it caught.
-    /// Nothing is left out of `prepare` and `check`.
+    /// Returns the operations omitted from the workload or recovery, to see the omission caught.
+    /// `prepare` and `check` run fully.
     fn omission(&self) -> Option<Omission> {
         None
     }
@@ -89,8 +89,8 @@ pub trait Steps: Scenario + Sized {
     /// Returns the number of steps.
     fn steps(&self) -> usize;
 
-    /// The same with only the steps of these indexes, ascending. If it then panics in `prepare`
-    /// or `run`, because a step needs another, it counts as one that does not fail.
+    /// The same with only the steps of these indexes, ascending. If it then panics in `prepare` or
+    /// `run`, because a step needs another, it counts as a success.
     #[must_use]
     fn only(&self, kept: &[usize]) -> Self;
 }
@@ -100,7 +100,7 @@ pub trait Steps: Scenario + Sized {
 pub struct Stamped<E> {
     /// Operations made before the event.
     pub op: u64,
-    /// The thread that noted it.
+    /// The thread of the note.
     pub thread: ThreadNo,
     /// The event.
     pub event: E,
@@ -118,7 +118,7 @@ impl<E> Log<E> {
         Self { medium, events: Mutex::new(Vec::new()) }
     }
 
-    /// Notes that `event` happens now: after every operation made so far, and before the next.
+    /// Notes `event` now: after every operation made so far, and before the next.
     ///
     /// A crash just before the next operation counts as after the event. So note a beginning before
     /// its first store, and an answer after the last fence that it requires.
@@ -133,16 +133,16 @@ impl<E> Log<E> {
     }
 }
 
-/// The crash that a recovery came after, as the oracle sees it.
+/// The crash before a recovery, for the oracle.
 #[derive(Debug)]
 pub struct Crash<'a, E> {
-    /// The workload's operation just before which the power failed: `0..=points`. Not all are tried: see
-    /// [`Scenario::beside`].
+    /// The power failed just before this operation of the workload: `0..=points`. Not all are
+    /// tried: see [`Scenario::beside`].
     pub point: u64,
     /// Operations of the whole workload.
     pub points: u64,
     /// Events before the crash, in order.
     pub events: &'a [Stamped<E>],
-    /// Number of earlier recoveries that crashed too.
+    /// Number of earlier crashed recoveries.
     pub nested: usize,
 }

@@ -25,7 +25,7 @@ use crate::decision_trace::mix;
 /// Limits of a run.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Turns after which threads are taken to run in circles.
+    /// Turns after which threads count as looping.
     turns_max: u64,
     /// Time without a point after which a thread is assumed to wait for a foreign lock.
     stuck_after: Duration,
@@ -38,7 +38,7 @@ const LIMITS: Limits = Limits { turns_max: 1_000_000, stuck_after: Duration::fro
 pub enum Schedule {
     /// A thread runs until it ends or waits; then the next does, in a circle.
     Delays {
-        /// The thread that begins.
+        /// The first thread.
         first: usize,
         /// Points at which the next thread continues instead, ascending. Only points at which the
         /// running thread could continue are counted, from 0.
@@ -60,9 +60,9 @@ impl fmt::Display for Schedule {
 /// Outcome of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Points at which the running thread could have gone on.
+    /// Points at which the running thread could have continued.
     pub points: u64,
-    /// Times that another thread than the running one went on there.
+    /// Switches to another thread at these points.
     pub switches: u64,
     /// A deadlock, a thread's panic, or a thread without a point for a minute: it waits for a
     /// foreign lock.
@@ -120,7 +120,7 @@ pub fn wait(lock: usize) -> bool {
     seat().is_some_and(|(turns, me)| turns.pass(me, Status::Waiting { lock }))
 }
 
-/// Says that `lock` may be worth another try.
+/// Notes that `lock` may be free.
 pub fn released(lock: usize) {
     if let Some((turns, _)) = seat() {
         let mut state = turns.state.lock();
@@ -232,7 +232,7 @@ impl Turns {
         }
     }
 
-    /// Gives the turn to the thread that the schedule says.
+    /// Passes the turn to the schedule's next thread.
     fn hand_over(&self, state: &mut State, me: usize) {
         let count = state.status.len();
         let others = (1..count).map(|step| (me + step) % count);
@@ -328,7 +328,7 @@ mod tests {
         assert!(distinct.len() > 8, "{distinct:?}");
     }
 
-    /// Takes two flags that stand for locks, in the given order.
+    /// Takes two flags as locks, in the given order.
     fn take_both(flags: &[Mutex<bool>; 2], order: [usize; 2]) {
         for lock in order {
             point();

@@ -38,8 +38,8 @@ impl Explorer {
     /// Like `explore`, and drops the steps of the workload that a failure does not need.
     ///
     /// # Errors
-    /// A crash that the code does not survive, of a workload with no step too many as far as
-    /// `cuts_max` went.
+    /// A crash that the code does not survive, of a reduced workload. `cuts_max` limits the
+    /// reduction.
     ///
     /// # Panics
     /// If the whole scenario panics while preparing or running.
@@ -73,7 +73,7 @@ impl Explorer {
     /// Like `replay`, for failures of [`Explorer::explore_steps`]: `scenario` is the whole one.
     ///
     /// # Errors
-    /// The failure, if it is still there; or that the string does not fit the scenario.
+    /// The failure, if it occurs again; or that the string does not fit the scenario.
     ///
     /// # Panics
     /// If the scenario panics while preparing or running.
@@ -118,7 +118,7 @@ fn lines(persisted: bool, but: &[(PoolOffset, Vec<u32>)]) -> Plan {
     Plan::Lines(Lines { persisted, but: but.iter().cloned().collect() })
 }
 
-/// Returns the lines in which `choices` differ from a plan without exceptions.
+/// Returns the lines with other `choices` than a plan without exceptions.
 fn exceptions(persisted: bool, choices: &[Choice]) -> But {
     let mut answers: BTreeMap<PoolOffset, (Vec<u32>, bool)> = BTreeMap::new();
     for choice in choices {
@@ -248,7 +248,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         }
     }
 
-    /// Returns true if it fails with another plan for the image that recovery run `i` starts from.
+    /// Returns true if it fails with another plan for the initial image of recovery run `i`.
     fn fails_with(&mut self, i: usize, plan: Plan) -> bool {
         let (mut steps, mut last) = (self.best.steps.clone(), self.best.plan.clone());
         match steps.get_mut(i) {
@@ -283,7 +283,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         self.best = smallest.map_or(before, |(_, found)| found);
     }
 
-    /// Drops exceptions, then makes those that are left plain: a line kept or lost as a whole.
+    /// Drops exceptions, then simplifies the others: a line kept or lost as a whole.
     fn fewer_exceptions(&mut self, i: usize, persisted: bool, all: But) -> But {
         let mut but = reduce(all, |but| self.fails_with(i, lines(persisted, but)));
         for line in 0..but.len() {

@@ -1,8 +1,8 @@
-//! One step towards an image: a recovery that is crashed.
+//! One step towards an image: a crashed recovery.
 
 use crate::decision_trace::Plan;
 
-/// A recovery to crash: the image it starts from, and the operation before which it crashes.
+/// A recovery to crash: its initial image, and the operation of the crash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub(crate) plan: Plan,
