@@ -95,7 +95,7 @@ fn stalled(device: &Arc<dyn BlockDevice>, data: &[u8]) {
 fn closed(device: &dyn BlockDevice) {
     let (near, far) = check("socket pair", UnixStream::pair());
     drop(far);
-    let result = crate::send(&*device, (0, LARGE), b"prefix", near.as_fd());
+    let result = crate::send(device, (0, LARGE), b"prefix", near.as_fd());
     assert!(
         matches!(result, Err(SendError::Socket(_))),
         "conformance, sending: a closed socket gave {result:?}"

@@ -106,7 +106,7 @@ pub(super) fn send(
         let mut received = Vec::new();
         far.read_to_end(&mut received).map(|_| received)
     });
-    let sent = crate::send(&*device, (offset, len), prefix, near.as_fd());
+    let sent = crate::send(device, (offset, len), prefix, near.as_fd());
     drop(near);
     let received = receiver
         .join()
