@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::block::BlockArgs;
-use crate::cache::command::CacheArgs;
+use crate::cache::options::CacheArgs;
 use crate::consistency::command::ConsistencyArgs;
 use crate::crowd::CrowdArgs;
 use crate::driver::drive;

@@ -16,7 +16,7 @@ use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::{OpenOptions, Pool};
 
 use super::backing::Backing;
-use super::command::CacheArgs;
+use super::options::CacheArgs;
 use super::subject::{Front, Subject};
 use super::{Settings, Speed};
 use crate::driver::Rounds;

@@ -11,9 +11,10 @@
 //! parallel threads hit cached pages.
 
 mod backing;
-pub(crate) mod command;
+mod command;
 mod hits;
 mod lru;
+pub(crate) mod options;
 mod run;
 mod stream;
 pub(crate) mod subject;
@@ -78,4 +79,4 @@ impl Speed {
     }
 }
 
-type Settings = Run<command::CacheArgs>;
+type Settings = Run<options::CacheArgs>;

@@ -15,7 +15,7 @@ use everbyte_policy::sim::{self, Spec};
 use everbyte_policy::trace::{Request, RequestOp};
 
 use super::backing::Backing;
-use super::command::CacheArgs;
+use super::options::CacheArgs;
 use super::stream::Stream;
 use super::subject::{BACKING, Counted, Front, Subject};
 use super::{Part, Settings, Speed};

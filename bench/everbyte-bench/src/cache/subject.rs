@@ -12,8 +12,8 @@ use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{OpenOptions, Pool};
 
 use super::backing::Backing;
-use super::command::CacheArgs;
 use super::lru::{LruCache, LruWriter};
+use super::options::CacheArgs;
 
 const PAGE: u64 = 4096;
 

@@ -105,20 +105,8 @@ impl<M: Medium> FileSystem<M> {
         mode: RenameMode,
     ) -> Result<(InodeNo, Option<InodeNo>), FsError> {
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
-        if planted(Bug::RenameInTwo) {
-            self.link(self.lookup(parent, name)?.inode, new_parent, new_name)?;
-            // Stands for a checkpoint between the two batches, which can occur at any time.
-            self.sync()?;
-            return Ok((self.unlink_file(parent, name)?, None));
-        }
-        if planted(Bug::WhiteoutInTwo)
-            && let Some(new) = mode.whiteout()
-        {
-            let to = (new_parent, new_name);
-            let files = self.rename_files((parent, name), to, RenameMode::Replace)?;
-            // Stands for a checkpoint between the two batches, which can occur at any time.
-            self.sync()?;
-            return self.create_inode(parent, name, &new).map(|_| files);
+        if let Some(planted) = self.planted_rename(from, to, mode) {
+            return planted;
         }
         // Taken before the volume's gate, by the lock order. A move within a directory creates no cycle.
         let _renames = (parent != new_parent).then(|| self.renames.lock());
@@ -170,6 +158,32 @@ impl<M: Medium> FileSystem<M> {
                 }
             }
         }
+    }
+
+    /// Renames in two batches if a test plants that bug. The sync stands for a checkpoint between the two
+    /// batches, which can occur at any time.
+    fn planted_rename(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> Option<Result<(InodeNo, Option<InodeNo>), FsError>> {
+        let (old, new) = ((from.parent, from.name), (to.parent, to.name));
+        let link_first = || {
+            self.link(self.lookup(old.0, old.1)?.inode, new.0, new.1)?;
+            self.sync()?;
+            Ok((self.unlink_file(old.0, old.1)?, None))
+        };
+        if planted(Bug::RenameInTwo) {
+            return Some(link_first());
+        }
+        let whiteout = mode.whiteout().filter(|_| planted(Bug::WhiteoutInTwo))?;
+        let whiteout_last = || {
+            let files = self.rename_files(old, new, RenameMode::Replace)?;
+            self.sync()?;
+            self.create_inode(old.0, old.1, &whiteout).map(|_| files)
+        };
+        Some(whiteout_last())
     }
 
     /// Plans a renaming, if the names lead to `source` and `target`.
