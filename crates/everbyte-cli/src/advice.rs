@@ -243,6 +243,9 @@ fn of_cause(cause: Cause) -> Option<&'static str> {
         Cause::FileDamaged => {
             "'everbyte fs rm' removes the damaged name; 'everbyte pool check' names the damage"
         }
+        Cause::PoolFull => {
+            "choose a smaller size, delete a volume, or grow the pool: 'everbyte pool grow'"
+        }
         Cause::NoSuchFile => "'everbyte fs ls' shows the files there are",
         Cause::FilesFull => {
             "remove files, or make room: 'everbyte volume list' and 'everbyte pool info' show how much \

@@ -302,6 +302,8 @@ pub enum Cause {
     FileExists,
     /// The file system has no room.
     FilesFull,
+    /// The pool has too little free space for the volume.
+    PoolFull,
     /// The volume is damaged.
     VolumeDamaged,
     /// The name or its file is damaged.

@@ -87,6 +87,7 @@ fn cause(error: &Error) -> Option<Cause> {
             (is_untrusted && !source.is_missing()).then_some(Cause::UntrustedPool)
         }
         Error::CacheSize { .. } => Some(Cause::CacheSize),
+        Error::NoRoom { .. } => Some(Cause::PoolFull),
         Error::Dirty { .. } | Error::NotFlushed { .. } => Some(Cause::CacheDirty),
         Error::DirtyUnknown { .. } => Some(Cause::CacheUnread),
         Error::ReadOnly { .. } => Some(Cause::ServedReadOnly),

@@ -327,3 +327,14 @@ fn a_cache_is_deleted_unforced_only_once_its_backing_device_keeps_what_went_past
     server.stop();
     server_below.stop();
 }
+
+#[test]
+fn cache_larger_than_pool_names_the_remedy() {
+    let (place, _) = place();
+    let create = "volume create POOL c --kind cache --backing FOLDER/disk --scm 1G --dram 256K";
+    let words = ["cache c may take", "are free", "hint: ", "everbyte pool grow"];
+    place.run(create).failed(1, &words);
+    let server = place.serve("POOL", "");
+    place.run(create).failed(1, &words);
+    server.stop();
+}
