@@ -24,14 +24,12 @@ echo "ok - random workloads of a cache"
 EVERBYTE_CRASH_CASES=${EVERBYTE_FS_CASES:-200} \
     cargo test --quiet -p everbyte-fs --test fs sequences -- --nocapture
 echo "ok - random sequences on a file system"
-cargo test --quiet -p everbyte-fs --test fs a_list_of_more_buckets -- --ignored
-echo "ok - a list of many buckets"
 EVERBYTE_FUZZ_INPUTS=${EVERBYTE_FUZZ_INPUTS:-10000} \
     cargo test --quiet -p everbyte-fuzz --test corpora random_inputs
 echo "ok - random images of file systems, and operations on them"
 cargo test --quiet -p everbyte-fs --test fs concurrent -- --nocapture
 echo "ok - random orders on a file system"
-cargo test --quiet -p everbyte-swap --lib pager -- --nocapture
+cargo test --quiet -p everbyte-swap --lib region::paged -- --nocapture
 echo "ok - random orders of faults and evictions"
 EVERBYTE_SWAP_SECONDS=${EVERBYTE_SWAP_SECONDS:-120} cargo test --quiet -p everbyte-swap --test region stress
 echo "ok - regions under stress"
