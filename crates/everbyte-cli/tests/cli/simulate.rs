@@ -268,7 +268,7 @@ fn wrong_traces_and_questions_are_explained() {
     record.extend(4096_u32.to_le_bytes());
     record.extend((-1_i64).to_le_bytes());
     fs::write(place.folder.path().join("o.bin"), record).unwrap();
-    place.run("sim FOLDER/o.bin").failed(1, &["oracle-general", "what is read"]);
+    place.run("sim FOLDER/o.bin").failed(1, &["oracle-general", "does not distinguish reads"]);
     place.run("sim info FOLDER/o.bin --assume-reads").good();
 }
 
