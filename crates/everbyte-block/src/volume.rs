@@ -265,6 +265,9 @@ impl<M: Medium> BlockVolume<M> {
 pub(crate) fn check_map(view: &VolumeView<'_>) -> Result<(), Corrupt> {
     match view.descriptor.map {
         MAP_CODE => Ok(()),
-        _ => Err(Corrupt::new("volume descriptor", view.root_at, "unknown map")),
+        kind => {
+            let reason = format!("block maps of kind {kind} are unknown");
+            Err(Corrupt::new("volume descriptor", view.root_at, reason))
+        }
     }
 }

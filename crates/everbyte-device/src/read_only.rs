@@ -1,10 +1,12 @@
 //! A device that cannot be written, in front of one that can.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::decorator::Passthrough;
 use crate::device::{BlockDevice, Fua, Geometry, Hole, WriteRequest};
-use crate::error::DeviceError;
+use crate::error::{DeviceError, SendError};
+use crate::transport::Transport;
 
 /// A read-only view of a device, which others may write meanwhile. Whatever would change the device
 /// fails with [`DeviceError::ReadOnly`], if its range lies in the device.
@@ -26,12 +28,29 @@ impl ReadOnlyDevice {
     }
 }
 
+/// Sends, without direct access: a borrower of memory must prevent writes, and a read-only view cannot.
+impl Transport for ReadOnlyDevice {
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        crate::send(&*self.device, (offset, len), prefix, socket)
+    }
+}
+
 impl crate::decorator::Decorator for ReadOnlyDevice {
     type Inner = dyn BlockDevice;
     const PASSTHROUGH: Passthrough = Passthrough::Whole;
 
     fn inner(&self) -> &Self::Inner {
         &*self.device
+    }
+
+    fn transport(&self) -> Option<&dyn Transport> {
+        Some(self)
     }
 
     fn geometry(&self) -> Geometry {

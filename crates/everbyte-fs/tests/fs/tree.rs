@@ -127,7 +127,7 @@ fn check_names_path_and_inode_of_damage() {
         ),
         (
             |image| image.lead("f", 999_999, FileType::Regular),
-            &["/d, inode", "its name f leads to inode 999999", "no file"],
+            &["/d, inode", "its name f leads to inode 999999", "unreadable or free"],
         ),
         (
             |image| image.lead("f", image.f, FileType::Fifo),
