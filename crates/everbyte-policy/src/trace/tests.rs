@@ -326,7 +326,7 @@ fn oracle_general_is_read_on_request_only() {
     ];
     expect(Format::OracleGeneral, &bytes, &rows);
     let error = reader(&bytes, &ReadOptions::default()).err().unwrap().to_string();
-    assert!(error.contains("does not say what is read"), "{error}");
+    assert!(error.contains("does not distinguish reads"), "{error}");
     refuse(Format::OracleGeneral, &bytes[..50], &["record 3", "2 of 24 bytes"]);
 }
 

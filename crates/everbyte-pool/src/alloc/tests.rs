@@ -283,7 +283,7 @@ proptest! {
                         model.blocks.remove(&block);
                     }
                     let again = cells.give(PoolOffset(at), size).unwrap_err().to_string();
-                    prop_assert!(again.contains("no cell in use"), "{}", again);
+                    prop_assert!(again.contains("not a cell in use"), "{}", again);
                 }
                 CellStep::Give(_) => {}
                 CellStep::Wrong(bytes, at) => {
