@@ -1,6 +1,6 @@
-//! Crash-testing an allocator: slots that are free or used by a bitmap in the medium, and names that lead
-//! to them. A crash may leave a slot that nobody names, which recovery frees, and never one that is
-//! named and free: it would be handed out again.
+//! Crash-testing an allocator: a bitmap in the medium marks slots as free or used, and names lead
+//! to slots. A crash may leave a slot without a name: recovery frees it. A crash must never leave a
+//! named slot free: the allocator would hand it out again.
 //! `cargo run -p everbyte --example crash_allocator`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -12,7 +12,7 @@ const NAMES: u64 = 3;
 /// A bit for each slot, set if it is used.
 const USED: PoolOffset = PoolOffset(0);
 
-/// The word that names a slot, by its number plus 1; 0 if it names none.
+/// The word with the slot of a name: its number plus 1; 0 if it names no slot.
 fn name_at(name: u64) -> PoolOffset {
     PoolOffset(64 + 64 * name)
 }
@@ -51,15 +51,14 @@ fn remove(medium: &SimMedium, name: u64, sound: bool) {
     persist(medium, name_at(name), 0);
 }
 
-/// Frees the slots that nobody names, as a crash between the steps of `put` or `remove` leaves them.
+/// Frees the slots without a name, left by a crash between the steps of `put` or `remove`.
 fn recover(medium: &SimMedium) {
     let named = (0..NAMES).filter_map(|name| slot_of(medium, name));
     let named = named.fold(0, |named, slot| named | 1 << slot);
     persist(medium, USED, medium.load_word(USED) & named);
 }
 
-/// Fills the slots that are free after recovery, and sees whether a name leads to other bytes than its
-/// own.
+/// Fills the slots free after recovery, then checks each name for other bytes than its own.
 fn check(medium: &SimMedium) -> Result<(), String> {
     let used = medium.load_word(USED);
     for slot in (0..SLOTS).filter(|slot| used >> slot & 1 == 0) {
@@ -75,7 +74,7 @@ fn check(medium: &SimMedium) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts values whose tens are one more than the name, and removes one of them.
+/// Puts values with tens one above the name, and removes one of them.
 fn history(sound: bool) -> Closures<'static, (), std::sync::Arc<SimMedium>> {
     Closures::new(
         move |medium, _| {

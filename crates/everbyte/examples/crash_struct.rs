@@ -1,5 +1,5 @@
-//! Crash-testing a type of one's own: two balances, and the record that undoes half a transfer. The
-//! type is generic over the medium, so the same code runs on real memory.
+//! Crash-testing a user-defined type: two balances, and a record to undo half a transfer. The type
+//! is generic over the medium: the same code runs on real memory.
 //! `cargo run -p everbyte --example crash_struct`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -14,15 +14,15 @@ const OLD: [PoolOffset; 2] = [PoolOffset(128), PoolOffset(136)];
 /// 1 while the record of the old balances counts.
 const RECORDED: PoolOffset = PoolOffset(192);
 
-/// Two balances whose sum never changes.
+/// Two balances with a constant sum.
 struct Bank<M> {
     medium: Arc<M>,
-    /// False for a bank that makes a mistake: its record may persist after what it undoes.
+    /// False for a bank with a mistake: its record may persist after the stores it undoes.
     fences_record: bool,
 }
 
 impl<M: Medium> Bank<M> {
-    /// Opens the bank, and takes back a transfer that was not completed.
+    /// Opens the bank, and undoes an incomplete transfer.
     fn open(medium: Arc<M>, fences_record: bool) -> Self {
         let bank = Self { medium, fences_record };
         if bank.medium.load_word(RECORDED) == 1 {
@@ -87,7 +87,7 @@ impl Scenario for Transfers {
         Ok(Bank::open(medium, self.fences_record))
     }
 
-    /// All that was answered is there, at most one more transfer, and no half of one.
+    /// All answered transfers are complete. At most one more transfer is, and none is half done.
     fn check(&self, bank: Self::Recovered, crash: &Crash<'_, u64>) -> Result<(), String> {
         let answered = crash.events.last().map_or(0, |last| last.event);
         let found = bank.balances();

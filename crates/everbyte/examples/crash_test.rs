@@ -1,5 +1,5 @@
-//! Crash-testing one's own storage code: a value that counts once a flag is set, and a fence that is
-//! missing. `cargo run -p everbyte --example crash_test`
+//! Crash-testing storage code: a value counts once a flag is set, and a fence is missing.
+//! `cargo run -p everbyte --example crash_test`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,5 +1,5 @@
-//! Crash-testing code of several threads: a list that two of them append to. Each schedule of the threads
-//! is a workload of its own, and is crashed at each of its operations.
+//! Crash-testing code of several threads: two threads append to a list. Each schedule of the
+//! threads is a separate workload. The explorer crashes it at each of its operations.
 //! `cargo run -p everbyte --example crash_threads`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -23,7 +23,7 @@ fn persist(medium: &SimMedium, at: PoolOffset, word: u64) {
     medium.fence().expect("a medium that has not failed");
 }
 
-/// A lock that takes part in the schedule: who would wait lets the thread go on that has it.
+/// A lock as part of the schedule: a waiter lets the thread with the lock continue.
 #[derive(Default)]
 struct Lock(AtomicBool);
 
@@ -41,7 +41,7 @@ impl Lock {
     }
 }
 
-/// Two threads that append 7 and 8, under a lock unless a mistake is to be seen.
+/// Two threads append 7 and 8: under a lock, or without it to show a mistake.
 struct Appends {
     schedule: Schedule,
     locks: bool,
@@ -83,7 +83,7 @@ impl Scenario for Appends {
         Ok((0..medium.load_word(COUNT)).map(|index| medium.load_word(entry(index))).collect())
     }
 
-    /// Finds in the list all that was answered before the crash.
+    /// Finds in the list everything answered before the crash.
     fn check(&self, list: Self::Recovered, crash: &Crash<'_, u64>) -> Result<(), String> {
         match crash.events.iter().find(|answered| !list.contains(&answered.event)) {
             Some(lost) => Err(format!("{} is lost, the list has {list:?}", lost.event)),

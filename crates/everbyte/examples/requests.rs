@@ -1,10 +1,10 @@
-//! Requests of some kinds to block volumes and to a cache, for tools that count what they do: instructions, locked
-//! instructions, lines of memory. `tests/e2e/request-counts.py` runs it.
+//! Requests of some kinds to block volumes and to a cache, for tools with counts of instructions,
+//! locked instructions and lines of memory. `tests/e2e/request-counts.py` runs it.
 //! `cargo run --release -p everbyte --example requests KIND,... REQUESTS THREADS`
 //!
-//! All blocks are written first. Then, for each kind, each thread in turn makes its requests, in
-//! blocks of its own. A word is stored to before each of these turns and after it, so that a trace of memory
-//! shows where they are.
+//! The program first writes all blocks. Then, for each kind, each thread in turn makes its
+//! requests, in its own blocks. The program stores to a word before and after each turn, as a mark
+//! in a trace of memory.
 
 #![expect(clippy::print_stdout, reason = "it says what it is about to do")]
 
@@ -26,13 +26,15 @@ const PART: usize = 512;
 const LINE: usize = 64;
 /// Blocks of each thread.
 const BLOCKS: u64 = 96;
-/// From the first of them to the first of the next thread's: in another leaf of the map, and so that no lock of
-/// one thread's blocks lies in a line with one of another's.
+/// Distance from the first block of a thread to the first block of the next thread. The next
+/// thread's blocks are in another leaf of the map, and the locks of two threads' blocks share no
+/// line.
 const APART: u64 = 512 + BLOCKS;
-/// Between two requests of a thread: so that its blocks come in no order that the processor likes.
+/// Distance between two requests of a thread: it hides the order of the blocks from the processor's
+/// prefetcher.
 const STRIDE: u64 = 37;
 
-/// Value of the bytes of requests, beside those that tell them from others.
+/// Value of the bytes of requests, except the bytes that distinguish them.
 const FILL: u8 = 7;
 
 /// Stored to where the requests of a thread begin and end.
@@ -45,13 +47,14 @@ enum Kind {
     RewriteDurably,
     PartDurably,
     Read,
-    /// A part that is compared with what was written since the last flush, and differs in all lines.
+    /// A write of a part, compared with the bytes written since the last flush. It differs in all
+    /// lines.
     Again,
-    /// The same that does not differ.
+    /// The same write without a difference.
     Same,
-    /// A read of a page that a cache has in DRAM.
+    /// A read of a page in the DRAM of a cache.
     Hit,
-    /// A write of a page that a cache has in DRAM, and that is dirty.
+    /// A write of a dirty page in the DRAM of a cache.
     WriteHit,
 }
 
@@ -96,7 +99,7 @@ fn make_requests(
                     line[..8].copy_from_slice(&stamp);
                 }
             }
-            // As a client's, the bytes differ from what is stored.
+            // As with a client's request, the bytes differ from the stored bytes.
             _ => bytes[..8].copy_from_slice(&stamp),
         }
         match kind {
@@ -112,7 +115,7 @@ fn make_requests(
     Ok(())
 }
 
-/// The volumes that requests are made to.
+/// The target volumes of the requests.
 struct Disks {
     disk: BlockVolume,
     /// It compares all writes.
@@ -143,7 +146,7 @@ impl Disks {
         [&self.disk, &self.compared, &self.cache]
     }
 
-    /// The one that requests of `kind` are made to.
+    /// The target device of requests of `kind`.
     fn of(&self, kind: Kind) -> &dyn BlockDevice {
         match kind {
             Kind::Again | Kind::Same => &self.compared,
@@ -161,7 +164,7 @@ fn fill(disk: &dyn BlockDevice, threads: u64, byte: u8) -> Result<(), DeviceErro
     Ok(())
 }
 
-/// Does a thread's part whenever it is told to.
+/// Does a thread's part on each command.
 fn work(
     disks: &Disks,
     first: u64,
@@ -213,10 +216,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 sender
             })
             .collect();
-        // What a thread does once is not what a request does.
+        // The first run of a thread has one-time costs outside the requests.
         for (kind, is_marked) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
             if kind.is_second() {
-                // Blocks of the epoch's own, which hold other bytes before the last ones.
+                // The blocks of the current epoch hold other bytes before the last ones.
                 fill(disks.of(kind), threads, FILL + 1)?;
                 fill(disks.of(kind), threads, FILL)?;
             }
@@ -224,7 +227,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 turn.send((kind, is_marked))?;
                 done.recv()??;
             }
-            // So that each turn is the first of an epoch to change anything.
+            // Each turn is then the first to change anything in its epoch.
             for disk in disks.all() {
                 disk.flush()?;
             }

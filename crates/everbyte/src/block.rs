@@ -35,21 +35,22 @@ setters! { BlockOptions:
     /// Change detection: the comparison of writes with the stored bytes. Default: where it pays.
     delta(delta: Delta) => engine.delta = delta;
 
-    /// Checksum of every block, which detects blocks with other bytes than were stored. Default: none.
+    /// Checksum of every block. It detects a block with other bytes than the stored ones. Default:
+    /// none.
     checksum(checksum: Checksum) => engine.checksum = checksum;
 
-    /// Share of a block, in percent, from which on a block is replaced instead of logged: 0 always, 101 and
-    /// more never unless the log has no room for the lines. Default: 50.
+    /// Share of a block, in percent, at which a write replaces the block instead of logging the
+    /// lines. 0: always. 101 and more: only if the log has no room for the lines. Default: 50.
     threshold_percent(percent: u32) => engine.threshold_percent = percent;
 
     /// Bytes of log over all lanes. Default: 1/32 of the size, from 2.5 to 128 MiB.
     log_bytes(bytes: u64) => engine.log_bytes = Some(bytes);
 
-    /// Lanes of the log: the number of threads that can write at once. Default: 8.
+    /// Lanes of the log: the number of threads able to write concurrently. Default: 8.
     lanes(lanes: u32) => engine.lanes = lanes;
 
-    /// Dirty lines of 64 bytes at which a background checkpoint begins, at least 1; writers wait for it at
-    /// twice as many. Default: 65,536.
+    /// Dirty 64-byte lines at which a background checkpoint begins, at least 1. Writers wait for
+    /// the checkpoint at twice this number. Default: 65,536.
     checkpoint_lines(lines: u32) => engine.checkpoint_lines = lines.max(1);
 }
 
@@ -59,10 +60,10 @@ setters! { BlockOptions:
 /// may be called from any number of threads. The volume can be opened again once the last clone is
 /// dropped. A handle keeps its pool open.
 ///
-/// Beside what [`BlockDevice`] promises, several writes can be made as one, see [`AtomicWrites`]; and
-/// after a crash a write of up to 32 MiB is there as a whole or not at all, if the volume has the
-/// default log and the pool a free block. Larger ones are atomic in parts, and so is unmapping, per
-/// 2 MiB.
+/// In addition to the contract of [`BlockDevice`], several writes can form one atomic change, see
+/// [`AtomicWrites`]. A write of up to 32 MiB is atomic under a crash if the volume has the default
+/// log and the pool has a free block. Larger writes are atomic in parts. Trims are atomic per 2
+/// MiB.
 #[derive(Clone)]
 pub struct BlockVolume(Arc<Inner>);
 

@@ -1,6 +1,6 @@
-//! The methods of builders, each of which sets one option.
+//! The methods of builders. Each method sets one option.
 
-/// Defines methods that take a builder, set one of its fields and return it.
+/// Defines builder methods: each takes a builder, sets one of its fields and returns the builder.
 macro_rules! setters {
     ($type:ident: $($(#[$doc:meta])* $name:ident($($arg:ident: $arg_type:ty),*)
         => $($field:ident).+ = $value:expr;)*) => {

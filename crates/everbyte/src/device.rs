@@ -1,4 +1,4 @@
-//! The contract of block devices, which volumes and caches fulfil.
+//! The contract of block devices. Volumes and caches fulfil it.
 //!
 //! [`conformance`] holds any other device to it; [`MemoryDevice`] is the reference.
 

@@ -1,4 +1,5 @@
-//! The engine of an open pool: its types, its kinds of volumes, its writers and the rights that follow.
+//! The engine of an open pool: its types, its kinds of volumes, its writers and the resulting
+//! rights.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +23,13 @@ pub(crate) struct BackingUse {
     pub(crate) stall_time_max: Duration,
     /// Longest time a backing device may be silent while its cache is closed.
     pub(crate) close_time_max: Duration,
-    /// True if backing devices are opened with the rights of the process, whoever can change the pool.
+    /// True if the process opens backing devices with its own rights, even if other users can
+    /// change the pool.
     pub(crate) trust_pool: bool,
 }
 
 impl BackingUse {
-    /// The rights with which a name in the pool is opened now.
+    /// The rights to open a file or device named by the pool now.
     pub(crate) fn rights(&self, engine: &Engine) -> Rights {
         if self.trust_pool { Rights::Own } else { rights_for(&writers(engine)) }
     }
@@ -43,7 +45,7 @@ pub(crate) fn writers(engine: &Engine) -> Writers {
     }
 }
 
-/// The engine's block volume, in which a cache may lie.
+/// The engine's block volume. A cache may lie in it.
 pub(crate) type Device = everbyte_block::BlockVolume<Mapped>;
 
 /// Opens a volume of the kind block or cache.
@@ -55,7 +57,7 @@ pub(crate) fn open_volume(
     Device::open_as(engine, name, kind).map_err(Error::volume(name))
 }
 
-/// The kinds of volumes that this library knows, as the functions of the engine want them.
+/// The kinds of volumes known to this library, in the form of the engine's functions.
 #[must_use]
 pub fn kinds<M: Medium>() -> Kinds<M> {
     everbyte_block::kinds().and(everbyte_fs::kinds()).and(everbyte_swap_volume::kinds())

@@ -1,7 +1,7 @@
 //! The library's one error type, and how the engine's errors become it.
 //!
-//! Invariant: an error states facts, with the names of what it is about. What to type is the
-//! program's to say.
+//! Invariant: an error states facts and names its objects. Advice on commands belongs to the
+//! program.
 
 use std::fmt;
 use std::io;
@@ -30,13 +30,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such file or device.
+    /// The file or device does not exist.
     #[error("there is no pool at {}", path.display())]
     NoPool {
         /// The path asked for.
         path: PathBuf,
     },
-    /// A new pool would overwrite a file, or what a device holds.
+    /// A new pool would overwrite a file or the contents of a device.
     #[error("{} is there already, and is not blank", path.display())]
     Exists {
         /// The path asked for.
@@ -55,13 +55,13 @@ pub enum Error {
     InUse {
         /// The pool's file.
         path: PathBuf,
-        /// The process, if the system tells.
+        /// The process, if the system reports it.
         pid: Option<u32>,
     },
     /// The system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// The action that failed.
+        /// The failed action.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -109,7 +109,7 @@ pub enum Error {
         /// The name asked for.
         volume: String,
     },
-    /// The volume is open: it has one handle at a time, which can be cloned.
+    /// The volume is open: it has at most one handle at a time. Clone the handle to share it.
     #[error("volume {volume} is open already")]
     VolumeInUse {
         /// Its name.
@@ -154,7 +154,7 @@ pub enum Error {
     Backing {
         /// The cache's name.
         volume: String,
-        /// The error below, which names the device.
+        /// The underlying error. It names the device.
         source: BackingError,
     },
     /// A cache was given another backing device than its own, or its device has another size.
@@ -170,7 +170,7 @@ pub enum Error {
     SharedBacking {
         /// The path or URI.
         backing: String,
-        /// The cache that has it.
+        /// The cache with the same backing device.
         other: String,
     },
     /// The pool lies on the bytes of the backing device.
@@ -188,24 +188,24 @@ pub enum Error {
     NoRoom {
         /// The cache's name.
         volume: String,
-        /// Bytes that it may come to hold.
+        /// Bytes the volume may grow to.
         needed_bytes: u64,
-        /// Bytes that are free.
+        /// Free bytes of the pool.
         free_bytes: u64,
     },
-    /// A cache is as large as its backing device, and has no size of its own.
+    /// A cache is as large as its backing device: its size cannot be chosen.
     #[error("volume {volume} is a cache, which is as large as its backing device")]
     CacheSize {
         /// Its name.
         volume: String,
     },
-    /// Only a cache has a backing device and memory of its own.
+    /// Only a cache has a backing device and its own memory.
     #[error("volume {volume} is not a cache, so it has no backing device")]
     NotACache {
         /// Its name.
         volume: String,
     },
-    /// A cache holds bytes that its backing device does not have, and would lose them.
+    /// The cache holds bytes missing on its backing device, and would lose them.
     #[error("volume {volume} is a cache with {} that its backing device does not have", show_size(*dirty_bytes))]
     Dirty {
         /// The cache's name.
@@ -241,7 +241,7 @@ pub enum Error {
         /// The error of the backing device or the medium.
         source: DeviceError,
     },
-    /// A cache is in a state that permits no such operation now.
+    /// The current state of the cache does not permit the operation.
     #[error("{reason}")]
     Unavailable {
         /// The cache's name.
@@ -254,8 +254,9 @@ pub enum Error {
     /// A cache could not be opened.
     #[error(transparent)]
     NotOpen(#[from] NotOpen),
-    /// Unflushed writes that were answered could not be made durable when a cache or the pool was closed. Everything else
-    /// was made durable. The pool is not marked clean, and its next opening recovers as after a crash.
+    /// Closing a cache or the pool could not make some answered, unflushed writes durable.
+    /// Everything else is durable. The pool is not marked clean: its next opening recovers as after
+    /// a crash.
     #[error("unflushed writes may be lost, and the pool is not marked clean: {}", list(lost))]
     Lost {
         /// The volumes with losses.
@@ -281,7 +282,7 @@ pub enum Error {
     },
 }
 
-/// The reason for which a cache is not open.
+/// The reason why a cache is not open.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NotOpen {
@@ -314,13 +315,13 @@ impl std::error::Error for NotOpen {
     }
 }
 
-/// A volume whose unflushed writes may be lost.
+/// A volume with unflushed writes at risk of loss.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LostWrites {
     /// The volume's name.
     pub volume: String,
-    /// The error that kept them from becoming durable.
+    /// The error of the attempt to make the writes durable.
     pub reason: String,
 }
 
@@ -341,7 +342,7 @@ fn process(pid: Option<u32>) -> String {
 }
 
 impl Error {
-    /// For something that was done to the volume of this name.
+    /// Converts the error of an operation on the volume of this name.
     pub(crate) fn volume(volume: &str) -> impl FnOnce(PoolError) -> Self {
         let volume = volume.to_owned();
         move |source| match source {
@@ -352,7 +353,7 @@ impl Error {
         }
     }
 
-    /// For something that was done to the cache of this name.
+    /// Converts the error of an operation on the cache of this name.
     pub(crate) fn cache(volume: &str) -> impl FnOnce(CacheError) -> Self {
         let volume = volume.to_owned();
         move |source| match source {
@@ -369,7 +370,7 @@ impl Error {
         move |source| Self::Backing { volume, source }
     }
 
-    /// For something that was done to the swap volume of this name.
+    /// Converts the error of an operation on the swap volume of this name.
     pub(crate) fn swap(volume: &str) -> impl FnOnce(SwapError) -> Self {
         let volume = volume.to_owned();
         move |source| match source {

@@ -19,7 +19,7 @@ const OVERHEAD_BYTES: u64 = 4 << 20;
 
 /// A workload on a block device, and the check after a crash.
 pub trait DeviceTest {
-    /// Event that the workload reports to the check, such as "write 3 is durable".
+    /// Event the workload reports to the check, such as "write 3 is durable".
     type Event;
 
     /// Size of the device, in bytes.
@@ -28,7 +28,8 @@ pub trait DeviceTest {
     /// Runs the workload on an empty device, once.
     fn run(&self, device: &dyn BlockDevice, log: &Log<Self::Event>);
 
-    /// Compares the device after a crash with the contents that the events before the crash permit.
+    /// Compares the device after a crash with the contents permitted by the events before the
+    /// crash.
     ///
     /// # Errors
     /// A description of the fault. It ends the exploration.
@@ -38,13 +39,13 @@ pub trait DeviceTest {
 
 /// A workload on a file system, and the check after a crash.
 pub trait FilesTest {
-    /// Event that the workload reports to the check.
+    /// Event the workload reports to the check.
     type Event;
 
     /// Runs the workload on an empty file system of 1 MiB, once.
     fn run(&self, files: &FileSystem<SimMedium>, log: &Log<Self::Event>);
 
-    /// Compares the files after a crash with the contents that the events before the crash permit.
+    /// Compares the files after a crash with the contents permitted by the events before the crash.
     ///
     /// # Errors
     /// A description of the fault. It ends the exploration.
@@ -107,7 +108,7 @@ impl<T: DeviceTest> Scenario for OnDevice<T> {
     }
 
     /// # Panics
-    /// The volume that `prepare` made cannot be opened.
+    /// If the volume made by `prepare` cannot be opened.
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<T::Event>) {
         match self.open(medium) {
             Ok(device) => self.0.run(&device, log),
@@ -147,7 +148,7 @@ impl<T: FilesTest> Scenario for OnFiles<T> {
     }
 
     /// # Panics
-    /// The volume that `prepare` made cannot be opened.
+    /// If the volume made by `prepare` cannot be opened.
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<T::Event>) {
         match self.open(medium) {
             Ok(files) => self.0.run(&files, log),

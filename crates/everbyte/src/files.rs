@@ -19,8 +19,8 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::shared::Shared;
 
-/// The engine's file system, with the operations that a kernel asks for: by inode and name, and more than
-/// the handle has.
+/// The engine's file system, with the operations of a kernel: by inode and name. It has more
+/// operations than the handle.
 pub type EngineFs = everbyte_fs::FileSystem<Mapped>;
 
 /// Settings of a new file system.
@@ -50,19 +50,19 @@ setters! { FsOptions:
     /// Makes inode tables of 2 MiB instead of 4 KiB.
     large_tables(large: bool) => engine.large_tables = large;
 
-    /// The user that owns the root directory. Default: root.
+    /// The owner of the root directory. Default: root.
     root_uid(uid: u32) => engine.root_uid = uid;
 
-    /// The group that owns the root directory. Default: root.
+    /// The group of the root directory. Default: root.
     root_gid(gid: u32) => engine.root_gid = gid;
 
     /// Bytes of log over all lanes. Default: 1/32 of the size, from 2.5 to 128 MiB.
     log_bytes(bytes: u64) => engine.log_bytes = Some(bytes);
 
-    /// Lanes of the log: the number of threads that can write at once. Default: 8.
+    /// Lanes of the log: the number of threads able to write concurrently. Default: 8.
     lanes(lanes: u32) => engine.lanes = lanes;
 
-    /// Dirty lines of 64 bytes at which a background checkpoint begins, at least 1. Default: 65,536.
+    /// Dirty 64-byte lines at which a background checkpoint begins, at least 1. Default: 65,536.
     checkpoint_lines(lines: u32) => engine.checkpoint_lines = lines.max(1);
 }
 
@@ -75,11 +75,12 @@ const WHOLE_BYTES_MAX: usize = 1 << 20;
 /// may be called from any number of threads. It can be opened again once the last clone is dropped. A
 /// handle keeps its pool open.
 ///
-/// Paths begin at the root, with or without a slash; `..` and symbolic links are followed. Permissions are
-/// kept and not checked. Every operation but [`write`](FileSystem::write), which says what is made in
-/// several changes, is there as a whole or not at all after a crash, and all are in the order in which they
-/// returned. What was done before a [`sync`](FileSystem::sync) began is durable once that returned, everything else after
-/// at most the pool's [checkpoint interval](crate::PoolBuilder::checkpoint_interval).
+/// Paths begin at the root, with or without a slash. The handle follows `..` and symbolic links. It
+/// stores permissions and does not check them. Every operation is atomic under a crash, except
+/// [`write`](FileSystem::write): its documentation lists the cases with several changes. A crash
+/// keeps operations in the order of their return. Everything done before the start of a
+/// [`sync`](FileSystem::sync) is durable once the sync has returned. Everything else is durable
+/// after at most the pool's [checkpoint interval](crate::PoolBuilder::checkpoint_interval).
 #[derive(Clone)]
 pub struct FileSystem(Arc<Inner>);
 
@@ -125,7 +126,7 @@ impl FileSystem {
         &self.0.shared
     }
 
-    /// The engine's file system, for everything that paths are too slow or too little for.
+    /// The engine's file system, for operations too slow or not available by path.
     #[must_use]
     pub fn engine(&self) -> &Arc<EngineFs> {
         &self.0.fs
@@ -135,8 +136,8 @@ impl FileSystem {
     /// when it returns.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Volume`] if the size cannot be, is less than what is in use, or more
-    /// than the pool has free. It has its old size then.
+    /// [`Error::ReadOnly`]; [`Error::Volume`] if the size is invalid, less than the space in use,
+    /// or more than the pool has free. On an error, the volume keeps its old size.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
         self.0.shared.check_writable()?;
         self.0.fs.resize(size_bytes).map_err(Error::volume(self.name()))
@@ -160,11 +161,12 @@ impl FileSystem {
     /// The bytes of the regular file at `path`, of one moment.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none, it cannot be read, or there is no memory for its bytes.
+    /// [`Error::File`] if the file does not exist, cannot be read, or memory for its bytes is
+    /// missing.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
         let path = path.as_ref().as_os_str().as_bytes();
         let read = self.with(path, |file| {
-            // Room for one more byte shows that all of them were read at once.
+            // Room for one more byte shows a complete read.
             let mut room = file.size.saturating_add(1);
             loop {
                 let mut bytes = zeroes(room)?;
@@ -180,20 +182,22 @@ impl FileSystem {
         read.map_err(self.failed(path))
     }
 
-    /// Makes `bytes` the contents of the regular file at `path`, which is made if there is none, with
+    /// Makes `bytes` the contents of the regular file at `path`. Creates a missing file with
     /// permissions 0644.
     ///
-    /// Up to 1 MiB that are at least as many as the file had take their place as a whole: after a crash, and for
-    /// who reads beside, either the old or the new ones are there. (In parts only where no block is free and
-    /// the log has no room for the old ones.) Fewer than the file had, or more than 1 MiB, come in
-    /// several changes: the file is emptied first (what lies beyond 2 MiB in parts of 2 MiB, which are zeroes until
-    /// all have gone), and is empty, or has a first part of `bytes`, in between and after a crash there. So is a new
-    /// file, which is made before it is written. To replace any contents as a whole, write a file of another
-    /// name, and [`rename`](FileSystem::rename) it.
+    /// If `bytes` has up to 1 MiB and is not shorter than the file, it replaces the contents
+    /// atomically: after a crash, and for concurrent readers, the file has either the old or the
+    /// new contents. (The replacement happens in parts only if no block is free and the log has no
+    /// room for the old bytes.) Shorter contents, or contents over 1 MiB, need several changes: the
+    /// call first empties the file, then writes it. Bytes beyond 2 MiB go in parts of 2 MiB, and
+    /// these are zeroes until all have gone. In between, and after a crash in between, the file is
+    /// empty or has a first part of `bytes`. A new file behaves alike: the call creates it before
+    /// writing it. To replace any contents atomically, write a file of another name and
+    /// [`rename`](FileSystem::rename) it.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::File`]: the directory is missing, there is no room. Some of the bytes
-    /// may have been written then.
+    /// [`Error::ReadOnly`]; [`Error::File`]: the directory is missing, or the space is used up. The
+    /// call may have written some of the bytes.
     pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
         let path = path.as_ref().as_os_str().as_bytes();
         self.change(path, || {
@@ -207,7 +211,8 @@ impl FileSystem {
     /// Makes a directory with permissions 0755.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::File`]: the name exists, its directory is missing, there is no room.
+    /// [`Error::ReadOnly`]; [`Error::File`]: the name exists, its directory is missing, or the
+    /// space is used up.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref().as_os_str().as_bytes();
         self.change(path, || {
@@ -238,7 +243,7 @@ impl FileSystem {
         listed.map_err(self.failed(path))
     }
 
-    /// Gives the file at `from` the name `to` instead, at once. What has that name loses it.
+    /// Renames the file at `from` to `to` atomically. The previous file at `to` loses this name.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`], as `rename` of the system.
@@ -255,7 +260,7 @@ impl FileSystem {
         })
     }
 
-    /// Takes the name at `path` away, of a file that is no directory.
+    /// Removes the name at `path` of a file other than a directory.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: there is none, it is a directory.
@@ -266,7 +271,7 @@ impl FileSystem {
         })
     }
 
-    /// Removes the directory at `path`, which is empty.
+    /// Removes the empty directory at `path`.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::File`]: there is none, or it has entries.
@@ -281,12 +286,12 @@ impl FileSystem {
         })
     }
 
-    /// Opens the regular file at `path`, which is made if there is none, with permissions 0644. Its bytes are there as long
-    /// as the handle, even if the file is removed.
+    /// Opens the regular file at `path`. Creates a missing file with permissions 0644. The handle
+    /// keeps the bytes of the file, even if the file is removed.
     ///
     /// # Errors
-    /// [`Error::File`]: its directory is missing, it is a directory, there is no room. [`Error::ReadOnly`] if it is
-    /// missing in a read-only pool.
+    /// [`Error::File`]: its directory is missing, it is a directory, or the space is used up.
+    /// [`Error::ReadOnly`] if it is missing in a read-only pool.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref().as_os_str().as_bytes();
         let opened = match self.0.shared.read_only {
@@ -302,10 +307,11 @@ impl FileSystem {
         }
     }
 
-    /// Makes everything durable that was done before.
+    /// Makes all earlier operations durable.
     ///
     /// # Errors
-    /// [`Error::File`] if the pool's memory fails: what was not durable before may be or not.
+    /// [`Error::File`] if the pool's memory fails: earlier operations not yet durable may be
+    /// durable or not.
     pub fn sync(&self) -> Result<(), Error> {
         self.0.fs.sync().map_err(self.failed(b"/"))
     }
@@ -329,8 +335,8 @@ impl FileSystem {
         self.locate(path)?.file.ok_or(FsError::NotFound)
     }
 
-    /// Does `what` with the file at `path`, which is held meanwhile: even if it is removed, no other one gets
-    /// its number.
+    /// Calls `what` with the file at `path` and holds the file during the call: even if the file is
+    /// removed, its number is not reused.
     fn with<T>(
         &self,
         path: &[u8],
@@ -343,8 +349,9 @@ impl FileSystem {
         done
     }
 
-    /// Does `what` with the directory and the name that `path` ends in, whatever that names; with `follow`,
-    /// where a link there leads. The directory is held meanwhile, as a file is by [`Self::with`].
+    /// Calls `what` with the directory and the last name of `path`, whether or not the name exists.
+    /// With `follow`, uses the target of a link at this name. Holds the directory as [`Self::with`]
+    /// holds a file.
     fn at_place<T>(
         &self,
         path: &[u8],
@@ -357,7 +364,7 @@ impl FileSystem {
         done
     }
 
-    /// Finds the directory and the name that `path` ends in, and opens the directory.
+    /// Finds the directory and the last name of `path`, and opens the directory.
     fn hold_place(&self, path: &[u8], follow: bool) -> Result<(InodeNo, Vec<u8>), FsError> {
         loop {
             let (found, _) = self.place(path, follow)?;
@@ -391,7 +398,7 @@ impl FileSystem {
                 opened => return opened,
             }
             let made = match self.make(path, FileType::Regular, 0o644) {
-                // Somebody else has made it a moment ago.
+                // Another caller has created it a moment ago.
                 Err(FsError::Exists) => continue,
                 made => made?,
             };
@@ -405,10 +412,10 @@ impl FileSystem {
         }
     }
 
-    /// Makes `bytes` the contents of a file that is held.
+    /// Makes `bytes` the contents of a held file.
     fn replace(&self, file: &Attr, bytes: &[u8]) -> Result<(), FsError> {
-        // What does not replace all that is there in one change comes after the old bytes have gone: no first
-        // part of it is followed by a rest of them.
+        // If one change cannot replace all the old bytes, the old bytes go first: a first part of
+        // the new bytes is never followed by a rest of the old ones.
         let is_whole = !bytes.is_empty() && bytes.len() <= WHOLE_BYTES_MAX;
         if !is_whole || file.size > bytes.len() as u64 {
             self.0.fs.truncate(file.inode, 0)?;
@@ -422,7 +429,8 @@ impl FileSystem {
 
     fn make(&self, path: &[u8], kind: FileType, permissions: u32) -> Result<Attr, FsError> {
         self.at_place(path, true, |parent, name| {
-            // A program that embeds this may act for anybody: what is new belongs to whoever has the directory.
+            // The embedding program may act for any user: a new file gets the owner of its
+            // directory.
             let Attr { uid, gid, .. } = self.0.fs.attr(parent)?;
             let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target: &[] };
             self.0.fs.create_inode(parent, name, &new)
@@ -456,7 +464,8 @@ impl File {
     /// Writes all of `data` at `offset`. A crash leaves a part of at most 2 MiB whole or not at all.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Fs`] if there is no room. A first part may have been written then.
+    /// [`Error::ReadOnly`]; [`Error::Fs`] if the space is used up. The call may have written a
+    /// first part.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.fs.0.shared.check_writable()?;
         let mut done = 0;

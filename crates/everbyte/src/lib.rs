@@ -7,35 +7,38 @@
 //!
 //! # When to use it
 //! - Your program keeps state in blocks or pages, and must find it whole after a crash.
-//! - You have a slow disk with a hot part, and SCM, which is persistent or at least larger than DRAM.
-//! - You write your own structures in persistent memory, and want to test that they survive crashes.
+//! - You have a slow disk with a hot part, and SCM. The SCM is persistent or at least larger than
+//!   DRAM.
+//! - You write your own structures in persistent memory, and want to crash-test them.
 //!
-//! To give memory to programs that you cannot change, use the program `everbyte` instead, which
-//! serves volumes over NBD. One process has a pool open at a time.
+//! To give memory to unchanged programs, use the program `everbyte` instead: it serves volumes over
+//! NBD. Only one process at a time has a pool open.
 //!
 //! # What it promises
-//! 1. After a crash no block of 4096 bytes is torn. On a block volume no write of up to 32 MiB is half
-//!    there, unless the pool is nearly full or the log was made small; trims and zeroing are whole in
-//!    parts of 2 MiB, writes of files in parts of up to 2 MiB, and a cache's writes page by page.
-//!    [`FileSystem::write`] replaces a file's contents in one change or, as it says, in several.
-//! 2. What was written before a [`flush`](BlockDevice::flush) began is there once that returned; with
-//!    [`Fua::Yes`], once the write returned.
-//! 3. A crash undoes unflushed writes together, to the last checkpoint, which is at most 5 s old. It
-//!    never undoes a write to a block and keeps a later one to the same block. In a cache it undoes
-//!    them page by page.
-//! 4. A success means that it was done: damage and media errors are errors of the requests that meet
-//!    them, and never of others.
-//! 5. A crash is what the [persistence domain](media::PersistenceDomain) covers: the loss of power for
-//!    files on DAX file systems, DAX devices on an NVDIMM bus, ordinary files and disks; the end of the
-//!    process alone for other DAX devices (CXL memory, DRAM that was set aside) and `/dev/shm`.
+//! 1. After a crash no block of 4096 bytes is torn. On a block volume, a write of up to 32 MiB is
+//!    atomic, unless the pool is nearly full or the log was made small. Trims and zeroing are
+//!    atomic in parts of 2 MiB. Writes of files are atomic in parts of up to 2 MiB. A cache's
+//!    writes are atomic page by page. [`FileSystem::write`] replaces a file's contents in one
+//!    change or, in the documented cases, in several.
+//! 2. All writes before the start of a [`flush`](BlockDevice::flush) are durable once the flush has
+//!    returned. A write with [`Fua::Yes`] is durable once it has returned.
+//! 3. A crash undoes unflushed writes together, to the last checkpoint. The last checkpoint is at
+//!    most 5 s old. A crash never undoes a write to a block and keeps a later write to the same
+//!    block. In a cache it undoes unflushed writes page by page.
+//! 4. A success means a completed request. Damage and media errors fail the affected requests, and
+//!    never others.
+//! 5. The [persistence domain](media::PersistenceDomain) defines a crash. The loss of power is
+//!    covered for files on DAX file systems, DAX devices on an NVDIMM bus, ordinary files and
+//!    disks. Only the end of the process is covered for other DAX devices (CXL memory, reserved
+//!    DRAM) and `/dev/shm`.
 //!
 //! # What it costs
-//! - Space: a log for each volume, by default 1/32 of its size from 2.5 to 128 MiB; 8 bytes of map for
-//!   every 4096 bytes that are mapped; nothing for what was never written.
-//! - Time: a write is a copy and the log of what it replaces; a flush is a checkpoint. On files that
-//!   are neither DAX nor tmpfs each flush calls `msync`.
-//! - A thread for each pool, which makes checkpoints, and a write-back thread for each cache.
-//! - 1 TiB of address space for each pool, so that it can grow.
+//! - Space: a log for each volume, by default 1/32 of its size from 2.5 to 128 MiB; 8 bytes of map
+//!   for every 4096 mapped bytes; nothing for unwritten bytes.
+//! - Time: a write costs a copy and the log of the replaced bytes. A flush costs a checkpoint. On
+//!   files other than DAX and tmpfs each flush calls `msync`.
+//! - A checkpoint thread for each pool, and a write-back thread for each cache.
+//! - 1 TiB of address space for each pool, as room to grow.
 //!
 //! # A block device
 //! ```
@@ -88,8 +91,8 @@
 //! ```
 //!
 //! # Crash-testing your own storage code
-//! A value that counts once a flag is set. The explorer finds the crash after which the flag is there
-//! and the value is not; [`crash`] says how to do this for real code.
+//! A value counts once a flag is set. The explorer finds the crash with a durable flag and a lost
+//! value. [`crash`] explains crash tests of real code.
 //! ```
 //! use everbyte::crash::{Closures, Explorer, Medium, PoolOffset, SimMedium};
 //!
@@ -105,15 +108,16 @@
 //! ```
 //!
 //! # More examples
-//! `docs/examples.md` lists all of them. Those of this crate run with `cargo run -p everbyte --example NAME`:
-//! `block_device`, `hybrid_cache` and `file_system`, which are those above; `crash_test`, and for larger code
-//! `crash_struct` (a type of one's own), `crash_threads` and `crash_allocator`.
+//! `docs/examples.md` lists all examples. Run an example of this crate with
+//! `cargo run -p everbyte --example NAME`. `block_device`, `hybrid_cache`, `file_system` and
+//! `crash_test` are the examples above. Larger crash tests are `crash_struct` (a user-defined
+//! type), `crash_threads` and `crash_allocator`.
 //!
 //! # Features
 //! - `nbd` lets caches have exports of NBD servers as backing devices.
 //!
-//! The library logs with [`tracing`](https://docs.rs/tracing): what fails in the background, and when
-//! the last handle is dropped.
+//! The library logs background failures, and failures at the drop of the last handle, with
+//! [`tracing`](https://docs.rs/tracing).
 
 #![forbid(unsafe_code)]
 

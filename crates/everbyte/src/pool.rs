@@ -32,7 +32,8 @@ use crate::volume::{SWAP, Volume, VolumeStatus};
 /// Default time between checkpoints: a crash takes back unflushed writes of at most this time.
 pub const CHECKPOINT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 
-/// Time for which a backing device may be silent besides the time for which a cache tries to reach a lost NBD server.
+/// Permitted silence of a backing device, in addition to the time a cache tries to reach a lost NBD
+/// server.
 const STALL_MARGIN: Duration = Duration::from_secs(10);
 
 /// Options for making or opening a pool. Made by [`Pool::builder`]; everything has a default.
@@ -67,35 +68,35 @@ impl Default for PoolBuilder {
 }
 
 impl PoolBuilder {
-    /// Adds the costs of a memory technology to every line read, flushed and streamed, to measure what
-    /// a program would be like on it. Default: none.
+    /// Adds the costs of a memory technology to every line read, flushed and streamed, to measure a
+    /// program's speed on it. Default: none.
     pub fn emulate(mut self, technology: Technology) -> Self {
         self.media = self.media.emulate(Some(technology));
         self
     }
 
-    /// Maps every page when the pool is opened, which takes about a second for every few GiB, and not
-    /// when the page is first touched. Default: no.
+    /// Maps every page at the opening of the pool instead of at the first access. The opening then
+    /// takes about a second for every few GiB. Default: no.
     pub fn populate(mut self, populate: bool) -> Self {
         self.media = self.media.populate(populate);
         self
     }
 
-    /// Address space to reserve, in bytes, which bounds what the pool can grow to while it is open.
-    /// Default: 1 TiB, or 16 times the size if that is more.
+    /// Address space to reserve, in bytes. It bounds the growth of the pool while it is open.
+    /// Default: 1 TiB, or 16 times the size if this is more.
     pub fn reserve(mut self, bytes: u64) -> Self {
         self.media = self.media.reserve_bytes(bytes);
         self
     }
 
-    /// Makes an empty pool at `path`, in a new file that is allocated as a whole or on a device, and
-    /// opens it.
+    /// Creates an empty pool at `path` and opens it. A new file is allocated as a whole. `path` may
+    /// also be a device.
     ///
     /// # Errors
-    /// [`Error::Exists`], unless told to overwrite; [`Error::Invalid`] or [`Error::Pool`] for a size
-    /// that cannot be; [`Error::Medium`] if there is no room, or not the address space that is to be
-    /// reserved; [`Error::InUse`]; [`Error::Io`]; [`Error::Thread`]. A file that was made is removed again,
-    /// unless somebody has opened it meanwhile.
+    /// [`Error::Exists`], unless overwriting is permitted; [`Error::Invalid`] or [`Error::Pool`]
+    /// for an invalid size; [`Error::Medium`] if the space is used up or the address space cannot
+    /// be reserved; [`Error::InUse`]; [`Error::Io`]; [`Error::Thread`]. On an error, a newly
+    /// created file is removed, unless another process has opened it.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool, Error> {
         let path = path.as_ref();
         if self.read_only {
@@ -146,8 +147,9 @@ impl PoolBuilder {
         Ok(Pool(Arc::new(shared)))
     }
 
-    /// Repairs the pool at `path`, as far as that needs no guess, and opens the result read-only. With `dry_run`, the file
-    /// is not changed. Also returns the damage that was repaired, or would be.
+    /// Repairs the pool at `path`, as far as a repair needs no guess, and opens the result
+    /// read-only. With `dry_run`, the file is not changed. Also returns the damage: repaired, or
+    /// repairable with `dry_run`.
     ///
     /// # Errors
     /// As [`open_file`](Self::open_file); nothing is changed if a superblock cannot be read.
@@ -181,39 +183,42 @@ setters! { PoolBuilder:
     /// and must have this size if one is given.
     size(bytes: u64) => creation.len_bytes = Some(bytes);
 
-    /// Volumes that a new pool can have, at least 1; each takes 4096 bytes at once. Default: 64.
+    /// Maximum number of volumes of a new pool, at least 1. Each takes 4096 bytes at creation.
+    /// Default: 64.
     volumes_max(volumes: u64) => creation.volumes_max = volumes;
 
-    /// Lets a new pool replace whatever is there. Default: no.
+    /// Lets a new pool replace the present contents. Default: no.
     overwrite(overwrite: bool) => creation.force = overwrite;
 
-    /// Opens a private copy: nothing of the pool is changed, recovery included, and its block volumes
-    /// refuse writes. Other processes may open it read-only as well, and none can change it meanwhile.
-    /// Default: no.
+    /// Opens a private copy: the pool does not change, recovery included, and its block volumes
+    /// reject writes. Other processes may also open the pool read-only. No process can change it
+    /// while it is open. Default: no.
     read_only(read_only: bool) => read_only = read_only;
 
-    /// Sets the time between checkpoints in the background, which make every volume that changed
-    /// durable. It bounds the unflushed writes that a crash takes back. Less than 1 ms is taken for 1 ms.
-    /// Default: 5 s.
+    /// Sets the time between background checkpoints. A checkpoint makes every changed volume
+    /// durable. The time bounds the unflushed writes a crash can undo. Less than 1 ms counts as 1
+    /// ms. Default: 5 s.
     checkpoint_interval(interval: Duration) => checkpoint_interval = interval;
 
-    /// Makes requests to backing devices of caches bypass the system's page cache (`O_DIRECT`), where
-    /// the file system supports that. Default: no.
+    /// Makes requests to backing devices of caches bypass the system's page cache (`O_DIRECT`) if
+    /// the file system supports it. Default: no.
     direct_backing(direct: bool) => backing.direct = direct;
 
-    /// Time for which requests wait for a lost NBD server. Default: 30 s.
+    /// Longest wait of requests for a lost NBD server. Default: 30 s.
     reconnect_timeout(timeout: Duration) => backing.reconnect_timeout = timeout;
 
-    /// Longest time that a backing device may be silent while its cache is made, opened, changed or
-    /// closed, before that fails. A cache that cannot be opened in time is in use until the backing
-    /// device answers. Default: 10 s more than the time for a lost NBD server.
+    /// Longest silence of a backing device during the creation, opening, change or closing of its
+    /// cache. After a longer silence the operation fails. If a cache cannot be opened in time, it
+    /// is in use until the backing device answers. Default: 10 s more than the time for a lost NBD
+    /// server.
     backing_timeout(timeout: Duration) => backing_timeout = Some(timeout);
 
-    /// Longest time that a backing device may be silent while its cache is closed. Unflushed writes to a cache that
-    /// cannot be closed in time may be lost. Default: as [`backing_timeout`](Self::backing_timeout).
+    /// Longest silence of a backing device during the closing of its cache. If a cache cannot be
+    /// closed in time, its unflushed writes may be lost. Default: as
+    /// [`backing_timeout`](Self::backing_timeout).
     close_timeout(timeout: Duration) => close_timeout = Some(timeout);
 
-    /// All options of the medium at once.
+    /// All options of the medium together.
     media(media: MediaOptions) => media = media;
 
     /// Keeps other processes from opening the pool while it is open [read-only](Self::read_only). Default: no.
@@ -225,7 +230,7 @@ setters! { PoolBuilder:
     trust_pool(trust: bool) => trust_pool = trust;
 }
 
-/// Removes the file of a pool that was made and could not be opened, unless somebody else has it open, or has
+/// Removes the file of a new pool after a failed opening, unless another process has it open or has
 /// made volumes in it.
 fn remove_unopened(path: &Path) {
     let removed = delete(path, kinds(), |pool| match pool.info().volumes {
@@ -243,10 +248,11 @@ fn remove_unopened(path: &Path) {
 /// A handle is `Send`, `Sync` and cheap to clone. One process has a pool open at a time, and once.
 ///
 /// While a pool is open, a thread makes every volume durable every few seconds
-/// ([`PoolBuilder::checkpoint_interval`]) and whenever a log fills. The pool is closed when the last
-/// handle of it and of its volumes is dropped: everything is made durable, and the pool is marked
-/// clean, so that its next opening has nothing to recover. Failures are logged then; to get them,
-/// call [`Pool::close`]. A process that ends without either leaves the pool as a crash does.
+/// ([`PoolBuilder::checkpoint_interval`]) and at each full log. Dropping the last handle of the
+/// pool and of its volumes closes the pool: it makes everything durable and marks the pool clean.
+/// The next opening of a clean pool has nothing to recover. A drop logs its failures. To receive
+/// them, call [`Pool::close`]. If a process ends without a drop or a close, it leaves the pool as a
+/// crash does.
 #[derive(Clone)]
 pub struct Pool(Arc<Shared>);
 
@@ -269,18 +275,18 @@ impl Pool {
         Self::builder().open(path)
     }
 
-    /// The way to make or open a pool that is not as by default.
+    /// Makes or opens a pool with other options than the default.
     pub fn builder() -> PoolBuilder {
         PoolBuilder::default()
     }
 
-    /// Makes a block volume of `size_bytes`, a positive multiple of 512, and opens it. It takes space
-    /// as it is written, besides its log, which is there from the start: by default 1/32 of its size,
-    /// from 2.5 to 128 MiB. It may be larger than the pool.
+    /// Makes a block volume of `size_bytes`, a positive multiple of 512, and opens it. Writes
+    /// allocate its space. Its log is allocated at creation: by default 1/32 of its size, from 2.5
+    /// to 128 MiB. The volume may be larger than the pool.
     ///
     /// # Errors
-    /// [`Error::VolumeExists`], [`Error::ReadOnly`]; [`Error::Volume`] for a name or size that cannot
-    /// be, or if the pool is too full.
+    /// [`Error::VolumeExists`], [`Error::ReadOnly`]; [`Error::Volume`] for an invalid name or size,
+    /// or if the pool is too full.
     pub fn create_block(&self, name: &str, size_bytes: u64) -> Result<BlockVolume, Error> {
         self.create_block_with(name, size_bytes, &BlockOptions::default())
     }
@@ -301,14 +307,15 @@ impl Pool {
     /// Opens a block volume.
     ///
     /// # Errors
-    /// [`Error::NoSuchVolume`]; [`Error::VolumeInUse`] while there is a handle of it, which can be
-    /// cloned; [`Error::Volume`] if it is of another kind or damaged.
+    /// [`Error::NoSuchVolume`]; [`Error::VolumeInUse`] while it has a handle (clone the handle
+    /// instead); [`Error::Volume`] if it is of another kind or damaged.
     pub fn open_block(&self, name: &str) -> Result<BlockVolume, Error> {
         BlockVolume::open(&self.0, name)
     }
 
-    /// Makes a file system of `size_bytes`, a positive multiple of 512, and opens it. It takes space as it
-    /// is written, besides its log, and never more than its size. It can have an inode for each 16 KiB.
+    /// Makes a file system of `size_bytes`, a positive multiple of 512, and opens it. In addition
+    /// to its log, it takes space as it is written, and never more than its size. It can have an
+    /// inode for each 16 KiB.
     ///
     /// # Errors
     /// As [`Pool::create_block`].
@@ -338,13 +345,14 @@ impl Pool {
     }
 
     /// Makes a cache with `scm_bytes` of SCM in the pool, at least 4096, before the file or block
-    /// device at `backing`, and opens it. With the feature `nbd` that may also be a URI:
-    /// `nbd://HOST:PORT/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`. A cache is as large as its backing
-    /// device. It may come to take `scm_bytes`, as much again as its DRAM, and a sixteenth of both.
+    /// device at `backing`, and opens it. With the feature `nbd`, `backing` may also be a URI:
+    /// `nbd://HOST:PORT/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`. A cache is as large as its
+    /// backing device. Its volume may grow to the sum of `scm_bytes`, its DRAM size, and a
+    /// sixteenth of both.
     ///
     /// # Errors
     /// As [`Pool::create_block`]; [`Error::Backing`] if the backing device cannot be used;
-    /// [`Error::SharedBacking`], [`Error::NoRoom`]; [`Error::Cache`] for a size that cannot be.
+    /// [`Error::SharedBacking`], [`Error::NoRoom`]; [`Error::Cache`] for an invalid size.
     pub fn create_cache(
         &self,
         name: &str,
@@ -382,7 +390,7 @@ impl Pool {
         CacheVolume::create(&self.0, name, backing.as_ref(), scm_bytes, options)
     }
 
-    /// Opens a cache and the backing device that it was made for.
+    /// Opens a cache and its recorded backing device.
     ///
     /// # Errors
     /// As [`Pool::open_block`]; [`Error::ReadOnly`]; [`Error::Backing`]; [`Error::OtherBacking`] if the recorded
@@ -393,8 +401,9 @@ impl Pool {
         CacheVolume::find(&self.0, name)?.opened()
     }
 
-    /// Begins to open a cache on another thread. [`CacheVolume::state`] and [`CacheVolume::wait_until_open`] report the
-    /// result. A cache that cannot be opened can be attached to its backing device, resized or deleted.
+    /// Begins to open a cache on another thread. [`CacheVolume::state`] and
+    /// [`CacheVolume::wait_until_open`] report the result. If a cache cannot be opened, it can be
+    /// attached to its backing device, resized or deleted.
     ///
     /// # Errors
     /// As [`Pool::open_block`]; [`Error::ReadOnly`].
@@ -405,10 +414,12 @@ impl Pool {
         Ok(cache)
     }
 
-    /// Makes a swap volume of `size_bytes`, a positive multiple of 2 MiB, and opens it. It takes all of its space at once.
+    /// Makes a swap volume of `size_bytes`, a positive multiple of 2 MiB, and opens it. Allocates
+    /// all of its space at creation.
     ///
     /// # Errors
-    /// As [`Pool::create_block`]; [`Error::Swap`] for a size that cannot be, or if the pool has too few free runs.
+    /// As [`Pool::create_block`]; [`Error::Swap`] for an invalid size, or if the pool has too few
+    /// free runs.
     pub fn create_swap(&self, name: &str, size_bytes: u64) -> Result<SwapVolume, Error> {
         self.create_swap_with(name, size_bytes, SwapOptions::default())
     }
@@ -470,7 +481,7 @@ impl Pool {
         &self.0.medium
     }
 
-    /// Summary of the recovery that opening did.
+    /// Summary of the recovery at the opening.
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {
         self.0.engine.recovery()
@@ -482,7 +493,7 @@ impl Pool {
         &self.0.path
     }
 
-    /// Returns true if the pool is a private copy, whose changes are dropped.
+    /// Returns true if the pool is a private copy. Changes to a private copy are dropped.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.0.read_only
@@ -494,7 +505,7 @@ impl Pool {
         writers(&self.0.engine)
     }
 
-    /// The rights with which files and devices are opened now that the pool names.
+    /// The rights to open files and devices named by the pool now.
     #[must_use]
     pub fn rights(&self) -> Rights {
         self.0.backing.rights(&self.0.engine)
@@ -517,10 +528,11 @@ impl Pool {
         VolumeStatus::find(&self.0, volume)
     }
 
-    /// The first cache whose backing device, or the device that it is being attached to, satisfies `is_it`.
+    /// The first cache whose backing device satisfies `is_it`. The device of an attachment under
+    /// way also counts.
     ///
     /// # Errors
-    /// [`Error::VolumeInUse`] for a cache that is being opened in this moment.
+    /// [`Error::VolumeInUse`] for a cache in the course of opening.
     pub fn find_backing(
         &self,
         is_it: impl Fn(&str, &KnownBacking) -> bool,
@@ -534,10 +546,11 @@ impl Pool {
         self.0.shares_bytes_with(stack)
     }
 
-    /// Renames a volume, which may be open.
+    /// Renames a volume. The volume may be open.
     ///
     /// # Errors
-    /// [`Error::NoSuchVolume`], [`Error::VolumeExists`], [`Error::ReadOnly`]; [`Error::Volume`] for a name that cannot be.
+    /// [`Error::NoSuchVolume`], [`Error::VolumeExists`], [`Error::ReadOnly`]; [`Error::Volume`] for
+    /// an invalid name.
     pub fn rename(&self, name: &str, new_name: &str) -> Result<(), Error> {
         self.0.rename(name, new_name)
     }
@@ -546,7 +559,8 @@ impl Pool {
     /// as large already.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Invalid`] for a size that is not larger; [`Error::Medium`], [`Error::Pool`].
+    /// [`Error::ReadOnly`]; [`Error::Invalid`] if the size is not larger; [`Error::Medium`],
+    /// [`Error::Pool`].
     pub fn grow(&self, size_bytes: u64) -> Result<u64, Error> {
         self.0.check_writable()?;
         let old = self.info().size_bytes;
@@ -571,7 +585,7 @@ impl Pool {
         self.0.engine.check().map_err(self.failed())
     }
 
-    /// Reads the structures of the pool that no volume owns. [`Volume::scrub`] reads a volume.
+    /// Reads the structures of the pool outside all volumes. [`Volume::scrub`] reads a volume.
     #[must_use]
     pub fn scrub(&self) -> ScrubReport {
         self.0.engine.scrub()
@@ -582,26 +596,27 @@ impl Pool {
         move |source| Error::Pool { path, source }
     }
 
-    /// Deletes a volume that is not open, with its contents.
+    /// Deletes a closed volume with its contents.
     ///
     /// # Errors
     /// [`Error::NoSuchVolume`], [`Error::VolumeInUse`], [`Error::ReadOnly`]; [`Error::Dirty`] for a
-    /// cache that was not [drained](CacheVolume::drain); [`Error::Volume`] and [`Error::DirtyUnknown`] if it
-    /// is damaged; [`Error::Swap`] while runs are lent.
+    /// cache not [drained](CacheVolume::drain) before; [`Error::Volume`] and
+    /// [`Error::DirtyUnknown`] if it is damaged; [`Error::Swap`] while runs are lent.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
         self.0.check_writable()?;
-        // Open until the volume is gone: nobody else opens it in the meantime.
+        // The handle stays open until the volume is gone: it excludes other opens.
         let volume = Volume::open(&self.0, name)?;
         volume.check_deletable()?;
         volume.delete(false).map(drop)
     }
 
-    /// Deletes a volume that cannot be opened, and reports what was freed and what leaks. A block is freed only if
-    /// the map of no other volume names it.
+    /// Deletes a volume too damaged to open, and reports the freed blocks and the leaks. A block is
+    /// freed only if the map of no other volume names it.
     ///
     /// # Errors
-    /// [`Error::NoSuchVolume`], [`Error::ReadOnly`], [`Error::Volume`]; [`Error::Invalid`] for a swap volume while programs
-    /// have memory of the pool: the kernel does not say of which volume.
+    /// [`Error::NoSuchVolume`], [`Error::ReadOnly`], [`Error::Volume`]; [`Error::Invalid`] for a
+    /// swap volume while programs have memory of the pool: the kernel does not report the volume of
+    /// the memory.
     pub fn delete_damaged(&self, name: &str) -> Result<DeletedVolume, Error> {
         self.0.check_writable()?;
         let volume = self.0.engine.volume(name).map_err(Error::volume(name))?;
@@ -625,8 +640,8 @@ impl Pool {
         }
     }
 
-    /// Reports that unflushed writes of a volume may be lost: [`Pool::close`] does not mark the pool clean, and returns
-    /// the loss. For servers that hold writes of their clients themselves.
+    /// Reports the possible loss of unflushed writes of a volume: [`Pool::close`] does not mark the
+    /// pool clean, and returns the loss. For servers with their own buffers of client writes.
     pub fn report_loss(&self, lost: LostWrites) {
         self.0.note_loss(lost);
     }
@@ -637,8 +652,8 @@ impl Pool {
     /// last handle is dropped. Called again on a clone, it says the same again.
     ///
     /// # Errors
-    /// [`Error::Lost`] or [`Error::Pool`] if something that was written and not flushed may be lost.
-    /// Every other volume is made durable then, and the next opening recovers as after a crash.
+    /// [`Error::Lost`] or [`Error::Pool`] if unflushed writes may be lost. All other volumes are
+    /// durable then, and the next opening recovers as after a crash.
     pub fn close(self) -> Result<(), Error> {
         self.0.close()
     }

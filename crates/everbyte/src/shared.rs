@@ -1,7 +1,8 @@
-//! The state that the handles of a pool and of its volumes share, and closing it with the last handle.
+//! The state shared by the handles of a pool and of its volumes, and closing it with the last
+//! handle.
 //!
-//! Invariants: a pool is marked clean only if everything that was answered is in it; else closing it
-//! returns an error. A cache is in the list of caches until it has been closed without loss.
+//! Invariants: a pool is marked clean only if it contains every answered write. Otherwise closing
+//! it returns an error. A cache is in the list of caches until it has been closed without loss.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -22,10 +23,10 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) path: PathBuf,
     pub(crate) medium: Description,
-    /// True if the engine has a private copy of the pool, whose changes are dropped.
+    /// True if the engine has a private copy of the pool. Changes to the copy are dropped.
     pub(crate) read_only: bool,
     pub(crate) backing: Arc<BackingUse>,
-    /// The objects that the pool lies on; `None` if it lies in memory without a name.
+    /// The objects below the pool; `None` if it lies in memory without a name.
     stack: Option<Arc<Stack>>,
     /// Held while a cache gets a backing device: two caches never get one backing device.
     backings: Mutex<()>,
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
     _claim: Option<Claim>,
     timer: Mutex<Option<CheckpointTimer>>,
     caches: Mutex<Caches>,
-    /// Losses of volumes that were reported before the pool is closed.
+    /// Losses of volumes, reported before the pool is closed.
     lost: Mutex<Vec<LostWrites>>,
     closed: OnceLock<Result<(), CloseFailure>>,
 }
@@ -84,7 +85,7 @@ impl Shared {
         *self.timer.lock() = Some(timer);
     }
 
-    /// Fails once closing has begun: no volume is opened any more.
+    /// Fails once closing has begun: from then on no volume is opened.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.caches.lock().is_closing {
             return Err(Error::Closed { path: self.path.clone() });
@@ -139,7 +140,7 @@ impl Shared {
         self.caches.lock().open.iter().find(|cache| cache.is_in_use(name)).cloned()
     }
 
-    /// Adds a cache to the list of caches that closing the pool closes.
+    /// Adds a cache to the list of caches to close with the pool.
     pub(crate) fn add_cache(&self, cache: &Arc<OpenCache>) -> Result<(), Error> {
         let mut caches = self.caches.lock();
         if caches.is_closing {
@@ -149,7 +150,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Closes a cache without users. If the cache loses writes, closing the pool returns that error again.
+    /// Closes a cache without users. If the cache loses writes, closing the pool returns the same
+    /// error again.
     ///
     /// # Errors
     /// Unflushed writes to it may be lost.
@@ -166,13 +168,13 @@ impl Shared {
         self.caches.lock().open.retain(|open| !Arc::ptr_eq(open, cache));
     }
 
-    /// Reports that unflushed writes of a volume may be lost, so that the pool is not marked clean.
+    /// Reports the possible loss of unflushed writes of a volume: the pool is not marked clean.
     pub(crate) fn note_loss(&self, lost: LostWrites) {
         self.lost.lock().push(lost);
     }
 
-    /// Checks that no other cache than `name` has this backing device or shares bytes with it, and that the pool does not
-    /// share bytes with it. `text` names the device in the error.
+    /// Checks the backing device of cache `name`: no other cache has it or shares bytes with it,
+    /// and the pool does not share bytes with it. `text` names the device in the error.
     pub(crate) fn check_unshared(
         &self,
         name: &str,
@@ -193,7 +195,8 @@ impl Shared {
         }
     }
 
-    /// The first cache whose backing device, or the device that it is being attached to, satisfies `is_it`.
+    /// The first cache whose backing device satisfies `is_it`. The device of an attachment under
+    /// way also counts.
     pub(crate) fn find_backing(
         &self,
         is_it: impl Fn(&str, &KnownBacking) -> bool,
@@ -209,7 +212,7 @@ impl Shared {
                     Ok(device) => OpenCache::new(device, &self.backing, self.read_only),
                     // A handle was opened in this moment: its backing device may be the wanted one.
                     Err(error @ Error::VolumeInUse { .. }) => return Err(error),
-                    // A cache that cannot be read cannot be opened either.
+                    // An unreadable cache cannot be opened either.
                     Err(_) => continue,
                 },
             };
@@ -264,7 +267,7 @@ impl Shared {
     }
 }
 
-/// Closes caches at once, and returns those that may have lost writes.
+/// Closes caches concurrently, and returns the caches with possible loss of writes.
 fn close_all(caches: &[Arc<OpenCache>]) -> Vec<LostWrites> {
     let mut lost = Vec::new();
     let mut lose = |cache: &OpenCache, error: DeviceError| {

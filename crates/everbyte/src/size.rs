@@ -1,6 +1,7 @@
 //! Sizes as people read them.
 
-/// Writes a size in the largest unit that leaves at least 1, with one decimal if the size is not a multiple of the unit.
+/// Writes a size in the largest unit not above the size, with one decimal if the size is not a
+/// multiple of the unit.
 #[must_use]
 pub fn show_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -35,7 +35,7 @@ pub trait Ranges {
     /// The bytes cannot be written.
     fn write_some(&self, offset: u64, data: &[u8]) -> Result<usize, Error>;
 
-    /// Makes everything durable that was written.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// The medium fails.
@@ -83,13 +83,13 @@ impl Ranges for File {
     }
 }
 
-/// Bytes of a request of `len` bytes that lie in a device of `size` bytes.
+/// Number of bytes of a request of `len` bytes within a device of `size` bytes.
 fn within(size: u64, offset: u64, len: usize) -> usize {
     let left = size.saturating_sub(offset);
     usize::try_from(left).map_or(len, |left| len.min(left))
 }
 
-/// A stream over a device or an open file. [`Write::flush`] makes durable what was written.
+/// A stream over a device or an open file. [`Write::flush`] makes all earlier writes durable.
 ///
 /// A position beyond the end of a device reads and writes nothing.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub struct Cursor<R> {
 }
 
 impl<R: Ranges> Cursor<R> {
-    /// A stream that begins at byte 0.
+    /// Makes a stream with its position at byte 0.
     pub fn new(inner: R) -> Self {
         Self { inner, position: 0 }
     }

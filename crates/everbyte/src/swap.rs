@@ -88,7 +88,7 @@ impl SwapVolume {
         self.0.lender.scratch().map_err(Error::swap(self.name()))
     }
 
-    /// The runs that are lent now, and their processes.
+    /// The runs lent now, and their processes.
     ///
     /// # Errors
     /// [`Error::Swap`]: the system's.
@@ -111,7 +111,7 @@ impl SwapVolume {
         self.0.lender.resize(size_bytes).map_err(Error::swap(self.name()))
     }
 
-    /// Lends nothing any more, so that the volume can be deleted.
+    /// Stops lending, as a condition for the deletion of the volume.
     pub(crate) fn end_lending(&self) -> Result<(), Error> {
         self.0.lender.close().map_err(Error::swap(self.name()))
     }

@@ -73,7 +73,7 @@ impl Volume {
         }
     }
 
-    /// The number by which the pool tells it from later volumes of its name.
+    /// The number of the volume in the pool. Later volumes of the same name have other numbers.
     #[must_use]
     pub fn uid(&self) -> u64 {
         self.engine_volume().descriptor().uid
@@ -94,7 +94,8 @@ impl Volume {
         self.engine_volume().size_bytes().map_err(damaged)
     }
 
-    /// Makes everything durable in the pool that was answered before. Volatile volumes have nothing to make durable.
+    /// Makes all answered writes durable in the pool. Volatile volumes have nothing to make
+    /// durable.
     ///
     /// # Errors
     /// [`Error::Volume`] if the medium fails.
@@ -130,7 +131,7 @@ impl Volume {
         })
     }
 
-    /// Checks that a deletion loses nothing that its user may not know of: dirty pages of a cache.
+    /// Checks for hidden loss by a deletion: dirty pages of a cache.
     ///
     /// # Errors
     /// [`Error::Dirty`], [`Error::DirtyUnknown`], [`Error::NotFlushed`].
@@ -141,8 +142,8 @@ impl Volume {
         }
     }
 
-    /// Deletes the volume with its contents, while this handle is open. With `is_forced`, also a damaged volume:
-    /// the result says what was freed and what leaks.
+    /// Deletes the volume with its contents, while this handle is open. With `is_forced`, also
+    /// deletes a damaged volume: the result reports the freed blocks and the leaks.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::Swap`] while runs are lent; [`Error::Volume`] if it is damaged. It has its old state
@@ -162,7 +163,7 @@ impl Volume {
         let mut status = VolumeStatus::of(&self.shared().engine, self.engine_volume());
         match self {
             Self::Cache(cache) => status.add_cache(cache.open_cache()),
-            // A state that the kernel does not tell is left out.
+            // If the kernel does not report a state, the field stays empty.
             Self::Swap(swap) => status.swap = swap.status().ok(),
             Self::Block(_) | Self::Fs(_) => {}
         }
@@ -176,13 +177,13 @@ impl Volume {
 pub struct VolumeStatus {
     /// The figures of the pool.
     pub info: VolumeInfo,
-    /// Size for its users, in bytes: of a cache, that of its backing device.
+    /// Size for its users, in bytes. For a cache, the size of its backing device.
     pub size_bytes: u64,
     /// True if this version knows the kind.
     pub is_known_kind: bool,
-    /// The damage that is known, if there is any.
+    /// The known damage, if any.
     pub damage: Option<String>,
-    /// The reason for which the volume is read-only, if it is.
+    /// The reason for the read-only state, if the volume is read-only.
     pub read_only: Option<String>,
     /// The figures of a cache.
     pub cache: Option<CacheStatus>,
@@ -263,7 +264,7 @@ pub enum VolumeState {
     Ok,
     /// It can be read only.
     ReadOnly,
-    /// It is a cache that is not open, and was meant to be.
+    /// It is a cache, meant to be open, and not open.
     Cache(CacheState),
     /// Some of it cannot be read.
     Damaged,

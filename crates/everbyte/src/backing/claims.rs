@@ -1,8 +1,9 @@
 //! Open devices of this process: media of pools and backing devices of caches.
 //!
-//! Invariant: no two backing devices share bytes, and none shares bytes with the medium of a pool, as far as the system
-//! tells their stacks. File locks and exclusive opening of block devices exclude other processes from the same file and
-//! the same device. They do not exclude them from a device above or below.
+//! Invariant: two backing devices never share bytes, and a backing device never shares bytes with
+//! the medium of a pool, as far as the system reports their stacks. File locks and exclusive
+//! opening of block devices exclude other processes from the same file and the same device. They do
+//! not exclude them from a device above or below.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

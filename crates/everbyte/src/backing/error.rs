@@ -1,15 +1,15 @@
-//! The error of backing devices that cannot be used.
+//! The error of unusable backing devices.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use everbyte_device::FileDeviceError;
 
-/// Reasons for which a backing device cannot be used.
+/// Reasons why a backing device cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no backing device {text}: {source}")]
     NotFound {
         /// The path or URI of the backing device.
@@ -41,7 +41,7 @@ pub enum BackingError {
         /// Its URI.
         uri: String,
     },
-    /// It shares bytes with a device that this process has open.
+    /// It shares bytes with another open device of this process.
     #[error("{text} shares bytes with {other}, which is in use")]
     Shared {
         /// The path of the backing device.
@@ -49,7 +49,7 @@ pub enum BackingError {
         /// The other device.
         other: String,
     },
-    /// Nobody's rights permit to open it.
+    /// The process has no rights to open it.
     #[error("the backing device {text} is not opened: {reason}")]
     Untrusted {
         /// The path or URI of the backing device.
@@ -68,15 +68,16 @@ pub enum BackingError {
         /// The error.
         source: Box<BackingError>,
     },
-    /// It does not answer. Opening it goes on, and what was opened is closed again.
+    /// It does not answer. Opening it continues in the background, and a late result is closed
+    /// again.
     #[error("the backing device {text} has not answered for {} s", silence.as_secs())]
     Silent {
         /// The path or URI of the backing device.
         text: String,
-        /// Time for which it has not answered.
+        /// Time since its last answer.
         silence: Duration,
     },
-    /// There is no thread to open it on.
+    /// The system could not start a thread to open it on.
     #[error("cannot open the backing device {text}: {what}")]
     Thread {
         /// The path or URI of the backing device.
@@ -87,7 +88,7 @@ pub enum BackingError {
 }
 
 impl BackingError {
-    /// Returns true if the backing device is not there, false if it is there and cannot be used.
+    /// Returns true if the backing device does not exist, false if it exists and cannot be used.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {

@@ -28,7 +28,8 @@ mod with_nbd {
     use super::super::options::Options;
     use super::LocalExport;
 
-    /// Longest time an NBD server may take to answer a request before its connection is given up.
+    /// Longest time an NBD server may take to answer a request before the client closes its
+    /// connection.
     const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
     pub(crate) fn open(
@@ -51,8 +52,8 @@ mod with_nbd {
         }
     }
 
-    /// An export of a server on a Unix socket. Hosts are not looked up: that can take a while, and
-    /// they may have many names.
+    /// An export of a server on a Unix socket. Hosts are not resolved: a lookup can take long, and
+    /// a host may have many names.
     pub(crate) fn local_export(text: &str) -> Option<LocalExport> {
         if !text.starts_with("nbd+unix:") {
             return None;
@@ -74,12 +75,12 @@ mod without_nbd {
     use super::super::options::Options;
     use super::LocalExport;
 
-    /// Ends waits for NBD servers, of which this build has none.
+    /// Ends waits for NBD servers. This build has no NBD client.
     #[derive(Clone, Debug)]
     pub struct Cancel(());
 
     impl Cancel {
-        /// A handle that nothing waits for.
+        /// A handle without waits to end.
         ///
         /// # Errors
         /// None.
@@ -87,11 +88,11 @@ mod without_nbd {
             Ok(Self(()))
         }
 
-        /// Does nothing: there is no wait that it could end.
+        /// Does nothing: this build never waits for an NBD server.
         pub fn cancel(&self) {}
     }
 
-    /// Returns true if a text begins as the URIs of NBD do: such a text is no path.
+    /// Returns true if a text has the prefix of an NBD URI: such a text is not a path.
     pub(crate) fn is_uri(text: &str) -> bool {
         let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
         matches!(scheme.split('+').next(), Some("nbd" | "nbds"))

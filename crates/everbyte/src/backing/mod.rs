@@ -1,5 +1,5 @@
-//! Backing devices of caches: opening the device that a user names, telling it from others, and not
-//! waiting for ever for one that is silent.
+//! Backing devices of caches: opens the device named by a user, identifies it among others, and
+//! bounds the wait for a silent one.
 //!
 //! Without the feature `nbd`, backing devices are files and block devices. Knows no pool.
 

@@ -25,15 +25,15 @@ use super::watch::{IoWatchdog, Outcome, TimedTask};
 /// The facts about a backing device, open or not.
 #[derive(Clone, Debug)]
 pub struct KnownBacking {
-    /// The identity that a cache records.
+    /// The identity for the records of a cache.
     pub identity: Identity,
     /// The objects below a file or block device; `None` if it is absent or an export.
     pub stack: Option<Arc<Stack>>,
 }
 
 impl KnownBacking {
-    /// The facts about the recorded backing device `identity`, with the stack of the device `found` under its name unless
-    /// that is another device.
+    /// The facts about the recorded backing device `identity`, with the stack of the device `found`
+    /// under its name unless `found` is another device.
     #[must_use]
     pub fn recorded(identity: Identity, found: Option<Self>) -> Self {
         let found =
@@ -42,11 +42,11 @@ impl KnownBacking {
     }
 }
 
-/// A backing device that is open, and locked if it is a file.
+/// A backing device. It is open, and locked if it is a file.
 pub struct Backing {
     /// Its bytes.
     pub device: Arc<dyn BlockDevice>,
-    /// The identity that a cache records.
+    /// The identity for the records of a cache.
     pub identity: Identity,
     /// The objects below, if it is a file or a block device.
     pub stack: Option<Arc<Stack>>,
@@ -78,7 +78,7 @@ impl Decorator for ClaimedDevice {
 /// `text` as every process understands it: a URI as it is, a path made absolute.
 ///
 /// # Errors
-/// There is no such file, or its path is not UTF-8.
+/// The file does not exist, or its path is not UTF-8.
 pub fn resolve(text: &str) -> Result<String, BackingError> {
     if is_uri(text) {
         return Ok(text.to_owned());
@@ -88,9 +88,9 @@ pub fn resolve(text: &str) -> Result<String, BackingError> {
     path.into_os_string().into_string().map_err(|_| BackingError::Name { text: text.to_owned() })
 }
 
-/// Opens what `text` names: a file, a block device, or an NBD URI. May wait for a long time, unless
-/// that is an export and `cancel` is called; what waits for its answers later ends with that as well.
-/// A write-protected file or device is read-only.
+/// Opens the file, block device or NBD URI `text`. The wait for a file or a block device has no
+/// limit. `cancel` ends the wait for an export, and also all later waits for its answers. A
+/// write-protected file or device is opened read-only.
 ///
 /// # Errors
 /// It cannot be opened with the rights of the options, or is in use, or shares bytes with an open device of this
@@ -165,7 +165,7 @@ fn warn(text: &str, device: &FileDevice) {
     }
 }
 
-/// As [`open`], on a thread of its own that is waited for no longer than `silence_max`.
+/// As [`open`], on another thread. The caller waits for it no longer than `silence_max`.
 ///
 /// # Errors
 /// Those of `open`, `Silent`, and `Thread`.

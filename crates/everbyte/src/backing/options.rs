@@ -1,4 +1,4 @@
-//! Options with which backing devices are opened.
+//! Options for opening backing devices.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 /// Options of opening.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Longest time for which requests wait for an NBD server that is lost.
+    /// Longest wait of requests for a lost NBD server.
     pub reconnect_timeout: Duration,
     /// Requests to files and block devices bypass the system's page cache.
     pub direct: bool,
@@ -24,9 +24,10 @@ impl Default for Options {
     }
 }
 
-/// The rights of a process to open backing devices and other files for a pool with these `writers`. With one writer
-/// besides root and the user of the process, they are the writer's. With more of them there are no rights, and none for
-/// a process without the right to change its user.
+/// The rights of a process to open backing devices and other files for a pool with these `writers`.
+/// If the pool has one writer in addition to root and the user of the process, the rights are the
+/// writer's. If it has more, the process has no rights. A process without the right to change its
+/// user then has no rights either.
 #[must_use]
 pub fn rights_for(writers: &Writers) -> Rights {
     let own = geteuid();

@@ -1,8 +1,8 @@
-//! Noticing that a backing device does not answer, and waiting for work that may hang in it.
+//! Detects a silent backing device, and waits for work with possible hangs in it.
 //!
-//! A disk or a server may be silent for ever, and a thread that waits for it cannot be interrupted.
-//! So work that may wait for one runs on a thread of its own, and its user waits for the result as
-//! long as there is progress: work may take hours, but no single request may.
+//! A disk or a server may be silent forever, and a thread waiting for it cannot be interrupted. If
+//! work may wait for such a device, it runs on its own thread, and its user waits for the result as
+//! long as the device makes progress: work may take hours, but a single request may not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use everbyte_device::{
 };
 use parking_lot::Mutex;
 
-/// Time between two looks at a device by those who wait for it.
+/// Time between two looks at a device by the threads waiting for it.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The requests that a device has not answered.
+/// The requests without an answer from a device.
 #[derive(Default)]
 pub struct IoWatchdog(Mutex<Unanswered>);
 
@@ -27,7 +27,7 @@ struct Unanswered {
     since: BTreeMap<u64, Instant>,
 }
 
-/// A request, or anything else that waits for a device, as long as it lives.
+/// A request, or another wait for a device, as long as it lives.
 pub struct PendingRequest<'w> {
     watch: &'w IoWatchdog,
     number: u64,
@@ -44,7 +44,7 @@ impl IoWatchdog {
         PendingRequest { watch: self, number }
     }
 
-    /// Time for which the oldest request has not been answered; zero if there is none.
+    /// Time since the start of the oldest unanswered request; zero without such a request.
     #[must_use]
     pub fn stall_time(&self) -> Duration {
         let oldest = self.0.lock().since.first_key_value().map(|(_, since)| *since);
@@ -63,13 +63,13 @@ impl Drop for PendingRequest<'_> {
 pub enum Outcome<T> {
     /// It is done.
     Done(T),
-    /// It goes on, but its device has been silent for so long.
+    /// The work continues, but its device has been silent for this time.
     Silent(Duration),
     /// It could not be begun, or its thread has panicked.
     Failed(String),
 }
 
-/// TimedTask on a thread of its own.
+/// TimedTask on its own thread.
 pub struct TimedTask<T> {
     result: Result<mpsc::Receiver<T>, std::io::Error>,
     watch: Arc<IoWatchdog>,
@@ -77,14 +77,14 @@ pub struct TimedTask<T> {
 }
 
 impl<T: Send + 'static> TimedTask<T> {
-    /// Begins work whose requests `watch` sees.
+    /// Begins work with its requests under `watch`.
     pub fn begin(
         name: &str,
         watch: &Arc<IoWatchdog>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Self {
         let (send, receive) = mpsc::channel();
-        // It fails if nobody waits for the result any more, which is no error.
+        // The send fails if the caller has stopped waiting for the result. This is not an error.
         let run = move || drop(send.send(work()));
         let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
         Self { result: spawned.map(|_| receive), watch: Arc::clone(watch), begun: Instant::now() }
@@ -114,7 +114,7 @@ impl<T: Send + 'static> TimedTask<T> {
     }
 }
 
-/// A device whose requests are watched.
+/// A device with its requests under a watchdog.
 pub struct Watched {
     /// The device.
     pub device: Arc<dyn BlockDevice>,

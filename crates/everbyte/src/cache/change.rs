@@ -1,7 +1,8 @@
 //! Changes of a cache: its sizes, its backing device, and its write-back before it is detached.
 //!
-//! Invariant: a cache that is closed for a change holds nothing in DRAM that is not in the pool. A change goes on if its
-//! backing device is silent and its caller has gone, and until it ends the cache cannot be opened.
+//! Invariant: if a cache is closed for a change, all its DRAM contents are in the pool. If its
+//! backing device is silent and its caller has gone, a change continues, and until it ends the
+//! cache cannot be opened.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::error::Error;
 /// Duration of one part of a write-back.
 const PART_TIME: Duration = Duration::from_secs(1);
 
-/// Conditions of a change of a cache. Default: the rights that the pool permits, and nothing is held.
+/// Conditions of a change of a cache. Default: the rights permitted by the pool, and nothing held.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ChangeOptions {
@@ -33,13 +34,14 @@ setters! { ChangeOptions:
     /// Opens a new backing device with no more than these rights.
     rights(rights: Rights) => rights = Some(rights);
 
-    /// Keeps `held` until the change has ended. A change whose backing device is silent ends after its call has returned.
+    /// Keeps `held` until the change has ended. If the backing device is silent, a change ends
+    /// after its call has returned.
     hold(held: Arc<dyn Any + Send + Sync>) => held = Some(held);
 }
 
 impl OpenCache {
     /// Runs `work` on another thread, and waits for it as long as the backing device answers. If
-    /// that is silent, the work goes on by itself.
+    /// the device is silent, the work continues without the caller.
     fn watched<T: Send + 'static>(
         self: &Arc<Self>,
         options: &ChangeOptions,
@@ -65,7 +67,8 @@ impl OpenCache {
         }
     }
 
-    /// Makes the dirty pages of DRAM durable, and closes the cache for a change. If that fails, the cache stays open.
+    /// Makes the dirty pages of DRAM durable, and closes the cache for a change. On an error, the
+    /// cache stays open.
     fn begin_change(self: &Arc<Self>) -> Result<Changing, Error> {
         let max = self.backing_use.stall_time_max;
         let silent = |reason| self.unavailable(CacheState::BackingSilent, reason);
@@ -95,7 +98,7 @@ impl OpenCache {
             (State::Closed(_), None) => true,
             _ => false,
         };
-        // A cache that was closed may be opened at the same time.
+        // If the cache was closed, another caller may open it concurrently.
         if !is_as_it_was {
             return Err(self.is_being_opened());
         }
@@ -145,7 +148,8 @@ impl OpenCache {
         resized.map(drop).map_err(failed())
     }
 
-    /// Attaches the cache to its backing device, which has moved to `text`. `check` refuses a device in other use.
+    /// Attaches the cache to its backing device, moved to `text`. `check` rejects a device in other
+    /// use.
     pub(super) fn attach(
         self: &Arc<Self>,
         text: &str,
@@ -200,8 +204,8 @@ impl OpenCache {
         })
     }
 
-    /// Checks that deleting the cache loses nothing: no page is dirty, and the backing device has flushed all writes past
-    /// the cache. No dirty page shows these.
+    /// Checks that deleting the cache loses nothing: no page is dirty, and the backing device has
+    /// flushed all writes past the cache. These writes leave no dirty page.
     pub(crate) fn check_deletable(self: &Arc<Self>) -> Result<(), Error> {
         let name = self.name();
         match self.status() {
@@ -227,7 +231,7 @@ impl OpenCache {
     }
 }
 
-/// A cache that is closed for a change, until it may be opened again.
+/// A cache closed for a change, until it may be opened again.
 struct Changing(Arc<OpenCache>);
 
 impl Drop for Changing {
@@ -236,7 +240,8 @@ impl Drop for Changing {
     }
 }
 
-/// A cache that is being attached to another backing device, until its volume names that device or keeps the old one.
+/// A cache during its attachment to another backing device, until its volume names the new device
+/// or keeps the old one.
 pub(super) struct Attaching(Arc<OpenCache>);
 
 impl Attaching {

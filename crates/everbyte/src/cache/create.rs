@@ -65,19 +65,21 @@ setters! { CacheOptions:
     /// Bytes of DRAM for pages, at least 4096. Default: a third of the cache's SCM.
     dram_bytes(bytes: u64) => dram_bytes = Some(bytes);
 
-    /// Write mode: the moment at which the backing device gets a write. Default: write-back.
+    /// Write mode: the time of writing to the backing device. Default: write-back.
     mode(mode: Mode) => mode = mode;
 
-    /// Replacement policy: a policy for two tiers that keeps a page in one of them. Default: `everbyte`.
+    /// Replacement policy: a policy for two tiers with each page in only one tier. Default:
+    /// `everbyte`.
     policy(policy: Policy) => policy = policy;
 
     /// Writes of at most this many bytes, from 0 to 4096, count as small: SCM suits them best. Default: 512.
     small_write_bytes(bytes: u16) => small_write_bytes = bytes;
 
-    /// Settings of the volume that holds the cache's pages.
+    /// Settings of the volume with the cache's pages.
     volume(options: BlockOptions) => volume = options;
 
-    /// Opens the backing device with no more than these rights. Default: the rights that the pool permits.
+    /// Opens the backing device with no more than these rights. Default: the rights permitted by
+    /// the pool.
     rights(rights: Rights) => rights = Some(rights);
 }
 
@@ -117,7 +119,7 @@ pub(super) fn create(
     Ok(OpenCache::new(device, &shared.backing, shared.read_only))
 }
 
-/// The rights with which a new backing device is opened: the pool permits them, and so does `wanted`.
+/// The rights to open a new backing device: permitted by the pool and by `wanted`.
 pub(super) fn rights(shared: &Shared, wanted: Option<&Rights>) -> Rights {
     let rights = shared.backing.rights(&shared.engine);
     wanted.map_or(rights.clone(), |wanted| rights.and(wanted))
@@ -129,7 +131,7 @@ pub(super) fn text_of<'p>(name: &str, backing: &'p Path) -> Result<&'p str, Erro
     backing.to_str().ok_or_else(|| Error::backing(name)(BackingError::Name { text: text() }))
 }
 
-/// Checks that a cache that may take `needed_bytes` has room in `free_bytes`.
+/// Checks that `free_bytes` has room for a cache of up to `needed_bytes`.
 pub(super) fn check_room(name: &str, needed_bytes: u64, free_bytes: u64) -> Result<(), Error> {
     if needed_bytes <= free_bytes {
         return Ok(());

@@ -69,7 +69,7 @@ impl CacheVolume {
         Self::new(shared, create::create(shared, name, backing, scm_bytes, options)?)
     }
 
-    /// A handle of a cache that stays closed until it is opened.
+    /// Returns a handle of a closed cache. The cache stays closed until a caller opens it.
     pub(crate) fn find(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
         shared.check_open()?;
         let device = open_volume(&shared.engine, name, VolumeKind::CACHE)?;
@@ -121,7 +121,7 @@ impl CacheVolume {
         Patience::Stall(self.0.shared.backing.stall_time_max)
     }
 
-    /// Opens the cache, for a caller that drops it if that fails.
+    /// Opens the cache, for a caller with the duty to drop it on an error.
     pub(crate) fn opened(self) -> Result<Self, Error> {
         self.begin_to_open();
         match self.0.cache.await_open(self.patience()).map(drop) {
@@ -134,8 +134,9 @@ impl CacheVolume {
         }
     }
 
-    /// The open cache as a device whose requests [`close`](Self::close) does not wait for, once it is open. The caller
-    /// waits for its own requests before the cache or its pool is closed.
+    /// The open cache as a device, once it is open. [`close`](Self::close) does not wait for
+    /// requests to this device: the caller waits for its own requests before the cache or its pool
+    /// is closed.
     ///
     /// # Errors
     /// The cache is not open at `deadline`, and why.
@@ -166,8 +167,8 @@ impl CacheVolume {
         Ok(self.0.cache.begin_op()?.stats())
     }
 
-    /// Writes all dirty pages back, and makes them durable on the backing device: it then has
-    /// everything that was written before this was called. Requests go on in the meantime.
+    /// Writes all dirty pages back, and makes them durable on the backing device. Afterwards the
+    /// device has all writes completed before this call. Requests continue during the call.
     ///
     /// # Errors
     /// [`Error::Cache`] if pages stay dirty because the backing device or the medium fails.
@@ -184,8 +185,8 @@ impl CacheVolume {
     /// [`NewSizes::follows_backing`], a cache becomes as large as its backing device.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::NoRoom`]; [`Error::Backing`]; [`Error::Cache`] for a size that is out of range, or if
-    /// pages must be written back and cannot. The cache has its old sizes then.
+    /// [`Error::ReadOnly`]; [`Error::NoRoom`]; [`Error::Backing`]; [`Error::Cache`] for a size out
+    /// of range, or if a necessary write-back fails. On an error, the cache keeps its old sizes.
     pub fn resize(&self, sizes: NewSizes) -> Result<(), Error> {
         self.changed(|| self.resize_with(sizes, &ChangeOptions::default()))
     }
@@ -199,12 +200,13 @@ impl CacheVolume {
         self.0.cache.resize(sizes, options)
     }
 
-    /// Attaches the cache to its backing device, which has moved to the path or URI `backing`, and opens it again. Requests
-    /// fail in the meantime.
+    /// Attaches the cache to its backing device, moved to the path or URI `backing`, and opens it
+    /// again. Requests fail during the call.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::Backing`]; [`Error::SharedBacking`]; [`Error::SharesPool`]; [`Error::Cache`] if
-    /// nothing shows that it is the same device. The cache has its old backing device then.
+    /// [`Error::ReadOnly`]; [`Error::Backing`]; [`Error::SharedBacking`]; [`Error::SharesPool`];
+    /// [`Error::Cache`] if nothing proves the identity of the device. On an error, the cache keeps
+    /// its old backing device.
     pub fn attach(&self, backing: impl AsRef<Path>) -> Result<(), Error> {
         self.changed(|| self.attach_with(backing, &ChangeOptions::default()))
     }
@@ -230,7 +232,7 @@ impl CacheVolume {
 
     /// Makes a change of the cache while it is not being opened, and opens it again.
     fn changed(&self, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        // A cache that cannot be opened can be changed.
+        // If the opening fails, the cache can be changed all the same.
         drop(self.0.cache.await_open(self.patience()));
         let changed = change();
         self.begin_to_open();
@@ -256,8 +258,9 @@ impl CacheVolume {
         self.0.cache.drain(options)
     }
 
-    /// Writes all dirty pages back and deletes the cache: its backing device has everything then, and can be used without
-    /// it. Calls `progress` with the dirty bytes that are left, about once a second.
+    /// Writes all dirty pages back and deletes the cache. The backing device then has all data, and
+    /// can be used without the cache. Calls `progress` with the remaining dirty bytes, about once a
+    /// second.
     ///
     /// # Errors
     /// As [`drain_with`](Self::drain_with) and [`Pool::delete`](crate::Pool::delete). Nothing is lost.
@@ -273,13 +276,13 @@ impl CacheVolume {
         self.delete(false).map(drop)
     }
 
-    /// The facts about its backing device, and about the device that it is being attached to.
+    /// The facts about its backing device, and about the device of an attachment under way.
     #[must_use]
     pub fn backings(&self) -> Vec<KnownBacking> {
         self.0.cache.backings()
     }
 
-    /// Checks that deleting the cache loses nothing.
+    /// Checks for loss by a deletion of the cache.
     pub(crate) fn check_deletable(&self) -> Result<(), Error> {
         self.0.cache.check_deletable()
     }
@@ -287,7 +290,7 @@ impl CacheVolume {
     /// Deletes the cache; with `is_forced`, also a damaged one.
     pub(crate) fn delete(&self, is_forced: bool) -> Result<DeletedVolume, Error> {
         let deleted = self.0.shared.delete(self.volume(), is_forced);
-        // Else the deletion was refused, and the cache goes on.
+        // Otherwise the deletion was rejected, and the cache continues.
         if self.volume().is_gone() {
             self.0.cache.abandon();
             self.0.shared.forget_cache(&self.0.cache);
@@ -295,14 +298,14 @@ impl CacheVolume {
         deleted
     }
 
-    /// Closes the cache for all clones of the handle: waits for their requests, makes durable in the
-    /// pool the dirty pages of DRAM, and closes the backing device, which is not written. Later requests
-    /// fail with [`DeviceError::Gone`].
+    /// Closes the cache for all clones of the handle: waits for their requests, makes the dirty
+    /// pages of DRAM durable in the pool, and closes the backing device without writing to it.
+    /// Later requests fail with [`DeviceError::Gone`].
     ///
     /// # Errors
-    /// [`Error::Lost`] if something that was written and not flushed may be lost, as when the backing
-    /// device has been silent for [`PoolBuilder::close_timeout`](crate::PoolBuilder::close_timeout).
-    /// If requests wait for it then, the cache is still open.
+    /// [`Error::Lost`] if unflushed writes may be lost, for example after a silence of the backing
+    /// device for [`PoolBuilder::close_timeout`](crate::PoolBuilder::close_timeout). If requests
+    /// still wait for the device then, the cache is still open.
     pub fn close(self) -> Result<(), Error> {
         self.0.shared.close_cache(&self.0.cache)
     }

@@ -1,9 +1,10 @@
 //! A cache of an open pool: opening it in the background, its requests, closing it.
 //!
-//! Invariants: a cache is open at most once; its backing device is open, and locked if it is a file, as long as the
-//! cache is open. Work that may wait for a backing device runs on a thread of its own, and no lock is held
-//! meanwhile. Once the cache is closed, everything that was answered is durable in the pool, or `close`
-//! returns an error, to later callers as well. Closing does not wait forever for a silent backing device.
+//! Invariants: a cache is open at most once. Its backing device is open, and locked if it is a
+//! file, as long as the cache is open. If work may wait for a backing device, it runs on its own
+//! thread, and no lock is held during the wait. Once the cache is closed, all answered writes are
+//! durable in the pool, or `close` returns an error, to later callers as well. Closing waits a
+//! bounded time for a silent backing device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,9 +33,9 @@ const DOORS: usize = 16;
 const LOOK: Duration = Duration::from_millis(200);
 /// Time between two looks at an opening.
 const OPENING_LOOK: Duration = Duration::from_millis(50);
-/// Longest silence of a backing device while it is closed, once nothing can be lost any more.
+/// Longest silence of a backing device during its closing, once a loss is excluded.
 const END_SILENCE_MAX: Duration = Duration::from_secs(1);
-/// Longest time for a look at the backing device of a cache that is not open.
+/// Longest time to inspect the backing device of a closed cache.
 const BACKING_LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// A cache of an open pool, whether it is open itself or not.
@@ -45,22 +46,23 @@ pub(crate) struct OpenCache {
     pub(super) backing_use: Arc<BackingUse>,
     /// True if the pool is a private copy.
     read_only: bool,
-    /// The requests that the backing device has not answered.
+    /// The requests without an answer from the backing device.
     pub(super) watch: Arc<IoWatchdog>,
-    /// Ends all waits for an NBD server, for good; `None` if the system refused its descriptor.
+    /// Ends all waits for an NBD server, permanently; `None` if the system refused its descriptor.
     cancel: Option<Cancel>,
     pub(super) state: Mutex<State>,
     /// Notified when the state has changed.
     changed: Condvar,
-    /// Held by a call that closes the cache or closes it for a change.
+    /// The lock of a call to close the cache or to close it for a change.
     turn: Mutex<()>,
-    /// Locks that requests hold shared, each thread its own: requests of several threads store to no common
-    /// line, and closing waits for all requests. Each lock has the cache while it is open.
+    /// Locks held shared by requests. Each thread has its own lock, because requests of several
+    /// threads must not store to a common line. Closing waits for all requests. Each lock has the
+    /// cache while it is open.
     doors: Box<[Door]>,
     /// Size of the backing device when the cache was last open, in bytes.
     size_bytes: AtomicU64,
-    /// The backing device that the cache is being attached to. Its volume may name that device at any moment, also long
-    /// after the call has returned because the device is silent.
+    /// The backing device of an attachment under way. The volume may name this device at any
+    /// moment. If the device is silent, the moment may come long after the call has returned.
     pub(super) attaching: Mutex<Option<KnownBacking>>,
 }
 
@@ -68,24 +70,24 @@ type Door = CachePadded<RwLock<Option<Arc<Cache>>>>;
 type DoorGuard<'c> = RwLockWriteGuard<'c, Option<Arc<Cache>>>;
 
 pub(super) enum State {
-    /// With the reason for which the last opening failed, if it did.
+    /// With the reason of the last failed opening, if any.
     Closed(Option<NotOpen>),
     Opening,
     /// Closed, while its sizes or its backing device change.
     Changing,
     Open(Parts),
-    /// Closed for good, with the result.
+    /// Closed permanently, with the result.
     Ended(Result<(), DeviceError>),
 }
 
-/// The parts of a cache that is open.
+/// The parts of an open cache.
 pub(super) struct Parts {
     pub(super) cache: Arc<Cache>,
     _writeback: WritebackThread,
     backing: KnownBacking,
 }
 
-/// Bound of a wait for a cache that is being opened.
+/// Bound of a wait for the opening of a cache.
 #[derive(Clone, Copy)]
 pub(crate) enum Patience {
     /// Until this moment.
@@ -95,7 +97,7 @@ pub(crate) enum Patience {
 }
 
 impl OpenCache {
-    /// For the cache in `device`, which stays closed until it is opened.
+    /// For the cache in `device`. The cache stays closed until a caller opens it.
     pub(crate) fn new(device: Device, backing_use: &Arc<BackingUse>, read_only: bool) -> Arc<Self> {
         let door = || CachePadded::new(RwLock::new(None));
         Arc::new(Self {
@@ -143,17 +145,18 @@ impl OpenCache {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// The rights with which the backing device is opened now that the pool names.
+    /// The rights to open the backing device named by the pool now.
     fn rights(&self) -> Rights {
         let device = self.device.lock().clone();
         let unused = || Rights::Nothing("the cache is closed".into());
         device.map_or_else(unused, |device| self.backing_use.rights(device.pool()))
     }
 
-    /// The facts about its backing device, if the volume can be read, and about the device that it is being attached to.
+    /// The facts about its backing device, if the volume is readable, and about the device of an
+    /// attachment under way.
     pub(crate) fn backings(&self) -> Vec<KnownBacking> {
         let attaching = self.attaching.lock().clone();
-        // Read after `attaching`, which is cleared only once the volume names the new device.
+        // Read after `attaching`: it is cleared only once the volume names the new device.
         attaching.into_iter().chain(self.known_backing()).collect()
     }
 
@@ -221,7 +224,7 @@ impl OpenCache {
         }
         *state = State::Opening;
         drop(state);
-        // Without a thread the task is dropped, and with it `opening`, which sets the state.
+        // Without a thread the task is dropped, and with it `opening`. Its drop sets the state.
         let opening = Opening { cache: Arc::clone(self), is_settled: false };
         drop(TimedTask::begin("cache-open", &self.watch, move || opening.carry_out()));
     }
@@ -252,13 +255,13 @@ impl OpenCache {
         Ok(Parts { cache, _writeback: writeback, backing: known })
     }
 
-    /// Opens the backing device `text`, however long that takes.
+    /// Opens the backing device `text`, without a time limit.
     pub(super) fn open_backing(&self, text: &str, rights: Rights) -> Result<Backing, BackingError> {
         let options = backing::Options { rights, ..self.backing_use.options.clone() };
         backing::open(text, &options, self.cancel.clone())
     }
 
-    /// The device of `backing`, whose requests the watchdog sees.
+    /// The device of `backing`, with its requests under the watchdog.
     pub(super) fn watched_device(&self, backing: &Backing) -> Arc<Watched> {
         let (device, watch) = (Arc::clone(&backing.device), Arc::clone(&self.watch));
         Arc::new(Watched { device, watch })
@@ -267,7 +270,7 @@ impl OpenCache {
     /// The cache, once it is open.
     ///
     /// # Errors
-    /// The reason for which it is not, or not yet.
+    /// The reason why it is not open, or not yet.
     pub(crate) fn await_open(&self, patience: Patience) -> Result<Arc<Cache>, NotOpen> {
         let begun = Instant::now();
         let mut state = self.state.lock();
@@ -298,7 +301,7 @@ impl OpenCache {
         }
     }
 
-    /// The reason for which the last opening failed. The next opening begins without it.
+    /// Takes the reason of the last failed opening. The next opening begins without it.
     pub(super) fn take_failure(&self) -> Option<NotOpen> {
         let state = &mut *self.state.lock();
         match state {
@@ -335,7 +338,7 @@ impl OpenCache {
         self.changed.notify_all();
     }
 
-    /// Sets the state of a cache that is closed for a change: the cache may be opened again.
+    /// Ends a change: the closed cache may be opened again.
     pub(super) fn end_change(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::Changing) {
@@ -367,8 +370,8 @@ impl OpenCache {
         self.doors.iter().map(|door: &Door| shut(&**door)).collect()
     }
 
-    /// Takes a lock that requests, or another call that closes, hold. Fails if the backing device has been silent
-    /// for too long and the caller has waited as long since `begun`.
+    /// Takes a lock held by requests or by another closing call. Fails if the backing device has
+    /// been silent for too long and the caller has waited as long since `begun`.
     fn patiently<T>(
         &self,
         begun: Instant,
@@ -386,8 +389,8 @@ impl OpenCache {
         }
     }
 
-    /// Begins to close the cache for good: makes the dirty pages of DRAM durable on another thread. Waits for requests
-    /// as long as the backing device answers.
+    /// Begins to close the cache permanently: makes the dirty pages of DRAM durable on another
+    /// thread. Waits for requests as long as the backing device answers.
     ///
     /// # Errors
     /// Unflushed writes were lost before, or requests wait for a silent backing device. In the second case the cache is
@@ -422,7 +425,7 @@ impl OpenCache {
         Ok(Closing { cache: self, _turn: turn, flushing, left, ending: None })
     }
 
-    /// Closes the cache for good. Later calls return the first result.
+    /// Closes the cache permanently. Later calls return the first result.
     ///
     /// # Errors
     /// As [`OpenCache::begin_close`] and [`Closing::flush`].
@@ -433,7 +436,7 @@ impl OpenCache {
         flushed
     }
 
-    /// Closes the cache of a volume that was deleted: its pages are lost.
+    /// Closes the cache of a deleted volume: its pages are lost.
     pub(crate) fn abandon(self: &Arc<Self>) {
         self.stop_waiting();
         let left = std::mem::replace(&mut *self.state.lock(), State::Ended(Ok(())));
@@ -444,13 +447,13 @@ impl OpenCache {
             cache.doors.iter().for_each(|door| drop(door.write().take()));
             drop(left);
         };
-        // The next user may want the backing device. But its writer may be in a request that is never answered, and this
-        // thread does not wait for that.
+        // The next user may want the backing device. But its writer may be in a request without an
+        // answer, and this thread does not wait for it.
         let _ended_or_silent =
             TimedTask::begin("cache-end", &self.watch, work).wait(END_SILENCE_MAX);
     }
 
-    /// Ends all waits for an NBD server, for good.
+    /// Ends all waits for an NBD server, permanently.
     fn stop_waiting(&self) {
         if let Some(cancel) = &self.cancel {
             cancel.cancel();
@@ -483,7 +486,7 @@ impl Closing<'_> {
             };
         cache.stop_waiting();
         *cache.state.lock() = State::Ended(flushed.clone());
-        // Its thread may be in a request that is never answered, so it ends on a thread of its own.
+        // Its thread may be in a request without an answer: drop the parts on another thread.
         let left = (self.left.take(), cache.device.lock().take());
         self.ending = Some(TimedTask::begin("cache-end", &cache.watch, move || drop(left)));
         flushed

@@ -14,13 +14,13 @@ pub enum CacheState {
     Changing,
     /// It is closed.
     Closed,
-    /// There is no device at the recorded path or URI.
+    /// The recorded path or URI does not name a device.
     BackingMissing,
     /// The backing device cannot be used.
     BackingRefused,
     /// The backing device does not answer.
     BackingSilent,
-    /// The volume does not hold a cache that can be read.
+    /// The volume does not hold a readable cache.
     Damaged,
     /// The pool is open read-only.
     ReadOnly,

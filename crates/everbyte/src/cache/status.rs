@@ -9,7 +9,7 @@ use super::open::{OpenCache, State};
 use super::state::CacheState;
 use crate::error::CacheError;
 
-/// Time after which a backing device without an answer counts as silent.
+/// Time without an answer after which a backing device counts as silent.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 /// A cache in figures.
@@ -22,11 +22,12 @@ pub struct CacheStatus {
     pub reason: Option<String>,
     /// Its settings: backing device, sizes, mode, policy.
     pub settings: Settings,
-    /// Counts since it was opened, and what it holds now. Only the pages are known of a cache that is not open.
+    /// Counts since the opening, and the present contents. If the cache is not open, only the pages
+    /// are known.
     pub stats: CacheStats,
     /// True if the cache is open, and its counts are known.
     pub has_counts: bool,
-    /// True if the backing device is write-protected, as far as that is known.
+    /// True if the backing device is known to be write-protected.
     pub is_write_protected: bool,
 }
 

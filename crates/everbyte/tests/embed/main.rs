@@ -1,18 +1,20 @@
-//! A program outside the workspace that depends on `everbyte` by path alone compiles and runs.
+//! Compiles and runs a program outside the workspace with `everbyte` as its only dependency, by
+//! path.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A durable queue, a cache, a file system with streams and a crash test, in a folder that is its argument.
+/// A durable queue, a cache, a file system with streams and a crash test. The argument names the
+/// folder.
 const PROGRAM: &str = include_str!("program.rs");
 
-/// Crates that the library must not bring along: only the program needs them.
+/// Crates of the program alone: the library must not bring them along.
 const PROGRAM_ONLY: [&str; 6] =
     ["anyhow", "clap", "everbyte-server", "indicatif", "plotters", "tracing-subscriber"];
 
-/// A crate in a folder of its own, in no workspace.
+/// A crate in its own folder, outside every workspace.
 struct Embedder {
     folder: tempfile::TempDir,
     target: PathBuf,
@@ -34,10 +36,10 @@ impl Embedder {
         );
         put("Cargo.toml", &manifest);
         put("src/main.rs", program);
-        // The versions that are here already: nothing is to be downloaded.
+        // The present versions: the build must not download anything.
         let lock = std::fs::read_to_string(library.join("../../Cargo.lock")).unwrap();
         put("Cargo.lock", &lock);
-        // Kept, so that only the first run builds everything.
+        // Kept between runs: only the first run builds everything.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("embed");
         Self { folder, target }
     }

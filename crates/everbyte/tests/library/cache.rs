@@ -48,7 +48,7 @@ fn pool_close_closes_caches_first() {
     assert_eq!(start(&place.reopened().open_cache("cache").unwrap()), b"new");
 }
 
-/// A pool without a free block, and a cache in it with bytes in DRAM that have no room in the pool.
+/// Makes a pool without a free block. Its cache has bytes in DRAM without room in the pool.
 fn full_pool_and_unflushed_cache() -> (Place, Pool, CacheVolume) {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);

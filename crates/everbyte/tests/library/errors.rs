@@ -7,7 +7,7 @@ use everbyte::{Error, Pool};
 
 use super::Place;
 
-/// Checks that the error has these words, contains its source and names no command.
+/// Checks the error: it has these words, contains its source and names no command.
 fn check_words(error: &Error, words: &[&str]) {
     let said = error.to_string();
     for word in words {
@@ -61,7 +61,7 @@ fn errors_name_object_and_no_command() {
 #[test]
 fn unopened_new_pool_leaves_no_file() {
     let place = Place::new();
-    // Address space that no process has.
+    // More address space than any process has.
     let builder = Pool::builder().size(super::POOL_BYTES).reserve(1 << 62);
     let error = builder.create(&place.path).unwrap_err();
     assert!(matches!(error, Error::Medium { .. }), "{error}");

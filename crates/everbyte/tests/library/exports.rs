@@ -77,7 +77,7 @@ fn cache_opens_after_stalled_attempt() {
     let pool = builder.create(&place.path).unwrap();
     let cache = pool.create_cache("cache", uri(&socket), SCM_BYTES).unwrap();
     cache.close().unwrap();
-    // What opening a cache asks for.
+    // Opening a cache flushes.
     faults.hang(Faults { flushes: true, ..Faults::NONE });
     let error = pool.open_cache("cache").unwrap_err();
     assert!(error.to_string().contains("has not answered"), "{error}");
@@ -115,7 +115,7 @@ fn close_with_hung_request_reports_loss() {
     }
     assert!(!reading.is_finished());
     faults.hang(Faults::NONE);
-    // It is answered, or told that the pool is closed.
+    // The read either succeeds or reports the closed pool.
     let _answer = reading.join().unwrap();
     server.shutdown();
 }
@@ -134,7 +134,7 @@ fn close_waits_for_slow_drain() {
     let builder = Pool::builder().size(POOL_BYTES).backing_timeout(silence_max);
     let pool = builder.create(&place.path).unwrap();
     let cache = pool.create_cache("cache", uri(&socket), SCM_BYTES).unwrap();
-    // Pages that are no neighbours are as many writes.
+    // Each page without a neighbour is a separate write.
     for page in 0..30 {
         cache.write(page * (64 << 10), &[7; 4096], Fua::No).unwrap();
     }

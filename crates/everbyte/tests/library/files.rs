@@ -123,7 +123,7 @@ fn overwrite_is_atomic_for_readers() {
         }
         is_done.store(true, Ordering::Relaxed);
     });
-    // More bytes and fewer, too, are all that is there then.
+    // Longer and shorter contents also replace all the old bytes.
     for len in [LEN + 5, 7, 0, (1 << 20) + 1, 1 << 20, 3] {
         files.write("f", &vec![9; len]).unwrap();
         assert_eq!(files.read("f").unwrap(), vec![9; len]);
@@ -132,7 +132,7 @@ fn overwrite_is_atomic_for_readers() {
     assert!(files.write("d", b"").unwrap_err().to_string().contains("is a directory"));
 }
 
-/// Whatever holds a file while it is used lets go of it.
+/// Each holder of a file in use releases the file.
 #[test]
 fn operations_release_removed_files() {
     let (_place, pool) = Place::with_pool();
@@ -154,7 +154,7 @@ fn operations_release_removed_files() {
     assert_eq!(files.status().free_inodes, free);
 }
 
-/// A link to a file that is not there yet.
+/// A link to a file created later.
 const LINK: NewInode<'_> = NewInode {
     kind: FileType::Symlink,
     permissions: 0o777,

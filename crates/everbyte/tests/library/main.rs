@@ -1,4 +1,4 @@
-//! The library as those see it who embed it.
+//! The library from the view of an embedding program.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -50,7 +50,7 @@ impl Place {
         path
     }
 
-    /// Opens the pool, which was closed cleanly.
+    /// Opens the pool after a clean close.
     fn reopened(&self) -> Pool {
         let pool = Pool::open(&self.path).unwrap();
         assert!(pool.recovery().was_clean, "{:?}", pool.recovery());
