@@ -1,7 +1,7 @@
 //! Changes of the pool and its volumes, for control requests.
 //!
-//! Invariants: a change of a volume shuts its clients out first, unless the volume's kind allows
-//! clients beside it; a change that waits delays no user of another volume.
+//! Invariants: a change of a volume disconnects its clients first, unless the volume's kind allows
+//! clients during a change. If a change waits, it delays no user of another volume.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::resize::{Resize, holding};
 use crate::status;
 use crate::volumes::OpenVolume;
 
-/// Longest time a change waits for the clients that it disconnects.
+/// Longest time a change waits for the clients it disconnects.
 const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest time a request waits while another cache gets its backing device, and for a look at one.
 const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ impl OpenPool {
     ) -> Result<Response, RequestError> {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
-        // So that no size is compared with one that another request has replaced since.
+        // The lock keeps another request from replacing the compared size.
         let _sizes = matches!(resize, Resize::Size(_)).then(|| self.sizes.lock());
         let old_bytes = volume.volume.size_bytes().map_err(refused)?;
         let shrinks = matches!(resize, Resize::Size(bytes) if *bytes < old_bytes);
@@ -77,7 +77,7 @@ impl OpenPool {
         Ok(Response::Volume(status))
     }
 
-    /// Renames a volume, and the export that it is.
+    /// Renames a volume and its export.
     pub(crate) fn rename(
         &self,
         name: &str,
@@ -96,7 +96,7 @@ impl OpenPool {
         let _backings = is_cache.then(|| self.lock_backings()).transpose()?;
         let guard = self.lock_exclusive(&volume, name, "renamed", force)?;
         if volume.is_mounted() {
-            // A client that waits for the end of the mount knows it by the name.
+            // A client waiting for the end of the mount knows it by the name.
             return Err(RequestError::new(format!("volume {name} is mounted: unmount it first")));
         }
         if volume.is_lent() {
@@ -159,7 +159,7 @@ impl OpenPool {
         let cause = (!force).then_some(Cause::DeletedUnderClients);
         let guard = volume.lock_exclusive(name, "deleted", force, cause)?;
         if force {
-            // Clients that cannot be disconnected lose the volume all the same.
+            // If a client cannot be disconnected, it loses the volume all the same.
             self.send_away(&volume, &guard);
         } else {
             volume.volume.check_deletable().map_err(refused)?;
@@ -173,7 +173,7 @@ impl OpenPool {
         Ok(status::deleted(name, self.pool.delete_damaged(name).map_err(refused)?))
     }
 
-    /// Deletes a volume that the caller has locked.
+    /// Deletes a volume locked by the caller.
     fn delete_exclusive(&self, volume: &OpenVolume, force: bool) -> Result<Response, RequestError> {
         let name = volume.name().to_owned();
         if let Some(mounts) = &volume.mounts {
@@ -187,7 +187,8 @@ impl OpenPool {
         Ok(status::deleted(&name, deleted.map_err(refused)?))
     }
 
-    /// Shuts clients out of a volume, found as `name`, to do `what`; with `force`, disconnects those that it has.
+    /// Locks the volume found as `name` against clients, to do `what`. With `force`, disconnects
+    /// its present clients.
     fn lock_exclusive(
         &self,
         volume: &OpenVolume,
@@ -207,7 +208,8 @@ impl OpenPool {
         }
     }
 
-    /// Disconnects all clients of a volume that is shut, and returns how many are still in a request.
+    /// Disconnects all clients of a locked volume, and returns the number of clients still in a
+    /// request.
     fn send_away(&self, volume: &OpenVolume, guard: &ExclusiveGuard) -> u64 {
         let deadline = Instant::now() + DISCONNECT_TIME_MAX;
         if volume.quiesce.clients() == 0 {
@@ -231,7 +233,7 @@ impl OpenPool {
         })
     }
 
-    /// The rights with which files and devices that a request names are opened: the client has them as well.
+    /// The rights to open files and devices named by a request: the client has them as well.
     fn rights_of_request(&self, client: Option<u32>) -> Rights {
         let of_client = match client {
             None | Some(0) => Rights::Own,
@@ -244,7 +246,7 @@ impl OpenPool {
     pub(crate) fn open_caches(&self) {
         let volumes = self.pool.engine().volumes().into_iter();
         for cache in volumes.filter(|volume| volume.kind() == VolumeKind::CACHE) {
-            // A cache that cannot be read has no known backing device.
+            // An unreadable cache has no known backing device.
             let _open_or_damaged = self.volumes.get(cache.name());
         }
     }
@@ -254,7 +256,7 @@ impl OpenPool {
         Ok(Response::Check(status::check(self.pool.check().map_err(refused)?)))
     }
 
-    /// Holds no lock while it reads, so that it delays nobody.
+    /// Holds no lock during the reads: it delays no other request.
     pub(crate) fn scrub(
         &self,
         volume: Option<&str>,

@@ -1,7 +1,7 @@
 //! The end of an open pool.
 //!
-//! Invariants: a pool is marked clean only if everything that was answered is in it. Closing does not
-//! wait forever: it makes everything durable that it can, and leaves the rest behind.
+//! Invariants: a pool is marked clean only if it contains every answered write. Closing waits a
+//! bounded time: it makes durable as much as it can, and leaves the rest behind.
 
 use std::sync::atomic::Ordering;
 
@@ -13,8 +13,8 @@ use crate::open_pool::OpenPool;
 impl OpenPool {
     /// Makes everything durable and marks the pool clean, unless it is a private copy. Nothing is
     /// opened or changed afterwards. Clients must have been disconnected. Waits a few seconds for a
-    /// silent backing device, and for clients that ask how their mounts ended. Then ends
-    /// the control socket.
+    /// silent backing device, and for clients asking for the outcome of their mounts. Then ends the
+    /// control socket.
     ///
     /// # Errors
     /// [`Error::Lost`] if something may be lost; [`Error::Pool`] if the medium failed. The next opening recovers as after a
@@ -35,7 +35,7 @@ impl OpenPool {
         closed
     }
 
-    /// Unmounts all file systems. Everything that their mounts answered is in the pool already.
+    /// Unmounts all file systems. All writes answered by their mounts are in the pool already.
     fn end_mounts(&self) {
         for volume in self.volumes.all_opened() {
             if let Some(Err(why)) = volume.mounts.as_ref().map(|mounts| mounts.end()) {

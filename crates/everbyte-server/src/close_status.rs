@@ -1,13 +1,15 @@
-//! The end of a pool, for those who wait for it: commands whose mounts end with it.
+//! The end of a pool, for commands with mounts: their mounts end with the pool.
 //!
-//! Invariant: who was told that the pool ends, and asks how it ended, is answered once everything is
-//! durable or lost, and before the process ends, unless it asks too late.
+//! Invariant: after a client has been notified of the end of the pool, it may ask for the outcome.
+//! It gets an answer once everything is durable or lost, and before the process ends, unless it
+//! asks too late.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Longest time to wait for those who were told that their mount is to end, and are to hear how it ended.
+/// Longest time to wait for clients notified of the end of their mount, until they ask for the
+/// outcome.
 const WAITERS_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// End of a pool.
@@ -19,20 +21,20 @@ pub(crate) struct CloseStatus {
 
 #[derive(Default)]
 struct CloseState {
-    /// `Ok` if everything was made durable, else the reason; `None` before that is known.
+    /// `Ok` if everything was made durable, else the reason; `None` before the outcome is known.
     outcome: Option<Result<(), String>>,
-    /// Those who will ask for the outcome, or may, and have not yet.
+    /// Clients with a right to ask for the outcome. They have not asked yet.
     expected: usize,
 }
 
-/// Somebody who may ask how the pool ended, as long as it lives.
+/// A client with a possible question for the pool's outcome, as long as it lives.
 pub(crate) struct CloseWaiter<'e> {
     status: &'e CloseStatus,
     is_due: bool,
 }
 
 impl CloseWaiter<'_> {
-    /// Notes that it will be asked.
+    /// Records the coming question.
     pub(crate) fn register(mut self) {
         self.is_due = true;
     }
@@ -47,8 +49,9 @@ impl Drop for CloseWaiter<'_> {
 }
 
 impl CloseStatus {
-    /// Notes that somebody may ask how the pool ended: who waits for the end of a mount is told to if the pool ends
-    /// first, and that may go so fast that it has ended before he is told.
+    /// Registers a client with a possible question for the pool's outcome. A client waiting for the
+    /// end of a mount is asked to put this question if the pool ends first. The registration comes
+    /// early, because the pool may end before the client is notified.
     pub(crate) fn register_waiter(&self) -> CloseWaiter<'_> {
         self.state.lock().expected += 1;
         CloseWaiter { status: self, is_due: false }
@@ -62,7 +65,7 @@ impl CloseStatus {
     /// Waits until the pool has ended.
     ///
     /// # Errors
-    /// The reason for which something may be lost.
+    /// The reason of a possible loss.
     pub(crate) fn wait(&self) -> Result<(), String> {
         let mut state = self.state.lock();
         let outcome = loop {
@@ -75,7 +78,7 @@ impl CloseStatus {
         outcome
     }
 
-    /// Tells the outcome to all who wait, and waits a moment for those who will ask.
+    /// Reports the outcome to all waiting clients, and waits a moment for registered clients.
     pub(crate) fn report(&self, outcome: Result<(), String>) {
         let deadline = Instant::now() + WAITERS_TIME_MAX;
         let mut state = self.state.lock();

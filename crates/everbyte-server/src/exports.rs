@@ -22,26 +22,26 @@ use crate::volumes::OpenVolume;
 
 /// Longest time to wait until the connection of a disconnected client has ended.
 const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time between two looks at volumes by those who wait for them.
+/// Time between two looks at volumes by their waiters.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl OpenPool {
-    /// Names of the volumes that are exported.
+    /// Names of the exported volumes.
     #[must_use]
     pub fn exported(&self) -> Vec<String> {
-        // A volume of an unknown kind is tried, so that its error is logged.
+        // A volume of an unknown kind is tried as well, to log its error.
         let volumes = self.pool.engine().volumes().into_iter().filter(|volume| volume.kind() != FS);
         let names = volumes.map(|volume| volume.name().to_owned());
         names.filter(|name| self.only.as_ref().is_none_or(|only| only == name)).collect()
     }
 
-    /// Opens every volume that is exported now, so that errors are known from the start, and returns
-    /// the names of those that are ready. Waits for all backing devices at once, until `deadline` or
-    /// until `is_enough` returns true: then what is not ready is no error.
+    /// Opens every volume exported now, to detect errors at the start, and returns the names of the
+    /// ready volumes. Waits for all backing devices concurrently, until `deadline` or until
+    /// `is_enough` returns true. From then on a volume not yet ready is not an error.
     ///
     /// # Errors
-    /// The only volume that is to be exported is not ready, and why, unless it is lent; a volume that
-    /// is to be exported read-only is not exported.
+    /// If only one volume is to be exported: the reason why it is not ready, unless it is lent.
+    /// Fails too if a volume to be exported read-only is not exported.
     pub fn open_exported(
         &self,
         deadline: Instant,
@@ -74,7 +74,8 @@ impl OpenPool {
             Some(only) if !ready.contains(only) && !is_enough() => {
                 let volume = self.volumes.get(only)?;
                 if volume.is_lent() {
-                    // The programs that have it need a server, and clients can have it after them.
+                    // The programs with the lease need a server, and clients can have the volume
+                    // after them.
                     return Ok(ready);
                 }
                 let not_ready = || RequestError::new(format!("volume {only} is not ready"));
@@ -84,7 +85,7 @@ impl OpenPool {
         }
     }
 
-    /// Status of a volume. A volume that cannot be opened has a status all the same.
+    /// Status of a volume. An unopenable volume has a status all the same.
     pub(crate) fn volume_status(&self, volume: &everbyte_pool::Volume<Mapped>) -> VolumeStatus {
         let name = volume.name();
         // A volume of another kind is not opened for a list.
@@ -156,7 +157,7 @@ impl OpenPool {
         }
     }
 
-    /// The server's process, addresses and exports; `None` if nobody serves the pool.
+    /// The server's process, addresses and exports; `None` if the pool is not served.
     #[must_use]
     pub fn serving(&self) -> Option<ServingStatus> {
         if !self.is_served() {
@@ -192,7 +193,7 @@ impl OpenPool {
     /// Lists the connections of clients.
     ///
     /// # Errors
-    /// Nobody serves the pool.
+    /// The pool is not served.
     pub(crate) fn clients(&self) -> Result<Response, RequestError> {
         self.check_served()?;
         let mut clients = Vec::new();

@@ -1,8 +1,8 @@
 //! Requests about the files of a file system, as commands make them without a mount.
 //!
-//! Invariant: a file is held while it is looked at, so that a number never means another file than its
-//! generation says. What changes is forgotten by the kernel, if the file system is mounted, before the
-//! answer goes out.
+//! Invariant: a file is held during its inspection: a number never refers to a file with another
+//! generation. If the file system is mounted, the kernel drops changed data from its caches before
+//! the answer goes out.
 
 use everbyte::files::{
     Attr, EngineFs, FileFlags, FileType, FsError, InodeNo, Leak, MODE_PERMISSIONS, Name, NewInode,
@@ -16,15 +16,15 @@ use everbyte_control::{
 use everbyte_fuse::KernelCaches;
 use everbyte_media::BLOCK_U64;
 
-/// Entries of a directory from which on an answer ends.
+/// Number of directory entries at which an answer ends.
 const ENTRIES_MIN: usize = 256;
 
-/// Ranges of data after which an answer ends.
+/// Number of data ranges after which an answer ends.
 const RANGES_MAX: usize = 1024;
-/// Shorter holes are not worth a request of their own.
+/// Shorter holes are not worth a separate request.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
 
-/// A file system whose files are looked at or changed.
+/// A file system, for requests to inspect or change its files.
 pub(crate) struct Files<'f> {
     pub(crate) fs: &'f EngineFs,
     /// The kernel's caches, if it is mounted.
@@ -61,7 +61,7 @@ impl Files<'_> {
         Ok((response.map_err(refused)?, Vec::new()))
     }
 
-    /// Does `what` with a file that is held meanwhile.
+    /// Calls `what` with a file, and holds the file during the call.
     fn with<T>(
         &self,
         file: FileId,
@@ -77,7 +77,7 @@ impl Files<'_> {
         done
     }
 
-    /// Does `what`, which changes a file in several steps, with one that is held meanwhile.
+    /// Calls `what` to change a file in several steps, and holds the file during the call.
     fn changing<T>(
         &self,
         file: FileId,
@@ -128,7 +128,7 @@ impl Files<'_> {
                         Ok(file) => entries.push(FileEntry { name, file }),
                         // It was removed a moment ago.
                         Err(FsError::Stale(_)) => {}
-                        // One that cannot be read hides no other.
+                        // An unreadable entry hides no other entry.
                         Err(error) => {
                             unreadable.push(UnreadableEntry { name, reason: error.to_string() });
                         }
@@ -163,7 +163,7 @@ impl Files<'_> {
                     next = Some(start);
                     break;
                 }
-                // It was truncated just now if there is no end.
+                // Without an end, the file was truncated a moment ago.
                 let end = match self.fs.seek(inode, start, Seek::Hole) {
                     Err(FsError::NoData) => break,
                     end => end?,
@@ -175,7 +175,7 @@ impl Files<'_> {
                 at = end;
             }
             let size_bytes = self.fs.attr(inode)?.size;
-            // It may have been truncated meanwhile.
+            // The file may have been truncated since.
             ranges.retain_mut(|(start, end)| {
                 *end = size_bytes.min(*end);
                 start < end
@@ -189,7 +189,8 @@ impl Files<'_> {
         self.changing(file, |file| {
             let mut done = 0;
             while done < bytes.len() {
-                // Fewer than asked for were written only if the next part fails, which says why.
+                // A short write happens only if the next part fails. The next part then returns the
+                // reason.
                 done += self.fs.write(file.inode, offset + done as u64, &bytes[done..])?;
             }
             Ok(Response::FileDone)
@@ -207,7 +208,7 @@ impl Files<'_> {
         };
         let permissions = new.permissions & MODE_PERMISSIONS;
         let (uid, gid) = (new.uid, new.gid);
-        // Whoever asks has applied the own umask.
+        // The client has applied its own umask.
         let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target };
         self.with(at.directory, |directory| {
             let made = self.fs.create_inode(directory.inode, name, &new)?;
@@ -226,13 +227,14 @@ impl Files<'_> {
                 accessed: set.accessed_ns.map(|time| SetTime::At(time.0)),
                 modified: set.modified_ns.map(|time| SetTime::At(time.0)),
             };
-            // Before the size, so that a wrong time leaves the bytes as they are.
+            // Before the size: a wrong time must leave the bytes unchanged.
             attributes.check()?;
             if let Some(size) = set.size_bytes {
                 self.fs.truncate(file.inode, size)?;
             }
             if set.modified_ns.is_some() {
-                // The kernel writes what programs have stored before the time is set, and not after it.
+                // The kernel writes the stores of programs before the time is set, and not after
+                // it.
                 self.forget(&[file.inode]);
             }
             let attr = self.fs.set_attr(file.inode, &attributes)?;
@@ -279,7 +281,7 @@ impl Files<'_> {
         })
     }
 
-    /// Removes a name whose file or entry is damaged.
+    /// Removes a name with a damaged file or entry.
     fn drop_damaged(&self, at: &FilePlace) -> Result<Response, FsError> {
         let name = Name::new(&at.name.0)?;
         self.with(at.directory, |directory| {
@@ -313,7 +315,7 @@ impl Files<'_> {
         }
     }
 
-    /// Makes the kernel forget a name and the directory that has it.
+    /// Makes the kernel forget a name and its directory.
     fn forget_name(&self, directory: InodeNo, name: Name<'_>) {
         if let Some(caches) = &self.caches {
             caches.forget_name(directory, name.bytes());

@@ -18,7 +18,7 @@ use crate::files::Files;
 use crate::request_error::lost_stores;
 use crate::words::meaning;
 
-/// Most threads that serve a mount.
+/// Maximum number of threads serving a mount.
 const THREADS_MAX: u16 = 256;
 /// Longest time to wait for the end of a mount without a directory, and the time between two looks.
 const UNMOUNTING_TIME_MAX: Duration = Duration::from_secs(2);
@@ -46,7 +46,8 @@ pub(crate) struct FsMounts {
 struct MountStores {
     id: u64,
     lost: LostStores,
-    /// A request to sync was told of the loss. A mount command may be dead before it is told.
+    /// True once a request to sync has reported the loss. A mount command may be dead before the
+    /// report.
     is_told: bool,
 }
 
@@ -54,7 +55,7 @@ struct MountStores {
 struct Mounted {
     mount: Mount,
     id: u64,
-    /// The directory, as whoever mounted names it.
+    /// The directory, as named by the mounting client.
     dir: String,
 }
 
@@ -69,7 +70,8 @@ impl FsMounts {
         }
     }
 
-    /// Mounts by `make`, unless it is mounted, on what lists call `dir`. Returns the mount's number.
+    /// Mounts by `make`, unless it is mounted, on the directory shown as `dir` in lists. Returns
+    /// the mount's number.
     fn mount_by(
         &self,
         dir: String,
@@ -92,7 +94,7 @@ impl FsMounts {
                 )));
             }
         }
-        // It holds the device of what has ended.
+        // It holds the device of the ended mount.
         *mounted = None;
         let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
         let mount = make(Arc::clone(self.fs.engine()));
@@ -105,7 +107,8 @@ impl FsMounts {
         Ok(id)
     }
 
-    /// Waits a short time for the end of a mount that is in no directory any more: umount(8) returns before it.
+    /// Waits a short time for the end of a mount already absent from every directory: umount(8)
+    /// returns before the end.
     fn wait_for_unmounting(&self) {
         let deadline = Instant::now() + UNMOUNTING_TIME_MAX;
         let is_unmounting = || {
@@ -117,7 +120,7 @@ impl FsMounts {
         }
     }
 
-    /// The directory that it is mounted on.
+    /// The directory of its mount.
     pub(crate) fn mounted_on(&self) -> Option<String> {
         let mounted = self.mount.lock();
         let mounted = mounted.as_ref().filter(|mounted| !mounted.mount.is_ended());
@@ -132,8 +135,8 @@ impl FsMounts {
         self.mount_by(dir.display().to_string(), |fs| Mount::new(fs, dir, options)).map(drop)
     }
 
-    /// Serves a mount that the client has made with this descriptor of `/dev/fuse`, and returns its
-    /// number. `source` is the name that this process would give it.
+    /// Serves a mount made by the client with this descriptor of `/dev/fuse`, and returns its
+    /// number. `source` is the name this process would give the mount.
     ///
     /// # Errors
     /// It is mounted already, or the descriptor cannot be served.
@@ -148,7 +151,7 @@ impl FsMounts {
             .ok_or_else(|| RequestError::new(format!("{atime:?} is no choice of access times")))?;
         let options = MountOptions {
             source,
-            // Whoever mounted has told the kernel, this and which privileges there are.
+            // The mounting client has set this option, and the available privileges, in the kernel.
             allow_other: true,
             read_only: request.read_only,
             threads: usize::from(request.threads.clamp(1, THREADS_MAX)),
@@ -167,13 +170,14 @@ impl FsMounts {
         mounted.as_ref().is_some_and(|mounted| mounted.id == id && !mounted.mount.is_ended())
     }
 
-    /// Returns true if no thread serves the mount of this number any more although it has not ended.
+    /// Returns true if all threads of the mount of this number have stopped although it has not
+    /// ended.
     pub(crate) fn has_failed_mount(&self, id: u64) -> bool {
         let mounted = self.mount.lock();
         mounted.as_ref().is_some_and(|mounted| mounted.id == id && mounted.mount.has_failed())
     }
 
-    /// Returns true if programs had files of its mount open when that was ended.
+    /// Returns true if programs had files of its mount open at the end of the mount.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Acquire)
     }
@@ -185,7 +189,7 @@ impl FsMounts {
         wanted.find_map(|stores| stores.lost.first())
     }
 
-    /// The first such loss that this has not returned before.
+    /// The first such loss not returned before.
     pub(crate) fn untold_loss(&self) -> Option<Loss> {
         let mut lost = self.lost.lock();
         lost.iter_mut().filter(|stores| !stores.is_told).find_map(|stores| {
@@ -200,7 +204,7 @@ impl FsMounts {
         self.mounted_on().is_some()
     }
 
-    /// Carries out a request about its files, with the bytes that came with it.
+    /// Carries out a request about its files, with the request's attached bytes.
     ///
     /// # Errors
     /// Those of the file system.
@@ -220,7 +224,7 @@ impl FsMounts {
         }
     }
 
-    /// Checks that it is not mounted: a mount is not taken from its users, even by force.
+    /// Checks that it is not mounted: users keep their mount, even against force.
     ///
     /// # Errors
     /// It is mounted.
@@ -234,14 +238,14 @@ impl FsMounts {
         }
     }
 
-    /// Unmounts it. Everything that was answered is in the pool already.
+    /// Unmounts it. All answered writes are in the pool already.
     ///
     /// # Errors
-    /// The reason for which answered writes may be lost.
+    /// The reason of a possible loss of answered writes.
     pub(crate) fn end(&self) -> Result<(), String> {
         let Some(Mounted { mount, .. }) = self.mount.lock().take() else { return Ok(()) };
         if !mount.is_ended() {
-            // It may take its time to end, and somebody may lose patience with this process.
+            // The end may take long, and an impatient user may kill this process before it.
             self.fs.engine().volume().flush().map_err(|error| error.to_string())?;
         }
         let unmounted = mount.unmount().map_err(|error| error.to_string())?;

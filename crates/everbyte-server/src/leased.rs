@@ -8,7 +8,7 @@ use everbyte_device::{BlockDevice, Passthrough};
 
 use crate::quiesce::Lease;
 
-/// A volume's device that counts its user as a client as long as it lives.
+/// A volume's device. It counts its user as a client as long as it lives.
 pub(crate) struct Leased {
     device: Arc<dyn BlockDevice>,
     _lease: Lease,

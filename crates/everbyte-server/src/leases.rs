@@ -1,4 +1,4 @@
-//! Leases of an open pool's swap volumes, for programs that ask by the control socket.
+//! Leases of an open pool's swap volumes, for programs asking through the control socket.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -10,8 +10,8 @@ use crate::open_pool::OpenPool;
 use crate::request_error::refused;
 
 impl OpenPool {
-    /// Lends runs of the volume `name`, and sends their descriptor through the socket that came with the request.
-    /// What cannot be sent is free again.
+    /// Lends runs of the volume `name`, and sends their descriptor through the socket of the
+    /// request. If the send fails, the runs are free again.
     pub(crate) fn lend(
         &self,
         name: &str,
@@ -27,7 +27,7 @@ impl OpenPool {
             RequestError::new(format!("no socket came with the request: {error}"))
         })?;
         let volume = self.volumes.get(name)?;
-        // No client of the volume's: the locks of the lease tell who has its runs.
+        // Not a client of the volume: the locks of the lease identify the users of its runs.
         let _op = volume.begin_op(name)?;
         let Volume::Swap(swap) = &volume.volume else {
             return Err(RequestError::new(

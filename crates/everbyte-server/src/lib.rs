@@ -1,12 +1,12 @@
-//! A pool that this process has open: its volumes, their clients, changes of both, and its closing.
+//! A pool open in this process: its volumes, their clients, changes of both, and its closing.
 //!
-//! Owns the handles of volumes of every kind, exports for NBD servers, the answers to control
-//! requests, backing devices of caches, the recording of requests, and the route of a command to the
-//! pool or to its server. Knows neither command lines nor signals, which are the program's.
+//! Owns the handles of volumes of every kind, exports for NBD servers, and the answers to control
+//! requests. Owns the backing devices of caches, the recording of requests, and the route of a
+//! command to the pool or to its server. Command lines and signals belong to the program.
 //!
-//! No user of one volume waits for another volume. [`OpenPool`] has the locks that this needs: one of
-//! the table of volumes, held for lookups only, and a quiesce lock of each volume, which keeps its
-//! clients and its changes apart.
+//! A user of one volume never waits for another volume. [`OpenPool`] has the necessary locks: a
+//! lock of the table of volumes, held for lookups only, and a quiesce lock of each volume. The
+//! quiesce lock separates the volume's clients from its changes.
 
 #![forbid(unsafe_code)]
 

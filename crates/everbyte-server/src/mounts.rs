@@ -13,14 +13,14 @@ use crate::open_pool::{OpenPool, shutting_down};
 use crate::request_error::{lost_stores, refused};
 use crate::volumes::OpenVolume;
 
-/// Time between two looks at a mount by whoever waits for its end.
+/// Time between two looks at a mount by a waiter for its end.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl OpenPool {
     /// Mounts the file system `name` on `dir`.
     ///
     /// # Errors
-    /// There is none of this name, it is mounted already, or cannot be.
+    /// The file system does not exist, is mounted already, or cannot be mounted.
     pub fn mount(
         &self,
         name: &str,
@@ -32,8 +32,8 @@ impl OpenPool {
         volume.mounts()?.mount(dir, options)
     }
 
-    /// Refuses mounts from now on if no file system is mounted, and returns true then. A mount that begins at the same time
-    /// is counted or refused.
+    /// If no file system is mounted, rejects all later mounts and returns true. A mount beginning
+    /// concurrently is either counted or rejected.
     #[must_use]
     pub fn refuse_mounts_if_unused(&self) -> bool {
         let mut refuses_mounts = self.refuses_mounts.write();
@@ -42,8 +42,8 @@ impl OpenPool {
         *refuses_mounts
     }
 
-    /// Checks that everything was written which programs stored through mappings of the file system `name` while it was
-    /// mounted. What they store until its mounts have ended counts.
+    /// Checks that no store of a program through a mapping of the file system `name` was lost while
+    /// it was mounted. Stores count until the file system's mounts have ended.
     ///
     /// # Errors
     /// Something was not, as in a full volume; names the first such file.
@@ -51,11 +51,11 @@ impl OpenPool {
         self.volumes.opened(name).map_or(Ok(()), |volume| check_stores(&volume, None))
     }
 
-    /// Checks that a request to sync was told of each loss of what programs stored through mappings of a file system. The
-    /// command that mounted it may have been killed before.
+    /// Checks that a request to sync has reported each loss of stores through mappings of a file
+    /// system. The mounting command may have been killed before the report.
     ///
     /// # Errors
-    /// No such request was told of one.
+    /// No sync request has reported a loss.
     pub fn check_told_losses(&self) -> Result<(), RequestError> {
         for volume in self.volumes.all_opened() {
             if let Some(loss) = volume.mounts.as_ref().and_then(FsMounts::untold_loss) {
@@ -65,7 +65,7 @@ impl OpenPool {
         Ok(())
     }
 
-    /// Serves a mount that somebody else has made, whose descriptor came with the request.
+    /// Serves a mount made by another process. The request carries its descriptor.
     pub(crate) fn serve_mount(
         &self,
         request: &MountServed,
@@ -90,8 +90,8 @@ impl OpenPool {
         Ok(Response::Mounted { id })
     }
 
-    /// Waits until mount `id` of `volume` has ended or is to end. What was done through one that has
-    /// ended is durable then; of one that is to end [`OpenPool::wait_for_close`] says it.
+    /// Waits until mount `id` of `volume` has ended or is to end. If it has ended, everything done
+    /// through it is durable. If it is to end, [`OpenPool::wait_for_close`] reports the outcome.
     pub(crate) fn wait_for_mount(&self, volume: &str, id: u64) -> Result<Response, RequestError> {
         let volume = self.volumes.opened(volume).ok_or_else(|| {
             let what = "so nothing says that what was done through its mount is durable";
@@ -136,7 +136,8 @@ impl OpenPool {
         Ok(Response::MountEnded { is_to_end: false })
     }
 
-    /// Carries out a request about the files of the volume `name`, which counts as a client meanwhile.
+    /// Carries out a request about the files of the volume `name`. It counts as a client during the
+    /// request.
     pub(crate) fn files(
         &self,
         name: &str,
@@ -154,7 +155,7 @@ impl OpenPool {
     }
 }
 
-/// Checks that mount `id` of a volume, or each, has lost nothing that programs stored through mappings.
+/// Checks for lost stores of programs through mappings, in mount `id` of a volume or in each.
 fn check_stores(volume: &OpenVolume, id: Option<u64>) -> Result<(), RequestError> {
     let lost = volume.mounts.as_ref().and_then(|mounts| mounts.lost_stores(id));
     lost.map_or(Ok(()), |loss| Err(lost_stores(volume.name(), loss)))

@@ -20,7 +20,7 @@ pub(crate) fn backing_of(new: &NewVolume) -> Option<&str> {
 /// Makes a volume. A backing device is opened with no more than these rights.
 ///
 /// # Errors
-/// A word or a combination that has no meaning; those of making the volume.
+/// A word or a combination without a meaning; the errors of making the volume.
 pub(crate) fn create(pool: &Pool, new: &NewVolume, rights: Rights) -> Result<Volume, RequestError> {
     let (name, size_bytes) = (&new.name, new.size_bytes);
     if new.cache.is_some() && new.kind != CACHE_NAME {
@@ -85,7 +85,7 @@ fn cache_options(wanted: &NewCache) -> Result<CacheOptions, RequestError> {
 }
 
 fn fs_options(new: &NewVolume) -> Result<FsOptions, RequestError> {
-    // The client is this user or root, for whom the owner matters little.
+    // The client is this user or root: the owner matters little to either.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut options = FsOptions::new().root_uid(uid).root_gid(gid).lanes(new.lanes);
     if let Some(bytes) = new.log_bytes {

@@ -1,8 +1,8 @@
-//! An open pool: what control requests act on, and what NBD servers export.
+//! An open pool: the object of control requests and of the exports of NBD servers.
 //!
-//! Owns the pool, its open volumes, who serves them, and the record of what clients ask. Invariants:
-//! after [`OpenPool::close`] nothing is opened or changed any more; a pool that is served unchanged
-//! refuses every request that would change it.
+//! Owns the pool, its open volumes, its servers, and the record of clients' requests. Invariants:
+//! after [`OpenPool::close`] nothing is opened or changed. A pool served unchanged rejects every
+//! request to change it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,44 +23,44 @@ use crate::request_error::about;
 use crate::resize::Resize;
 use crate::volumes::Volumes;
 
-/// Options with which a pool is served.
+/// Options for serving a pool.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The one volume that is exported, if not all are.
+    /// The only exported volume; `None` to export all.
     pub only: Option<String>,
-    /// The volumes that NBD clients cannot write.
+    /// The volumes without write access for NBD clients.
     pub read_only_exports: Vec<String>,
-    /// Durability of answered writes, which exports announce to clients.
+    /// Durability of answered writes, as announced to clients by exports.
     pub durability: Durability,
 }
 
-/// An open pool, with its volumes, their clients and servers. To be closed with
-/// [`OpenPool::close`], after which nothing is opened or changed any more.
+/// An open pool, with its volumes, their clients and servers. Close it with [`OpenPool::close`].
+/// Nothing is opened or changed afterwards.
 pub struct OpenPool {
     pub(crate) pool: Pool,
     pub(crate) only: Option<String>,
     pub(crate) read_only_exports: Vec<String>,
     pub(crate) durability: Durability,
     pub(crate) volumes: Volumes,
-    /// Held while a cache gets a backing device, so that no two get the same one.
+    /// Held while a cache gets a backing device: two caches must not get the same device.
     pub(crate) backings: Mutex<()>,
     /// Held while a volume gets another size for its users.
     pub(crate) sizes: Mutex<()>,
     pub(crate) is_closing: AtomicBool,
-    /// True once no file system can be mounted any more. Locked for reading while a mount begins, so that the end of the
-    /// last mount and a new mount have an order.
+    /// True once mounts are rejected. Locked for reading during the start of a mount: the end of
+    /// the last mount and a new mount then have an order.
     pub(crate) refuses_mounts: RwLock<bool>,
     pub(crate) close_status: CloseStatus,
     pub(crate) control: Mutex<Option<ControlServer>>,
-    /// Who serves it on which addresses, if anybody does: perhaps on none but the control socket.
+    /// Its servers and their addresses, if it is served: perhaps only on the control socket.
     servers: RwLock<Option<Vec<Weak<Server>>>>,
-    /// The memory for what clients of all servers write.
+    /// The memory for the writes of clients of all servers.
     pub(crate) payloads: PayloadMemory,
     pub(crate) recorder: Mutex<Option<Recorder>>,
 }
 
 impl OpenPool {
-    /// For a pool, of which no other handle is used.
+    /// For a pool without another handle in use.
     #[must_use]
     pub fn new(pool: Pool, options: Options) -> Self {
         let Options { only, read_only_exports, durability } = options;
@@ -94,7 +94,7 @@ impl OpenPool {
         self.pool.path()
     }
 
-    /// Summary of the recovery that opening the pool did.
+    /// Summary of the recovery at the opening of the pool.
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {
         self.pool.recovery()
@@ -106,7 +106,7 @@ impl OpenPool {
         self.pool.info()
     }
 
-    /// Serves commands on the control socket beside the pool until [`OpenPool::close`] has ended.
+    /// Serves commands on the control socket next to the pool until [`OpenPool::close`] has ended.
     ///
     /// # Errors
     /// As [`ControlServer::start`].
@@ -122,7 +122,7 @@ impl OpenPool {
         *self.servers.write() = Some(servers.iter().map(Arc::downgrade).collect());
     }
 
-    /// Records the requests of clients that connect from now on.
+    /// Records the requests of clients connecting from now on.
     pub fn set_recorder(&self, recorder: Recorder) {
         *self.recorder.lock() = Some(recorder);
     }
@@ -141,7 +141,7 @@ impl OpenPool {
         self.servers.read().is_some()
     }
 
-    /// Fails once the pool is closing: nothing is opened or changed any more.
+    /// Fails once the pool is closing: from then on nothing is opened or changed.
     pub(crate) fn check_open(&self) -> Result<(), RequestError> {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(shutting_down());
@@ -225,7 +225,7 @@ impl Handler for OpenPool {
     }
 }
 
-/// The refusal of a server that ends.
+/// The error of a server at its end.
 pub(crate) fn shutting_down() -> RequestError {
     RequestError::new("the server is shutting down: try again when it has")
         .because(Cause::ShuttingDown)

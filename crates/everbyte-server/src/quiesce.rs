@@ -1,15 +1,14 @@
 //! The quiesce lock of a volume: clients share the volume, and a change has it guard.
 //!
-//! Invariants: no client is let in while a change is under way; a change begins only when there is no
-//! client, unless it is made beside clients. So no client comes between the look for clients and the
-//! change.
+//! Invariants: a client is not let in during a change. A change begins only without clients, unless
+//! it allows clients. A client cannot come between the check for clients and the change.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Quiesce lock that keeps a volume's clients and its changes apart.
+/// Quiesce lock: it separates a volume's clients from its changes.
 #[derive(Default)]
 pub(crate) struct QuiesceLock {
     state: Mutex<State>,
@@ -23,7 +22,7 @@ struct State {
     change: Option<&'static str>,
 }
 
-/// Reasons for which a volume cannot be used or changed now.
+/// Reasons why a volume cannot be used or changed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Busy {
     /// So many clients have it open.
@@ -72,14 +71,14 @@ impl QuiesceLock {
         Ok(ExclusiveGuard(Arc::clone(self)))
     }
 
-    /// Clients that have the volume open.
+    /// Clients with the volume open.
     pub(crate) fn clients(&self) -> u64 {
         self.state.lock().clients
     }
 }
 
 impl Lease {
-    /// Checks that no change has begun since the client was let in.
+    /// Checks that no change has begun since the client's entry.
     ///
     /// # Errors
     /// The volume is being changed.

@@ -1,7 +1,7 @@
 //! Recording of requests to exports, in our trace format.
 //!
-//! Invariants: a recording that fails ends, and serving goes on; no file is emptied before it is
-//! known not to be a pool or a backing device.
+//! Invariants: if a recording fails, it ends, and serving continues. A file is emptied only after
+//! it is known not to be a pool or a backing device.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -23,10 +23,10 @@ use crate::open_pool::OpenPool;
 /// The longest request in a record: readers take longer ones for mistakes. Only zeroes come longer.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// Permissions of a new record: what clients ask for is their own business.
+/// Permissions of a new record: the requests of clients are private.
 const RECORD_MODE: u32 = 0o600;
 
-/// Reasons for which requests cannot be recorded in a file.
+/// Reasons why requests cannot be recorded in a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -38,7 +38,7 @@ pub enum RecordError {
         /// The system's words.
         source: io::Error,
     },
-    /// The system refused the rights with which the file is opened.
+    /// The system refused the rights for opening the file.
     #[error("cannot open {}: {source}", path.display())]
     Rights {
         /// The file.
@@ -46,25 +46,25 @@ pub enum RecordError {
         /// The system's words, and the rights.
         source: io::Error,
     },
-    /// There is such a file, which the record would replace.
+    /// The file exists. The record would replace it.
     #[error("{} exists already, and a record would replace it", path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// The file is something that must not be replaced by any means.
+    /// The file must not be replaced in any case.
     #[error("{} is {what}: record into another file", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
-        /// The use that the file has.
+        /// The use of the file.
         what: String,
     },
 }
 
 impl OpenPool {
-    /// An empty file at `path` for a record. With `force`, what a file has that is there already is
-    /// thrown away; but never if that is a pool, a device, or a backing device of a cache.
+    /// Makes an empty file at `path` for a record. With `force`, drops the contents of an existing
+    /// file, but never of a pool, a device, or a backing device of a cache.
     ///
     /// # Errors
     /// See [`RecordError`]. Nothing was changed then.
@@ -79,7 +79,7 @@ impl OpenPool {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(refused(error)),
         }
-        // Not emptied until it is known what it is. A pipe is opened only if another program reads it.
+        // Not emptied until its use is known. A pipe is opened only if another program reads it.
         let is_pipe = look(path).is_ok_and(|found| found.kind() == Kind::Fifo);
         let access = if is_pipe { Access::Write } else { Access::ReadWrite };
         let file =
@@ -102,8 +102,8 @@ impl OpenPool {
         Ok(file)
     }
 
-    /// Opens the file of a record; a new one without `access`. If another user can change the pool, that is done with
-    /// the user's rights.
+    /// Opens the file of a record; a new file without `access`. If another user can change the
+    /// pool, opens it with this user's rights.
     fn open_record(&self, path: &Path, access: Option<Access>) -> io::Result<File> {
         let rights = self.pool.rights();
         if rights == Rights::Own {
@@ -122,7 +122,7 @@ impl OpenPool {
         Ok(file)
     }
 
-    /// The reason for which an existing file must not be replaced; `None` if it may be.
+    /// The reason against replacing an existing file; `None` if it may be replaced.
     fn what_is(&self, file: &File) -> io::Result<Option<String>> {
         let found = file.metadata()?;
         if found.is_file() || found.file_type().is_block_device() {
@@ -169,16 +169,16 @@ fn open_own(path: &Path, access: Option<Access>) -> io::Result<File> {
     Ok(Place::following(path)?.open(access, &kinds)?.0)
 }
 
-/// Somewhere that a record goes, such as a file or a compressor before one.
+/// Destination of a record, such as a file or a compressor before a file.
 pub trait RecordOutput: Write + Send {
-    /// Writes the end by which a reader knows that nothing is missing.
+    /// Writes the end mark. It shows a reader the completeness of the record.
     ///
     /// # Errors
     /// Those of the file.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// Starts recording to `output`, which lies at `path`.
+/// Starts recording to `output` at `path`.
 ///
 /// # Errors
 /// It cannot be written, or the system has no thread for it.

@@ -6,7 +6,7 @@ use everbyte::error::{BackingError, CacheError, PoolError};
 use everbyte_control::{Cause, RequestError};
 use everbyte_fuse::Loss;
 
-/// The reason for which clients cannot use a volume.
+/// The reason why clients cannot use a volume.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct Unavailable {
@@ -25,8 +25,8 @@ impl Unavailable {
         Self { state, reason, cause: None, detail: None }
     }
 
-    /// The reason for clients, which may be on other machines: it has no text of a device and names nothing of
-    /// this machine.
+    /// The reason for clients, possibly on other machines: it has no text of a device and names
+    /// nothing of this machine.
     pub(crate) fn public_reason(&self) -> String {
         match self.detail {
             Some(detail) => format!("{}, {detail}", self.state),
@@ -56,7 +56,7 @@ pub(crate) fn refused(error: Error) -> RequestError {
     RequestError { reason: reason(&error), cause: cause(&error) }
 }
 
-/// The refusal to say that all is durable of a file system with a mount that has lost stores.
+/// The error of a durability request for a file system with a mount with lost stores.
 pub(crate) fn lost_stores(volume: &str, loss: Loss) -> RequestError {
     RequestError::new(format!("volume {volume}: {loss}"))
 }
@@ -108,7 +108,7 @@ fn of_cache(error: &CacheError) -> Option<Cause> {
     }
 }
 
-/// `refused` with the name of the volume that it is about.
+/// Adds the name of its volume to `refused`.
 pub(crate) fn about(volume: &str, refused: RequestError) -> RequestError {
     let RequestError { reason, cause } = refused;
     let mut words = reason.split(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c)));

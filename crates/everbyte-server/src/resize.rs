@@ -1,4 +1,4 @@
-//! Other sizes of volumes, and the clients that a volume may have in the meantime.
+//! Other sizes of volumes, and the permitted clients during a change.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Resize {
     }
 }
 
-/// Options of a change that keeps `guard` until it has ended.
+/// Options of a change to keep `guard` until the change has ended.
 pub(crate) fn holding<T: Send + Sync + 'static>(guard: &Arc<T>) -> ChangeOptions {
     ChangeOptions::default().hold(Arc::<T>::clone(guard))
 }

@@ -1,7 +1,7 @@
-//! The route of a command: to the pool itself, or to the server that has it.
+//! The route of a command: to the pool or to its server.
 //!
-//! Invariant: a command that only looks leaves an unserved pool's file untouched; one that changes
-//! the pool leaves it cleanly shut down, whether the command itself succeeds or not.
+//! Invariant: if a command only inspects an unserved pool, the pool's file stays untouched. If a
+//! command changes the pool, it leaves the pool cleanly shut down, even if the command fails.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,25 +18,25 @@ use crate::open_pool::{OpenPool, Options};
 /// Longest silence of a backing device while a server or a command ends.
 const CLOSE_STALL_MAX: Duration = Duration::from_secs(4);
 
-/// Longest time to wait for a pool that another command, or a server that is starting, has.
+/// Longest time to wait for a pool in use by another command or by a starting server.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
 const BUSY_REST: Duration = Duration::from_millis(25);
-/// Longest time a server may take to answer who it is.
+/// Longest time a server may take to identify itself.
 const ASK_TIME_MAX: Duration = Duration::from_secs(2);
-/// Longest time a server may take to answer the first request of a command that judges it.
+/// Longest time a server may take to answer the first request of a command judging it.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Longest silence of a server that has answered that.
+/// Longest silence of a server after this first answer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Access to a pool that a command needs.
+/// Access to a pool, as needed by a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// It looks.
     Read,
     /// It changes something.
     Write,
-    /// It changes something, and files and devices that the pool names are opened with the rights of the process,
-    /// whoever can change the pool.
+    /// The command changes the pool. Files and devices named by the pool are opened with the rights
+    /// of the process, even if other users can change the pool.
     WriteTrusted,
 }
 
@@ -78,10 +78,10 @@ impl Session {
         open(path, access)
     }
 
-    /// Ends a session whose outcome is `done`.
+    /// Ends a session with the outcome `done`.
     ///
     /// # Errors
-    /// That of `done`, or the pool could not be closed cleanly.
+    /// The error of `done`, or the failure to close the pool cleanly.
     pub fn finish<T, E: From<SessionError>>(self, done: Result<T, E>) -> Result<T, E> {
         let closed = match self {
             Self::Served(_) => Ok(()),
@@ -91,8 +91,8 @@ impl Session {
         Ok(closed.map(|()| done)?)
     }
 
-    /// Names a user with write access to the pool's bytes, other than root and the user of this process. `None` if there
-    /// is no such user.
+    /// Names a user with write access to the pool's bytes, other than root and the user of this
+    /// process. `None` without such a user.
     ///
     /// # Errors
     /// The server does not answer.
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Checks that a server answers a small request soon, so that a server that hangs is not waited for.
+    /// Checks that a server answers a small request soon, to avoid the wait for a hanging server.
     ///
     /// # Errors
     /// It does not.
@@ -120,7 +120,8 @@ impl Session {
         Ok(())
     }
 
-    /// Carries out one request with the bytes that it announces, and returns those that the answer does.
+    /// Carries out one request with its announced bytes, and returns the bytes announced by the
+    /// answer.
     ///
     /// # Errors
     /// The request is refused, or the server has ended.
@@ -168,7 +169,7 @@ fn open(path: &Path, access: Access) -> Result<Session, SessionError> {
             Err(FileError::InUse(holder)) => holder,
             Err(error) => return Err(error.into()),
         };
-        // It may be a server, or one that is still recovering, or a command that is soon done.
+        // It may be a server, a recovering server, or a short command.
         match ControlClient::connect(path) {
             Ok(client) => return Ok(Session::Served(client)),
             Err(error @ ControlError::Untrusted { .. }) => return Err(error.into()),
@@ -190,8 +191,8 @@ pub fn builder() -> PoolBuilder {
     Pool::builder().close_timeout(CLOSE_STALL_MAX)
 }
 
-/// Opens a pool by `open`, again and again for a while if another command has it. A pool that is
-/// served is not waited for.
+/// Opens a pool by `open`, and retries for a while if another command has it. Does not wait for a
+/// served pool.
 ///
 /// # Errors
 /// `open`'s last.
@@ -220,7 +221,7 @@ fn serving(path: &Path) -> Option<ServingStatus> {
     }
 }
 
-/// A pool that another process has, and what is known of that process.
+/// A pool in use by another process, and the known facts about this process.
 #[derive(Debug)]
 pub struct Busy {
     holder: InUse,
@@ -228,7 +229,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Returns true if it is a server, which commands reach by its socket.
+    /// Returns true if it is a server. Commands reach it through its socket.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.serving.is_some()

@@ -1,4 +1,4 @@
-//! Pools and volumes in the words of the control protocol, which are also those of the JSON output.
+//! Pools and volumes in the words of the control protocol. The JSON output has the same words.
 
 use everbyte::block::{Checksum, Delta};
 use everbyte::cache::{CacheStats, CacheStatus, PAGE_BYTES};
@@ -120,7 +120,7 @@ pub(crate) fn check(report: CheckReport) -> CheckStatus {
     }
 }
 
-/// The answer about a volume that was deleted.
+/// The answer about a deleted volume.
 pub(crate) fn deleted(name: &str, deleted: DeletedVolume) -> Response {
     Response::Deleted(DeletedStatus {
         name: name.to_owned(),
@@ -139,7 +139,7 @@ pub(crate) fn health(health: Health) -> HealthStatus {
     }
 }
 
-/// Health of a pool that has this volume.
+/// Health of a pool with this volume.
 pub(crate) fn health_of(volume: &VolumeStatus) -> Health {
     match volume.state.as_str() {
         "damaged" => Health::Damaged,

@@ -1,8 +1,9 @@
-//! Swap volumes as exports: a device without durability that all clients share.
+//! Swap volumes as exports: a device without durability, shared by all clients.
 //!
-//! A system that is short of memory must not wait for a server that waits for memory. So while a swap volume is exported,
-//! all of the process's own memory is locked, as far as it is in use or will be, and the threads that serve the export are
-//! I/O flushers: the kernel's allocations for them never start I/O. The pool's memory is not locked.
+//! A system short of memory must not wait for a server waiting for memory. While a swap volume is
+//! exported, the process therefore locks all of its own memory, present and future, as far as it is
+//! in use. The threads serving the export are I/O flushers: the kernel's allocations for them never
+//! start I/O. The pool's memory is not locked.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -17,7 +18,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::request_error::Unavailable;
 
-/// The device that clients of a swap volume share, as long as there are any.
+/// The device shared by clients of a swap volume, as long as it has clients.
 #[derive(Default)]
 pub(crate) struct SwapExport(Mutex<Weak<Exported>>);
 
@@ -37,7 +38,7 @@ impl Decorator for Exported {
 }
 
 impl SwapExport {
-    /// The device of `volume` for a client whose requests the calling thread will serve.
+    /// The device of `volume` for a client. The calling thread will serve the client's requests.
     pub(crate) fn device(&self, volume: &SwapVolume) -> Result<Arc<dyn BlockDevice>, Unavailable> {
         let exported = &mut *self.0.lock();
         let device = match exported.upgrade() {
@@ -51,7 +52,8 @@ impl SwapExport {
         Ok(device)
     }
 
-    /// Returns true if clients have the device, or can have it now: they share it, and get all runs at once.
+    /// Returns true if clients have the device, or can have it now: they share it, and it takes all
+    /// runs in one step.
     pub(crate) fn is_ready(&self, volume: &SwapVolume) -> bool {
         self.0.lock().strong_count() > 0 || !volume.is_lent()
     }
@@ -70,7 +72,7 @@ fn export(volume: &SwapVolume) -> Result<Exported, Unavailable> {
     Ok(Exported { device, _own_memory: own_memory.ok() })
 }
 
-/// A client may go on: the danger is only for a system that is short of memory.
+/// Lets the client continue: the danger exists only for a system short of memory.
 fn warn(volume: &SwapVolume, action: &'static str, error: &io::Error) {
     tracing::warn!(
         volume = volume.name(),

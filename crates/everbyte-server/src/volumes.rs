@@ -1,9 +1,9 @@
 //! The volumes of an open pool, each of them opened when it is first needed.
 //!
-//! Invariants: a volume is open at most once, because its block locks live in that one device; a
-//! name that a volume is being made or opened under, or gets, belongs to it. The lock of the table is
-//! held while something in the pool's memory is looked up, and never while a volume is opened, which for
-//! a file system takes as long as a look at all of its inodes, nor while anybody waits for a backing
+//! Invariants: a volume is open at most once, because its block locks live in its one device. While
+//! a volume is made, opened or renamed under a name, the name belongs to it. The lock of the table
+//! is held only for lookups in the pool's memory. It is never held while a volume is opened: for a
+//! file system, opening inspects all of its inodes. It is never held during a wait for a backing
 //! device, a client, or the pool's own lock of changes.
 
 use std::collections::BTreeMap;
@@ -22,11 +22,11 @@ use crate::quiesce::{Busy, ExclusiveGuard, Lease, QuiesceLock};
 use crate::request_error::{Unavailable, about, refused};
 use crate::swap_export::SwapExport;
 
-/// Longest time a client waits for a cache to be opened: short enough that it gets the reason before
-/// its own time limit.
+/// Longest time a client waits for the opening of a cache: short enough to get the reason before
+/// the client's own time limit.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// A volume that is open.
+/// An open volume.
 pub(crate) struct OpenVolume {
     pub(crate) volume: Volume,
     /// The mounts of a file system.
@@ -49,17 +49,17 @@ impl OpenVolume {
         self.volume.name()
     }
 
-    /// Begins to open a cache, which takes time.
+    /// Begins to open a cache. The opening takes time.
     pub(crate) fn prepare(&self) {
         if let Volume::Cache(cache) = &self.volume {
             cache.begin_to_open();
         }
     }
 
-    /// Returns the device that clients use. Waits for it no longer than a client would.
+    /// Returns the device for clients. Waits for it no longer than a client would.
     ///
     /// # Errors
-    /// The reason for which clients cannot use the volume now.
+    /// The reason why clients cannot use the volume now.
     pub(crate) fn device(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
         match &self.volume {
             Volume::Block(disk) => Ok(Arc::new(disk.clone())),
@@ -78,12 +78,12 @@ impl OpenVolume {
         }
     }
 
-    /// Returns false if nothing that clients write is ever durable.
+    /// Returns false if the writes of clients are never durable.
     pub(crate) fn is_durable(&self) -> bool {
         !matches!(self.volume, Volume::Swap(_))
     }
 
-    /// Returns false as long as opening it is under way, so that `is_ready` may still change.
+    /// Returns false as long as its opening is under way: `is_ready` may still change.
     pub(crate) fn is_settled(&self) -> bool {
         !matches!(&self.volume, Volume::Cache(cache) if cache.state() == CacheState::Opening)
     }
@@ -116,7 +116,7 @@ impl OpenVolume {
         self.mounts.as_ref().ok_or_else(reason)
     }
 
-    /// Returns the device for one client, which counts as a client as long as the device lives.
+    /// Returns the device for one client. The client counts as long as the device lives.
     ///
     /// # Errors
     /// As [`OpenVolume::begin_op`]; the volume cannot be opened.
@@ -124,16 +124,17 @@ impl OpenVolume {
         let changing = |refused: RequestError| Unavailable::new("changing", refused.reason);
         let lease = self.begin_op(name).map_err(changing)?;
         let device = self.device()?;
-        // Opening may take long, and a change that sends clients away does not know of this one yet.
+        // Opening may take long, and a disconnecting change does not know of this client yet.
         let undisturbed = lease.check_undisturbed();
         undisturbed.map_err(|busy| changing(self.refuse(busy, None)))?;
         Ok(Arc::new(Leased::new(device, lease)))
     }
 
-    /// Lets somebody use the volume, who has found it as `name`.
+    /// Admits a user of the volume, found as `name`.
     ///
     /// # Errors
-    /// It is being changed, or was deleted or renamed meanwhile, and another may have its name.
+    /// It is being changed, or has been deleted or renamed since the lookup. Another volume may
+    /// have its name.
     pub(crate) fn begin_op(&self, name: &str) -> Result<Lease, RequestError> {
         let lease = self.quiesce.begin_op().map_err(|busy| self.refuse(busy, None))?;
         self.check_found(name).map(|()| lease)
@@ -142,8 +143,8 @@ impl OpenVolume {
     /// Shuts clients out to do `what`, with the cause `about_clients` if they are in its way.
     ///
     /// # Errors
-    /// There are clients and it is not to be done `beside_clients`; the volume is being changed, or was
-    /// deleted or renamed since it was found as `name`, and another may have that now.
+    /// It has clients and `beside_clients` is false; the volume is being changed, or has been
+    /// deleted or renamed since it was found as `name`. Another volume may have the name now.
     pub(crate) fn lock_exclusive(
         &self,
         name: &str,
@@ -156,7 +157,8 @@ impl OpenVolume {
         self.check_found(name).map(|()| guard)
     }
 
-    /// Checks that it is still what was found as `name`. Who has a right to it keeps it so.
+    /// Checks that it is still the volume found as `name`. The caller's lease or lock keeps this
+    /// true.
     fn check_found(&self, name: &str) -> Result<(), RequestError> {
         let reason = if self.volume.is_gone() {
             format!("volume {name} is gone: it was deleted meanwhile, or the pool is being closed")
@@ -191,7 +193,7 @@ impl OpenVolume {
 enum Slot {
     /// A volume of this name is being made.
     Making,
-    /// The volume of this name is being opened, and whoever wants it waits.
+    /// The volume of this name is being opened. Other users of the name wait.
     Opening,
     Open(Arc<OpenVolume>),
 }
@@ -206,7 +208,7 @@ pub(crate) struct Volumes {
     changed: Condvar,
 }
 
-/// A name that is kept for a volume. It is free again if nothing comes of that, even by a panic.
+/// A name reserved for a volume. If the operation fails, even by a panic, the name is free again.
 pub(crate) struct Reserved<'a> {
     volumes: &'a Volumes,
     name: &'a str,
@@ -261,7 +263,7 @@ impl Volumes {
                 None => break,
             }
         }
-        // Before the name is kept: a volume that is not there can be made.
+        // Before the reservation: a missing volume can be made.
         self.check_exists(name)?;
         slots.insert(name.to_owned(), Slot::Opening);
         drop(slots);
@@ -295,7 +297,7 @@ impl Volumes {
         }
     }
 
-    /// All that are open.
+    /// All open volumes.
     pub(crate) fn all_opened(&self) -> Vec<Arc<OpenVolume>> {
         let slots = self.slots.lock();
         let open = slots.values().filter_map(|slot| match slot {
@@ -305,7 +307,7 @@ impl Volumes {
         open.collect()
     }
 
-    /// Makes a volume by `make`, under a name that nobody else gets meanwhile.
+    /// Makes a volume by `make`, and reserves its name for the time of the call.
     ///
     /// # Errors
     /// The name is taken; those of `make`.
@@ -320,7 +322,7 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Renames an open volume by `rename`, to a name that nobody else gets meanwhile.
+    /// Renames an open volume by `rename`, and reserves the new name for the time of the call.
     ///
     /// # Errors
     /// The name is taken; those of `rename`.
@@ -339,10 +341,11 @@ impl Volumes {
         Ok(())
     }
 
-    /// Keeps a name for a volume that is to have it.
+    /// Reserves a name for a future volume.
     fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, RequestError> {
         let mut slots = self.slots.lock();
-        // One that nobody has opened yet is no name to be kept from those who want it.
+        // An existing, unopened volume keeps its name: a reservation would block the users of the
+        // volume.
         if slots.contains_key(name) || self.check_exists(name).is_ok() {
             return Err(RequestError::new(format!("a volume named {name:?} exists already")));
         }
@@ -366,7 +369,7 @@ impl Volumes {
         Ok(Reserved { volumes: self, name, is_filled: false })
     }
 
-    /// Forgets a volume that is gone.
+    /// Forgets a deleted volume.
     pub(crate) fn remove(&self, name: &str) {
         self.slots.lock().remove(name);
     }
