@@ -1,7 +1,7 @@
 //! Advice about errors, in the words of the command line.
 //!
-//! Errors of the crates below state facts, because they know no commands. This file alone says what
-//! a user can type; `main` prints it on a line of its own, `hint: ...`.
+//! Errors of the crates below state facts, because they know no commands. This file alone gives
+//! advice on commands; `main` prints it on a separate line, `hint: ...`.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -16,7 +16,7 @@ use everbyte_pool::file::FileError;
 use everbyte_server::recording::RecordError;
 use everbyte_server::{Busy, SessionError};
 
-/// Returns what a user can type about `error`, if there is something.
+/// Returns advice on commands about `error`, if any.
 pub(crate) fn advice(error: &anyhow::Error) -> Option<Cow<'static, str>> {
     let refusal = error.chain().find_map(|error| error.downcast_ref().and_then(of_refused_trace));
     refusal.map(Cow::Owned).or_else(|| error.chain().find_map(of).map(Cow::Borrowed))
@@ -24,7 +24,7 @@ pub(crate) fn advice(error: &anyhow::Error) -> Option<Cow<'static, str>> {
 
 fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<SessionError>() {
-        // It says no more than what is in it, which is not in the chain therefore.
+        // This error adds nothing to its source, so the chain leaves the source out.
         return match error {
             SessionError::File(error) => of_file(error),
             SessionError::Busy(busy) => Some(of_busy(busy)),
@@ -112,7 +112,7 @@ fn of_content(content: Content) -> &'static str {
     }
 }
 
-/// Options and columns for a trace whose format cannot be told.
+/// Options and columns for a trace of an undetectable format.
 fn of_refused_trace(error: &TraceError) -> Option<String> {
     let TraceError::UnknownFormat(refusal) = error else { return None };
     let Refusal { candidates, doubtful, content, .. } = &**refusal;
@@ -133,7 +133,7 @@ fn of_refused_trace(error: &TraceError) -> Option<String> {
     Some(advice)
 }
 
-/// Columns by which lines of a format can be read.
+/// Columns for reading the lines of a format.
 fn columns_of(format: Format) -> Option<&'static str> {
     match format {
         Format::Csv => Some("time_ns,op,file,offset,len"),

@@ -1,11 +1,11 @@
-//! Arguments that several subcommands share.
+//! Arguments shared by several subcommands.
 //!
-//! Owns the error of arguments that can be read one by one and do not fit together. It ends the
-//! program with status 2, as clap's own errors do.
+//! Owns the error of arguments valid one by one but not together. It ends the program with status
+//! 2, as clap's own errors do.
 
 use nix::unistd::{Group, User};
 
-/// Arguments that do not fit together, in words for the person who typed them.
+/// Arguments not valid together, in words for the user of the command line.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
@@ -44,7 +44,7 @@ pub(crate) fn parse_backing(text: &str) -> Result<String, String> {
 /// Reads the permission bits of a socket's file.
 ///
 /// # Errors
-/// The text is no octal number of three digits.
+/// The text is not an octal number of three digits.
 pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| {
@@ -55,7 +55,7 @@ pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
 /// Finds the number of a user by its name, or reads it.
 ///
 /// # Errors
-/// There is no such user.
+/// The user does not exist.
 pub(crate) fn find_user(text: &str) -> Result<u32, UsageError> {
     let found = User::from_name(text).map_err(|error| UsageError(error.to_string()))?;
     let number = found.map(|user| user.uid.as_raw()).or_else(|| text.parse().ok());
@@ -65,7 +65,7 @@ pub(crate) fn find_user(text: &str) -> Result<u32, UsageError> {
 /// Finds the number of a group by its name, or reads it.
 ///
 /// # Errors
-/// There is no such group.
+/// The group does not exist.
 pub(crate) fn find_group(text: &str) -> Result<u32, UsageError> {
     let found = Group::from_name(text).map_err(|error| UsageError(error.to_string()))?;
     let number = found.map(|group| group.gid.as_raw()).or_else(|| text.parse().ok());

@@ -1,8 +1,8 @@
-//! Events of the log that need no action, although their crate calls them errors.
+//! Events of the log without a need for action, although their crate calls them errors.
 //!
-//! The kernel refuses an answer to a request that it waits for no longer with ENOENT: an interrupted program, an aborted
-//! mount, or an interrupt whose request was answered first. fuser logs each refusal as an error. Any other refusal of an
-//! answer stays an error.
+//! The kernel refuses an answer with ENOENT if it no longer waits for it. The cause is an
+//! interrupted program, an aborted mount, or an interrupt after the answer to its request. fuser
+//! logs each refusal as an error. Any other refusal of an answer stays an error.
 
 use std::fmt::{self, Write};
 
@@ -11,12 +11,12 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// The target of events that crates log by `log`.
+/// The target of events logged by crates through `log`.
 const LOG_TARGET: &str = "log";
-/// The begin of fuser's text for an answer that the kernel refuses.
+/// The prefix of fuser's text for an answer refused by the kernel.
 const REFUSED_ANSWER: &str = "Failed to send FUSE reply: ";
 
-/// Drops the events that need no action.
+/// Drops the events without a need for action.
 pub(crate) struct ExpectedEvents;
 
 impl<S: Subscriber> Layer<S> for ExpectedEvents {
@@ -31,7 +31,7 @@ impl<S: Subscriber> Layer<S> for ExpectedEvents {
     }
 }
 
-/// Returns true if fuser says with this text that the kernel waits for an answer no longer.
+/// Returns true if this text of fuser reports an answer the kernel no longer waits for.
 fn is_answer_to_nobody(text: &str) -> bool {
     let gone = rustix::io::Errno::NOENT;
     text.strip_prefix(REFUSED_ANSWER)
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts the events that get through.
+    /// Counts the passed events.
     struct Count<'c>(&'c AtomicUsize);
 
     impl<S: Subscriber> Layer<S> for Count<'static> {

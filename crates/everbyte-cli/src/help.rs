@@ -33,7 +33,7 @@ pub(crate) struct Section {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// A paragraph, or items that follow each other.
+/// A paragraph, or consecutive items.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Block {
     Paragraph(String),

@@ -1,4 +1,4 @@
-//! Ctrl-C, and SIGTERM, in a command that has something to put away before it ends.
+//! Ctrl-C, and SIGTERM, in a command with clean-up work before its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +7,10 @@ use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
-/// Exit status when a second signal cuts short what the first one began.
+/// Exit status after a second signal has ended the work begun by the first.
 pub(crate) const KILLED_STATUS: i32 = 130;
 
-/// The error of a command that a signal has ended.
+/// The error of a command ended by a signal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interrupted;
 
@@ -26,8 +26,8 @@ impl std::error::Error for Interrupted {}
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Catches signals from now on. The first is noticed where it is asked for; a second one ends the
-    /// process at once.
+    /// Catches signals from now on. The command polls for the first one; a second one ends the
+    /// process immediately.
     pub(crate) fn catch() -> anyhow::Result<Self> {
         let has_come = Arc::<AtomicBool>::default();
         for signal in [SIGINT, SIGTERM] {

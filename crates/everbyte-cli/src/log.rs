@@ -1,10 +1,11 @@
 //! The log on standard error: its level, its escapes, and its limit of repeated lines.
 //!
-//! Each field goes through [`everbyte_text::escaped`], because clients, devices and file names bring text of
-//! others into it. A server logs the first warning or error of each cause, counts those that follow,
-//! and logs the count after each interval. A cause is a place in the code with its fields, without
-//! numbers and quoted text. Invariants: one place has at most [`CAUSES_MAX`] causes, and all further
-//! ones count as one, so that no client makes the log long; nothing is dropped without a count.
+//! Each field goes through [`everbyte_text::escaped`], because clients, devices and file names
+//! bring foreign text into it. A server logs the first warning or error of each cause, counts the
+//! later ones, and logs the count after each interval. A cause is a place in the code with its
+//! fields, without numbers and quoted text. Invariants: one place has at most [`CAUSES_MAX`]
+//! causes, and all further causes count as one. The length of the log is therefore bounded against
+//! clients. A line is dropped only if it is counted.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Write};
@@ -25,19 +26,19 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::expected_events::ExpectedEvents;
 
-/// Time for which lines of one cause are counted before the count is logged.
+/// Interval for counting lines of one cause before logging the count.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Most causes of one place in the code that are counted apart.
+/// Maximum number of separately counted causes of one place in the code.
 const CAUSES_MAX: usize = 16;
-/// The target of counts, which are not limited.
+/// The target of counts. Counts are not limited.
 const COUNTS: &str = "everbyte::counts";
-/// Fields that tell clients and requests apart, and no causes.
+/// Fields to distinguish clients and requests, but not causes.
 const NO_CAUSE: [&str; 4] = ["id", "peer", "pid", "request"];
 
 /// The limit of a server's log.
 static LIMIT: OnceLock<Arc<Limit>> = OnceLock::new();
 
-/// Logs to standard error: what `RUST_LOG` says, else by the number of `-v`.
+/// Logs to standard error: at the level of `RUST_LOG`, else by the number of `-v`.
 pub(crate) fn start(verbose: u8, is_server: bool) {
     let level = match verbose + u8::from(is_server) {
         0 => "warn",
@@ -48,7 +49,7 @@ pub(crate) fn start(verbose: u8, is_server: bool) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let fields = format::debug_fn(|writer, field, value| match field.name() {
         "message" => write!(writer, "{}", escaped(&format!("{value:?}"))),
-        // The place of an event of `log`, which is in its head.
+        // The place of an event of `log`. The head of the line shows it.
         name if name.starts_with("log.") => Ok(()),
         name => write!(writer, "{name}={}", escaped(&format!("{value:?}"))),
     });
@@ -57,14 +58,14 @@ pub(crate) fn start(verbose: u8, is_server: bool) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        // It would say by eprintln! that a line could not be written, and that panics then.
+        // It would report a failed write of a line by eprintln!, and eprintln! panics then.
         .log_internal_errors(false);
     let limit = is_server.then(|| Arc::clone(LIMIT.get_or_init(Arc::default)));
     let lines = lines.with_filter(Limited(limit));
     tracing_subscriber::registry().with(filter).with(lines).with(ExpectedEvents).init();
 }
 
-/// Logs the counts of what was not logged, at the end of the program.
+/// Logs the counts of the dropped lines, at the end of the program.
 pub(crate) fn finish() {
     if let Some(limit) = LIMIT.get() {
         let counts = limit.state.lock().counts(None);
@@ -89,7 +90,7 @@ impl<S: Subscriber> Filter<S> for Limited {
     }
 }
 
-/// The lines of a server that were logged lately, by cause.
+/// The recently logged lines of a server, by cause.
 #[derive(Default)]
 struct Limit {
     state: Mutex<State>,
@@ -115,11 +116,11 @@ struct Repeats {
     level: Level,
     since: Instant,
     count: u64,
-    /// The last line that was not logged.
+    /// The last dropped line.
     last: String,
 }
 
-/// A count that is due.
+/// A due count.
 struct Count {
     level: Level,
     count: u64,
@@ -160,7 +161,7 @@ impl State {
         true
     }
 
-    /// Takes the counts that are due, or all without a moment. A cause that did not come again is forgotten.
+    /// Takes the due counts, or all without a moment. Forgets a cause without new lines.
     fn counts(&mut self, due: Option<Instant>) -> Vec<Count> {
         let mut counts = Vec::new();
         self.causes.retain(|_, repeats| {
@@ -197,7 +198,7 @@ impl Limit {
         is_admitted
     }
 
-    /// Logs counts until there is nothing to count any more.
+    /// Logs counts until nothing is left to count.
     fn log_counts(&self) {
         let mut state = self.state.lock();
         while let Some(first) = state.causes.values().map(|repeats| repeats.since).min() {
@@ -213,7 +214,7 @@ impl Limit {
     }
 }
 
-/// The fields of an event: as a line, and as far as they tell causes apart.
+/// The fields of an event: as a line, and as the key of its cause.
 #[derive(Default)]
 struct Fields {
     line: String,
@@ -243,7 +244,7 @@ impl Visit for Fields {
     }
 }
 
-/// Text without its numbers and what is quoted in it.
+/// Text without its numbers and its quoted parts.
 fn without_details(text: &str) -> String {
     let (mut is_quoted, mut is_hex) = (false, false);
     let mut kept = String::with_capacity(text.len());
@@ -273,7 +274,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts the lines that pass.
+    /// Counts the passed lines.
     #[derive(Clone, Default)]
     struct Passed(Arc<AtomicUsize>);
 

@@ -180,7 +180,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Stand-ins for what a shell, another program or the reader would put into an example.
+    /// Stand-ins for the parts of an example that a shell, another program or the reader fills in.
     const STAND_INS: [(&str, &str); 5] = [
         ("$((JOB_COMPLETION_INDEX + 1))", "1"),
         ("$SLURM_ARRAY_TASK_ID", "0"),
@@ -189,9 +189,9 @@ mod tests {
         ("--policy mine,", "--policy sieve,"), // the policy that docs/policies.md adds
     ];
 
-    /// The commands of `everbyte` in a text, as a shell would pass them: they begin at the program's
-    /// name and end at the line's end, at an operator of the shell or at a remark, which `#` or
-    /// three spaces begin.
+    /// The commands of `everbyte` in a text, as passed by a shell. A command begins at the
+    /// program's name. It ends at the line's end, at an operator of the shell or at a remark. `#`
+    /// or three spaces begin a remark.
     fn commands(text: &str) -> Vec<Vec<String>> {
         let text = STAND_INS
             .iter()
@@ -218,7 +218,7 @@ mod tests {
         commands.collect()
     }
 
-    /// Checks that the program accepts each of these commands, which `place` shows.
+    /// Checks that the program accepts each of these commands, shown at `place`.
     fn check_accepted(place: &str, commands: &[Vec<String>]) {
         for command in commands {
             let program = ["everbyte".to_owned()];
@@ -228,8 +228,8 @@ mod tests {
         }
     }
 
-    /// Checks the examples in the help of `command` and of those below it, and returns how many
-    /// commands there are that have none below them.
+    /// Checks the examples in the help of `command` and of its subcommands, and returns the number
+    /// of commands without subcommands.
     fn check_help(path: &str, command: &clap::Command) -> usize {
         let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
         let examples: Vec<&str> = help.lines().filter(|line| line.starts_with("  ")).collect();

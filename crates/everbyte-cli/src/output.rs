@@ -1,7 +1,8 @@
 //! Standard output, lines for people and JSON for programs, and complaints on standard error.
 //!
-//! Invariants: control and format characters of others reach no terminal, see [`everbyte_text`]; a reader that goes away (`| head`) ends the program quietly, with the status that a
-//! closed pipe gives every other tool; standard error that cannot be written changes nothing.
+//! Invariants: control and format characters of foreign text never reach a terminal, see
+//! [`everbyte_text`]. If a reader closes the pipe (`| head`), the program ends quietly, with the
+//! status of every other tool after a closed pipe. An unwritable standard error changes nothing.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -13,10 +14,10 @@ use serde::Serialize;
 /// Exit status after a closed pipe: 128 + SIGPIPE.
 const CLOSED_PIPE_STATUS: i32 = 141;
 
-/// Bytes of a file from which on copying it shows a bar.
+/// Size of a file from which on copying it shows a bar, in bytes.
 const COPY_BYTES_MIN: u64 = 32 << 20;
 
-/// Zeroes that are written at once.
+/// Zeroes per write.
 const ZEROES: usize = 256 << 10;
 
 /// Writes one line. An end of a line within `text` is escaped: it is one of a name.
@@ -33,7 +34,7 @@ pub(crate) fn text(text: impl AsRef<str>) {
     }
 }
 
-/// As [`line()`], for a program that goes on when standard output is closed.
+/// As [`line()`], for a program able to continue after standard output is closed.
 ///
 /// # Errors
 /// Standard output's.
@@ -48,7 +49,8 @@ fn write_line(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes `text` and a line's end to standard error. If that fails, nobody is left who could be told.
+/// Writes `text` and a line's end to standard error. If the write fails, the error has no receiver
+/// and is dropped.
 pub(crate) fn complain(text: impl AsRef<str>) {
     let _unwritten = writeln!(io::stderr().lock(), "{}", escaped_lines(text.as_ref()));
 }
@@ -72,7 +74,8 @@ pub(crate) fn bytes(bytes: &[u8]) {
 
 /// Standard output for bytes with holes. A regular file gets holes, and everything else zeroes.
 pub(crate) struct SparseOutput {
-    /// Bytes of the regular file that standard output is, beyond which nothing has to be overwritten.
+    /// If standard output is a regular file: its length in bytes. Beyond it nothing has to be
+    /// overwritten.
     old_len: Option<u64>,
     has_hole: bool,
 }
@@ -131,12 +134,12 @@ impl SparseOutput {
     }
 }
 
-/// A column of a table: its heading, and the side that its cells stand on.
+/// A column of a table: its heading, and the alignment of its cells.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Column {
-    /// Words, which begin at one place.
+    /// Words, aligned at their beginnings.
     Left(&'static str),
-    /// Numbers, which end at one place.
+    /// Numbers, aligned at their ends.
     Right(&'static str),
 }
 
@@ -147,7 +150,8 @@ pub(crate) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) 
     }
 }
 
-/// A bar over `len` steps, with a template of indicatif's; hidden if standard error is no terminal.
+/// A bar over `len` steps, with a template of indicatif's; hidden if standard error is not a
+/// terminal.
 pub(crate) fn progress(template: &str, len: u64) -> ProgressBar {
     let target = match io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr(),
@@ -159,7 +163,7 @@ pub(crate) fn progress(template: &str, len: u64) -> ProgressBar {
     bar
 }
 
-/// A bar over the bytes of a file that is copied; hidden unless that takes a while.
+/// A bar over the bytes of a copied file; hidden unless the copy takes a while.
 pub(crate) fn copying(bytes: u64) -> ProgressBar {
     if bytes < COPY_BYTES_MIN {
         return ProgressBar::hidden();

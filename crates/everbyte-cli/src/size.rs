@@ -1,13 +1,13 @@
 //! Sizes and durations as people write and read them.
 //!
-//! Sizes count bytes, with suffixes that are powers of 1024, whether an i stands in them or not: so
-//! it is done for memory, and a pool is memory.
+//! Sizes count bytes. Suffixes are powers of 1024, with or without an i: this is the custom for
+//! memory, and a pool is memory.
 
 use std::time::Duration;
 
 pub(crate) use everbyte::show_size;
 
-/// Suffixes and the powers of 1024 that they stand for.
+/// Suffixes and their powers of 1024.
 const SUFFIXES: [(char, u32); 4] = [('K', 1), ('M', 2), ('G', 3), ('T', 4)];
 /// More decimals than anybody writes; so many keep the sums below in range.
 const DECIMALS_MAX: usize = 12;
@@ -15,7 +15,7 @@ const DECIMALS_MAX: usize = 12;
 /// Reads a size such as `4096`, `512M`, `512MiB` or `1.5G`.
 ///
 /// # Errors
-/// The text has another form; the message names the forms that are accepted.
+/// The text has another form; the message names the accepted forms.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
@@ -42,7 +42,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("{text:?} is too large: sizes are below 16777216T"))
 }
 
-/// The number in `text`, and the power of 1024 that the unit behind it stands for.
+/// The number in `text`, and the power of 1024 of the unit behind it.
 fn split_unit(text: &str) -> (&str, u32) {
     for (letter, power) in SUFFIXES {
         for rest in ["", "B", "IB"] {
@@ -64,7 +64,7 @@ fn strip_suffix_of_any_case<'t>(text: &'t str, suffix: &str) -> Option<&'t str> 
 /// number would be taken for seconds by some and for milliseconds by others.
 ///
 /// # Errors
-/// The text has another form; the message names the forms that are accepted.
+/// The text has another form; the message names the accepted forms.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
     let split = units.iter().find_map(|(unit, ms)| Some((text.strip_suffix(unit)?, *ms)));

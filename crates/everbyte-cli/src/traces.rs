@@ -1,4 +1,4 @@
-//! Files that traces are written to: plain, or compressed by the name's ending.
+//! Output files for traces: plain, or compressed by the name's ending.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -19,7 +19,8 @@ pub(crate) enum Output<W: Write> {
     Zstd(Encoder<'static, W>),
 }
 
-/// Checks that a file which is to be replaced is none of `inputs`, traces or plans, and no pool.
+/// Checks a file before its replacement: it must not be a pool or an element of `inputs`, traces or
+/// plans.
 ///
 /// # Errors
 /// It is one.
@@ -46,7 +47,7 @@ fn check_no_pool(path: &Path) -> anyhow::Result<()> {
 }
 
 impl Output<File> {
-    /// A new file at `path`, in place of what is there; compressed if it ends in `.zst`.
+    /// Makes a file at `path` and replaces an existing one; compressed if the name ends in `.zst`.
     ///
     /// # Errors
     /// The file cannot be made.
@@ -59,7 +60,7 @@ impl Output<File> {
 }
 
 impl<W: Write> Output<W> {
-    /// Makes an output that writes to `out`, compressed if `path` ends in `.zst`.
+    /// Makes an output to `out`, compressed if `path` ends in `.zst`.
     ///
     /// # Errors
     /// The compressor could not be made.
@@ -70,7 +71,7 @@ impl<W: Write> Output<W> {
         })
     }
 
-    /// Writes what a reader needs to know that nothing is missing.
+    /// Writes the end mark. It shows a reader the completeness of the output.
     ///
     /// # Errors
     /// Those of the file.

@@ -108,7 +108,7 @@ impl<T: DeviceTest> Scenario for OnDevice<T> {
     }
 
     /// # Panics
-    /// If the volume made by `prepare` cannot be opened.
+    /// Panics if the volume made by `prepare` cannot be opened.
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<T::Event>) {
         match self.open(medium) {
             Ok(device) => self.0.run(&device, log),
@@ -148,7 +148,7 @@ impl<T: FilesTest> Scenario for OnFiles<T> {
     }
 
     /// # Panics
-    /// If the volume made by `prepare` cannot be opened.
+    /// Panics if the volume made by `prepare` cannot be opened.
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<T::Event>) {
         match self.open(medium) {
             Ok(files) => self.0.run(&files, log),

@@ -1,4 +1,4 @@
-//! `everbyte client`: those of its subcommands that there are.
+//! `everbyte client`: its subcommands.
 
 use std::process::ExitCode;
 

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Disconnected {
     disconnected: u64,
-    /// True if it is still in a request that does not end.
+    /// True if it is still in an unanswered request.
     stuck: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The files of a file system as commands reach them: by the pool's server, or in the pool itself.
 //!
-//! Invariants: an error about a file names it as the user would, `VOLUME:PATH`; what listings keep is bounded,
-//! whatever a server lists.
+//! Invariants: an error about a file names it in the user's form, `VOLUME:PATH`. The memory of
+//! listings is bounded, independent of the server's answers.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -24,16 +24,16 @@ use crate::arguments::UsageError;
 use crate::interrupt::Interrupted;
 use crate::output;
 
-/// Bytes of a file that are moved at once.
+/// Bytes of a file per request.
 pub(crate) const PIECE_BYTES: usize = PIECE_BYTES_MAX as usize;
-/// Most directories within each other that a command walks into.
+/// Maximum depth of nested directories in a walk of a command.
 pub(crate) const LEVELS_MAX: usize = 512;
 
-/// Most bytes that all listings of a command keep at once.
+/// Maximum bytes kept by all listings of a command together.
 const LISTED_BYTES_MAX: u64 = 512 << 20;
-/// Most losses of one directory after which its listing ends.
+/// Maximum losses of one directory. Its listing ends after them.
 const LOSSES_MAX: u64 = 1 << 20;
-/// Most losses that are listed at the end of a command.
+/// Maximum losses listed at the end of a command.
 const LOSSES_LISTED_MAX: usize = 1000;
 
 /// A file as it is named on the command line: `POOL/VOLUME` or `POOL/VOLUME:PATH`.
@@ -45,11 +45,11 @@ pub(crate) struct FileTarget {
 }
 
 impl FileTarget {
-    /// Reads what the user typed. The pool's path may have colons itself: the first that follows an
-    /// existing pool and a volume's name ends that name.
+    /// Parses the user's text. The pool's path may contain colons: the first colon after an
+    /// existing pool and a volume's name ends the volume's name.
     ///
     /// # Errors
-    /// There is no such pool, or no volume is named.
+    /// The pool does not exist, or the text names no volume.
     pub(crate) fn new(typed: &Path) -> anyhow::Result<Self> {
         let bytes = typed.as_os_str().as_bytes();
         let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
@@ -65,7 +65,8 @@ impl FileTarget {
                 Ok((pool, None)) => {
                     let what =
                         format!("{} names no volume: write POOL/VOLUME:PATH", pool.display());
-                    // That there is a pool says more than that there is none of a shorter name.
+                    // An error about an existing pool is more useful than an error about a missing
+                    // pool of a shorter name.
                     wrong = Some(UsageError(what).into());
                 }
                 Err(error) => {
@@ -95,9 +96,10 @@ pub(crate) fn below(directory: &PathBytes, name: &PathBytes) -> PathBytes {
     PathBytes(path)
 }
 
-/// A place that was looked up.
+/// A place after its lookup.
 pub(crate) struct Found {
-    /// The name in its directory; `None` for a path to the root, or that ends in `.` or `..`.
+    /// The name in its directory; `None` for a path to the root, or for a path with `.` or `..` at
+    /// its end.
     pub(crate) at: Option<FilePlace>,
     pub(crate) file: Option<FileStatus>,
 }
@@ -107,11 +109,12 @@ pub(crate) struct Found {
 pub(crate) enum Piece<'b> {
     /// Some bytes.
     Bytes(&'b [u8]),
-    /// So many zeroes that take no space.
+    /// This number of zeroes without space.
     Hole(u64),
 }
 
-/// The entries of a directory, in the order of their names. What they take is given back when this is dropped.
+/// The entries of a directory, in the order of their names. A drop releases their share of the
+/// memory limit.
 pub(crate) struct Listing {
     entries: Vec<FileEntry>,
     bytes: u64,
@@ -119,7 +122,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// The entries, for a command that keeps them until it ends.
+    /// The entries, for a command with a need for them until its end.
     pub(crate) fn keep(mut self) -> Vec<FileEntry> {
         self.bytes = 0;
         std::mem::take(&mut self.entries)
@@ -129,7 +132,7 @@ impl Listing {
         &self.entries
     }
 
-    /// Counts what some entries take.
+    /// Counts the memory of some entries.
     fn charge(&mut self, entries: &[FileEntry]) -> anyhow::Result<()> {
         let bytes = |entry: &FileEntry| {
             let target = entry.file.target.as_ref().map_or(0, |target| target.0.len());
@@ -150,7 +153,7 @@ impl Listing {
     fn sort(&mut self) -> anyhow::Result<()> {
         let entries = &mut self.entries;
         entries.sort_unstable_by(|a, b| (&a.name, a.file.inode).cmp(&(&b.name, b.file.inode)));
-        // A name that moved meanwhile can be listed twice.
+        // If a name moved during the listing, it can be listed twice.
         entries.dedup_by(|a, b| a.name == b.name && a.file.id() == b.file.id());
         match entries.windows(2).find(|two| two[0].name == two[1].name) {
             Some(two) => bail!("the directory lists two files of the name {}", two[0].name),
@@ -169,9 +172,9 @@ impl Drop for Listing {
 pub(crate) struct Files {
     session: Session,
     volume: String,
-    /// Bytes that all listings keep.
+    /// Bytes kept by all listings.
     listed: Rc<Cell<u64>>,
-    /// The first files and parts of directories that were left out.
+    /// The first files and parts of directories among the losses.
     losses: Vec<String>,
     losses_count: u64,
 }
@@ -192,7 +195,7 @@ impl Files {
         Self { session, volume, listed: Rc::default(), losses: Vec::new(), losses_count: 0 }
     }
 
-    /// Ends what began with [`Files::change`] and came to `done`.
+    /// Ends a change begun with [`Files::change`] and the result `done`.
     pub(crate) fn finish<T>(self, done: anyhow::Result<T>) -> anyhow::Result<T> {
         self.session.finish(done)
     }
@@ -225,7 +228,7 @@ impl Files {
         }
     }
 
-    /// The place of `path` from `from` on, the root if that is `None`.
+    /// The place of `path` from `from` on, or from the root if `from` is `None`.
     pub(crate) fn find(
         &mut self,
         from: Option<FileId>,
@@ -236,7 +239,7 @@ impl Files {
             .with_context(|| self.shown(path))
     }
 
-    /// The file at `path`, which must exist.
+    /// The file at `path`. It must exist.
     pub(crate) fn existing(
         &mut self,
         path: &PathBytes,
@@ -248,7 +251,7 @@ impl Files {
         }
     }
 
-    /// Names a file that the command leaves out, on standard error.
+    /// Names a file left out by the command, on standard error.
     pub(crate) fn leave_out(&mut self, path: &PathBytes, reason: impl std::fmt::Display) {
         let shown = self.shown(path);
         tracing::error!("{shown}: left out: {reason}");
@@ -258,10 +261,10 @@ impl Files {
         }
     }
 
-    /// Leaves out a file whose `done` is an error, unless the command cannot go on after it.
+    /// Leaves out a file if `done` is an error, unless the error ends the command.
     ///
     /// # Errors
-    /// That of `done`.
+    /// The error of `done`.
     pub(crate) fn go_on(
         &mut self,
         path: &PathBytes,
@@ -278,12 +281,12 @@ impl Files {
         }
     }
 
-    /// The exit status of a command that has done its work but for what was left out.
+    /// The exit status of a command after its work, with regard to its losses.
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.losses_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// The same after a list of all that was left out.
+    /// The same after a list of all losses.
     pub(crate) fn conclude(&self) -> ExitCode {
         if self.losses_count > 0 {
             output::complain(format!("left out: {}", self.losses_count));
@@ -296,13 +299,13 @@ impl Files {
         self.exit_code()
     }
 
-    /// The reason for which other users can change the pool's bytes, if there is one.
+    /// The reason why other users can change the pool's bytes, if they can.
     pub(crate) fn distrust(&mut self) -> Result<Option<String>, SessionError> {
         self.session.distrust()
     }
 
-    /// The entries of the directory at `path`. Files that cannot be read, and parts of the directory, are named on
-    /// standard error and left out.
+    /// The entries of the directory at `path`. Unreadable files and unreadable parts of the
+    /// directory are named on standard error and left out.
     pub(crate) fn list(&mut self, directory: FileId, path: &PathBytes) -> anyhow::Result<Listing> {
         let listed = Rc::clone(&self.listed);
         let mut all = Listing { entries: Vec::new(), bytes: 0, listed };
@@ -401,7 +404,7 @@ impl Files {
         self.done(FileRequest::Remove { at: at.clone() }, &[])
     }
 
-    /// Gives a file another name, which nothing has.
+    /// Renames a file to an unused name.
     pub(crate) fn move_to(&mut self, from: &FilePlace, to: &FilePlace) -> anyhow::Result<()> {
         self.done(FileRequest::Move { from: from.clone(), to: to.clone() }, &[])
     }
@@ -414,8 +417,8 @@ impl Files {
         }
     }
 
-    /// The place of the name in which `path` ends, which must exist, and the type of the file. `None` if the file or
-    /// its entry is damaged.
+    /// The place of the last name of `path` and the type of the file. The name must exist. `None`
+    /// if the file or its entry is damaged.
     pub(crate) fn place(
         &mut self,
         path: &PathBytes,
@@ -442,7 +445,8 @@ impl Files {
         }
     }
 
-    /// The type of the file of a name, `None` if there is no such name. The type of a damaged file is `None`.
+    /// The type of the file of a name, `None` if the name does not exist. The type of a damaged
+    /// file is `None`.
     fn kind_at(&mut self, at: &FilePlace) -> anyhow::Result<Option<Option<FileKind>>> {
         match self.status_at(at) {
             Ok(file) => Ok(file.map(|file| Some(file.kind))),
@@ -451,13 +455,13 @@ impl Files {
         }
     }
 
-    /// The file of a name, `None` if there is no such name.
+    /// The file of a name, `None` if the name does not exist.
     pub(crate) fn status_at(&mut self, at: &FilePlace) -> anyhow::Result<Option<FileStatus>> {
         let (from, path) = (Some(at.directory), at.name.clone());
         Ok(self.found(FileRequest::Find { from, path, follow: false })?.file)
     }
 
-    /// The names in a directory, with the types of those files that can be read.
+    /// The names in a directory, with the types of the readable files.
     pub(crate) fn names(
         &mut self,
         directory: FileId,
@@ -484,7 +488,7 @@ impl Files {
         Ok(names)
     }
 
-    /// Removes a name, even if it is damaged. Returns what a damaged one leaves behind.
+    /// Removes a name, even if it is damaged. Returns the leftovers of a damaged one.
     pub(crate) fn remove_or_drop(
         &mut self,
         at: &FilePlace,
@@ -496,7 +500,7 @@ impl Files {
             self.remove(at)
         };
         let Err(error) = removed else { return Ok(None) };
-        // Entries that cannot be read keep a directory from being empty.
+        // Unreadable entries keep a directory from being empty.
         let is_dropped = is_damage(&error) || is_directory && is_of_one_file(&error);
         if !is_dropped {
             return Err(error);
@@ -509,7 +513,7 @@ impl Files {
         }
     }
 
-    /// Makes everything durable that was answered before.
+    /// Makes all answered changes durable.
     pub(crate) fn sync(&mut self) -> anyhow::Result<()> {
         self.done(FileRequest::Sync, &[])
     }
@@ -558,7 +562,8 @@ pub(crate) fn show_mode(file: &FileStatus) -> String {
     };
     let bits = file.permissions;
     let mut shown = String::from(kind);
-    // Who: the shift of the three bits, the bit that changes the last, and how it is shown.
+    // Each class of users: the shift of its three bits, the bit to change the last of them, and its
+    // letter.
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let may = |bit: u32| bits >> shift & bit != 0;
         shown.push(if may(4) { 'r' } else { '-' });

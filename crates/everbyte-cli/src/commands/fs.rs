@@ -1,4 +1,4 @@
-//! `everbyte fs`: which of its subcommands.
+//! `everbyte fs`: its subcommands.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! `everbyte fs get`.
 //!
-//! Invariant: a regular file that is there already is replaced as a whole or not at all, even if the system crashes.
+//! Invariant: the replacement of an existing regular file is atomic, even if the system crashes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -138,7 +138,7 @@ impl Destination {
         match kind {
             None | Some(Kind::File) => {}
             _ if file.kind != FileKind::Regular => {}
-            // A link of /proc, which leads to what a program has open.
+            // A link of /proc to an open file of a program.
             Some(Kind::Symlink) => {
                 let kinds = [Kind::File, Kind::Fifo, Kind::CharDevice, Kind::BlockDevice];
                 let (out, _) = open(&shown, Access::Write, &kinds).with_context(failed)?;
@@ -294,7 +294,7 @@ impl Copy {
         out.set_len(end).with_context(failed)?;
         attributes.set(out).with_context(failed)?;
         if to.dir.find(&to.name).with_context(failed)?.is_some() {
-            // A crash could leave the old name with none of the new bytes.
+            // A crash could leave the old name without the new bytes.
             out.sync_all().with_context(failed)?;
         }
         new.persist(&to.name).with_context(failed)
@@ -307,7 +307,7 @@ impl Copy {
         }
         let mode = kept_permissions(file.permissions, self.is_root);
         let mode = match &self.distrust {
-            // Of a directory these bits give nobody rights.
+            // On a directory these bits grant no rights.
             Some(reason) if file.kind == FileKind::Regular && mode & 0o6000 != 0 => {
                 let what = format!("its set-user-id and set-group-id bits: {reason}");
                 self.files.leave_out(path, what);

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// The directories.
     #[arg(value_name = "POOL/VOLUME:PATH", required = true)]
     targets: Vec<PathBuf>,
-    /// Make missing parents too, and accept a directory that exists.
+    /// Make missing parents too, and accept an existing directory.
     #[arg(short, long)]
     parents: bool,
     /// Permissions, as octal digits.

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// The new path, or the directory to move it into.
     #[arg(value_name = "TO")]
     to: PathBuf,
-    /// Replace a file that has the new name.
+    /// Replace an existing file of the new name.
     #[arg(short, long)]
     force: bool,
     /// Print the two names as JSON.

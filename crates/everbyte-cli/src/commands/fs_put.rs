@@ -1,6 +1,6 @@
 //! `everbyte fs put`.
 //!
-//! Invariants: a file gets its name when all its bytes are there; the command says that it succeeded
+//! Invariants: a file gets its name after all its bytes are written. The command reports success
 //! once everything is durable.
 
 use std::ffi::OsStr;
@@ -97,7 +97,7 @@ impl Source {
                 let dir = Dir::open_place(place).with_context(failed)?;
                 Ok(Self::Directory(dir, path.clone()))
             }
-            // A link of /proc, which leads to what a program has open.
+            // A link of /proc to an open file of a program.
             Some(Kind::Symlink) => {
                 let kinds = [Kind::File, Kind::Fifo, Kind::CharDevice, Kind::BlockDevice];
                 Ok(Self::Stream(open(path, Access::Read, &kinds).with_context(failed)?.0))

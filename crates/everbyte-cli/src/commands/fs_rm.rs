@@ -150,7 +150,7 @@ fn remove_tree(
     if level >= LEVELS_MAX {
         bail!("{}: more than {LEVELS_MAX} directories within each other", files.shown(path));
     }
-    // A directory that cannot be read is dropped below.
+    // An unreadable directory is dropped below.
     if let Ok(Some(file)) = files.status_at(at) {
         let directory = file.id();
         for (name, kind) in files.names(directory, path)? {

@@ -1,4 +1,4 @@
-//! Arguments and output that the commands share which list something of a pool.
+//! Arguments and output shared by the commands to list parts of a pool.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::output;
 
-/// Arguments of a command that lists something.
+/// Arguments of a listing command.
 #[derive(clap::Args)]
 pub(crate) struct Listing {
     /// The pool's file or device.

@@ -93,7 +93,7 @@ fn add_pages(
     shown(command).try_for_each(|below| add_pages(below, Some(command), date, pages))
 }
 
-/// The date of the pages: that of `SOURCE_DATE_EPOCH` for reproducible builds, else today.
+/// The date of the pages: `SOURCE_DATE_EPOCH` for reproducible builds, else today.
 fn date() -> String {
     let told = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
@@ -303,7 +303,7 @@ fn tidied(source: &str) -> String {
         match line {
             ".nf" => is_filled = false,
             ".fi" => is_filled = true,
-            // A heading begins a paragraph by itself.
+            // A heading also begins a paragraph.
             ".PP" if before.starts_with(".SH") => continue,
             _ => {}
         }

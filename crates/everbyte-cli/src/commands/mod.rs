@@ -55,7 +55,7 @@ pub(crate) mod volume_list;
 pub(crate) mod volume_rename;
 mod volume_resize;
 
-/// The error for an answer that does not fit the request: a server of another version.
+/// The error for an answer of another type than the request's: the server has another version.
 pub(crate) fn unexpected(response: &everbyte_control::Response) -> anyhow::Error {
     anyhow::anyhow!("the server answered something else than was asked: {response:?}")
 }

@@ -50,7 +50,8 @@ nosuid and nodev.
 Data acknowledged by fsync survives a crash, together with all changes before that file's last change. After a crash
 the file system is at a checkpoint and needs no repair. Programs with open files get errors after the command's end.";
 
-/// Longest time to wait for the end of a server that shuts down, and the pause between two attempts.
+/// Longest time to wait for the end of a server in its shutdown, and the pause between two
+/// attempts.
 const ENDING_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWERED_TIME_MAX: Duration = Duration::from_secs(2);
 const ENDING_PAUSE: Duration = Duration::from_millis(50);
@@ -151,7 +152,7 @@ fn serve_until_end(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns true if the server of the pool is about to end, so that this process can become the next.
+/// Returns true if the server of the pool is about to end: this process can become the next.
 fn is_shutting_down(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(ControlError::Refused(refused)) => refused.cause == Some(Cause::ShuttingDown),
@@ -160,7 +161,7 @@ fn is_shutting_down(error: &anyhow::Error) -> bool {
     }
 }
 
-/// Mounts, and waits for the end of the mount. An outer error means that nothing was mounted.
+/// Mounts, and waits for the end of the mount. After an outer error nothing is mounted.
 fn mount_once(
     args: &Args,
     path: &Path,
@@ -211,13 +212,13 @@ fn serve_pool(
 }
 
 impl Args {
-    /// Returns true if who started it sees what it logs.
+    /// Returns true if the user sees the log of this process.
     pub(crate) fn is_in_foreground(&self) -> bool {
         !self.background && !self.detached
     }
 
-    /// The files that have more power than their reader: those that were asked for, and, for root, all of a pool that
-    /// nobody else can change. `distrust` is the reason for which somebody can.
+    /// The files with more power than their reader: the requested ones, and, for root, all files of
+    /// a pool no other user can change. `distrust` is the reason why another user can.
     fn privileges(&self, distrust: Option<String>) -> Privileges {
         let is_root = rustix::process::geteuid().is_root();
         if let Some(reason) = distrust.as_ref().filter(|_| is_root) {
@@ -275,7 +276,7 @@ impl Args {
         }
     }
 
-    /// The mount as a server that has the pool is asked for it.
+    /// The mount in the form of a request to the pool's server.
     fn served(&self, path: &Path, volume: String, privileges: Privileges) -> ServedMount<'_> {
         let options = self.mount_options(path, &volume, privileges);
         let atime = self.atime().to_possible_value();

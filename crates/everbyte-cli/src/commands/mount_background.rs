@@ -20,8 +20,8 @@ pub(super) fn own_arguments() -> Vec<OsString> {
     arguments.collect()
 }
 
-/// Starts this program with `arguments` in the background. Waits until it prints that it is ready, or ends. Repeats the
-/// line unless `is_quiet`.
+/// Starts this program with `arguments` in the background. Waits until it prints the ready line, or
+/// ends. Repeats the line unless `is_quiet`.
 pub(super) fn start(arguments: Vec<OsString>, is_quiet: bool) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut child = Command::new(program)
@@ -46,7 +46,7 @@ pub(super) fn start(arguments: Vec<OsString>, is_quiet: bool) -> anyhow::Result<
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Leaves the terminal's session, whose end is not this process's.
+/// Leaves the terminal's session: its end must not end this process.
 pub(super) fn leave_terminal() -> anyhow::Result<()> {
     rustix::process::setsid().map(drop).context("cannot leave the terminal")
 }
@@ -54,9 +54,10 @@ pub(super) fn leave_terminal() -> anyhow::Result<()> {
 /// The socket of the system's log.
 const SYSTEM_LOG: &str = "/dev/log";
 
-/// Writes to the system's log why the process in the background has failed: nobody has its standard error.
+/// Writes the reason of the failure of the background process to the system's log: its standard
+/// error has no reader.
 pub(super) fn log_failure(dir: &Path, error: &anyhow::Error) {
-    // A system without a log has nobody else to tell.
+    // Without a system log the error has no other receiver.
     let _ = send_to_log(Path::new(SYSTEM_LOG), dir, error);
 }
 
@@ -68,15 +69,15 @@ fn send_to_log(log: &Path, dir: &Path, error: &anyhow::Error) -> std::io::Result
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let line = everbyte_text::escaped(&line);
     let socket = UnixDatagram::unbound()?;
-    // A log that is full must not hold up the end.
+    // A full log must not delay the end.
     socket.set_nonblocking(true)?;
     socket.send_to(line.as_bytes(), log).map(drop)
 }
 
-/// Says that files can be used. In the background nobody hears more from this process.
+/// Prints the ready line. In the background it is the last output of this process.
 ///
 /// # Errors
-/// Standard output's: nobody knows of the mount, which the caller takes away.
+/// An error of standard output: the mount is unknown to its user, and the caller ends it.
 pub(super) fn say_ready(dir: &Path, detached: bool) -> anyhow::Result<()> {
     output::try_line(&format!("ready: {}", dir.display()))
         .context("cannot say on standard output that files can be used")?;

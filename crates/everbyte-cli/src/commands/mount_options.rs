@@ -33,7 +33,7 @@ const IGNORED_PREFIXES: [&str; 5] = ["x-", "X-", "comment=", "uhelper=", "helper
 const FUSE_PREFIXES: [&str; 6] =
     ["user_id=", "group_id=", "rootmode=", "fd=", "max_read=", "blksize="];
 
-/// Reads that change the time of the last access.
+/// Reads with a change of the time of the last access.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum)]
 pub(crate) enum Atime {
     /// The first after a change of the file, and one a day.
@@ -141,7 +141,7 @@ impl OptionList {
     }
 }
 
-/// The reason for which a word is not accepted.
+/// The reason for rejecting a word.
 fn refusal(word: &str) -> String {
     let reason = match word {
         "sync" | "dirsync" => "the kernel's FUSE makes only data durable with it: use fsync",

@@ -1,7 +1,8 @@
-//! Mounting a file system of a pool that a server has: this command mounts, the server serves.
+//! Mounts a file system of a pool with a server: this command mounts, the server serves.
 //!
-//! Invariants: the directory is not left with a mount that nobody serves, unless this process is killed;
-//! the command ends well only if the server has said that what was done through the mount is durable.
+//! Invariants: the directory never keeps a mount without a server, unless this process is killed.
+//! The command succeeds only after the server has reported everything done through the mount as
+//! durable.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -16,24 +17,24 @@ use everbyte_server::{DirMount, Loss, MountOptions};
 use super::server::Stop;
 use super::{mount_background, unexpected};
 
-/// Longest time to wait for the end of a mount that was taken from its directory: it lives on as long
-/// as programs have files open.
+/// Longest time to wait for the end of a mount after its removal from the directory: it lives on as
+/// long as programs have files open.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A mount that a server is to serve.
+/// A mount for a server to serve.
 pub(super) struct ServedMount<'a> {
     pub(super) volume: String,
     pub(super) dir: &'a Path,
     pub(super) options: MountOptions,
     pub(super) threads: u16,
-    /// Reads that change the time of the last access, as the server calls them.
+    /// Reads with a change of the time of the last access, in the server's word.
     pub(super) atime: String,
     /// This process is in the background.
     pub(super) detached: bool,
 }
 
-/// A mount that the server has taken.
+/// A mount taken over by the server.
 pub(super) struct BegunMount {
     mount: Arc<DirMount>,
     client: ControlClient,
@@ -41,7 +42,7 @@ pub(super) struct BegunMount {
     id: u64,
 }
 
-/// Mounts, and prints that files can be used. After an error nothing is mounted.
+/// Mounts, and prints the ready line. After an error nothing is mounted.
 pub(super) fn begin(
     wanted: ServedMount<'_>,
     mut client: ControlClient,
@@ -83,8 +84,8 @@ impl BegunMount {
     }
 }
 
-/// Waits until the server says that mount `id` has ended. Takes it away if the server asks for that,
-/// which ends itself, and waits for how that goes.
+/// Waits until the server reports the end of mount `id`. If the server is about to end, it asks for
+/// the removal of the mount: removes the mount and waits for the outcome.
 fn wait_for_end(
     client: &mut ControlClient,
     volume: &str,
@@ -102,7 +103,7 @@ fn wait_for_end(
     }
 }
 
-/// Waits for the end that `ended` waits for, or for a signal, after which it takes the mount away.
+/// Waits until `ended` returns, or for a signal. After a signal, removes the mount.
 fn wait(
     mount: &DirMount,
     stop: &Stop,

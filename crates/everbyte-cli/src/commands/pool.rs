@@ -1,4 +1,4 @@
-//! `everbyte pool`: which of its subcommands.
+//! `everbyte pool`: its subcommands.
 
 use std::process::ExitCode;
 

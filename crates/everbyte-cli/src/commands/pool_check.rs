@@ -148,7 +148,7 @@ fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> 
     Ok(RepairStatus { dry_run, mended, lost, check })
 }
 
-/// Reads all used data. A volume that fails to open is a problem.
+/// Reads all used data. A volume with a failed opening is a problem.
 fn read_all(
     session: &mut Session,
     problems: &mut Vec<String>,
@@ -176,7 +176,7 @@ fn read_all(
     Ok(lost)
 }
 
-/// Checks the pool at `path`. Damage that prevents its opening is a finding.
+/// Checks the pool at `path`. Damage is a finding even if it prevents the opening.
 ///
 /// # Errors
 /// The pool cannot be reached.

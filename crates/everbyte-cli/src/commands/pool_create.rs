@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = VOLUMES_MAX_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=65536))]
     volumes_max: u64,
-    /// Destroy whatever the file or device holds.
+    /// Destroy the present contents of the file or device.
     #[arg(long)]
     force: bool,
     /// Print the result as JSON.

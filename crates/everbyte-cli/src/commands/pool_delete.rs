@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut volumes = Vec::new();
     let agree = |pool: &Pool<Mapped>| {
         volumes = pool.volumes().iter().map(|volume| volume.name().to_owned()).collect();
-        // Of a volume whose header is damaged there may be nothing but a remark.
+        // A volume with a damaged header may leave only a remark.
         let remark = pool.recovery().remarks.first();
         match remark {
             _ if args.force => Ok(()),
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => Ok(()),
         }
     };
-    // As long as the pool is there: a link to it stays, and leads nowhere then.
+    // Before the deletion: afterwards a link to the pool leads nowhere.
     let socket = socket_path(&args.pool);
     let owner = everbyte_path::look(&args.pool).ok().map(|pool| pool.metadata().uid());
     match delete(&args.pool, kinds(), agree) {

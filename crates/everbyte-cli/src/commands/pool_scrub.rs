@@ -118,7 +118,7 @@ pub(super) fn describe(problem: &ScrubProblem) -> String {
     )
 }
 
-/// Scrubs the pool at `path`. Damage that prevents its opening is a finding.
+/// Scrubs the pool at `path`. Damage is a finding even if it prevents the opening.
 fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
     let mut scrubbed = Scrubbed { health: HealthStatus::Clean, ..Scrubbed::default() };
     match Session::open(path, Access::Read) {
@@ -186,7 +186,7 @@ fn scrub_volume(
             },
         }
     }
-    // What was counted as used and turned out not to be there.
+    // Bytes counted as used and then found missing.
     bar.inc(used_bytes.saturating_sub(done));
     if is_deleted {
         scrubbed.deleted_volumes += 1;
@@ -223,7 +223,7 @@ fn volumes(session: &mut Session) -> anyhow::Result<Vec<VolumeStatus>> {
     }
 }
 
-/// A bar over the bytes that volumes use.
+/// A bar over the used bytes of volumes.
 fn progress(volumes: &[VolumeStatus]) -> ProgressBar {
     let used = volumes.iter().map(|volume| volume.used_bytes.unwrap_or(0));
     let total = used.fold(0, u64::saturating_add);

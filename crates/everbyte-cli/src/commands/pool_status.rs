@@ -52,7 +52,7 @@ struct Status {
     status: HealthStatus,
     /// Damage and deficiencies; the reason why the pool cannot be judged.
     problems: Vec<String>,
-    /// Volumes that are not healthy.
+    /// Unhealthy volumes.
     volumes: Vec<VolumeProblem>,
     leaked_bytes: u64,
     /// True if the pool was not shut down cleanly; of a served pool before its server began.
@@ -94,7 +94,7 @@ fn exit_code(health: HealthStatus) -> ExitCode {
     })
 }
 
-/// Exit status of `pool status` for a pool that cannot be judged.
+/// Exit status of `pool status` for a pool of unknown health.
 pub(crate) const UNKNOWN_STATUS: u8 = 3;
 
 /// The state and the first reason.
@@ -110,7 +110,7 @@ fn line(status: &Status) -> String {
         [only] => format!(": {only}"),
         [first, rest @ ..] => format!(": {first} (and {} more)", rest.len()),
     };
-    // A line stays one line, whatever a name or a system says.
+    // A line stays one line, for any name and any text of the system.
     format!("{word}{reason}").replace(['\n', '\r'], " ")
 }
 
@@ -174,7 +174,7 @@ fn ask(path: &Path) -> anyhow::Result<(CheckStatus, PoolStatus)> {
     }
 }
 
-/// The state of a pool that cannot be opened or asked.
+/// The state of a pool after a failed opening or request.
 fn of_failure(error: &anyhow::Error) -> HealthStatus {
     match error.downcast_ref::<SessionError>() {
         Some(SessionError::File(FileError::Pool {
@@ -184,7 +184,7 @@ fn of_failure(error: &anyhow::Error) -> HealthStatus {
     }
 }
 
-/// The state of a pool without a superblock that can be used.
+/// The state of a pool without a usable superblock.
 pub(crate) fn of_superblock(corrupt: &everbyte_pool::Corrupt) -> HealthStatus {
     if corrupt.is_foreign() { HealthStatus::Unknown } else { HealthStatus::Damaged }
 }

@@ -20,9 +20,9 @@ use super::unexpected;
 use crate::output;
 use crate::size::{parse_size, show_size};
 
-/// The library that programs are started with.
+/// The library preloaded into programs.
 const LIBRARY: &str = "libeverbyte_preload.so";
-/// The kind of volumes that are lent.
+/// The kind of volumes to lend.
 const SWAP: &str = "swap";
 
 const EXAMPLES: &str = "\
@@ -100,7 +100,7 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
-/// Trees that find free slots.
+/// Trees to find free slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Slots {
     /// One byte a node, under a lock.
@@ -109,7 +109,7 @@ enum Slots {
     Order64,
 }
 
-/// Tells the library what is asked for, by the environment.
+/// Passes the options to the library in the environment.
 fn configure(command: &mut Command, args: &Args) {
     let stats = match (args.stats, args.wear) {
         (true, _) => Some("1"),
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// Refuses a pool that others can change for the reason `distrust`, unless the command line trusts it.
+/// Rejects a pool others can change for the reason `distrust`, unless the command line trusts it.
 fn check_trust(args: &Args, distrust: Option<String>) -> anyhow::Result<()> {
     match distrust.filter(|_| !args.trust.trust_pool) {
         Some(reason) => {
@@ -191,7 +191,7 @@ fn check_trust(args: &Args, distrust: Option<String>) -> anyhow::Result<()> {
     }
 }
 
-/// Becomes the program; returns only if that fails.
+/// Becomes the program; returns only on an error.
 fn replace_by(command: &mut Command, program: &Path) -> anyhow::Error {
     anyhow::Error::from(command.exec()).context(format!("cannot run {}", program.display()))
 }
@@ -214,7 +214,7 @@ fn volumes(answer: Response) -> anyhow::Result<Vec<VolumeStatus>> {
     }
 }
 
-/// The swap volume that is meant.
+/// The chosen swap volume.
 fn choose<'v>(
     volumes: &'v [VolumeStatus],
     wanted: Option<&str>,
@@ -244,7 +244,7 @@ fn choose<'v>(
     }
 }
 
-/// Tells the program where to borrow.
+/// Passes the source of its memory to the program.
 fn lend_from(command: &mut Command, pool: &Path, volume: &VolumeStatus) -> anyhow::Result<()> {
     if let Some(reason) = &volume.read_only {
         bail!("volume {} is read-only, so nothing of it is lent: {reason}", volume.name);
@@ -256,7 +256,7 @@ fn lend_from(command: &mut Command, pool: &Path, volume: &VolumeStatus) -> anyho
     Ok(())
 }
 
-/// The value of `LD_PRELOAD`: the library, and what is preloaded anyhow.
+/// The value of `LD_PRELOAD`: the library, and the libraries preloaded already.
 fn preloaded(library: &Path) -> OsString {
     let mut value = library.as_os_str().to_owned();
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The program that `everbyte run` starts: where it is, and whether a library can be preloaded into it.
+//! The program of `everbyte run`: its path, and the check for preloading a library into it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use everbyte_path::{Access, Kind, look, open};
 
-/// Most program headers that are looked at.
+/// Maximum number of inspected program headers.
 const HEADERS_MAX: u16 = 512;
-/// Bytes in which a script names the program that reads it.
+/// Bytes at the start of a script with the name of its interpreter.
 const START_BYTES: u64 = 256;
 const HEADER_BYTES: usize = 56;
-/// The program header that names a loader.
+/// The type of the program header with the name of a loader.
 const LOADER: u32 = 3;
-/// The attribute of a file that gives programs rights.
+/// The attribute of a file with capabilities for programs.
 const CAPABILITIES: &str = "security.capability";
 /// The class and the machine of programs for this one: 64 bit, x86-64.
 const CLASS_64: u8 = 2;
 const X86_64: u16 = 62;
 
-/// The file that a shell would run.
+/// The file a shell would run.
 ///
 /// # Errors
 /// There is none.
@@ -42,10 +42,10 @@ pub(super) fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     found.with_context(|| format!("there is no program {} in PATH", named.display()))
 }
 
-/// Checks that the program, or the one that reads it, is linked dynamically and runs as this user.
+/// Checks that the program, or its interpreter, is linked dynamically and runs as this user.
 ///
 /// # Errors
-/// The reason for which a library cannot be preloaded into it.
+/// The reason why a library cannot be preloaded into it.
 pub(super) fn check_program(program: &Path) -> anyhow::Result<()> {
     let mut start = Vec::new();
     let opened = open(program, Access::Read, &[Kind::File]);
@@ -91,12 +91,12 @@ fn check_binary(program: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// True if the program has rights of its own, which root's programs have anyway.
+/// True if the file gives the program capabilities. Root's programs have them anyway.
 fn has_capabilities(file: &File) -> bool {
     rustix::fs::fgetxattr(file, CAPABILITIES, &mut [0; 64]).is_ok_and(|len| len > 0)
 }
 
-/// True if a loader loads the program; `None` if it is no program for this machine.
+/// True if a loader loads the program; `None` if it is not a program for this machine.
 fn is_dynamic(file: &File) -> Option<bool> {
     let mut head = [0; 64];
     file.read_exact_at(&mut head, 0).ok()?;

@@ -1,4 +1,4 @@
-//! `everbyte run` on a pool that nobody serves: this process serves it while the program runs.
+//! `everbyte run` on an unserved pool: this process serves it while the program runs.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
@@ -12,8 +12,8 @@ use signal_hook::iterator::Signals;
 
 use super::server::start_control;
 
-/// Serves the pool until the program has ended. Returns its exit status, or 128 and the number of the
-/// signal that ended it.
+/// Serves the pool until the program has ended. Returns its exit status, or, if a signal ended it,
+/// 128 and the number of the signal.
 pub(super) fn serve(pool: &Arc<OpenPool>, command: &mut Command) -> anyhow::Result<u8> {
     pool.set_servers(&[]);
     start_control(pool)?;

@@ -1,7 +1,8 @@
 //! `everbyte serve`.
 //!
 //! Owns the order of starting (recover, checkpoint timer, listen, control socket, open volumes,
-//! announce) and of stopping (no new requests, finish those that run, checkpoint, clean mark).
+//! announce) and of stopping (no new requests, finish the running requests, checkpoint, clean
+//! mark).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ use crate::output;
 use crate::size::parse_duration;
 use crate::traces::Output;
 
-/// Longest wait for volumes that are not ready before the server announces the other volumes.
+/// Longest wait for volumes not yet ready before the server announces the other volumes.
 const READY_TIME_MAX: Duration = Duration::from_secs(4);
 
 /// Longest time for connections to finish their requests at the server's end. With the later
@@ -211,7 +212,7 @@ impl Args {
     }
 }
 
-/// Everything that runs while a pool is served, in the order in which it stops.
+/// The parts running while a pool is served, in the order of their stop.
 struct Serving {
     servers: Vec<Arc<Server>>,
 }
@@ -315,7 +316,7 @@ fn listen_all(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Vec<Arc<Serve
     Ok(servers)
 }
 
-/// Says which exports are ready, or if there is none, that the server is.
+/// Prints the ready exports, or the readiness of the server without one.
 fn announce(ready: &[String], servers: &[Arc<Server>]) {
     let itself = [String::new()];
     let names = if ready.is_empty() { &itself } else { ready };

@@ -1,5 +1,5 @@
-//! Parts of the commands that serve a pool: their target, the signals that end them, and their log of
-//! a recovery.
+//! Parts shared by the commands with a server: their target, the signals to end them, and their log
+//! of a recovery.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use signal_hook::iterator::Signals;
 
 use crate::interrupt::KILLED_STATUS;
 
-/// Time between two looks at the second condition by those who wait for two.
+/// Time between two polls of the second condition in a wait for two.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The signals that end a server. The first is waited for; a second one ends the process at once.
+/// The signals to end a server. The server waits for the first; a second one ends the process
+/// immediately.
 pub(crate) struct Stop {
     signals: Signals,
     stopping: Arc<AtomicBool>,
@@ -51,7 +52,7 @@ impl Stop {
         tracing::info!(signal, "shutting down");
     }
 
-    /// Waits for a signal, or until `is_over` says that there is nothing left to do.
+    /// Waits for a signal, or until `is_over` returns true: no work is left.
     pub(crate) fn wait_unless(&self, is_over: impl Fn() -> bool) {
         while !self.is_wanted() && !is_over() {
             std::thread::sleep(LOOK);
@@ -61,7 +62,7 @@ impl Stop {
     }
 }
 
-/// The pool, and the volume if the last part of `target` is none of the pool's path.
+/// The pool, and the volume if the last part of `target` does not belong to the pool's path.
 pub(crate) fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
     if look(target).is_ok() {
         return Ok((target.to_owned(), None));
@@ -83,7 +84,7 @@ pub(crate) fn start_control(pool: &Arc<OpenPool>) -> anyhow::Result<()> {
     pool.start_control().with_context(failed)
 }
 
-/// Logs the recovery that opening the pool did.
+/// Logs the recovery at the opening of the pool.
 pub(crate) fn report_recovery(pool: &OpenPool, took: Duration) {
     let summary = pool.recovery();
     for remark in &summary.remarks {

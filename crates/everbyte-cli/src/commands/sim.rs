@@ -1,4 +1,4 @@
-//! `everbyte sim`: which of its subcommands, or simulations of the traces given.
+//! `everbyte sim`: its subcommands, or simulations of the given traces.
 
 use std::process::ExitCode;
 

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             output.with_context(|| format!("cannot write to {}", path.display()))?;
         }
         None => match write(args.workload, &options, io::stdout().lock()) {
-            // Whoever reads has seen enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             written => written.map(drop).context("cannot write to standard output")?,
         },

@@ -72,7 +72,7 @@ fn check_traces(results: &[TaskResult]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The results of a plan's lines, in their order, whatever plans they were made for.
+/// The results of a plan's lines, in their order, made for this plan or another.
 fn planned(folder: &Path, plan: &[Numbered]) -> anyhow::Result<Vec<TaskResult>> {
     let results = plan.iter().map(|(_, task)| TaskResult::of(folder, task));
     let results = results.collect::<anyhow::Result<Vec<_>>>()?;

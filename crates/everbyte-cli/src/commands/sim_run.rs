@@ -98,7 +98,8 @@ fn choose(args: &Args, plan: Vec<Numbered>) -> anyhow::Result<Vec<Numbered>> {
         (None, Some(shard)) => number % shard.count == shard.number - 1,
         (None, None) => true,
     };
-    // A task that several lines name has one result, with the number of the first of them whatever part is run.
+    // If several lines name a task, it has one result, with the number of the first line in any
+    // part of the run.
     let (mut firsts, mut ids) = (HashMap::new(), HashSet::new());
     let wanted = plan.into_iter().filter_map(|(number, task)| {
         let first = *firsts.entry(task.id.clone()).or_insert(number);

@@ -1,6 +1,7 @@
-//! The bytes of a file that is copied into a pool, without its holes.
+//! The bytes of a file for a copy into a pool, without its holes.
 //!
-//! Invariant: a hole is what the system says is one. A file of which it says nothing is read to its end.
+//! Invariant: a hole is a range reported as a hole by the system. Without such a report, the file
+//! is read to its end.
 
 use std::fs::File;
 use std::io::{self, Read};

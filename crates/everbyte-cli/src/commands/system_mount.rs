@@ -1,5 +1,5 @@
-//! The program as `mount.everbyte` and `mount.fuse.everbyte`: mount(8) and systemd run it for lines of fstab and for
-//! `mount -t everbyte`, with the arguments that mount(8) documents for external helpers.
+//! The program as `mount.everbyte` and `mount.fuse.everbyte`: mount(8) and systemd run it for lines
+//! of fstab and for `mount -t everbyte`, with mount(8)'s documented arguments for external helpers.
 //!
 //! Invariant: at status 0 the mount is ready and has the requested options.
 
@@ -15,7 +15,7 @@ use super::mount_background;
 use super::mount_options::OptionList;
 use crate::output;
 
-/// Names under which the program is a helper of mount(8).
+/// Names of the program as a helper of mount(8).
 const NAMES: [&str; 2] = ["mount.everbyte", "mount.fuse.everbyte"];
 /// Prefix of the source in the list of mounts.
 const SOURCE_PREFIX: &[u8] = b"everbyte:";

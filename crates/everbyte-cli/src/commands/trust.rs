@@ -15,13 +15,14 @@ pub(crate) struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// The access of a command that changes the pool.
+    /// The access of a changing command.
     pub(crate) fn access(self) -> Access {
         if self.trust_pool { Access::WriteTrusted } else { Access::Write }
     }
 }
 
-/// The reason for a writer of an open pool besides root and the user of this process.
+/// Reports a writer of an open pool other than root and the user of this process, as the reason for
+/// distrust.
 pub(crate) fn distrust(pool: &OpenPool) -> Option<String> {
     pool.writers().reason(geteuid().as_raw()).map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! `everbyte volume`: which of its subcommands.
+//! `everbyte volume`: its subcommands.
 
 use std::process::ExitCode;
 

@@ -143,7 +143,7 @@ struct Tuning {
     small_write: u16,
 }
 
-/// Parses KEY=VALUE pairs, separated by commas, as options of a command line of their own.
+/// Parses KEY=VALUE pairs, separated by commas, as options of a separate command line.
 fn parse_tuning(list: &str) -> Result<Tuning, String> {
     let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
     Tuning::try_parse_from(words.map(|word| format!("--{word}"))).map_err(|error| {

@@ -94,7 +94,7 @@ fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Deta
     }
 }
 
-/// Bytes of dirty pages of the cache, or 0 without a cache of the name: the detach reports that.
+/// Bytes of dirty pages of the cache, or 0 if the name has no cache: the detach reports this error.
 fn dirty_bytes(session: &mut Session, name: &str) -> anyhow::Result<u64> {
     match session.ask(Request::VolumeList)? {
         Response::Volumes(volumes) => {

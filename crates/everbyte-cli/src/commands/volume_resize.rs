@@ -111,7 +111,7 @@ fn check_shrinking(args: &Args, session: &mut Session) -> anyhow::Result<()> {
     };
     let found =
         volumes.into_iter().find(|volume| volume.name == args.name && volume.kind == BLOCK_NAME);
-    // One that is not there, or is a cache, is refused where it is looked for.
+    // The later lookup rejects a missing volume and a cache.
     let Some(volume) = found.filter(|volume| wanted < volume.size_bytes) else { return Ok(()) };
     if volume.used_bytes == Some(0) {
         return Ok(());

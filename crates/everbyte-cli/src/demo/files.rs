@@ -204,7 +204,7 @@ mod tests {
         let image = samples.write(&uri).unwrap();
         let good = samples.verify(&image, &uri).unwrap();
         assert_eq!(good, Verdict { identical: true, checked: true });
-        // The last file's bytes, wherever they are.
+        // The last file's bytes, at any place.
         let mut bytes = vec![0; 32 << 20];
         device.read(0, &mut bytes).unwrap();
         let at = bytes.windows(26).rposition(|w| w == b"39: the quick brown fox ju").unwrap();

@@ -1,9 +1,10 @@
-//! Writing with a ledger of what the server acknowledged, and holding the volume to it afterwards.
+//! Writes with a ledger of the server's acknowledgements, and compares the volume with the ledger
+//! afterwards.
 //!
-//! Invariants: every sector says which write it comes from and carries bytes that only this write
-//! has, so that nothing else passes for it; at most one write per block is under way; a write
-//! counts as durable only if its FUA acknowledgement, or that of a flush that was sent after its own
-//! acknowledgement, has arrived.
+//! Invariants: every sector names its write and carries bytes unique to this write, so other bytes
+//! never pass for it. At most one write per block is under way. A write counts as durable only
+//! after its FUA acknowledgement, or after the acknowledgement of a flush sent after the write's
+//! own acknowledgement.
 
 use std::thread::JoinHandle;
 
@@ -14,36 +15,36 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
-/// Writes under way at once.
+/// Number of writes under way together.
 const QUEUE_DEPTH: usize = 16;
 /// A flush follows this many batches.
 const BATCHES_PER_FLUSH: u64 = 8;
 /// One write in this many is sent with FUA.
 const FUA_EVERY: u32 = 8;
-/// Bytes read at once when verifying.
+/// Bytes per read of the verification.
 const CHUNK: usize = 1 << 20;
 
 /// Writes of one block, as its writer knows them: numbered from 1; 0 is the state before the first.
 #[derive(Clone, Copy, Default)]
 struct Block {
-    /// Last write that was sent.
+    /// Last sent write.
     sent: u64,
-    /// Last write that was acknowledged.
+    /// Last acknowledged write.
     acknowledged: u64,
-    /// Last write that was acknowledged as durable.
+    /// Last write acknowledged as durable.
     durable: u64,
 }
 
 /// Counts of a writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub(super) struct Counts {
-    /// Writes that were acknowledged.
+    /// Acknowledged writes.
     pub(super) acknowledged: u64,
     /// Of these, writes with FUA.
     pub(super) with_fua: u64,
-    /// Flushes that were acknowledged.
+    /// Acknowledged flushes.
     pub(super) flushes: u64,
-    /// Writes that were sent and never answered.
+    /// Writes sent and never answered.
     pub(super) unanswered: u64,
 }
 
@@ -63,16 +64,16 @@ pub(super) struct Ledger {
     pub(super) counts: Counts,
 }
 
-/// Counts of blocks that were found on the volume.
+/// Counts of blocks found on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub(super) struct Found {
-    /// Blocks that were looked at.
+    /// Inspected blocks.
     pub(super) blocks: u64,
-    /// Blocks with a write that was acknowledged as durable.
+    /// Blocks with a write acknowledged as durable.
     pub(super) durable: u64,
-    /// Of these, blocks that hold something older: lost writes.
+    /// Of these, blocks with older contents: lost writes.
     pub(super) lost: u64,
-    /// Blocks that hold parts of two writes, or bytes of no write.
+    /// Blocks with parts of two writes, or with bytes of no write.
     pub(super) torn: u64,
     /// Blocks whose last write was acknowledged, but not as durable, and was undone.
     pub(super) undone: u64,
@@ -84,8 +85,8 @@ impl Found {
     }
 }
 
-/// Starts `writers` threads, each with a connection and a part of the volume of its own. They
-/// write until the connection breaks.
+/// Starts `writers` threads. Each thread has its own connection and its own part of the volume. It
+/// writes until the connection breaks.
 ///
 /// # Errors
 /// No connection, no thread.
@@ -177,7 +178,7 @@ impl Ledger {
         }
     }
 
-    /// Writes to some blocks at once and waits for all the answers.
+    /// Sends writes to some blocks together and waits for all the answers.
     fn batch(&mut self, client: &mut Client, random: &mut SmallRng) -> Result<(), ClientError> {
         let mut sent = Vec::with_capacity(QUEUE_DEPTH);
         let mut chosen = Vec::with_capacity(QUEUE_DEPTH);
@@ -221,7 +222,7 @@ impl Ledger {
     }
 }
 
-/// Fills a block with what write number `write` of `block` puts there.
+/// Fills a block with the contents of write number `write` of `block`.
 fn fill(block: u64, write: u64, bytes: &mut [u8]) {
     for (sector, bytes) in bytes.chunks_exact_mut(SECTOR).enumerate() {
         let mut state = mix(block ^ mix(write ^ mix(sector as u64)));
@@ -234,8 +235,8 @@ fn fill(block: u64, write: u64, bytes: &mut [u8]) {
     }
 }
 
-/// The write that all of a block comes from: 0 if it was never written, `None` if there is no
-/// such write.
+/// The write of a whole block: 0 if it was never written, `None` if its bytes do not come from one
+/// write.
 fn written_by(block: u64, bytes: &[u8]) -> Option<u64> {
     let write = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
     let mut expected = vec![0; bytes.len()];

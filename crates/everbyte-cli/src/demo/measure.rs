@@ -1,8 +1,8 @@
 //! Throughput of 4 KiB random writes: into DRAM itself, into a volume in process, over NBD.
 //!
-//! Every figure is measured now, by one thread, for a fixed time that ends with everything
-//! durable by the medium's rules. Nothing here is a benchmark: runs are short, and the floor and
-//! the volume lie in DRAM of this process whatever the demonstration's pool lies on.
+//! One thread measures every figure now, for a fixed time. The time ends with everything durable by
+//! the medium's rules. The figures are not benchmarks: runs are short, and the floor and the volume
+//! lie in DRAM of this process, independent of the medium of the demonstration's pool.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 /// Duration of each measurement.
 const TIME: Duration = Duration::from_millis(600);
-/// Bytes that are written to, so that all have the same reach.
+/// Bytes of the written range, equal for all measurements.
 const REACH_BYTES: u64 = 32 << 20;
-/// Requests under way at once over NBD.
+/// Number of requests under way together over NBD.
 const QUEUE_DEPTH: usize = 16;
 /// Writes between two looks at the clock.
 const BATCH: u64 = 64;
@@ -38,7 +38,7 @@ pub(super) struct Throughput {
     pub(super) percent_of_floor: f64,
 }
 
-/// Blocks in random order with bytes that differ from write to write.
+/// Blocks in random order with different bytes in each write.
 struct Load {
     random: SmallRng,
     blocks: Vec<Vec<u8>>,
@@ -77,7 +77,7 @@ pub(super) fn measure(uri: &str) -> anyhow::Result<Vec<Throughput>> {
     Ok(rows)
 }
 
-/// Does `batch` (which makes so many writes) until the time is over, then `finish`.
+/// Calls `batch` (it returns its number of writes) until the time is over, then `finish`.
 fn timed(
     what: &'static str,
     mut batch: impl FnMut() -> anyhow::Result<u64>,
@@ -116,7 +116,7 @@ fn floor() -> anyhow::Result<Throughput> {
 }
 
 fn in_process() -> anyhow::Result<Throughput> {
-    // Room for the data, its log, and what is replaced between two checkpoints.
+    // Room for the data, its log, and the bytes replaced between two checkpoints.
     let medium = Mapped::anonymous(4 * REACH_BYTES, &MediaOptions::new())?;
     Pool::format(&medium, 1, rand::random())?;
     let pool = Arc::new(Pool::open(Arc::new(medium), kinds(), &OpenOptions::default())?);

@@ -1,4 +1,4 @@
-//! `everbyte demo`: what Everbyte does in about ten seconds, for readers who do not know it.
+//! `everbyte demo`: shows Everbyte in about ten seconds, for new readers.
 //!
 //! Owns the order of the steps, their texts and the verdict. Invariants: every figure is measured in
 //! this run; a failed verification is printed and ends in exit status 1; no file is left behind.
@@ -94,7 +94,7 @@ struct FilesPart {
 struct CrashPart {
     writers: u64,
     counts: Counts,
-    /// True if the pool was found clean after the kill, which would be wrong.
+    /// True if the pool was found clean after the kill. This would be wrong.
     clean_after_kill: bool,
     records_undone: u64,
     /// From the start of the server's process to its first answer.
@@ -102,7 +102,7 @@ struct CrashPart {
     found: Found,
 }
 
-/// Processes and places that all steps of the demonstration share.
+/// Processes and places shared by all steps of the demonstration.
 struct Stage {
     cleanup: Arc<Cleanup>,
     /// Removed when dropped.
@@ -247,7 +247,7 @@ fn make_pool(stage: &Stage) -> anyhow::Result<PoolPart> {
     })
 }
 
-/// Writes, kills the server in the middle, starts it again and looks what is left.
+/// Writes, kills the server in the middle, starts it again and verifies the contents.
 fn crash(
     stage: &Stage,
     story: &Story,

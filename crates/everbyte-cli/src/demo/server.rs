@@ -1,5 +1,5 @@
-//! The server that the demonstration starts, kills and starts again: this program, run as
-//! `everbyte serve`.
+//! The server of the demonstration: this program, run as `everbyte serve`. The demonstration starts
+//! it, kills it and starts it again.
 //!
 //! Invariant: however the demonstration ends, by an error or a signal too, its server is ended
 //! and its folder removed.
@@ -26,7 +26,7 @@ const REMOVAL_REST: Duration = Duration::from_millis(20);
 /// Things to clean up when a signal comes.
 pub(super) struct Cleanup {
     folder: PathBuf,
-    /// True once a signal has come: no server may be started any more.
+    /// True once a signal has come: from then on no server may be started.
     interrupted: AtomicBool,
     server: Mutex<Option<Child>>,
 }
@@ -55,8 +55,8 @@ impl Cleanup {
         Ok(cleanup)
     }
 
-    /// Waits for the end of the process if a signal has come, so that nothing else is done or
-    /// said in the meantime.
+    /// Waits for the end of the process if a signal has come: no further action or output may come
+    /// in between.
     pub(super) fn yield_to_signal(&self) {
         while self.interrupted.load(Ordering::SeqCst) {
             std::thread::park();
@@ -77,7 +77,7 @@ impl Cleanup {
 
     fn end_server(&self) {
         if let Some(mut server) = self.server.lock().take() {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ended = server.kill();
             let _reaped = server.wait();
         }
@@ -112,7 +112,7 @@ impl DemoServer {
         address.push(socket);
         let mut slot = cleanup.server.lock();
         if cleanup.interrupted.load(Ordering::SeqCst) {
-            // Whoever cleans up needs the lock.
+            // The thread with the clean-up needs the lock.
             drop(slot);
             cleanup.yield_to_signal();
             bail!("interrupted");
@@ -143,7 +143,7 @@ impl DemoServer {
         Ok(server)
     }
 
-    /// Ends it as a crash would: no handler of its own runs.
+    /// Ends it as a crash would: none of its handlers runs.
     pub(super) fn kill(self) {
         self.cleanup.end_server();
     }

@@ -10,7 +10,7 @@ use super::{CrashPart, FilesPart, PoolPart, Report};
 use crate::output::{self, Column};
 use crate::size::show_size;
 
-/// Tells the story, or keeps silent.
+/// Prints the story, or prints nothing.
 pub(super) struct Story {
     aloud: bool,
     bold: bool,

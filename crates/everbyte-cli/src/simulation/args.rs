@@ -176,7 +176,7 @@ pub(crate) enum CacheSize {
 }
 
 impl CacheSize {
-    /// The pages of it, rounded; at least two, so that each tier has one.
+    /// The size in pages, rounded; at least two, one for each tier.
     pub(crate) fn pages(self, footprint: u64) -> u32 {
         let pages = match self {
             Self::Share(share) => (footprint * u64::from(share) + WHOLE / 2) / WHOLE,

@@ -16,7 +16,7 @@ use everbyte_policy::trace::{LoadedTrace, PageLimits, ReadOptions, SkippedKind, 
 use super::task::Fingerprint;
 use crate::output;
 
-/// A trace that was read.
+/// A loaded trace.
 pub(crate) struct Loaded {
     pub(crate) trace: LoadedTrace,
     pub(crate) fingerprint: Fingerprint,
@@ -70,7 +70,7 @@ pub(crate) fn load_with_fingerprint(
     Ok(Loaded { trace, fingerprint })
 }
 
-/// Prints a note about objects that are too large for a cache.
+/// Prints a note about objects too large for a cache.
 fn note_skipped(name: &str, trace: &LoadedTrace, options: &ReadOptions) {
     let large = trace.skipped().of(SkippedKind::LargeObject);
     if large > 0 {
@@ -110,7 +110,7 @@ fn load_stream(
     Ok(Loaded { trace, fingerprint })
 }
 
-/// A source whose bytes pass through a fingerprint.
+/// A source. Its bytes pass through a fingerprint.
 struct Passing<R> {
     source: R,
     passed: Arc<Mutex<Fingerprint>>,

@@ -44,7 +44,8 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Checks that no output file is one of `inputs` or a pool. Other existing files are replaced.
+    /// Checks the output files: an output file must not be one of `inputs` or a pool. Other
+    /// existing files are replaced.
     ///
     /// # Errors
     /// An output file is an input or a pool.

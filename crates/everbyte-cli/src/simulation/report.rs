@@ -254,7 +254,7 @@ fn figures_table(page: &mut Page, rows: &[Row]) {
     page.table(&table);
 }
 
-/// Writes the reasons for which pages were filled, moved and evicted: a table for each size, with a
+/// Writes the reasons for the fills, moves and evictions of pages: a table for each size, with a
 /// column for each policy.
 fn reasons(page: &mut Page, rows: &[Row]) {
     page.heading(3, "Reasons");

@@ -154,7 +154,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Checks the versions, and that the id is the hash of the rest.
+    /// Checks the versions, and compares the id with the hash of the rest.
     ///
     /// # Errors
     /// A version differs, or the task was changed.

@@ -51,7 +51,7 @@ impl TaskResult {
     pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<()> {
         let path = Self::path(folder, &self.task);
         let write = || -> anyhow::Result<()> {
-            // Whoever may read other files that this user makes may read results.
+            // A user with read access to this user's other files may read results.
             let mut unfinished = Builder::new()
                 .prefix(&format!(".{}.", self.task.id))
                 .suffix(".tmp")
@@ -104,7 +104,7 @@ impl TaskResult {
             has_ending(&path)
                 && parent.is_ok_and(|parent| folder.canonicalize().is_ok_and(|own| own == parent))
         };
-        // By its name, and by that of what it leads to.
+        // By its name, and by the name of its target.
         is_in_folder(path.to_owned()) || path.canonicalize().is_ok_and(is_in_folder)
     }
 

@@ -9,7 +9,7 @@ use crate::Place;
 
 const CREATE: &str = "volume create POOL c --kind cache --backing FOLDER/disk --scm 1M --dram 256K";
 
-/// With a pool of 32 MiB and a file of 8 MiB that is to be cached.
+/// Makes a pool of 32 MiB and a file of 8 MiB for a cache.
 fn place() -> (Place, PathBuf) {
     let place = Place::empty();
     place.run("pool create POOL --size 32M").good();
@@ -104,7 +104,7 @@ fn what_cannot_be_is_explained() {
     place.run("serve POOL/c --read-only --nbd unix:FOLDER/nbd.sock").failed(1, &["read-only"]);
 }
 
-/// Bytes that a client reads which connects for this read alone.
+/// Bytes read by a client with a new connection for this read.
 fn read(place: &Place, at: u64, len: usize) -> Vec<u8> {
     let mut client = place.client("c");
     let found = client.read(at, len).unwrap();
@@ -145,7 +145,7 @@ fn a_cache_becomes_smaller_and_larger_and_follows_its_backing_device() {
     let resized = once_alone(&place, resize).json();
     assert_eq!(resized["cache"]["scm_bytes"], 64 << 10);
     assert!(resized["cache"]["cached_bytes"].as_u64().unwrap() <= 96 << 10, "{resized}");
-    // Pages that had no room any more are on the backing device.
+    // Pages without room in the cache are on the backing device.
     assert!(
         fs::read(&disk).unwrap()[1 << 20..2 << 20].iter().filter(|b| **b == 0).count() <= 96 << 10
     );
@@ -184,7 +184,7 @@ fn a_backing_device_that_has_moved_is_attached_again_and_no_other() {
     let other = place.folder.path().join("other");
     File::create(&other).unwrap().set_len(8 << 20).unwrap();
     let attach = "volume attach POOL c --backing";
-    // All pages of the cache are dirty, which proves nothing.
+    // All pages of the cache are dirty: they prove nothing about the device.
     place.run(&format!("{attach} FOLDER/other")).failed(1, &["nothing shows", "inode"]);
     place.run("volume attach POOL c").failed(2, &["--backing"]);
     place.run(&format!("{attach} FOLDER/none")).failed(1, &["none"]);
@@ -247,7 +247,7 @@ fn a_cache_outlives_the_server_of_its_backing_device() {
     server_below.kill();
     let mut client = place.client("c");
     assert!(client.read(4 << 20, 4096).is_err());
-    // What was written last is still cached.
+    // The last written bytes are still cached.
     client.write(LAST as u64, &[7; 100], Fua::Yes).unwrap();
     let server_below = below.serve("POOL", "");
     let found = (0..1000).find_map(|_| {

@@ -1,4 +1,4 @@
-//! Standard error that cannot be written: it is lost what would have been said there, and nothing else.
+//! Unwritable standard error: only its messages are lost.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::{Place, Running, everbyte};
 
-/// For a server whose terminal was closed it is the same.
+/// The same holds for a server after the close of its terminal.
 #[test]
 fn a_hangup_ends_a_server_cleanly_whose_standard_error_has_gone() {
     let place = Place::with_disk();

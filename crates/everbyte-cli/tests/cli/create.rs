@@ -1,4 +1,4 @@
-//! Making pools: room is looked for first, and what others made is left alone.
+//! Making pools: the command first checks for room, and leaves the files of others alone.
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
@@ -7,8 +7,8 @@ use everbyte_testkit::not_run;
 
 use crate::{Outcome, Place, everbyte};
 
-/// A shell script in a mount namespace of its own, whose mounts end with it however it ends; `None`
-/// where the system does not allow one.
+/// Runs a shell script in its own mount namespace. Its mounts end with it in every case; `None` if
+/// the system does not allow a namespace.
 fn apart(place: &Place, script: &str) -> Option<Outcome> {
     let mut unshare = std::process::Command::new("unshare");
     unshare.args(["--mount", "--map-root-user", "--propagation", "private"]);
@@ -37,7 +37,8 @@ fn a_pool_larger_than_its_file_system_is_refused_before_anything_is_allocated() 
 #[test]
 fn a_pool_larger_than_memory_is_refused_where_files_are_memory() {
     let place = Place::empty();
-    // Memory itself is not filled: the command is told of less than there is.
+    // The test does not fill memory: it reports less free memory to the command than the system
+    // has.
     let script = "status=0; mkdir small; mount -t tmpfs -o size=64M none small
         printf 'MemAvailable: 5120 kB\\nSwapFree: 1024 kB\\n' >meminfo
         mount --bind meminfo /proc/meminfo
@@ -87,7 +88,8 @@ fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there_alone_even_by_force()
     assert!(place.bytes() == before);
 }
 
-/// Of several that make the same pool at once, one does, and nobody removes what it made.
+/// If several processes make the same pool concurrently, one succeeds, and the losers do not remove
+/// its pool.
 #[test]
 fn a_race_for_a_path_has_one_winner_whose_pool_stays() {
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! Backing devices that lie on each other, on the pool, or are write-protected.
+//! Backing devices on each other, on the pool, or with write protection.
 
 use std::fs::File;
 use std::path::Path;

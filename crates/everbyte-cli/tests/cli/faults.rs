@@ -1,5 +1,5 @@
-//! Caches whose backing device is missing, silent or shared, pools that run full under them, and
-//! what becomes of everything else meanwhile.
+//! Caches with a missing, silent or shared backing device, full pools below caches, and the effect
+//! on everything else.
 
 use std::fs::{self, File};
 use std::process::ExitStatus;
@@ -20,12 +20,13 @@ const CREATE: &str = "volume create POOL c --kind cache --backing FOLDER/disk --
 
 /// Caches of silent files: the server must not wait for one after another.
 const CACHES: usize = 10;
-/// Longest time in which a server is ready, lists its volumes or ends, whatever hangs: shorter than the
-/// time limits of clients of a silent server, after which waiting for one ends by itself.
+/// Longest time in which a server is ready, lists its volumes or ends, during any hang. It is
+/// shorter than the time limits of clients of a silent server: after these limits their wait ends
+/// without the server.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A pool with a volume `disk`, and a cache `c` of an export of another server, which can be made
-/// silent: its process stops, and its sockets still accept.
+/// A pool with a volume `disk`, and a cache `c` of an export of another server. The test can make
+/// this server silent: its process stops, and its sockets still accept.
 struct Behind {
     place: Place,
     below: Place,
@@ -59,7 +60,7 @@ impl Behind {
 /// Makes a server silent: its process stops, and its sockets still accept.
 fn silence(server: &Running) {
     server.send(Signal::STOP);
-    // It may still answer until all its threads have stopped, of which its parent is told.
+    // It may still answer until all its threads have stopped. Its parent is notified then.
     let stopped = waitpid(Some(Pid::from_child(&server.child)), WaitOptions::UNTRACED);
     assert!(stopped.unwrap().is_some_and(|(_, status)| status.stopped()));
 }
@@ -70,7 +71,7 @@ fn ends_in_time(server: &mut Running) -> ExitStatus {
     in_time(|| server.signal(Signal::TERM))
 }
 
-/// Does what must take no longer than is promised.
+/// Runs work within the promised time limit.
 #[track_caller]
 fn in_time<T>(work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
@@ -133,7 +134,7 @@ fn lists_answer_whatever_waits_for_a_silent_backing_device() {
     let waiting = [
         thread::spawn(move || reader.read(6 << 20, 1 << 16).is_err()),
         thread::spawn(move || trimmer.trim(1 << 20, 1 << 20, Fua::No).is_err()),
-        // More than the cache has room for, so that pages must leave it.
+        // More than the cache has room for: pages must leave it.
         thread::spawn(move || {
             (0..64).any(|at| writer.write(at << 16, &[2; 1 << 16], Fua::No).is_err())
         }),
@@ -204,7 +205,7 @@ fn a_server_ends_although_many_backing_files_are_silent_which_nothing_can_cancel
     }
     silence(&mount);
     for mut client in clients {
-        // More than the cache has room for, so that its write-back hangs as well.
+        // More than the cache has room for: its write-back hangs as well.
         waiting.push(thread::spawn(move || {
             (1..16).any(|at| client.write(at << 16, &[2; 1 << 16], Fua::No).is_err())
         }));
@@ -248,7 +249,7 @@ fn a_silent_backing_file_holds_up_no_start_of_a_server_and_not_its_end() {
     place.client("more").write(0, &[2; 4096], Fua::Yes).unwrap();
     assert!(ends_in_time(&mut server).success());
     mount.send(Signal::CONT);
-    // Either its server has gone, or it is the one that makes the cache.
+    // Either its server has gone, or it is the command to make the cache.
     creating.join().unwrap();
     assert_eq!(place.info()["clean"], true);
     let server = place.serve("POOL", "");
@@ -265,7 +266,7 @@ fn a_server_that_is_not_ready_yet_ends_when_it_is_told_to() {
     for target in ["POOL", "POOL/c"] {
         let line = format!("serve {target} --nbd unix:FOLDER/nbd.sock --checkpoint-interval 10m");
         let mut server = Running::begin(crate::everbyte().args(place.arguments(&line)));
-        // It takes clients and commands from the beginning, and waits for the cache meanwhile.
+        // It takes clients and commands from the beginning, while it waits for the cache.
         let mut client = loop {
             match behind.connect("disk") {
                 Ok(client) => break Some(client),
@@ -329,7 +330,8 @@ fn a_missing_backing_device_is_said_to_be_missing() {
     server.stop();
 }
 
-/// A pipe keeps whoever opens it until somebody opens its other end, which nobody does here.
+/// An open of a pipe blocks until another process opens its other end. In this test no process
+/// does.
 #[test]
 fn a_pipe_in_the_place_of_a_backing_device_holds_up_nothing_and_is_named() {
     let place = Place::with_disk();
@@ -353,8 +355,8 @@ fn a_pipe_in_the_place_of_a_backing_device_holds_up_nothing_and_is_named() {
     assert!(ends_in_time(&mut server).success());
 }
 
-/// A server whose cache holds an answered write that was not flushed and cannot become durable: its
-/// pool has no block left, and its backing device has gone.
+/// A server with a cache with an answered, unflushed write. The write cannot become durable: the
+/// pool has no free block, and the backing device has gone.
 struct Stuck {
     place: Place,
     below: Place,

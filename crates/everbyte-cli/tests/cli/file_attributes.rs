@@ -1,4 +1,4 @@
-//! Attributes of files that commands keep, show and obey: times of ext4's whole range, flags.
+//! Attributes of files under commands: kept, shown and obeyed. Times of ext4's whole range, flags.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ fn modified(path: &Path) -> (i64, i64) {
     (found.mtime(), found.mtime_nsec())
 }
 
-/// A folder whose file system has times of 64 bits.
+/// A folder in a file system with times of 64 bits.
 fn folder_in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }

@@ -1,4 +1,4 @@
-//! Files of a file system, put, looked at and got without a mount, by a server, and beside a mount.
+//! Files of a file system: put, inspected and got without a mount, by a server, and during a mount.
 
 use std::fs;
 use std::io::Write;
@@ -196,7 +196,7 @@ fn a_copied_tree_writes_to_nothing_that_lies_in_its_way() {
     place.run("fs get -r POOL/files:tree FOLDER/copy").good();
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
     assert_same(&top, &copy.join("tree"));
-    // Where a link leads whom the user names, the copy goes.
+    // If the user's path is a link, the copy goes to its target.
     let named = place.folder.path().join("named");
     symlink(&victim, &named).unwrap();
     place.run("fs get POOL/files:tree/a/letter FOLDER/named").good();
@@ -230,7 +230,7 @@ fn what_does_not_fit_leaves_nothing_behind_and_the_old_file_alone() {
     assert!(place.run("pool check POOL").good().contains("clean"));
 }
 
-/// A mount that is taken away whatever a test comes to.
+/// A mount. Its drop unmounts it after every outcome of a test.
 struct Mounted {
     dir: PathBuf,
     running: Option<Running>,
@@ -259,7 +259,7 @@ fn programs_on_a_mount_see_at_once_what_was_put_beside_them() {
     let top = tree(&place);
     let mut mount = Mounted::new(&place);
     let dir = mount.dir.clone();
-    // The kernel knows that there is none of this name, and what the other file has.
+    // The kernel knows the absence of this name, and the contents of the other file.
     assert!(!dir.join("letter").exists());
     fs::write(dir.join("f"), "old bytes").unwrap();
     fs::create_dir(dir.join("d")).unwrap();
@@ -279,7 +279,7 @@ fn programs_on_a_mount_see_at_once_what_was_put_beside_them() {
     assert_eq!(place.run("fs cat POOL/files:g").good(), "from the mount");
 }
 
-/// The first part of a piece replaces what is there, and the second needs space that is not.
+/// The first part of a piece replaces existing bytes, and the second needs more space than is free.
 #[test]
 fn programs_on_a_mount_see_what_a_failed_change_has_done() {
     const MIB: usize = 1 << 20;

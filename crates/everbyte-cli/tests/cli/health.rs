@@ -1,5 +1,5 @@
-//! Health of pools and volumes: one verdict from all commands, damaged volumes that are deleted, and sizes under
-//! clients.
+//! Health of pools and volumes: one verdict from all commands, deletion of damaged volumes, and
+//! sizes under clients.
 
 use everbyte_device::Fua;
 
@@ -51,7 +51,7 @@ fn state(place: &Place, name: &str) -> String {
     found["state"].as_str().unwrap().to_owned()
 }
 
-/// The address of the block that a word of a header names.
+/// The address of the block named by a word of a header.
 fn named_by(bytes: &[u8], at: usize) -> usize {
     let word = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let entry = everbyte_pool::format::Entry::decode(word).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! A server that lies: it forwards requests to a real one and changes the answers.
+//! A lying server: it forwards requests to a real server and changes the answers.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -40,7 +40,7 @@ impl Handler for Liar {
     }
 }
 
-/// A pool `FOLDER/fake` whose server lies about the pool of a place.
+/// A pool `FOLDER/fake`. Its server lies about the pool of a place.
 struct Fake {
     _server: ControlServer,
     _lock: File,
@@ -187,7 +187,7 @@ fn rights_of_files_are_kept_only_from_a_pool_of_root() {
     let program = top.join("a");
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
     place.run("fs put -p FOLDER/tree/a POOL/files").good();
-    // The real pool is this user's alone; the other one says that it is.
+    // Only this user has access to the real pool; the fake one reports the same.
     let is_root = rustix::process::geteuid().is_root();
     let outcome = place.run("fs get -p POOL/files:a FOLDER/own");
     let mode = |name: &str| fs::metadata(place.folder.path().join(name)).unwrap().mode() & 0o7777;

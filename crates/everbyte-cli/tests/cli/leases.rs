@@ -1,4 +1,4 @@
-//! Runs of swap volumes, lent over the control socket: to one program at a time, whoever is killed.
+//! Runs of swap volumes, lent over the control socket: to one program at a time, under any kill.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -26,8 +26,8 @@ fn runs_of(lease: &Borrowed) -> BTreeSet<u64> {
     lease.ranges.iter().flat_map(|range| range.start / RUN..range.end / RUN).collect()
 }
 
-/// Waits until no more than these runs are lent. A program that another test is just starting has the descriptors of this
-/// process for a moment, and with them its leases.
+/// Waits until no more than these runs are lent. If another test is just starting a program, the
+/// program has the descriptors of this process for a moment, and with them its leases.
 fn wait_until_lent(place: &Place, runs: u64) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

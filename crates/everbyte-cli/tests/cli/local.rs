@@ -1,4 +1,4 @@
-//! Commands on a pool that nobody serves.
+//! Commands on an unserved pool.
 
 use std::fs::{self, File};
 
@@ -158,7 +158,7 @@ fn what_is_no_pool_is_called_so_and_said_once() {
     assert_eq!(passwd.err.matches("/etc/passwd").count(), 1, "{passwd:?}");
     passwd.failed(1, &["is no pool"]);
     place.run("pool info FOLDER").failed(1, &["is no pool"]);
-    // An error with a cause, whose words it contains.
+    // An error with a cause. The error contains the words of the cause.
     fs::write(&place.pool, [7; 8192]).unwrap();
     let garbage = place.run("pool info POOL");
     assert_eq!(garbage.err.matches("this is no pool").count(), 1, "{garbage:?}");
@@ -225,7 +225,7 @@ fn files_that_are_no_pools_are_named_and_left_alone() {
 fn a_check_finds_damage() {
     let place = Place::with_disk();
     let good = place.bytes();
-    // One superblock is mended from the other, which is worth a remark.
+    // One superblock is repaired from the other. This deserves a remark.
     let mut bytes = good.clone();
     bytes[20] ^= 1;
     fs::write(&place.pool, bytes).unwrap();

@@ -1,7 +1,7 @@
 //! The command as its users meet it: output, JSON, exit status, error texts, signals.
 //!
-//! Owns the harness: a folder with a pool in it, commands run in it, servers that are ended
-//! whatever happens, nothing that is waited for for ever.
+//! Owns the harness: a folder with a pool in it, commands run in it, servers ended in every case,
+//! and bounded waits.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -64,7 +64,7 @@ impl Outcome {
         Self::with_stdout(command, Stdio::piped())
     }
 
-    /// Of a command whose standard output is full.
+    /// Runs a command with a full standard output.
     #[track_caller]
     fn unheard(command: &mut Command) -> Self {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
@@ -94,7 +94,7 @@ impl Outcome {
         serde_json::from_str(&self.good()).unwrap()
     }
 
-    /// That it failed with `status`, said `words` on standard error and nothing else anywhere.
+    /// Checks a failure: `status`, `words` on standard error, and no other output.
     fn failed(self, status: i32, words: &[&str]) {
         assert!(self.status == status && self.out.is_empty(), "{self:?}");
         for word in words {
@@ -124,7 +124,7 @@ impl Place {
         place
     }
 
-    /// Runs `everbyte` with `arguments`, in which POOL and FOLDER stand for the paths.
+    /// Runs `everbyte` with `arguments`. POOL and FOLDER in them stand for the paths.
     #[track_caller]
     fn run(&self, arguments: &str) -> Outcome {
         Outcome::of(everbyte().args(self.arguments(arguments)))
@@ -213,7 +213,7 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Ends it politely, and expects that it succeeds.
+    /// Ends it by a signal, and expects its success.
     fn stop(mut self) {
         assert!(self.signal(Signal::TERM).success());
     }

@@ -1,5 +1,5 @@
-//! Media errors under a pool that is served: what clients and commands see. The test cuts the pool's
-//! file short, which gives the same faults as a poisoned range.
+//! Media errors under a served pool, from the view of clients and commands. The test truncates the
+//! pool's file. The faults are the same as those of a poisoned range.
 
 use std::fs::OpenOptions;
 
@@ -9,7 +9,7 @@ use crate::Place;
 
 const POOL_BYTES: u64 = 8 << 20;
 
-/// Fills `disk` until the pool is full, so that its last page holds data; returns the blocks.
+/// Fills `disk` until the pool is full: its last page then holds data. Returns the blocks.
 fn full(place: &Place) -> u64 {
     let mut client = place.client("disk");
     let mut blocks = 0;
@@ -55,7 +55,7 @@ fn a_poisoned_page_is_one_error_for_a_client() {
     assert_eq!(lost.len(), 1, "{lost:?}");
     let (block, error) = &lost[0];
     assert!(error.contains("error 5") && error.contains("media error"), "{error}");
-    // One request over everything fails as a whole, and the connection goes on.
+    // One request over everything fails as a whole, and the connection continues.
     let from = block.saturating_sub(200) * 4096;
     assert!(client.read(from, 1 << 20).is_err());
     let good = (block + 1) % blocks;

@@ -46,19 +46,20 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // Nothing stays mounted, whatever a test came to.
+        // No mount may stay after any outcome of a test.
         let _ = Command::new("umount").arg("-l").arg(&self.dir).stderr(Stdio::null()).status();
     }
 }
 
-/// The source of what is mounted on `dir` in the list of mounts, if something is.
+/// The source of the mount on `dir` in the list of mounts, if `dir` has a mount.
 pub(crate) fn source_of(dir: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mount = mounts.lines().find(|line| line.contains(dir.to_str().unwrap()))?;
     mount.split(' ').next().map(str::to_owned)
 }
 
-/// Checks that mkfs.btrfs would pass the mount on `dir`: it gives up where looking at a source fails otherwise.
+/// Checks that mkfs.btrfs would pass the mount on `dir`: mkfs.btrfs fails if it cannot inspect a
+/// source.
 pub(crate) fn check_source(dir: &Path) {
     let source = source_of(dir).unwrap();
     assert!(source.starts_with("everbyte:/"), "{source}");
@@ -147,7 +148,7 @@ fn what_a_program_has_mapped_and_changed_is_there_when_a_mount_has_ended() {
     mount.stop();
 }
 
-/// The program stays, and syncs nothing, so that nobody else can hear of it.
+/// The program stays, and syncs nothing: only the mount command can report the loss.
 #[test]
 fn a_mount_that_has_lost_what_a_program_stored_through_a_mapping_does_not_end_well() {
     const PAGES: u64 = 256;
@@ -172,14 +173,15 @@ fn a_mount_that_has_lost_what_a_program_stored_through_a_mapping_does_not_end_we
     files.mount().stop();
 }
 
-/// A mount namespace of its own, whose mounts end with it, has a device that every user may open.
+/// A separate mount namespace with a device open to every user. Its mounts end with it.
 const AS_ANOTHER_USER: &str = "
     mkdir dev && mount -t tmpfs none dev && mknod -m 666 dev/fuse c 10 229 &&
         mount --bind dev/fuse /dev/fuse && chown 65534:65534 . mnt || exit 77
     as_nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
     $as_nobody \"$1\" --version >&2 && exec $as_nobody sh -euc \"$2\" sh \"$1\" || exit 77";
 
-/// A shell script of another user, who may mount on `mnt` beside the new file system `pool/files`; `None` where nobody can.
+/// Runs a shell script of another user. This user may mount on `mnt` next to the new file system
+/// `pool/files`; `None` if the system permits it to no user.
 fn as_another_user(place: &Place, script: &str) -> Option<Outcome> {
     if !everbyte_testkit::is_root("become another user") {
         return None;
@@ -201,7 +203,7 @@ fn as_another_user(place: &Place, script: &str) -> Option<Outcome> {
     Some(outcome)
 }
 
-/// Who is not root unmounts by a program of the system.
+/// A user other than root unmounts by a program of the system.
 #[test]
 fn a_mount_of_an_ordinary_user_that_is_used_ends_all_the_same() {
     let place = Place::empty();
@@ -270,7 +272,7 @@ fn file_systems_of_every_index_are_made_and_mounted() {
     place.run("volume create POOL disk --size 16M -o inodes=5").failed(2, &["--kind fs"]);
 }
 
-/// Which of these options the mount on `dir` has.
+/// Returns for each of these options: true if the mount on `dir` has it.
 fn has_options(dir: &Path, options: [&str; 2]) -> [bool; 2] {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mount = mounts.lines().find(|line| line.contains(dir.to_str().unwrap())).unwrap();
@@ -363,13 +365,13 @@ fn what_cannot_be_mounted_or_exported_says_why() {
     assert!(place.run("pool check POOL").good().contains("clean"));
 }
 
-/// Blocks of 4096 bytes that the file system at `dir` has, and has free.
+/// Number of blocks of 4096 bytes in the file system at `dir`, total and free.
 fn blocks(dir: &std::path::Path) -> (u64, u64) {
     let found = rustix::fs::statvfs(dir).unwrap();
     (found.f_blocks, found.f_bavail)
 }
 
-/// Writes to a new file until there is no room, and returns how many bytes there was room for.
+/// Writes to a new file until the space is used up, and returns the number of written bytes.
 fn fill(path: &std::path::Path) -> u64 {
     let mut file = fs::File::create(path).unwrap();
     let mut len = 0;
@@ -396,7 +398,7 @@ fn a_file_system_takes_no_more_than_its_size_which_changes_while_it_is_used() {
     let list = place.run("volume list POOL --json").json();
     assert!(list["volumes"][0]["used_bytes"].as_u64().unwrap() <= 16 << 20, "{list}");
     assert!(fs::write(dir.join("more"), [1; 1 << 20]).is_err());
-    // What makes room works without room.
+    // Operations to free space work without free space.
     fs::File::options().write(true).open(dir.join("full")).unwrap().set_len(5000).unwrap();
     fs::remove_file(dir.join("more")).unwrap();
     let written = fill(&dir.join("again"));

@@ -1,4 +1,4 @@
-//! Ends of mounts by which the kernel drops stores of programs through mappings, and ends by which it does not.
+//! Ends of mounts with and without a drop of stores through mappings by the kernel.
 //!
 //! Needs `/dev/fuse` and root.
 
@@ -26,7 +26,7 @@ m[0:8] = b'N' * 8
 print('stored', flush=True)
 sys.stdin.read()";
 
-/// A program that has mapped and changed a file of a mount.
+/// A program with a mapped and changed file of a mount.
 struct Stores(Child);
 
 impl Stores {
@@ -40,7 +40,7 @@ impl Stores {
         Self(child)
     }
 
-    /// Ends the program, which unmaps the file.
+    /// Ends the program. Its end unmaps the file.
     fn end(mut self) {
         drop(self.0.stdin.take());
         let watchdog = Watchdog::over(&self.0);
@@ -62,7 +62,7 @@ fn said(files: &Files, name: &str) -> String {
     fs::read_to_string(files.place.folder.path().join(name)).unwrap()
 }
 
-/// The end of a command that ends by itself.
+/// Waits for a command to end without a signal, and returns its status.
 fn end(mut running: Running) -> ExitStatus {
     let watchdog = Watchdog::over(&running.child);
     let status = running.child.wait().unwrap();
@@ -97,7 +97,7 @@ impl Drop for Connections {
     }
 }
 
-/// Checks that the mount ended with status 1 and the reason, and that the bytes are the old ones.
+/// Checks the end of the mount: status 1, the reason, and the old bytes.
 fn check_lost(files: &Files, running: Running, why: &str) {
     assert_eq!(end(running).code(), Some(1), "{why}");
     let said = said(files, "said");
@@ -181,7 +181,7 @@ fn unmounting_after_use_ends_with_status_0() {
     assert!(files.place.run("fs cat POOL/files:f").good().starts_with("NNNNNNNN"));
 }
 
-/// A namespace of mounts that has a copy of this one, until it is dropped.
+/// A mount namespace with a copy of this one, until its drop.
 struct Namespace(Child);
 
 impl Namespace {
@@ -251,7 +251,7 @@ fn abort_of_a_served_mount_reaches_each_command() {
     assert!(!files.dir.join("f").exists(), "the dead mount is taken away");
     place.run("fs sync POOL/files").failed(1, &["was aborted", "may be lost"]);
     place.run("fs sync POOL/files").good();
-    // The mount command cannot tell of the next loss.
+    // The mount command cannot report the next loss.
     let lose = || {
         let running = mount(&files, "said");
         let stores = Stores::new(&files.dir);
@@ -269,14 +269,14 @@ fn abort_of_a_served_mount_reaches_each_command() {
     place.run("fs sync POOL/files").failed(1, &["was aborted", "may be lost"]);
     place.run("fs sync POOL/files").good();
     server.stop();
-    // The server's own status is the last that can tell.
+    // The server's own status is the last report.
     let mut server = place.serve("POOL", "");
     lose();
     assert_eq!(server.signal(Signal::TERM).code(), Some(1));
     assert_eq!(place.info()["clean"], true);
 }
 
-/// A copy within the mount is one request that takes a while; its answer finds nobody.
+/// A copy within the mount is a single, long request. Its answer finds no receiver.
 #[test]
 fn answer_after_an_abort_is_no_error_in_the_log() {
     if !is_root("abort a mount") {
@@ -302,7 +302,7 @@ fn answer_after_an_abort_is_no_error_in_the_log() {
     assert!(!said.contains("FUSE reply"), "{said}");
 }
 
-/// Each of these requests once had a thread of its own.
+/// Each of these requests once had a separate thread.
 #[test]
 fn threads_of_a_mount_are_bounded_under_many_seeks() {
     let files = Files::new();

@@ -42,7 +42,7 @@ impl Two {
 impl Drop for Two {
     fn drop(&mut self) {
         for dir in &self.dirs {
-            // Nothing stays mounted, whatever a test came to.
+            // No mount may stay after any outcome of a test.
             let _ = Command::new("umount").arg("-l").arg(dir).stderr(Stdio::null()).status();
         }
     }
@@ -193,7 +193,7 @@ fn a_mount_in_the_background_outlives_its_command() {
     let ready = place.run("mount --background POOL/one FOLDER/mnt-one").good();
     assert!(ready.starts_with("ready: "), "{ready}");
     fs::write(one.join("f"), "in one").unwrap();
-    // The first is the server of the second, and goes on as long as that is mounted.
+    // The first is the server of the second, and continues as long as the second is mounted.
     place.run("mount --background POOL/two FOLDER/mnt-two").good();
     unmount(one);
     fs::write(other.join("f"), "in two").unwrap();

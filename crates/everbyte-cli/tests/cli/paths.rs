@@ -1,4 +1,4 @@
-//! Paths that lead to something else than a command needs, and paths that change under a command.
+//! Paths to another object than a command needs, and paths with changes during a command.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ fn fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// Each command that opens a path, with FILE in the path's place.
+/// Each command with a path to open. FILE stands for the path.
 const COMMANDS: [&str; 27] = [
     "pool info FILE",
     "pool check FILE",
@@ -69,7 +69,7 @@ fn pipes_and_sockets_are_refused_by_all_commands() {
                 .spawn()
                 .unwrap();
             children.push((line, super::watchdog::Watchdog::over(&child), child));
-            // A few at once.
+            // A few run concurrently.
             if children.len() == 3 {
                 children.drain(..).for_each(|(line, watchdog, child)| {
                     let output = child.wait_with_output().unwrap();
@@ -121,7 +121,8 @@ fn pipes_that_a_shell_makes_are_read_and_written() {
     }
 }
 
-/// The same user exchanges the temporary file for a link: whoever wins, the link's file stays as it is.
+/// The same user exchanges the temporary file for a link: in either order, the link's file stays
+/// unchanged.
 #[test]
 fn temporary_file_that_is_exchanged_is_an_error() {
     let place = Place::empty();

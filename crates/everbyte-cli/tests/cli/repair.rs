@@ -13,7 +13,7 @@ fn content(block: u64) -> Vec<u8> {
     (0..4096_u64).map(|i| (i.wrapping_mul(block + 5) >> 2).to_le_bytes()[0]).collect()
 }
 
-/// A pool whose volume `disk` has checksums and eight blocks of data.
+/// A pool. Its volume `disk` has checksums and eight blocks of data.
 fn with_data() -> Place {
     let place = Place::empty();
     place.run("pool create POOL --size 8M").good();
@@ -67,7 +67,7 @@ fn mending_is_told_before_done_and_done_once() {
     place.run("pool scrub POOL").good();
 }
 
-/// Opening mends them, in the private copy that is looked at; the pool has them still.
+/// Opening repairs them in the inspected private copy; the pool still has them.
 #[test]
 fn a_scrub_names_what_is_damaged_in_the_pool_and_whole_in_its_private_copy() {
     let place = with_data();

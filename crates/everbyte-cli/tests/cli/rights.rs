@@ -1,4 +1,5 @@
-//! Pools that another user can change: the rights with which a command or server of root opens what they name.
+//! Pools writable by another user: the rights of a command or server of root to open the objects
+//! they name.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -43,7 +44,8 @@ impl Drop for Loop {
     }
 }
 
-/// A pool of root, a file `secret` that only root can read, and a file `own` of the other user, of 8 MiB each.
+/// A pool of root, a file `secret` readable only by root, and a file `own` of the other user, of 8
+/// MiB each.
 struct Shared {
     place: Place,
     secret: PathBuf,
@@ -118,7 +120,8 @@ fn backing_of_a_users_pool_needs_the_users_rights() {
     assert_eq!(created.status, 0, "{created:?}");
 }
 
-/// A header that names the file of root by all its numbers, as its owner can write it, is no right to the file.
+/// The other user can write a header with all numbers of root's file. The header does not grant a
+/// right to the file.
 #[test]
 fn recorded_backing_devices_are_no_grant() {
     if !is_root("give a pool to another user") {

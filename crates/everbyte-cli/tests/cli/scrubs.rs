@@ -1,4 +1,4 @@
-//! Scrubs of a served pool whose volumes get other names, or are deleted, meanwhile.
+//! Scrubs of a served pool during renames and deletions of its volumes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::Place;
 const DISK_BLOCKS: u64 = 100;
 const OTHER_BLOCKS: u64 = 7;
 
-/// A server that makes changes before it reads the first part of a volume.
+/// A server. It makes changes before it reads the first part of a volume.
 struct Changing {
     pool: Arc<OpenPool>,
     changes: Mutex<Vec<Request>>,
@@ -32,7 +32,7 @@ impl Handler for Changing {
     }
 }
 
-/// A pool with the volumes `disk` and `other`, whose blocks have checksums.
+/// A pool with the volumes `disk` and `other`. Their blocks have checksums.
 fn place() -> Place {
     let place = Place::empty();
     place.run("pool create POOL --size 32M").good();
@@ -50,7 +50,7 @@ fn place() -> Place {
     place
 }
 
-/// Results of a scrub whose server makes these changes once it has begun.
+/// Results of a scrub. Its server makes these changes once the scrub has begun.
 fn scrubbed_beside(changes: Vec<Request>) -> Value {
     let place = place();
     let pool = Pool::open(&place.pool).unwrap();
@@ -71,7 +71,7 @@ fn rename(name: &str, new_name: &str) -> Request {
 fn a_scrub_reads_volumes_that_are_renamed_meanwhile() {
     let none = Vec::new();
     let one = vec![rename("disk", "moved")];
-    // Each of the two names that were listed is another's, or nobody's.
+    // Each of the two listed names belongs to another volume, or to none.
     let both = vec![rename("disk", "moved"), rename("other", "disk")];
     for changes in [none, one, both] {
         let scrubbed = scrubbed_beside(changes);

@@ -1,4 +1,4 @@
-//! A pool that is being served: exports, the control socket, signals, crashes.
+//! A served pool: exports, the control socket, signals, crashes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -110,7 +110,7 @@ fn commands_obey_no_stranger_who_plays_the_server() {
     assert!(server.ready.starts_with("ready: "), "{}", server.ready);
     let words = [&*format!("belongs to user {OTHER_USER}"), "pool to user 0"];
     place.run("volume delete POOL disk").failed(1, &words);
-    // Who is at the other end counts, whoever seems to have made the socket.
+    // The process at the other end counts, not the apparent creator of the socket.
     chown(place.pool.with_file_name("pool.sock"), Some(0), Some(0)).unwrap();
     let words = [&*format!("runs as user {OTHER_USER}"), "pool belongs to user 0"];
     place.run("volume delete POOL disk").failed(1, &words);
@@ -301,7 +301,7 @@ fn emulation_is_shown() {
     server.stop();
 }
 
-/// Everything that a client did to `disk`, read back from the record as a trace.
+/// All requests of a client to `disk`, read from the record as a trace.
 fn recorded(path: &std::path::Path) -> Vec<(RequestOp, u64, u64)> {
     let mut reader = TraceReader::open(path, &ReadOptions::default()).unwrap();
     let requests: Vec<_> = reader.by_ref().map(|request| request.unwrap()).collect();
@@ -335,8 +335,8 @@ fn requests_are_recorded_as_a_trace() {
     }
 }
 
-/// Clients at once, each of which makes its own requests in order until the server is ended: the record has
-/// a beginning of them, and of what was answered before the end nothing lacks.
+/// Several clients make their own requests in order until the server is ended. The record has a
+/// prefix of each client's requests, and contains every request answered before the end.
 #[test]
 fn a_record_has_the_requests_of_all_clients_without_a_gap() {
     const CLIENTS: u64 = 4;
@@ -349,7 +349,7 @@ fn a_record_has_the_requests_of_all_clients_without_a_gap() {
             let (mut connection, ready) = (place.client("disk"), ready.clone());
             thread::spawn(move || {
                 let mut answered = 0;
-                // The length tells whose request it is, the place which one.
+                // The length identifies the client of a request, the place identifies the request.
                 let len = usize::try_from(client + 1).unwrap();
                 while connection.write(answered, &vec![1; len], Fua::No).is_ok() {
                     answered += 1;
@@ -369,7 +369,7 @@ fn a_record_has_the_requests_of_all_clients_without_a_gap() {
         let own: Vec<u64> =
             all.iter().filter(|(_, _, len)| *len == client + 1).map(|(_, at, _)| *at).collect();
         assert!(own.iter().copied().eq(0..own.len() as u64), "client {client}: a gap or a swap");
-        // The last one may have been done, and its reply not sent any more.
+        // The server may have done the last request without sending its reply.
         let recorded = own.len() as u64;
         assert!((answered..=answered + 1).contains(&recorded), "{answered}, but {recorded}");
     }
@@ -451,7 +451,7 @@ fn one_export_is_read_only_and_others_are_not() {
 fn sockets_have_the_mode_and_the_group_that_were_asked_for() {
     use std::os::unix::fs::MetadataExt;
     let place = Place::with_disk();
-    // Another group where that is allowed, which is for root.
+    // Another group if permitted: only root may set it.
     let own = fs::metadata(place.folder.path()).unwrap();
     let group = if own.uid() == 0 { OTHER_USER } else { own.gid() };
     let server = place.serve("POOL", &format!("--socket-mode 660 --socket-group {group}"));

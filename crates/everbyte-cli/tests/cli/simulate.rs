@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Place, everbyte};
 
-/// Sizes and policies that every test here uses, so that they are fast.
+/// Sizes and policies for the tests here, small for speed.
 const SIM_ARGS: &str = "--policy hybrid,clock-migration,lru --size 10%,50%,8M --backing hdd";
 
 #[test]
@@ -43,7 +43,7 @@ fn a_plan_replaces_neither_a_pool_nor_the_trace() {
     assert!((place.bytes(), fs::read(&trace).unwrap()) == before);
 }
 
-/// A pipe whose reader is the command itself, or comes later, is written to as any file.
+/// A pipe is written as any file. Its reader is the command itself, or comes later.
 #[test]
 fn results_go_into_pipes() {
     let place = Place::empty();
@@ -194,7 +194,7 @@ fn traces_come_from_standard_input() {
     let place = Place::empty();
     let trace = generated(&place);
     let direct = place.run(&format!("sim FOLDER/web.csv.zst {SIM_ARGS} --json")).json();
-    // It cannot be read again, whatever is called so in the folder.
+    // It cannot be read again, even if a file in the folder has this name.
     fs::write(place.folder.path().join("-"), "").unwrap();
     let mut piped = everbyte();
     piped.current_dir(place.folder.path());
@@ -443,7 +443,7 @@ fn results_of_another_version_of_the_simulator_are_refused() {
     run("old").failed(1, &["old, line 1", "version is 1, not 2"]);
 }
 
-/// Neither a result that is there nor one that a later merge would read.
+/// Neither an existing result nor a possible input of a later merge.
 #[test]
 fn what_is_merged_goes_to_no_file_among_the_results() {
     let place = Place::empty();
@@ -482,7 +482,7 @@ fn a_plan_is_overwritten_on_demand_only() {
     assert_eq!(fs::read_to_string(&plan).unwrap().lines().count(), 1);
 }
 
-/// A shell command that finds `everbyte`, in the place's folder.
+/// A shell command in the place's folder, with `everbyte` in its path.
 fn shell(place: &Place, script: &str) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_everbyte"));
     let path = std::env::var_os("PATH").unwrap();
@@ -498,7 +498,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples").join(name)
 }
 
-/// A place with a plan of four tasks, and what the whole sweep gives.
+/// A place with a plan of four tasks, and the output of the whole sweep.
 fn planned() -> (Place, String) {
     let place = Place::empty();
     place.run("sim generate web --requests 3000 --out FOLDER/web.csv").good();
@@ -667,7 +667,7 @@ fn hostile_names_stay_text_in_report_and_table() {
     assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
 }
 
-/// Costs of a device that is as fast for each step.
+/// Costs of a device with the same speed for each step.
 const FLAT: &str = "name = \"flat\"\n[backing]\nread_page_ns = 1000\nread_jump_ns = 0\n\
                     write_page_ns = 1000\nwrite_jump_ns = 0\n";
 

@@ -78,7 +78,7 @@ fn a_swap_volume_that_no_client_can_have_is_not_said_to_be_ready() {
 /// Bits of a process's effective capabilities.
 const IPC_LOCK: u64 = 1 << 14;
 const SYS_RESOURCE: u64 = 1 << 24;
-/// The kernel's mark of a thread for which it never starts I/O when it allocates.
+/// The kernel's mark of a thread without I/O in its allocations.
 const MEMALLOC_NOIO: u64 = 0x0008_0000;
 
 /// The word after `key` in the status of a process.
@@ -108,7 +108,7 @@ fn is_locked(pid: u32, path: &std::path::Path) -> bool {
     locked
 }
 
-/// Threads whose names begin with this, and their flags.
+/// Threads with this prefix in their names, and their flags.
 fn threads_of(pid: u32, name: &str) -> Vec<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let stat = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("stat"));
@@ -152,7 +152,7 @@ fn a_server_that_is_paged_to_locks_its_own_memory_and_starts_no_io_for_itself() 
     server.stop();
 }
 
-/// Bytes of all mappings of `path` that are locked, in KiB.
+/// Locked bytes of all mappings of `path`, in KiB.
 fn locked_kib_of(pid: u32, path: &std::path::Path) -> u64 {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let mut is_of_path = false;

@@ -18,11 +18,11 @@ fn check_plain(text: &str) {
     assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
 }
 
-/// A name that sets a terminal's colors, forges a line and turns the direction of text.
+/// A name to set a terminal's colors, forge a line and reverse the direction of text.
 const RUDE: &str = "b\u{1b}[31m\nforged\u{9b}1m\u{202e}x";
 
 impl Place {
-    /// A server whose log goes to a file.
+    /// A server with its log in a file.
     pub(crate) fn serve_logging(&self, arguments: &str) -> (Running, std::path::PathBuf) {
         let line = format!("serve POOL --nbd unix:FOLDER/nbd.sock {arguments}");
         let log = self.folder.path().join("log");
@@ -76,7 +76,7 @@ fn paths_in_errors_are_escaped() {
         check_plain(&failed.err);
         assert!(failed.err.contains("forged"), "{failed:?}");
     }
-    // A trace whose bytes are in the error.
+    // A trace with bytes for the error to show.
     let trace = place.folder.path().join("trace");
     fs::write(&trace, "\u{1b}]0;title\u{7},\u{202e}\n\u{1b}[2J\n").unwrap();
     let failed = place.run("sim info FOLDER/trace");
@@ -84,7 +84,7 @@ fn paths_in_errors_are_escaped() {
     check_plain(&failed.err);
 }
 
-/// One export whose writes fail.
+/// One export with failing writes.
 struct Failing(Arc<FaultDevice>);
 
 impl Exports for Failing {
@@ -109,11 +109,11 @@ fn a_failing_backing_device_has_few_lines_in_the_log() {
     let mut client = place.client("c");
     device.fail(Faults { writes: true, ..Faults::NONE });
     for block in 0..1024 {
-        // It may fail, once the cache is full of pages that nobody takes.
+        // It may fail, once the cache is full of pages without a taker.
         let _refused = client.write(block << 12, &[7; 4096], Fua::No);
     }
     let _refused = client.flush();
-    // Clients that make the server log, for one cause.
+    // Clients make the server log, for one cause.
     for number in 0..200 {
         assert!(Client::connect(&Address::Unix(place.socket()), &format!("x{number}")).is_err());
     }

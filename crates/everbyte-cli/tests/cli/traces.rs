@@ -1,4 +1,4 @@
-//! `everbyte sim info`: formats, their reasons, and traces that are refused.
+//! `everbyte sim info`: formats, their reasons, and rejected traces.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! An end for processes that would be waited for for ever: a server that was to be refused and is not,
-//! or one that does not end when it is told to.
+//! Ends processes before an endless wait: a server expected to fail at its start and still running,
+//! or a server not ending after its signal.
 
 use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Longest time that a test waits for a process: far longer than any takes on a busy machine.
+/// Longest wait of a test for a process: far longer than any process takes on a busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(100);
 
-/// Kills a process that is waited for too long.
+/// Kills a process after a too long wait.
 pub(crate) struct Watchdog {
     done: Sender<()>,
     thread: JoinHandle<bool>,
 }
 
 impl Watchdog {
-    /// Watches `child`, which may have ended already.
+    /// Watches `child`. It may have ended already.
     pub(crate) fn over(child: &Child) -> Self {
         let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
         // Unlike its number, this is never another process. There is none if its end was waited for already.
