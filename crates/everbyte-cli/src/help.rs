@@ -79,7 +79,7 @@ pub(crate) fn fitted_to(command: Command, width: usize) -> Command {
     command.term_width(width).mut_subcommands(|below| fitted_to(below, width))
 }
 
-/// Columns of the reader's terminal, or of `COLUMNS` where there is none.
+/// Columns of the reader's terminal, or of `COLUMNS` without a terminal.
 fn width() -> usize {
     let terminal =
         tcgetwinsize(rustix::stdio::stdout()).or_else(|_| tcgetwinsize(rustix::stdio::stderr()));

@@ -74,7 +74,7 @@ impl<W: Write> Output<W> {
     /// Writes the end mark. It shows a reader the completeness of the output.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The errors of the file.
     pub(crate) fn finish(self) -> io::Result<W> {
         match self {
             Self::Plain(out) => Ok(out),

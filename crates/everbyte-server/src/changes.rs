@@ -180,7 +180,7 @@ impl OpenPool {
             mounts.check_unmounted()?;
         }
         let deleted = volume.volume.delete(force);
-        // Else the deletion was refused, and the volume is as it was.
+        // Otherwise the deletion was rejected, and the volume is unchanged.
         if volume.volume.is_gone() {
             self.volumes.remove(&name);
         }

@@ -56,6 +56,7 @@ impl OpenPool {
         for name in exported {
             match self.volumes.get(&name) {
                 Ok(volume) => {
+                    // All openings run concurrently: a slow backing device does not delay the others.
                     volume.prepare();
                     waiting.push(volume);
                 }
@@ -277,6 +278,7 @@ impl Exports for OpenPool {
             Some(recorder) => recorder.record(name, device),
             None => device,
         };
+        // A volatile volume must not announce durability.
         let durability = if is_durable { self.durability } else { Durability::Never };
         Ok(Export::new(name, device).with_durability(durability))
     }

@@ -69,6 +69,7 @@ impl Files<'_> {
     ) -> Result<T, FsError> {
         let inode = InodeNo(file.inode);
         let attr = self.fs.open_inode(inode)?;
+        // If the generation differs, the number belongs to another file now.
         let done = match attr.generation == file.generation {
             true => what(&attr),
             false => Err(FsError::Stale(inode)),

@@ -207,7 +207,7 @@ impl FsMounts {
     /// Carries out a request about its files, with the request's attached bytes.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub(crate) fn files(
         &self,
         request: &FileRequest,

@@ -18,14 +18,14 @@ pub(crate) struct QuiesceLock {
 #[derive(Default)]
 struct State {
     clients: u64,
-    /// The change under way, as a participle such as "resized"; `None` if there is none.
+    /// The change under way, as a participle such as "resized"; `None` without a change.
     change: Option<&'static str>,
 }
 
 /// Reasons why a volume cannot be used or changed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Busy {
-    /// So many clients have it open.
+    /// The number of clients with the volume open.
     Clients(u64),
     /// This is being done to it.
     Change(&'static str),

@@ -20,7 +20,8 @@ use rustix::io::Errno;
 
 use crate::open_pool::OpenPool;
 
-/// The longest request in a record: readers take longer ones for mistakes. Only zeroes come longer.
+/// The longest request in a record: readers take longer requests for mistakes. Only requests for
+/// zeroes are longer.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
 /// Permissions of a new record: the requests of clients are private.
@@ -96,6 +97,7 @@ impl OpenPool {
         if !force {
             return Err(RecordError::Exists { path: path.to_owned() });
         }
+        // Pipes have no contents to drop.
         if file.metadata().map_err(failed)?.is_file() {
             file.set_len(0).map_err(failed)?;
         }
@@ -114,6 +116,7 @@ impl OpenPool {
             Some(Access::Write) => OFlags::WRONLY,
             Some(_) => OFlags::RDWR,
         };
+        // NONBLOCK keeps the open of a pipe from waiting for its reader.
         let flags = how | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(RECORD_MODE);
         let file = rights.run_io(|| open_unmagical(path, flags, mode))?;
@@ -149,6 +152,7 @@ impl OpenPool {
         if file.try_lock().is_err() {
             return Ok(Some("in use by another process".to_owned()));
         }
+        // A closed pool holds no lock: its superblocks identify it.
         for copy in SUPERBLOCK_COPIES {
             let mut start = [0; MAGIC.len()];
             if file.read_exact_at(&mut start, copy.0).is_ok() && start == MAGIC {
@@ -174,7 +178,7 @@ pub trait RecordOutput: Write + Send {
     /// Writes the end mark. It shows a reader the completeness of the record.
     ///
     /// # Errors
-    /// Those of the file.
+    /// The errors of the file.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -216,6 +220,7 @@ impl RequestLog for CsvLog {
         let RecordedRequest { time_ns, mut offset, len, .. } = *recorded;
         let mut left = len;
         loop {
+            // Readers take longer requests for mistakes.
             let len = left.min(REQUEST_BYTES_MAX);
             self.csv()?.write(&Request { time_ns, op, file: 0, offset, len }, name)?;
             left -= len;

@@ -10,7 +10,7 @@ use crate::quiesce::ExclusiveGuard;
 /// Another size for a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Resize {
-    /// So many bytes for its users.
+    /// Number of bytes for its users.
     Size(u64),
     /// Other sizes of a cache.
     Memory(NewSizes),
@@ -21,7 +21,7 @@ impl Resize {
     pub(crate) fn is_beside_clients(&self, volume: &Volume) -> bool {
         match volume {
             Volume::Block(_) | Volume::Fs(_) => true,
-            // Its size for users is refused anyway.
+            // Its size for users is rejected anyway.
             Volume::Cache(_) => matches!(self, Self::Size(_)),
             Volume::Swap(_) => false,
         }

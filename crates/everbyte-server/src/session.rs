@@ -23,7 +23,7 @@ const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
 const BUSY_REST: Duration = Duration::from_millis(25);
 /// Longest time a server may take to identify itself.
 const ASK_TIME_MAX: Duration = Duration::from_secs(2);
-/// Longest time a server may take to answer the first request of a command judging it.
+/// Longest time a server may take to answer the first request of a command for its health.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest silence of a server after this first answer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -87,6 +87,7 @@ impl Session {
             Self::Served(_) => Ok(()),
             Self::Local(pool) => pool.close().map_err(SessionError::Close),
         };
+        // The error of the work takes precedence over the error of the close.
         let done = done?;
         Ok(closed.map(|()| done)?)
     }
@@ -115,6 +116,7 @@ impl Session {
         client.set_timeout(Some(PROBE_TIME_MAX))?;
         client.set_time_max(Some(PROBE_TIME_MAX));
         client.call(Request::Exports)?;
+        // After a first answer the server may take longer for large requests.
         client.set_timeout(Some(SILENCE_MAX))?;
         client.set_time_max(None);
         Ok(())
@@ -210,7 +212,7 @@ pub fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, 
     }
 }
 
-/// Answer of the pool's server about itself; `None` if there is none or it does not answer.
+/// Answer of the pool's server about itself; `None` without a server or without its answer.
 fn serving(path: &Path) -> Option<ServingStatus> {
     let mut client = ControlClient::connect(path).ok()?;
     client.set_timeout(Some(ASK_TIME_MAX)).ok()?;

@@ -1,8 +1,8 @@
 //! Swap volumes as exports: a device without durability, shared by all clients.
 //!
 //! A system short of memory must not wait for a server waiting for memory. While a swap volume is
-//! exported, the process therefore locks all of its own memory, present and future, as far as it is
-//! in use. The threads serving the export are I/O flushers: the kernel's allocations for them never
+//! exported, the process therefore locks its own memory, present and future, as far as it is in
+//! use. The threads serving the export are I/O flushers: the kernel's allocations for them never
 //! start I/O. The pool's memory is not locked.
 
 use std::io;
@@ -45,7 +45,9 @@ impl SwapExport {
             Some(device) => device,
             None => Arc::new(export(volume)?),
         };
+        // A weak reference: the lock of the memory ends with the last client.
         *exported = Arc::downgrade(&device);
+        // The setting belongs to the thread: the thread of each client sets it.
         if let Err(error) = configure_io_flusher_behavior(true) {
             warn(volume, "become an I/O flusher", &error.into());
         }

@@ -110,7 +110,7 @@ impl OpenVolume {
     /// The mounts of a file system.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not a file system.
     pub(crate) fn mounts(&self) -> Result<&FsMounts, RequestError> {
         let reason = || RequestError::new(format!("volume {} is no file system", self.name()));
         self.mounts.as_ref().ok_or_else(reason)
@@ -240,7 +240,7 @@ impl Volumes {
     /// The volume of this name, opened if need be.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// The volume does not exist, or it cannot be read.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<OpenVolume>, RequestError> {
         self.get_by(name, || self.pool.open_volume(name).map_err(refused))
     }
@@ -310,7 +310,7 @@ impl Volumes {
     /// Makes a volume by `make`, and reserves its name for the time of the call.
     ///
     /// # Errors
-    /// The name is taken; those of `make`.
+    /// The name is taken; the errors of `make`.
     pub(crate) fn make(
         &self,
         name: &str,
@@ -325,7 +325,7 @@ impl Volumes {
     /// Renames an open volume by `rename`, and reserves the new name for the time of the call.
     ///
     /// # Errors
-    /// The name is taken; those of `rename`.
+    /// The name is taken; the errors of `rename`.
     pub(crate) fn rename(
         &self,
         name: &str,

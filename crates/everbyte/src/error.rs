@@ -74,7 +74,7 @@ pub enum Error {
     /// An argument is out of its range.
     #[error("{what}")]
     Invalid {
-        /// The argument, and why it is refused.
+        /// The argument, and the reason for its rejection.
         what: String,
     },
     /// The pool is damaged or full, or its medium failed.

@@ -152,7 +152,7 @@ impl FileSystem {
     /// The attributes of the file at `path`.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none.
+    /// [`Error::File`] if the file does not exist.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr, Error> {
         let path = path.as_ref().as_os_str().as_bytes();
         self.existing(path).map_err(self.failed(path))
@@ -226,7 +226,7 @@ impl FileSystem {
     /// The entries of the directory at `path`, in no order, without `.` and `..`.
     ///
     /// # Errors
-    /// [`Error::File`] if there is none.
+    /// [`Error::File`] if the directory does not exist.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>, Error> {
         let path = path.as_ref().as_os_str().as_bytes();
         let listed = self.with(path, |directory| {
@@ -263,7 +263,7 @@ impl FileSystem {
     /// Removes the name at `path` of a file other than a directory.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::File`]: there is none, it is a directory.
+    /// [`Error::ReadOnly`]; [`Error::File`]: the file does not exist, or it is a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref().as_os_str().as_bytes();
         self.change(path, || {
@@ -274,7 +274,7 @@ impl FileSystem {
     /// Removes the empty directory at `path`.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::File`]: there is none, or it has entries.
+    /// [`Error::ReadOnly`]; [`Error::File`]: the directory does not exist, or it has entries.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref().as_os_str().as_bytes();
         self.change(path, || {
@@ -389,7 +389,7 @@ impl FileSystem {
         located.place.ok_or(FsError::InvalidName)
     }
 
-    /// Opens the file at `path`, and makes a regular one if there is none.
+    /// Opens the file at `path`. Creates a regular file if the path does not exist.
     fn open_or_make(&self, path: &[u8]) -> Result<Attr, FsError> {
         let fs = &self.0.fs;
         loop {
@@ -461,7 +461,8 @@ impl File {
         Ok(self.fs.0.fs.read(self.inode, offset, out)?)
     }
 
-    /// Writes all of `data` at `offset`. A crash leaves a part of at most 2 MiB whole or not at all.
+    /// Writes all of `data` at `offset`. The write is atomic under a crash in parts of at most 2
+    /// MiB.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::Fs`] if the space is used up. The call may have written a
@@ -507,7 +508,7 @@ impl fmt::Debug for File {
     }
 }
 
-/// So many zeroes, if there is memory for them.
+/// Returns `bytes` zeroes, if memory for them is available.
 fn zeroes(bytes: u64) -> Result<Vec<u8>, FsError> {
     let failed = || FsError::NoMemory { bytes };
     let len = usize::try_from(bytes).map_err(|_| failed())?;

@@ -6,7 +6,7 @@
 //! any thread, at the price of a copy, without a system call.
 //!
 //! # When to use it
-//! - Your program keeps state in blocks or pages, and must find it whole after a crash.
+//! - Your program keeps state in blocks or pages, and needs it intact after a crash.
 //! - You have a slow disk with a hot part, and SCM. The SCM is persistent or at least larger than
 //!   DRAM.
 //! - You write your own structures in persistent memory, and want to crash-test them.

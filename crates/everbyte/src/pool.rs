@@ -107,6 +107,7 @@ impl PoolBuilder {
             let what = format!("a pool in a file needs a size: {}", path.display());
             return Err(Error::Invalid { what });
         }
+        // Only a newly created file may be removed after a failed opening.
         let is_new =
             Place::of(path).and_then(|place| place.find()).is_ok_and(|found| found.is_none());
         create(path, &self.creation)?;
@@ -133,6 +134,7 @@ impl PoolBuilder {
     pub fn open_file(&self, path: &Path) -> Result<Pool, FileError> {
         let media = self.media.clone();
         if self.read_only {
+            // A private copy needs no checkpoint timer: its changes are dropped.
             let sharing = if self.is_exclusive { Sharing::Exclusive } else { Sharing::Shared };
             return Ok(self.over(inspect(path, sharing, media, kinds())?, path));
         }
@@ -167,6 +169,7 @@ impl PoolBuilder {
     }
 
     fn backing_use(&self) -> BackingUse {
+        // A silence within the reconnect time is not a failure.
         let longest = || self.backing.reconnect_timeout.saturating_add(STALL_MARGIN);
         let stall_time_max = self.backing_timeout.unwrap_or_else(longest);
         BackingUse {
@@ -620,6 +623,7 @@ impl Pool {
     pub fn delete_damaged(&self, name: &str) -> Result<DeletedVolume, Error> {
         self.0.check_writable()?;
         let volume = self.0.engine.volume(name).map_err(Error::volume(name))?;
+        // The kernel does not report the volume of lent memory.
         if volume.kind() == SWAP && self.is_lent() {
             let what = format!(
                 "programs have memory of the pool, perhaps of volume {name}: end them first"

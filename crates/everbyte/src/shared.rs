@@ -244,6 +244,7 @@ impl Shared {
             caches.is_closing = true;
             caches.open.clone()
         };
+        // Background checkpoints end before the final checkpoint.
         drop(self.timer.lock().take());
         if self.read_only {
             // Nothing is to be made durable: the engine has a private copy.

@@ -107,7 +107,7 @@ impl Volume {
     /// Makes the volume `size_bytes` large while it is in use. Durable when it returns.
     ///
     /// # Errors
-    /// Those of its kind; [`Error::CacheSize`] for a cache.
+    /// The errors of its kind; [`Error::CacheSize`] for a cache.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
         match self {
             Self::Block(disk) => disk.resize(size_bytes),

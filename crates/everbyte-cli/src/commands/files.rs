@@ -1,4 +1,4 @@
-//! The files of a file system as commands reach them: by the pool's server, or in the pool itself.
+//! Access of commands to the files of a file system: by the pool's server, or in the pool.
 //!
 //! Invariants: an error about a file names it in the user's form, `VOLUME:PATH`. The memory of
 //! listings is bounded, independent of the server's answers.

@@ -25,7 +25,7 @@ const X86_64: u16 = 62;
 /// The file a shell would run.
 ///
 /// # Errors
-/// There is none.
+/// The program does not exist.
 pub(super) fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     let named = Path::new(name);
     if named.components().count() > 1 || named.is_absolute() {

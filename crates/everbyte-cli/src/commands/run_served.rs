@@ -24,7 +24,7 @@ pub(super) fn serve(pool: &Arc<OpenPool>, command: &mut Command) -> anyhow::Resu
     let pid = pid_of(&child);
     let forwarding = std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            // The program has those of the terminal already.
+            // The program receives the terminal's signals already.
             let forwarded = match signal {
                 SIGTERM => Signal::TERM,
                 SIGHUP => Signal::HUP,

@@ -105,7 +105,7 @@ impl<'f> DataRanges<'f> {
         self.end.saturating_sub(self.start)
     }
 
-    /// Finds the next range of data. Returns false if none follows.
+    /// Finds the next range of data. Returns false at the end.
     fn next_range(&mut self) -> io::Result<bool> {
         match seek(self.file, SeekFrom::Data(self.at)) {
             Ok(at) => {

@@ -55,8 +55,7 @@ impl Cleanup {
         Ok(cleanup)
     }
 
-    /// Waits for the end of the process if a signal has come: no further action or output may come
-    /// in between.
+    /// Waits for the end of the process if a signal has come: it must not act or print in between.
     pub(super) fn yield_to_signal(&self) {
         while self.interrupted.load(Ordering::SeqCst) {
             std::thread::park();
@@ -143,7 +142,7 @@ impl DemoServer {
         Ok(server)
     }
 
-    /// Ends it as a crash would: none of its handlers runs.
+    /// Ends it as a crash would: its handlers do not run.
     pub(super) fn kill(self) {
         self.cleanup.end_server();
     }

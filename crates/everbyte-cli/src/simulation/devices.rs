@@ -1,4 +1,4 @@
-//! Backing devices of simulations: the known ones, and those of files of costs.
+//! Backing devices of simulations: the known ones, and the devices of cost files.
 //!
 //! Invariants: a file of costs is a regular file of bounded size, so no pipe blocks the program. Each
 //! number lies in its range, so costs are finite and not negative.
@@ -181,7 +181,7 @@ fn part<'t>(table: &'t Table, key: &str) -> anyhow::Result<Option<&'t Table>> {
     }
 }
 
-/// The costs of a memory: those of the file, and the usual ones for missing keys.
+/// The costs of a memory: the costs of the file, and the usual costs for missing keys.
 fn memory(table: &Table, place: &str, usual: MemoryCosts) -> anyhow::Result<MemoryCosts> {
     let Some(part) = part(table, place)? else { return Ok(usual) };
     let place = format!("{place}.");

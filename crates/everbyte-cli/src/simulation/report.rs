@@ -105,7 +105,7 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| as_f64(part) / as_f64(whole))
 }
 
-/// The rows' value as a multiple of the baseline's. Policies of one tier have none.
+/// The rows' value as a multiple of the baseline's; `None` for policies of one tier.
 fn normalised(row: &Row, rows: &[Row], value: fn(&Row) -> u64) -> Option<f64> {
     let baseline = baseline_of(row, rows)?;
     if !row.setting.policy.has_two_tiers() {

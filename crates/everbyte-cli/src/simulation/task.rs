@@ -233,7 +233,7 @@ pub(crate) fn spec(setting: &Setting, trace: &dyn Accesses) -> anyhow::Result<Sp
 /// first error ends it.
 ///
 /// # Errors
-/// A setting's, or those of `done`.
+/// The errors of a setting, or of `done`.
 pub(crate) fn simulate(
     name: &str,
     trace: &dyn Accesses,

@@ -168,7 +168,7 @@ fn warn(text: &str, device: &FileDevice) {
 /// As [`open`], on another thread. The caller waits for it no longer than `silence_max`.
 ///
 /// # Errors
-/// Those of `open`, `Silent`, and `Thread`.
+/// The errors of `open`, `Silent`, and `Thread`.
 pub fn open_within(
     text: &str,
     options: &Options,

@@ -1,8 +1,8 @@
 //! Detects a silent backing device, and waits for work with possible hangs in it.
 //!
 //! A disk or a server may be silent forever, and a thread waiting for it cannot be interrupted. If
-//! work may wait for such a device, it runs on its own thread, and its user waits for the result as
-//! long as the device makes progress: work may take hours, but a single request may not.
+//! work may wait for such a device, it runs on its own thread. Its user waits for the result as
+//! long as the device makes progress. Work may take hours, but a single request may not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub enum Outcome<T> {
     Failed(String),
 }
 
-/// TimedTask on its own thread.
+/// Work on its own thread.
 pub struct TimedTask<T> {
     result: Result<mpsc::Receiver<T>, std::io::Error>,
     watch: Arc<IoWatchdog>,
@@ -105,6 +105,7 @@ impl<T: Send + 'static> TimedTask<T> {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let silence = self.watch.stall_time();
+                    // A silence before the start of this work does not count.
                     if silence.min(self.begun.elapsed()) >= silence_max {
                         return Outcome::Silent(silence);
                     }

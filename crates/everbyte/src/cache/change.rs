@@ -182,6 +182,7 @@ impl OpenCache {
         self.watched(options, |cache| {
             let open = cache.await_open(Patience::Stall(cache.backing_use.stall_time_max));
             let open = open.map_err(Error::from)?;
+            // The part is short: the caller reports progress between parts.
             let end = Instant::now() + PART_TIME;
             while open.dirty_bytes() > 0 && Instant::now() < end {
                 open.sweep().map_err(|source| Error::NotWrittenBack {

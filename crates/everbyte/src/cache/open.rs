@@ -38,7 +38,7 @@ const END_SILENCE_MAX: Duration = Duration::from_secs(1);
 /// Longest time to inspect the backing device of a closed cache.
 const BACKING_LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// A cache of an open pool, whether it is open itself or not.
+/// A cache of an open pool. The cache may be open or closed.
 pub(crate) struct OpenCache {
     volume: Arc<everbyte_pool::Volume<Mapped>>,
     /// The volume's one handle, until the cache has ended.
@@ -356,10 +356,10 @@ impl OpenCache {
         self.patiently(Instant::now(), stall_time_max, try_lock)
     }
 
-    /// Shuts requests out, once those under way are done.
+    /// Shuts requests out, after the end of the requests under way.
     ///
     /// # Errors
-    /// Requests wait for a silent backing device. None is shut out then.
+    /// Requests wait for a silent backing device. No request is shut out then.
     pub(super) fn shut_doors(
         &self,
         stall_time_max: Duration,
