@@ -283,6 +283,7 @@ fn commands(items: &[Item], width: usize) -> Vec<String> {
     let with_remark = items.iter().filter(|item| item.remark.is_some());
     let column = widest(with_remark.flat_map(|item| item.lines.last()));
     let remarks = widest(items.iter().filter_map(|item| item.remark.as_ref()));
+    // Remarks share lines with their commands only if all of them fit.
     let is_beside = INDENT + column + REMARK_GAP + remarks <= width;
     let mut lines = Vec::new();
     for Item { lines: command, remark } in items {

@@ -198,6 +198,7 @@ impl Copy {
     ) -> anyhow::Result<()> {
         let shown = self.files.shown(path);
         let failed = || from_shown.display().to_string();
+        // The limit bounds the recursion.
         if levels == 0 {
             bail!("{}: more than {LEVELS_MAX} directories within each other", failed());
         }
@@ -218,6 +219,7 @@ impl Copy {
             let found = self.files.find(Some(directory.id()), &bytes, false)?;
             self.put((from, &name, &shown), &path, found, levels - 1)?;
         }
+        // Last: the copied entries change the times of the directory.
         self.preserve(&directory, Some(&metadata)).with_context(|| self.files.shown(path))
     }
 
@@ -245,11 +247,13 @@ impl Copy {
     ) -> anyhow::Result<()> {
         let mut new = self.new_file(FileKind::Regular, metadata);
         let replaced = found.file.as_ref().filter(|file| file.kind == FileKind::Regular);
+        // Without --preserve, the copy keeps the permissions and the owner of the replaced file.
         if let (Some(replaced), false) = (replaced, self.preserve) {
             (new.permissions, new.uid, new.gid) =
                 (replaced.permissions, replaced.uid, replaced.gid);
         }
         let at = self.place(path, found)?;
+        // A temporary name: a failed copy must not replace the old file.
         let aside = aside(&at);
         let bar = output::copying(metadata.map_or(0, Metadata::len));
         let put = (|| {
@@ -274,6 +278,7 @@ impl Copy {
         while let Some(len) = data.read(&mut buffer).context("the source cannot be read")? {
             offset = len.offset;
             let piece = &buffer[..len.bytes];
+            // Zeroes become a hole.
             if piece.iter().any(|byte| *byte != 0) {
                 self.files.write(file.id(), offset, piece)?;
             }

@@ -130,7 +130,7 @@ pub(super) fn join(
     Ok((ledgers, counts))
 }
 
-/// Holds the volume at `uri` to `ledgers`.
+/// Compares the volume at `uri` with `ledgers`.
 ///
 /// # Errors
 /// The server's.
@@ -153,6 +153,7 @@ pub(super) fn verify(uri: &str, ledgers: &[Ledger]) -> anyhow::Result<Found> {
 fn judge(found: &mut Found, state: Block, block: u64, bytes: &[u8]) {
     found.blocks += 1;
     found.durable += u64::from(state.durable > 0);
+    // Bytes of a write never sent count as torn.
     match written_by(block, bytes).filter(|&write| write <= state.sent) {
         None => found.torn += 1,
         Some(write) if write < state.durable => found.lost += 1,
@@ -192,6 +193,7 @@ impl Ledger {
         for index in chosen {
             let block = self.first_block + index as u64;
             let fua = if random.random_ratio(1, FUA_EVERY) { Fua::Yes } else { Fua::No };
+            // Counted before the send: the connection may break during it.
             self.blocks[index].sent += 1;
             self.counts.unanswered += 1;
             fill(block, self.blocks[index].sent, &mut bytes);
@@ -201,6 +203,7 @@ impl Ledger {
         for (index, fua, cookie) in sent {
             client.wait(cookie)?;
             let block = &mut self.blocks[index];
+            // A block has at most one write under way: the answer belongs to the last sent write.
             block.acknowledged = block.sent;
             self.counts.unanswered -= 1;
             self.counts.acknowledged += 1;
@@ -215,6 +218,7 @@ impl Ledger {
     fn flush(&mut self, client: &mut Client) -> Result<(), ClientError> {
         client.flush()?;
         self.counts.flushes += 1;
+        // Batches wait for all their answers: the flush covers every acknowledged write.
         for block in &mut self.blocks {
             block.durable = block.acknowledged;
         }

@@ -249,7 +249,7 @@ fn a_silent_backing_file_holds_up_no_start_of_a_server_and_not_its_end() {
     place.client("more").write(0, &[2; 4096], Fua::Yes).unwrap();
     assert!(ends_in_time(&mut server).success());
     mount.send(Signal::CONT);
-    // Either its server has gone, or it is the command to make the cache.
+    // The command either loses its server or makes the cache itself.
     creating.join().unwrap();
     assert_eq!(place.info()["clean"], true);
     let server = place.serve("POOL", "");

@@ -58,8 +58,8 @@ pub(crate) fn source_of(dir: &Path) -> Option<String> {
     mount.split(' ').next().map(str::to_owned)
 }
 
-/// Checks that mkfs.btrfs would pass the mount on `dir`: mkfs.btrfs fails if it cannot inspect a
-/// source.
+/// Checks that mkfs.btrfs would pass the mount on `dir`: it accepts a source
+/// only if inspecting it succeeds or finds nothing.
 pub(crate) fn check_source(dir: &Path) {
     let source = source_of(dir).unwrap();
     assert!(source.starts_with("everbyte:/"), "{source}");
