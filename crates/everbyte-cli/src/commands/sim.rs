@@ -50,10 +50,10 @@ flushes and trims are passed over. A trace called like a subcommand is named as 
 /// Simulate caches of DRAM and storage-class memory over traces of requests.
 ///
 /// The command simulates each policy with each size over each trace. It prints a table of policies
-/// by size with the hits: the share of accesses to pages in the cache. --show selects other figures
-/// and --details prints all of them: writes to storage-class memory (SCM), pages fetched from and
-/// written to the backing device, and the time of all steps by a model of costs, without and with the
-/// write-back of dirty pages at the end (WITH DRAIN).
+/// by size with the hits: the share of accesses to pages in the cache. --show selects other
+/// figures. --details prints all of them: writes to storage-class memory (SCM), pages fetched from
+/// and written to the backing device, and the time of all steps. A model of costs gives the time,
+/// without and with the write-back of dirty pages at the end (WITH DRAIN).
 ///
 /// SAME MEMORY compares policies of one tier with policies of two tiers. A policy of one tier has all
 /// of the cache as DRAM, so its memory is faster. SAME MEMORY replaces its memory time with the memory

@@ -24,7 +24,7 @@ Examples:
 
 More of them are in docs/sweeps.md.";
 
-/// Run simulations of a plan, and keep each one's result in a file of its own.
+/// Run simulations of a plan, and keep each result in a separate file.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -11,7 +11,7 @@ use crate::simulation::outputs::Outputs;
 use crate::simulation::report::Traces;
 use crate::simulation::task::{Resources, simulate};
 
-/// Traces and what to simulate.
+/// Traces and parameters of the simulations.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {

@@ -12,7 +12,7 @@ use everbyte_testkit::is_root;
 
 use crate::{Outcome, Place, Running, everbyte};
 
-/// Nobody, on every Linux.
+/// The user `nobody`, on every Linux.
 const OTHER_USER: u32 = 65534;
 const CREATE: &str = "volume create POOL c --kind cache --scm 1M --dram 256K --backing";
 

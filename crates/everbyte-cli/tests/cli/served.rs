@@ -45,7 +45,7 @@ fn commands_go_through_the_server() {
     assert_eq!(place.info()["clean"], true);
 }
 
-/// Nobody, on every Linux.
+/// The user `nobody`, on every Linux.
 const OTHER_USER: u32 = 65534;
 
 #[test]
