@@ -1,8 +1,8 @@
-//! Checking that block ownership is a partition: every block free or owned once.
+//! Check of block ownership as a partition: every block is free or owned once.
 //!
-//! Owns no state. The check of an open pool keeps writers out and compares what the maps own with
-//! what the allocator believes; it finds blocks with two owners, blocks nobody owns, free blocks
-//! that somebody owns, and every word and header that cannot be right.
+//! Owns no state. The check of an open pool keeps writers out and compares the blocks of the maps with the
+//! allocator's state. It finds blocks with two owners, blocks without an owner, free blocks with an owner,
+//! and every invalid word and header.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::pool::{Pool, PoolError};
 use crate::scrub::ScrubFinding;
 use crate::volume::Volume;
 
-/// Problems of one sort that are listed before the rest is only counted.
+/// Problems of one sort in the list; further ones are only counted.
 const LISTED_MAX: usize = 20;
 
 /// Report of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckReport {
-    /// Volumes whose maps were walked.
+    /// Volumes with a walked map.
     pub volumes: usize,
-    /// Blocks that volumes own, logs and maps included.
+    /// Blocks owned by volumes, logs and maps included.
     pub used_blocks: u64,
-    /// Blocks that are free.
+    /// Free blocks.
     pub free_blocks: u64,
-    /// Damage that opening the pool repaired or found.
+    /// Damage repaired or found when the pool was opened.
     pub remarks: Vec<String>,
-    /// Everything that is wrong, each naming structure and offset.
+    /// All problems, each naming structure and offset.
     pub problems: Vec<String>,
     /// Health of the pool, by the worst of the problems.
     pub health: Health,
-    /// Blocks that no volume owns and nobody gets before a repair.
+    /// Blocks without an owner. They are not allocated before a repair.
     pub leaked_blocks: u64,
 }
 
@@ -45,7 +45,7 @@ impl CheckReport {
         self.problems.is_empty()
     }
 
-    /// Notes a problem with which the pool is not healthier than that.
+    /// Notes a problem and lowers the X
     pub(crate) fn note(&mut self, health: Health, problem: impl ToString) {
         self.health = self.health.max(health);
         self.problems.push(problem.to_string());
@@ -57,7 +57,7 @@ impl CheckReport {
     }
 }
 
-/// Makes the volume's count of used blocks what its map says, and says if it was another.
+/// Sets the volume's count of used blocks to the count of its map, and reports a difference.
 fn count_anew<M: Medium>(volume: &Volume<M>, used: u64) -> Option<String> {
     let counted = volume.correct_used_blocks(used)?;
     let name = volume.name();
@@ -68,7 +68,7 @@ impl<M: Medium> Pool<M> {
     /// Checks the pool while it is open. Writers wait; readers go on.
     ///
     /// # Errors
-    /// The medium's. What is wrong with the pool is in the report, not an error.
+    /// The medium's. The problems of the pool are in the report, not an error.
     pub fn check(&self) -> Result<CheckReport, PoolError> {
         // Before writers have to wait.
         let findings = self.scrub().findings;
@@ -131,7 +131,7 @@ impl<M: Medium> Pool<M> {
         Ok(report)
     }
 
-    /// Notes the damage that is known without a walk: of superblocks, headers, logs and volumes that are read-only.
+    /// Notes the damage known without a walk: of superblocks, headers, logs and read-only volumes.
     fn check_openly(
         &self,
         findings: Vec<ScrubFinding>,
@@ -161,7 +161,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// The error that says which of `volumes` own what `clash` is about.
+    /// The error with the names of the owners, of `volumes`, of the part in `clash`.
     fn name_both(&self, mut clash: DoubleOwnership, volumes: &[Arc<Volume<M>>]) -> Corrupt {
         for volume in volumes {
             clash.look_in(volume.name(), |claim| self.visit(volume, claim));
@@ -169,8 +169,8 @@ impl<M: Medium> Pool<M> {
         clash.into_corrupt()
     }
 
-    /// Compares what the maps leave free with what the allocator believes to be free. Blocks that were freed
-    /// and are pinned are neither.
+    /// Compares the blocks free by the maps with the blocks free by the allocator. Freed and pinned blocks
+    /// are neither.
     fn compare(
         &self,
         (owned, volumes): (&Allocator, &[Arc<Volume<M>>]),

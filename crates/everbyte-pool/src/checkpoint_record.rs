@@ -1,4 +1,4 @@
-//! The checkpoint record: the word, stored twice, that says which epoch of a volume is durable.
+//! The checkpoint record: a word, stored twice, with the durable epoch of a volume.
 
 use everbyte_media::{MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -8,11 +8,10 @@ use crate::persist::{Dirty, Durable};
 use crate::plant::Bug;
 use crate::readable::check_readable;
 
-/// No volume gets as far as this epoch, so a mark beyond it is wrong; those that follow must fit
-/// in a checked word.
+/// No volume reaches this epoch, so a mark beyond it is wrong. Further epochs must fit in a checked word.
 const COMPLETED_MAX: u64 = 1 << 47;
 
-/// The last completed epoch of the volume whose header is at `header_at`.
+/// The last completed epoch of the volume with the header at `header_at`.
 ///
 /// # Errors
 /// Neither copy of the record is valid, or it cannot be.
@@ -46,7 +45,7 @@ fn read_copies<M: Medium>(medium: &M, header_at: PoolOffset) -> [Result<u64, Cor
     })
 }
 
-/// The copy of the record in the header at `header_at` that cannot be believed, if the other one can.
+/// The invalid copy of the record in the header at `header_at`, if the other one is valid.
 pub(crate) fn damaged_copy<M: Medium>(medium: &M, header_at: PoolOffset) -> Option<Corrupt> {
     match read_copies(medium, header_at) {
         [Ok(_), Err(bad)] | [Err(bad), Ok(_)] => Some(bad),
@@ -56,9 +55,9 @@ pub(crate) fn damaged_copy<M: Medium>(medium: &M, header_at: PoolOffset) -> Opti
 
 pub(crate) const COMPLETED: &str = "checkpoint record";
 
-/// Stores both copies of the checkpoint record in the header at `header_at`, durably: everything of
-/// the volume up to that epoch is durable. A copy that is
-/// in a poisoned range is left out: the other one is a single word, so no crash can tear it.
+/// Stores both copies of the checkpoint record in the header at `header_at`, durably: everything of the
+/// volume up to that epoch is durable. Skips a copy in a poisoned range: the other one is a single word, so
+/// no crash can tear it.
 pub(crate) fn write_completed<M: Medium>(
     medium: &M,
     header_at: PoolOffset,
@@ -146,7 +145,7 @@ mod tests {
         }
     }
 
-    /// The two copies are in flight together: each is a word, so any crash leaves one that counts.
+    /// The two copies are in flight together: each is a word, so any crash leaves a valid copy.
     #[test]
     fn crash_leaves_old_or_new_epoch() {
         let medium = medium(encode_word(8), encode_word(8));

@@ -1,11 +1,11 @@
-//! The signal that wakes the threads of background checkpoints.
+//! The signal for the threads of background checkpoints.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// A request for a checkpoint, which wakes a background thread.
+/// A request for a checkpoint; wakes a background thread.
 #[derive(Default)]
 pub(crate) struct CheckpointSignal {
     requested: Mutex<bool>,
@@ -29,7 +29,7 @@ impl CheckpointSignal {
         self.changed.notify_one();
     }
 
-    /// Stops the thread that waits with `stop`.
+    /// Stops the waiting thread with `stop`.
     pub(crate) fn stop(&self, stop: &StopFlag) {
         // The lock keeps a thread from falling asleep between its test of the flag and this notice.
         let _requested = self.requested.lock();

@@ -1,15 +1,15 @@
-//! The blocks of a pool that maps may name. Knows neither maps nor owners.
+//! The blocks that maps may name in a pool. Knows neither maps nor owners.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_media::BlockNo;
 
-/// The blocks of a pool that maps may name: all but the superblocks, the volume table, and what of
-/// the medium the pool does not use yet. Grows while the pool is open, and never shrinks.
+/// The blocks that maps may name in a pool: all but the superblocks, the volume table, and the unused part of
+/// the medium. Grows while the pool is open, and never shrinks.
 ///
-/// Whoever asks about a block after having found it in a map, or after having allocated it, is told
-/// that it is in here.
+/// If a thread found a block in a map or allocated it, a later query of this area by the thread includes the
+/// block.
 #[derive(Debug)]
 pub struct DataArea {
     start: u64,
@@ -38,7 +38,7 @@ impl DataArea {
         block.0.wrapping_sub(self.start) < self.len.load(Ordering::Acquire)
     }
 
-    /// Makes it end before block `end`. Whoever allocates is to get the new blocks afterwards.
+    /// Makes it end before block `end`. The caller adds the new blocks to the allocator afterwards.
     pub(crate) fn extend_to(&self, end: u64) {
         self.len.fetch_max(end - self.start, Ordering::AcqRel);
     }

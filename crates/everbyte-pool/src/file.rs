@@ -1,12 +1,12 @@
-//! Pools in files and devices: making them, and the lock that keeps them to one process.
+//! Pools in files and devices: making them, and the lock for exclusive use by one process.
 //!
-//! Owns the lock and who may hold it. Invariants: whoever may change a pool, or serves it, holds
-//! the exclusive lock of its file; whoever only looks at it holds a shared one and works on a
-//! private copy, so that looking changes nothing, although recovery runs. The lock is `flock` on
-//! the open file, which the mapping keeps open: it lasts exactly as long as the medium, and the
-//! kernel gives it back however the process ends.
+//! Owns the lock and its rules. Invariants: a process that may change or serve a pool holds the exclusive
+//! lock of its file. A process that only inspects the pool holds a shared lock and works on a private copy,
+//! so that inspection changes nothing although recovery runs. The lock is `flock` on the open file, kept open
+//! by the mapping: it lasts exactly as long as the medium, and the kernel releases it however the process
+//! ends.
 //!
-//! Knows nothing of what volumes hold.
+//! Knows nothing of the contents of volumes.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -28,9 +28,9 @@ use crate::kind::Kinds;
 use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT, check_len};
 use crate::range_locks::is_range_locked;
 
-/// Bytes at the start of a device that must be zero for it to count as blank.
+/// A device is blank if this many bytes at its start are zero.
 const BLANK_BYTES: u64 = 1 << 20;
-/// A file is allocated in about this many steps, so that progress can be shown.
+/// A file is allocated in about this many steps; each step reports progress.
 const ALLOCATION_STEPS: u64 = 64;
 /// No step of allocation is smaller, in bytes.
 const STEP_BYTES_MIN: u64 = 64 << 20;
@@ -44,20 +44,20 @@ pub enum FileError {
     /// The system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// The operation that failed.
+        /// The failed operation.
         action: &'static str,
         /// The pool's file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no pool at {}", path.display())]
     NotFound {
         /// The path asked for.
         path: PathBuf,
     },
-    /// A file that a new pool would overwrite.
+    /// A new pool would overwrite a file.
     #[error("{} exists already", path.display())]
     Exists {
         /// The path asked for.
@@ -74,34 +74,34 @@ pub enum FileError {
     NoPool {
         /// The path asked for.
         path: PathBuf,
-        /// Description of what the path is.
+        /// Description of the object at the path.
         why: String,
     },
-    /// A new file has the size that it is given.
+    /// A new file needs a size.
     #[error("a pool in a file needs a size: {}", path.display())]
     NoSize {
         /// The path asked for.
         path: PathBuf,
     },
-    /// Whoever makes the pool has given it up.
+    /// The caller has cancelled the creation.
     #[error("{} was not made: it was interrupted", path.display())]
     GivenUp {
         /// The path asked for.
         path: PathBuf,
     },
-    /// Programs have memory of the pool that was lent to them.
+    /// Programs have memory of the pool on loan.
     #[error("programs still have memory of {} that was lent to them", path.display())]
     Lent {
         /// The pool's file.
         path: PathBuf,
     },
-    /// A device that a new pool would overwrite.
+    /// A new pool would overwrite a device.
     #[error("{} is not blank", path.display())]
     NotBlank {
         /// The device.
         path: PathBuf,
     },
-    /// A block device that the system uses.
+    /// The system uses the block device.
     #[error("{} is in use by the system: it, or a partition of it, is mounted or swapped to", path.display())]
     Mounted {
         /// The device.
@@ -123,7 +123,7 @@ pub enum FileError {
     },
 }
 
-/// Who has a pool.
+/// The user of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{} is in use by {}",
@@ -133,7 +133,7 @@ pub enum FileError {
 pub struct InUse {
     /// The pool's file.
     pub path: PathBuf,
-    /// The process, if that could be found out.
+    /// The process, if it could be found.
     pub pid: Option<u32>,
 }
 
@@ -146,13 +146,13 @@ impl FileError {
         }
     }
 
-    /// For the folder in which `path` is to be made.
+    /// For the parent folder of a new `path`.
     fn folder(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action: "open the folder of", path, source }
     }
 
-    /// For something that is opened as a pool.
+    /// For an object opened as a pool.
     fn media(path: &Path) -> impl FnOnce(OpenError) -> Self {
         let path = path.to_owned();
         move |source| match source {
@@ -191,18 +191,18 @@ impl Default for CreateOptions {
     }
 }
 
-/// Makes an empty pool at `path`, in a new file that is fully allocated or on a device, and
-/// leaves it cleanly shut down. Returns the size in bytes.
+/// Makes an empty pool at `path`, in a new, fully allocated file or on a device, and shuts it down cleanly.
+/// Returns the size in bytes.
 ///
 /// # Errors
-/// Something is there and `force` was not given, somebody uses it, there is no room for it, or the
-/// system refuses. A file that was made here is removed again, and no other one.
+/// The path exists and `force` was not given; the file or device is in use; it has no room; or the system
+/// refuses. A file made here is removed again, and no other one.
 pub fn create(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
     let created = create_with_progress(path, options, &mut |_, _| ControlFlow::Continue(()));
     created.map(|created| created.len_bytes)
 }
 
-/// A pool that was made.
+/// A new pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Created {
@@ -214,13 +214,13 @@ pub struct Created {
     pub is_on_disk: bool,
 }
 
-/// Who is told again and again how many bytes of how many are allocated, and may give it up.
+/// Called repeatedly with the allocated bytes and the total bytes; may cancel the creation.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
 /// The same, where allocating the file may take long.
 ///
 /// # Errors
-/// As [`create`]; `GivenUp`, if `progress` breaks off. A file that was made here is removed then, too.
+/// As [`create`]; `GivenUp`, if `progress` breaks off. A file made here is then removed, too.
 pub fn create_with_progress(
     path: &Path,
     options: &CreateOptions,
@@ -251,7 +251,7 @@ fn invalid(path: &Path, what: String) -> FileError {
     FileError::pool(path)(PoolError::Invalid(what))
 }
 
-/// The size of a pool in a file, which is enough for its volumes: known before anything is emptied.
+/// The size of a pool in a file, large enough for its volumes: known before anything is emptied.
 fn needed_len(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
     let len = options.len_bytes.ok_or_else(|| FileError::NoSize { path: path.to_owned() })?;
     check_len(len, options.volumes_max).map_err(FileError::pool(path))?;
@@ -286,7 +286,7 @@ fn make(path: &Path, len: u64) -> Result<File, FileError> {
     }
 }
 
-/// The locked and allocated file or device that is there already.
+/// The existing file or device, locked and allocated.
 fn take(
     path: &Path,
     options: &CreateOptions,
@@ -334,7 +334,7 @@ fn check_device(path: &Path, file: &File, options: &CreateOptions) -> Result<(),
     Ok(())
 }
 
-/// Checks that the system does not use a block device, which it opens exclusively.
+/// Checks that the system does not use a block device: opens it exclusively.
 fn check_unmounted(path: &Path) -> Result<(), FileError> {
     match open_at(path, Access::Read, OFlags::EXCL, &[Kind::BlockDevice]) {
         Ok(_) => Ok(()),
@@ -345,7 +345,7 @@ fn check_unmounted(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Opens what can be a pool, without waiting for anything.
+/// Opens a possible pool, without waiting for anything.
 fn open_file(path: &Path, access: Access) -> Result<File, FileError> {
     let kinds = [Kind::File, Kind::BlockDevice, Kind::CharDevice];
     match open(path, access, &kinds) {
@@ -402,12 +402,13 @@ fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<Created, 
     Ok(created)
 }
 
-/// Deletes the pool at `path`, if `agree` allows it after a look at what the pool holds: removes its
-/// file, or overwrites the beginning of its device with zeroes. Nobody else can open the pool meanwhile.
+/// Deletes the pool at `path`, if `agree` allows it after inspection of the pool: removes its file, or
+/// overwrites the beginning of its device with zeroes. No other process can open the pool during the
+/// deletion.
 ///
 /// # Errors
-/// That of `agree`; as [`open_locked`]; programs have memory that the pool lent them. The pool is as it
-/// was then, unless the device fails while it is overwritten.
+/// The error of `agree`; as [`open_locked`]; programs have memory of the pool on loan. The pool is then
+/// unchanged, unless the device fails while it is overwritten.
 pub fn delete<E: From<FileError>>(
     path: &Path,
     kinds: Kinds<Mapped>,
@@ -447,11 +448,11 @@ pub fn delete<E: From<FileError>>(
     Ok(blanked?)
 }
 
-/// Opens the pool at `path` for use, recovering it. Nobody else can open it until the pool, and
+/// Opens the pool at `path` for use, and recovers it. No other process can open it until the pool, and
 /// everything that shares its medium, is dropped.
 ///
 /// # Errors
-/// Another process has it; it is no pool, or damaged; the system refuses.
+/// Another process has it; the file is not a pool, or damaged; the system refuses.
 pub fn open_locked(
     path: &Path,
     media: &MediaOptions,
@@ -467,13 +468,13 @@ pub fn open_locked(
     Ok(pool)
 }
 
-/// Makes what is read of a pool what its device has, unless it was shut down cleanly.
+/// Makes reads of a pool equal to its device's contents, unless it was shut down cleanly.
 ///
-/// A process that ended, or met a fence that failed, may leave stores that only the kernel has, and on a DAX
-/// file system only the processor. Recovery takes back or makes again what has a record, durably. But what
-/// has none it believes as it finds it: the entry that a durable write has changed, the state in a header. If
-/// the device has it otherwise, the block that is free by what was found gets another owner, and after the
-/// next crash both name it.
+/// If a process ended or a fence failed, the kernel may hold the only copy of some stores, and on a DAX file
+/// system the processor may. Recovery undoes or redoes every store with a record, durably. But it believes a
+/// store without a record as found: the entry changed by a durable write, the state in a header. If the
+/// device has another value, the block free by the found value gets another owner, and after the next crash
+/// both owners name it.
 fn settle(path: &Path, file: &File) -> Result<(), FileError> {
     // All else was durable before this mark was stored, and is not changed before it is durably gone.
     if is_marked_clean(file) {
@@ -482,7 +483,7 @@ fn settle(path: &Path, file: &File) -> Result<(), FileError> {
     writeback_and_invalidate(file).map_err(FileError::media(path))
 }
 
-/// Returns true if both superblocks say that the pool was shut down cleanly.
+/// Returns true if both superblocks are marked as cleanly shut down.
 fn is_marked_clean(file: &File) -> bool {
     SUPERBLOCK_COPIES.into_iter().all(|at| {
         let mut bytes = [0; size_of::<Superblock>()];
@@ -491,20 +492,20 @@ fn is_marked_clean(file: &File) -> bool {
     })
 }
 
-/// A pool that is only looked at.
+/// An inspected pool.
 pub struct Inspected {
-    /// The pool, on a private copy: what is done to it is lost when it is dropped.
+    /// The pool, on a private copy: changes to it are lost when it is dropped.
     pub pool: Pool<Mapped>,
-    /// The medium that the pool is on.
+    /// The medium of the pool.
     pub medium: Description,
 }
 
-/// Lock of a pool that is only read.
+/// Lock of a pool opened only for reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// Others may look as well, nobody may change or serve the pool.
+    /// Other processes may inspect the pool as well; no process may change or serve it.
     Shared,
-    /// Nobody else may open the pool: for a server that changes nothing.
+    /// No other process may open the pool: for a read-only server.
     Exclusive,
 }
 
@@ -534,7 +535,7 @@ pub fn inspect(
     Ok(Inspected { pool: pool.on_copy(), medium: description })
 }
 
-/// A pool that was repaired.
+/// A repaired pool.
 pub struct Repaired {
     /// Damage that was repaired, or would be.
     pub mended: Vec<String>,
@@ -542,9 +543,8 @@ pub struct Repaired {
     pub inspected: Inspected,
 }
 
-/// Mends what can be mended without guessing in the pool at `path`, which nobody else may have.
-/// With `dry_run` this happens to a private copy alone. A pool in which nothing is to be mended
-/// is not changed.
+/// Repairs everything repairable without guessing in the pool at `path`. No other process may have the pool.
+/// With `dry_run` only a private copy is repaired. A pool without need of repair is not changed.
 ///
 /// # Errors
 /// As [`open_locked`], and those of [`crate::repair()`].
@@ -575,9 +575,8 @@ pub fn repair(
     Ok(Repaired { mended, inspected: Inspected { pool, medium } })
 }
 
-/// Warns of what has turned out to be a pool, if others than its owner can open it: they could read
-/// every volume and what tells records of a log from a client's bytes, and keep the pool locked. Of
-/// a device the group can, which is the administrators'.
+/// Warns if others than its owner can open a pool: they could read every volume and the key of log records,
+/// and keep the pool locked. The group can open a device; it is the administrators' group.
 fn warn_of_others(path: &Path, file: &File) {
     let Ok(metadata) = file.metadata() else { return };
     let (kept_out, mode) = if metadata.is_file() { (0o066, "600") } else { (0o006, "660") };
@@ -595,8 +594,8 @@ fn lock(path: &Path, file: &File) -> Result<(), FileError> {
     locked(path, file, file.try_lock())
 }
 
-/// Checks that nobody has memory of the pool that was lent: whoever makes or repairs a pool gives
-/// space to others that may be in a swap volume now.
+/// Checks that no program has memory of the pool on loan: a new or repaired pool gives space to others that
+/// may be in a swap volume now.
 fn check_unlent(path: &Path, file: &File) -> Result<(), FileError> {
     let all = 0..i64::MAX.unsigned_abs();
     match is_range_locked(file, &all).map_err(FileError::io("look at the locks of", path))? {
@@ -617,7 +616,7 @@ fn who_has(path: &Path, file: &File) -> InUse {
     InUse { path: path.to_owned(), pid: lock_holder(file) }
 }
 
-/// A process that holds a lock on `file`, if the system tells.
+/// A process with a lock on `file`, if the system reports it.
 fn lock_holder(file: &File) -> Option<u32> {
     let metadata = file.metadata().ok()?;
     let (device, inode) = (metadata.dev(), metadata.ino());
@@ -628,7 +627,7 @@ fn lock_holder(file: &File) -> Option<u32> {
     find_holder(&locks, &identity)
 }
 
-/// The process of the first granted lock on the file that `/proc/locks` calls `identity`.
+/// The process of the first granted lock on the file named `identity` in `/proc/locks`.
 fn find_holder(locks: &str, identity: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -731,7 +730,7 @@ mod tests {
         assert!(moved.exists());
     }
 
-    /// Returns the messages that are logged during `run`.
+    /// Returns the messages logged during `run`.
     fn logged(run: impl FnOnce()) -> String {
         let (lines, subscriber) = (Arc::new(Mutex::new(Vec::new())), tracing_subscriber::fmt());
         let writer = Lines(Arc::clone(&lines));

@@ -13,8 +13,8 @@ use crate::volume::Volume;
 
 /// Health of a pool or of a part of it, from best to worst.
 ///
-/// Data in DRAM, of which a crash leaves nothing, does not count. A pool that needs recovery after a crash is clean:
-/// each opening recovers it.
+/// Data in DRAM does not count; a crash leaves nothing of it. A pool that needs recovery after a crash is
+/// clean: each opening recovers it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Health {
     /// Nothing is wrong.
@@ -38,7 +38,7 @@ impl Health {
         }
     }
 
-    /// The health of a pool with these findings. A structure of which each copy is damaged is lost.
+    /// The health of a pool with these findings. A structure is lost if each copy is damaged.
     pub fn of_findings<'f>(findings: impl IntoIterator<Item = &'f ScrubFinding>) -> Self {
         let mut copies: Vec<(&str, PoolOffset)> = Vec::new();
         let mut health = Self::Clean;
@@ -46,7 +46,7 @@ impl Health {
             health = health.max(finding.health());
             if finding.health() == Self::Degraded {
                 let structure = finding.structure.as_str();
-                // The copies of a superblock are the only ones in blocks of their own.
+                // Only the copies of a superblock lie in separate blocks.
                 let of = if structure == SUPERBLOCK {
                     PoolOffset(0)
                 } else {
@@ -91,7 +91,7 @@ impl fmt::Display for Health {
 
 const SUPERBLOCK: &str = "superblock";
 
-/// Names of the structures of which a pool has two copies.
+/// Names of the structures with two copies in a pool.
 const COPIES: [&str; 3] = [SUPERBLOCK, "volume descriptor", "checkpoint record"];
 
 impl ScrubFinding {

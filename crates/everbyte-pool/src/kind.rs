@@ -1,7 +1,7 @@
 //! Kinds of volumes, as the pool knows them, and their block walkers.
 //!
-//! Owns the trait by which a kind tells the pool which extents its volumes use, and the claims that
-//! are made while an allocator is rebuilt or a pool checked. Knows no map.
+//! Owns the trait for the extents that a kind's volumes use, and the claims made while an allocator is
+//! rebuilt or a pool checked. Knows no map.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::format::{
 /// A volume as its kind's walker sees it: on the medium, not open.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeView<'a> {
-    /// Settings that the volume was created with.
+    /// Settings of the volume from its creation.
     pub descriptor: &'a Descriptor,
     /// Address of its root word.
     pub root_at: PoolOffset,
@@ -31,8 +31,8 @@ pub struct VolumeView<'a> {
 }
 
 impl<'a> VolumeView<'a> {
-    /// The volume with this descriptor and size, whose header is at `header_at`, in a pool whose
-    /// data blocks are `data`.
+    /// The volume with this descriptor and size and its header at `header_at`, in a pool with the data blocks
+    /// `data`.
     pub(crate) fn new(
         descriptor: &'a Descriptor,
         header_at: PoolOffset,
@@ -61,12 +61,12 @@ pub enum BlockUse {
     Checksums,
     /// The volume's bytes from this offset on.
     Data {
-        /// First byte of the volume that lies here.
+        /// First byte of the volume in this part.
         offset: u64,
     },
     /// Nothing yet: the volume reads zeroes from this offset on.
     Reserved {
-        /// First byte of the volume that the blocks are kept for.
+        /// First byte of the volume with a reservation of the blocks.
         offset: u64,
     },
 }
@@ -83,12 +83,12 @@ impl std::fmt::Display for BlockUse {
     }
 }
 
-/// A part of the pool that a volume owns.
+/// A part of the pool owned by a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// Adjacent blocks.
     Blocks(BlockRun),
-    /// A cell. Its block is the volume's because of its cells, and is not claimed by itself.
+    /// A cell. Its block is the volume's because of its cells, and is not claimed separately.
     Cell {
         /// Its address.
         at: PoolOffset,
@@ -108,20 +108,20 @@ impl Part {
     }
 }
 
-/// An extent of the pool that a volume uses.
+/// An extent of the pool in use by a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UsedExtent {
     /// The blocks or the cell.
     pub part: Part,
-    /// Address of the word that names it.
+    /// Address of the word with its name.
     pub named_at: PoolOffset,
     /// Its use.
     pub holds: BlockUse,
 }
 
 impl UsedExtent {
-    /// The blocks that the volume owns by this claim beside those of earlier ones. `cells` are
-    /// those of the volume that were claimed before, and become one more.
+    /// The blocks gained by the volume with this claim, in addition to those of earlier claims. `cells` are
+    /// the volume's earlier claimed cells, and become one more.
     ///
     /// # Errors
     /// The cell cannot be, or has an owner already.
@@ -143,13 +143,13 @@ impl UsedExtent {
     }
 }
 
-/// Takes a part of the pool for the volume that is being visited.
+/// Takes a part of the pool for the visited volume.
 pub type Claim<'a> = dyn FnMut(UsedExtent) -> Result<(), Corrupt> + 'a;
 
 /// A kind of volume, as far as the pool must know it.
 ///
-/// An implementation has no state: it is asked about volumes on the medium, open or not. It must
-/// not panic, whatever the medium holds.
+/// An implementation has no state: it handles volumes on the medium, open or not. It must not panic for any
+/// contents of the medium.
 pub trait Kind<M: Medium>: Send + Sync {
     /// Its number in descriptors.
     fn kind(&self) -> VolumeKind;
@@ -157,14 +157,14 @@ pub trait Kind<M: Medium>: Send + Sync {
     /// Its name in lists and messages, a word in lower case.
     fn name(&self) -> &'static str;
 
-    /// Features of the superblock that a pool has once it has such a volume. A program that does
-    /// not know one of them opens the pool read-only: it could not tell which blocks are free.
+    /// Features of the superblock of a pool with such a volume. A program without knowledge of one of them
+    /// opens the pool read-only: it could not compute the free blocks.
     fn ro_compat(&self) -> u64 {
         0
     }
 
-    /// Features of the superblock that this program knows of the kind: those of every such volume,
-    /// and those that some ask for ([`VolumeSpec::ro_compat`](crate::VolumeSpec)).
+    /// Features of the superblock known to this program for the kind: those of every such volume, and those
+    /// that some ask for ([`VolumeSpec::ro_compat`](crate::VolumeSpec)).
     fn known_features(&self) -> u64 {
         self.ro_compat()
     }
@@ -181,11 +181,11 @@ pub trait Kind<M: Medium>: Send + Sync {
         false
     }
 
-    /// Calls `claim` once for every run of blocks and every cell that the volume owns, nodes and
-    /// tables included, the log not.
+    /// Calls `claim` once for every run of blocks and every cell owned by the volume, nodes and tables
+    /// included, except the log.
     ///
     /// # Errors
-    /// The first thing in the map that cannot be right, or `claim`'s error.
+    /// The first invalid structure in the map, or `claim`'s error.
     fn visit(
         &self,
         medium: &M,
@@ -193,8 +193,9 @@ pub trait Kind<M: Medium>: Send + Sync {
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt>;
 
-    /// Calls `claim` once for every cell that the volume owns, and perhaps for other extents, which do not
-    /// count. Asked where which blocks are free is known, so it may leave out what leads to no cell.
+    /// Calls `claim` once for every cell owned by the volume, and perhaps for other extents; the caller
+    /// ignores those. Called with the free blocks known already, so it may skip structures without cells
+    /// below them.
     ///
     /// # Errors
     /// As [`Kind::visit`].
@@ -207,17 +208,17 @@ pub trait Kind<M: Medium>: Send + Sync {
         self.visit(medium, view, claim)
     }
 
-    /// Judges what the volume's structures say of each other, beyond the blocks that they own, while
-    /// nobody writes. Returns what is wrong, each problem in words that name it and its address.
+    /// Checks the volume's structures against each other, beyond the ownership of blocks. Requires: no
+    /// writer. Returns the problems, each as a text with the structure and its address.
     ///
     /// # Errors
-    /// The first structure without which nothing can be judged.
+    /// The first invalid structure, if the check cannot continue without it.
     fn judge(&self, _medium: &M, _view: &VolumeView<'_>) -> Result<Vec<String>, Corrupt> {
         Ok(Vec::new())
     }
 }
 
-/// The kinds that this program knows.
+/// The kinds known to this program.
 pub struct Kinds<M: Medium>(HashMap<VolumeKind, Arc<dyn Kind<M>>>);
 
 impl<M: Medium> Kinds<M> {
@@ -227,7 +228,7 @@ impl<M: Medium> Kinds<M> {
         Self(kinds.into_iter().map(|kind| (kind.kind(), kind)).collect())
     }
 
-    /// These kinds and those of `others`, which count where a number is in both.
+    /// These kinds and those of `others`; `others` takes precedence for a number in both.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
@@ -240,7 +241,7 @@ impl<M: Medium> Kinds<M> {
         self.0.get(&kind).map(|kind| &**kind)
     }
 
-    /// Every feature that a pool may have and these kinds can still write it.
+    /// Every feature of a pool that these kinds can still write.
     pub(crate) fn known_features(&self) -> u64 {
         self.0.values().fold(RO_COMPAT_CHECKSUMS, |known, kind| known | kind.known_features())
     }
@@ -254,8 +255,8 @@ impl<M: Medium> Kinds<M> {
     /// Visits the map of the volume in `view` and its log.
     ///
     /// # Errors
-    /// As [`Kind::visit`]; also if the kind is unknown, or if the map leads to more blocks than
-    /// there are, as one that leads to itself does.
+    /// As [`Kind::visit`]; also if the kind is unknown, or if the map leads to more blocks than the pool has,
+    /// as a cyclic map does.
     pub(crate) fn visit(
         &self,
         medium: &M,
@@ -295,7 +296,7 @@ impl<M: Medium> Kinds<M> {
     }
 }
 
-/// Passes on to `claim` what the volume in `view` claims, until that is more than the pool has.
+/// Passes the claims of the volume in `view` on to `claim`, until they exceed the blocks of the pool.
 fn counted<'c>(
     view: &'c VolumeView<'_>,
     claim: &'c mut Claim<'_>,
@@ -315,20 +316,19 @@ pub(crate) fn unknown_kind(kind: VolumeKind) -> String {
     format!("it is of {kind}, which this program does not know; a newer one may")
 }
 
-/// Most claims that are taken together.
+/// Most claims taken together.
 const PENDING_MAX: usize = 512;
 
-/// Takes what a volume claims from `alloc`, and cells from `cells`, so that a second owner is
-/// noticed.
+/// Takes a volume's claims from `alloc`, and cells from `cells`: a second owner is detected.
 ///
-/// Claims that follow each other on the medium, as those of most files do, are taken together.
+/// Takes claims together if they are adjacent on the medium, as for most files.
 pub(crate) struct ClaimCollector<'a> {
     alloc: &'a Allocator,
     cells: &'a Cells,
     volume: &'a str,
-    /// Claims whose blocks are adjacent, ascending, and not taken yet.
+    /// Claims of adjacent blocks, ascending, and not taken yet.
     pending: Vec<(UsedExtent, BlockRun)>,
-    /// The claim of something that has an owner, and the error that it led to.
+    /// The claim of an owned part, and the resulting error.
     clash: Option<(UsedExtent, Corrupt)>,
 }
 
@@ -337,10 +337,10 @@ impl<'a> ClaimCollector<'a> {
         Self { alloc, cells, volume, pending: Vec::with_capacity(PENDING_MAX), clash: None }
     }
 
-    /// Takes all that `visit` claims.
+    /// Takes all claims of `visit`.
     ///
     /// # Errors
-    /// That of `visit`; something that it claims has an owner already.
+    /// The error of `visit`; a claimed part has an owner already.
     pub(crate) fn take_all(
         &mut self,
         visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
@@ -349,10 +349,10 @@ impl<'a> ClaimCollector<'a> {
         self.take_pending().and(visited)
     }
 
-    /// Takes what is claimed, or notes to take it with what follows.
+    /// Takes the claim, or adds it to the pending ones.
     ///
     /// # Errors
-    /// It, or an earlier claim, has an owner already. The visit ends with that.
+    /// The part, or an earlier claim, has an owner already. The visit then ends.
     fn take(&mut self, extent: UsedExtent) -> Result<(), Corrupt> {
         let run = match extent.new_blocks(self.cells) {
             Ok(Some(run)) => run,
@@ -370,14 +370,14 @@ impl<'a> ClaimCollector<'a> {
         Ok(())
     }
 
-    /// Takes what was only noted.
+    /// Takes the pending claims.
     fn take_pending(&mut self) -> Result<(), Corrupt> {
         let Some((first, run)) = self.pending.first().copied() else { return Ok(()) };
         let len = self.pending.iter().fold(0, |len: u64, (_, run)| len.saturating_add(run.len));
         let all = BlockRun { start: run.start, len };
         let mut taken = self.take_run(all, first.named_at);
         if taken.is_err() && self.pending.len() > 1 {
-            // None of them was taken. One of them has another owner, or more.
+            // The allocator took nothing of the run. At least one of the claims has another owner.
             for (extent, run) in std::mem::take(&mut self.pending) {
                 taken = self.take_run(run, extent.named_at);
                 if let Err(corrupt) = taken {
@@ -404,30 +404,30 @@ impl<'a> ClaimCollector<'a> {
         })
     }
 
-    /// The claim that failed because of another owner, if one did.
+    /// The claim that failed because of another owner, if any.
     pub(crate) fn into_clash(self) -> Option<DoubleOwnership> {
         self.clash.map(|(second, corrupt)| DoubleOwnership { second, corrupt, first: None })
     }
 }
 
-/// A part of the pool that two words name.
+/// A part of the pool named by two words.
 pub(crate) struct DoubleOwnership {
     second: UsedExtent,
     corrupt: Corrupt,
-    /// The volume of the owner that came first, and that owner in words.
+    /// The volume of the first owner, and that owner as text.
     first: Option<(String, String)>,
 }
 
 impl DoubleOwnership {
-    /// Looks for the first owner among the claims that `visit` makes for the volume of this name,
-    /// unless it was found before. To be asked of the volumes in the order in which they took.
+    /// Searches for the first owner among the claims of `visit` for the volume of this name, unless it was
+    /// found before. Requires: the volumes come in the order in which they took.
     pub(crate) fn look_in(
         &mut self,
         volume: &str,
         visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
     ) {
         let (start, len) = self.second.part.bytes();
-        // A map that cannot be walked to its end is a finding of its own.
+        // An incomplete walk of a map is a separate finding.
         let _partly = visit(&mut |extent| {
             let (at, bytes) = extent.part.bytes();
             let shares = at.0 < start.0 + len && start.0 < at.0 + bytes;
@@ -442,12 +442,12 @@ impl DoubleOwnership {
         });
     }
 
-    /// The volume of the first owner, if that was found.
+    /// The volume of the first owner, if found.
     pub(crate) fn first_volume(&self) -> Option<&str> {
         self.first.as_ref().map(|(volume, _)| volume.as_str())
     }
 
-    /// The error that names both owners.
+    /// The error with the names of both owners.
     pub(crate) fn into_corrupt(self) -> Corrupt {
         let Corrupt { structure, at, what } = self.corrupt;
         let what = match self.first {
@@ -466,7 +466,7 @@ mod tests {
 
     use super::*;
 
-    /// A kind whose map leads to these parts, however little that can be.
+    /// A kind with a map to these parts, possible or impossible.
     struct Leads {
         number: u32,
         feature: u64,
@@ -512,8 +512,8 @@ mod tests {
         Part::Cell { at: PoolOffset(at), size: CellSize::for_bytes(bytes).unwrap() }
     }
 
-    /// Visits a volume with a log of 8 blocks from 10 on, whose map leads to `to`, in a pool with
-    /// the data blocks 10 to 39, and takes what it leads to from those. Returns how many are left.
+    /// Visits a volume with a log of 8 blocks from 10 on and a map to `to`, in a pool with the data blocks 10
+    /// to 39, and takes the visited blocks from those. Returns the number of blocks left.
     fn left_by(to: &[Part]) -> Result<u64, String> {
         let mut descriptor = Descriptor::new_zeroed();
         (descriptor.kind, descriptor.name[0]) = (77, b'v');

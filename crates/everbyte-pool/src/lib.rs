@@ -29,7 +29,7 @@
 //! - [`VolumeSpec`], [`NewRoot`]: settings of a new volume.
 //!
 //! To write a kind of volume:
-//! - [`Kind`], [`Kinds`]: the questions of the pool to a kind: the blocks that a map names. [`VolumeHandle`] is the
+//! - [`Kind`], [`Kinds`]: the interface of the pool to a kind: the blocks in a map. [`VolumeHandle`] is the
 //!   exclusive right to use a volume.
 //! - [`Batch`]: atomic changes of any size; [`Group`]: several requests as one atomic change.
 //! - [`Writer`], [`Committed`]: the undo log below batches, for changes of a few words.

@@ -1,9 +1,9 @@
-//! Durability as types: what was stored is `Dirty`, what is being written back is `InFlight`, and
-//! only a fence makes it `Durable`.
+//! Durability as types: stored data is `Dirty`, data in write-back is `InFlight`, and only a fence makes it
+//! `Durable`.
 //!
-//! Invariant: whoever has a token has done what it says. Tokens are made here and nowhere else: by
-//! storing, by streaming, by flushing, by a fence; so a missing flush or fence does not compile
-//! where a token is asked for: when a writer commits, and when a checkpoint record is stored.
+//! Invariant: the holder of a token has done its operation. Tokens are made only here: by a store, a stream,
+//! a flush, a fence. So a missing flush or fence does not compile at the users of tokens: a writer's commit,
+//! and the store of a checkpoint record.
 
 use everbyte_media::{MediaError, Medium, PoolOffset};
 use smallvec::SmallVec;
@@ -56,7 +56,7 @@ impl InFlight<()> {
 }
 
 impl<T> InFlight<T> {
-    /// Writes back `ranges`, each an address and a length in bytes, which `what` stands for.
+    /// Writes back `ranges`, each an address and a length in bytes, represented by `what`.
     pub(crate) fn flush<M: Medium>(
         medium: &M,
         ranges: impl IntoIterator<Item = (PoolOffset, u64)>,
@@ -68,7 +68,7 @@ impl<T> InFlight<T> {
         Self(what)
     }
 
-    /// The same for something that stands for it.
+    /// The same state for a representative.
     pub(crate) fn with<U>(self, what: U) -> InFlight<U> {
         InFlight(what)
     }
@@ -89,7 +89,7 @@ impl<T> Durable<T> {
         &self.0
     }
 
-    /// The same for something that stands for it.
+    /// The same state for a representative.
     pub(crate) fn with<U>(self, what: U) -> Durable<U> {
         Durable(what)
     }

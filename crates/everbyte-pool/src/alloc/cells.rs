@@ -1,10 +1,9 @@
 //! Cells: objects of 64 bytes to 2 KiB, in blocks cut into equal parts.
 //!
-//! Owns which cells of a volume's blocks are free. Invariants: a cell's size is a power of two, and
-//! a block has cells of one size; a block that has no cell in use is none of ours any more; the
-//! state is derived: the volume's kind claims each cell that is in use, and what is left of a block
-//! is free. Nothing here is persistent, and nothing is quarantined: a cell that is given back may
-//! be handed out at once.
+//! Owns the free cells of a volume's blocks. Invariants: a cell's size is a power of two, and a block has
+//! cells of one size. The volume keeps no block without a used cell. The state is derived: the volume's kind
+//! claims each used cell, and the rest of a block is free. The state is not persistent. A freed cell is not
+//! quarantined: the next allocation may return it immediately.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +51,7 @@ impl CellSize {
         usize::from(self.0)
     }
 
-    /// The free cells of a block that has no other, a bit each.
+    /// The free cells of an otherwise free block, a bit each.
     fn all_cells(self) -> u64 {
         u64::MAX >> (64 - BLOCK_U64 / self.bytes())
     }
@@ -77,8 +76,8 @@ struct Slab {
 
 #[derive(Default)]
 struct State {
-    /// Looked up for every cell in use when a pool is opened, in no order, which a tree is slow at;
-    /// and so is the standard library's hash.
+    /// Looked up for every used cell when a pool is opened, in random order: a tree and the standard
+    /// library's hash are slow at this.
     slabs: HashMap<BlockNo, Slab>,
     /// Blocks by size, among them all with a free cell.
     open: [BTreeSet<BlockNo>; SIZES],
@@ -91,16 +90,16 @@ pub(crate) struct Cells(Mutex<State>);
 /// The effect of claiming a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CellClaim {
-    /// The first of its block, which is the volume's from now on.
+    /// The first of its block, which becomes the volume's.
     First,
-    /// One more of a block that is.
+    /// A further cell of a block of the volume.
     Another,
     /// No such cell can be, or it is in use already.
     DoubleOwnership,
 }
 
 impl Cells {
-    /// Notes that the cell at `at` is in use.
+    /// Marks the cell at `at` as used.
     pub(crate) fn claim(&self, at: PoolOffset, size: CellSize) -> CellClaim {
         let Some(bit) = size.cell_bit(at) else { return CellClaim::DoubleOwnership };
         let state = &mut *self.0.lock();
@@ -133,15 +132,15 @@ impl Cells {
         }
     }
 
-    /// Cuts `block`, which was just taken from the free ones, into cells, and appends them to
-    /// `out`, the lowest last. All of them count as in use.
+    /// Cuts `block`, just taken from the free blocks, into cells, and appends them to `out`, the lowest last.
+    /// All of them count as used.
     pub(crate) fn add(&self, block: BlockNo, size: CellSize, out: &mut Vec<PoolOffset>) {
         self.0.lock().slabs.insert(block, Slab { size, free: 0 });
         out.extend(cells_of(block, size, size.all_cells()).rev());
     }
 
-    /// Takes a cell back. Returns its block if that has no cell in use any more: it is the caller's
-    /// then. A cell that is not in use is left alone.
+    /// Frees a cell. Returns its block if this was the last used cell: the block is then the caller's. Leaves
+    /// an unused cell unchanged.
     pub(crate) fn give(&self, at: PoolOffset, size: CellSize) -> Result<Option<BlockNo>, NotInUse> {
         let wrong = NotInUse { at, bytes: size.bytes() };
         let bit = size.cell_bit(at).ok_or(wrong)?;
@@ -163,8 +162,8 @@ impl Cells {
 }
 
 impl Cells {
-    /// The first block whose cells are free here and in use in `others`, or the other way round. To
-    /// be asked while nobody takes cells or gives them back.
+    /// The first block with cells free here and used in `others`, or the other way round. Requires: no thread
+    /// takes or frees cells.
     pub(crate) fn first_difference(&self, others: &Self) -> Option<BlockNo> {
         let (ours, theirs) = (self.0.lock(), others.0.lock());
         let same = |block: &BlockNo| {
@@ -175,7 +174,7 @@ impl Cells {
     }
 }
 
-/// A cell was given back that was not in use.
+/// A freed cell was not in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{bytes} bytes at {at} are not a cell in use")]
 pub(crate) struct NotInUse {
@@ -183,7 +182,7 @@ pub(crate) struct NotInUse {
     bytes: u64,
 }
 
-/// The cells of `block` whose bits are in `mask`, ascending.
+/// The cells of `block` with bits in `mask`, ascending.
 fn cells_of(
     block: BlockNo,
     size: CellSize,

@@ -1,8 +1,8 @@
-//! Allocation: which blocks of the pool are free.
+//! Allocation: the free blocks of the pool.
 //!
-//! Owns the slot tree over the pool's blocks. Invariant: the state is derived; it is rebuilt from
-//! what the volumes own, or loaded from what a clean shutdown saved, and never consulted by
-//! recovery. Knows nothing of quarantine: a block that reaches `free` may be handed out at once.
+//! Owns the slot tree over the pool's blocks. Invariant: the state is derived; it is rebuilt from the
+//! volumes' blocks, or loaded from the map of a clean shutdown, and never consulted by recovery. Knows
+//! nothing of quarantine: a block passed to `free` may be allocated immediately.
 
 mod cells;
 
@@ -36,7 +36,7 @@ impl BlockRun {
     }
 }
 
-/// Share of the pool below which a warning is logged, in percent.
+/// Free share of the pool, in percent; a smaller share logs a warning.
 const LOW_SPACE_PERCENT: u64 = 10;
 
 /// The pool's free blocks.
@@ -47,7 +47,7 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// An allocator that owns nothing yet; it can come to own blocks below `capacity`.
+    /// An allocator without blocks; it can come to own blocks below `capacity`.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Allocator {
         }
     }
 
-    /// Blocks that can be addressed.
+    /// Number of addressable blocks.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.tree.slots().capacity()
@@ -105,8 +105,8 @@ impl Allocator {
         self.tree.alloc_run(len, 0).map(|start| BlockRun { start: BlockNo(start), len })
     }
 
-    /// Takes `len` adjacent blocks at a multiple of `len`, a power of two up to 512: near `hint`,
-    /// or out of 2 MiB that are all free. Takes time that does not grow with the pool.
+    /// Takes `len` adjacent blocks at a multiple of `len`, a power of two up to 512: near `hint`, or from a
+    /// free 2 MiB run. The time does not grow with the pool.
     #[must_use]
     pub fn alloc_aligned(&self, len: u64, hint: u64) -> Option<BlockRun> {
         let start = self.tree.alloc_aligned(len, hint)?;
@@ -160,13 +160,13 @@ impl Allocator {
         self.tree.slots().is_free(block.0)
     }
 
-    /// Free blocks; exact while nobody allocates.
+    /// Free blocks; exact while no thread allocates.
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
         self.tree.slots().free_count()
     }
 
-    /// Blocks that the allocator governs, free or used.
+    /// Blocks of the allocator, free or used.
     #[must_use]
     pub fn total_blocks(&self) -> u64 {
         self.total_blocks.load(Ordering::Relaxed)
@@ -188,7 +188,7 @@ impl Allocator {
         }
     }
 
-    /// Loads a saved map of the blocks from 0 on into an allocator that owns nothing yet.
+    /// Loads a saved map of the blocks from 0 on into an allocator without blocks.
     pub(crate) fn load_words(&mut self, words: &[u64]) -> Result<(), SlotError> {
         for (number, &word) in words.iter().enumerate().filter(|&(_, &word)| word != 0) {
             self.tree.set_word(number as u64, word)?;

@@ -1,4 +1,4 @@
-//! The allocator and the cells of a volume against models that keep everything in plain sets.
+//! The allocator and the cells of a volume against models of plain sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ fn run(start: u64, len: u64) -> BlockRun {
     BlockRun { start: BlockNo(start), len }
 }
 
-/// An allocator that governs `blocks`, all of them free.
+/// An allocator of `blocks`, all of them free.
 fn with_blocks(blocks: std::ops::Range<u64>) -> Allocator {
     let alloc = Allocator::new(blocks.end);
     alloc.add(run(blocks.start, blocks.end - blocks.start)).unwrap();
@@ -29,7 +29,7 @@ fn free_runs_are_as_long_as_they_can_be() {
     assert_eq!(found, runs);
 }
 
-/// A step of a model test. Numbers are taken modulo what there is.
+/// A step of a model test. Numbers are taken modulo the number of candidates.
 #[derive(Clone, Debug)]
 enum Step {
     Alloc,
@@ -54,7 +54,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Takes the blocks from `start` on out of the model, all of which must have been free.
+/// Takes the blocks from `start` on out of the model. All of them must have been free.
 fn taken(free: &mut BTreeSet<u64>, start: u64, len: u64) -> bool {
     (start..start + len).all(|block| free.remove(&block))
 }
@@ -112,7 +112,7 @@ fn agree(alloc: &Allocator, free: &mut BTreeSet<u64>, step: &Step) -> bool {
         Step::Free(start, len) => {
             let end = (start + len).min(END);
             let can_be = (start..end).all(|block| !free.contains(&block));
-            // Only what somebody has is given back; a lie is the next test's.
+            // This test frees only used blocks; the next test frees others.
             if can_be {
                 free.extend(start..end);
                 alloc.free_run(run(start, end - start)).is_ok()
@@ -139,7 +139,7 @@ proptest! {
         let listed: Vec<u64> =
             alloc.free_runs().flat_map(BlockRun::blocks).map(|block| block.0).collect();
         prop_assert_eq!(&listed, &free.iter().copied().collect::<Vec<_>>());
-        // What is saved at a shutdown is what it was.
+        // A shutdown saves the current state.
         let words: Vec<u64> = alloc.words().collect();
         let mut loaded = Allocator::new(END);
         loaded.load_words(&words).unwrap();
@@ -211,7 +211,7 @@ fn cell_has_exact_lines() {
     assert_eq!(sizes, [(0, 64), (1, 128), (2, 256), (3, 512), (4, 1024), (5, 2048)]);
 }
 
-/// The cells of a volume as a plain map: of each block its size, and which are in use.
+/// The cells of a volume as a plain map: the size of each block's cells, and the used cells.
 #[derive(Default)]
 struct CellModel {
     blocks: BTreeMap<u64, (CellSize, BTreeSet<u64>)>,
@@ -228,7 +228,7 @@ impl CellModel {
 #[derive(Clone, Debug)]
 enum CellStep {
     Take(u64),
-    /// Gives back one of the cells in use, or a place that is none.
+    /// Frees a used cell, or a place without a used cell.
     Give(prop::sample::Index),
     Wrong(u64, u64),
 }
@@ -243,7 +243,7 @@ fn any_cell_step() -> impl Strategy<Value = CellStep> {
 }
 
 proptest! {
-    /// Cells are taken as a lane takes them: all that are free of one block, or a new block.
+    /// Cells are taken as a lane takes them: all free cells of one block, or a new block.
     #[test]
     fn cells_are_unique_block_returns_with_last(
         steps in prop::collection::vec(any_cell_step(), 1..120),
@@ -294,7 +294,7 @@ proptest! {
                 }
             }
         }
-        // Counted anew from what is in use it is the same.
+        // A recount from the used cells gives the same state.
         let anew = Cells::default();
         for &(at, size) in &in_use {
             prop_assert_ne!(anew.claim(PoolOffset(at), size), CellClaim::DoubleOwnership);

@@ -1,7 +1,7 @@
 //! Execution of a batch: fills and records, one fence, then the stores.
 //!
-//! Invariant: at the time of a store to a word or line, its undo record is durable, or it lies in a block that
-//! undo frees. The next checkpoint waits for the batch, and then frees the blocks that the batch frees.
+//! Invariant: when a word or line is stored to, its undo record is durable, or undo frees its block. The next
+//! checkpoint waits for the batch, and then frees the batch's blocks.
 
 use everbyte_media::{BLOCK_U64, MediaError, Medium};
 use everbyte_plant::planted;
@@ -12,18 +12,18 @@ use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::plant::Bug;
 use crate::volume::WriteError;
 
-/// Numbers of a batch's steps by sort, so that execution skips a search for an absent sort.
+/// Numbers of a batch's steps by sort; execution skips the search for an absent sort.
 #[derive(Default)]
 struct Sum {
-    /// Bytes of log that the records take.
+    /// Bytes of log for the records.
     log_bytes: u64,
-    /// Words that need a record.
+    /// Words to record.
     words: usize,
     /// Records of lines.
     lines: usize,
-    /// Blocks that are filled before the records are made.
+    /// Blocks to fill before the records are made.
     fills: usize,
-    /// Blocks and words that are filled over bytes that readers see until the batch is carried out.
+    /// Blocks and words to fill over bytes that readers see until the batch is carried out.
     refills: usize,
 }
 
@@ -31,8 +31,8 @@ impl<M: Medium> Batch<'_, '_, M> {
     /// Carries the batch out if the log has room for its records, and leaves the epoch.
     ///
     /// # Errors
-    /// The medium's. If its fence failed nothing is stored in place; if the medium failed meanwhile
-    /// everything is, but will never be durable.
+    /// The medium's. If its fence failed, nothing is stored in place. If the medium failed during the commit,
+    /// everything is stored but will never be durable.
     pub fn commit(mut self) -> Result<BatchOutcome, WriteError> {
         let volume = self.volume();
         let outcome = self.carry_out()?;
@@ -144,7 +144,7 @@ impl<M: Medium> Batch<'_, '_, M> {
     }
 
     /// Drops the whole plan. Fences the streams and records first: another thread may allocate the blocks,
-    /// and cannot fence this thread's streams. A medium that fails here fails the next request too.
+    /// and cannot fence this thread's streams. If the medium fails here, the next request fails too.
     fn abandon(&mut self) {
         if !planted(Bug::AbandonNotFenced) {
             let _: Result<(), MediaError> = self.writer.commit_abandoned();
@@ -166,8 +166,8 @@ fn if_any<'s, 'd>(count: usize, steps: &'s [Step<'d>]) -> &'s [Step<'d>] {
     if count > 0 { steps } else { &[] }
 }
 
-/// Checks that fills read readable old blocks, and that stores in place go to readable ranges: a lost
-/// store would end every promise of the pool.
+/// Checks that fills read readable old blocks and stores in place go to readable ranges: a lost store would
+/// end every promise of the pool.
 fn check_sources<M: Medium>(medium: &M, steps: &[Step<'_>]) -> Result<(), MediaError> {
     if !medium.has_poison() {
         return Ok(());
@@ -185,7 +185,7 @@ fn check_sources<M: Medium>(medium: &M, steps: &[Step<'_>]) -> Result<(), MediaE
     Ok(())
 }
 
-/// Returns the undo record that a step needs.
+/// Returns the undo record of a step.
 fn record_of(step: &Step<'_>) -> Option<WordItem> {
     match *step {
         Step::Word { at, old, record: true, .. } => Some(WordItem { target: at.0, old }),

@@ -1,17 +1,17 @@
 //! Batches: the one way to change persistent structures.
 //!
-//! A batch joins the epoch, and then collects steps: words and bytes to change, blocks to fill, to
-//! take and to give up. Nothing that is planned is reachable until [`Batch::commit`], which makes
-//! the records, fences once, and stores. A batch that is dropped instead has changed nothing.
+//! A batch joins the epoch, and then collects steps: words and bytes to change, blocks to fill, to allocate
+//! and to free. No planned change is reachable before [`Batch::commit`]. The commit makes the records, fences
+//! once, and stores. A dropped batch changes nothing.
 //!
 //! Invariants:
 //! - Steps stand in one list, in the order of planning; a savepoint is a length of it.
-//! - A word or line has at most one record in a batch, of what it held before the batch.
-//! - What was streamed or appended is fenced before the lane is given back, also when the batch
-//!   is given up: other threads cannot fence it, and a record that is torn hides later ones.
-//! - The caller holds the locks of whatever the batch names, from before it begins until it ends.
+//! - A word or line has at most one record in a batch, with its contents from before the batch.
+//! - Streams and appended records are fenced before the lane is released, also when the batch is abandoned:
+//!   other threads cannot fence them, and a torn record hides later ones.
+//! - The caller holds the locks of everything the batch names, from before it begins until it ends.
 //!
-//! Does not know what the bytes mean, nor who decides between a record and a new block.
+//! Does not know the meaning of the bytes, nor the choice between a record and a new block.
 
 mod carry_out;
 mod retry;
@@ -34,11 +34,11 @@ enum Step<'d> {
     Word { at: PoolOffset, old: u64, new: u64, record: bool },
     /// The old bytes of lines are logged.
     LogLines { block: BlockNo, lines: LineMask },
-    /// Bytes of lines that are logged or fresh are stored in place, after the fence.
+    /// Stores bytes of logged or fresh lines in place, after the fence.
     Store { at: PoolOffset, data: &'d [u8] },
     /// A block is filled as a whole, before the fence.
     Fill(Fill<'d>),
-    /// A word on which no undo relies is stored, before the fence.
+    /// Stores a word without reliance of undo on it, before the fence.
     FillWord { at: PoolOffset, new: u64 },
     /// A block was allocated.
     Alloc(BlockNo),
@@ -98,13 +98,13 @@ pub enum BatchOutcome {
 pub struct Batch<'v, 'd, M: Medium> {
     writer: Writer<'v, M>,
     steps: SmallVec<[Step<'d>; 24]>,
-    /// Places of the steps whose changes the plan can read, ascending.
+    /// Places of the steps with changes visible to the plan, ascending.
     visible: SmallVec<[u32; 4]>,
-    /// Locks held until the end of the batch, which changes the guarded structures.
+    /// Locks held until the end of the batch. The batch changes the guarded structures.
     held: SmallVec<[Held<'v>; 1]>,
 }
 
-/// A lock that a batch holds.
+/// A lock held by a batch.
 struct Held<'v> {
     lock: &'v Mutex<()>,
     _guard: MutexGuard<'v, ()>,
@@ -141,7 +141,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.writer.volume()
     }
 
-    /// Reserves memory for `steps` more steps, so that the list of a large plan grows once.
+    /// Reserves memory for `steps` more steps: the list of a large plan grows once.
     pub fn reserve(&mut self, steps: usize) {
         self.steps.reserve(steps);
     }
@@ -192,7 +192,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         }
     }
 
-    /// Drops the steps from place `kept` on, and frees what they allocated.
+    /// Drops the steps from place `kept` on, and frees the blocks they allocated.
     fn cancel_allocs(&mut self, kept: usize) {
         for step in self.steps.drain(kept..) {
             match step {
@@ -204,7 +204,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         }
     }
 
-    /// Allocates a block, which is fresh from now on. `None` if the pool is full.
+    /// Allocates a block. The block is fresh from now on. `None` if the pool is full.
     pub fn alloc(&mut self) -> Option<BlockNo> {
         let block = self.writer.alloc()?;
         self.steps.push(Step::Alloc(block));
@@ -219,15 +219,15 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     }
 
     /// Allocates `blocks` adjacent blocks at a multiple of that number, a power of two up to 512 (2 MiB).
-    /// They are fresh from now on. `None` if no such run is free.
+    /// They are fresh from now on. `None` without such a free run.
     pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
         let run = self.writer.alloc_run(blocks)?;
         self.steps.push(Step::AllocRun(run));
         Some(run)
     }
 
-    /// Allocates a cell, which is fresh from now on even if its block is not. `None` if the pool is
-    /// full. Not within a group.
+    /// Allocates a cell. The cell is fresh from now on even if its block is not. `None` if the pool is full.
+    /// Not within a group.
     pub fn alloc_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
         let at = self.writer.alloc_cell(size)?;
         self.steps.push(Step::AllocCell(at, size));
@@ -249,8 +249,8 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.steps.push(Step::Free(block));
     }
 
-    /// Plans to free all of `blocks` as [`Batch::free`] does. Ascending blocks that form whole aligned runs
-    /// of 2 MiB are freed as runs.
+    /// Plans to free all of `blocks` as [`Batch::free`] does. Ascending blocks in whole aligned runs of 2 MiB
+    /// are freed as runs.
     pub fn free_all(&mut self, blocks: impl IntoIterator<Item = BlockNo>) {
         let mut open = BlockRun { start: BlockNo(0), len: 0 };
         for block in blocks {
@@ -281,7 +281,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.pending_word(at).unwrap_or_else(|| self.volume().medium().load_word(at))
     }
 
-    /// Puts what [`Batch::change_word`] changed in the place of `words`, which were read at `at`.
+    /// Overlays `words`, read at `at`, with the changes of [`Batch::change_word`].
     pub fn overlay_pending(&self, at: PoolOffset, words: &mut [u64]) {
         if planted(Bug::OwnChangeUnseen) {
             return;
@@ -311,8 +311,8 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         })
     }
 
-    /// Plans that the word at `at` becomes `new`. The batch itself sees the change at once, and may
-    /// change the word again. For a handful of words: each look at one passes over all of them.
+    /// Plans the change of the word at `at` to `new`. The batch itself reads the new value immediately, and
+    /// may change the word again. For a handful of words: each read of one passes over all of them.
     pub fn change_word(&mut self, at: PoolOffset, new: u64) {
         let own = self.pending_word(at);
         let record = own.is_none() && !self.writer.has_undo_record(at);
@@ -322,32 +322,30 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.steps.push(Step::Word { at, old, new, record });
     }
 
-    /// Plans that the word at `at`, which is `old` now, becomes `new`. For words that the batch
-    /// changes once and does not look at again, of which there may be any number.
+    /// Plans the change of the word at `at` from `old`, its present value, to `new`. For any number of words.
+    /// The batch changes each once and does not read it again.
     pub fn change_word_once(&mut self, at: PoolOffset, old: u64, new: u64) {
         let record = !self.writer.has_undo_record(at);
         self.steps.push(Step::Word { at, old, new, record });
     }
 
-    /// Plans to log the old bytes of `lines` of `block`, none of which has a record in this epoch
-    /// or batch.
+    /// Plans to log the old bytes of `lines` of `block`. The lines have no record in this epoch or batch.
     pub fn log_lines(&mut self, block: BlockNo, lines: LineMask) {
         if !lines.is_empty() {
             self.steps.push(Step::LogLines { block, lines });
         }
     }
 
-    /// Plans to store `data` at `at`, in one block, over lines that are fresh, logged, or logged by
-    /// this batch.
+    /// Plans to store `data` at `at`, in one block, over lines that are fresh, logged, or logged by this
+    /// batch.
     pub fn store(&mut self, at: PoolOffset, data: &'d [u8]) {
         if !data.is_empty() {
             self.steps.push(Step::Store { at, data });
         }
     }
 
-    /// Plans to change the bytes of one block at `at` to `data`: logs the old bytes of those lines
-    /// that need it, and stores. For structures that are logged by line under one lock, each line
-    /// of which a batch changes once.
+    /// Plans the change of bytes of one block at `at` to `data`: logs the old bytes of those lines that need
+    /// it, and stores. For structures logged by line under one lock; a batch changes each line once.
     pub fn change_bytes(&mut self, at: PoolOffset, data: &'d [u8]) {
         let block = at.block();
         if !self.writer.is_fresh(block) {
@@ -358,7 +356,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.store(at, data);
     }
 
-    /// Lines of `block` that this batch logs.
+    /// Lines of `block` logged by this batch.
     fn own_lines(&self, block: BlockNo) -> LineMask {
         self.steps.iter().fold(LineMask::EMPTY, |seen, step| match *step {
             Step::LogLines { block: logged, lines } if logged == block => seen.or(lines),
@@ -366,8 +364,8 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         })
     }
 
-    /// Streams `bytes` to a place that nothing durable reads, at once: they are on their way while
-    /// the rest is planned. If the batch is abandoned, nobody ever reads them.
+    /// Streams `bytes` immediately to a place outside all durable structures: they are on their way while the
+    /// rest is planned. If the batch is abandoned, no reader ever reads them.
     pub fn stream(&mut self, at: PoolOffset, bytes: &[u8]) {
         self.writer.fill(at, bytes);
     }
@@ -378,7 +376,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.steps.push(Step::Fill(fill));
     }
 
-    /// Plans to store the word at `at`, on which no undo relies, before the fence.
+    /// Plans to store the word at `at` before the fence. Undo does not rely on the word.
     pub fn fill_word(&mut self, at: PoolOffset, new: u64) {
         self.steps.push(Step::FillWord { at, new });
     }

@@ -7,14 +7,13 @@ use super::{Batch, BatchOutcome};
 use crate::plant::Bug;
 use crate::volume::{Volume, WriteError};
 
-/// Shortages that the plan of a batch must respect.
+/// Shortages to respect in the plan of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlanConstraints {
-    /// The last checkpoint freed all deferred blocks: a write that prefers a new block must do
-    /// without it.
+    /// The last checkpoint freed all deferred blocks: a write that prefers a new block must do without it.
     pub pool_was_full: bool,
-    /// A normal plan needs more log than a lane has: the plan replaces blocks wherever it can, which
-    /// takes the least log.
+    /// A normal plan needs more log than a lane has: the plan replaces blocks wherever it can, to take the
+    /// least log.
     pub log_is_short: bool,
 }
 
@@ -22,7 +21,7 @@ pub struct PlanConstraints {
 pub trait ChangeError: From<WriteError> {
     /// Returns true if no block was free, so a checkpoint may help.
     fn is_no_space(&self) -> bool;
-    /// The error of a change that never fits in the log.
+    /// The error of a change too large for the log.
     fn too_large() -> Self;
 }
 

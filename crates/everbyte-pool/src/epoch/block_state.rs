@@ -1,14 +1,13 @@
-//! Per-block epoch state, in DRAM beside the blocks.
+//! Per-block epoch state, in DRAM, parallel to the blocks.
 //!
 //! Invariants:
-//! - `logged`, `dirty` and `words` have one half per epoch parity, so that the epoch being flushed
-//!   and the epoch taking writes never share a mask. The half of epoch e is empty again before
-//!   e + 2 takes writes: the checkpoint of e empties it for every block on e's dirty lists, and a
-//!   block with anything logged in e is on such a list.
-//! - The epoch in `fresh` of a data block is written by the thread that holds its logical block's
-//!   lock; of a mapping node by its creator, before the node can be found.
-//! - `MARKED` is in `fresh` if the block was dirty since it was allocated, set before the first bit
-//!   of `dirty`. What is logged is dirty as well. Who asks holds the lock under which it is set.
+//! - `logged`, `dirty` and `words` have one half per epoch parity: the flushed epoch and the open epoch never
+//!   share a mask. The half of epoch e is empty again before e + 2 takes writes. The checkpoint of e empties
+//!   it for every block on e's dirty lists, and a block with a log entry in e is on such a list.
+//! - For a data block, the holder of its logical block's lock writes the epoch in `fresh`. For a mapping
+//!   node, its creator writes it before the node can be found.
+//! - `MARKED` is in `fresh` if the block was dirty since it was allocated, set before the first bit of
+//!   `dirty`. Logged lines are dirty as well. A reader holds the lock under which it is set.
 //! - A free block has no bits set.
 //! - The state is keyed by pool address and knows nothing of volumes; a block belongs to one
 //!   volume at a time, and allocation overwrites `fresh`.
@@ -21,51 +20,51 @@ use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset, prefetch};
 use parking_lot::Mutex;
 use zerocopy::FromZeros;
 
-/// Items of a table that are made together. They take memory where they are touched; but a fuzzer
-/// opens small pools, thousands of them a second.
+/// Items of a table made together. They take memory where they are touched; but a fuzzer opens small pools,
+/// thousands of them a second.
 const SEGMENT: usize = if cfg!(fuzzing) { 1 << 7 } else { 1 << 18 };
 const WORDS: usize = 512;
 /// Words of a cache line.
 const LINE_WORDS: usize = LINE / 8;
-/// Words of the item that says which words of a block are logged: a line for each parity.
+/// Words of the item with a block's logged words: a line for each parity.
 const RECORD_WORDS: usize = 2 * WORDS / 64;
-/// The bit of `fresh` beside the epoch, which is shifted by it. Epochs are below 2^48.
+/// The bit of `fresh` next to the shifted epoch. Epochs are below 2^48.
 const MARKED: u64 = 1;
 
 /// State of one block in the open epochs, in DRAM, by its place in the pool.
 ///
-/// Most questions are about freshness, so that lies apart, densely: eight blocks a line. Where no
-/// block is marked, as where all of them are replaced whole, marks take no memory.
+/// Most queries are about freshness, so `fresh` lies apart, densely: eight blocks a line. Where no block is
+/// marked (for example, where all blocks are replaced whole), marks take no memory.
 ///
-/// Who asks looks up what the answer takes, and no more.
+/// A query looks up only the state it needs.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockState<'s> {
     states: &'s BlockStates,
     block: BlockNo,
 }
 
-/// Which parts of a block are logged and dirty: a line.
+/// The logged and dirty parts of a block: a line.
 #[derive(Clone, Copy)]
 struct Marks<'s>(&'s [AtomicU64; LINE_WORDS]);
 
 impl<'s> Marks<'s> {
-    /// Lines that are logged in an epoch.
+    /// Lines logged in an epoch.
     fn logged(self, epoch: u64) -> &'s AtomicU64 {
         &self.0[parity(epoch)]
     }
 
-    /// Lines that are dirty in an epoch.
+    /// Dirty lines of an epoch.
     fn dirty(self, epoch: u64) -> &'s AtomicU64 {
         &self.0[2 + parity(epoch)]
     }
 
-    /// For a block that is logged by word: the number of its item among the records, from 1 on.
+    /// For a block logged by word: the number of its item among the records, from 1 on.
     fn number(self) -> &'s AtomicU64 {
         &self.0[4]
     }
 }
 
-/// Which words of a block are logged.
+/// The logged words of a block.
 #[derive(Clone, Copy)]
 struct LoggedWords<'s>(&'s [AtomicU64; RECORD_WORDS]);
 
@@ -84,7 +83,7 @@ fn word_place(at: PoolOffset) -> (usize, u64) {
     (word / 64, 1 << (word % 64))
 }
 
-/// 64 adjacent words of a block, whose records are noted in one word.
+/// 64 adjacent words of a block, with their records noted in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WordGroup(u64);
 
@@ -112,8 +111,8 @@ pub(crate) struct GroupedWords {
 }
 
 impl GroupedWords {
-    /// Takes the word at the start of `rest`, and those that follow it there and are of its group, out of it. `None` if
-    /// there is none.
+    /// Removes the word at the start of `rest`, and the following words of its group, from `rest`. `None` if
+    /// `rest` is empty.
     pub(crate) fn take(rest: &mut &[PoolOffset]) -> Option<Self> {
         let group = WordGroup::of(*rest.first()?);
         let mut words = Self { group, bits: 0, lines: LineMask::EMPTY };
@@ -127,19 +126,19 @@ impl GroupedWords {
         Some(words)
     }
 
-    /// The block that they lie in.
+    /// The block of the words.
     pub(crate) fn block(&self) -> BlockNo {
         self.group.offset().block()
     }
 
-    /// The lines that they lie in.
+    /// The lines of the words.
     pub(crate) fn lines(&self) -> LineMask {
         self.lines
     }
 }
 
 impl<'s> BlockState<'s> {
-    /// The epoch that the block was allocated in, and `MARKED`.
+    /// The allocation epoch of the block, and `MARKED`.
     #[inline]
     fn fresh(self) -> &'s AtomicU64 {
         let [fresh] = self.states.fresh.get(self.block.0);
@@ -151,13 +150,13 @@ impl<'s> BlockState<'s> {
         Marks(self.states.marks.get(self.block.0))
     }
 
-    /// Which words of the block are logged, if any has been since the pool was opened.
+    /// The logged words of the block, if a word was logged since the pool was opened.
     #[inline]
     fn words(self) -> Option<LoggedWords<'s>> {
         self.words_of(self.marks())
     }
 
-    /// The same of a block whose marks are at hand.
+    /// The same logged words for a block with its marks at hand.
     #[inline]
     fn words_of(self, marks: Marks<'s>) -> Option<LoggedWords<'s>> {
         let number = marks.number().load(Ordering::Acquire);
@@ -171,7 +170,7 @@ impl<'s> BlockState<'s> {
         self.words_of(marks).unwrap_or_else(|| self.states.records.add(marks.number()))
     }
 
-    /// Returns true if the block was allocated in `epoch`, so that nothing in it needs a log.
+    /// Returns true if the block was allocated in `epoch`: its contents then need no log.
     #[inline]
     pub(crate) fn is_fresh(self, epoch: u64) -> bool {
         self.fresh().load(Ordering::Acquire) >> 1 == epoch
@@ -183,7 +182,7 @@ impl<'s> BlockState<'s> {
         self.fresh().load(Ordering::Acquire) >> 1 > completed
     }
 
-    /// Says in which epoch the block was allocated; 0 for "before any that is open".
+    /// Sets the allocation epoch of the block; 0 for "before any open epoch".
     #[inline]
     pub(crate) fn set_fresh(self, epoch: u64) {
         self.fresh().store(epoch << 1, Ordering::Release);
@@ -208,7 +207,7 @@ impl<'s> BlockState<'s> {
         prefetch(self.marks().0);
     }
 
-    /// Prefetches the record of the word at `at`, which lies in this block.
+    /// Prefetches the record of the word at `at` in this block.
     pub(crate) fn prefetch_word(self, epoch: u64, at: PoolOffset) {
         if let Some(words) = self.words() {
             prefetch(&words.of(epoch)[word_place(at).0]);
@@ -221,14 +220,14 @@ impl<'s> BlockState<'s> {
         LineMask(self.marks().logged(epoch).load(Ordering::Acquire))
     }
 
-    /// Notes that `lines` have a record in `epoch`.
+    /// Marks `lines` as recorded in `epoch`.
     #[inline]
     pub(crate) fn add_logged(self, epoch: u64, lines: LineMask) {
         self.marks().logged(epoch).fetch_or(lines.0, Ordering::AcqRel);
     }
 
-    /// Notes dirty lines. Returns those that were dirty before in this epoch, or `None` if all of
-    /// `lines` were; none at all means that the caller must put the block on a dirty list.
+    /// Notes dirty lines. Returns the lines already dirty in this epoch, or `None` if all of `lines` were. If
+    /// the returned set is empty, the caller must put the block on a dirty list.
     #[inline]
     pub(crate) fn add_dirty(self, epoch: u64, lines: LineMask) -> Option<LineMask> {
         let dirty = self.marks().dirty(epoch);
@@ -242,21 +241,21 @@ impl<'s> BlockState<'s> {
         Some(LineMask(dirty.fetch_or(lines.0, Ordering::AcqRel)))
     }
 
-    /// Lines stored to in `epoch` that are not yet flushed.
+    /// Lines stored to in `epoch` and not yet flushed.
     #[inline]
     pub(crate) fn dirty(self, epoch: u64) -> LineMask {
         LineMask(self.marks().dirty(epoch).load(Ordering::Acquire))
     }
 
-    /// Returns true if the word at `at`, which lies in this block, has a record in `epoch`.
+    /// Returns true if the word at `at` in this block has a record in `epoch`.
     pub(crate) fn word_logged(self, epoch: u64, at: PoolOffset) -> bool {
         let (place, bit) = word_place(at);
         let words = self.words();
         words.is_some_and(|words| words.of(epoch)[place].load(Ordering::Acquire) & bit != 0)
     }
 
-    /// Returns true if the word at `at`, which lies in this block, needs no record in `epoch`: it has one, its
-    /// line has, or the block was allocated in that epoch.
+    /// Returns true if the word at `at` in this block needs no record in `epoch`: it has one, its line has
+    /// one, or the block was allocated in that epoch.
     #[inline]
     pub(crate) fn covers_word(self, epoch: u64, at: PoolOffset) -> bool {
         let marks = self.marks();
@@ -271,7 +270,7 @@ impl<'s> BlockState<'s> {
             || marks.logged(epoch).load(Ordering::Acquire) >> (at.in_block() / LINE) & 1 != 0
     }
 
-    /// Notes that `words`, which lie in this block, have records in `epoch`.
+    /// Marks `words` in this block as recorded in `epoch`.
     pub(crate) fn set_words_logged(self, epoch: u64, words: &GroupedWords) {
         let (place, _) = word_place(words.group.offset());
         self.words_to_set().of(epoch)[place].fetch_or(words.bits, Ordering::AcqRel);
@@ -282,7 +281,7 @@ impl<'s> BlockState<'s> {
         !self.logged(epoch).is_empty()
     }
 
-    /// Forgets everything about `epoch`, whose records are dead.
+    /// Clears all state of `epoch`, whose records are dead.
     pub(crate) fn forget(self, epoch: u64) {
         let marks = self.marks();
         marks.logged(epoch).store(0, Ordering::Release);
@@ -295,18 +294,18 @@ impl<'s> BlockState<'s> {
     }
 }
 
-/// A table of items of `N` words that are zero at first, in segments that are made when first
-/// needed. Items of whole lines are lines.
+/// A table of items of `N` words, initially zero, in segments made at first use. Items of whole lines are
+/// lines.
 struct Table<const N: usize> {
     segments: Box<[OnceLock<Segment>]>,
     len: usize,
 }
 
 struct Segment {
-    /// They ask for no more than a word's alignment: the system's allocator clears, and so touches,
-    /// what asks for more.
+    /// The words ask for no more than a word's alignment: for a larger one the system's allocator clears the
+    /// memory, and so touches it.
     words: Box<[AtomicU64]>,
-    /// Words before the first item, so that it begins a line.
+    /// Words before the first item: the item begins a line.
     skip: usize,
 }
 
@@ -343,7 +342,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// The logged words of all blocks that have any, side by side.
+/// The logged words of all blocks with logged words, contiguous.
 struct Records {
     items: Table<RECORD_WORDS>,
     used: Mutex<u64>,
@@ -354,7 +353,7 @@ impl Records {
         LoggedWords(self.items.get(index))
     }
 
-    /// Gives a block an item, whose number goes to `number`, unless it has one by now.
+    /// Gives a block an item and stores its number in `number`, unless it has one by now.
     fn add(&self, number: &AtomicU64) -> LoggedWords<'_> {
         let mut used = self.used.lock();
         if number.load(Ordering::Acquire) == 0 {
@@ -383,13 +382,13 @@ impl BlockStates {
         }
     }
 
-    /// The state of `block`, which must be below the capacity.
+    /// The state of `block`, a block below the capacity.
     #[inline]
     pub(crate) fn get(&self, block: BlockNo) -> BlockState<'_> {
         BlockState { states: self, block }
     }
 
-    /// The state of the block that `at` lies in.
+    /// The state of the block at `at`.
     #[inline]
     pub(crate) fn at(&self, at: PoolOffset) -> BlockState<'_> {
         self.get(BlockNo(at.0 / BLOCK_U64))

@@ -1,12 +1,12 @@
 //! Checkpoints: sealing an epoch and making it durable.
 //!
-//! The order, and why: (1) seal: with every lane locked, no writer is inside the epoch, so its
-//! dirty lists are complete and every streamed byte of it is fenced by its writer; new writers
-//! get the next epoch and the other log halves, whose records are two epochs old and dead.
-//! (2) flush every dirty line of the epoch, by physical address, also of blocks replaced since,
-//! because undoing the next epoch may bring them back; fence. (3) only then store `completed`,
-//! twice, flush, fence: from that store on the epoch's records are dead. (4) only then hand the
-//! epoch's deferred blocks to the allocator: before, undo could have brought them back.
+//! The order, with reasons. (1) Seal: with every lane locked, no writer is inside the epoch. Its dirty lists
+//! are therefore complete, and its writers have fenced every streamed byte. New writers get the next epoch
+//! and the other log halves; their records are two epochs old and dead. (2) Flush every dirty line of the
+//! epoch, by physical address, then fence. This includes blocks replaced since: undo of the next epoch may
+//! bring them back. (3) Only then store `completed`, twice, flush, fence: from this store on the epoch's
+//! records are dead. (4) Only then pass the epoch's deferred blocks to the allocator: before, undo could have
+//! brought them back.
 
 use std::sync::atomic::Ordering;
 
@@ -20,18 +20,18 @@ use crate::plant::Bug;
 use crate::sync::MutexGuard;
 use crate::volume::{DeferredFree, SealedBlocks, Volume, WriteError};
 
-/// Dirty blocks whose states are fetched ahead of the one that is flushed.
+/// Dirty blocks with prefetched states ahead of the flushed block.
 const PREFETCH_AHEAD: usize = 8;
 
-/// An epoch that takes no more writes.
+/// A sealed epoch; it takes no writes.
 struct Sealed {
     epoch: u64,
     dirty: Vec<BlockNo>,
     deferred: DeferredFree,
 }
 
-/// A checkpoint between sealing and completion. Writers go on in the next epoch meanwhile.
-/// Dropping it leaves the volume unable to complete any epoch until the pool is opened again.
+/// A checkpoint between sealing and completion. Writers continue in the next epoch during it. If it is
+/// dropped, the volume cannot complete any epoch until the pool is opened again.
 #[must_use = "a sealed epoch is not durable before it is finished"]
 pub struct PendingCheckpoint<'v, 'g, M: Medium> {
     volume: &'v Volume<M>,
@@ -44,13 +44,13 @@ impl<M: Medium> Volume<M> {
     /// Makes everything written before this call durable. Concurrent calls share checkpoints.
     ///
     /// # Errors
-    /// The medium's, or an earlier checkpoint failed; then a crash may undo what was written since
-    /// the last success.
+    /// The medium's, or an earlier checkpoint failed; then a crash may undo the writes since the last
+    /// success.
     pub fn flush(&self) -> Result<(), WriteError> {
         self.complete(self.current_epoch())
     }
 
-    /// Returns once `epoch` is durable, by a checkpoint of its own if need be.
+    /// Returns once `epoch` is durable. Makes a checkpoint if necessary.
     ///
     /// # Errors
     /// As for `flush`.
@@ -70,13 +70,12 @@ impl<M: Medium> Volume<M> {
         Ok(())
     }
 
-    /// Checks that the current epoch can be completed. The caller holds the checkpoint lock. Only
-    /// under all lanes is it certain to stay so until the epoch is sealed.
+    /// Checks that the current epoch can be completed. The caller holds the checkpoint lock. Only if the
+    /// caller holds all lanes does the result stay true until the epoch is sealed.
     ///
     /// # Errors
-    /// `CheckpointAbandoned` if an earlier epoch was sealed and then not completed: it holds writes
-    /// that were answered, and nothing later can become durable; `Unfinished` if a write was left
-    /// half done.
+    /// `CheckpointAbandoned` if an earlier epoch was sealed and then not completed: it holds acknowledged
+    /// writes, and nothing later can become durable. `Unfinished` if a write was left half done.
     fn check_completable(&self) -> Result<(), WriteError> {
         if self.unfinished.load(Ordering::Acquire) {
             Err(WriteError::Unfinished)
@@ -89,8 +88,8 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Makes room for a request that found none: in the log, and by setting blocks free, those that
-    /// the epoch deferred, and where few are left to the pool or the volume those that lanes have. The caller
+    /// Makes room for a request that found none: in the log, and in free blocks. Frees the blocks that the
+    /// epoch deferred, and if the pool or the volume has few left, those preallocated by lanes. The caller
     /// holds no lane.
     ///
     /// # Errors
@@ -106,8 +105,8 @@ impl<M: Medium> Volume<M> {
         Ok(())
     }
 
-    /// Makes room for a request that found none after [`Volume::make_room`]: frees what other volumes of the pool have
-    /// deferred. A volume that has as many blocks as it may have gets none of them. The caller holds no lane.
+    /// Makes room for a request that found none after [`Volume::make_room`]: frees the deferred blocks of the
+    /// pool's other volumes. A volume at its block limit gets none of these blocks. The caller holds no lane.
     pub(crate) fn make_room_elsewhere(&self) {
         if !self.usage.is_at_limit() {
             self.shared.free_deferred();
@@ -127,8 +126,8 @@ impl<M: Medium> Volume<M> {
         Ok(true)
     }
 
-    /// Seals the current epoch and leaves it to the caller, who holds the guard of
-    /// [`Volume::lock_checkpoint`], to finish the checkpoint.
+    /// Seals the current epoch. The caller holds the guard of [`Volume::lock_checkpoint`] and finishes the
+    /// checkpoint.
     ///
     /// # Errors
     /// The volume is read-only, or was deleted.
@@ -139,8 +138,8 @@ impl<M: Medium> Volume<M> {
         self.seal(guard, true)
     }
 
-    /// Waits for a checkpoint that is under way, and refuses others from now on: the volume was deleted, and its
-    /// header may become another one's.
+    /// Waits for a checkpoint in progress, and rejects later ones: the volume was deleted, and another volume
+    /// may get its header.
     pub(crate) fn retire(&self) {
         let _checkpointing = self.checkpointing.lock();
         self.retired.store(true, Ordering::Release);

@@ -1,9 +1,8 @@
-//! The dirty lines of an epoch: which blocks have some, and how many there are.
+//! The dirty lines of an epoch: the blocks with dirty lines, and the number of lines.
 //!
-//! Invariants: each lane has a list of its own, changed by who holds the lane alone; a volume's
-//! count is what its lanes have told of in portions, so that it is no line that every request
-//! writes. It lacks less than a portion for each lane. Both are emptied when the epoch is sealed,
-//! with all lanes held.
+//! Invariants: each lane has its own list, changed only by the lane's holder. Lanes report to the volume's
+//! count in portions, so that not every request writes the count's line. The count lacks less than a portion
+//! for each lane. Both are emptied when the epoch is sealed, with all lanes held.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,20 +10,20 @@ use everbyte_media::{BlockNo, LineMask};
 
 use super::block_state::BlockState;
 
-/// Portions that all lanes together tell of until a checkpoint is due.
+/// Portions reported by all lanes together until a checkpoint is due.
 const PORTIONS: u64 = 16;
 
-/// Lines that a lane's writers have made dirty in the current epoch.
+/// Lines made dirty by a lane's writers in the current epoch.
 #[derive(Default)]
 pub(crate) struct DirtyList {
     blocks: Vec<BlockNo>,
     lines: u64,
-    /// Those of `lines` that the volume was told of.
+    /// The part of `lines` already reported to the volume.
     told: u64,
 }
 
 impl DirtyList {
-    /// Notes that `lines` of `block`, whose state is `state`, are dirty.
+    /// Marks `lines` of `block` as dirty in `state`, the block's state.
     pub(crate) fn note(
         &mut self,
         state: BlockState<'_>,
@@ -40,8 +39,7 @@ impl DirtyList {
         }
     }
 
-    /// Notes a block of which something is marked that the checkpoint must forget, though no line
-    /// may be dirty.
+    /// Notes a block with marks for the checkpoint to clear, though no line may be dirty.
     pub(crate) fn note_marked(&mut self, block: BlockNo) {
         if self.blocks.last() != Some(&block) {
             self.blocks.push(block);
@@ -63,7 +61,7 @@ pub(crate) struct DirtyLines {
 }
 
 impl DirtyLines {
-    /// None yet, of a volume with so many lanes of which a checkpoint is due at `checkpoint_lines`.
+    /// An empty count, for a volume with `lanes` lanes and a checkpoint due at `checkpoint_lines`.
     pub(crate) fn new(checkpoint_lines: u64, lanes: u64) -> Self {
         let portion = (checkpoint_lines / PORTIONS / lanes.max(1)).max(1);
         Self { count: AtomicU64::new(0), checkpoint_lines, portion }
@@ -74,7 +72,7 @@ impl DirtyLines {
         self.checkpoint_lines
     }
 
-    /// Counts what a lane has not told of, if that is a portion. Says whether a checkpoint is due.
+    /// Adds a lane's unreported lines if they make a portion. Returns true if a checkpoint is due.
     pub(crate) fn add(&self, list: &mut DirtyList) -> bool {
         let new = list.lines - list.told;
         if new < self.portion {
@@ -94,7 +92,7 @@ impl DirtyLines {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Returns true if there are so many that writers wait for a checkpoint.
+    /// Returns true if the count is so high that writers wait for a checkpoint.
     pub(crate) fn are_too_many(&self) -> bool {
         self.count() >= 2 * self.checkpoint_lines
     }
@@ -114,8 +112,7 @@ mod tests {
     const CHECKPOINT_LINES: u64 = 192;
 
     proptest! {
-        /// A line counts once, whichever lane makes it dirty; each dirty block is on exactly one
-        /// list.
+        /// A line counts once, for the first lane to make it dirty; each dirty block is on exactly one list.
         #[test]
         fn dirty_lists_are_unique_count_is_close(
             stores in prop::collection::vec((0..LANES, 0..BLOCKS, 1u64..), 0..60),

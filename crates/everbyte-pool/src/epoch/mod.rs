@@ -1,4 +1,4 @@
-//! Epochs: what is logged, fresh and dirty, and how an epoch is sealed and completed.
+//! Epochs: logged, fresh and dirty state, and how an epoch is sealed and completed.
 //!
 //! Owns the per-block state and the checkpoint. The order of its stores is argued in
 //! `docs/crash-model.md`.

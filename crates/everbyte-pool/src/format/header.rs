@@ -1,9 +1,8 @@
 //! The volume header: one block of the volume table.
 //!
-//! Invariants: words that change while the volume lives (state, completed, root, size) carry
-//! their own check bits and are each stored atomically; of the descriptor only the name changes after
-//! creation, and it is stored twice with a checksum. The two `completed` words lie in lines of their
-//! own.
+//! Invariants: words that change while the volume lives (state, completed, root, size) carry their own check
+//! bits and are each stored atomically. Of the descriptor only the name changes after creation, and it is
+//! stored twice with a checksum. The two `completed` words lie in lines of their own.
 
 use std::ops::RangeInclusive;
 
@@ -18,42 +17,42 @@ pub const STATE_AT: u64 = 0;
 pub const COMPLETED_A_AT: u64 = 64;
 /// Offset of the second copy.
 pub const COMPLETED_B_AT: u64 = 128;
-/// Offset of the root word: an entry that names the top of the volume's map.
+/// Offset of the root word: an entry with the address of the top of the volume's map.
 pub const ROOT_AT: u64 = 192;
 /// Offset of the size word: the volume's size in sectors of 512 bytes.
 pub const SIZE_AT: u64 = 200;
-/// Offset of the root word of the checksums: an entry that names the top of their tree.
+/// Offset of the root word of the checksums: an entry with the address of the top of their tree.
 pub const CHECKSUM_ROOT_AT: u64 = 208;
-/// Offset of the word that says at how many dirty lines a background checkpoint begins; 0 for
+/// Offset of the word with the number of dirty lines at which a background checkpoint begins; 0 for
 /// [`CHECKPOINT_LINES_DEFAULT`].
 pub const CHECKPOINT_LINES_AT: u64 = 216;
-/// Offset of the count of blocks that a clean shutdown left in use, plus 1.
+/// Offset of the count of used blocks at a clean shutdown, plus 1.
 pub const USED_AT: u64 = 224;
-/// Offset of the epoch of which that was the end.
+/// Offset of the last epoch before that shutdown.
 pub const USED_EPOCH_AT: u64 = 232;
-/// Dirty lines at which a background checkpoint begins unless told otherwise: 4 MiB of them.
+/// Default number of dirty lines at which a background checkpoint begins: 4 MiB of them.
 pub const CHECKPOINT_LINES_DEFAULT: u64 = 1 << 16;
 /// Offsets of the two copies of the descriptor.
 pub const DESCRIPTOR_AT: [u64; 2] = [1024, 2048];
-/// Lanes that a log can have.
+/// Number of lanes in a log.
 pub const LANES: RangeInclusive<u32> = 1..=1024;
-/// Blocks that half a lane can have: enough for the records of any request within one block, which
-/// is what requests too large for the log are cut down to.
+/// Number of blocks in half a lane: enough for the records of any request within one block. Requests too
+/// large for the log are split into such requests.
 pub const HALF_BLOCKS: RangeInclusive<u64> = 4..=1 << 20;
-/// The largest threshold in lines: one more than a block has, so that no block is ever replaced.
+/// The largest threshold in lines: one more than a block has; no block is then ever replaced.
 pub const THRESHOLD_LINES_MAX: u32 = 65;
 /// Longest volume name in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// The number of a kind of volume, which decides who knows what the volume holds.
+/// The number of a kind of volume. The kind interprets the volume's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct VolumeKind(pub u32);
 
 impl VolumeKind {
     /// A block device.
     pub const BLOCK: Self = Self(1);
-    /// The SCM of a cache before a backing device: a block device inside, with pages of the backing
-    /// device and marks that say which of them are newer.
+    /// The SCM of a cache before a backing device: a block device inside, with pages of the backing device
+    /// and marks of the newer pages.
     pub const CACHE: Self = Self(3);
 }
 
@@ -70,7 +69,7 @@ pub enum VolumeState {
     Free,
     /// A volume. Only here do log and map count.
     Active,
-    /// A volume whose blocks are being given back.
+    /// A volume during the release of its blocks.
     Deleting,
 }
 
@@ -92,7 +91,7 @@ impl VolumeState {
     }
 }
 
-/// Properties of a volume that never change, and its name. Stored twice, with a checksum each.
+/// Constant properties of a volume, and its name. Stored twice, with a checksum each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Descriptor {
@@ -116,8 +115,7 @@ pub struct Descriptor {
     pub delta: u32,
     /// Creation time, seconds since 1970.
     pub created_s: u64,
-    /// Random number in every record of the log, so that no client can make bytes that pass for
-    /// a record.
+    /// Random number in every record of the log: no client can make bytes that pass for a record.
     pub log_key: u64,
     /// Checksum of every block of data: 0 none, 1 CRC-32C.
     pub checksum: u32,
@@ -182,13 +180,13 @@ impl Descriptor {
         std::str::from_utf8(&self.name[..end]).unwrap_or("")
     }
 
-    /// The volume's kind, which this program may not know.
+    /// The volume's kind. This program may not know it.
     #[must_use]
     pub fn volume_kind(&self) -> VolumeKind {
         VolumeKind(self.kind)
     }
 
-    /// Returns true if the volume has a log. Without one, all fields that describe a log are 0.
+    /// Returns true if the volume has a log. Without a log, all log fields are 0.
     #[must_use]
     pub fn has_log(&self) -> bool {
         (self.log_start, self.lanes, self.half_blocks) != (0, 0, 0)

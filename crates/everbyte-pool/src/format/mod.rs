@@ -1,8 +1,8 @@
-//! The bytes of a pool: layout types and the rules by which they are believed.
+//! The bytes of a pool: layout types and the rules of their validity.
 //!
-//! Owns every `repr(C)` type that lies on a medium. `docs/format.md` is the only other place with
-//! byte tables and is checked against these types. Integers are little-endian. Knows nothing of
-//! when or in which order anything is written.
+//! Owns every `repr(C)` type of the medium. `docs/format.md` is the only other place with byte tables and is
+//! checked against these types. Integers are little-endian. Knows nothing of the times and the order of
+//! writes.
 
 mod header;
 mod record;
@@ -21,7 +21,7 @@ pub use word::{Entry, EntryFlags, decode_word, encode_word};
 
 use everbyte_media::PoolOffset;
 
-/// Bytes at an address that cannot be what the format says.
+/// Bytes at an address that contradict the format.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{structure} at {at} is corrupt: {what}")]
 pub struct Corrupt {
@@ -46,7 +46,7 @@ impl Corrupt {
     }
 }
 
-/// Parts of the texts about superblocks that are not damaged.
+/// Parts of the texts about foreign, undamaged superblocks.
 const FOREIGN: [&str; 4] =
     ["this is no pool", "this program knows", "this program does not know", "too short to hold it"];
 

@@ -1,14 +1,13 @@
 //! Log records: one header line, then payload lines.
 //!
-//! Invariants: a record is believed if its header's checksum is right and covers this volume's key,
-//! lane, epoch, position and sequence number, and the payload's checksum, which the header
-//! carries, is right too. Records lie back to back from the start of a lane's half; sequence
-//! numbers count from 0 there.
+//! Invariants: a record is valid if its header's checksum is right and covers this volume's key, lane, epoch,
+//! position and sequence number, and the payload's checksum in the header is right too. Records lie back to
+//! back from the start of a lane's half. Sequence numbers count from 0 there.
 
 use everbyte_media::{LINE, LINE_U64, PoolOffset, crc32c};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Kind of the contents that a record saves.
+/// Kind of the contents saved in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum RecordKind {
@@ -37,7 +36,7 @@ pub struct RecordHeader {
     /// Number of the first record after the fence before this one: records from there to here
     /// may be torn together, earlier ones are durable.
     pub commit_start: u32,
-    /// Line of the half in which this record starts.
+    /// Line of the half at which this record starts.
     pub position: u32,
     /// The lane.
     pub lane: u16,
@@ -75,8 +74,8 @@ impl RecordHeader {
         self
     }
 
-    /// Writes the header, with the checksum put right, to `line`: by words, so that whoever loads words from
-    /// it at once need not wait until they have left the processor.
+    /// Writes the header, with the right checksum, to `line`: by words, so that a thread that loads words
+    /// from it immediately need not wait until they have left the processor.
     pub(crate) fn seal_into(&self, line: &mut [u8; LINE]) {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let whose = u32::from(self.lane) | u32::from(self.kind) << 16;
@@ -97,7 +96,7 @@ impl RecordHeader {
         line[..8].copy_from_slice(&pair(crc, self.payload_crc).to_le_bytes());
     }
 
-    /// The checksum that the header should carry.
+    /// The right checksum of the header.
     #[must_use]
     pub fn expected_crc(&self) -> u32 {
         crc32c(&self.as_bytes()[4..])
@@ -126,20 +125,20 @@ impl RecordHeader {
         }
     }
 
-    /// The address where what the record puts in place begins.
+    /// The start address of the record's bytes in place.
     #[must_use]
     pub fn target(&self) -> PoolOffset {
         PoolOffset(self.target)
     }
 }
 
-/// Bytes that a record of `count` words takes in the log.
+/// Bytes of log for a record of `count` words.
 #[must_use]
 pub(crate) fn words_record_bytes(count: usize) -> u64 {
     LINE_U64 + (count.saturating_sub(1) as u64 * 16).next_multiple_of(LINE_U64)
 }
 
-/// Bytes that a record of `count` lines takes in the log.
+/// Bytes of log for a record of `count` lines.
 #[must_use]
 pub(crate) fn lines_record_bytes(count: u32) -> u64 {
     LINE_U64 * (1 + u64::from(count))

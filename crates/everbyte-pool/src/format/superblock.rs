@@ -1,8 +1,7 @@
-//! The superblock: what a pool is, stored twice, in blocks 0 and 1.
+//! The superblock: identity and geometry of a pool, stored twice, in blocks 0 and 1.
 //!
-//! Invariants: the copy with the larger generation among those with a right checksum is the true
-//! one. Both copies are written one after the other, each flushed and fenced, so that one of them
-//! is whole at any time.
+//! Invariants: among the copies with a right checksum, the copy with the larger generation is the true one.
+//! The copies are written one after the other, each flushed and fenced: one copy is whole at any time.
 
 use everbyte_media::{BLOCK_U32, BLOCK_U64, PoolOffset};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -15,10 +14,9 @@ const VERSION: u32 = 1;
 
 /// Features a reader may ignore.
 const COMPAT_KNOWN: u64 = 0;
-/// There are, or were, volumes with checksums of their data. A feature that only a writer must
-/// know.
+/// The pool has, or had, volumes with checksums of their data. Only a writer must know this feature.
 pub const RO_COMPAT_CHECKSUMS: u64 = 1;
-/// Features that everyone must know.
+/// Features for every program to know.
 const INCOMPAT_KNOWN: u64 = 0;
 
 /// Counters beyond this are wrong; those below never run out.
@@ -40,9 +38,9 @@ pub struct Superblock {
     pub block_bytes: u32,
     /// Features that a reader or writer may ignore.
     pub compat: u64,
-    /// Features that forbid writing to those who do not know them.
+    /// Features that forbid writing to programs without knowledge of them.
     pub ro_compat: u64,
-    /// Features that forbid everything to those who do not know them.
+    /// Features that forbid everything to programs without knowledge of them.
     pub incompat: u64,
     /// Random identity of the pool.
     pub pool_uid: [u8; 16],
@@ -54,7 +52,7 @@ pub struct Superblock {
     pub table_start: u64,
     /// Volume headers in the table, one block each.
     pub table_slots: u64,
-    /// First block that the allocator owns.
+    /// First block of the allocator.
     pub data_start: u64,
     /// UID for the next volume; never goes back.
     pub next_volume_uid: u64,
@@ -108,14 +106,13 @@ impl Superblock {
         self
     }
 
-    /// Returns true if there is a feature that a writer must know and that is not among the `known`
-    /// ones.
+    /// Returns true if a writer must know a feature outside `known`.
     #[must_use]
     pub fn forbids_writing(&self, known: u64) -> bool {
         self.ro_compat & !known != 0
     }
 
-    /// Reads and judges one copy; `medium_bytes` is the size of what it was found on.
+    /// Reads and validates one copy; `medium_bytes` is the size of its medium.
     ///
     /// # Errors
     /// `Corrupt`, with a description of the damage: of magic and checksum before other fields.

@@ -1,5 +1,5 @@
-//! The layout types held to `docs/format.md` by numbers of the tests' own, and each rule by which
-//! bytes are believed.
+//! Tests of the layout types against `docs/format.md`, with the tests' own numbers, and of each validity
+//! rule.
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE, LINE_U64, PoolOffset};
 use proptest::prelude::*;
@@ -242,7 +242,7 @@ fn record_layout_matches_format() {
     }
 }
 
-/// Kind, count and mask of a record, and the lines that its payload has if it can be.
+/// Kind, count and mask of a record, and the lines of its payload if it is possible.
 #[test]
 fn record_count_gives_payload_size() {
     let cases = [
@@ -266,7 +266,7 @@ fn record_count_gives_payload_size() {
         assert_eq!(header.known_kind().is_some(), lines.is_some(), "kind {kind}, count {count}");
         assert_eq!(header.payload_bytes(), lines.unwrap_or(0) * LINE_U64, "{kind}, {count}");
     }
-    // What is reserved in the log is what the record then takes.
+    // A record takes exactly its reservation in the log.
     for count in 1..40u32 {
         let words = RecordHeader { kind: 1, count, ..RecordHeader::new_zeroed() };
         assert_eq!(words_record_bytes(count as usize), LINE_U64 + words.payload_bytes());

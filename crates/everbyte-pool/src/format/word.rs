@@ -1,5 +1,4 @@
-//! Eight-byte words that carry their own check bits, so that one atomic store changes a valid
-//! word into another valid word.
+//! Eight-byte words with their own check bits: one atomic store changes a valid word into another valid word.
 //!
 //! Invariants: the low 48 bits are the value, the high 16 bits a multiplicative hash of it; the
 //! word 0 is valid and has value 0. A flip of any single bit is noticed.
@@ -14,7 +13,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const BLOCK_BITS: u32 = 40;
 const BLOCK_MASK: u64 = (1 << BLOCK_BITS) - 1;
 
-/// The checked word for `value`, which must be below 2^48.
+/// The checked word for `value`, a number below 2^48.
 #[inline]
 #[must_use]
 pub fn encode_word(value: u64) -> u64 {
@@ -30,10 +29,10 @@ pub fn decode_word(word: u64) -> Option<u64> {
     (value.wrapping_mul(SPREAD) & !VALUE_MASK == word & !VALUE_MASK).then_some(value)
 }
 
-/// Flags of an entry beside its block number.
+/// Flags of an entry, in addition to its block number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EntryFlags {
-    /// The block is reserved, and reads as zeroes whatever it contains.
+    /// The block is reserved, and reads as zeroes irrespective of its contents.
     pub zero: bool,
     /// Levels of nodes below and including the one this entry names: 0 for data and tables,
     /// 1 to 5 in the root word of a radix tree, 0 in its inner nodes.
@@ -57,14 +56,14 @@ impl Entry {
         Self { block, flags: EntryFlags::default() }
     }
 
-    /// An entry for a reserved block that reads as zeroes.
+    /// An entry for a reserved block, read as zeroes.
     #[inline]
     #[must_use]
     pub fn zero(block: BlockNo) -> Self {
         Self { block, flags: EntryFlags { zero: true, ..EntryFlags::default() } }
     }
 
-    /// The entry as a word. Never 0, which means a hole.
+    /// The entry as a word. Never 0, the word of a hole.
     #[inline]
     #[must_use]
     pub fn encode(self) -> u64 {
@@ -75,7 +74,7 @@ impl Entry {
         )
     }
 
-    /// The entry in `word`: `Ok(None)` for a hole, `Err` with the reason if it is no valid entry.
+    /// The entry in `word`: `Ok(None)` for a hole, `Err` with the reason if it is invalid.
     ///
     /// # Errors
     /// Wrong check bits, unknown flags, or block number 0.

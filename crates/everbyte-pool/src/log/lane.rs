@@ -1,9 +1,8 @@
 //! Appending to one lane of a volume's log.
 //!
-//! Invariants: a lane is used by one thread from its first record to the fence; records of an
-//! epoch fill half `epoch % 2` from its start, back to back; the half was last used by epoch - 2,
-//! whose records are dead. A record is whole lines and streamed, so that the fence of the commit
-//! is all that it still needs.
+//! Invariants: one thread uses a lane from its first record to the fence. Records of an epoch fill half
+//! `epoch % 2` from its start, back to back. The half was last used by epoch - 2, whose records are dead. A
+//! record is whole lines and streamed: after the append it needs only the fence of the commit.
 
 use everbyte_media::{
     BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset, crc32c,
@@ -20,7 +19,7 @@ use crate::plant::Bug;
 pub(crate) struct LogGeometry {
     /// UID of the volume.
     pub(crate) volume_uid: u64,
-    /// Key in its records, which tells them from other bytes.
+    /// Key in its records; it distinguishes them from other bytes.
     pub(crate) log_key: u64,
     /// Start of the first lane.
     pub(crate) start: PoolOffset,
@@ -42,7 +41,7 @@ impl LogGeometry {
         }
     }
 
-    /// Start of the half that `epoch` uses in `lane`.
+    /// Start of the half of `epoch` in `lane`.
     pub(crate) fn half(&self, lane: u16, epoch: u64) -> PoolOffset {
         let half = if planted(Bug::OneLogHalf) { 0 } else { epoch % 2 };
         self.start.plus((2 * u64::from(lane) + half) * self.half_bytes)
@@ -69,12 +68,12 @@ pub(crate) struct LaneLog {
 }
 
 impl LaneLog {
-    /// A lane whose first epoch is `epoch`.
+    /// A lane with the first epoch `epoch`.
     pub(crate) fn new(geometry: LogGeometry, lane: u16, epoch: u64) -> Self {
         Self { geometry, lane, epoch, used_bytes: 0, seq: 0, commit_start: 0, scratch: Vec::new() }
     }
 
-    /// The epoch that records are appended to.
+    /// The epoch of the next records.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -84,7 +83,7 @@ impl LaneLog {
         self.used_bytes
     }
 
-    /// Bytes that records may still take in this epoch's half.
+    /// Bytes left for records in this epoch's half.
     pub(crate) fn room_bytes(&self) -> u64 {
         self.geometry.half_bytes - self.used_bytes
     }
@@ -98,14 +97,14 @@ impl LaneLog {
         self.commit_start = 0;
     }
 
-    /// Notes that every record so far is durable.
+    /// Marks every record so far as durable.
     pub(crate) fn committed(&mut self) {
         self.commit_start = self.seq;
     }
 
     /// Appends the old values of words; no record for none.
     ///
-    /// The caller has made sure that there is room.
+    /// The caller has checked the room.
     pub(crate) fn append_words<M: Medium>(
         &mut self,
         medium: &M,
@@ -121,13 +120,13 @@ impl LaneLog {
         Some(self.append(medium, record, items.len()))
     }
 
-    /// Appends the bytes that `lines` of `block` have now.
+    /// Appends the present bytes of `lines` of `block`.
     ///
-    /// The caller has made sure that there is room.
+    /// The caller has checked the room.
     ///
     /// # Errors
-    /// `block` has turned out to be bad; nothing is appended then, because putting back the zeroes
-    /// that stand for its bytes would make them what was stored.
+    /// `block` has become bad. Nothing is then appended: undo of its substitute zeroes would turn them into
+    /// stored data.
     pub(crate) fn append_lines<M: Medium>(
         &mut self,
         medium: &M,
@@ -146,10 +145,10 @@ impl LaneLog {
         Ok(self.append(medium, record, lines.count() as usize))
     }
 
-    /// Appends the bytes that `lines` of `block` will have once `data` lies at byte `start` of it,
-    /// as number `order` of the epoch's.
+    /// Appends the new bytes of `lines` of `block` for a store of `data` at byte `start` of it, as number
+    /// `order` of the epoch's.
     ///
-    /// The caller has made sure that there is room.
+    /// The caller has checked the room.
     ///
     /// # Errors
     /// As [`Self::append_lines`].
@@ -180,8 +179,7 @@ impl LaneLog {
         Ok(self.append(medium, record, lines.count() as usize))
     }
 
-    /// Room for the payload of the next record, all of which the caller fills: it may hold what an earlier one
-    /// had.
+    /// Space for the payload of the next record. It may hold an earlier payload; the caller fills all of it.
     fn payload_room(&mut self, bytes: usize) -> &mut [u8] {
         self.scratch.resize(LINE + bytes, 0);
         &mut self.scratch[LINE..]

@@ -1,8 +1,8 @@
 //! The rollback log: old bytes and old pointers of the open epochs, and the new bytes of their
 //! FUA fast-path writes.
 //!
-//! Owns the lanes of a volume's log: where records lie, how they are appended and how they are
-//! read back. Knows nothing of what the saved addresses mean.
+//! Owns the lanes of a volume's log: the places of records, and how they are appended and read back. Knows
+//! nothing of the meaning of the saved addresses.
 
 mod lane;
 mod scan;

@@ -1,10 +1,10 @@
 //! Reading a lane's half back after a crash.
 //!
-//! Invariants: only a contiguous run of valid records from the start of the half is believed.
-//! Records are found by length, never by searching, because logged bytes are a client's and may
-//! look like records. After the end of that run a search *is* made, for one purpose: to notice
-//! that a durable record was lost. A valid header found there whose commit began after the missing
-//! one proves that the missing one had been fenced, so something destroyed it.
+//! Invariants: only a contiguous run of valid records from the start of the half is believed. Records are
+//! found by length, never by searching: logged bytes are a client's and may look like records. After the end
+//! of that run a search *is* made, for one purpose: to detect the loss of a durable record. A valid header
+//! found there with a commit that began after the missing record proves that the missing record had been
+//! fenced: something destroyed it.
 
 use std::mem::offset_of;
 
@@ -17,7 +17,7 @@ use crate::format::{Corrupt, RecordHeader, RecordKind, WordItem};
 use crate::plant::Bug;
 use crate::readable::check_readable;
 
-/// Old contents that an undo record restores.
+/// Old contents in an undo record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Restore {
     /// Words and their old values.
@@ -70,7 +70,7 @@ pub(crate) fn scan_half<M: Medium>(
     }
     let rest = half.check_rest(position, seq);
     if medium.has_poison() {
-        // A poisoned range reads as the end of the records, and nobody knows what was there.
+        // A poisoned range reads as the end of the records, and its contents are unknown.
         let name = format!("log of volume {}, lane {lane}", geometry.volume_uid);
         check_readable(medium, &name, half.start, geometry.half_bytes)?;
     }
@@ -91,7 +91,7 @@ impl<M: Medium> Half<'_, M> {
         if position + LINE_U64 > self.geometry.half_bytes {
             return None;
         }
-        // Nearly every line of a log is none of this half's headers, which two of its words tell.
+        // Nearly every line of a log is not a header of this half, as two of its words show.
         let word = |at: usize| self.medium.load_word(self.start.plus(position + at as u64));
         if word(offset_of!(RecordHeader, log_key)) != self.geometry.log_key
             || word(offset_of!(RecordHeader, epoch)) != self.epoch && !planted(Bug::EpochNotChecked)
@@ -123,9 +123,9 @@ impl<M: Medium> Half<'_, M> {
         right.then_some((header, payload))
     }
 
-    /// Looks for proof, from `position` on, that record number `missing` had been durable. A header
-    /// is enough: it was made after the fence before `commit_start`, whatever became of its
-    /// payload. So every line is looked at once, whatever the log pretends to hold.
+    /// Searches, from `position` on, for proof that record number `missing` had been durable. A header is
+    /// enough: it was made after the fence before `commit_start`, irrespective of its payload. So every line
+    /// is inspected once, irrespective of the log's contents.
     fn check_rest(&self, position: u64, missing: u32) -> Result<(), Corrupt> {
         let mut at = position;
         while at < self.geometry.half_bytes {

@@ -1,4 +1,4 @@
-//! Lanes: what is appended is read back, as far as it is whole, and nothing else is.
+//! Lanes: appended records read back as far as they are whole, and nothing else reads back.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -30,7 +30,7 @@ fn geometry() -> LogGeometry {
     LogGeometry { volume_uid: 5, log_key: 0x1234, start, half_bytes: HALF_BYTES, lanes: LANES }
 }
 
-/// A medium whose data blocks have bytes that tell them apart.
+/// A medium with distinct bytes in each data block.
 fn medium() -> SimMedium {
     let medium = SimMedium::new((DATA + 4) * BLOCK_U64);
     for block in 0..4 {
@@ -141,7 +141,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Also the account: a record takes what was reserved for it, and nothing of another lane.
+    /// Also the account: a record takes exactly its reservation, and nothing of another lane.
     #[test]
     fn log_records_read_back_in_order(
         records in prop::collection::vec((0..LANES, any_record()), 0..30),
@@ -189,7 +189,7 @@ fn records_may_fill_half_to_last_line() {
         full().iter().filter_map(|record| append(&mut log, &medium, record, 0)).collect();
     assert_eq!(log.room_bytes(), 0);
     assert_eq!(scan(&medium, 2).unwrap(), expected);
-    // What follows is another's: the log ends here.
+    // The next bytes are another lane's: the log ends here.
     let mut after = [0; LINE];
     medium.read(BlockNo(DATA).offset(), &mut after);
     assert_eq!(after[..], old_lines(0, LineMask(1))[..]);
@@ -238,8 +238,8 @@ fn four_records(medium: &SimMedium) -> Vec<PoolOffset> {
     starts
 }
 
-/// A record that is damaged is one that was being written if no later commit's record is there.
-/// Else it had been durable.
+/// If no later commit's record follows a damaged record, its write was in progress. Else the record had been
+/// durable.
 #[test]
 fn damaged_record_ends_log_unless_durable() {
     let whole = medium();
@@ -332,7 +332,7 @@ fn foreign_or_old_record_is_ignored() {
     }
 }
 
-/// Memory that counts the bytes that are read of it.
+/// Memory with a count of the bytes read.
 struct Counting {
     inner: SimMedium,
     bytes_read: AtomicU64,
@@ -404,7 +404,7 @@ impl Medium for Counting {
     }
 }
 
-/// Every line of the half is a right header of a record that claims the lines after it: looking for
+/// Every line of the half is a right header of a record with a claim to the lines after it: the search for
 /// proof of a lost record must not read all those payloads.
 #[test]
 fn log_scan_reads_each_header_once() {
@@ -433,12 +433,12 @@ fn log_scan_reads_each_header_once() {
     let medium = Counting { inner, bytes_read: AtomicU64::new(0) };
     assert_eq!(scan_half(&medium, &geometry(), 1, EPOCH).unwrap(), []);
     let bytes_read = medium.bytes_read.into_inner();
-    // The line at which the records end is looked at twice. Two words of a line tell whether it may be a header, of
-    // those that are none the first.
+    // The line at the end of the records is read twice. Two words of a line show if it may be a header, of
+    // other lines the first.
     assert_eq!(bytes_read, (lines - 2) * (LINE_U64 + 16) + 3 * 8);
 }
 
-/// The cost of an opening that finds nothing to undo.
+/// The cost of an opening without anything to undo.
 #[test]
 fn empty_half_scan_reads_one_word_per_line() {
     let medium = Counting { inner: medium(), bytes_read: AtomicU64::new(0) };
