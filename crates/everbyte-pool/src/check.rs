@@ -45,7 +45,7 @@ impl CheckReport {
         self.problems.is_empty()
     }
 
-    /// Notes a problem and lowers the X
+    /// Notes a problem: the health of the pool is not better than `health`.
     pub(crate) fn note(&mut self, health: Health, problem: impl ToString) {
         self.health = self.health.max(health);
         self.problems.push(problem.to_string());

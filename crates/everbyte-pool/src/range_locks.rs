@@ -1,8 +1,8 @@
-//! Locks of ranges of a pool's file, which say that a program has memory there that was lent to it.
+//! Locks of ranges of a pool's file: a program has memory on loan there.
 //!
-//! They belong to an open file description, not to a process: whoever has a copy of its descriptor,
-//! or a mapping that was made through it, has them, and the kernel ends them with the last of those,
-//! however that process ends. Locks of POSIX would not do, since any `close` of the file drops them.
+//! They belong to an open file description, not to a process: each copy of its descriptor, and each mapping
+//! made through it, holds them. The kernel ends them with the last of those, however that process ends. POSIX
+//! locks are unsuitable, since any `close` of the file drops them.
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,8 @@
 //! Media errors in the pool's own structures.
 //!
-//! Invariant: bytes that were loaded from a structure are believed only after `check_readable`,
-//! because a poisoned range reads as zeroes, which most structures take for "nothing here". Media
-//! errors in a volume's data are no business of this module.
+//! Invariant: bytes loaded from a structure are believed only after `check_readable`. A poisoned range reads
+//! as zeroes, and most structures take zeroes for "nothing here". This module does not handle media errors in
+//! a volume's data.
 
 use everbyte_media::{MediaError, Medium, PoolOffset};
 

@@ -1,20 +1,17 @@
-//! Recovery of one volume: undoing the epochs that were open at the crash, and redoing their
-//! FUA fast-path writes.
+//! Recovery of one volume: undo of the epochs open at the crash, and redo of their FUA fast-path writes.
 //!
-//! The order, and why. With c the last completed epoch, c + 2 may have been taking writes while
-//! c + 1 was being flushed. Both are undone, the later one first, because it saved bytes that c + 1
-//! had written. Then the short writes are done again, in the order they were made: such a write
-//! may not have reached its place before the crash, and no undo takes it back, because it was
-//! only allowed where neither epoch had a record, and a later record saved its bytes as the old
-//! ones. Everything restored is flushed and fenced before `completed = c + 2` is stored:
-//! that store kills the records, so whatever it does not find on the medium would be lost for
-//! good. Until it is durable recovery can be run again from the start, any number of times: it
-//! writes only old bytes of records that stay alive. The next epoch is c + 3, so that no record
-//! of c + 1 or c + 2 can be taken for one of its own.
+//! The order, with reasons. Let c be the last completed epoch. Epoch c + 2 may have taken writes during the
+//! flush of c + 1. Recovery undoes both, the later one first, because c + 2 saved bytes written by c + 1.
+//! Then recovery redoes the short writes in their original order. A short write may not have reached its
+//! place before the crash. No undo takes it back: it was only allowed where neither epoch had a record, and a
+//! later record saved its bytes as the old ones. Everything restored is flushed and fenced before
+//! `completed = c + 2` is stored: that store kills the records, so anything not yet on the medium would be
+//! lost permanently. Until the store is durable, recovery can be run again from the start, any number of
+//! times: it writes only old bytes of live records. The next epoch is c + 3, so that no record of c + 1 or c
+//! + 2 can be taken for one of its own.
 //!
-//! Invariants: undo records of one epoch are disjoint, so their order does not matter. Memory is
-//! taken for the records and, in proportion to them, for seeing that they are disjoint and for what
-//! is to be flushed.
+//! Invariants: undo records of one epoch are disjoint, so their order does not matter. Memory is taken for
+//! the records and, in proportion to them, for the check of their disjointness and for the ranges to flush.
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -32,7 +29,7 @@ pub(crate) struct Recovered {
     pub(crate) completed: u64,
     /// Records undone or redone.
     pub(crate) records: usize,
-    /// The reason for which the volume must not be written, if its log cannot be believed.
+    /// The reason for the ban on writes to the volume, if its log is invalid.
     pub(crate) read_only: Option<String>,
 }
 
@@ -46,8 +43,7 @@ pub(crate) struct UndoScope {
 }
 
 impl UndoScope {
-    /// The scope of the volume with this descriptor and header, in a pool whose data blocks are
-    /// `bounds`.
+    /// The scope of the volume with this descriptor and header, in a pool with the data blocks `bounds`.
     pub(crate) fn new(
         descriptor: &Descriptor,
         header_at: PoolOffset,
@@ -151,8 +147,8 @@ impl Undo {
         mixed.map_or(Ok(()), |&at| wrong(at, "one record saves a word of a line of another"))
     }
 
-    /// Puts everything old back and writes it back; durable after a fence. What would go to bad
-    /// memory is left out: whoever reads there is told.
+    /// Restores all old contents and writes them back; durable after a fence. Skips stores to bad memory: a
+    /// reader there gets an error.
     pub(crate) fn apply<M: Medium>(&self, medium: &M) -> InFlight<usize> {
         let mut dirty = Dirty::default();
         for restore in &self.restores {
@@ -200,8 +196,8 @@ fn put<M: Medium>(medium: &M, saved: &SavedLines, dirty: &mut Dirty) {
     debug_assert_eq!(from, saved.lines.count() as usize * LINE, "one payload line a bit");
 }
 
-/// Undoes what was open at the crash, redoes its FUA fast-path writes, and durably says so. A
-/// volume whose log is damaged is left untouched and is to be opened read-only.
+/// Undoes the epochs open at the crash, redoes their FUA fast-path writes, and durably marks them completed.
+/// A volume with a damaged log is left untouched and is to be opened read-only.
 ///
 /// # Errors
 /// The medium's.

@@ -1,11 +1,10 @@
-//! Repair: mending what the pool itself says twice, or what follows from its maps.
+//! Repair of structures that the pool stores twice or can compute from its maps.
 //!
-//! Owns which damage can be mended and the stores that do it. Invariants: nothing is guessed: each
-//! store puts back what another copy says, or takes back a claim that the maps contradict; what
-//! is whole is not touched, so a pool that needs nothing keeps every byte, the records of a
-//! crash among them. Each mending is one copy of something said twice, or an update of the
-//! superblock in its usual order, and is fenced before the next begins: a crash in between leaves
-//! a pool with less damage and nothing new, and repair can start over.
+//! Owns the rules of repairable damage and the stores of repairs. Invariants: nothing is guessed: each store
+//! restores another copy's contents, or removes a claim contradicted by the maps. Whole structures are not
+//! touched: a pool without damage keeps every byte, the records of a crash among them. Each repair is one
+//! copy of a doubled structure, or an update of the superblock in its usual order, and is fenced before the
+//! next begins. A crash in between leaves a pool with less damage and nothing new, and repair can start over.
 //!
 //! Does not undo or redo anything, and does not look at data. `docs/repair.md` has the table of
 //! all damage.
@@ -26,13 +25,12 @@ use crate::readable::check_readable;
 use crate::shared::{header_at, write_superblock};
 use crate::volume::read_size;
 
-/// Mends what can be mended without guessing in the pool on `medium`, which nobody has open.
-/// Returns a line for each thing that was done, each naming structure and offset. Done again, it
-/// finds nothing left to do.
+/// Repairs everything repairable without guessing in the pool on `medium`. Requires: the pool is not open.
+/// Returns a line for each repair, with structure and offset. A second repair finds nothing left to do.
 ///
 /// # Errors
-/// No superblock can be believed, the pool needs a newer program to be written, or the medium
-/// fails. What was mended before stays so.
+/// No superblock is valid, the pool needs a newer program to be written, or the medium fails. Earlier repairs
+/// stay.
 pub fn repair<M: Medium>(medium: &M, kinds: &Kinds<M>) -> Result<Vec<String>, PoolError> {
     let mut mended = Vec::new();
     let mut sb = mend_superblock(medium, kinds.known_features(), &mut mended)?;
@@ -54,7 +52,7 @@ pub fn repair<M: Medium>(medium: &M, kinds: &Kinds<M>) -> Result<Vec<String>, Po
     Ok(mended)
 }
 
-/// The superblock that counts. A copy that cannot be believed becomes like the other one.
+/// The valid superblock. An invalid copy is rewritten from the other one.
 fn mend_superblock<M: Medium>(
     medium: &M,
     known_features: u64,
@@ -96,7 +94,7 @@ fn put<M: Medium>(medium: &M, at: PoolOffset, bytes: &[u8]) -> Result<(), PoolEr
     Ok(())
 }
 
-/// Mends the header of an active volume, and the state of a slot that never had one.
+/// Repairs the header of an active volume, and the state of a never used slot.
 fn mend_header<M: Medium>(
     medium: &M,
     sb: &Superblock,
@@ -134,8 +132,8 @@ fn never_used<M: Medium>(medium: &M, header: PoolOffset) -> bool {
         && rest.iter().all(|&byte| byte == 0)
 }
 
-/// Makes a checkpoint record that cannot be read like the other one. If that one was the older of
-/// the two, the checkpoint that stored the newer had not ended, and nobody was told of it.
+/// Rewrites an unreadable checkpoint record from the other one. If that one was the older of the two, the
+/// checkpoint of the newer had not ended and was not reported as done.
 fn mend_completed<M: Medium>(
     medium: &M,
     header: PoolOffset,
@@ -174,9 +172,8 @@ fn mend_descriptor<M: Medium>(
     Ok(())
 }
 
-/// Returns the reason for which the saved allocator state is wrong, if it is. It is believed only
-/// after a clean shutdown, when no volume has anything to undo, so the maps can be compared with
-/// it.
+/// Returns the reason if the saved allocator state is wrong. The state is believed only after a clean
+/// shutdown. No volume has then anything to undo, so the maps can be compared with it.
 fn saved_state_is_wrong<M: Medium>(
     medium: &M,
     sb: &Superblock,
@@ -209,15 +206,15 @@ fn saved_state_is_wrong<M: Medium>(
     })
 }
 
-/// The sum of what all maps say.
+/// The sum of all maps.
 enum ByMaps {
-    /// The blocks that they leave free.
+    /// The blocks left free by the maps.
     Free(Box<Allocator>),
     /// Two words name one block.
     TwoOwners(Corrupt),
 }
 
-/// Returns what the maps say of free blocks. The volumes need no recovery.
+/// Returns the free blocks by the maps. The volumes need no recovery.
 fn free_by_maps<M: Medium>(
     medium: &M,
     sb: &Superblock,

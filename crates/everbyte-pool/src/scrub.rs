@@ -1,9 +1,8 @@
-//! Scrubbing: reading everything that is in use, to find what has gone bad before somebody needs
-//! it.
+//! Scrubbing: reads everything in use, to find bad memory before a user needs it.
 //!
-//! Owns what a finding is, and the reading of what the pool itself keeps: superblocks, headers and
-//! logs. Maps and data are read by the volume's kind, which has the locks for it. Works beside
-//! readers and writers: it holds no lock but the superblock's, and that one for two short copies.
+//! Owns the type of a finding, and the reads of the pool's own structures: superblocks, headers and logs. The
+//! volume's kind holds the locks for maps and data, and reads them. Works concurrently with readers and
+//! writers: it holds no lock but the superblock's, and that one for two short copies.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
@@ -15,14 +14,14 @@ use crate::pool::Pool;
 use crate::readable::check_readable;
 use crate::volume::Volume;
 
-/// Something that a scrub found wrong.
+/// Damage found by a scrub.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScrubFinding {
     /// The volume it belongs to, if to one.
     pub volume: Option<String>,
     /// Name of the structure.
     pub structure: String,
-    /// The first byte of the volume that is concerned, if any is.
+    /// The first affected byte of the volume, if any.
     pub offset: Option<u64>,
     /// Offset in the pool, in bytes.
     pub at: PoolOffset,
@@ -31,7 +30,7 @@ pub struct ScrubFinding {
 }
 
 impl ScrubFinding {
-    /// For damage that the pool's own rules have found.
+    /// For damage found by the pool's own rules.
     #[must_use]
     pub fn of(volume: Option<&str>, corrupt: Corrupt) -> Self {
         Self {
@@ -49,7 +48,7 @@ impl ScrubFinding {
 pub struct ScrubReport {
     /// Bytes read.
     pub read_bytes: u64,
-    /// Blocks of data whose checksum was compared.
+    /// Data blocks with a compared checksum.
     pub verified_blocks: u64,
     /// Damage found.
     pub findings: Vec<ScrubFinding>,
@@ -61,7 +60,7 @@ impl ScrubReport {
         self.findings.extend(judged.err().map(|corrupt| ScrubFinding::of(volume, corrupt)));
     }
 
-    /// Reads `len` bytes at `at`, a multiple of a block, for nothing but whether that is possible.
+    /// Reads `len` bytes at `at`, a multiple of a block, only to test that they are readable.
     pub fn read<M: Medium>(
         &mut self,
         medium: &M,
@@ -81,9 +80,9 @@ impl ScrubReport {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Scrubs what belongs to the pool as a whole and what every volume has: superblocks, volume
-    /// headers, logs. Tells also what opening found: headers that cannot be used, and, of a pool that
-    /// is only looked at, copies that are whole in the private copy alone.
+    /// Scrubs the structures of the pool and of every volume: superblocks, volume headers, logs. Reports also
+    /// the findings of opening: unusable headers, and, for an inspected pool, copies whole only in the
+    /// private copy.
     #[must_use]
     pub fn scrub(&self) -> ScrubReport {
         self.scrub_structures(true)
@@ -112,7 +111,7 @@ impl<M: Medium> Pool<M> {
             let len = descriptor.log_blocks() * BLOCK_U64;
             report.read(medium, Some(volume.name()), "log", log, len);
         }
-        // Not again what is damaged beyond mending.
+        // Reports irreparable damage only once.
         let told: Vec<_> = report.findings.iter().map(|finding| finding.at.block()).collect();
         for corrupt in self.damage_when_opened().filter(|damage| !told.contains(&damage.at.block()))
         {

@@ -1,5 +1,5 @@
-//! The parts of an open pool that its volumes share: medium, free blocks, states of blocks,
-//! superblock. Knows no volume.
+//! The parts of an open pool shared by its volumes: medium, free blocks, states of blocks, superblock. Knows
+//! no volume.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -19,36 +19,35 @@ use crate::sync::Mutex;
 pub(crate) trait Preallocator: Send + Sync {
     /// Returns them to the allocator. The caller holds no lane.
     fn return_preallocated_blocks(&self);
-    /// Frees the blocks that wait for a checkpoint, by making one. Does nothing while a group is open, and gives up
-    /// after a short time. The caller holds no lane.
+    /// Frees the deferred blocks with a checkpoint. Does nothing while a group is open, and returns after a
+    /// short time. The caller holds no lane.
     fn free_deferred_blocks(&self);
 }
 
-/// The parts of a pool that its volumes share.
+/// The parts of a pool shared by its volumes.
 pub(crate) struct Shared<M: Medium> {
     pub(crate) medium: Arc<M>,
     pub(crate) alloc: Allocator,
     pub(crate) states: BlockStates,
-    /// Blocks that belong to volumes, or are free for them: what the superblock says.
+    /// Blocks of volumes, and blocks free for them, as in the superblock.
     pub(crate) data: DataArea,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) read_only: Option<String>,
     /// True if it is read-only because two volumes own a block.
     pub(crate) has_clash: bool,
-    /// The reason for which the free blocks are unknown, if they are. Only blocks that volumes have
-    /// freed since are allocated then.
+    /// The reason if the free blocks are unknown. Only blocks freed by volumes since are then allocated.
     pub(crate) space_unknown: Option<String>,
-    /// Volume headers that cannot be read; there may have been volumes.
+    /// Unreadable volume headers; there may have been volumes.
     pub(crate) lost_headers: Vec<Corrupt>,
     pub(crate) checkpoint_signal: CheckpointSignal,
-    /// Blocks that belong to nobody and are given to nobody, because their memory is bad.
+    /// Blocks withheld from allocation because their memory is bad. They have no owner.
     pub(crate) withheld: Mutex<Vec<BlockNo>>,
     /// Holders of preallocated blocks.
     pub(crate) preallocators: Mutex<Vec<Weak<dyn Preallocator>>>,
 }
 
 impl<M: Medium> Shared<M> {
-    /// Blocks that belong to volumes, or are free for them.
+    /// Blocks of volumes, and blocks free for them.
     pub(crate) fn data_bounds(&self) -> Range<u64> {
         self.data.blocks()
     }
@@ -64,8 +63,8 @@ impl<M: Medium> Shared<M> {
         Ok(())
     }
 
-    /// Returns true if `block`, which belongs to nobody, is in a poisoned range. Nobody gets it then while
-    /// the pool is open: a store there would be lost, and end every promise of every volume.
+    /// Returns true if `block`, a block without an owner, is in a poisoned range. It is then not allocated
+    /// while the pool is open: a store there would be lost, and end every promise of every volume.
     pub(crate) fn withhold_if_bad(&self, block: BlockNo) -> bool {
         let is_bad = self.medium.check_range(block.offset(), BLOCK_U64).is_err();
         if is_bad {
@@ -74,8 +73,8 @@ impl<M: Medium> Shared<M> {
         is_bad
     }
 
-    /// The first run of those that `find` takes from the allocator in which no block is bad. Of the others the
-    /// bad blocks are withheld, so that they are not found again, and the rest is free again.
+    /// The first run without bad blocks among those that `find` takes from the allocator. For the other runs,
+    /// withholds the bad blocks from further searches and frees the rest.
     pub(crate) fn take_sound_run(&self, find: impl Fn() -> Option<BlockRun>) -> Option<BlockRun> {
         loop {
             let run = find()?;
@@ -110,8 +109,8 @@ impl<M: Medium> Shared<M> {
         preallocators.push(holder);
     }
 
-    /// Returns the preallocated blocks of every volume to the allocator, so that those of an idle
-    /// volume are not missing elsewhere. The caller holds no lane.
+    /// Returns the preallocated blocks of every volume to the allocator: other volumes can use those of an
+    /// idle volume. The caller holds no lane.
     pub(crate) fn reclaim_preallocated(&self) {
         self.holders().iter().for_each(|holder| holder.return_preallocated_blocks());
     }

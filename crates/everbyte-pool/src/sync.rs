@@ -1,8 +1,8 @@
-//! The locks of the write path, and what tells threads apart.
+//! The locks of the write path, and the numbers of threads.
 //!
-//! Without the feature `schedule` these are `parking_lot`'s, and nothing remains of this file but
-//! names. With it, a test can give a thread an `Observer` that is asked before each lock is
-//! taken, and instead of each wait; a thread without one locks as always. Knows no scheduler.
+//! Without the feature `schedule` these are `parking_lot`'s, and nothing remains of this file but names. With
+//! it, a test can give a thread an `Observer`. The observer is called before each lock is taken, and instead
+//! of each wait; a thread without an observer locks as always. Knows no scheduler.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ pub fn thread_index() -> usize {
     if index == UNKNOWN { number_thread() } else { index }
 }
 
-/// The number of a thread that has none yet.
+/// The number of a thread without a number yet.
 const UNKNOWN: usize = usize::MAX;
 
 thread_local! {
@@ -48,7 +48,7 @@ mod observed {
     use std::cell::Cell;
     use std::ops::{Deref, DerefMut};
 
-    /// Who decides when a thread goes on. Locks are named by their addresses.
+    /// Decides when a thread continues. Locks are named by their addresses.
     pub trait Observer: Sync {
         /// The thread is about to take a lock.
         fn before_lock(&self);
@@ -88,7 +88,7 @@ mod observed {
         }
     }
 
-    /// Reports a lock as given back when dropped, so it must be dropped after the guard.
+    /// Reports the release of a lock when dropped, so it must be dropped after the guard.
     struct Release(usize);
 
     impl Drop for Release {
@@ -154,14 +154,14 @@ mod observed {
             parking_lot::MutexGuard::unlocked(&mut held.guard, || {
                 drop(Release(lock));
                 let done = run();
-                // Whoever waits here under an observer must not wait in the lock itself.
+                // A thread that waits here under an observer must not wait in the lock itself.
                 drop(take(lock, || mutex.try_lock(), || mutex.lock()));
                 done
             })
         }
     }
 
-    /// A mutex whose waits can be observed.
+    /// A mutex with observable waits.
     #[derive(Default, Debug)]
     pub struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -178,7 +178,7 @@ mod observed {
             MutexGuard { guard, _release: Release(lock) }
         }
 
-        /// Takes the lock if nobody holds it.
+        /// Takes the lock if it is free.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             if let Some(observer) = OBSERVER.get() {
                 observer.before_lock();
@@ -188,7 +188,7 @@ mod observed {
         }
     }
 
-    /// A readers-writer lock whose waits can be observed.
+    /// A readers-writer lock with observable waits.
     #[derive(Default, Debug)]
     pub struct RwLock<T>(parking_lot::RwLock<T>);
 

@@ -4,12 +4,13 @@
 //! then are its blocks free for others; then the state becomes FREE. A crash in between leaves either a volume or none,
 //! and never two owners of a block.
 //!
-//! The map of a damaged volume may name blocks of another volume, and free blocks. So a block of it is freed only if a
-//! walk of each other volume's map does not find the block, and the allocator does not have it. If a walk fails, the block
-//! leaks. All other volumes are quiet from before the first walk until the blocks are freed: otherwise a volume could give
-//! a block back after the walk of a second volume, and the second volume could get it.
-//! A leak is nowhere on the medium but in the saved list of free blocks, which a clean shutdown writes. A repair drops
-//! that list, in an update of the superblock, if the maps contradict it. So a crash at any moment leaves a leak or none.
+//! The map of a damaged volume may name blocks of another volume, and free blocks. So a block of it is freed
+//! only if a walk of each other volume's map does not find the block, and the allocator does not have it. If
+//! a walk fails, the block leaks. All other volumes are quiet from before the first walk until the blocks are
+//! freed: otherwise a volume could free a block after the walk of a second volume, and the second volume
+//! could get it. A leak is nowhere on the medium but in the saved list of free blocks of a clean shutdown. If
+//! the maps contradict that list, a repair drops it, in an update of the superblock. So a crash at any moment
+//! leaves at most a leak.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub struct DeletedVolume {
     pub damage: Option<String>,
     /// Blocks of the volume that are free now.
     pub freed_blocks: u64,
-    /// Blocks of the volume, as far as they are known, that no volume owns and nobody gets before a repair.
+    /// Known blocks of the volume without an owner. They are not allocated before a repair.
     pub leaked_blocks: u64,
 }
 
@@ -119,7 +120,7 @@ impl<M: Medium> Pool<M> {
         volume.wait_idle();
     }
 
-    /// Completes the open epochs of a volume without users, and takes back what it has in advance.
+    /// Completes the open epochs of a volume without users, and returns its preallocated blocks.
     fn end_epochs(&self, volume: &Volume<M>) -> Result<(), PoolError> {
         let completed = {
             let guard = volume.lock_checkpoint();
@@ -152,13 +153,13 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// The blocks that `volume` owns, as the free ones of an allocator of their own.
+    /// The blocks of `volume`, as the free ones of a separate allocator.
     pub(crate) fn owned_by(&self, volume: &Volume<M>) -> Result<Allocator, Corrupt> {
         let reached = self.reached_from(volume);
         reached.complete.map(|()| reached.blocks)
     }
 
-    /// Walks the map of `volume` as far as that can be read.
+    /// Walks the readable part of the map of `volume`.
     fn reached_from(&self, volume: &Volume<M>) -> Reached {
         let bounds = self.data_bounds();
         let (blocks, cells) = (Allocator::new(bounds.end), Cells::default());
@@ -182,13 +183,13 @@ impl<M: Medium> Pool<M> {
         Reached { blocks, complete }
     }
 
-    /// Takes from `blocks` those of `others`, which are all other volumes and are quiet, and free blocks. Returns false if
-    /// the blocks of the others are not all known.
+    /// Takes from `blocks` the free blocks and the blocks of `others`: all other volumes, quiet. Returns
+    /// false if the blocks of the others are not all known.
     fn without_blocks_of_others(&self, others: &[Arc<Volume<M>>], blocks: &Allocator) -> bool {
         if self.has_clash() || self.space_unknown().is_some() || !self.lost_headers().is_empty() {
             return false;
         }
-        // So that nothing of them waits for being freed, which their maps do not name any more.
+        // Afterwards no block waits for being freed outside the maps of its volume.
         let settle =
             |other: &Arc<Volume<M>>| other.opened_read_only().is_none() && other.settle().is_ok();
         if !others.iter().all(settle) {
@@ -214,8 +215,9 @@ impl<M: Medium> Pool<M> {
         are_walked
     }
 
-    /// Returns the damage of a volume, if there is any: what is known of it, or what a walk of its map finds now.
-    /// Writers go on, unless the walk finds something, which may be their change: then they wait for a second walk.
+    /// Returns the damage of a volume, if any: the known damage, or the damage found by a walk of its map
+    /// now. Writers continue. If the walk finds damage, a concurrent change may be the cause: a second walk
+    /// then excludes writers.
     #[must_use]
     pub fn find_damage(&self, volume: &Volume<M>) -> Option<String> {
         if !self.knows_kind(volume) {
@@ -242,22 +244,22 @@ impl<M: Medium> Pool<M> {
 
 /// Results of a walk of a map.
 struct Reached {
-    /// The blocks, as the free ones of an allocator of their own.
+    /// The blocks, as the free ones of a separate allocator.
     blocks: Allocator,
-    /// The damage at which the walk ended, if it met any.
+    /// The damage at the end of the walk, if it met any.
     complete: Result<(), Corrupt>,
 }
 
-/// Takes those of `range` that are free in `blocks`.
+/// Takes the blocks of `range` that are free in `blocks`.
 fn take_each(blocks: &Allocator, range: std::ops::Range<u64>) {
     let end = range.end.min(blocks.capacity());
     for block in (range.start..end).map(BlockNo).filter(|&block| blocks.is_free(block)) {
-        // It is free, and nobody else takes from it.
+        // It is free, and no other thread takes from it.
         let _taken = blocks.take(BlockRun { start: block, len: 1 });
     }
 }
 
-/// The error that names the damaged volume, if `error` is damage.
+/// The error with the name of the damaged volume, if `error` is damage.
 fn damaged_or(error: PoolError, name: &str) -> PoolError {
     match error {
         PoolError::Corrupt(corrupt) => {

@@ -1,5 +1,5 @@
-//! The two copies of a volume's descriptor: which is believed, how one takes the place of another, and
-//! how copies that a crash left different become alike.
+//! The two copies of a volume's descriptor: the choice of the valid copy, the replacement of a descriptor,
+//! and the repair of copies left different by a crash.
 //!
 //! Invariant: while anything is stored to one copy, the other is whole.
 
@@ -10,7 +10,7 @@ use crate::format::{Corrupt, DESCRIPTOR_AT, Descriptor, Superblock};
 use crate::persist::Dirty;
 use crate::readable::check_readable;
 
-/// The descriptor in the header at `header_at`: the first copy that can be believed.
+/// The descriptor in the header at `header_at`: the first valid copy.
 ///
 /// # Errors
 /// The error of the first copy, if both are damaged or cannot be read.
@@ -38,8 +38,7 @@ fn read_descriptors<M: Medium>(
     })
 }
 
-/// Stores a descriptor in place of another durably: first the copy that is not believed, so that
-/// there is a whole one at every moment.
+/// Replaces a descriptor durably: stores the invalid copy first, so a whole copy exists at every moment.
 pub(super) fn store_descriptor<M: Medium>(
     medium: &M,
     sb: &Superblock,
@@ -60,8 +59,8 @@ pub(super) fn store_descriptor<M: Medium>(
     Ok(())
 }
 
-/// Makes the copies of a descriptor alike, of which the end of the process may have left two that
-/// differ, and returns the damage of the one that was rewritten, if it was damaged.
+/// Makes the copies of a descriptor alike, since a killed process may have left two different ones. Returns
+/// the damage of the rewritten copy, if it was damaged.
 pub(super) fn mend_descriptor<M: Medium>(
     medium: &M,
     sb: &Superblock,

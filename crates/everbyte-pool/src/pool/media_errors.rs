@@ -16,7 +16,7 @@ impl<M: Medium> Pool<M> {
         let mut named: Vec<Option<String>> =
             ranges.iter().map(|bad| self.fixed_name(bad)).collect();
         for volume in self.volumes() {
-            // A map that cannot be walked is a finding of its own; what it leads to has no name.
+            // An incomplete walk of a map is a separate finding; the rest of its blocks has no name.
             let _partly = self.visit(&volume, &mut |extent| {
                 let (start, len) = extent.part.bytes();
                 for (bad, name) in ranges.iter().zip(&mut named) {
@@ -37,7 +37,7 @@ impl<M: Medium> Pool<M> {
         ranges.iter().zip(named).map(tell).collect()
     }
 
-    /// The name of what has a fixed place.
+    /// The name of the structure at a fixed place.
     fn fixed_name(&self, bad: &PoisonedRange) -> Option<String> {
         let block = bad.at.block();
         if SUPERBLOCK_COPIES.contains(&block.offset()) {

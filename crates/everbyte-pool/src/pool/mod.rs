@@ -33,7 +33,7 @@ use crate::shared::{Shared, write_superblock};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::volume::{Volume, VolumeHandle, WriteError};
 
-/// Volume headers in a new pool unless told otherwise.
+/// Default number of volume headers in a new pool.
 pub const VOLUMES_MAX_DEFAULT: u64 = 64;
 
 /// Errors of operations on a pool.
@@ -64,7 +64,7 @@ pub enum PoolError {
         /// The name asked for.
         name: String,
     },
-    /// Writes to a volume that were not flushed could not be made durable.
+    /// Unflushed writes to a volume could not be made durable.
     #[error("writes to volume {volume} since its last flush may be lost: {source}")]
     NotFlushed {
         /// The volume's name.
@@ -96,19 +96,18 @@ pub enum PoolError {
     NoSpace {
         /// Purpose of the blocks.
         what: &'static str,
-        /// Blocks that were needed.
+        /// Number of needed blocks.
         needed_blocks: u64,
-        /// Blocks that are free.
+        /// Number of free blocks.
         free_blocks: u64,
     },
 }
 
 /// An open pool: a medium with its superblock, its volumes and its free blocks.
 ///
-/// It is recovered when [`Pool::open`] returns. Without a
-/// [`CheckpointTimer`](crate::CheckpointTimer) nothing becomes durable but by a flush, a durable
-/// write, or a log that fills. Dropping it without [`Pool::close`] is as safe as a crash, and is
-/// recovered from as one.
+/// It is recovered when [`Pool::open`] returns. Without a [`CheckpointTimer`](crate::CheckpointTimer), only a
+/// flush, a durable write, or a full log makes data durable. A drop without [`Pool::close`] is as safe as a
+/// crash, and the next opening recovers from it as from a crash.
 pub struct Pool<M: Medium> {
     shared: Arc<Shared<M>>,
     kinds: Kinds<M>,
@@ -116,27 +115,27 @@ pub struct Pool<M: Medium> {
     /// Held while volumes are created, resized or deleted, the pool grown, checked or closed.
     admin: Mutex<()>,
     recovered: RecoverySummary,
-    /// True if the medium is a private copy, so that what opening mends is still damaged in the pool.
+    /// True if the medium is a private copy: the damage repaired by opening is still in the pool.
     on_copy: bool,
     /// Outcome of closing, once the pool was closed.
     closed: OnceLock<Result<(), PoolError>>,
 }
 
-/// Work that opening had to do.
+/// Work done by opening.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoverySummary {
     /// True if the pool had been shut down cleanly.
     pub was_clean: bool,
     /// Undo records put back, over all volumes.
     pub records_undone: u64,
-    /// Structures that had to be repaired or cannot be used, one description each.
+    /// Repaired or unusable structures, one description each.
     pub remarks: Vec<String>,
-    /// Damaged copies of what is said twice.
+    /// Damaged copies of structures stored twice.
     pub(crate) damaged_copies: Vec<Corrupt>,
 }
 
 impl RecoverySummary {
-    /// Notes a damaged copy of something whose other copy is whole.
+    /// Notes a damaged copy of a structure with another, whole copy.
     fn note_copy(&mut self, bad: Corrupt) {
         self.remarks.push(format!("{bad}; the other copy stands for it"));
         self.damaged_copies.push(bad);
@@ -152,7 +151,7 @@ pub struct PoolInfo {
     pub size_bytes: u64,
     /// Bytes that volumes may use.
     pub data_bytes: u64,
-    /// Bytes that are free, deferred frees included: a volume that needs them gets them.
+    /// Free bytes, deferred frees included: a volume in need of them gets them.
     pub free_bytes: u64,
     /// True if less than a tenth is free.
     pub low_on_space: bool,
@@ -164,9 +163,9 @@ pub struct PoolInfo {
     pub volumes_max: u64,
     /// The persistence domain: `power`, `process` or `nothing`.
     pub survives: String,
-    /// The reason for which the pool is read-only, if it is.
+    /// The reason if the pool is read-only.
     pub read_only: Option<String>,
-    /// Work that opening had to do.
+    /// Work done by opening.
     pub recovery: RecoverySummary,
 }
 
@@ -181,14 +180,13 @@ pub struct VolumeInfo {
     pub uid: u64,
     /// Bytes it promises.
     pub size_bytes: u64,
-    /// Bytes of data, maps and the like that it uses, its log aside; `None` if its map cannot be
-    /// read.
+    /// Bytes of data, maps and the like in use, without the log; `None` if the map cannot be read.
     pub used_bytes: Option<u64>,
     /// Bytes of its log.
     pub log_bytes: u64,
     /// Last durable epoch.
     pub completed_epoch: u64,
-    /// The reason for which it is read-only, if it is.
+    /// The reason if the volume is read-only.
     pub read_only: Option<String>,
 }
 
@@ -208,7 +206,7 @@ pub(crate) fn check_len(len_bytes: u64, volumes_max: u64) -> Result<(), PoolErro
 }
 
 impl<M: Medium> Pool<M> {
-    /// Makes `medium` an empty pool with room for `volumes_max` volumes. Whatever it held is lost.
+    /// Makes `medium` an empty pool with room for `volumes_max` volumes. Its old contents are lost.
     ///
     /// # Errors
     /// The medium is too small or fails.
@@ -230,13 +228,13 @@ impl<M: Medium> Pool<M> {
         &self.shared.medium
     }
 
-    /// Returns the reason for which the pool is read-only, if it is.
+    /// Returns the reason if the pool is read-only.
     #[must_use]
     pub fn read_only_reason(&self) -> Option<&str> {
         self.shared.read_only.as_deref()
     }
 
-    /// Returns the work that opening had to do.
+    /// Returns the work done by opening.
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {
         &self.recovered
@@ -257,8 +255,7 @@ impl<M: Medium> Pool<M> {
         found.ok_or_else(|| PoolError::NoSuchVolume { name: name.to_owned() })
     }
 
-    /// Opens the volume of this name, which must be of `kind`, for that kind. It has one handle at
-    /// a time.
+    /// Opens the volume of this name for `kind`, the volume's kind. A volume has one handle at a time.
     ///
     /// # Errors
     /// `NoSuchVolume`; it is of another kind; `InUse`.
@@ -302,8 +299,8 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// One volume in figures. What it uses is walked for, as a snapshot, only if the count is
-    /// unknown: a program that keeps none shut the pool down, or the map could not be read.
+    /// One volume in figures. Walks the map, as a snapshot, only if the count of used blocks is unknown: a
+    /// program without counts shut the pool down, or the map could not be read.
     #[must_use]
     pub fn volume_info(&self, volume: &Volume<M>) -> VolumeInfo {
         let used = volume.used_blocks().or_else(|| self.count_used_blocks(volume).ok());
@@ -320,7 +317,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Walks the volume's map for the blocks that it owns beside its log.
+    /// Walks the volume's map for its blocks, without its log.
     fn count_used_blocks(&self, volume: &Volume<M>) -> Result<u64, Corrupt> {
         let (mut blocks, cells) = (0, Cells::default());
         self.visit(volume, &mut |extent| {
@@ -330,7 +327,7 @@ impl<M: Medium> Pool<M> {
         Ok(blocks - volume.descriptor().log_blocks())
     }
 
-    /// Problems of the volume beyond the blocks that it owns.
+    /// Problems of the volume beyond its blocks.
     pub(crate) fn judge(&self, volume: &Volume<M>) -> Vec<String> {
         let Some(kind) = self.kinds.get(volume.kind()) else { return Vec::new() };
         let judged = self.view(volume).and_then(|view| kind.judge(self.medium(), &view));
@@ -339,7 +336,7 @@ impl<M: Medium> Pool<M> {
         problems.into_iter().map(named).collect()
     }
 
-    /// Returns true if this program knows the volume's kind, and so which blocks the volume uses.
+    /// Returns true if this program knows the volume's kind, and so its used blocks.
     pub(crate) fn knows_kind(&self, volume: &Volume<M>) -> bool {
         self.kinds.get(volume.kind()).is_some()
     }
@@ -350,8 +347,8 @@ impl<M: Medium> Pool<M> {
         Ok(VolumeView::new(descriptor, volume.header_at, size_bytes, bounds))
     }
 
-    /// Takes into use what the medium has grown by since the pool was made or grown last.
-    /// Returns the new size in bytes.
+    /// Extends the pool by the growth of the medium since the pool was made or last extended. Returns the new
+    /// size in bytes.
     ///
     /// # Errors
     /// The medium's; the pool is read-only; or it has not grown.
@@ -376,20 +373,20 @@ impl<M: Medium> Pool<M> {
         Ok(new * BLOCK_U64)
     }
 
-    /// Blocks that belong to volumes, or are free for them.
+    /// Blocks of volumes, and blocks free for them.
     #[must_use]
     pub fn data_bounds(&self) -> std::ops::Range<u64> {
         self.shared.data_bounds()
     }
 
-    /// Returns the reason for which the free blocks are unknown, if they are: the blocks of some
-    /// volume are unknown. Nothing is allocated then; bytes that have a block can still be written.
+    /// Returns the reason if the free blocks are unknown: the blocks of some volume are unknown. Nothing is
+    /// then allocated; bytes with a block can still be written.
     #[must_use]
     pub fn space_unknown(&self) -> Option<&str> {
         self.shared.space_unknown.as_deref()
     }
 
-    /// Volume headers that could not be read when the pool was opened.
+    /// Volume headers unreadable when the pool was opened.
     pub(crate) fn lost_headers(&self) -> &[Corrupt] {
         &self.shared.lost_headers
     }
@@ -399,18 +396,18 @@ impl<M: Medium> Pool<M> {
         Self { on_copy: true, ..self }
     }
 
-    /// Damage that opening found and that is in the pool now.
+    /// Damage found by opening and present in the pool now.
     pub(crate) fn damage_when_opened(&self) -> impl Iterator<Item = &Corrupt> {
         let copies = self.on_copy.then_some(&self.recovered.damaged_copies);
         self.lost_headers().iter().chain(copies.into_iter().flatten())
     }
 
-    /// Calls `look` with the superblock while nobody changes it.
+    /// Calls `look` with the superblock, and prevents changes during the call.
     pub(crate) fn with_superblock<R>(&self, look: impl FnOnce(&Superblock) -> R) -> R {
         look(&self.shared.superblock.lock())
     }
 
-    /// The slot whose volume header is `block`, if it is one.
+    /// The slot with the volume header `block`, if it is one.
     pub(crate) fn slot_of(&self, block: BlockNo) -> Option<u64> {
         let sb = self.shared.superblock.lock();
         (sb.table_start..sb.data_start).contains(&block.0).then(|| block.0 - sb.table_start)
@@ -420,7 +417,7 @@ impl<M: Medium> Pool<M> {
         self.admin.lock()
     }
 
-    /// Visits every block run that `volume` owns.
+    /// Visits every block run of `volume`.
     pub(crate) fn visit(
         &self,
         volume: &Volume<M>,
@@ -449,13 +446,13 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Shuts down cleanly: checkpoints every volume, saves the allocator's state, and durably says
-    /// so. The caller has stopped everything that uses the volumes; later writes fail. A volume
-    /// whose checkpoint fails keeps no other from its own. Called again, it says the same again.
+    /// Shuts down cleanly: checkpoints every volume, saves the allocator's state, and durably marks the pool
+    /// as clean. The caller has stopped all users of the volumes; later writes fail. If the checkpoint of a
+    /// volume fails, the others are still checkpointed. A second call returns the same result.
     ///
     /// # Errors
-    /// `NotFlushed` for the first volume, by name, whose checkpoint failed, each of which is
-    /// logged; or the medium's. The next opening then recovers as after a crash.
+    /// `NotFlushed` for the first volume, by name, with a failed checkpoint, and each such volume is logged;
+    /// or the medium's. The next opening then recovers as after a crash.
     pub fn close(&self) -> Result<(), PoolError> {
         let _admin = self.admin.lock();
         self.closed.get_or_init(|| self.shut_down()).clone()
@@ -484,8 +481,8 @@ impl<M: Medium> Pool<M> {
         self.save_allocator()
     }
 
-    /// Writes the free map into free blocks and then marks the pool clean. The map calls those
-    /// blocks free, which is true again as soon as it has been loaded.
+    /// Writes the free map into free blocks and then marks the pool clean. The map calls those blocks free.
+    /// This is true again as soon as it has been loaded.
     fn save_allocator(&self) -> Result<(), PoolError> {
         let alloc = &self.shared.alloc;
         let blocks = self.shared.superblock.lock().size_blocks;
@@ -514,7 +511,7 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// Makes durable what a volume holds, for good, and returns its preallocated blocks.
+/// Makes a volume's contents durable for the last time, and returns its preallocated blocks.
 fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
     drop(volume.quiesce());
     let guard = volume.lock_checkpoint();

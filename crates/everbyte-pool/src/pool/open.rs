@@ -22,24 +22,24 @@ use crate::shared::{Preallocator, Shared, header_at, write_superblock};
 use crate::sync::{Mutex, RwLock};
 use crate::volume::{Volume, read_size, read_used_blocks};
 
-/// Blocks that a pool can grow to while it is open: 1 TiB, or 16 times its size if that is more.
+/// Blocks of a pool's possible growth while it is open: 1 TiB, or 16 times its size if that is more.
 const CAPACITY_BLOCKS_MIN: u64 = 1 << 28;
 
 /// Options of opening a pool.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// Blocks that the pool may grow to while it is open; 0 for a generous default.
+    /// Blocks of the pool's possible growth while it is open; 0 for a generous default.
     pub capacity_blocks: u64,
 }
 
-/// A volume header that is in use.
+/// A used volume header.
 struct Found {
     slot: u64,
     descriptor: Descriptor,
     completed: u64,
     read_only: Option<String>,
     cells: Cells,
-    /// Blocks in use, its log aside, if that is known.
+    /// Blocks in use, without the log, if known.
     used_blocks: Option<u64>,
 }
 
@@ -50,13 +50,11 @@ impl Found {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Opens the pool on `medium`, recovering every volume first. `kinds` says what volumes'
-    /// maps hold.
+    /// Opens the pool on `medium`, recovering every volume first. `kinds` interprets the volumes' maps.
     ///
-    /// A volume that is damaged opens read-only, or not at all; every refused write says why. The
-    /// blocks that it owns are unknown then, so nothing can be allocated, but other volumes can
-    /// still write what they have blocks for. A pool of which only one superblock can be read, or
-    /// in which two volumes own a block, opens read-only.
+    /// A damaged volume opens read-only, or not at all; every rejected write says why. Its blocks are then
+    /// unknown: nothing can be allocated, but other volumes can still write to their present blocks. If only
+    /// one superblock of a pool can be read, or two volumes own a block, the pool opens read-only.
     ///
     /// # Errors
     /// No superblock can be believed, or the medium fails.
@@ -84,7 +82,7 @@ impl<M: Medium> Pool<M> {
             space_unknown = None;
             find_cells(&*medium, &sb, &mut found, &kinds, &mut summary);
         } else if space_unknown.is_none() {
-            // Nor is what the clean shutdown counted of volumes to be believed.
+            // The clean shutdown's counts of volumes are not valid either.
             found.iter_mut().for_each(|volume| volume.used_blocks = None);
             match rebuild(&*medium, &sb, &mut found, &kinds, &alloc, &mut summary) {
                 Ok(unknown) => space_unknown = unknown,
@@ -171,8 +169,7 @@ fn recover_all<M: Medium>(
     Ok(recovered)
 }
 
-/// Returns the reason for which the volumes' maps do not tell which blocks are free, if there is
-/// one.
+/// Returns the reason if the volumes' maps do not show the free blocks.
 fn why_unknown(found: &[Found], lost_headers: &[Corrupt]) -> Option<String> {
     let damaged = found.iter().find_map(|volume| {
         let reason = volume.read_only.as_ref()?;
@@ -181,7 +178,7 @@ fn why_unknown(found: &[Found], lost_headers: &[Corrupt]) -> Option<String> {
     lost_headers.first().map(Corrupt::to_string).or(damaged)
 }
 
-/// Blocks that are given state in DRAM, at least those that are there.
+/// Blocks with state in DRAM, at least the present blocks.
 fn capacity(options: &OpenOptions, medium_bytes: u64) -> u64 {
     let medium_blocks = medium_bytes / BLOCK_U64;
     match options.capacity_blocks {
@@ -216,8 +213,8 @@ fn open_volumes<M: Medium>(
     Ok(volumes)
 }
 
-/// The newest superblock that can be believed. The other copy is put right if need be; if its
-/// memory is bad the pool must stay as it is, and the reason comes along.
+/// The newest valid superblock. Repairs the other copy if necessary. If that copy's memory is bad, the pool
+/// must stay as it is, and the reason is returned as well.
 fn read_superblock<M: Medium>(
     medium: &M,
     known_features: u64,
@@ -241,7 +238,7 @@ fn read_superblock<M: Medium>(
             summary.note_copy(bad);
             good
         }
-        // A copy of a pool says more than what is not a pool.
+        // A copy of a pool says more than a block of foreign data.
         [Err(first), Err(second)] if first.is_foreign() && !second.is_foreign() => {
             return Err(second.into());
         }
@@ -308,7 +305,7 @@ fn recover_slot<M: Medium>(
         }
     }
     let descriptor = read_descriptor(medium, sb, at).map_err(SlotError::Unusable)?;
-    // After a clean shutdown copies that differ are damage, which is for a scrub to tell.
+    // After a clean shutdown different copies are damage, for a scrub to report.
     if sb.clean != 1
         && !forbidden
         && let Some(bad) = super::descriptors::mend_descriptor(medium, sb, at)?
@@ -348,7 +345,7 @@ fn recover_slot<M: Medium>(
     Ok(Some(Found::new(slot, descriptor, completed, read_only)))
 }
 
-/// Makes `alloc` know what is free from what a clean shutdown saved. Says whether it did.
+/// Loads the free blocks of a clean shutdown into `alloc`. Returns true if it did.
 fn load_if_clean<M: Medium>(
     medium: &M,
     sb: &Superblock,
@@ -365,8 +362,8 @@ fn load_if_clean<M: Medium>(
     loaded.is_ok()
 }
 
-/// Makes `alloc` know what is free from the maps. A volume whose map cannot be read is to be opened
-/// read-only; `alloc` is of no use then, and the reason is returned.
+/// Rebuilds the free blocks of `alloc` from the maps. If a volume's map cannot be read, the volume is to be
+/// opened read-only; `alloc` is then useless, and the reason is returned.
 ///
 /// # Errors
 /// Two volumes own a block.
@@ -419,8 +416,8 @@ fn rebuild<M: Medium>(
     Ok(unknown)
 }
 
-/// Finds the cells that are in use, where which blocks are free is known already. A volume whose
-/// map cannot be read is to be opened read-only.
+/// Finds the used cells, with the free blocks already known. A volume with an unreadable map is to be opened
+/// read-only.
 fn find_cells<M: Medium>(
     medium: &M,
     sb: &Superblock,

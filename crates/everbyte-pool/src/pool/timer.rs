@@ -1,7 +1,7 @@
 //! Checkpoints in the background: on a timer, and when a log fills up.
 //!
-//! Owns one thread. What it does changes no promise; it bounds what an unflushed crash can lose
-//! and keeps writers from having to wait for log space.
+//! Owns one thread. The thread changes no promise: it bounds the loss of a crash without flushes, and keeps
+//! writers from waits for log space.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,13 +12,13 @@ use everbyte_media::Medium;
 use super::Pool;
 use crate::checkpoint_signal::StopFlag;
 
-/// Time until the next look at a volume that wants a checkpoint while another one, or a group, is under way.
+/// Time until the next check of a volume in need of a checkpoint during another checkpoint or a group.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The shortest interval: the thread sleeps for as long at least.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// The time in the place of an interval that no clock gets to the end of: 30 years.
+/// Replaces an interval beyond the end of the clock: 30 years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// The running background thread; stops when dropped.
@@ -39,9 +39,9 @@ impl Drop for CheckpointTimer {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Starts checkpointing every volume that changed, every `interval` and whenever half of a lane
-    /// of a log's half is used. An interval that no clock gets to the end of, as `Duration::MAX`, leaves the latter.
-    /// One of less than 1 ms is taken for 1 ms.
+    /// Starts checkpoints of every changed volume, every `interval` and whenever half of a lane of a log's
+    /// half is used. With an interval beyond the end of the clock, such as `Duration::MAX`, only the latter
+    /// applies. An interval of less than 1 ms counts as 1 ms.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -58,7 +58,7 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// The end of an interval that begins now.
+/// The end of an interval from now.
 fn after(interval: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(interval.max(INTERVAL_MIN)).unwrap_or_else(|| now + FAR)
@@ -79,7 +79,7 @@ fn run<M: Medium>(pool: &Pool<M>, interval: Duration, stop: &StopFlag) {
                 continue;
             }
             match volume.flush_if_idle() {
-                // Whoever is at it may have sealed an older epoch, and a volume asks once in each.
+                // The present checkpoint may have sealed an older epoch, and a volume asks once in each.
                 Ok(false) if volume.wants_checkpoint() => {
                     wake = due.min(Instant::now() + BUSY_PAUSE)
                 }

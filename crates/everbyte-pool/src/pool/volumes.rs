@@ -1,10 +1,10 @@
 //! Making and renaming volumes while others are in use.
 //!
-//! The order of a creation: the UID is used up durably; the header's contents are fenced while its
-//! state says that there is nothing; then the state becomes ACTIVE, durably. A crash in between leaves
-//! either a volume or none, and never two owners of a block. Of a renaming: the copy of the descriptor
-//! that is not believed becomes the new one, durably; then the other does. A crash in between leaves a
-//! copy that is whole, and opening makes the other like it.
+//! The order of a creation: the UID is used up durably; the header's contents are fenced while its state is
+//! empty; then the state becomes ACTIVE, durably. A crash in between leaves either a volume or none, and
+//! never two owners of a block. The order of a renaming: the invalid copy of the descriptor becomes the new
+//! one, durably; then the other does. A crash in between leaves a whole copy, and opening makes the other
+//! like it.
 
 use std::sync::{Arc, Weak};
 
@@ -25,17 +25,17 @@ use crate::persist::{Dirty, InFlight};
 use crate::shared::{Preallocator, header_at};
 use crate::volume::Volume;
 
-/// Lanes of a new volume's log unless told otherwise.
+/// Default number of lanes of a new volume's log.
 pub const LANES_DEFAULT: u32 = 8;
-/// Lines to log from which on a block is replaced, unless told otherwise: half a block.
+/// Default number of lines to log from which on a block is replaced: half a block.
 pub const THRESHOLD_LINES_DEFAULT: u32 = 32;
 const LOG_BYTES_MIN: u64 = 2 << 20;
 const LOG_BYTES_MAX: u64 = 128 << 20;
 /// A volume's default log is this part of its size.
 const LOG_SHARE: u64 = 32;
-/// Half a lane of a default log at least: 10,237 words. A request of 32 MiB, the largest that NBD
-/// carries, changes up to 8193 entries, and with checksums a link for each missing node of their
-/// tree, of which a pool of 4 GiB has 2048 in all.
+/// Half a lane of a default log at least: 10,237 words. A request of 32 MiB, the largest of NBD, changes up
+/// to 8193 entries, and with checksums a link for each missing node of their tree. A pool of 4 GiB has 2048
+/// of these nodes in all.
 const HALF_BYTES_MIN: u64 = 160 << 10;
 
 /// Settings of a new volume.
@@ -55,14 +55,14 @@ pub struct VolumeSpec {
     pub checksum: u32,
     /// Lines to log from which on a block is replaced: 0 always, 65 never.
     pub threshold_lines: u32,
-    /// Lanes of the log: how many threads can write at once.
+    /// Lanes of the log: the number of concurrent writers.
     pub lanes: u32,
-    /// Bytes of the log over all lanes; `None` for a size that suits the volume's.
+    /// Bytes of the log over all lanes; `None` for a size in proportion to the volume's.
     pub log_bytes: Option<u64>,
-    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at
-    /// twice as many. 0 for [`CHECKPOINT_LINES_DEFAULT`](crate::format::CHECKPOINT_LINES_DEFAULT).
+    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at twice as many.
+    /// 0 for [`CHECKPOINT_LINES_DEFAULT`](crate::format::CHECKPOINT_LINES_DEFAULT).
     pub checkpoint_lines: u32,
-    /// Features of the superblock that the pool has once it has this volume, beside those of its kind.
+    /// Features of the superblock required by this volume, in addition to those of its kind.
     pub ro_compat: u64,
 }
 
@@ -161,7 +161,7 @@ pub enum NewRoot<'a> {
         /// Number of blocks, at least 1.
         blocks: u64,
     },
-    /// Adjacent blocks that hold this, such as the kind's own settings; a multiple of 4096 bytes.
+    /// Adjacent blocks with this contents, such as the kind's own settings; a multiple of 4096 bytes.
     Blocks(&'a [u8]),
 }
 
@@ -176,8 +176,8 @@ impl NewRoot<'_> {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Makes a volume, of a kind that this pool was opened with, and with that root. A kind without
-    /// a log leaves the specification's log aside.
+    /// Makes a volume with that root, of a kind known to this open pool. A kind without a log ignores the
+    /// specification's log.
     ///
     /// # Errors
     /// The name is taken or not a name; the kind is unknown; a size is out of range; the volume
@@ -220,7 +220,7 @@ impl<M: Medium> Pool<M> {
         Ok(volume)
     }
 
-    /// Takes what a new volume needs from the beginning: its log and its root, if it has them.
+    /// Takes the initial runs of a new volume: its log and its root, if it has them.
     fn take_runs(
         &self,
         spec: &VolumeSpec,
@@ -254,11 +254,11 @@ impl<M: Medium> Pool<M> {
             })
     }
 
-    /// Takes `blocks` adjacent free blocks for `what`, outside any epoch. Whoever lets a map name
-    /// them makes that durable before anyone else can write through it.
+    /// Takes `blocks` adjacent free blocks for `what`, outside any epoch. A caller that names them in a map
+    /// makes the name durable before anyone else can write through it.
     ///
     /// # Errors
-    /// `NoSpace` if there is no such run.
+    /// `NoSpace` without such a run.
     pub fn take_run(&self, what: &'static str, blocks: u64) -> Result<BlockRun, PoolError> {
         self.take(what, blocks, || self.shared.alloc.alloc_run(blocks))
     }
@@ -292,14 +292,13 @@ impl<M: Medium> Pool<M> {
             free_blocks: self.shared.alloc.free_blocks(),
         })?;
         for block in run.start.0..run.start.0 + run.len {
-            // What an earlier owner's epochs said of it must not be taken for the new owner's.
+            // The state of an earlier owner's epochs must not apply to the new owner.
             self.shared.states.get(BlockNo(block)).set_fresh(0);
         }
         Ok(run)
     }
 
-    /// Gives back blocks of [`Pool::take_run`] that nothing names, and to which nothing is on its
-    /// way.
+    /// Returns blocks of [`Pool::take_run`] without a name and without stores in flight to them.
     pub fn return_run(&self, run: BlockRun) {
         if self.shared.medium.has_poison() && run.len > 1 {
             let blocks = run.start.0..run.start.0 + run.len;
@@ -313,8 +312,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Writes the header of a new volume: its contents are fenced before its state says that there
-    /// is one.
+    /// Writes the header of a new volume: its contents are fenced before its state becomes active.
     fn write_header(
         &self,
         spec: &VolumeSpec,
@@ -378,11 +376,10 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Gives the volume `name` the name `new_name`, durably. Its users go on: those who have it open have
-    /// it under its new name.
+    /// Gives the volume `name` the name `new_name`, durably. Its users continue, under the new name.
     ///
     /// # Errors
-    /// `NoSuchVolume`; `VolumeExists`; `new_name` is no name; the pool or the volume is read-only; a
+    /// `NoSuchVolume`; `VolumeExists`; `new_name` is not a valid name; the pool or the volume is read-only; a
     /// descriptor of it cannot be read; the medium's, after which the next opening finds one of the two
     /// names.
     pub fn rename_volume(&self, name: &str, new_name: &str) -> Result<(), PoolError> {

@@ -1,5 +1,5 @@
-//! Giving back what a volume took: blocks, runs and cells that nothing durable names any more, and
-//! those that its lanes preallocated.
+//! Release of a volume's blocks, runs and cells that no durable word names, and of blocks preallocated by its
+//! lanes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::alloc::{BlockRun, CellSize};
 use crate::format::Corrupt;
 use crate::shared::Preallocator;
 
-/// Looks at a volume whose checkpoint is under way, or which a group has just begun in, and the time between two.
+/// Number of checks of a volume with a checkpoint in progress or a just begun group, and the time between
+/// two.
 const CHECKPOINT_ATTEMPTS: u32 = 100;
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(1);
 
@@ -40,8 +41,8 @@ impl<M: Medium> Preallocator for Volume<M> {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Frees the deferred blocks, runs and cells of an epoch that is durable now, but for blocks that are
-    /// pinned: those follow with their last pin.
+    /// Frees the deferred blocks, runs and cells of an epoch durable now, except pinned blocks: the allocator
+    /// gets those with their last pin.
     pub(crate) fn give_back_all(&self, deferred: &DeferredFree) {
         for run in adjacent(&deferred.blocks).chain(deferred.runs.iter().copied()) {
             // First: the block is counted as used in between, not as free twice.
@@ -53,24 +54,24 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Gives a block that nothing durable names to the allocator, at once or with its last pin.
+    /// Returns a block without a durable name to the allocator, immediately or with its last pin.
     fn give_back_unpinned(&self, block: BlockNo) {
         if !self.pins.hold_back(block) {
             self.give_back(block);
         }
     }
 
-    /// Gives a cell that nothing durable names back, and its block with the last one.
+    /// Frees a cell without a durable name, and with the last cell its block.
     pub(crate) fn give_back_cell(&self, at: PoolOffset, size: CellSize) {
         match self.cells.give(at, size) {
             Ok(None) => {}
             Ok(Some(block)) => self.give_back(block),
-            // A map that lies can bring this about, so it is no assertion.
+            // An invalid map can cause this, so it is not an assertion.
             Err(error) => tracing::error!(%error, "a cell was freed twice; `pool check` says more"),
         }
     }
 
-    /// Gives a run that nothing durable names to the allocator, but for blocks in a poisoned range.
+    /// Returns a run without a durable name to the allocator, except blocks in a poisoned range.
     pub(crate) fn give_back_run(&self, run: BlockRun) {
         if self.medium().has_poison() || self.pins.any() {
             return run.blocks().for_each(|block| self.give_back_unpinned(block));
@@ -81,7 +82,7 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Gives a block that nothing durable names to the allocator, unless its memory is bad.
+    /// Returns a block without a durable name to the allocator, unless its memory is bad.
     pub(crate) fn give_back(&self, block: BlockNo) {
         self.usage.subtract(1);
         if self.shared.withhold_if_bad(block) {
@@ -93,8 +94,8 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Refuses writes from now on: a map that lies, or a saved allocator state, led to blocks that are free
-    /// already, and could next lead to some that others have got meanwhile. So it is no assertion either.
+    /// Rejects writes from now on: an invalid map or saved allocator state led to already free blocks, and
+    /// could next lead to blocks since allocated by others. So it is not an assertion either.
     #[cold]
     fn fail_of_two_owners(&self, run: BlockRun, error: &SlotError) {
         let what = format!(
@@ -105,14 +106,14 @@ impl<M: Medium> Volume<M> {
         self.fail(&Corrupt::new(structure, run.start.offset(), what));
     }
 
-    /// Returns true if a block of `run` belongs to nobody: nothing that is right leads to it.
+    /// Returns true if a block of `run` has no owner: no valid structure leads to it.
     #[must_use]
     pub fn has_free_block(&self, run: BlockRun) -> bool {
         run.blocks().any(|block| self.shared.alloc.is_free(block))
     }
 
-    /// Gives the preallocated blocks of lanes back to the allocator. Those that a write took
-    /// and then panicked may be named by a map, so such a volume keeps all of them.
+    /// Returns the preallocated blocks of lanes to the allocator. If a write took blocks and then panicked, a
+    /// map may name them: such a volume keeps all of them.
     pub(crate) fn return_preallocated(&self) {
         for lane in &self.lanes {
             let mut lane = lane.lock();
@@ -125,8 +126,8 @@ impl<M: Medium> Volume<M> {
     }
 }
 
-/// Blocks that follow each other both in the list and in the pool, as runs: of requests that replaced several blocks, a locked
-/// instruction or two for each block is more than the rest of freeing it.
+/// Adjacent blocks, in both the list and the pool, as runs: for requests with several replaced blocks, a
+/// locked instruction or two for each block costs more than the rest of the free.
 fn adjacent(blocks: &[BlockNo]) -> impl Iterator<Item = BlockRun> + '_ {
     let mut rest = blocks.iter().copied().peekable();
     std::iter::from_fn(move || {

@@ -1,9 +1,9 @@
 //! Groups: several writes that become durable together or not at all.
 //!
-//! Invariants: a group begins right after a checkpoint, so that its epoch's log holds nothing but
-//! the group's own records and undoing the epoch undoes the group; while it is open no other writer
-//! is in the volume and no epoch is sealed, because the group holds every quiesce lock and the
-//! checkpoint lock. Readers see the group's writes as they are made.
+//! Invariants: a group begins right after a checkpoint: its epoch's log holds nothing but the group's own
+//! records, and undo of the epoch undoes the group. While it is open, no other writer is in the volume and no
+//! epoch is sealed: the group holds every quiesce lock and the checkpoint lock. Readers see the group's
+//! writes as they are made.
 
 use everbyte_media::{BlockNo, MediaError, Medium};
 
@@ -15,11 +15,10 @@ use crate::sync::{MutexGuard, RwLockWriteGuard};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The group has used up what one epoch's log or the pool's free space holds. Nothing of the
-    /// call that failed was written.
+    /// The group has used up one epoch's log or the pool's free space. The failed call wrote nothing.
     #[error("the group is too large: {what}")]
     TooLarge {
-        /// The resource that ran out.
+        /// The exhausted resource.
         what: &'static str,
     },
     /// The volume cannot be written.
@@ -45,15 +44,15 @@ pub struct Group<'v, M: Medium> {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Opens a group: waits for other writers, then makes everything before it durable.
-    /// A thread that holds a group must not call `begin_op`, `flush` or `checkpoint`.
+    /// Opens a group: waits for other writers, then makes everything before it durable. A thread with an open
+    /// group must not call `begin_op`, `flush` or `checkpoint`.
     ///
     /// # Errors
     /// The volume is gone; the checkpoint's.
     pub fn begin_group(&self) -> Result<Group<'_, M>, WriteError> {
         let quiesce_locks = self.quiesce();
         let checkpointing = self.checkpointing.lock();
-        // Who deletes or closes the volume says so first, and then waits for the quiesce lock.
+        // A thread that deletes or closes the volume marks it first, and then waits for the quiesce lock.
         if self.is_gone() {
             return Err(WriteError::Gone);
         }
@@ -77,14 +76,14 @@ impl<M: Medium> Group<'_, M> {
         Ok(())
     }
 
-    /// Undoes the group's writes. The caller keeps readers out of the volume meanwhile.
+    /// Undoes the group's writes. The caller keeps readers out of the volume during the call.
     ///
     /// # Errors
     /// If the log cannot be read back. The epoch is never completed then and the volume takes no more
     /// writes: the next opening undoes the group.
     pub fn roll_back(self) -> Result<(), GroupError> {
         let volume = self.volume;
-        // What readers saw of the group is no more.
+        // The group's contents seen by readers are undone.
         volume.end_all_pins();
         // A part of the group must not become durable with the next checkpoint.
         self.undo().inspect_err(|_| volume.leave_unfinished())?;

@@ -13,12 +13,11 @@ use everbyte_plant::planted;
 use super::{Users, Volume};
 use crate::plant::Bug;
 
-/// The right to use a volume, as its kind holds it while the volume is open. Given back when it is
-/// dropped.
+/// The right to use a volume, held by its kind while the volume is open. A drop releases it.
 pub struct VolumeHandle<M: Medium>(Arc<Volume<M>>);
 
 impl<M: Medium> VolumeHandle<M> {
-    /// Takes the volume for a kind; `None` if somebody has it.
+    /// Takes the volume for a kind; `None` if it is taken.
     pub(crate) fn take(volume: Arc<Volume<M>>) -> Option<Self> {
         let taken = volume.taken.swap(true, Ordering::AcqRel);
         (!taken || planted(Bug::SecondHandleGiven)).then(|| Self(volume))
@@ -30,7 +29,7 @@ impl<M: Medium> VolumeHandle<M> {
         &self.0
     }
 
-    /// Says who is inside, so that deletion can wait for them.
+    /// Sets the users of the volume; deletion waits for them.
     pub fn set_users(&self, users: Arc<dyn Users>) {
         *self.0.users.lock() = Some(users);
     }
@@ -52,7 +51,7 @@ impl<M: Medium> Drop for VolumeHandle<M> {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Returns once nobody is inside through the volume's kind. The volume has been marked as gone.
+    /// Returns once the volume's kind has no users. The volume has been marked as gone.
     pub(crate) fn wait_idle(&self) {
         let users = self.users.lock().clone();
         if let Some(users) = users {

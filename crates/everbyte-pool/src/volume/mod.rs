@@ -1,8 +1,7 @@
-//! A volume: one consistency domain with a log, epochs and a map root of its own.
+//! A volume: one consistency domain with its own log, epochs and map root.
 //!
-//! Owns the open volume's DRAM state. What its map means is the business of the volume's kind, in a
-//! crate above. Locks are taken in this order: quiesce lock, the kind's block locks, a lane, the
-//! kind's structure lock.
+//! Owns the open volume's DRAM state. The volume's kind, in a crate above, interprets its map. Locks are
+//! taken in this order: quiesce lock, the kind's block locks, a lane, the kind's structure lock.
 
 mod error;
 mod give_back;
@@ -48,15 +47,15 @@ use crate::recover::UndoScope;
 use crate::shared::Shared;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_index};
 
-/// Shards of the quiesce lock that groups close; more than the threads that usually write.
+/// Shards of the quiesce lock closed by groups; more than the usual number of writing threads.
 const QUIESCE_SHARDS: usize = 16;
 
-/// A lane: the log of one writer at a time, and what that writer left for the checkpoint.
+/// A lane: the log of one writer at a time, and that writer's state for the checkpoint.
 pub(crate) struct Lane {
     pub(crate) log: LaneLog,
-    /// Lines that are dirty in the current epoch.
+    /// Dirty lines of the current epoch.
     pub(crate) dirty: DirtyList,
-    /// Blocks, runs and cells freed in the current epoch, which a checkpoint frees for good.
+    /// Blocks, runs and cells freed in the current epoch; a checkpoint frees them finally.
     pub(crate) deferred: DeferredFree,
     /// Blocks taken from the allocator in advance.
     pub(crate) free: Vec<u64>,
@@ -64,15 +63,15 @@ pub(crate) struct Lane {
     pub(crate) free_for_nodes: Vec<u64>,
     /// Preallocated cells, by size, the next one last.
     pub(crate) cells: [Vec<PoolOffset>; SIZES],
-    /// Place of the last batch of blocks that was allocated.
+    /// Place of the last allocated batch of blocks.
     pub(crate) hint: u64,
     /// Blocks allocated since the group began; `None` outside groups.
     pub(crate) group_blocks: Option<Vec<BlockNo>>,
     /// True if this epoch has work for a checkpoint.
     pub(crate) touched: bool,
-    /// Words with a record that is not fenced yet.
+    /// Words with an unfenced record.
     pub(crate) words_to_note: Vec<PoolOffset>,
-    /// Lines with a record that is not fenced yet.
+    /// Lines with an unfenced record.
     pub(crate) lines_to_note: Vec<(BlockNo, LineMask)>,
     /// Bytes of records since the volume was opened.
     pub(crate) log_bytes: u64,
@@ -100,7 +99,7 @@ impl Lane {
     }
 }
 
-/// Deferred frees of an epoch: blocks, runs and cells that are free once the epoch is durable.
+/// Deferred frees of an epoch: blocks, runs and cells. They are free once the epoch is durable.
 #[derive(Default)]
 pub(crate) struct DeferredFree {
     pub(crate) blocks: Vec<BlockNo>,
@@ -114,7 +113,7 @@ impl DeferredFree {
         self.blocks.len() as u64 + self.runs.iter().map(|run| run.len).sum::<u64>()
     }
 
-    /// Adds what `other` has, and leaves it empty.
+    /// Moves the contents of `other` into this one.
     pub(crate) fn append(&mut self, other: &mut Self) {
         self.blocks.append(&mut other.blocks);
         self.runs.append(&mut other.runs);
@@ -122,7 +121,7 @@ impl DeferredFree {
     }
 }
 
-/// An open volume: one consistency domain with a log, epochs and a map root of its own.
+/// An open volume: one consistency domain with its own log, epochs and map root.
 ///
 /// Only its kind interprets its map. Locks are taken in this order: the volume's quiesce lock, the
 /// kind's block locks, a lane of the log, the kind's structure lock.
@@ -133,12 +132,12 @@ pub struct Volume<M: Medium> {
     /// The descriptor with the present name.
     names: Names,
     kind: VolumeKind,
-    /// Cells of the volume's blocks that are free.
+    /// Free cells of the volume's blocks.
     pub(crate) cells: Cells,
     pub(crate) current: AtomicU64,
     pub(crate) completed: AtomicU64,
     pub(crate) lanes: Box<[CachePadded<Mutex<Lane>>]>,
-    /// Writes since the volume was opened, by the lane that the thread takes first.
+    /// Writes since the volume was opened, by the first lane taken by the thread.
     writes: Box<[CachePadded<AtomicU32>]>,
     /// Redo records of the current epoch so far.
     pub(crate) redo_order: CachePadded<AtomicU32>,
@@ -148,18 +147,18 @@ pub struct Volume<M: Medium> {
     pub(crate) wants_checkpoint: AtomicBool,
     pub(crate) dirty_lines: CachePadded<DirtyLines>,
     pub(crate) usage: CachePadded<Usage>,
-    /// Blocks that readers use where they lie.
+    /// Blocks in use by readers in place.
     pub(crate) pins: Pins,
     pub(crate) gone: AtomicBool,
     /// True once the volume was deleted, and its header may be another one's. Set under the checkpoint lock.
     pub(crate) retired: AtomicBool,
-    /// Held by who changes the shape of a tree that all of the volume shares.
+    /// Held by a thread that changes the shape of a tree shared by all of the volume.
     structure: Mutex<()>,
     /// True if its one handle is taken.
     taken: AtomicBool,
-    /// Those who are inside through that handle.
+    /// The users inside through that handle.
     users: Mutex<Option<Arc<dyn Users>>>,
-    /// The reason for which the volume was opened read-only.
+    /// The reason if the volume was opened read-only.
     read_only: Option<String>,
     /// Damage found since.
     damage: OnceLock<String>,
@@ -167,17 +166,16 @@ pub struct Volume<M: Medium> {
     refuses_changes: OnceLock<String>,
     /// True if a thread panicked inside the current epoch. Set under its lane.
     pub(crate) unfinished: AtomicBool,
-    /// Media errors and wrong blocks that were reported, so that each is reported once.
+    /// Reported media errors and wrong blocks: each is reported once.
     reported: Mutex<BTreeSet<PoolOffset>>,
     /// Checkpoints completed since the volume was opened.
     pub(crate) checkpoints: AtomicU64,
-    /// The end and the duration of the last walk of the map that found no damage.
+    /// The end and the duration of the last walk of the map without damage.
     sound_walk: Mutex<Option<(Instant, Duration)>>,
 }
 
 impl<M: Medium> Volume<M> {
-    /// Opens the recovered volume whose header is at `header_at` and whose last completed epoch is
-    /// `completed`.
+    /// Opens the recovered volume with its header at `header_at` and the last completed epoch `completed`.
     pub(crate) fn open(
         shared: Arc<Shared<M>>,
         header_at: PoolOffset,
@@ -256,14 +254,13 @@ impl<M: Medium> Volume<M> {
         &self.shared.data
     }
 
-    /// Returns the settings that the volume was created with, and its present name.
+    /// Returns the settings of the volume from its creation, and its present name.
     #[must_use]
     pub fn descriptor(&self) -> &Descriptor {
         self.names.latest()
     }
 
-    /// The volume's present name. One that was returned earlier stays as it is when the volume is
-    /// renamed.
+    /// The volume's present name. An earlier returned name does not change when the volume is renamed.
     #[must_use]
     pub fn name(&self) -> &str {
         self.descriptor().name()
@@ -274,7 +271,7 @@ impl<M: Medium> Volume<M> {
         self.names.add(descriptor);
     }
 
-    /// Returns the kind, which interprets the volume's map.
+    /// Returns the kind. The kind interprets the volume's map.
     #[must_use]
     pub fn kind(&self) -> VolumeKind {
         self.kind
@@ -292,8 +289,8 @@ impl<M: Medium> Volume<M> {
         self.header_at.plus(CHECKSUM_ROOT_AT)
     }
 
-    /// The structure lock of what all of the volume shares: the tree of checksums. The last lock
-    /// that is taken, and one that no thread takes beside another structure lock.
+    /// The structure lock of state shared by all of the volume: the tree of checksums. It is the last lock
+    /// taken, and no thread holds it together with another structure lock.
     #[must_use]
     pub fn structure(&self) -> &Mutex<()> {
         &self.structure
@@ -313,26 +310,26 @@ impl<M: Medium> Volume<M> {
         read_size(self.medium(), self.header_at)
     }
 
-    /// The epoch that takes writes.
+    /// The open epoch.
     #[must_use]
     pub fn current_epoch(&self) -> u64 {
         self.current.load(Ordering::Acquire)
     }
 
-    /// The last epoch that is durable.
+    /// The last durable epoch.
     #[must_use]
     pub fn completed_epoch(&self) -> u64 {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Returns the reason for which the volume cannot be written, if there is one.
+    /// Returns the reason if the volume cannot be written.
     #[must_use]
     pub fn read_only_reason(&self) -> Option<&str> {
         let since = || self.damage.get().or(self.refuses_changes.get()).map(String::as_str);
         self.opened_read_only().or_else(since)
     }
 
-    /// Returns the damage for which the volume cannot be written, if there is any.
+    /// Returns the damage if it prevents writes to the volume.
     #[must_use]
     pub fn damage(&self) -> Option<&str> {
         self.read_only.as_deref().or(self.damage.get().map(String::as_str))
@@ -343,27 +340,26 @@ impl<M: Medium> Volume<M> {
         self.refuses_changes.get().is_some()
     }
 
-    /// Refuses writes from now on for `reason`, which is not damage.
+    /// Rejects writes from now on for `reason`; the reason is not damage.
     pub fn refuse_changes(&self, reason: &str) {
         let _ = self.refuses_changes.set(reason.to_owned());
     }
 
-    /// Returns the reason for which the volume was opened read-only, if it was. Nothing can be made
-    /// durable then, unlike in a volume in which damage was found later.
+    /// Returns the reason if the volume was opened read-only. Nothing can then become durable, unlike in a
+    /// volume with damage found later.
     pub(crate) fn opened_read_only(&self) -> Option<&str> {
         self.read_only.as_deref().or(self.shared.read_only.as_deref())
     }
 
-    /// Refuses writes from now on, because something that says where the volume's bytes lie cannot
-    /// be read. Other volumes go on.
+    /// Rejects writes from now on, because a structure with the addresses of the volume's bytes cannot be
+    /// read. Other volumes continue.
     pub fn fail(&self, damage: &Corrupt) {
         if self.damage.set(damage.to_string()).is_ok() {
             tracing::error!(volume = self.name(), %damage, "the volume is read-only from now on");
         }
     }
 
-    /// Reports that the block at `at`, which holds the volume's bytes from `offset` on, is not what
-    /// was stored there.
+    /// Reports different contents than stored in the block at `at`, with the volume's bytes from `offset` on.
     pub fn report_mismatch(
         &self,
         offset: u64,
@@ -379,7 +375,7 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Reports that the memory at `at`, which holds the volume's bytes from `offset` on, is bad.
+    /// Reports bad memory at `at`, with the volume's bytes from `offset` on.
     pub fn report_bad(&self, offset: u64, at: PoolOffset) {
         if self.reported.lock().insert(at) {
             let volume = self.name();
@@ -411,9 +407,9 @@ impl<M: Medium> Volume<M> {
         u64::from(self.descriptor.half_blocks) * everbyte_media::BLOCK_U64
     }
 
-    /// Takes the quiesce lock for an operation that may take block locks and join the epoch. Waits
-    /// for an open group, and for a checkpoint if twice as many lines are dirty as one begins at.
-    /// The caller holds no block lock yet.
+    /// Takes the quiesce lock for an operation that may take block locks and join the epoch. Waits for an
+    /// open group, and for a checkpoint if twice as many lines are dirty as one begins at. The caller holds
+    /// no block lock yet.
     pub fn begin_op(&self) -> RwLockReadGuard<'_, ()> {
         if self.dirty_lines.are_too_many() {
             self.wait_for_fewer_dirty_lines();
@@ -424,21 +420,20 @@ impl<M: Medium> Volume<M> {
     /// Makes the current epoch durable, by this thread if the one in the background has not begun.
     #[cold]
     fn wait_for_fewer_dirty_lines(&self) {
-        // Nobody was promised this checkpoint. Who is, by a flush of their own, is told if it
-        // fails.
+        // This checkpoint was not promised to a caller. If it fails, a later flush reports the failure.
         let _best_effort = self.complete(self.current_epoch());
     }
 
-    /// Counts what a lane has made dirty, and asks for a checkpoint if that is due.
+    /// Counts a lane's new dirty lines, and requests a checkpoint if one is due.
     pub(crate) fn count_dirty(&self, list: &mut DirtyList) {
         if self.dirty_lines.add(list) {
             self.ask_for_checkpoint();
         }
     }
 
-    /// Asks for a checkpoint in the background, unless that was done in this epoch.
+    /// Requests a checkpoint in the background, unless one was requested in this epoch.
     pub(crate) fn ask_for_checkpoint(&self) {
-        // A look first: most of those who ask are not the first, and would write a shared line.
+        // A load first: most requests are not the first, and would write a shared line.
         if !self.wants_checkpoint() && !self.wants_checkpoint.swap(true, Ordering::Relaxed) {
             self.shared.checkpoint_signal.notify();
         }
@@ -450,15 +445,15 @@ impl<M: Medium> Volume<M> {
         self.dirty_lines.checkpoint_lines()
     }
 
-    /// Dirty lines of the current epoch, which the next checkpoint must flush. Lacks less than a
-    /// sixteenth of the number at which that begins, or less than one for each lane.
+    /// Dirty lines of the current epoch, for the next checkpoint to flush. The count lacks less than a
+    /// sixteenth of the number at which a checkpoint begins, or less than one for each lane.
     #[must_use]
     pub fn dirty_lines(&self) -> u64 {
         self.dirty_lines.count()
     }
 
-    /// Counts a write of the calling thread's, and returns how many there were before on the lane that it
-    /// takes first. Threads that share that lane may lose counts.
+    /// Counts a write of the calling thread, and returns the number of earlier writes on the thread's first
+    /// lane. Threads with a shared lane may lose counts.
     pub fn count_write(&self) -> u32 {
         let count = &self.writes[thread_index() % self.writes.len()];
         let before = count.load(Ordering::Relaxed);
@@ -477,9 +472,9 @@ impl<M: Medium> Volume<M> {
         self.lanes[first].lock()
     }
 
-    /// Notes that the calling thread panicked inside the epoch, on a lane that it still holds, or
-    /// could not roll a group back. What it had begun may be half done, and its last records torn, so
-    /// nobody writes from now on and the epoch is never completed: the next opening undoes it.
+    /// Notes that the calling thread panicked inside the epoch, with a lane still held, or could not roll a
+    /// group back. Its operation may be half done, and its last records torn. So all writes fail from now on
+    /// and the epoch is never completed: the next opening undoes it.
     fn leave_unfinished(&self) {
         self.unfinished.store(true, Ordering::Release);
         let reason = WriteError::Unfinished.to_string();
@@ -491,8 +486,8 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Prefetches the state of the block at `at`, and `len` of its bytes from there on, which are
-    /// about to be read and changed.
+    /// Prefetches the state of the block at `at`, and `len` of its bytes from there on, for a following read
+    /// and change.
     pub fn prefetch_store(&self, at: PoolOffset, len: usize) {
         let state = self.shared.states.at(at);
         state.prefetch_fresh();
@@ -500,20 +495,20 @@ impl<M: Medium> Volume<M> {
         self.medium().prefetch(at, len);
     }
 
-    /// Prefetches the state of `block` that freeing it needs.
+    /// Prefetches the state of `block` for its free.
     pub fn prefetch_free(&self, block: BlockNo) {
         self.shared.states.get(block).prefetch_fresh();
     }
 
-    /// Prefetches the record of the word at `at`, whose block [`Volume::prefetch_store`] fetched
-    /// the state of a while ago.
+    /// Prefetches the record of the word at `at`. [`Volume::prefetch_store`] fetched the state of its block a
+    /// while ago.
     pub fn prefetch_record(&self, at: PoolOffset) {
         self.shared.states.at(at).prefetch_word(self.current_epoch(), at);
     }
 
-    /// Returns true if an entry may be changed on the FUA fast path, because undo of an open epoch
-    /// cannot touch it: the entry has no record, the block it names (if any) has none and is not
-    /// fresh, and the node that holds the entry is not fresh.
+    /// Returns true if an entry may be changed on the FUA fast path, because undo of an open epoch cannot
+    /// touch it: the entry has no record, its block (if any) has none and is not fresh, and the node of the
+    /// entry is not fresh.
     #[must_use]
     pub fn fua_fast_path_allowed(&self, entry_at: PoolOffset, block: Option<BlockNo>) -> bool {
         if planted(Bug::FuaFastPathIgnoresRecords) {
@@ -547,12 +542,12 @@ impl<M: Medium> Volume<M> {
         self.quiesce_locks.iter().map(|lock| lock.write()).collect()
     }
 
-    /// Says that the volume is going away: every later `join` fails.
+    /// Marks the volume as gone: every later `join` fails.
     pub fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Takes [`Volume::mark_gone`] back, after a deletion that has changed nothing.
+    /// Clears [`Volume::mark_gone`], after a deletion without any change.
     pub(crate) fn unmark_gone(&self) {
         self.gone.store(false, Ordering::Release);
     }
@@ -562,12 +557,12 @@ impl<M: Medium> Volume<M> {
         self.sound_walk.lock().is_none_or(|(ended, took)| ended.elapsed() >= took * 100)
     }
 
-    /// Notes that a walk of the map that `began` then has found no damage.
+    /// Notes a walk of the map, begun at `began`, without damage.
     pub(crate) fn note_sound_walk(&self, began: Instant) {
         *self.sound_walk.lock() = Some((Instant::now(), began.elapsed()));
     }
 
-    /// Makes what the volume owns, and what the allocator believes it does, the same. Nobody writes.
+    /// Makes the volume's blocks and the allocator's view of them equal. Requires: no writer.
     pub(crate) fn settle(&self) -> Result<(), WriteError> {
         self.flush()?;
         let guard = self.lock_checkpoint();
@@ -576,8 +571,8 @@ impl<M: Medium> Volume<M> {
         Ok(())
     }
 
-    /// Returns true if a checkpoint should come soon: at most 75% of the log remains, which is when
-    /// half of the current half is used, or as many lines are dirty as the volume's setting says.
+    /// Returns true if a checkpoint should come soon: at most 75% of the log remains (half of the current
+    /// half is used), or the dirty lines reach the volume's setting.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
         self.wants_checkpoint.load(Ordering::Relaxed)
@@ -598,7 +593,7 @@ impl<M: Medium> Volume<M> {
     }
 }
 
-/// The size in bytes that the header at `header_at` gives its volume.
+/// The size in bytes of the volume with the header at `header_at`.
 pub(crate) fn read_size<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
     let at = header_at.plus(SIZE_AT);
     let word = medium.load_word(at);
@@ -608,8 +603,8 @@ pub(crate) fn read_size<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<
         .ok_or_else(|| Corrupt::new("volume size", at, "its check bits are wrong"))
 }
 
-/// Dirty lines at which a background checkpoint of the volume whose header is at `header_at`
-/// begins. A word that cannot be read costs speed and nothing else, so it counts as the default.
+/// Dirty lines at which a background checkpoint begins, of the volume with the header at `header_at`. An
+/// unreadable word costs only speed, so it counts as the default.
 fn read_checkpoint_lines<M: Medium>(medium: &M, header_at: PoolOffset) -> u64 {
     let at = header_at.plus(CHECKPOINT_LINES_AT);
     let word = medium.load_word(at);

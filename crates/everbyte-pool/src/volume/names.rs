@@ -1,12 +1,12 @@
-//! The descriptors that an open volume has had: one, and another after each renaming.
+//! The descriptors of an open volume: one, and another after each renaming.
 //!
-//! Invariant: what was lent stays, so whoever has a name keeps that name while the volume gets another.
+//! Invariant: lent descriptors stay valid: a user keeps an old name after the volume gets another.
 
 use std::sync::OnceLock;
 
 use crate::format::Descriptor;
 
-/// Descriptors that differ in the name, the latest last.
+/// Descriptors with different names, the latest last.
 pub(crate) struct Names {
     descriptor: Descriptor,
     next: OnceLock<Box<Self>>,
@@ -29,7 +29,7 @@ impl Names {
         &self.last().descriptor
     }
 
-    /// Adds a descriptor. The caller keeps others from doing so meanwhile.
+    /// Adds a descriptor. The caller excludes concurrent additions.
     pub(crate) fn add(&self, descriptor: Descriptor) {
         let added = self.last().next.set(Box::new(Self::new(descriptor)));
         assert!(added.is_ok(), "two threads renamed a volume at once");

@@ -1,11 +1,11 @@
-//! Pins: blocks of a volume whose bytes readers use where they lie.
+//! Pins: blocks of a volume in use by readers in place.
 //!
-//! Owns who has pinned which blocks, and which of those would be free otherwise. Invariants:
-//! - Who pins a block holds a lock under which a map names it, and who changes or frees it holds that
-//!   lock for writing. So whether a block is pinned does not become true under a writer.
-//! - A pin ends once, given up by its holder or taken from it, and that is said before the first of its
-//!   blocks can be stored to or given to the allocator.
-//! - A pinned block that is freed is held back, and given to the allocator with its last pin.
+//! Owns the pins of each holder, and the pinned blocks that would otherwise be free. Invariants:
+//! - A reader pins a block under a lock under which a map names it. A writer changes or frees the block under
+//!   the same lock, held for writing. So a block does not become pinned under a writer.
+//! - A pin ends once, released by its holder or revoked. The end is recorded before the first of its blocks
+//!   can be stored to or given to the allocator.
+//! - A freed pinned block is held back, and given to the allocator with its last pin.
 //!
 //! Locks: the table's, a holder's, a shard's, in this order, after all others. Pins are DRAM only.
 //! `docs/crash-model.md` argues it. Knows nothing of maps and files.
@@ -31,9 +31,9 @@ const SHARDS: usize = 16;
 pub struct PinLimits {
     /// Most pins at a time; of any number of blocks each.
     pub pins_max: usize,
-    /// Most bytes that all of them pin at a time.
+    /// Most bytes pinned by all of them at a time.
     pub bytes_max: u64,
-    /// Time for which each may be held; no limit if no clock gets to its end, as with `Duration::MAX`.
+    /// Time limit of each pin; no limit if the end is beyond the clock, as with `Duration::MAX`.
     pub time_max: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Default for PinLimits {
     }
 }
 
-/// The reason for which blocks could not be pinned.
+/// The reason for a failed pin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
@@ -57,7 +57,7 @@ pub enum PinError {
     /// Too many bytes would be pinned.
     #[error("{bytes} bytes more would be pinned; the volume may have {bytes_max} at a time")]
     TooLarge {
-        /// Bytes that were to be pinned.
+        /// Bytes to pin.
         bytes: u64,
         /// Most bytes at a time.
         bytes_max: u64,
@@ -67,13 +67,13 @@ pub enum PinError {
     Gone,
 }
 
-/// One who has pinned blocks.
+/// A holder of pinned blocks.
 struct Holder {
     runs: Vec<BlockRun>,
-    /// When its time is over; `None` if no clock gets that far.
+    /// The end of its time; `None` if it is beyond the clock.
     deadline: Option<Instant>,
     ended: AtomicBool,
-    /// Held shared while bytes are used that cannot be taken back afterwards.
+    /// Held shared during an irrevocable use of the bytes.
     in_use: RwLock<()>,
 }
 
@@ -88,7 +88,7 @@ impl Holder {
     }
 }
 
-/// All who have pinned blocks of a volume.
+/// All holders of pinned blocks of a volume.
 #[derive(Default)]
 pub(crate) struct PinTable {
     limits: PinLimits,
@@ -97,7 +97,7 @@ pub(crate) struct PinTable {
     holders: BTreeMap<u64, Arc<Holder>>,
 }
 
-/// A block that is pinned.
+/// A pinned block.
 #[derive(Default)]
 struct PinnedBlock {
     pins: u64,
@@ -108,9 +108,9 @@ struct PinnedBlock {
 /// The pins of a volume.
 #[derive(Default)]
 pub(crate) struct Pins {
-    /// Blocks that are pinned, as often as they are.
+    /// Pinned blocks, each counted once per pin.
     count: AtomicU64,
-    /// Blocks that are not free for their pins alone.
+    /// Blocks kept from being free only by their pins.
     held_back: AtomicU64,
     table: Mutex<PinTable>,
     shards: [Mutex<HashMap<BlockNo, PinnedBlock>>; SHARDS],
@@ -134,7 +134,7 @@ impl Pins {
         self.any() && self.shard(block).contains_key(&block)
     }
 
-    /// Holds `block` back, which was freed durably, if it is pinned. False if it is not.
+    /// Holds back `block`, a durably freed block, if it is pinned. Returns false if it is not.
     #[inline]
     pub(crate) fn hold_back(&self, block: BlockNo) -> bool {
         if !self.any() || planted(Bug::PinIgnoredByRelease) {
@@ -147,7 +147,7 @@ impl Pins {
         true
     }
 
-    /// Blocks that are not free for their pins alone.
+    /// Blocks kept from being free only by their pins.
     pub(crate) fn held_back(&self) -> u64 {
         self.held_back.load(Ordering::Relaxed)
     }
@@ -163,11 +163,10 @@ impl Pins {
     }
 }
 
-/// Blocks that are neither stored to nor given to anyone else while this lives and
-/// [`PinnedBlocks::is_alive`].
+/// Blocks with unchanged contents and owner while this lives and [`PinnedBlocks::is_alive`].
 ///
-/// It ends when it is dropped; when its time is over; and before that if the volume is closed or
-/// deleted, a group of it is rolled back, or one of its writers would find no space otherwise.
+/// It ends when it is dropped; when its time is over; and before that if the volume is closed or deleted, a
+/// group of it is rolled back, or one of its writers would find no space otherwise.
 pub struct PinnedBlocks<M: Medium> {
     volume: Arc<Volume<M>>,
     holder: Arc<Holder>,
@@ -175,15 +174,15 @@ pub struct PinnedBlocks<M: Medium> {
 }
 
 impl<M: Medium> PinnedBlocks<M> {
-    /// The volume whose blocks they are.
+    /// The volume of the blocks.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume<M>> {
         &self.volume
     }
 
-    /// Returns true if the blocks were still pinned when the calling thread made its last loads of
-    /// them: what it has loaded until now is what was there when they were pinned. False for good
-    /// once their time is over, or they were taken from the holder.
+    /// Returns true if the blocks were still pinned at the calling thread's last loads of them: all its loads
+    /// until now returned the contents at the time of the pin. Permanently false once the pin's time is over
+    /// or it was revoked.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         // The loads before are not to be made after the look.
@@ -191,8 +190,8 @@ impl<M: Medium> PinnedBlocks<M> {
         self.holder.is_alive()
     }
 
-    /// Calls `with` while the blocks certainly stay pinned, and returns what it does; `None` if they
-    /// are not any more. Who needs the blocks waits meanwhile, so `with` must not wait for anything.
+    /// Calls `with` while the blocks certainly stay pinned, and returns its result; `None` if they are not
+    /// pinned. A thread in need of the blocks waits during the call, so `with` must not wait for anything.
     pub fn while_alive<R>(&self, with: impl FnOnce() -> R) -> Option<R> {
         let _in_use = self.holder.in_use.read();
         self.holder.is_alive().then(with)
@@ -212,13 +211,13 @@ impl<M: Medium> Volume<M> {
         self.pins.table.lock().limits
     }
 
-    /// Sets the limits of pins to come. Those that there are stay.
+    /// Sets the limits of new pins. Present pins stay.
     pub fn set_pin_limits(&self, limits: PinLimits) {
         self.pins.table.lock().limits = limits;
     }
 
-    /// Pins the blocks of `runs`, none of which is in two of them. The caller holds locks under which
-    /// the volume's maps name them.
+    /// Pins the blocks of `runs`. The runs are disjoint. The caller holds locks under which the volume's maps
+    /// name the blocks.
     ///
     /// # Errors
     /// A limit, or the volume is gone.
@@ -252,15 +251,15 @@ impl<M: Medium> Volume<M> {
         Ok(PinnedBlocks { volume: Arc::clone(self), holder, key })
     }
 
-    /// Returns true if `block` is pinned, so that nothing may be stored to it in place. The caller holds
-    /// the lock for writing under which a map names it. Costs one load where no block is pinned.
+    /// Returns true if `block` is pinned: it must not be stored to in place. The caller holds the lock for
+    /// writing under which a map names it. Costs one load where no block is pinned.
     #[must_use]
     #[inline]
     pub fn is_pinned(&self, block: BlockNo) -> bool {
         self.pins.has(block) && !planted(Bug::PinIgnoredByPlanner)
     }
 
-    /// Takes their pins from those whose time is over.
+    /// Revokes the pins of holders with an expired time.
     pub(crate) fn end_late_pins(&self) {
         if self.pins.any() {
             self.end_pins(|_, holder| !holder.is_alive());
@@ -315,7 +314,7 @@ impl<M: Medium> Volume<M> {
 }
 
 impl PinTable {
-    /// The reason for which so many more blocks cannot be pinned, if there is one.
+    /// The reason if so many more blocks cannot be pinned.
     fn refuses(&self, blocks: u64) -> Option<PinError> {
         let PinLimits { pins_max, bytes_max, .. } = self.limits;
         if self.holders.len() >= pins_max {

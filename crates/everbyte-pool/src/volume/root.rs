@@ -1,9 +1,9 @@
 //! The root of a volume without a log: it is never changed in place, but replaced.
 //!
-//! The order, and why. The new root is on the medium before the root word names it, so whichever
-//! root a crash leaves is whole. The size word follows the root word, and says nothing that the
-//! root does not: whoever opens the volume after a crash in between corrects it. Blocks that only
-//! the old root names are free for others once this has returned, since the root word is durable.
+//! The order, with reasons. The new root is on the medium before the root word names it: either root left by
+//! a crash is whole. The size word follows the root word, and repeats a part of the root: after a crash in
+//! between, the next opening corrects it. Blocks named only by the old root are free for others once this has
+//! returned, since the root word is durable.
 
 use everbyte_media::{Medium, PoolOffset};
 
@@ -13,13 +13,12 @@ use crate::format::{Entry, ROOT_AT, encode_word};
 use crate::persist::{Dirty, InFlight};
 
 impl<M: Medium> Volume<M> {
-    /// Replaces what the root word names by `run`, which is filled with `contents`, and the
-    /// volume's size by `size_bytes`, a multiple of 512; durably. For a kind without a log, by one
-    /// thread at a time.
+    /// Replaces the block run in the root word by `run`, filled with `contents`, and the volume's size by
+    /// `size_bytes`, a multiple of 512; durably. For a kind without a log, by one thread at a time.
     ///
     /// # Errors
-    /// The volume is gone or read-only, or has a log; the medium's: then either root may be
-    /// the durable one, and nothing that one of them names may be given to others.
+    /// The volume is gone or read-only, or has a log; the medium's: then either root may be the durable one,
+    /// and no block named by one of them may be given to others.
     pub fn replace_root(
         &self,
         run: BlockRun,
@@ -33,7 +32,7 @@ impl<M: Medium> Volume<M> {
         self.store_durably(self.size_at(), encode_word(size_bytes / 512))
     }
 
-    /// Makes the size word say what the root does, durably.
+    /// Sets the size word to the root's size, durably.
     ///
     /// # Errors
     /// As [`Volume::replace_root`].

@@ -1,11 +1,10 @@
-//! Number of blocks that a volume uses, counted in DRAM.
+//! Number of blocks in use by a volume, counted in DRAM.
 //!
-//! Owns the count, and its place in the header, where a clean shutdown leaves it. Invariants:
-//! blocks count from when lanes take them from the allocator until they are given back to it, which
-//! both happen many at a time; so neither a write nor a look at the count walks a map, and no
-//! record is needed. The count in a header is believed only after a clean shutdown, and only if the
-//! epoch beside it is the volume's last: a program that does not keep the count completes another
-//! one.
+//! Owns the count, and its place in the header for a clean shutdown. Invariants: a block counts from when a
+//! lane takes it from the allocator until its return to it. Lanes take and return many blocks at a time: so
+//! neither a write nor a read of the count walks a map, and no record is needed. The count in a header is
+//! believed only after a clean shutdown, and only if the epoch next to it is the volume's last: a program
+//! without counts completes another epoch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,25 +16,25 @@ use crate::checkpoint_record::read_completed;
 use crate::format::{USED_AT, USED_EPOCH_AT, decode_word, encode_word};
 use crate::persist::Dirty;
 
-/// Stands for a count that nobody knows; no pool has so many blocks.
+/// Stands for an unknown count; no pool has so many blocks.
 const UNKNOWN: u64 = 1 << 63;
 
-/// Blocks below a volume's limit from which on lanes take one at a time: what they have taken in advance
-/// others cannot have.
+/// Blocks below a volume's limit from which on lanes take one at a time: others cannot have a lane's
+/// preallocated blocks.
 const NEAR_LIMIT: u64 = 1024;
 
-/// Counts of one volume that are made again because it was changed meanwhile.
+/// Attempts to count one volume while it changes.
 const COUNT_ATTEMPTS: u32 = 8;
 
-/// Blocks that a volume has from the allocator, its log aside, and may have at most.
+/// Present blocks of a volume from the allocator, without its log, and their limit.
 pub(crate) struct Usage {
     blocks: AtomicU64,
     max: AtomicU64,
-    /// Deferred frees of the epoch that a checkpoint completes, until that frees them. They count in `blocks`.
+    /// Deferred frees of the epoch in a checkpoint, until the checkpoint frees them. They count in `blocks`.
     sealed: AtomicU64,
 }
 
-/// Deferred frees of a sealed epoch. Dropping it ends their wait: a checkpoint that failed never frees them.
+/// Deferred frees of a sealed epoch. A drop ends their wait: a failed checkpoint never frees them.
 pub(crate) struct SealedBlocks<'u>(&'u Usage);
 
 impl Drop for SealedBlocks<'_> {
@@ -50,7 +49,7 @@ impl Usage {
         Self { blocks, max, sealed }
     }
 
-    /// Notes the deferred frees of an epoch that is being sealed.
+    /// Notes the deferred frees of a sealing epoch.
     pub(crate) fn seal(&self, blocks: u64) -> SealedBlocks<'_> {
         self.sealed.store(blocks, Ordering::Relaxed);
         SealedBlocks(self)
@@ -66,7 +65,7 @@ impl Usage {
         self.get().is_some_and(|blocks| blocks >= self.max.load(Ordering::Relaxed))
     }
 
-    /// Says what the count is, or that it is unknown. While nobody takes blocks or gives any back.
+    /// Sets the count, or sets it to unknown. Requires: no thread takes or returns blocks.
     pub(crate) fn set(&self, blocks: Option<u64>) {
         self.blocks.store(blocks.unwrap_or(UNKNOWN), Ordering::Relaxed);
     }
@@ -75,8 +74,8 @@ impl Usage {
         self.blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// Counts `want` blocks more, or fewer where the limit is near, and returns how many. Of a volume
-    /// whose count is unknown there is no limit.
+    /// Counts `want` blocks more, or fewer where the limit is near, and returns how many. An unknown count
+    /// has no limit.
     pub(crate) fn reserve(&self, want: u64) -> u64 {
         let max = self.max.load(Ordering::Relaxed);
         let mut got = want;
@@ -109,22 +108,22 @@ impl Usage {
         self.blocks.fetch_sub(blocks, Ordering::Relaxed);
     }
 
-    /// The count. What is far from it on either side is unknown, and so is a count that has fallen
-    /// below nothing, because the medium lies.
+    /// The count, if it is below half of `UNKNOWN`. Larger values are unknown. They include a count that fell
+    /// below zero because of an invalid medium.
     fn get(&self) -> Option<u64> {
         let blocks = self.blocks.load(Ordering::Relaxed);
         (blocks < UNKNOWN / 2).then_some(blocks)
     }
 }
 
-/// Blocks that a volume has from the allocator and does not use.
+/// Unused blocks of a volume from the allocator.
 #[derive(Clone, Copy, Default)]
 struct WaitingBlocks {
     /// Preallocated blocks of lanes.
     preallocated: u64,
-    /// Deferred frees of an open epoch, and of one that is being completed.
+    /// Deferred frees of an open epoch, and of one in a checkpoint.
     deferred: u64,
-    /// Freed blocks that are pinned, and deferred frees of a group.
+    /// Freed but pinned blocks, and deferred frees of a group.
     held: u64,
 }
 
@@ -135,34 +134,33 @@ impl WaitingBlocks {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Blocks of data, maps and the like that are in use, if that is known. Waits for writers.
-    /// Deferred frees are not in use.
+    /// Blocks of data, maps and the like in use, if known. Waits for writers. Deferred frees are not in use.
     #[must_use]
     pub fn used_blocks(&self) -> Option<u64> {
         let (counted, waiting) = self.counts();
         counted.map(|blocks| blocks.saturating_sub(waiting.all()))
     }
 
-    /// Blocks that the volume has and does not use, and that any volume gets when it needs them: preallocated blocks and
-    /// deferred frees. Waits for writers.
+    /// Unused blocks of the volume, available to any volume in need: preallocated blocks and deferred frees.
+    /// Waits for writers.
     pub(crate) fn reclaimable_blocks(&self) -> u64 {
         let waiting = self.counts().1;
         waiting.preallocated + waiting.deferred
     }
 
-    /// Deferred frees that a checkpoint frees.
+    /// Deferred frees for a checkpoint to free.
     pub(crate) fn reclaimable_deferred(&self) -> u64 {
         self.counts().1.deferred
     }
 
-    /// Keeps the volume from taking blocks once it has `blocks`, its log aside, as if the pool were full.
-    /// What it has beyond that it keeps.
+    /// Limits the volume to `blocks`, without its log: at the limit the pool counts as full for it. The
+    /// volume keeps present blocks beyond the limit.
     pub fn limit_blocks(&self, blocks: u64) {
         self.usage.max.store(blocks, Ordering::Relaxed);
     }
 
-    /// The blocks that are counted, if that is known, and those of them that are not in use, of one moment if no
-    /// checkpoint and no writer moves them in all of the attempts.
+    /// The counted blocks, if known, and the unused ones among them. Both are of one moment, unless a
+    /// checkpoint or a writer moves them in all of the attempts.
     fn counts(&self) -> (Option<u64>, WaitingBlocks) {
         let moment = || {
             let usage = &self.usage;
@@ -198,27 +196,26 @@ impl<M: Medium> Volume<M> {
         waiting
     }
 
-    /// Makes the count that many blocks, and returns what it was if it was another. Nobody writes.
+    /// Sets the count to `used`, and returns the old count if it was another. Requires: no writer.
     pub(crate) fn correct_used_blocks(&self, used: u64) -> Option<u64> {
         let counted = self.used_blocks();
         self.usage.set(Some(used + self.waiting_blocks().all()));
         counted.filter(|&counted| counted != used)
     }
 
-    /// Counts a run of [`Pool::take_run`](crate::Pool::take_run) as used, now that something of the
-    /// volume names it.
+    /// Counts a run of [`Pool::take_run`](crate::Pool::take_run) as used, now that a structure of the volume
+    /// names it.
     pub fn adopt_run(&self, run: BlockRun) {
         self.usage.add(run.len);
     }
 
-    /// Counts a run no more that the volume of a kind without a log is about to give back by
-    /// [`Pool::return_run`](crate::Pool::return_run).
+    /// Stops counting a run of a volume without a log. [`Pool::return_run`](crate::Pool::return_run) follows.
     pub fn disown_run(&self, run: BlockRun) {
         self.usage.subtract(run.len);
     }
 
-    /// Leaves the count in the header, durably. Everything of the volume is durable, and nobody
-    /// uses it any more.
+    /// Stores the count in the header, durably. Requires: everything of the volume is durable, and it has no
+    /// users.
     ///
     /// # Errors
     /// The medium's.
@@ -236,7 +233,7 @@ impl<M: Medium> Volume<M> {
     }
 }
 
-/// The count that a clean shutdown left in the header at `header_at`, if it is to be believed.
+/// The count of a clean shutdown in the header at `header_at`, if it is valid.
 pub(crate) fn read_used_blocks<M: Medium>(medium: &M, header_at: PoolOffset) -> Option<u64> {
     let completed = read_completed(medium, header_at).ok()?;
     let [blocks, epoch] = [USED_AT, USED_EPOCH_AT].map(|offset| {

@@ -1,4 +1,4 @@
-//! Operations in progress in a volume, for which deletion waits.
+//! Operations in progress in a volume; deletion waits for them.
 
 /// The operations in progress in a volume, as its kind knows them.
 pub trait Users: Send + Sync {

@@ -1,14 +1,14 @@
 //! Writes to a volume in an epoch.
 //!
 //! Two types impose the order of a crash-proof write:
-//! 1. A `Writer` appends undo records, and fills blocks that no durable word reaches yet.
+//! 1. A `Writer` appends undo records, and fills blocks outside the reach of all durable words.
 //! 2. `commit` fences and returns a `Committed`.
 //! 3. Only a `Committed` stores in place and defers the frees of replaced blocks.
 //!
-//! Invariants: a line or word gets one record per epoch. A block that is fresh in the epoch gets none. Each ordinary
-//! store is on the lane's dirty list. Each logged line is on the list too, so that the checkpoint clears its marks, but
-//! is dirty only if its writer stores to it. The caller holds the locks of the named blocks and words from before
-//! `join` until the drop of the writer.
+//! Invariants: a line or word gets one record per epoch. A block that is fresh in the epoch gets none. Each
+//! ordinary store is on the lane's dirty list. Each logged line is on the list too, so that the checkpoint
+//! clears its marks, but is dirty only if its writer stores to it. The caller holds the locks of the named
+//! blocks and words from before `join` until the drop of the writer.
 
 use std::sync::atomic::Ordering;
 
@@ -23,27 +23,27 @@ use crate::persist::{Dirty, InFlight};
 use crate::plant::Bug;
 use crate::sync::MutexGuard;
 
-/// Blocks that a lane preallocates at a time while the pool has plenty.
+/// Number of blocks preallocated by a lane at a time while the pool has plenty.
 const ALLOC_BATCH: usize = 32;
-/// Blocks for nodes of maps that a lane preallocates at a time: enough to keep nodes together and apart from
+/// Blocks for nodes of maps preallocated by a lane at a time: enough to keep nodes together and apart from
 /// concurrent data.
 const NODES_BATCH: usize = 64;
 /// Longest run: a region of the allocator.
 const RUN_BLOCKS_MAX: usize = 512;
-/// Largest share of the pool, as a divisor, that a lane preallocates for nodes.
+/// Largest share of the pool, as a divisor, for nodes preallocated by a lane.
 const NODES_SHARE: usize = 1024;
 
 /// A thread in the current epoch, with its own lane of the log.
 ///
-/// It appends undo records, and fills blocks that no durable word reaches yet. [`Writer::commit`] fences. Only the
-/// returned [`Committed`] stores in place and defers the frees of replaced blocks. The caller holds the locks of the
-/// named blocks and words from before the join until the drop of the writer.
+/// It appends undo records, and fills blocks outside the reach of all durable words. [`Writer::commit`]
+/// fences. Only the returned [`Committed`] stores in place and defers the frees of replaced blocks. The
+/// caller holds the locks of the named blocks and words from before the join until the drop of the writer.
 pub struct Writer<'v, M: Medium> {
     volume: &'v Volume<M>,
     lane: MutexGuard<'v, Lane>,
     /// Streams and appended records since the last fence.
     in_flight: Option<InFlight<()>>,
-    /// True if it writes while its thread unwinds, so that its end says nothing of its own writes.
+    /// True if it writes while its thread unwinds: its end says nothing of its own writes.
     joined_in_panic: bool,
 }
 
@@ -135,7 +135,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         lines_record_bytes(lines.count())
     }
 
-    /// Allocates a block, which is fresh from now on. `None` if the pool is full.
+    /// Allocates a block. The block is fresh from now on. `None` if the pool is full.
     pub fn alloc(&mut self) -> Option<BlockNo> {
         let block = loop {
             let block = self.next_preallocated()?;
@@ -162,8 +162,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         lane.free.pop().or_else(|| lane.free_for_nodes.pop()).map(BlockNo)
     }
 
-    /// Returns true if `block`, which was preallocated or freed to the lane, is poisoned. Nobody uses the block
-    /// then.
+    /// Returns true if `block`, a block preallocated or freed to the lane, is poisoned. It is then withheld.
     fn withholds(&self, block: BlockNo) -> bool {
         let is_bad = self.volume.shared.withhold_if_bad(block);
         if is_bad {
@@ -207,7 +206,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     }
 
     /// Allocates `blocks` adjacent blocks at a multiple of that number, a power of two up to 512 (2 MiB).
-    /// They are fresh from now on. `None` if no such run is free.
+    /// They are fresh from now on. `None` without such a free run.
     pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
         let alloc = &self.volume.shared.alloc;
         let is_allowed = self.volume.usage.reserve_all(blocks);
@@ -234,7 +233,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(run)
     }
 
-    /// Frees a run of `alloc_run` that no word names yet. It is free once the epoch is durable: streams to it are not
+    /// Frees a still unnamed run of `alloc_run`. It is free once the epoch is durable: streams to it are not
     /// fenced yet, and another thread could stream over them.
     pub fn cancel_alloc_run(&mut self, run: BlockRun) {
         self.lane.deferred.runs.push(run);
@@ -293,13 +292,13 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(())
     }
 
-    /// Frees a cell of `alloc_cell` that no word names yet. It is free once the epoch is durable: until then its
-    /// lines are marked, and its block must not go to another volume.
+    /// Frees a still unnamed cell of `alloc_cell`. It is free once the epoch is durable: until then its lines
+    /// are marked, and its block must not go to another volume.
     pub fn cancel_alloc_cell(&mut self, at: PoolOffset, size: CellSize) {
         self.lane.deferred.cells.push((at, size));
     }
 
-    /// Frees a block of `alloc` or `alloc_node` that no word names yet.
+    /// Frees a still unnamed block of `alloc` or `alloc_node`.
     pub fn cancel_alloc(&mut self, block: BlockNo) {
         if let Some(blocks) = &mut self.lane.group_blocks {
             blocks.retain(|&b| b != block);
@@ -319,7 +318,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume.shared.states.get(block).is_fresh(self.epoch())
     }
 
-    /// Lines of `block` that have a record in this epoch.
+    /// Lines of `block` with a record in this epoch.
     #[must_use]
     pub fn logged(&self, block: BlockNo) -> LineMask {
         if planted(Bug::LoggedTwice) {
@@ -402,7 +401,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         Ok(())
     }
 
-    /// Streams `bytes` into a block that is fresh or that no durable word reaches. Durable with the next
+    /// Streams `bytes` into a block, fresh or outside the reach of durable words. Durable with the next
     /// `commit`.
     pub fn fill(&mut self, at: PoolOffset, bytes: &[u8]) {
         self.in_flight = Some(InFlight::stream(&*self.volume.shared.medium, at, bytes));
@@ -436,8 +435,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         Ok(Committed(self))
     }
 
-    /// Makes the records and fills of an abandoned plan durable. No store follows, so the checkpoint flushes none of
-    /// its lines: a flush of a line that failed meanwhile would fail the medium without a lost store.
+    /// Makes the records and fills of an abandoned plan durable. No store follows, so the checkpoint flushes
+    /// none of its lines: a flush of a since failed line would fail the medium without a lost store.
     ///
     /// # Errors
     /// The medium's.
@@ -461,9 +460,9 @@ impl<'v, M: Medium> Writer<'v, M> {
         Ok(())
     }
 
-    /// Marks the lines and words that were logged since the last commit, and as dirty if a store follows
-    /// (`is_stored`). Other threads may rely on the records only now. The marks come after the fence: they are
-    /// locked operations, which would wait for the streams.
+    /// Marks the lines and words logged since the last commit, and as dirty if a store follows (`is_stored`).
+    /// Other threads may rely on the records only now. The marks come after the fence: they are locked
+    /// operations, and would wait for the streams.
     #[inline]
     fn note_logged(&mut self, is_stored: bool) {
         let epoch = self.epoch();
@@ -516,7 +515,7 @@ fn find_run(alloc: &Allocator, blocks: u64) -> Option<BlockRun> {
 }
 
 impl<M: Medium> Committed<'_, '_, M> {
-    /// Stores a word that needs no record any more. Durable with the epoch.
+    /// Stores a word without need of a further record. Durable with the epoch.
     pub fn store_word(&mut self, at: PoolOffset, value: u64) {
         debug_assert!(self.0.has_undo_record(at), "the word at {at} has no record");
         self.0.mark_dirty(at, 8);
@@ -530,9 +529,9 @@ impl<M: Medium> Committed<'_, '_, M> {
         self.0.volume.shared.medium.store(at, bytes);
     }
 
-    /// Stores words and makes them durable at once, outside the epochs, for the FUA fast path. Each word is atomic by
-    /// itself: a crash may leave any subset. The caller has checked `Volume::fua_fast_path_allowed` for each under the
-    /// locks of the blocks.
+    /// Stores words and makes them durable immediately, outside the epochs, for the FUA fast path. Each word
+    /// is atomic separately: a crash may leave any subset. The caller has checked
+    /// `Volume::fua_fast_path_allowed` for each under the locks of the blocks.
     ///
     /// # Errors
     /// The medium's. Any subset of the words may be durable then.
@@ -549,9 +548,9 @@ impl<M: Medium> Committed<'_, '_, M> {
         Ok(())
     }
 
-    /// Frees a replaced or unmapped block once the epoch is durable. A fresh block is free at once, because undo
-    /// restores no word that names it, unless the checkpoint must still flush its lines or the block is
-    /// pinned.
+    /// Frees a replaced or unmapped block once the epoch is durable. A fresh block is free immediately,
+    /// because undo restores no word with its name, unless the checkpoint must still flush its lines or the
+    /// block is pinned.
     pub fn defer_free(&mut self, block: BlockNo) {
         if planted(Bug::ReuseWithoutQuarantine) {
             self.0.lane.free.push(block.0);
@@ -600,8 +599,8 @@ impl<M: Medium> Committed<'_, '_, M> {
         self.0.lane.deferred.cells.push((at, size));
     }
 
-    /// Marks `block`, which was just allocated, as reachable from durable words: later writes in this epoch must log
-    /// it.
+    /// Marks `block`, a just allocated block, as reachable from durable words: later writes in this epoch
+    /// must log it.
     pub fn mark_reachable(&mut self, block: BlockNo) {
         self.0.volume.shared.states.get(block).set_fresh(0);
     }

@@ -1,4 +1,4 @@
-//! Batches: what they see of themselves, what they take back, and what they cost.
+//! Batches: their view of their own changes, their rollbacks, and their costs.
 
 use std::sync::Arc;
 
@@ -49,12 +49,11 @@ fn batch_reads_its_own_changes() {
     let moved = move_twice(&shelf);
     drop(planted);
     moved.unwrap();
-    // The second step found nothing at place 1, and left what the first one had put there.
+    // The second step found nothing at place 1, and kept the first step's contents there.
     assert_eq!(shelf.contents().unwrap(), Contents::new());
 }
 
-/// Plans that place 5 has nothing and places 0 and 2 have something, takes that back, and puts
-/// something at place 1.
+/// Plans an empty place 5 and things at places 0 and 2, takes that back, and puts a thing at place 1.
 fn change_of_mind(shelf: &Shelf<Mapped>) -> Result<(), ShelfError> {
     shelf.change(|batch| {
         let savepoint = batch.savepoint();
@@ -93,8 +92,7 @@ fn rolled_back_steps_leave_nothing() {
     );
 }
 
-/// A run that was streamed to, and a cell whose lines are marked, are nobody else's before the
-/// epoch is durable.
+/// A streamed run, and a cell with marked lines, have no other owner before the epoch is durable.
 #[test]
 fn rolled_back_blocks_free_after_checkpoint() {
     for bytes in [64, 1 << 14] {

@@ -32,7 +32,7 @@ fn dirty_line_count_requests_checkpoint() {
         }
         dirty += 1;
     }
-    // The lane tells of five lines at a time.
+    // The lane reports five lines at a time.
     assert_eq!(dirty, u64::from(LINES));
     assert_eq!(volume.dirty_lines(), u64::from(LINES));
     volume.flush().unwrap();
@@ -49,7 +49,7 @@ fn endless_interval_keeps_count_checkpoints() {
     checkpoint_at_the_count(Duration::MAX);
 }
 
-/// Has a timer of this interval make a checkpoint that the count asks for.
+/// Expects a timer of this interval to make a checkpoint requested by the count.
 fn checkpoint_at_the_count(interval: Duration) {
     let (pool, volume, table) = pool_with(&spec(LINES));
     let pool = Arc::new(pool);
@@ -67,7 +67,7 @@ fn checkpoint_at_the_count(interval: Duration) {
 
 #[test]
 fn flush_work_is_bounded_by_twice_count() {
-    // Nobody makes checkpoints in the background, so writers must.
+    // No thread makes checkpoints in the background, so writers must.
     let (pool, volume, table) = pool_with(&spec(LINES));
     let most = 2 * u64::from(LINES);
     for line in 0..TABLE_LINES {

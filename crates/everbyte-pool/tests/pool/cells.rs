@@ -1,4 +1,4 @@
-//! Cells and runs: taken, given up, counted anew, and in every crash what they were.
+//! Cells and runs: taken, freed, recounted, and unchanged in every crash.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn cells_and_runs_survive_close_and_kill() {
     shelf.put(0, 64, 9).unwrap();
     shelf.volume().flush().unwrap();
     let contents = shelf.contents().unwrap();
-    // As after a kill: the medium stays, and nobody has closed the pool.
+    // As after a kill: the medium stays, and the pool was not closed.
     let medium = Arc::clone(shelf.pool.medium());
     drop(shelf);
     let shelf = Shelf::open(open_pool(&medium).unwrap());
@@ -156,7 +156,7 @@ fn check(shelf: &Shelf<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), Strin
         return Err(format!("found {found:?}, not one of {allowed:?}"));
     }
     sound(shelf)?;
-    // What was recovered can be used, and nothing of it is taken for free.
+    // The recovered things can be used, and are not taken for free.
     for place in 100..130 {
         shelf.put(place, 256, 0xee).map_err(|error| error.to_string())?;
     }
@@ -173,8 +173,7 @@ pub(crate) fn sound(shelf: &Shelf<SimMedium>) -> Result<(), String> {
     if report.is_clean() { Ok(()) } else { Err(report.problems.join("; ")) }
 }
 
-/// Explores `steps` in a pool of `blocks`, on a shelf that holds cells at places 0 to 2 and a run
-/// at place 3.
+/// Explores `steps` in a pool of `blocks`, on a shelf with cells at places 0 to 2 and a run at place 3.
 fn explored(explorer: &Explorer, blocks: u64, steps: &[Step]) -> Result<Summary, String> {
     let scenario = Closures::new(
         |medium, log| run(medium, log, steps),
@@ -197,14 +196,14 @@ pub(crate) fn few() -> Explorer {
     Explorer { seed: crash_seed(), nested_depth: 0, runs_max: 6, ..Explorer::default() }
 }
 
-/// Cells beside others of their blocks, taken and changed in one epoch.
+/// Cells next to others of their blocks, taken and changed in one epoch.
 const BESIDE: &[Step] = &[Put(4, 256, 9), Touch(0, 5), Put(5, 64, 8), Touch(4, 7), Flush];
-/// A cell given up and one taken in one epoch, and in the next.
+/// A cell freed and one taken in one epoch, and in the next.
 const REUSED: &[Step] = &[Remove(0), Put(4, 256, 9), Flush, Put(5, 256, 8), Touch(4, 6), Flush];
-/// The same with runs, in a pool that has few.
+/// The same with runs, in a pool with few.
 const RUNS: &[Step] = &[Remove(3), Put(4, RUN, 9), Put(5, RUN, 8), Flush, Put(6, RUN, 7), Flush];
 const TIGHT: u64 = 36;
-/// A thing replaced by one of another size, and the last cells of a block given up.
+/// A thing replaced by one of another size, and the last cells of a block freed.
 const REPLACED: &[Step] =
     &[Put(0, RUN, 7), Put(3, 64, 6), Remove(2), Remove(1), Flush, Put(6, 64, 1)];
 
@@ -230,7 +229,7 @@ fn crash_images_have_cells_of_one_epoch() {
     }
 }
 
-/// The steps, which pass without, fail with `bug` as `expected` says, a part of the message.
+/// The steps pass without `bug`, and fail with it with a message that contains `expected`.
 fn caught(bug: Bug, blocks: u64, steps: &[Step], expected: &str) {
     // The same explorations every night.
     let explorer = Explorer { seed: 0, ..few() };

@@ -1,5 +1,5 @@
-//! Damage made by hand: what a check, a scrub and a repair say of each sort, by structure and
-//! address, and what they leave alone.
+//! Damage made by hand: the report of a check, a scrub and a repair for each sort, by structure and address,
+//! and the parts they leave unchanged.
 
 use std::sync::Arc;
 
@@ -21,8 +21,7 @@ const BLOCKS: u64 = 96;
 /// The headers of the shelf "s", of the volume "t", and of none.
 const HEADERS: [u64; 3] = [2 * BLOCK_U64, 3 * BLOCK_U64, 4 * BLOCK_U64];
 
-/// A pool with the shelf "s", which has two cells and a run, and the empty shelf "t", shut down or
-/// killed.
+/// A pool with the shelf "s", with two cells and a run, and the empty shelf "t", shut down or killed.
 fn image(is_closed: bool) -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     Pool::format(&*medium, 3, [1; 16]).unwrap();
@@ -87,7 +86,7 @@ fn repair_of_sound_pool_changes_nothing() {
     }
 }
 
-/// Damage of something that is there twice, by its address, and what its finding begins with.
+/// Damage of a doubled structure, by its address, and the start of its finding.
 const TWICE: [(&str, u64); 8] = [
     ("superblock at 0x0 is corrupt: its checksum is wrong", 56),
     ("superblock at 0x1000 is corrupt: it does not begin with EVERBYTE", 4096),
@@ -125,7 +124,7 @@ fn repair_rewrites_damaged_copy() {
     }
 }
 
-/// Without a repair: a scrub finds what an opening does not rewrite.
+/// Without a repair: a scrub finds damage that an opening does not rewrite.
 #[test]
 fn scrub_names_each_damaged_copy() {
     let cases = [
@@ -185,7 +184,7 @@ fn scrub_reads_all_metadata_lines() {
         assert_eq!((found.volume.as_deref(), found.structure.as_str()), (volume, structure));
         assert_eq!(found.at, PoolOffset(block));
         assert!(found.what.contains(&format!("{line:#x}")), "{found:?}");
-        // And the check names what lies there.
+        // And the check names the structure there.
         let named = pool.check().unwrap().problems.join("; ");
         let holds = match structure {
             "log" => format!("the log of volume {}", volume.unwrap()),
@@ -197,8 +196,7 @@ fn scrub_reads_all_metadata_lines() {
     }
 }
 
-/// Damage of what is there once, what an opening after a kill leaves usable, and what the check
-/// says.
+/// Damage of a single structure, the parts usable after a kill and an opening, and the report of the check.
 struct Once {
     damage: fn(&SimMedium),
     finding: &'static str,
@@ -378,7 +376,7 @@ fn corrupt_saved_free_map_is_rebuilt() {
     }
 }
 
-/// A kind of volumes that have no log.
+/// A kind of volumes without a log.
 struct Plain;
 
 const PLAIN: VolumeKind = VolumeKind(79);
@@ -411,7 +409,7 @@ fn volume_has_log_as_its_kind_requires() {
     let medium = medium(true);
     let pool = open(&medium, plain());
     let mut spec = VolumeSpec::new("plain", PLAIN, 512);
-    // Whatever is said of a log is left aside.
+    // The specification of a log is ignored.
     (spec.lanes, spec.log_bytes) = (4000, Some(1));
     let free = pool.info().free_bytes;
     let volume = pool.create_volume(&spec, NewRoot::Empty).unwrap();

@@ -1,4 +1,5 @@
-//! Crashes while a damaged volume is deleted, and while a repair reclaims the blocks that the deletion leaks.
+//! Crashes during the deletion of a damaged volume, and during a repair that reclaims the blocks leaked by
+//! the deletion.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::shelf::{Contents, PLACES, RUN_BLOCKS, SHELF, Shelf, Thing, kinds, ope
 
 const BLOCKS: u64 = 64;
 const RUN: u64 = RUN_BLOCKS * BLOCK_U64;
-/// A log, a table, and what a shelf has on it.
+/// A log, a table, and the things of a shelf.
 const SMALL_BLOCKS: u64 = 8 + 1;
 const SOUND_BLOCKS: u64 = SMALL_BLOCKS + 1 + RUN_BLOCKS;
 
@@ -29,8 +30,9 @@ fn create(pool: &Pool<SimMedium>, name: &str) {
     pool.create_volume(&spec, NewRoot::Zeroes { blocks: 1 }).unwrap();
 }
 
-/// Stores a pool that was shut down, with the sound shelf "s" and the damaged shelf "d". The map of "d" leads to a run
-/// of its own, to the run of "s" if `is_shared`, to a place outside the pool, and to one more run of its own.
+/// Stores a pool after a shutdown, with the sound shelf "s" and the damaged shelf "d". The map of "d" leads
+/// to a run of its own, to the run of "s" if `is_shared`, to a place outside the pool, and to one more run of
+/// its own.
 fn prepare(medium: &Arc<SimMedium>, is_shared: bool) {
     Pool::format(&**medium, 3, [1; 16]).unwrap();
     let pool = open_pool(medium).unwrap();
@@ -98,7 +100,7 @@ fn check((medium, pool): State, crash: &Crash<'_, Vec<&'static str>>) -> Result<
     is_sound(&opened(&medium)?.1)
 }
 
-/// Deletes the damaged shelf, and makes another one, which takes all runs that are free.
+/// Deletes the damaged shelf, and makes another one with all free runs.
 fn deletion(is_shared: bool) -> Closures<'static, Vec<&'static str>, State> {
     Closures::new(
         |medium, log: &Log<Vec<&'static str>>| {

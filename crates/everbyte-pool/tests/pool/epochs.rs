@@ -1,5 +1,5 @@
-//! Epochs: who is inside, what a checkpoint flushes, whom a flush waits for, and who hears of one
-//! that failed.
+//! Epochs: their writers, the flushes of a checkpoint, the waits of a flush, and the reports of a failed
+//! checkpoint.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use everbyte_pool::{BatchOutcome, NewRoot, PlanConstraints, PoolError, VolumeSpe
 use crate::shelf::{Contents, SHELF, Shelf, ShelfError, open_pool};
 
 const BLOCKS: u64 = 96;
-/// Two words of a header, each in a line of its own, that say which epoch is durable.
+/// Two words of a header with the durable epoch, each in a line of its own.
 const MARK_LINES: u64 = 2;
 
 fn new_shelf(lanes: u32) -> Shelf<SimMedium> {
     Shelf::make(&Arc::new(SimMedium::new(BLOCKS * BLOCK_U64)), lanes)
 }
 
-/// Returns the contents after a power failure now that loses everything that can be lost.
+/// Returns the contents after a power failure now with the loss of everything volatile.
 fn after_power_cut(shelf: &Shelf<SimMedium>) -> Contents {
     let left = shelf.pool.medium().crash_state().boot(Plan::nothing());
     Shelf::open(open_pool(&Arc::new(left)).unwrap()).contents().unwrap()
@@ -135,7 +135,7 @@ fn seal_waits_for_writers() {
     assert_eq!((volume.completed_epoch(), volume.join().unwrap().epoch()), (epoch, epoch + 1));
 }
 
-/// A flush that comes while an older epoch is flushed is not content with that one.
+/// A flush during the flush of an older epoch does not return with that one.
 #[test]
 fn flush_waits_for_current_epoch() {
     let shelf = new_shelf(2);
@@ -189,7 +189,7 @@ fn concurrent_flushes_cover_own_writes() {
     assert!(shelf.pool.check().unwrap().is_clean());
 }
 
-/// Everyone who asks hears of it, those too who wrote nothing, until the pool is opened again.
+/// Every caller gets the error, also callers without writes, until the pool is opened again.
 #[test]
 fn abandoned_checkpoint_fails_later_flushes() {
     let shelf = new_shelf(1);
@@ -209,7 +209,7 @@ fn abandoned_checkpoint_fails_later_flushes() {
     abandoned(volume.flush());
     abandoned(volume.complete(volume.current_epoch() - 1));
     abandoned(volume.make_room());
-    // Writes go on in DRAM and medium, and are promised to nobody.
+    // Writes continue in DRAM and medium, without a promise of durability.
     shelf.put(2, 64, 3).unwrap();
     abandoned(volume.flush());
     abandoned(volume.begin_group().map(drop));
@@ -239,7 +239,7 @@ fn abandoned_checkpoint_fails_later_flushes() {
     again.volume().flush().unwrap();
 }
 
-/// A zero that stands for it would be restored by undo.
+/// Undo would restore the zero in its place.
 #[test]
 fn unreadable_word_is_not_changed() {
     let shelf = new_shelf(1);
@@ -305,7 +305,7 @@ fn timer_checkpoints_until_dropped() {
         wait_for("the next one", || shelf.volume().checkpoints() == 2);
     }
     assert_eq!(after_power_cut(&shelf).len(), 2);
-    // Its thread has ended: nobody makes checkpoints any more.
+    // Its thread has ended: no thread makes checkpoints from now on.
     shelf.put(2, 64, 3).unwrap();
     thread::sleep(Duration::from_millis(10));
     assert_eq!((shelf.volume().checkpoints(), shelf.volume().is_touched()), (2, true));
@@ -347,7 +347,7 @@ fn requested_checkpoint_follows_running_one() {
         shelf.touch_line(0, line, 7).unwrap();
         line += 1;
     }
-    // Long enough for the thread to look; if it has not, the test proves nothing, and fails nobody.
+    // Long enough for the thread to check; if it has not checked, the test proves nothing, and does not fail.
     thread::sleep(Duration::from_millis(50));
     assert_eq!(shelf.volume().checkpoints(), before);
     drop(guard);
@@ -386,7 +386,7 @@ fn change_is_replanned_then_refused() {
     assert_eq!(change_lines(&shelf, room, &calls).unwrap(), epoch, "it fills the log exactly");
     assert_eq!(calls.take(), [USUAL]);
     assert_eq!(shelf.volume().join().unwrap().room_bytes(), 0);
-    // Logged lines need no record, so the same again is done at once; another line needs room.
+    // Logged lines need no record, so the same change again is done immediately; another line needs room.
     change_lines(&shelf, room, &calls).unwrap();
     assert_eq!((calls.take(), shelf.volume().checkpoints()), (vec![USUAL], 1));
     assert_eq!(change_lines(&shelf, room - 1, &calls).unwrap(), epoch);

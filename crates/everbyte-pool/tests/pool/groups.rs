@@ -78,7 +78,7 @@ fn group_roll_back_restores_bytes_and_space() {
         shelf.volume().flush().unwrap();
         assert_eq!(shelf.pool.info().free_bytes, free, "on {lanes} lanes");
         sound(&shelf).unwrap();
-        // What it gave up is still there, and what it took is free for others.
+        // Its freed things are still there, and its allocations are free for others.
         shelf.put(8, RUN, 9).unwrap();
         assert_eq!(shelf.contents().unwrap().len(), 4);
         assert_eq!(shelf.contents().unwrap()[&0], (RUN, 1, 1));
@@ -220,7 +220,7 @@ fn crash_leaves_group_whole_or_undone() {
                     log.note(vec![changed()]);
                 } else {
                     group.roll_back().unwrap();
-                    // In the space of what was rolled back, and durable.
+                    // In the space of the rolled back changes, and durable.
                     shelf.put(8, RUN, 9).unwrap();
                     let after = shelf.contents().unwrap();
                     log.note(vec![before, after.clone()]);

@@ -1,4 +1,4 @@
-//! The pool under a kind of volume that does next to nothing: promises that need no map.
+//! The pool under a minimal kind of volume: promises without need of a map.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -40,7 +40,7 @@ thread_local! {
     static VISITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A volume that is a table of words that mean nothing.
+/// A volume with a table of words without meaning.
 struct Toy;
 
 impl Kind<Mapped> for Toy {

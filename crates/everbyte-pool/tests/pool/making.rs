@@ -1,5 +1,4 @@
-//! Pools that are made, that grow, and that are shut down with a free map of several blocks,
-//! crashed everywhere.
+//! Pools in creation, in growth, and in a shutdown with a free map of several blocks, crashed everywhere.
 
 use std::sync::Arc;
 
@@ -13,13 +12,13 @@ use everbyte_testkit::crash_seed;
 
 use crate::shelf::{Contents, RUN_BLOCKS, Shelf, open_pool};
 
-/// The pool that is made over another one.
+/// The pool made over another one.
 const NEW_UID: [u8; 16] = [9; 16];
 const NEW_VOLUMES_MAX: u64 = 3;
-/// Blocks of a pool, and of the medium that it grows to.
+/// Blocks of a pool, and of the medium after its growth.
 const SMALL: u64 = 32;
 const LARGE: u64 = 48;
-/// Blocks of a pool whose free map, of one bit for each, needs two blocks.
+/// Blocks of a pool with a free map, of one bit for each, of two blocks.
 const TWO_MAP_BLOCKS: u64 = 8 * BLOCK_U64 + 100;
 const RUN: u64 = RUN_BLOCKS * BLOCK_U64;
 
@@ -38,12 +37,12 @@ fn explored(scenario: &impl Scenario) -> Summary {
 
 fn sound(pool: &Pool<SimMedium>) -> Result<(), String> {
     let report = pool.check().map_err(|error| error.to_string())?;
-    // A copy of the superblock that the crash tore, and that opening has mended, is no problem.
+    // A torn copy of the superblock, repaired by opening, is not a problem.
     let mended = |problem: &&String| problem.starts_with("on opening: superblock");
     report.problems.iter().find(|problem| !mended(problem)).map_or(Ok(()), |p| Err(p.clone()))
 }
 
-/// A shelf with a cell, which is durable.
+/// A shelf with a durable cell.
 fn make_shelf(medium: &Arc<SimMedium>) -> Shelf<SimMedium> {
     let shelf = Shelf::make(medium, 1);
     shelf.put(0, 256, 1).unwrap();
@@ -51,8 +50,8 @@ fn make_shelf(medium: &Arc<SimMedium>) -> Shelf<SimMedium> {
     shelf
 }
 
-/// The making of a pool on a medium that `prepare` has filled. Before it is made the old one may be
-/// left, or no pool; afterwards it is there, and empty.
+/// The creation of a pool on a medium filled by `prepare`. Before the creation the old pool may be left, or
+/// no pool; afterwards the new pool exists, and is empty.
 fn making<'a>(
     prepare: impl Fn(&Arc<SimMedium>) + 'a,
 ) -> Closures<'a, (), Result<Arc<Pool<SimMedium>>, String>> {
@@ -88,8 +87,8 @@ fn pool_is_created_over_older_pool() {
     println!("{}", explored(&making(|medium| drop(make_shelf(medium)))));
 }
 
-/// The making of a pool over volumes of one of which nothing else is left, of which every image is
-/// tried; with `omission` left out.
+/// The creation of a pool over volumes, with nothing else left of one of them. Every image is tried, with
+/// `omission` left out.
 fn made_over_leavings(omission: Option<Omission>) -> Result<Summary, Box<Failure>> {
     let scenario = making(|medium| {
         drop(make_shelf(medium));
@@ -118,7 +117,7 @@ fn pool_is_created_over_remains() {
     assert!(failure.message.contains("volume descriptor"), "{failure}");
 }
 
-/// Contents that a crash may leave of a shelf and its pool.
+/// Contents of a shelf and its pool that a crash may leave.
 struct Allowed {
     contents: Vec<Contents>,
     blocks: Vec<u64>,
@@ -132,7 +131,7 @@ impl Allowed {
         Self { contents, blocks: blocks.to_vec(), is_clean: false }
     }
 
-    /// The shelf that `medium` holds, looked at on a copy.
+    /// The shelf on `medium`, inspected on a copy.
     fn before_opening(medium: &SimMedium) -> Self {
         let copy = Arc::new(SimMedium::from_image(medium.image()));
         let shelf = Shelf::open(open_pool(&copy).unwrap());
@@ -154,13 +153,13 @@ fn check(shelf: &Shelf<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), Str
         return Err("it was shut down, and is not clean".to_owned());
     }
     sound(&shelf.pool)?;
-    // What was recovered can be used.
+    // The recovered shelf can be used.
     shelf.put(100, 256, 0xee).map_err(|error| error.to_string())?;
     shelf.volume().flush().map_err(|error| error.to_string())?;
     sound(&shelf.pool)
 }
 
-/// A scenario that starts from a shelf with a cell.
+/// A scenario from a shelf with a cell.
 fn on_a_shelf<'a>(
     blocks: u64,
     run: impl Fn(&Shelf<SimMedium>, &Log<Allowed>) + 'a,
@@ -178,8 +177,8 @@ fn on_a_shelf<'a>(
     .prepared(prepare)
 }
 
-/// A pool that grows is as large as it was or as it is to be, and what lies beyond its old end is
-/// there once it was made durable.
+/// A grown pool has the old or the new size, and contents beyond its old end exist once they were made
+/// durable.
 #[test]
 fn grown_pool_uses_new_space() {
     let run = |shelf: &Shelf<SimMedium>, log: &Log<Allowed>| {

@@ -1,5 +1,5 @@
-//! A shelf against a plain map: random batches, parts of them taken back, some given up, in epochs
-//! that are sealed, flushed, grouped, crashed and opened again.
+//! A shelf against a plain map: random batches, partly rolled back, some abandoned, in epochs that are
+//! sealed, flushed, grouped, crashed and opened again.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use crate::cells::sound;
 use crate::shelf::{Contents, Shelf, ShelfError, open_pool};
 
 const BLOCKS: u64 = 64;
-/// Places that are used: few, so that things meet, in different lines of words.
+/// Used places: few, so that things collide, in different lines of words.
 const PLACES_USED: u64 = 24;
 const SIZES: [u64; 7] = [64, 128, 256, 512, 1024, 2048, RUN];
 const RUN: u64 = 1 << 14;
@@ -26,7 +26,7 @@ enum Op {
     Swap(u64, u64),
 }
 
-/// A batch: what is planned, what is planned and taken back, what is planned then.
+/// A batch: the plan, the plan to roll back, and the plan after that.
 #[derive(Clone, Debug)]
 struct Planned {
     first: Vec<Op>,
@@ -44,9 +44,9 @@ enum Step {
     Flush,
     /// A batch between the seal of an epoch and its end.
     Around(Planned),
-    /// Runs put as a group, which is committed, rolled back or dropped.
+    /// Runs put as a group. The group is committed, rolled back or dropped.
     Group(Vec<(u64, u8)>, Option<bool>),
-    /// Power fails, and of what was not durable this is left.
+    /// Power fails, and leaves this of the volatile contents.
     PowerCut(u64),
     /// The process ends, and all it stored is left.
     Kill,
@@ -122,7 +122,7 @@ fn plan<'v>(
 }
 
 impl Planned {
-    /// Plans it; what is taken back leaves no word that was not there before.
+    /// Plans it; a rolled back step leaves no new word.
     fn plan<'v>(
         &self,
         shelf: &'v Shelf<SimMedium>,
@@ -146,7 +146,7 @@ impl Planned {
     }
 }
 
-/// A shelf beside what it should hold: now, and after a crash.
+/// A shelf and its expected contents: now, and after a crash.
 struct Run {
     shelf: Shelf<SimMedium>,
     now: Contents,
@@ -161,8 +161,7 @@ impl Run {
         Self { shelf, durable: now.clone(), now, completed }
     }
 
-    /// Notes that the contents before a change are durable if it made a checkpoint for want of
-    /// room.
+    /// Notes that the contents before a change are durable if it made a checkpoint for want of room.
     fn note_checkpoint(&mut self, before: &Contents) {
         let completed = self.shelf.volume().completed_epoch();
         if completed != self.completed {
@@ -239,7 +238,7 @@ impl Run {
         let guard = volume.lock_checkpoint();
         let sealed = volume.begin_checkpoint(&guard).unwrap();
         let sealed_contents = self.now.clone();
-        // No checkpoint can make room meanwhile, so one attempt is all.
+        // No checkpoint can make room now, so one attempt is all.
         let result: Result<_, ShelfError> =
             volume.attempt(PlanConstraints::default(), |batch, _| planned.plan(&self.shelf, batch));
         if result.is_ok() {
@@ -296,7 +295,7 @@ proptest! {
         prop_assert_eq!(sound(live), Ok(()));
         let remarks = live.pool.check().unwrap().remarks;
         prop_assert_eq!(remarks, Vec::<String>::new(), "blocks are counted as they are used");
-        // The check has made everything durable; counted anew from the words it is the same.
+        // The check has made everything durable; a recount from the words gives the same.
         let killed = Arc::new(SimMedium::from_image(live.pool.medium().image()));
         let again = Shelf::open(open_pool(&killed).unwrap());
         let words = |shelf: &Shelf<SimMedium>| -> Vec<u64> { shelf.pool.allocator().words().collect() };

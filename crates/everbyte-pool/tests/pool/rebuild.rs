@@ -1,5 +1,4 @@
-//! Costs of an opening after a crash: each word of a map is loaded once, and nothing for each
-//! cell beside it.
+//! Costs of an opening after a crash: each word of a map is loaded once, and nothing more for each cell.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,7 +16,7 @@ use everbyte_pool::{
     VolumeSpec, VolumeView,
 };
 
-/// Memory that counts loads.
+/// Memory with a count of loads.
 struct Counting {
     inner: Mapped,
     loads: AtomicU64,
@@ -90,7 +89,7 @@ impl Medium for Counting {
     }
 }
 
-/// A volume that is a table of words, each of which is 0 or names a cell of 64 bytes.
+/// A volume with a table of words. Each word is 0 or names a cell of 64 bytes.
 struct Rack;
 
 const RACK: VolumeKind = VolumeKind(78);
@@ -135,7 +134,7 @@ fn open(medium: &Arc<Counting>) -> Pool<Counting> {
     Pool::open(Arc::clone(medium), Kinds::new([Arc::new(Rack) as _]), &options).unwrap()
 }
 
-/// A killed pool with a volume of so many cells, which its words name in no order.
+/// A killed pool with a volume of so many cells, named by its words in random order.
 fn killed(cells: u64) -> Arc<Counting> {
     let blocks = 1024 + cells.div_ceil(512) + cells.div_ceil(BLOCK_U64 / CELL_BYTES);
     let inner = Mapped::anonymous(blocks * BLOCK_U64, &MediaOptions::new()).unwrap();
@@ -157,7 +156,7 @@ fn killed(cells: u64) -> Arc<Counting> {
     medium
 }
 
-/// Opens a killed pool with a volume of so many cells. Returns the loads that took, and the time.
+/// Opens a killed pool with a volume of so many cells. Returns the number of loads, and the time.
 fn open_killed(cells: u64) -> (u64, Duration) {
     let medium = killed(cells);
     let begun = Instant::now();

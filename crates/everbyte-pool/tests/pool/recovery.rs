@@ -1,5 +1,5 @@
-//! Recovery: which records are believed and what they do, what a damaged log costs and whom, and
-//! that it may be crashed and begun again.
+//! Recovery: valid records and their effects, the costs of a damaged log, and crashes and restarts of
+//! recovery.
 
 use std::sync::Arc;
 
@@ -16,15 +16,14 @@ use crate::cells::{few, sound};
 use crate::shelf::{Contents, SHELF, Shelf, ShelfError, contents_on, open_pool};
 
 const BLOCKS: u64 = 96;
-/// A block that nobody owns.
+/// A block without an owner.
 const NOBODYS: BlockNo = BlockNo(90);
 /// Value of its words before recovery.
 const NEW: u64 = 0x1111_1111_1111_1111;
 /// Headers of the two volumes.
 const HEADERS: [PoolOffset; 2] = [PoolOffset(2 * BLOCK_U64), PoolOffset(3 * BLOCK_U64)];
 
-/// A pool with the shelf "s", with a cell that is durable and one that is not, and with the shelf
-/// "t", killed.
+/// A pool with the shelf "s", with a durable and a volatile cell, and with the shelf "t", killed.
 fn killed_pool() -> Arc<SimMedium> {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let shelf = Shelf::make(&medium, 2);
@@ -42,7 +41,7 @@ fn killed_pool() -> Arc<SimMedium> {
     Arc::new(SimMedium::from_image(medium.image()))
 }
 
-/// A record that a test makes by hand.
+/// A record made by a test.
 enum Made {
     Words(Vec<(u64, u64)>),
     Lines(BlockNo, u64),
@@ -110,7 +109,7 @@ fn word_in(block: BlockNo, word: u64) -> u64 {
     block.offset().0 + 8 * word
 }
 
-/// Logs that no run of this program leaves, with what is said of them.
+/// Logs that no run of this program leaves, with the message for each.
 fn impossible() -> Vec<(Vec<Made>, &'static str)> {
     use Made::{Lines, Redo, Words};
     let (at, header, foreign) = (word_in(NOBODYS, 9), HEADERS[0].0, HEADERS[1].0);
@@ -157,7 +156,8 @@ fn corrupt_log_makes_its_volume_read_only() {
     }
 }
 
-/// A damaged volume's blocks are unknown, so nobody gets any; what others have they can write.
+/// A damaged volume's blocks are unknown, so no volume gets any; other volumes can write their present
+/// blocks.
 fn others_go_on(pool: &Pool<SimMedium>, expected: &str) {
     let unknown = pool.space_unknown().unwrap();
     assert!(unknown.starts_with("volume s: ") && unknown.contains(expected), "{unknown}");
@@ -236,8 +236,7 @@ fn second_recovery_finds_nothing() {
     }
 }
 
-/// Records whose target is in poisoned memory restore nothing there, and a store there would be the
-/// last one.
+/// Records with a poisoned target restore nothing there: a store there would be the last one.
 #[test]
 fn recovery_skips_poisoned_ranges() {
     for records in [
@@ -258,7 +257,7 @@ fn recovery_skips_poisoned_ranges() {
 /// Contents that a crash may leave.
 type Allowed = Vec<Contents>;
 
-/// Explores `run` on a shelf with a cell at place 0, which notes what each crash may leave.
+/// Explores `run` on a shelf with a cell at place 0; `run` notes the contents that each crash may leave.
 fn explored(explorer: &Explorer, run: impl Fn(&Shelf<SimMedium>, &Log<Allowed>)) -> String {
     let scenario = Closures::new(
         |medium, log: &Log<Allowed>| {
@@ -287,7 +286,7 @@ fn explored(explorer: &Explorer, run: impl Fn(&Shelf<SimMedium>, &Log<Allowed>))
     explorer.explore(&scenario).unwrap_or_else(|failure| panic!("{failure}")).to_string()
 }
 
-/// Writes in an epoch that is sealed, in the one after it before the first is flushed, and after.
+/// Writes in a sealed epoch, in the next epoch before the first is flushed, and after.
 fn two_open_epochs(shelf: &Shelf<SimMedium>, log: &Log<Allowed>) {
     let before = shelf.contents().unwrap();
     shelf.touch(0, 2).unwrap();

@@ -1,7 +1,7 @@
-//! A toy kind of volume: a table of 512 words, each of which names a cell or a run of blocks.
+//! A toy kind of volume: a table of 512 words. Each word names a cell or a run of blocks.
 //!
-//! It uses of the pool what a file system will use, and nothing else: batches, cells, runs, a kind
-//! of its own.
+//! It uses the same parts of the pool as a file system, and nothing else: batches, cells, runs, a kind of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const RUN_TAG: u64 = 15;
 
 struct ShelfKind;
 
-/// A thing that a word names.
+/// A thing named by a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Thing {
     Cell(PoolOffset, CellSize),
@@ -134,7 +134,7 @@ impl ChangeError for ShelfError {
     }
 }
 
-/// A shelf that is open.
+/// An open shelf.
 pub(crate) struct Shelf<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
     handle: VolumeHandle<M>,
@@ -146,7 +146,7 @@ pub(crate) fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, Pool
     Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 
-/// The contents of the shelf on `medium`, looked at on a copy: what a crash leaves while it is opened.
+/// The contents of the shelf on `medium`, inspected on a copy: the contents after a crash and an opening.
 pub(crate) fn contents_on(medium: &SimMedium) -> Contents {
     let copy = Arc::new(SimMedium::from_image(medium.image()));
     Shelf::open(open_pool(&copy).unwrap()).contents().unwrap()
@@ -195,7 +195,7 @@ impl<M: Medium> Shelf<M> {
         self.thing(place).unwrap().at()
     }
 
-    /// Makes a change that takes what `plan` plans.
+    /// Makes the change planned by `plan`.
     pub(crate) fn change<'v>(
         &'v self,
         mut plan: impl FnMut(&mut Batch<'v, '_, M>) -> Result<(), ShelfError>,
@@ -204,7 +204,7 @@ impl<M: Medium> Shelf<M> {
         self.volume().change(|batch, _| plan(batch)).map(drop)
     }
 
-    /// Plans that `place` has a new thing of `bytes` bytes (more than 2048: a run), all `value`.
+    /// Plans a new thing at `place` of `bytes` bytes (more than 2048: a run), all `value`.
     pub(crate) fn plan_put(
         &self,
         batch: &mut Batch<'_, '_, M>,
@@ -223,7 +223,7 @@ impl<M: Medium> Shelf<M> {
         Ok(())
     }
 
-    /// Plans that `place` has nothing.
+    /// Plans an empty `place`.
     pub(crate) fn plan_remove(&self, batch: &mut Batch<'_, '_, M>, place: u64) {
         let at = self.word_at(place);
         match Thing::decode(batch.word(at)) {
@@ -262,8 +262,8 @@ impl<M: Medium> Shelf<M> {
         changed.map(drop)
     }
 
-    /// All that is on the shelf: of each thing its size, its first byte, and that of its last line.
-    /// A thing that is torn anywhere else is an error.
+    /// All contents of the shelf: the size of each thing, its first byte, and the first byte of its last
+    /// line. A thing torn anywhere else is an error.
     pub(crate) fn contents(&self) -> Result<Contents, String> {
         let mut contents = Contents::new();
         for place in 0..PLACES {

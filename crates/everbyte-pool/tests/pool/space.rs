@@ -1,5 +1,4 @@
-//! Space: who gets which blocks, runs and cells, when they are free again, and what a full pool
-//! says.
+//! Space: the owners of blocks, runs and cells, the times of their frees, and the errors of a full pool.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,14 +10,14 @@ use crate::batches::new_shelf;
 use crate::shelf::{RUN_BLOCKS, SHELF, Shelf, ShelfError, open_pool};
 
 const RUN: u64 = RUN_BLOCKS * BLOCK_U64;
-/// Blocks of a pool that a shelf on two lanes needs: superblocks, headers, log, table.
+/// Blocks of a pool needed by a shelf on two lanes: superblocks, headers, log, table.
 const FIXED: u64 = 2 + 2 + 16 + 1;
 
 fn free_blocks(pool: &Pool<Mapped>) -> u64 {
     pool.info().free_bytes / BLOCK_U64
 }
 
-/// Puts things of `bytes` bytes until there is no room. Returns how many there are.
+/// Puts things of `bytes` bytes until there is no room. Returns their number.
 fn fill(shelf: &Shelf<Mapped>, bytes: u64) -> u64 {
     for place in 0.. {
         match shelf.put(place, bytes, 5) {
@@ -39,7 +38,7 @@ fn cells_and_runs_use_whole_pool() {
         assert_eq!(fill(&shelf, bytes), free * BLOCK_U64 / bytes, "{bytes} bytes");
         assert_eq!((free_blocks(&shelf.pool), shelf.pool.info().low_on_space), (0, true));
         assert_eq!(shelf.contents().unwrap().len() as u64, free * BLOCK_U64 / bytes);
-        // What one gives up another gets, and no more than that.
+        // Another shelf gets the freed blocks of one, and no more.
         shelf.remove(3).unwrap();
         shelf.put(500, bytes, 6).unwrap();
         assert!(matches!(shelf.put(501, bytes, 6), Err(ShelfError::NoSpace)));
@@ -107,7 +106,7 @@ fn run_is_found_anywhere() {
     }
 }
 
-/// Undo could bring back what names it, so it keeps its bytes until the epoch is durable.
+/// Undo could bring back its name, so it keeps its bytes until the epoch is durable.
 #[test]
 fn freed_blocks_wait_for_durable_epoch() {
     for bytes in [64, 2048, RUN] {

@@ -1,5 +1,4 @@
-//! Which superblock counts, what is done about the other one, and what a pool that must not be
-//! written does with its medium.
+//! The valid superblock, the repair of the other one, and the accesses of a read-only pool to its medium.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::shelf::{Contents, SHELF, SHELF_FEATURE, Shelf, kinds, open_pool};
 
 const BLOCKS: u64 = 96;
 
-/// A pool with a shelf that has one cell, cleanly shut down.
+/// A pool with a shelf with one cell, cleanly shut down.
 pub(crate) fn closed_shelf() -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let shelf = Shelf::make(&medium, 1);
@@ -38,12 +37,11 @@ pub(crate) fn change_superblock(
     medium.store(SUPERBLOCK_COPIES[copy], sb.sealed().as_bytes());
 }
 
-/// One damage to the copies of the superblock of a pool that was shut down, and what an opening
-/// says of it.
+/// One damage to the copies of the superblock of a pool after a shutdown, and the report of an opening.
 struct Case {
     name: &'static str,
     damage: fn(&SimMedium),
-    /// True if the state that the shutdown left still counts.
+    /// True if the saved state of the shutdown is still valid.
     is_clean: bool,
     remark: Option<&'static str>,
 }
@@ -180,7 +178,7 @@ fn with_unknown_feature(is_clean: bool) -> Arc<SimMedium> {
 #[test]
 fn read_only_open_stores_nothing() {
     let medium = with_unknown_feature(true);
-    // Half deleted: nobody may finish that either.
+    // Half deleted: no program may finish that either.
     let second = PoolOffset(3 * BLOCK_U64 + STATE_AT);
     medium.store_word(second, encode_word(2));
     let before = medium.ops();
@@ -240,8 +238,8 @@ fn pool_accepts_features_of_its_kinds() {
     assert!(volume.read_only_reason().unwrap().contains("kind 77"), "and so is its volume");
 }
 
-/// A crash at once after the opening must not find the free map of the shutdown: it would call free
-/// what was taken meanwhile.
+/// A crash immediately after the opening must not find the free map of the shutdown: it would call since
+/// allocated blocks free.
 #[test]
 fn clean_mark_is_cleared_before_allocation() {
     let medium = Arc::new(SimMedium::from_image(closed_shelf()));
@@ -266,8 +264,7 @@ fn clean_mark_is_cleared_before_allocation() {
     assert!(again.pool.check().unwrap().is_clean());
 }
 
-/// Poisoned memory cannot be rewritten: a pool that would have one superblock while it is written
-/// stays as it is.
+/// Poisoned memory cannot be rewritten: a pool that would have one superblock during a write stays as it is.
 #[test]
 fn poisoned_superblock_makes_pool_read_only() {
     let image = closed_shelf();

@@ -1,4 +1,4 @@
-//! Threads that panic in the midst of a write: no later checkpoint makes a part of it durable.
+//! Threads that panic during a write: no later checkpoint makes a part of it durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

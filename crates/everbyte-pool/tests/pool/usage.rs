@@ -1,4 +1,4 @@
-//! Blocks that volumes use, counted without a lookup in their maps.
+//! Blocks in use by volumes, counted without a lookup in their maps.
 
 use everbyte_media::{Mapped, Medium};
 use everbyte_pool::Pool;
@@ -6,7 +6,7 @@ use everbyte_pool::format::{ROOT_AT, USED_AT, USED_EPOCH_AT, encode_word};
 
 use crate::{TABLE_BLOCKS, VISITS, pool_with_volume, reopened, set};
 
-/// Walks that `action` does.
+/// Walks made by `action`.
 fn walks<T>(action: impl FnOnce() -> T) -> (T, u64) {
     let before = VISITS.get();
     let done = action();
@@ -59,7 +59,7 @@ fn missing_used_count_is_walked() {
         pool.medium().store_word(at(offset), word);
         let again = reopened(&pool);
         assert_eq!(walks(|| used(&again)), (Some(TABLE_BLOCKS), 1), "{word} at {offset}");
-        // A check knows, and so does who comes later.
+        // A check counts the blocks, and the next opening knows the count.
         assert_eq!(again.check().unwrap().remarks, Vec::<String>::new());
         assert_eq!(walks(|| used(&again)), (Some(TABLE_BLOCKS), 0));
         pool.medium().store_word(at(offset), right);

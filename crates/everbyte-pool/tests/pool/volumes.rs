@@ -1,4 +1,4 @@
-//! Volumes that are made, opened, deleted and refused, and the limits of all that.
+//! Volumes in creation, opening, deletion and rejection, and the limits of these operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ fn new_pool(volumes_max: u64) -> (Arc<SimMedium>, Arc<Pool<SimMedium>>) {
     (medium, pool)
 }
 
-/// The smallest shelf that can be: a log of eight blocks, and a table of one.
+/// The smallest possible shelf: a log of eight blocks, and a table of one.
 fn small(name: &str) -> VolumeSpec {
     let mut spec = VolumeSpec::new(name, SHELF, 4096);
     (spec.lanes, spec.log_bytes) = (1, Some(32 << 10));
@@ -101,7 +101,7 @@ fn refused_volume_changes_nothing() {
     assert!(pool.check().unwrap().is_clean());
 }
 
-/// A header is refused when the medium can hold none: its log and map are given back.
+/// A header is rejected when the medium cannot hold it: its log and map are freed.
 #[test]
 fn failed_header_store_frees_runs() {
     let (medium, pool) = new_pool(3);
@@ -135,7 +135,7 @@ fn slots_are_reused_uids_are_not() {
     drop(pool);
     let pool = open_pool(&medium).unwrap();
     assert!(pool.check().unwrap().is_clean() && pool.volumes().is_empty());
-    // A poisoned slot is given to nobody.
+    // A poisoned slot is not allocated.
     medium.inject_poison(PoolOffset(2 * BLOCK_U64 + 512), 64);
     medium.probe(PoolOffset(0), medium.len());
     create(&pool, &small("a")).unwrap();
@@ -182,7 +182,7 @@ fn volume_has_one_handle_of_its_kind() {
     let handle = pool.open_volume("s", SHELF).unwrap();
     let second = pool.open_volume("s", SHELF).err().unwrap();
     assert!(matches!(&second, PoolError::InUse { name } if name == "s"), "{second}");
-    // Whoever was refused has taken nothing away from who has it.
+    // A rejected opening leaves the present user's rights unchanged.
     assert!(matches!(pool.open_volume("s", SHELF), Err(PoolError::InUse { .. })));
     drop(handle);
     let handle = pool.open_volume("s", SHELF).unwrap();
@@ -223,7 +223,7 @@ fn deleted_volume_spares_reused_header() {
     }
 }
 
-/// Users of which one is inside until it is let go.
+/// Users with one of them inside until it is released.
 #[derive(Default)]
 struct OneInside {
     asked: AtomicBool,
@@ -263,7 +263,7 @@ fn deletion_waits_for_users_then_frees() {
     assert!(pool.check().unwrap().is_clean());
 }
 
-/// Nobody may be asked to wait for users of a handle that is gone.
+/// No thread may wait for users of a dropped handle.
 #[test]
 fn deletion_ignores_users_of_dropped_handle() {
     let (_, pool) = new_pool(2);
@@ -334,7 +334,7 @@ fn pool_growth_is_bounded_by_capacity() {
     assert!(pool.take_run("a test", BLOCKS - 4).is_ok(), "all of it is one run");
 }
 
-/// Volumes by name that a crash may leave, each set with the blocks that they own.
+/// Volumes by name that a crash may leave, each set with its blocks.
 type Allowed = Vec<Vec<&'static str>>;
 
 fn check(pool: &Pool<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
@@ -344,14 +344,14 @@ fn check(pool: &Pool<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), Strin
         return Err(format!("found {found:?}, not one of {allowed:?}"));
     }
     let report = pool.check().map_err(|error| error.to_string())?;
-    // A copy of the superblock that the crash tore and opening has mended is a remark.
+    // A torn copy of the superblock, repaired by opening, is a remark.
     if !report.is_clean() {
         return Err(report.problems.join("; "));
     }
     if report.used_blocks != found.len() as u64 * SMALL_BLOCKS {
         return Err(format!("{} blocks are used by {found:?}", report.used_blocks));
     }
-    // There is room for as many as there can be, whatever was half made or half deleted.
+    // The maximum of volumes fits, irrespective of half made or half deleted ones.
     for name in ["x", "y", "z"].into_iter().skip(found.len()) {
         create(pool, &small(name)).map_err(|error| error.to_string())?;
     }
@@ -469,7 +469,7 @@ fn rename_under_users_needs_free_name() {
     assert_eq!(names(&open_pool(&medium).unwrap()), ["n1000", "other"]);
 }
 
-/// A volume of which one copy of the descriptor is damaged is whole at every moment of a renaming.
+/// A volume with one damaged copy of its descriptor is whole at every moment of a renaming.
 #[test]
 fn damaged_descriptor_copy_is_replaced_first() {
     for damaged in DESCRIPTOR_AT {
@@ -495,8 +495,7 @@ fn damaged_descriptor_copy_is_replaced_first() {
     }
 }
 
-/// A header that says DELETING is one whose volume is gone: opening ends it, and its blocks are
-/// free.
+/// A header in the state DELETING has lost its volume: opening ends the deletion, and its blocks are free.
 #[test]
 fn open_finishes_interrupted_deletion() {
     let (medium, pool) = new_pool(3);
