@@ -1,9 +1,8 @@
-//! Exact counters that are cheap enough to stay on.
+//! Exact counters, cheap enough for permanent use.
 //!
-//! Invariants: every event is added once, to one shard; a sum taken while no other thread works
-//! is exact. A thread that owns its shard adds with plain loads and stores: a locked addition would
-//! wait for every store before it, streamed ones included. Each shard has a pair of cache lines to
-//! itself (the adjacent-line prefetcher pairs lines).
+//! Invariants: every event is added once, to one shard. A sum is exact if no other thread works. The owner of
+//! a shard adds with plain loads and stores: a locked addition would wait for every store before it, streamed
+//! ones included. Each shard has its own pair of cache lines (the adjacent-line prefetcher pairs lines).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +11,7 @@ use crate::medium::Counters;
 use crate::shards::{SHARDS, SHARED, shard};
 use crate::units::{LINE_U64, PoolOffset};
 
-/// Lines that bytes `at .. at + len` touch; none if `len` is 0.
+/// Lines touched by bytes `at .. at + len`; none if `len` is 0.
 pub(crate) fn lines_touched(at: PoolOffset, len: u64) -> u64 {
     if len == 0 { 0 } else { (at.0 % LINE_U64 + len - 1) / LINE_U64 + 1 }
 }
@@ -73,7 +72,7 @@ impl ShardedCounters {
     }
 }
 
-/// Adds to a figure of the calling thread's shard, which is number `mine`.
+/// Adds to a figure of the calling thread's shard, number `mine`.
 fn add(mine: usize, figure: &AtomicU64, more: u64) {
     if mine == SHARED {
         figure.fetch_add(more, Relaxed);

@@ -1,14 +1,14 @@
 //! The processor's part: flush instructions, the store fence, streamed copies, line compares.
 //!
-//! Invariants: the instructions are chosen once per process from what the processor reports, and
-//! a kernel is only reachable where its features were found. Kernels take raw pointers, never
-//! references into the medium. They know nothing of media, kinds or counters.
+//! Invariants: the instructions are chosen once per process from the processor's features, and a kernel is
+//! only reachable with its features present. Kernels take raw pointers, never references into the medium.
+//! They know nothing of media, kinds or counters.
 //!
-//! What others may load or store at the same time is copied by assembly, of which the compiler knows
-//! only that it touches memory: for a copy of Rust's own a race would be undefined behaviour.
+//! Assembly copies all memory with concurrent loads or stores, and the compiler knows only that it touches
+//! memory: for a copy of Rust's own a race would be undefined behaviour.
 //!
-//! Non-temporal stores are the one thing on x86-64 that a release store does not order: other
-//! threads can miss a streamed copy until the thread that made it has fenced.
+//! On x86-64 a release store orders all stores except non-temporal ones: other threads can miss a streamed
+//! copy until the copying thread has fenced.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -23,12 +23,12 @@ use crate::units::{BLOCK, LINE, LineMask};
 
 /// Copies `lines` lines from anywhere to a line-aligned place with non-temporal stores.
 type CopyLines = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
-/// Copies `lines` lines from anywhere to anywhere, by instructions of which none is Rust's.
+/// Copies `lines` lines from anywhere to anywhere, by instructions outside Rust.
 type CopyShared = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
 /// Compares `lines` (at most 64) lines; bit `i` is set where line `i` differs.
 type DiffLines = unsafe fn(stored: *const u8, new: *const u8, lines: usize) -> u64;
 
-/// The instruction that writes a line back.
+/// The instruction for the write-back of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FlushKind {
     /// Writes back and keeps the line cached; ordered by `sfence`.
@@ -65,12 +65,12 @@ impl Cpu {
         }
     }
 
-    /// Name of the vector extension that copies and compares.
+    /// Name of the vector extension for copies and comparisons.
     pub(crate) fn vector_name(&self) -> &'static str {
         self.vector_name
     }
 
-    /// Starts writing back every line that `at .. at + len` touches.
+    /// Starts the write-back of every line touched by `at .. at + len`.
     ///
     /// # Safety
     /// The range is mapped.
@@ -84,13 +84,12 @@ impl Cpu {
         }
     }
 
-    /// Copies `len` bytes from `from` to `to`, of which either may be memory that others load and store
-    /// to at the same time, in this process or another one. What a race leaves is some mixture of the
-    /// bytes that were there, and nothing worse.
+    /// Copies `len` bytes from `from` to `to`. Either may be memory with concurrent loads and stores, in this
+    /// process or another one. A race leaves some mixture of the bytes there, and nothing worse.
     ///
     /// # Safety
-    /// The ranges are mapped, the second for writing, and do not overlap; and each holds no Rust object
-    /// that anyone else refers to.
+    /// The ranges are mapped, the second for writing, and do not overlap; and each holds no Rust object that
+    /// anyone else refers to.
     #[inline]
     pub(crate) unsafe fn copy_shared(&self, to: *mut u8, from: *const u8, len: usize) {
         let lines = len / LINE;
@@ -105,9 +104,9 @@ impl Cpu {
         }
     }
 
-    /// Copies `bytes` to `at`: whole lines with non-temporal stores, partial ones with ordinary
-    /// stores, which are flushed if `flush_edges`. Durable, and certain to be seen by other
-    /// threads, after this thread's next [`store_fence`].
+    /// Copies `bytes` to `at`: whole lines with non-temporal stores, partial ones with ordinary stores,
+    /// flushed if `flush_edges`. Durable, and visible to other threads for certain, after this thread's next
+    /// [`store_fence`].
     ///
     /// # Safety
     /// `at .. at + bytes.len()` is mapped writable and holds no Rust object.
@@ -188,7 +187,7 @@ impl Cpu {
         }
     }
 
-    /// Stores fewer bytes than a line, which the caller promises lie in one.
+    /// Stores fewer bytes than a line. The caller guarantees that they lie in one line.
     ///
     /// # Safety
     /// As for [`Self::stream`].
@@ -205,14 +204,13 @@ impl Cpu {
     }
 }
 
-/// Prefetches the first line of `what`, so that fetching it overlaps with the work that
-/// comes before.
+/// Prefetches the first line of `what`, so that the fetch overlaps with the preceding work.
 #[inline]
 pub fn prefetch<T>(what: &T) {
     prefetch_line(std::ptr::from_ref(what).cast());
 }
 
-/// Prefetches the line at `place`, which need not be mapped.
+/// Prefetches the line at `place`, mapped or not.
 #[inline]
 pub(crate) fn prefetch_line(place: *const u8) {
     // SAFETY: a prefetch has no effect but on the cache, and does not fault.
@@ -227,7 +225,7 @@ pub(crate) fn store_fence() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
-/// The leaf of CPUID that says what a processor can do.
+/// The leaf of CPUID with the processor's features.
 const LEAF_FEATURES: u32 = 7;
 
 fn detect_flush() -> FlushKind {
@@ -266,7 +264,7 @@ unsafe fn flush_line(kind: FlushKind, place: *mut u8) {
     }
 }
 
-/// Returns true if the part of a line at `stored` differs from `new`, which is shorter than a line.
+/// Returns true if the part of a line at `stored` differs from `new`, a slice shorter than a line.
 ///
 /// # Safety
 /// `stored .. stored + new.len()` is mapped.
@@ -278,9 +276,9 @@ unsafe fn edge_differs(stored: *const u8, new: &[u8]) -> bool {
     copy != new
 }
 
-/// Copies a line to a line-aligned place with non-temporal stores, by words: a line alone is mostly one that
-/// was just made of words, and a load of several that have not left the processor yet waits until they have,
-/// behind all that is being streamed.
+/// Copies a line to a line-aligned place with non-temporal stores, by words: a single line was mostly just
+/// made of words, and a load of several words still in the processor waits until they have left it, behind
+/// all streams.
 ///
 /// # Safety
 /// `to .. to + 64` is mapped writable and holds no Rust object.
@@ -339,8 +337,8 @@ unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
     }
 }
 
-/// Leaves the upper halves of the registers zero, as the other copy by AVX2 does: the compiler sees to that after code of
-/// its own only, and code for older processors is slow while they are not.
+/// Leaves the upper halves of the registers zero, as the other copy by AVX2 does: the compiler ensures that
+/// after code of its own only, and code for older processors is slow while they are not.
 ///
 /// # Safety
 /// As [`CopyLines`] says, the ranges being mapped; AVX2 is there.
@@ -383,7 +381,7 @@ unsafe fn copy_sse2(to: *mut u8, from: *const u8, lines: usize) {
 }
 
 /// Lines from which on the processor's own copy of strings is faster than a loop, and the same of a processor
-/// that is good at short ones: the C library begins at about as many.
+/// with fast short copies: the C library begins at about as many.
 const STRING_LINES: usize = 256;
 const SHORT_STRING_LINES: usize = 33;
 
@@ -714,7 +712,8 @@ mod tests {
         in_use & AVX_STATE != 0
     }
 
-    /// With them in use, what is written next for older processors waits for it: a third of a small write's time.
+    /// With them in use, the next write of code for older processors waits for it: a third of a small write's
+    /// time.
     #[test]
     fn copy_kernels_clear_upper_vector_halves() {
         const STATES: u32 = 0xd;

@@ -1,13 +1,13 @@
-//! CRC-32C of a few hundred bytes: what a log record carries.
+//! CRC-32C of a few hundred bytes: the checksum of a log record.
 //!
-//! Owns nothing. The crate `crc32c` works on three runs of a long buffer at once, and takes more
-//! instructions to find that a buffer is no long one than it takes to sum up a line.
+//! Owns nothing. The crate `crc32c` works on three runs of a long buffer concurrently. To find that a buffer
+//! is not long, it takes more instructions than the sum of a line.
 
 use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
 
 use crate::units::LINE;
 
-/// Length in bytes from which on several runs at once are faster than one.
+/// Length in bytes from which on several concurrent runs are faster than one.
 const RUNS_BYTES: usize = 768;
 
 /// The CRC-32C of `bytes`.
@@ -21,8 +21,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     }
 }
 
-/// The same, word after word. Words are those that the bytes were stored by where they are aligned as words
-/// are: a load that spans two stores waits until both have left the processor, behind whatever is streamed.
+/// The same, word after word. Aligned bytes were stored by the same words: a load that spans two stores waits
+/// until both have left the processor, behind all streams.
 #[target_feature(enable = "sse4.2")]
 fn sum_one_run(bytes: &[u8]) -> u32 {
     let add_word = |crc, word: &[u8; 8]| _mm_crc32_u64(crc, u64::from_le_bytes(*word));

@@ -1,29 +1,28 @@
-//! Emulation of memory technologies that cost more per line than DRAM.
+//! Emulation of memory technologies with a higher cost per line than DRAM.
 //!
-//! Invariants: a cost is summed exactly by the caller before it is spent here; what is spent is
-//! real time of the calling thread. Amounts below what a clock can measure are saved up per
-//! thread and spent together, so the sum of time spent follows the sum of costs.
-//! The model knows no caches, queues or bandwidth: it charges every line that software flushes,
-//! streams or reads, which is an upper bound for reads that hit a cache. One technology has banks,
-//! so that the writes between two fences overlap; the others write one line after the other, which
-//! is an upper bound, too.
+//! Invariants: the caller sums a cost exactly before it is spent here. A cost is spent as real time of the
+//! calling thread. Amounts below a clock's resolution are saved up per thread and spent together, so the sum
+//! of time spent follows the sum of costs. The model knows no caches, queues or bandwidth: it charges every
+//! line that software flushes, streams or reads. This is an upper bound for reads that hit a cache. One
+//! technology has banks: the writes between two fences overlap. The others write one line after the other;
+//! this is an upper bound, too.
 
 use std::cell::Cell;
 use std::time::Instant;
 
 /// Nanoseconds a thread may owe before it spins. Below this the clock itself would dominate.
 const DEBT_MAX_NS: i64 = 200;
-/// The most that one overlong spin (the thread lost its processor) may earn in advance.
+/// The most credit from one overlong spin (the thread lost its processor).
 const CREDIT_MAX_NS: i64 = 200;
 
 thread_local! {
-    /// Cost charged and not yet spent, in nanoseconds; negative after a spin that overran.
+    /// Cost charged and not yet spent, in nanoseconds; negative after an overlong spin.
     static DEBT_NS: Cell<i64> = const { Cell::new(0) };
-    /// Lines that this thread wrote since its last fence, on any medium.
+    /// Lines written by this thread since its last fence, on any medium.
     static UNFENCED_LINES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Nanoseconds that a 64-byte line costs beyond DRAM.
+/// Nanoseconds of a 64-byte line's cost beyond DRAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineCost {
     /// Nanoseconds per line read.
@@ -34,11 +33,11 @@ pub struct LineCost {
 
 /// A memory technology to emulate on DRAM.
 ///
-/// The costs are array latencies that the cited papers use, less those of DRAM (about 15 ns), in
-/// round figures: they stand for the technology, not for a product. K. Suzuki and S. Swanson,
-/// "A Survey of Trends in Non-Volatile Memory Technologies: 2000-2014" (IMW 2015) and S. Mittal
-/// and J. Vetter, "A Survey of Software Techniques for Using Non-Volatile Memories for Storage
-/// and Main Memory Systems" (TPDS 2016) show how widely real devices scatter around them.
+/// The costs are array latencies from the cited papers, less those of DRAM (about 15 ns), in round figures:
+/// they stand for the technology, not for a product. K. Suzuki and S. Swanson, "A Survey of Trends in
+/// Non-Volatile Memory Technologies: 2000-2014" (IMW 2015) and S. Mittal and J. Vetter, "A Survey of Software
+/// Techniques for Using Non-Volatile Memories for Storage and Main Memory Systems" (TPDS 2016) show how
+/// widely real devices scatter around them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Technology {
     /// DRAM itself, battery-backed perhaps: no added cost, but flushes are made.
@@ -50,8 +49,8 @@ pub enum Technology {
     /// Phase-change memory: array read 55 ns, write 150 ns. After B. Lee et al., "Architecting
     /// Phase Change Memory as a Scalable DRAM Alternative" (ISCA 2009).
     Pcm,
-    /// The same in eight banks that write at once: of the lines between two fences of a thread, each
-    /// eight cost what one does. It stands for the other end: that no two of them meet in one bank.
+    /// The same in eight concurrent banks: of the lines between two fences of a thread, each eight cost the
+    /// same as one. It stands for the other end: no two lines of a fence meet in one bank.
     PcmBanks,
     /// Resistive RAM: reads somewhat slower than DRAM, a switching pulse of about 50 ns. Crossbars
     /// without access transistors are slower; see C. Xu et al., "Overcoming the Challenges of
@@ -63,7 +62,7 @@ impl Technology {
     /// Every technology, in order of the cost of many writes.
     pub const ALL: [Self; 5] = [Self::Dram, Self::SttMram, Self::PcmBanks, Self::Reram, Self::Pcm];
 
-    /// Lines that are written at once.
+    /// Lines written concurrently.
     #[must_use]
     pub const fn banks(self) -> u64 {
         match self {
@@ -72,7 +71,7 @@ impl Technology {
         }
     }
 
-    /// Cost per line beyond DRAM, of one that nothing overlaps.
+    /// Cost per line beyond DRAM, without overlap.
     #[must_use]
     pub const fn cost(self) -> LineCost {
         match self {
@@ -83,7 +82,7 @@ impl Technology {
         }
     }
 
-    /// The name that [`FromStr`](std::str::FromStr) understands.
+    /// The name for [`FromStr`](std::str::FromStr).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,7 +111,7 @@ impl std::str::FromStr for Technology {
     }
 }
 
-/// Cost in nanoseconds of `lines` more lines that this thread writes.
+/// Cost in nanoseconds of `lines` more lines written by this thread.
 pub(crate) fn write_ns(technology: Technology, lines: u64) -> u64 {
     let (banks, before) = (technology.banks(), UNFENCED_LINES.get());
     let after = before.saturating_add(lines);
@@ -122,18 +121,18 @@ pub(crate) fn write_ns(technology: Technology, lines: u64) -> u64 {
     technology.cost().write_ns * (after.div_ceil(banks) - before.div_ceil(banks))
 }
 
-/// Begins a new row of lines: what was written is fenced.
+/// Begins a new row of lines: all earlier writes are fenced.
 pub(crate) fn fenced() {
     UNFENCED_LINES.set(0);
 }
 
-/// Charges `ns` to this thread and spends what it owes once that can be measured.
+/// Charges `ns` to this thread and spends its debt once that can be measured.
 pub(crate) fn charge(ns: u64) {
     let debt = DEBT_NS.get().saturating_add(i64::try_from(ns).unwrap_or(i64::MAX));
     DEBT_NS.set(if debt >= DEBT_MAX_NS { spend(debt) } else { debt });
 }
 
-/// Spends all that this thread owes.
+/// Spends all debt of this thread.
 pub(crate) fn settle() {
     let debt = DEBT_NS.get();
     if debt > 0 {
@@ -141,7 +140,7 @@ pub(crate) fn settle() {
     }
 }
 
-/// Spins for `debt` nanoseconds; returns what is still owed, which is 0 or a credit.
+/// Spins for `debt` nanoseconds; returns the remaining debt: 0 or a credit.
 fn spend(debt: i64) -> i64 {
     let start = Instant::now();
     loop {

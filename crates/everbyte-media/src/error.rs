@@ -9,7 +9,7 @@ pub enum OpenError {
     /// The system refused.
     #[error("cannot {action} {name}: {source}")]
     Io {
-        /// The action that failed, as a verb for "cannot ...".
+        /// The failed action, as a verb for "cannot ...".
         action: &'static str,
         /// The file.
         name: String,
@@ -37,9 +37,9 @@ pub enum OpenError {
     NoRoom {
         /// The file.
         name: String,
-        /// Memory that the medium needs, in MiB, rounded up.
+        /// Memory needed by the medium, in MiB, rounded up.
         needed_mib: u64,
-        /// Memory that is free, in MiB, rounded down.
+        /// Free memory, in MiB, rounded down.
         free_mib: u64,
         /// The place with too little space: the file system or memory.
         place: &'static str,

@@ -1,26 +1,26 @@
-//! The handlers of SIGBUS, for mapped memory that turns out not to be there, and of SIGSEGV, for memory
-//! whose owner forbids accesses for a while.
+//! The handlers of SIGBUS, for failed accesses to mapped memory, and of SIGSEGV, for memory with accesses
+//! forbidden temporarily by its owner.
 //!
-//! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
-//! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as poisoned,
-//! puts an anonymous page of zeroes there, and lets the access go on. A load does no more harm than
-//! that: its caller asks `check_range` afterwards. A store is lost, so it fails the medium. If the
-//! address lies in a [`FaultRange`], its owner resolves the fault. Every other SIGBUS goes to the
-//! previous handler.
+//! A truncated file, a full tmpfs, or a failed memory cell answers an access with SIGBUS. If the address lies
+//! in one of our mappings, the handler marks the page as poisoned, puts an anonymous page of zeroes there,
+//! and lets the access continue. A load does no further harm: its caller calls `check_range` afterwards. A
+//! store is lost, so it fails the medium. If the address lies in a [`FaultRange`], its owner resolves the
+//! fault. Every other SIGBUS goes to the previous handler.
 //!
-//! SIGSEGV is handled from the first range on whose owner asks for it. A fault on a mapping that forbids
-//! the access (`SEGV_ACCERR`) is for the owner of the range; everything else goes to the previous handler, which
-//! is as a rule that of Rust's library, for stacks that overflow.
+//! SIGSEGV is handled from the registration of the first range for it on. A fault on a mapping that forbids
+//! the access (`SEGV_ACCERR`) is for the owner of the range. Everything else goes to the previous handler:
+//! usually the handler of Rust's library, for stack overflows.
 //!
-//! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
-//! lock and allocates nothing, and owners of fault ranges promise as much. A slot's fields are stable while its generation is even and
-//! non-zero in `live`; a reader that sees the generation change ignores the slot. A slot is
-//! released before its address range is unmapped. While the handler runs, its thread takes no other signal but faults:
-//! the handler of one could wait for what its own thread is about to make accessible. Nor is the thread cancelled then: it
-//! calls no cancellation point, and the signal by which the C library cancels those that may be at any moment waits.
+//! Invariants: the handler only loads and stores atomics and makes system calls. It takes no lock and
+//! allocates nothing, and owners of fault ranges promise the same. A slot's fields are stable while its
+//! generation is even and non-zero in `live`; a reader that sees the generation change ignores the slot. A
+//! slot is released before its address range is unmapped. While the handler runs, its thread takes no signal
+//! except faults: the handler of another signal could wait for memory that its own thread is about to make
+//! accessible. Nor is the thread cancelled then: it calls no cancellation point, and the C library's
+//! cancellation signal for asynchronous cancellation waits.
 //!
-//! Limits: a thread that blocks the signal is killed by the kernel when it faults. Who installs a
-//! handler later must pass on what is not its own.
+//! Limits: if a thread blocks the signal and faults, the kernel kills it. A handler installed later must pass
+//! on signals of others.
 
 use std::io;
 use std::ptr;
@@ -44,16 +44,16 @@ struct Slot {
     generation: AtomicUsize,
     base: AtomicUsize,
     reserved: AtomicUsize,
-    /// Bytes of the pages that the mapping is made of.
+    /// Page size of the mapping in bytes.
     page: AtomicUsize,
-    /// The [`Resolver`] that answers for the range, or 0 if it is a medium.
+    /// The [`Resolver`] of the range, or 0 if it is a medium.
     resolver: AtomicUsize,
     /// The resolver's argument.
     context: AtomicPtr<()>,
-    /// The resolver is asked about accesses that the mapping forbids, too.
+    /// The resolver is also called for accesses that the mapping forbids.
     forbids: AtomicBool,
     poisoned: PoisonedPages,
-    /// The first offset at which a store was lost plus 1, or 0.
+    /// The first offset of a lost store plus 1, or 0.
     lost: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ static REGISTRY: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-/// A signal that is handled here.
+/// A signal handled here.
 struct Caught {
     signal: c_int,
     /// The disposition before ours; null until the handler is installed, never freed.
@@ -89,10 +89,10 @@ impl Caught {
 
 static BUS: Caught = Caught::new(libc::SIGBUS);
 static SEGV: Caught = Caught::new(libc::SIGSEGV);
-/// The code of a SIGSEGV of a mapping that is there, and forbids the access.
+/// The code of a SIGSEGV of a present mapping that forbids the access.
 const SEGV_ACCERR: c_int = 2;
 
-/// Who answers for a range.
+/// The owner of a range.
 struct Owner {
     /// A [`Resolver`], or 0.
     resolver: usize,
@@ -114,7 +114,7 @@ impl Registration {
     /// Returns `None` if [`SLOTS`] mappings are registered already.
     ///
     /// # Errors
-    /// The handler could not be installed, or there is no room to note poisoned pages.
+    /// The handler could not be installed, or memory for the poisoned pages is missing.
     pub(crate) fn new(base: usize, reserved: usize, page: usize) -> io::Result<Option<Self>> {
         install(&BUS)?;
         Self::claim(base, reserved, page, &Owner::NOBODY)
@@ -144,7 +144,7 @@ impl Registration {
         Ok(Some(Self { slot }))
     }
 
-    /// Address ranges of all mappings that are registered.
+    /// Address ranges of all registered mappings.
     pub(crate) fn all_ranges() -> impl Iterator<Item = (usize, usize)> {
         let taken = REGISTRY.iter().filter(|slot| {
             slot.taken.load(Ordering::Acquire) && slot.resolver.load(Ordering::SeqCst) == 0
@@ -152,23 +152,23 @@ impl Registration {
         taken.map(|slot| (slot.base.load(Ordering::SeqCst), slot.reserved.load(Ordering::SeqCst)))
     }
 
-    /// The pages that are known to be poisoned.
+    /// The pages known to be poisoned.
     #[inline]
     pub(crate) fn poisoned(&self) -> &PoisonedPages {
         &self.slot.poisoned
     }
 
-    /// Bytes of the pages that the mapping is made of.
+    /// Page size of the mapping in bytes.
     pub(crate) fn page(&self) -> u64 {
         self.slot.page.load(Ordering::Relaxed) as u64
     }
 
-    /// The first address at which a store was lost, if one was.
+    /// The first address of a lost store, if any.
     pub(crate) fn lost(&self) -> Option<PoolOffset> {
         self.slot.lost.load(Ordering::Acquire).checked_sub(1).map(PoolOffset)
     }
 
-    /// Notes that a store at `at` is lost.
+    /// Marks a store at `at` as lost.
     pub(crate) fn lose(&self, at: PoolOffset) {
         self.slot.lose(at.0);
     }
@@ -189,36 +189,36 @@ impl Drop for Registration {
     }
 }
 
-/// A page fault that the kernel answered with SIGBUS, or with SIGSEGV.
+/// A page fault answered by the kernel with SIGBUS, or with SIGSEGV.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageFault {
-    /// The address that was touched.
+    /// The faulting address.
     pub address: usize,
-    /// True for a store, or what the processor reports as one.
+    /// True for a store, or for an access reported as one by the processor.
     pub is_store: bool,
     /// True if the page was there and would not be written to.
     pub is_present: bool,
-    /// True if the mapping forbids the access (SIGSEGV). Only those ask for it who registered with
-    /// [`FaultRange::register_forbidding`].
+    /// True if the mapping forbids the access (SIGSEGV). Only ranges registered with
+    /// [`FaultRange::register_forbidding`] get such faults.
     pub is_forbidden: bool,
 }
 
-/// An owner of addresses whose page faults end in SIGBUS, as those of userfaultfd can, or in SIGSEGV.
+/// An owner of addresses with page faults that end in SIGBUS, as those of userfaultfd can, or in SIGSEGV.
 ///
 /// # Safety
-/// `resolve` runs in a signal handler, on whatever thread faulted: an implementor must not
-/// allocate, must call no cancellation point (`pthreads(7)`), must take no lock that a thread could
-/// hold while it touches the range, must not panic, and must not touch the range itself.
+/// `resolve` runs in a signal handler, on any faulting thread: an implementor must not allocate, must call no
+/// cancellation point (`pthreads(7)`), must take no lock that a thread could hold while it touches the range,
+/// must not panic, and must not touch the range itself.
 pub unsafe trait ResolveFaults: Send + Sync {
-    /// Makes the page at the address accessible, or finds that it is; the access is then made
-    /// again. False passes the signal on, as if the range were not registered.
+    /// Makes the page at the address accessible, or finds that it is; the access is then made again. False
+    /// passes the signal on, as if the range were not registered.
     fn resolve(&self, fault: PageFault) -> bool;
 }
 
-/// A resolver without its type: takes the context that was registered with it.
+/// A resolver without its type: takes the context from its registration.
 type Resolver = fn(*const (), PageFault) -> bool;
 
-/// A range of addresses whose faults somebody resolves, until this is dropped.
+/// A range of addresses with a resolver of its faults, until this is dropped.
 pub struct FaultRange {
     _registration: Registration,
 }
@@ -231,8 +231,8 @@ impl FaultRange {
     /// The handler could not be installed.
     ///
     /// # Safety
-    /// `resolver` stays valid until the range is dropped, and nobody touches the addresses from the
-    /// drop on.
+    /// `resolver` stays valid until the range is dropped, and no thread touches the addresses from the drop
+    /// on.
     pub unsafe fn register<R: ResolveFaults>(
         base: usize,
         len: usize,
@@ -313,16 +313,16 @@ fn check(result: c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The register that holds the error code of the last fault.
+/// The register with the error code of the last fault.
 const ERROR_CODE: usize = libc::REG_ERR as usize;
-/// The bit of the error code of a page fault that tells stores from loads. A machine check, which
-/// has no such code, is reported for loads only; if it finds the bit set by an earlier fault, a
-/// load counts as a store, which errs on the safe side.
+/// The bit of a page fault's error code that distinguishes stores from loads. A machine check has no such
+/// code and is reported for loads only; if an earlier fault set the bit, a load counts as a store, an error
+/// on the safe side.
 const WRITE_FAULT: i64 = 2;
-/// The bit of the error code that says that the page was there.
+/// The bit of the error code for a present page.
 const PROTECTION_FAULT: i64 = 1;
-/// The bit of the error code that tells a fetch of an instruction from a load. No range is executable, whatever its owner
-/// does, so such an access would fault for ever.
+/// The bit of the error code that distinguishes a fetch of an instruction from a load. No range is executable
+/// for any action of its owner, so such an access would fault forever.
 const FETCH_FAULT: i64 = 16;
 
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -399,7 +399,7 @@ fn map_zeroes(at: usize, len: usize) -> bool {
     mapped != libc::MAP_FAILED
 }
 
-/// Hands the signal to the previous handler, or to the default action, which ends the process.
+/// Passes the signal to the previous handler, or to the default action; the default action ends the process.
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, from_kernel: bool) {
     let caught = if signal == libc::SIGBUS { &BUS } else { &SEGV };
     let previous = caught.previous.load(Ordering::SeqCst);
@@ -425,7 +425,7 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, from_kerne
     }
 }
 
-/// Gives the thread the mask of signals that it had when it was interrupted, for a handler that may never return.
+/// Restores the thread's mask of signals from before the interruption, for a handler that may never return.
 fn unblock(signal: c_int, context: *mut c_void) {
     // SAFETY: the kernel passes a valid `ucontext_t` to an SA_SIGINFO handler.
     let mask = unsafe { &raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask };
@@ -448,8 +448,8 @@ fn unblock(signal: c_int, context: *mut c_void) {
     };
 }
 
-/// Restores the default action. A fault then repeats and ends the process; a signal that was
-/// sent does not repeat, so it is sent once more.
+/// Restores the default action. A fault then repeats and ends the process; a sent signal does not repeat, so
+/// it is sent once more.
 fn die(signal: c_int, from_kernel: bool) {
     // SAFETY: all-zero bytes are a valid `sigaction`, and mean the default action.
     let default: sigaction = unsafe { std::mem::zeroed() };

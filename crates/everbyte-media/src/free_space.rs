@@ -16,19 +16,18 @@ const MIB: u64 = 1 << 20;
 /// Of linux/magic.h; the C library's headers lack it.
 pub(crate) const RAMFS_MAGIC: FsWord = 0x8584_58f6;
 
-/// Free bytes and the place that has them.
+/// Free bytes and their place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FreeSpace {
     place: &'static str,
     free_bytes: u64,
 }
 
-/// Checks that `bytes` more fit on the file system that `place`, a file or directory, lies on;
-/// on tmpfs and ramfs also into memory, which the system would else look for by ending processes.
-/// `name` is for messages.
+/// Checks that `bytes` more fit on the file system of `place`, a file or directory; on tmpfs and ramfs also
+/// into memory, since the system would otherwise end processes to find it. `name` is for messages.
 ///
 /// # Errors
-/// `NoRoom` names what has too little and how much that is; `Io`.
+/// `NoRoom` with the name of the full place and its free bytes; `Io`.
 pub fn check_free_space(place: &File, name: &str, bytes: u64) -> Result<(), OpenError> {
     let spaces = [file_system_space(place, name)?, memory_space(place, name)?];
     check(name, bytes, spaces.into_iter().flatten())
@@ -66,13 +65,13 @@ fn memory_space(place: &File, name: &str) -> Result<Option<FreeSpace>, OpenError
     Ok(free_bytes.map(|free_bytes| FreeSpace { place: "memory", free_bytes }))
 }
 
-/// Bytes of memory that a copy may take without driving others out: half of what is available.
+/// Bytes of memory for a copy that drives no other memory out: half of the available memory.
 pub(crate) fn memory_to_spare() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     memory_bytes(&meminfo, "MemAvailable").map_or(u64::MAX, |bytes| bytes / 2)
 }
 
-/// The figure that the text of `/proc/meminfo` has under `key`, in bytes.
+/// The figure under `key` in the text of `/proc/meminfo`, in bytes.
 fn memory_bytes(meminfo: &str, key: &str) -> Option<u64> {
     let figure = |line: &str| {
         let kib = line.strip_prefix(key)?.strip_prefix(':')?.trim().strip_suffix(" kB")?;

@@ -1,5 +1,5 @@
-//! Byte-addressable media. All accesses to persistent memory are here, except those to runs of swap volumes and to
-//! pages that SQLite maps.
+//! Byte-addressable media. All accesses to persistent memory are here, except those to runs of swap volumes
+//! and to pages mapped by SQLite.
 //!
 //! Owns the [`Medium`] contract, its mapped implementation [`Mapped`], and the suite
 //! [`testkit`] for every medium. Knows nothing of pools, volumes, logs or blocks

@@ -1,8 +1,8 @@
-//! Address space: a reserved range whose front is a mapped file or anonymous memory.
+//! Address space: a reserved range with a mapped file or anonymous memory at its front.
 //!
-//! Invariants: the base address never changes and is aligned to 1 GiB, so that every page size
-//! fits; `0 .. len` is mapped readable, the rest of the reservation is inaccessible; `len` only
-//! grows. The mapping owns its whole range and no other mapping is ever put over foreign memory.
+//! Invariants: the base address never changes and is aligned to 1 GiB, for every page size. `0 .. len` is
+//! mapped readable, and the rest of the reservation is inaccessible. `len` only grows. The mapping owns its
+//! whole range and no other mapping is ever put over foreign memory.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) enum Source {
     Anonymous,
 }
 
-/// A reservation and what is mapped at its front.
+/// A reservation and the mapping at its front.
 pub(crate) struct Mapping {
     raw: *mut c_void,
     raw_len: usize,
@@ -94,7 +94,7 @@ impl Mapping {
         self.base
     }
 
-    /// Bytes that `extend` can reach.
+    /// Bytes in the reach of `extend`.
     pub(crate) fn reserved(&self) -> usize {
         self.reserved
     }
@@ -117,8 +117,8 @@ impl Mapping {
         }
     }
 
-    /// Maps up to `new_len`, which must lie in the reservation. Not to be called by two threads
-    /// at a time; readers and writers of what is already mapped are not disturbed.
+    /// Maps up to `new_len`, a length in the reservation. Only one thread may call it at a time; readers and
+    /// writers of mapped memory are not disturbed.
     ///
     /// # Errors
     /// The system's, with the mapping as it was.
@@ -143,7 +143,7 @@ impl Mapping {
         }
     }
 
-    /// Maps `len` bytes behind what is mapped: of a file from an offset on, or of memory of this
+    /// Maps `len` bytes behind the present mapping: of a file from an offset on, or of memory of this
     /// process. As `extend` otherwise.
     ///
     /// # Errors
@@ -160,9 +160,8 @@ impl Mapping {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let place = self.base.wrapping_add(old_len).cast();
-        // Mapped elsewhere and unmapped again first, so that errors show before anything of the
-        // reservation is given up.
-        // SAFETY: the kernel chooses a free place.
+        // Mapped elsewhere and unmapped again first, so that errors show before a part of the reservation is
+        // released. SAFETY: the kernel chooses a free place.
         let elsewhere = unsafe { self.map(ptr::null_mut(), from, flags, len) }?;
         // SAFETY: mapped above, and known to nobody else.
         unsafe { munmap(elsewhere, len) }?;
@@ -184,7 +183,7 @@ impl Mapping {
     /// Enters every mapped page from `from` on into the page table, if the kernel knows how.
     ///
     /// # Errors
-    /// There is no memory for a page, or the page is poisoned.
+    /// Memory for a page is missing, or the page is poisoned.
     pub(crate) fn populate(&self, from: u64) -> io::Result<()> {
         let writable = self.protection.contains(ProtFlags::WRITE);
         let advice = if writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
@@ -233,8 +232,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Returns true if the kernel promises that stores through a shared mapping of `file` need no
-/// `msync`.
+/// Returns true if the kernel promises that stores through a shared mapping of `file` need no `msync`.
 ///
 /// # Errors
 /// The file cannot be mapped at all.
@@ -260,7 +258,7 @@ pub(crate) const fn to_usize(value: u64) -> usize {
     value as usize
 }
 
-/// Reserves `len` usable bytes and what aligning them takes.
+/// Reserves `len` usable bytes and the bytes for their alignment.
 pub(crate) fn reserve_range(len: u64) -> io::Result<(*mut c_void, usize)> {
     let raw_len = len
         .checked_next_multiple_of(ALIGN as u64)

@@ -1,16 +1,15 @@
 //! The mapped medium: the one implementor of [`Medium`] for real memory.
 //!
-//! Owns the mapping, its counters, its emulated costs and its media errors. Invariants: every
-//! address is checked against the length before it becomes a pointer; every store is counted; a
-//! fence returns `Ok` only if everything this thread flushed or streamed before it is durable as
-//! far as [`Medium::persistence_domain`] says, and no store of anyone's is known to be lost.
+//! Owns the mapping, its counters, its emulated costs and its media errors. Invariants: every address is
+//! checked against the length before it becomes a pointer. Every store is counted. A fence returns `Ok` only
+//! if all earlier flushes and streams of this thread are durable as far as [`Medium::persistence_domain`]
+//! says, and no store of any thread is known to be lost.
 //!
-//! Copies in and out are made by assembly through raw pointers, and words are atomics, because threads
-//! may read without a lock what others are storing to. The compiler takes assembly for code of someone
-//! else's that may do what atomics may do, so such a race gives some bytes and is no undefined
-//! behaviour. For what other processes store Rust has no formal rule; there we rely on a load
-//! yielding some bytes, whatever anyone writes meanwhile. Comparing alone loads as Rust does: who compares
-//! holds a lock that keeps writers away, and readers do not write.
+//! Copies in and out are made by assembly through raw pointers, and words are atomics, because threads may
+//! read without a lock during others' stores. The compiler takes assembly for foreign code with the rights of
+//! atomics, so such a race gives some bytes and is not undefined behaviour. Rust has no formal rule for the
+//! stores of other processes; there we rely on a load yielding some bytes during any write. Only comparisons
+//! load as Rust does: their caller holds a lock that keeps writers away, and readers do not write.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -44,7 +43,8 @@ pub struct Mapped {
     /// Declared before `map`, hence dropped before it: the handler must forget the range first.
     registration: Registration,
     map: Mapping,
-    /// The device that this is a private copy of, whose lock lives as long; `None` if it is no such copy.
+    /// The device copied by this private copy, with a lock as long as the copy's life; `None` if it is not
+    /// such a copy.
     copied: Option<File>,
     cpu: &'static Cpu,
     name: String,
@@ -64,18 +64,18 @@ pub struct Mapped {
     growing: Mutex<()>,
 }
 
-/// The medium's kind and the instructions that drive it, for people.
+/// The medium's kind and its instructions, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Description {
     /// Kind of memory.
     pub kind: MediaKind,
-    /// The instruction that flushes a line; `none` where flushes need not run.
+    /// The instruction that flushes a line; `none` if flushes need not run.
     pub flush: &'static str,
-    /// The call that a fence makes after `sfence`, if any.
+    /// The call of a fence after `sfence`, if any.
     pub sync: Option<&'static str>,
-    /// The vector extension that copies and compares.
+    /// The vector extension for copies and comparisons.
     pub copy: &'static str,
-    /// The technology whose costs are added.
+    /// The technology of the added costs.
     pub emulated: Option<Technology>,
     /// The event that durable contents outlive.
     pub persistence_domain: PersistenceDomain,
@@ -111,8 +111,7 @@ impl Mapped {
         Self::map_file(file, path.as_ref().display().to_string(), options)
     }
 
-    /// Maps an open file or device, which must be open for writing unless `options` say
-    /// `private` or `read_only`.
+    /// Maps an open file or device, open for writing unless `options` say `private` or `read_only`.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -122,8 +121,8 @@ impl Mapped {
         Self::map_file(file, name, options)
     }
 
-    /// Makes a medium of ranges of a file, one behind the other, to which [`Mapped::append`] may add
-    /// until it has at least `bytes_max` bytes. Nothing else of the file is mapped.
+    /// Makes a medium of ranges of a file, one behind the other. [`Mapped::append`] may add ranges until it
+    /// has at least `bytes_max` bytes. Nothing else of the file is mapped.
     ///
     /// # Errors
     /// `BadLength` unless each range is of whole pages; else as [`Mapped::open`].
@@ -144,8 +143,8 @@ impl Mapped {
     /// Adds ranges of a file to a medium of [`Mapped::of_ranges`], while others use it.
     ///
     /// # Errors
-    /// `CannotGrow` beyond the length that was reserved, and for other mediums; else as
-    /// [`Mapped::of_ranges`]. The ranges before the one that failed were added.
+    /// `CannotGrow` beyond the reserved length, and for other mediums; else as [`Mapped::of_ranges`]. The
+    /// ranges before the failed one were added.
     pub fn append(&self, file: &File, ranges: &[Range<u64>]) -> Result<(), OpenError> {
         let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let added: u64 = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
@@ -168,7 +167,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// The length that [`Mapped::append`] can reach, in bytes; that which it has, for other mediums.
+    /// The largest length for [`Mapped::append`], in bytes; the present length for other mediums.
     #[must_use]
     pub fn len_max(&self) -> u64 {
         match self.map.source() {
@@ -180,7 +179,7 @@ impl Mapped {
     /// Makes a medium of `len` zero bytes of this process's own memory.
     ///
     /// # Errors
-    /// `BadLength` unless `len` is a positive multiple of 4096; `Io` if there is no memory.
+    /// `BadLength` unless `len` is a positive multiple of 4096; `Io` if memory is missing.
     pub fn anonymous(len: u64, options: &MediaOptions) -> Result<Self, OpenError> {
         let name = "anonymous memory".to_owned();
         check_length(&name, len, BLOCK_U64)?;
@@ -197,18 +196,18 @@ impl Mapped {
         Self::map(Source::Anonymous, name, &found, options)
     }
 
-    /// Lengthens the medium to `new_len` bytes while others use it, allocating what its file
-    /// lacks. The new bytes are zeroes, or what the file already held there.
+    /// Lengthens the medium to `new_len` bytes during use, and allocates missing parts of its file. The new
+    /// bytes are zeroes, or the file's earlier contents there.
     ///
     /// # Errors
-    /// `CannotGrow` if the medium is of a kind that cannot, is mapped read-only, or has reserved
-    /// too little address space, or if `new_len` is less than its length; `BadLength`, `NoSpace`
-    /// and `Io` as when opening. The medium is then as it was.
+    /// `CannotGrow` if the medium is of a kind that cannot, is mapped read-only, or has reserved too little
+    /// address space, or if `new_len` is less than its length; `BadLength`, `NoSpace` and `Io` as when
+    /// opening. The medium is then as it was.
     pub fn grow(&self, new_len: u64) -> Result<(), OpenError> {
         self.grow_by(new_len, |file, mapped| allocate_from(file, mapped, new_len))
     }
 
-    /// The same, where `allocate` makes the file that long, of which so many bytes are mapped.
+    /// The same with `allocate`: it makes the file that long. So many bytes of the file are mapped.
     fn grow_by(
         &self,
         new_len: u64,
@@ -230,8 +229,8 @@ impl Mapped {
             return refuse(format!("only {reserved} bytes of address space are reserved for it"));
         }
         let old_len = self.len();
-        // The kernel tells each description of a file of a write-back that failed, and tells it once. Who syncs
-        // the one that is mapped is told in the place of the next fence, which would say that all is durable.
+        // The kernel reports a failed write-back once to each description of a file. A sync of the mapped
+        // description would take the report from the next fence, and the fence would call everything durable.
         let file = self.reopen().map_err(OpenError::io("open", &self.name))?;
         if let Some(file) = file {
             allocate(&file, old_len)?;
@@ -249,8 +248,8 @@ impl Mapped {
         self.wear.as_ref().map(WearCounts::sum)
     }
 
-    /// Opens the file that is mapped anew: another description of it, with locks of its own, which
-    /// other processes can be given to map. `None` if there is no file that they would share.
+    /// Opens the mapped file again: another description of it, with its own locks, for other processes to
+    /// map. `None` without a shareable file.
     ///
     /// # Errors
     /// The system's.
@@ -259,12 +258,12 @@ impl Mapped {
         if flags.contains(rustix::mm::MapFlags::PRIVATE) {
             return Ok(None);
         }
-        // The path may be gone, and need not lead to the file any more.
+        // The path may be gone, and need not lead to the file now.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         File::options().read(true).write(self.writable).open(path).map(Some)
     }
 
-    /// Looks at the file that is mapped or was copied, whatever its path leads to by now. `None` if there is no file.
+    /// Inspects the mapped or copied file, irrespective of its path's present target. `None` without a file.
     ///
     /// # Errors
     /// The system's.
@@ -277,7 +276,7 @@ impl Mapped {
         }
     }
 
-    /// The stack of the file that is mapped or was copied. `None` if there is no file.
+    /// The stack of the mapped or copied file. `None` without a file.
     ///
     /// # Errors
     /// The system's.
@@ -289,14 +288,14 @@ impl Mapped {
     }
 
     /// Returns true if pieces of `bytes` bytes, at multiples of as many, can be mapped a second time by
-    /// `mremap`, and what is stored to either mapping shows in the other.
+    /// `mremap`, with stores to either mapping visible in the other.
     #[must_use]
     pub fn has_pieces(&self, bytes: u64) -> bool {
         let is_shared = matches!(self.kind, MediaKind::Dax | MediaKind::Tmpfs | MediaKind::File);
         is_shared && self.writable && bytes.is_multiple_of(self.page)
     }
 
-    /// Describes the medium's kind and the instructions that drive it.
+    /// Describes the medium's kind and its instructions.
     #[must_use]
     pub fn describe(&self) -> Description {
         Description {
@@ -309,9 +308,9 @@ impl Mapped {
         }
     }
 
-    /// The address of `at .. at + len`, for system calls that copy out of the medium, which neither
-    /// count nor cost anything here. Valid while the medium is; what it points to may change at any
-    /// time, or fail, so nobody makes a reference of it.
+    /// The address of `at .. at + len`, for system calls that copy out of the medium. They neither count nor
+    /// cost anything here. Valid while the medium is. Its target may change at any time, or fail, so no
+    /// caller makes a reference of it.
     ///
     /// # Panics
     /// If the range leaves the medium.
@@ -320,14 +319,14 @@ impl Mapped {
         self.place(at, len)
     }
 
-    /// Stores `len` bytes, as [`Medium::store`] does, from memory that others may store to meanwhile: each
-    /// byte is then one of those that were there.
+    /// Stores `len` bytes, as [`Medium::store`] does, from memory with concurrent stores: each stored byte is
+    /// then one of the source's values.
     ///
     /// # Panics
     /// If the range leaves the medium, or the medium is mapped for reading only.
     ///
     /// # Safety
-    /// `from` points to `len` readable bytes that are no part of the medium.
+    /// `from` points to `len` readable bytes outside the medium.
     pub unsafe fn store_from(&self, at: PoolOffset, from: *const u8, len: u64) {
         let place = self.place_mut(at, len);
         // SAFETY: `place` has that many mapped, writable bytes, and the caller's are elsewhere.
@@ -351,8 +350,8 @@ impl Mapped {
         Self::map(Source::File { file, flags: found.flags }, name, &found, options)
     }
 
-    /// Copies what `device`, which is as long, holds into this medium of zeroes. A block that is
-    /// copied counts as a large page, because it may take one.
+    /// Copies the contents of `device`, of the same length, into this medium of zeroes. A copied block counts
+    /// as a large page, because it may take one.
     fn copy_from(&self, device: &Self, bytes_max: u64) -> Result<(), OpenError> {
         const PAGE_BLOCKS: u64 = 512;
         let (mut left, mut page) = (bytes_max, None);
@@ -501,9 +500,9 @@ impl Mapped {
         }
     }
 
-    /// Loads a byte of each block that the range touches, so that pages which are missing since they were stored to
-    /// are known to be: with a file that was truncated what lay in its pages is gone, and neither a sync of them
-    /// nor anything else says so.
+    /// Loads a byte of each block in the range, so that pages missing since their last store become known: if
+    /// a file was truncated, the contents of its pages are lost, and neither a sync nor anything else reports
+    /// it.
     fn touch_stored(&self, at: PoolOffset, len: u64) {
         self.touch(at, len, BLOCK);
     }
@@ -518,7 +517,7 @@ impl Mapped {
         }
     }
 
-    /// The pages that `at .. at + len` touches.
+    /// The pages touched by `at .. at + len`.
     fn pages(&self, at: PoolOffset, len: u64) -> Range<usize> {
         let page = self.registration.page();
         to_usize(at.0 / page)..to_usize(at.0.saturating_add(len).div_ceil(page))
@@ -590,7 +589,7 @@ impl Medium for Mapped {
         }
         // SAFETY: `place` has that many mapped, writable bytes, and they hold no Rust object.
         unsafe { self.cpu.stream(place, bytes, self.flushes) }
-        // Only now: a thread on the same shard may sync what is noted at any moment.
+        // Only now: a thread on the same shard may sync the noted ranges at any moment.
         if let Some(write_back) = &self.write_back {
             write_back.note(at, len);
         }
@@ -610,7 +609,7 @@ impl Medium for Mapped {
 
     fn window(&self, regions_max: u64) -> Window {
         let window = Window::new(regions_max);
-        // What is stored to a private copy shows in no other mapping of its file.
+        // A store to a private copy shows in no other mapping of its file.
         let is_shared = self.kind != MediaKind::Private && self.map.file().is_some();
         if !is_shared || self.page > WINDOW_REGION_BYTES {
             return window;
@@ -657,8 +656,8 @@ impl Medium for Mapped {
             // SAFETY: `place` has that many mapped bytes.
             unsafe { self.cpu.flush(place, to_usize(len)) }
         } else if matches!(self.kind, MediaKind::Dax | MediaKind::Tmpfs | MediaKind::Hugetlbfs) {
-            // One load for each block, mostly of a line that was just stored to. A flush instruction would have
-            // met a missing page, and of a file the fence looks at what it syncs.
+            // One load for each block, mostly of a line just stored to. A flush instruction would have met a
+            // missing page, and for a file the fence checks the synced ranges.
             self.touch_stored(at, len);
         }
         self.note_lost(at, len);
@@ -679,8 +678,8 @@ impl Medium for Mapped {
         self.check()?;
         if let Some(write_back) = &self.write_back {
             let lost = |range: &Range<u64>| {
-                // Syncing the zeroes in the place of a page would succeed, and so would syncing a page that is
-                // missing. Beside a sync the loads cost nothing.
+                // A sync of zeroes instead of a page would succeed, and so would a sync of a missing page.
+                // Compared with a sync the loads cost nothing.
                 let (at, len) = (PoolOffset(range.start), range.end - range.start);
                 self.touch_stored(at, len);
                 self.note_lost(at, len);
@@ -767,11 +766,11 @@ impl Medium for Mapped {
     }
 }
 
-/// Lines fetched ahead at once; for more the processor's own prefetcher is as good.
+/// Lines prefetched together; for more the processor's own prefetcher is as good.
 const PREFETCH_LINES_MAX: usize = 16;
 
-/// About what DRAM costs a line of a whole block: read when it is not in the cache, and streamed.
-/// Reading is dearer, so comparing does not pay on DRAM itself.
+/// About the cost of a line of a whole block in DRAM: of a read on a cache miss, and of a stream. A read
+/// costs more, so comparison does not pay on DRAM itself.
 const DRAM_LINE_COST_NS: (u32, u32) = (9, 5);
 
 #[cfg(test)]
@@ -802,7 +801,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         allocate_file(&file, BLOCK_U64).unwrap();
         let medium = Mapped::from_file(&file, &MediaOptions::new()).unwrap();
-        // A position belongs to a description, as do the failures that it has been told of.
+        // A position belongs to a description, as do its reported failures.
         (&file).seek(SeekFrom::Start(7)).unwrap();
         let grown = medium.grow_by(2 * BLOCK_U64, |mut grown, mapped| {
             assert_eq!(grown.stream_position().unwrap(), 0, "it is the one that is mapped");

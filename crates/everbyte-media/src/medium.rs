@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use crate::units::{BlockNo, LineMask, PoolOffset};
 use crate::window::Window;
 
-/// The persistence domain of a medium: the strongest event that durable contents survive. [`Medium`]
-/// defines durable.
+/// The persistence domain of a medium: the strongest event that durable contents survive. [`Medium`] defines
+/// durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersistenceDomain {
     /// The loss of power.
@@ -61,7 +61,7 @@ pub enum MediaError {
 pub struct PoisonedRange {
     /// Its start.
     pub at: PoolOffset,
-    /// Its length in bytes: a line, or a page of memory that is mapped by pages.
+    /// Its length in bytes: a line, or a page of page-mapped memory.
     pub len: u64,
 }
 
@@ -150,9 +150,10 @@ impl Counters {
 ///   after the next fence *of the streaming thread*. Before that, any subset of its aligned 8-byte words
 ///   may be durable.
 /// - **Atomicity.** An aligned 8-byte word (`store_word`) is never torn. Nothing larger is atomic.
-/// - **Visibility.** A load sees the newest store of any thread at once, flushed or not, if the two threads are
-///   ordered (by a lock, or by `store_word` and `load_word`, which release and acquire). Exception: another
-///   thread sees streamed bytes only if it is ordered after a fence of the streaming thread.
+/// - **Visibility.** A load sees the newest store of any thread immediately, flushed or not, if the two
+///   threads are ordered (by a lock, or by `store_word` and `load_word`, which release and acquire).
+///   Exception: another thread sees streamed bytes only if it is ordered after a fence of the streaming
+///   thread.
 /// - **Sharing.** No method returns a reference into the medium, because other threads and processes may write
 ///   it. Racing accesses to the same bytes give unspecified bytes, never undefined behaviour. A caller that
 ///   needs whole blocks holds a lock, or loads by `peek` and `peek_word` and then detects concurrent
@@ -197,8 +198,8 @@ pub trait Medium: Send + Sync + 'static {
         self.read(at, out);
     }
 
-    /// The lines of `block` in which bytes `start .. start + new.len()` differ from `new`.
-    /// The range must lie in the block.
+    /// The lines of `block` with bytes in `start .. start + new.len()` different from `new`. The range must
+    /// lie in the block.
     fn changed_lines(&self, block: BlockNo, start: usize, new: &[u8]) -> LineMask;
 
     /// Stores the aligned 8-byte word `value` at `at`, little-endian, in one piece, with release
@@ -251,7 +252,7 @@ pub trait Medium: Send + Sync + 'static {
         self.read(window.offset_of(at, out.len() as u64), out);
     }
 
-    /// Starts the write-back of every line that `at .. at + len` touches. The lines are durable after this
+    /// Starts the write-back of every line touched by `at .. at + len`. The lines are durable after this
     /// thread's next fence.
     fn flush(&self, at: PoolOffset, len: u64);
 
@@ -277,8 +278,7 @@ pub trait Medium: Send + Sync + 'static {
     /// Returns all known poisoned ranges, ascending and without overlaps.
     fn poisoned_ranges(&self) -> Vec<PoisonedRange>;
 
-    /// Loads a byte of every page of `at .. at + len`, so that missing pages become known as
-    /// poisoned.
+    /// Loads a byte of every page of `at .. at + len`: missing pages become known as poisoned.
     fn probe(&self, at: PoolOffset, len: u64);
 
     /// Returns the address of `at .. at + len`, for loads without this trait. The 4 KiB behind the range are
@@ -303,10 +303,10 @@ pub trait Medium: Send + Sync + 'static {
     }
 
     /// Sends `pieces` to `socket` in order, without a copy of the medium's bytes through user space and
-    /// without blocking. Returns the number of bytes that the socket took, 0 if it had no room. The caller probes and
-    /// checks the stored ranges before and checks them again afterwards. If memory fails during the call, the
-    /// call ends with an error or a short count. If another thread hit the failure first, the socket may have got
-    /// zeroes, and the range is known to be poisoned.
+    /// without blocking. Returns the number of bytes taken by the socket, 0 if it had no room. The caller
+    /// probes and checks the stored ranges before and checks them again afterwards. If memory fails during
+    /// the call, the call ends with an error or a short count. If another thread hit the failure first, the
+    /// socket may have got zeroes, and the range is known to be poisoned.
     ///
     /// # Errors
     /// The socket's. `WouldBlock` is a return of 0.

@@ -1,7 +1,7 @@
-//! Files and devices that can be a medium: their kinds, options, opening and allocation.
+//! Files and devices for mediums: their kinds, options, opening and allocation.
 //!
-//! Invariants: a kind claims to survive power loss only if the kernel's own promises (MAP_SYNC,
-//! `msync`) carry the claim as far as the device. Knows nothing of what the bytes mean.
+//! Invariants: a kind claims to survive power loss only if the kernel's own promises (MAP_SYNC, `msync`)
+//! carry the claim as far as the device. Knows nothing of the meaning of the bytes.
 
 use std::fs::{self, File};
 use std::io;
@@ -50,29 +50,29 @@ impl MediaOptions {
         Self::default()
     }
 
-    /// Adds the costs of a technology to every line read, flushed and streamed, and runs the
-    /// flush instructions on media that would not need them.
+    /// Adds the costs of a technology to every line read, flushed and streamed, and runs the flush
+    /// instructions also on media without need of them.
     pub fn emulate(mut self, technology: Option<Technology>) -> Self {
         self.emulate = technology;
         self
     }
 
-    /// Counts the lines that are written to each frame of 4 KiB, at 8 bytes a frame, if a technology is
-    /// emulated; see [`Mapped::wear`](crate::Mapped::wear).
+    /// Counts the lines written to each frame of 4 KiB, at 8 bytes a frame, if a technology is emulated; see
+    /// [`Mapped::wear`](crate::Mapped::wear).
     pub fn count_wear(mut self, count: bool) -> Self {
         self.count_wear = count;
         self
     }
 
-    /// Runs the flush instructions on media that would not need them.
+    /// Runs the flush instructions also on media without need of them.
     pub fn force_flush(mut self, force: bool) -> Self {
         self.force_flush = force;
         self
     }
 
-    /// Maps a copy-on-write copy: the file never changes, and what is stored is lost in the end.
-    /// A file opened by path is opened for reading only. Of a DAX device, which can only be mapped
-    /// shared, every block that is not zero is copied into memory instead.
+    /// Maps a copy-on-write copy: the file never changes, and all stores are lost in the end. A file opened
+    /// by path is opened for reading only. A DAX device can only be mapped shared: every non-zero block of it
+    /// is copied into memory instead.
     pub fn private(mut self, private: bool) -> Self {
         self.private = private;
         self
@@ -85,9 +85,8 @@ impl MediaOptions {
         self
     }
 
-    /// Address space to reserve, which bounds what the medium can grow to while it is open; at
-    /// least its length. Default: 1 TiB or 16 times the length, whichever is more, or what a
-    /// limit on address space leaves.
+    /// Address space to reserve; at least the medium's length. It bounds the growth of the open medium.
+    /// Default: 1 TiB or 16 times the length, whichever is more, or the rest below a limit on address space.
     pub fn reserve_bytes(mut self, bytes: u64) -> Self {
         self.reserve_bytes = Some(bytes);
         self
@@ -122,10 +121,10 @@ impl MediaOptions {
 /// Every fence is an `sfence`. Every flush is counted, also one without an instruction.
 /// [`MediaOptions::force_flush`] and emulation make the flush instructions run on every kind.
 ///
-/// "PersistenceDomain power" is as true as what lies below: a DAX file system on memory that the
-/// kernel was merely told is persistent (`memmap=`), or a disk that ignores its own flush command,
-/// promises what it cannot keep, and nothing here can tell. eADR is believed if every region of the
-/// NVDIMM bus says that its domain includes the processor's cache.
+/// "PersistenceDomain power" is as true as the layers below. A DAX file system on memory declared persistent
+/// to the kernel (`memmap=`), or a disk that ignores its own flush command, makes a false promise, and
+/// nothing here can detect it. eADR is believed if every region of the NVDIMM bus reports a domain that
+/// includes the processor's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MediaKind {
@@ -133,7 +132,7 @@ pub enum MediaKind {
     Dax,
     /// A file or block device behind the page cache.
     File,
-    /// A file that lives in memory.
+    /// A file in memory.
     Tmpfs,
     /// A file of huge pages.
     Hugetlbfs,
@@ -162,15 +161,15 @@ pub(crate) struct Probe {
     pub(crate) kind: MediaKind,
     pub(crate) persistence_domain: PersistenceDomain,
     pub(crate) len: u64,
-    /// Bytes of the pages that mappings of it are made of.
+    /// Page size of its mappings in bytes.
     pub(crate) page: u64,
     /// Flags to map it with.
     pub(crate) flags: MapFlags,
     /// True if the processor's cache is in the persistence domain.
     pub(crate) cache_persists: bool,
-    /// True for a regular file, whose length can change.
+    /// True for a regular file: its length can change.
     pub(crate) regular: bool,
-    /// True if the kernel maps it shared only, so that a private copy has to be made by copying.
+    /// True if the kernel maps it shared only: a private copy is made by copying.
     pub(crate) shared_only: bool,
 }
 
@@ -193,7 +192,7 @@ pub(crate) fn name_of(file: &File) -> String {
     fs::read_link(&link).unwrap_or(link).display().to_string()
 }
 
-/// Finds out what `file` is and how to map it.
+/// Determines the kind of `file` and how to map it.
 pub(crate) fn probe(file: &File, name: &str, options: &MediaOptions) -> Result<Probe, OpenError> {
     let metadata = file.metadata().map_err(OpenError::io("inspect", name))?;
     let file_type = metadata.file_type();
@@ -238,8 +237,8 @@ pub(crate) fn check_length(name: &str, len: u64, unit: u64) -> Result<(), OpenEr
     Ok(())
 }
 
-/// Gives `file` the length `len` in bytes and allocates all of it on the file system, so that no
-/// later store can run out of space; never shortens it. Both are durable afterwards.
+/// Sets the length of `file` to `len` bytes and allocates all of it on the file system: no later store can
+/// run out of space. Never shortens it. Both are durable afterwards.
 ///
 /// # Errors
 /// `BadLength` unless `len` is a positive multiple of 4096; `NoRoom` before anything is allocated,
@@ -248,8 +247,8 @@ pub fn allocate_file(file: &File, len: u64) -> Result<(), OpenError> {
     allocate_from(file, 0, len)
 }
 
-/// The same of a file of which the first `in_use` bytes may be mapped: nothing is done to those. Holes
-/// that it has behind them stay where the file system cannot allocate but by writing.
+/// The same for a file with possibly mapped first `in_use` bytes: those are not touched. Later holes stay if
+/// the file system can allocate only by writing.
 pub(crate) fn allocate_from(file: &File, in_use: u64, len: u64) -> Result<(), OpenError> {
     let name = name_of(file);
     check_length(&name, len, BLOCK_U64)?;
@@ -262,8 +261,8 @@ pub(crate) fn allocate_from(file: &File, in_use: u64, len: u64) -> Result<(), Op
     if in_use < len {
         let allocate = || fallocate(file, FallocateFlags::empty(), in_use, len - in_use);
         let allocated = match retry_on_intr(allocate) {
-            // The C library would write to a byte of every block then, in use or not: a byte that it has found to
-            // be 0 it stores again, over whatever others have stored there meanwhile.
+            // The C library would then write to a byte of every block, in use or not: if it has found the
+            // byte to be 0 it stores 0 again, over concurrent stores of others.
             Err(Errno::OPNOTSUPP) => lengthen_by_writing(file, in_use, len),
             other => other.map_err(io::Error::from),
         };
@@ -289,13 +288,13 @@ fn lengthen_by_writing(file: &File, in_use: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes loads of `file` give what its device has: writes back what the kernel alone has of it, and then has
-/// it forget what it keeps. Nobody uses the file meanwhile, nor has it mapped, but for bytes that nobody else
-/// will believe. Nothing is done to files that live in memory, and to devices of which the kernel keeps nothing.
+/// Makes loads of `file` equal to its device's contents: writes back the kernel's changes, and then drops the
+/// kernel's pages. The file has no concurrent users and no mapping, except for bytes without later use. Does
+/// nothing for files in memory, and for devices without pages in the kernel.
 ///
 /// # Errors
-/// `Io`: what was stored there cannot be written back and is lost. The kernel says so once; who opens the file
-/// again then finds what its device has.
+/// `Io`: stored contents cannot be written back and are lost. The kernel reports it once; the next opening of
+/// the file then finds its device's contents.
 pub fn writeback_and_invalidate(file: &File) -> Result<(), OpenError> {
     let name = name_of(file);
     let metadata = file.metadata().map_err(OpenError::io("inspect", &name))?;
@@ -307,7 +306,7 @@ pub fn writeback_and_invalidate(file: &File) -> Result<(), OpenError> {
     if is_kept { settle_by(file, &name, File::sync_data) } else { Ok(()) }
 }
 
-/// The same by `sync`, for what the kernel does keep.
+/// The same by `sync`, for pages kept by the kernel.
 fn settle_by(
     file: &File,
     name: &str,
@@ -315,14 +314,14 @@ fn settle_by(
 ) -> Result<(), OpenError> {
     // On a DAX file system it writes back the lines that a process left in the processor's cache.
     sync(file).map_err(OpenError::io("sync", name))?;
-    // Pages whose write-back failed are clean, and hold what the device does not. The kernel takes this advice for
-    // all pages but those that are dirty or mapped.
+    // Pages with a failed write-back are clean, and differ from the device. The kernel takes this advice for
+    // all pages except dirty or mapped ones.
     let forgotten = fadvise(file, 0, None, Advice::DontNeed);
     forgotten.map_err(|error| OpenError::io("read anew", name)(error.into()))
 }
 
-/// Makes a new file of `len` bytes at `path`, fully allocated and durable, its name included, which
-/// nobody but its owner can open. What was made is removed again on failure, and nothing else.
+/// Makes a new file of `len` bytes at `path`, fully allocated and durable, its name included. Only its owner
+/// can open it. A failure removes the new file, and nothing else.
 ///
 /// # Errors
 /// As [`allocate_file`]; `Io` also if `path` exists, even as a dangling link.
@@ -345,9 +344,8 @@ pub fn create_file(path: &Path, len: u64) -> Result<File, OpenError> {
     }
 }
 
-/// Removes the name `path` if it is one of `file`, which the caller made there, and nothing that
-/// has taken its place since. Failing to remove it is passed over: it follows another error, which
-/// is the one that matters.
+/// Removes the name `path` if it is the caller's new name of `file`, and not a later replacement. Ignores a
+/// failed removal: it follows another error, and that error matters.
 pub fn remove_created(path: &Path, file: &File) {
     let _best_effort = file.metadata().and_then(|made| {
         let place = Place::of(path)?;
@@ -386,7 +384,7 @@ fn probe_regular(file: &File, name: &str, len: u64) -> Result<Probe, OpenError> 
     })
 }
 
-/// Reads what the kernel says about a character device; `None` if it is not a DAX one.
+/// Reads the kernel's description of a character device; `None` if it is not a DAX one.
 fn probe_device_dax(device: &Path) -> Option<Probe> {
     let number = |file| fs::read_to_string(device.join(file)).ok()?.trim().parse::<u64>().ok();
     let (len, page) = (number("size")?, number("align")?);

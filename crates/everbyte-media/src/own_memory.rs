@@ -1,9 +1,9 @@
-//! The lock of the process's own memory in DRAM, from which the memory of mediums is exempt.
+//! The lock of the process's own memory in DRAM. The memory of mediums is exempt.
 //!
-//! A server of a system that is short of memory must not wait for memory itself, so it locks all that it
-//! has and will have (`mlockall`). The mappings of mediums would be locked with it: a medium may be
-//! larger than DRAM. Invariants: while the lock is held, no registered mapping is locked, however it
-//! was made and whenever it grew; the last holder ends the lock.
+//! A server of a system short of memory must not wait for memory itself, so it locks all its present and
+//! future memory (`mlockall`). The mappings of mediums would be locked with it: a medium may be larger than
+//! DRAM. Invariants: while the lock is held, no registered mapping is locked, for any way and time of its
+//! creation and growth; the last holder ends the lock.
 
 use std::io;
 use std::ptr;
@@ -14,7 +14,7 @@ use rustix::mm::{MlockAllFlags, mlockall, munlock, munlockall};
 
 use crate::fault_handler::Registration;
 
-/// Number of locks that are held.
+/// Number of held locks.
 static HOLDERS: Mutex<u32> = Mutex::new(0);
 /// True while the process's memory is locked, or is about to be.
 static IS_LOCKED: AtomicBool = AtomicBool::new(false);
@@ -24,7 +24,7 @@ static IS_LOCKED: AtomicBool = AtomicBool::new(false);
 pub struct OwnMemory(());
 
 impl OwnMemory {
-    /// Locks all memory of the process that is in use, and all that it will use, but for mappings of mediums.
+    /// Locks all present and future memory of the process, except mappings of mediums.
     ///
     /// # Errors
     /// The system refuses. Nothing is locked then.
@@ -64,7 +64,7 @@ fn end() {
 fn exempt_all() -> io::Result<()> {
     for (base, len) in Registration::all_ranges() {
         match exempt_range(base, len) {
-            // A mapping that has gone meanwhile.
+            // A mapping removed since.
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {}
             other => other?,
         }
@@ -72,7 +72,7 @@ fn exempt_all() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a range that was mapped just now for a medium out of the lock, if there is one.
+/// Exempts a medium's just mapped range from the lock, if the lock is held.
 ///
 /// # Errors
 /// The system's.

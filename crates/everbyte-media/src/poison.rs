@@ -1,10 +1,9 @@
-//! The pages of a mapping that have turned out to be poisoned.
+//! The poisoned pages of a mapping.
 //!
-//! Invariants: a bit for each page that the mapping can ever have, so that any number of them can
-//! be poisoned; bits are only set while the mapping is registered; a page's is set before zeroes
-//! can be read in its place, so whoever has read them and then asks is told. `add` is for signal
-//! handlers too: it takes no lock and allocates nothing. The bits take memory only where one was
-//! set or looked for.
+//! Invariants: a bit for each page in the largest extent of the mapping: any number of them can be poisoned.
+//! Bits are only set while the mapping is registered. A page's bit is set before its substitute zeroes can be
+//! read: a reader of the zeroes gets the error from its next check. `add` is for signal handlers too: it
+//! takes no lock and allocates nothing. The bits take memory only where one was set or read.
 
 use std::io;
 use std::ops::Range;
@@ -15,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 const WORD_BITS: usize = 64;
 
-/// The pages of a mapping that are known to be poisoned, by their numbers in the mapping.
+/// The pages of a mapping known to be poisoned, by their numbers in the mapping.
 pub(crate) struct PoisonedPages {
     /// `words` words; null while there are none.
     bits: AtomicPtr<AtomicU64>,
@@ -33,11 +32,10 @@ impl PoisonedPages {
         }
     }
 
-    /// Gives an empty set room for `pages` pages, none of them pages. Only while nobody else uses
-    /// it.
+    /// Gives an empty set room for `pages` pages, without adding any. Requires: no other user.
     ///
     /// # Errors
-    /// There is no address space.
+    /// Address space is missing.
     pub(crate) fn make_room(&self, pages: usize) -> io::Result<()> {
         let words = pages.div_ceil(WORD_BITS).max(1);
         let (access, flags) =
@@ -50,7 +48,7 @@ impl PoisonedPages {
         Ok(())
     }
 
-    /// Forgets everything and gives the room up. Only while nobody else uses the set.
+    /// Clears the set and releases its memory. Requires: no other user.
     pub(crate) fn clear(&self) {
         let words = self.words.swap(0, Ordering::SeqCst);
         let bits = self.bits.swap(ptr::null_mut(), Ordering::SeqCst);
@@ -72,7 +70,7 @@ impl PoisonedPages {
         unsafe { std::slice::from_raw_parts(bits, self.words.load(Ordering::Acquire)) }
     }
 
-    /// Adds a page, for which there is room.
+    /// Adds a page within the room.
     pub(crate) fn add(&self, page: usize) {
         if let Some(word) = self.bits().get(page / WORD_BITS) {
             word.fetch_or(1 << (page % WORD_BITS), Ordering::SeqCst);

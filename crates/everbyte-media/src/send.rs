@@ -1,8 +1,7 @@
 //! Gathering sends straight out of the mapping.
 //!
-//! Invariants: one `sendmsg` a call, never blocking, never a SIGPIPE; the kernel reads the
-//! mapping itself through raw addresses, so no reference into it is made. Knows nothing of what
-//! the bytes mean.
+//! Invariants: one `sendmsg` a call, never blocking, never a SIGPIPE. The kernel reads the mapping itself
+//! through raw addresses, so no reference into it is made. Knows nothing of the meaning of the bytes.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,12 +13,12 @@ use crate::units::PoolOffset;
 
 /// Pieces the kernel takes in one call (`UIO_MAXIOV`).
 const IOVECS_MAX: usize = 1024;
-/// Bytes of zeroes that one iovec can name.
+/// Bytes of zeroes for one iovec.
 const ZEROES_LEN: usize = 16 << 10;
 static ZEROES: [u8; ZEROES_LEN] = [0; ZEROES_LEN];
 
-/// Sends as much of `pieces` as `socket` takes and returns how many bytes that was. `locate` turns
-/// a range of the medium into its address.
+/// Sends as much of `pieces` as `socket` takes and returns the number of bytes. `locate` turns a range of the
+/// medium into its address.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     pieces: &[Piece<'_>],
@@ -68,7 +67,7 @@ pub(crate) fn stored_ranges<'a>(
         })
 }
 
-/// At most [`IOVECS_MAX`] iovecs, none empty, that name a prefix of `pieces`.
+/// At most [`IOVECS_MAX`] iovecs, none empty, for a prefix of `pieces`.
 fn gather(pieces: &[Piece<'_>], locate: impl Fn(PoolOffset, usize) -> *const u8) -> Vec<iovec> {
     let name = |at: *const u8, iov_len| iovec { iov_base: at.cast_mut().cast::<c_void>(), iov_len };
     let mut iovecs = Vec::with_capacity(pieces.len().min(IOVECS_MAX));

@@ -1,19 +1,19 @@
-//! Shard numbers of threads, for what is kept per thread.
+//! Shard numbers of threads, for per-thread data.
 //!
-//! Invariants: a thread owns its shard for as long as it lives, so nobody else changes what is there.
-//! Threads beyond the number of shards share the last one. So does a handler of a signal on a thread
-//! that owns none yet, since to give a shard back at the thread's end takes an allocation.
+//! Invariants: a thread owns its shard for its whole life, and no other thread changes the data there.
+//! Threads beyond the number of shards share the last one. A signal handler on a thread without a shard uses
+//! the last one too, since the release of a shard at the thread's end takes an allocation.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shards of everything that is kept per thread: one for each bit of `OWNED`.
+/// Shards of all per-thread data: one for each bit of `OWNED`.
 pub(crate) const SHARDS: usize = 64;
-/// The shard of all threads that own none.
+/// The shard of all threads without their own.
 pub(crate) const SHARED: usize = SHARDS - 1;
 
-/// Shards that a thread owns, and the shared one.
+/// Shards owned by a thread, and the shared one.
 static OWNED: AtomicU64 = AtomicU64::new(1 << SHARED);
 
 /// A thread's claim on a shard.
@@ -34,7 +34,7 @@ impl Claim {
         let mut owned = OWNED.load(Relaxed);
         while owned != u64::MAX {
             let free = owned.trailing_ones();
-            // Acquire: what the last owner added came before it gave the shard back.
+            // Acquire: the last owner's additions came before its release of the shard.
             match OWNED.compare_exchange_weak(owned, owned | 1 << free, Ordering::Acquire, Relaxed)
             {
                 Ok(_) => return Self(free as usize),
@@ -54,20 +54,19 @@ impl Drop for Claim {
     }
 }
 
-/// The shard of a thread that has not asked yet.
+/// The shard of a thread before its first query.
 const UNKNOWN: usize = usize::MAX;
 
 thread_local! {
     /// Ends with the thread; the system allocates when it is first used.
     static CLAIM: Claim = Claim::new();
-    /// The shard that was claimed. Of this and the next there is nothing to drop, so no first use
-    /// allocates.
+    /// The claimed shard. This and the next need no drop, so no first use allocates.
     static SHARD: Cell<usize> = const { Cell::new(UNKNOWN) };
     static IS_IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread's shard, `0..SHARDS`; the same for as long as the thread's locals live, but that a
-/// handler may come before it is claimed. A handler that flushes lines fences them itself.
+/// This thread's shard, `0..SHARDS`; the same for as long as the thread's locals live, except in a handler
+/// before the claim. A handler that flushes lines fences them itself.
 #[inline]
 pub(crate) fn shard() -> usize {
     let mine = SHARD.get();
@@ -84,7 +83,7 @@ fn claim() -> usize {
     mine
 }
 
-/// Does `work` as a handler of a signal does it: without claiming a shard, which allocates.
+/// Does `work` as a signal handler does it: without the claim of a shard, since a claim allocates.
 pub(crate) fn in_handler<T>(work: impl FnOnce() -> T) -> T {
     let before = IS_IN_HANDLER.replace(true);
     let done = work();
@@ -92,8 +91,8 @@ pub(crate) fn in_handler<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Does what this thread's first access to a medium does once: the system may allocate for it. For threads
-/// that must not allocate later.
+/// Does the work of this thread's first access to a medium: the system may allocate for it. For threads that
+/// must not allocate later.
 pub fn prepare_thread() {
     shard();
 }

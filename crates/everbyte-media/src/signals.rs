@@ -1,10 +1,11 @@
-//! Signals that a thread does not take for a while, and cancellation.
+//! Signals blocked temporarily by a thread, and cancellation.
 //!
-//! A handler that runs while its own thread moves a page or a part, and touches that one, would wait for itself. A thread
-//! that is cancelled meanwhile (`pthread_cancel`) would leave what it moves, and locks, for ever.
+//! A handler that runs while its own thread moves a page or a part, and touches that one, would wait for
+//! itself. A thread cancelled during the move (`pthread_cancel`) would leave the moved part, and locks,
+//! forever.
 //!
-//! Invariant: the signals by which faults are told are never blocked here, since the kernel kills who blocks them and
-//! faults; nor is that of `abort`.
+//! Invariant: the signals of faults are never blocked here, since the kernel kills a thread that blocks them
+//! and faults; nor is the signal of `abort`.
 
 use std::marker::PhantomData;
 use std::{mem, ptr};
@@ -14,7 +15,7 @@ use libc::{c_int, sigset_t};
 const FAULTS: [c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
 
-/// Every signal that is not a fault's.
+/// Every signal except those of faults.
 pub(crate) fn all_but_faults() -> sigset_t {
     // SAFETY: all-zero bytes are a valid set, which `sigfillset` then fills in.
     let mut set: sigset_t = unsafe { mem::zeroed() };
@@ -34,12 +35,12 @@ unsafe extern "C-unwind" {
 
 const CANCEL_DISABLE: c_int = 1;
 
-/// The signal by which the C library cancels a thread that may be at any moment: it heeds no state that was set after
-/// it was sent.
+/// The C library's signal for asynchronous cancellation of a thread: it ignores a state set after it was
+/// sent.
 const SIGCANCEL: c_int = if cfg!(target_env = "musl") { 33 } else { 32 };
 
-/// Adds the signal by which threads are cancelled to those that a handler puts off. The C library's functions on sets leave
-/// it out.
+/// Adds the signal of thread cancellation to those deferred by a handler. The C library's functions on sets
+/// leave it out.
 pub(crate) fn add_cancellation(set: &mut sigset_t) {
     let word = ptr::from_mut(set).cast::<u64>();
     // SAFETY: a set is a word for the kernel, with a bit for each signal from 1 on, and more for the C library.
@@ -75,8 +76,8 @@ impl Drop for NoCancellation {
     }
 }
 
-/// Keeps this thread from taking signals other than faults, and from being cancelled, until it is dropped; those that are
-/// sent meanwhile arrive then. One within another may be dropped in their reverse order alone.
+/// Keeps this thread from taking signals other than faults, and from being cancelled, until it is dropped;
+/// signals sent until then arrive afterwards. Nested values must be dropped in the reverse order.
 #[must_use]
 pub struct BlockedSignals {
     before: sigset_t,

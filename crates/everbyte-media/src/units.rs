@@ -79,7 +79,7 @@ impl LineMask {
     /// Every line of the block.
     pub const FULL: Self = Self(u64::MAX);
 
-    /// The lines that bytes `start .. start + len` of a block touch.
+    /// The lines touched by bytes `start .. start + len` of a block.
     ///
     /// Panics if the range leaves the block. An empty range touches no line.
     #[inline]
@@ -122,7 +122,7 @@ impl LineMask {
         Self(self.0 | other.0)
     }
 
-    /// Lines of this set that are not in `other`.
+    /// Lines of this set outside `other`.
     #[inline]
     #[must_use]
     pub fn without(self, other: Self) -> Self {

@@ -1,25 +1,25 @@
-//! Writes per frame of 4 KiB, counted while a technology is emulated, for those who ask.
+//! Writes per frame of 4 KiB, counted on request while a technology is emulated.
 //!
-//! Invariant: a line counts for its frame whenever it is flushed or streamed, as often as that is. Knows
-//! nothing of lines within a frame, and nothing of what was written before the medium was opened.
+//! Invariant: a line counts for its frame each time it is flushed or streamed. Knows nothing of lines within
+//! a frame, and nothing of writes before the medium was opened.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::counters::lines_touched;
 use crate::units::{BLOCK_U64, BlockNo, PoolOffset};
 
-/// Lines written to the frames of a medium since it was opened. Frames by which it grew are not counted.
+/// Lines written to the frames of a medium since it was opened. Frames of later growth are not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wear {
-    /// Frames that are counted.
+    /// Number of counted frames.
     pub frames: u64,
-    /// Of them, frames that were written at all.
+    /// Number of frames among them with a write.
     pub frames_written: u64,
     /// Lines written to all of them.
     pub lines: u64,
-    /// Lines written to the frame that was written most.
+    /// Lines written to the most written frame.
     pub lines_most: u64,
-    /// That frame.
+    /// The most written frame.
     pub frame_most: BlockNo,
     /// Lines written to the frame that one of a hundred exceeds.
     pub lines_p99: u64,
@@ -48,7 +48,7 @@ impl WearCounts {
         }
     }
 
-    /// Sums them up; exact while nobody writes.
+    /// Sums them up; exact without concurrent writers.
     pub(crate) fn sum(&self) -> Wear {
         let mut lines: Vec<u64> = self.0.iter().map(|count| count.load(Relaxed)).collect();
         let frame_most = (0..lines.len()).max_by_key(|&frame| lines[frame]).unwrap_or(0);

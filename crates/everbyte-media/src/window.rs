@@ -1,9 +1,8 @@
-//! Windows: runs of a medium that follow each other at consecutive addresses.
+//! Windows: runs of a medium at consecutive addresses.
 //!
-//! Owns which run is where, and the address space into which runs of a file are mapped a second time.
-//! Invariants: a window only grows, by one region at its end, and what is in it stays there until it is
-//! dropped; a byte is counted as mapped only once it is; nothing is ever stored through a window. Knows
-//! nothing of what lies in it.
+//! Owns the places of runs, and the address space of the second mapping of a file's runs. Invariants: a
+//! window only grows, by one region at its end, and its contents stay there until it is dropped. A byte is
+//! counted as mapped only once it is. Nothing is ever stored through a window. Knows nothing of its contents.
 
 use std::fs::File;
 use std::ptr;
@@ -18,19 +17,19 @@ use crate::map::{ALIGN, reserve_range, to_usize};
 use crate::own_memory;
 use crate::units::PoolOffset;
 
-/// Bytes of a region of a window, which are those of the run that it shows.
+/// Bytes of a region of a window, and of its run.
 pub const WINDOW_REGION_BYTES: u64 = 2 << 20;
 
-/// Runs of 2 MiB of a medium, which are read at consecutive addresses from 0 on.
+/// Runs of 2 MiB of a medium, read at consecutive addresses from 0 on.
 ///
 /// Made and filled by [`Medium::window`](crate::Medium::window) and
-/// [`Medium::extend_window`](crate::Medium::extend_window). It has a table of its runs. A medium that can
-/// map its memory twice has them in address space that was reserved when the window was made, too; then a
-/// read of a byte costs one addition, as if the runs lay together.
+/// [`Medium::extend_window`](crate::Medium::extend_window). It has a table of its runs. If a medium can map
+/// its memory twice, the runs are also in address space reserved when the window was made: a read of a byte
+/// then costs one addition, as in contiguous runs.
 pub struct Window {
-    /// The start of the run of each region plus 1; 0 for a region that is not there yet.
+    /// The start of the run of each region plus 1; 0 for a missing region.
     runs: Box<[AtomicU64]>,
-    /// Regions that are there.
+    /// Number of present regions.
     regions: AtomicU64,
     growing: Mutex<()>,
     space: Option<WindowSpace>,
@@ -59,7 +58,7 @@ impl Window {
         self.regions.load(Ordering::Acquire)
     }
 
-    /// Most regions that there can be.
+    /// Largest number of regions.
     #[must_use]
     pub fn regions_max(&self) -> u64 {
         self.runs.len() as u64
@@ -81,7 +80,7 @@ impl Window {
         Some(PoolOffset(run.checked_sub(1)? + at % WINDOW_REGION_BYTES))
     }
 
-    /// As [`Window::offset`], of bytes that are there.
+    /// As [`Window::offset`], of present bytes.
     ///
     /// # Panics
     /// They are not, or do not lie in one region.
@@ -94,8 +93,7 @@ impl Window {
         offset.unwrap_or_else(|| panic!("byte {at} of a window is in none of its regions"))
     }
 
-    /// Adds a region, which shows the run at `run`. With a file the run is mapped as well, if all before
-    /// it are.
+    /// Adds a region for the run at `run`. With a file the run is mapped as well, if all before it are.
     ///
     /// # Panics
     /// The window is full, or no run can begin at `run`.
@@ -112,7 +110,7 @@ impl Window {
     }
 
     /// Copies bytes of one region out of the mapped runs. Returns false if they are not mapped, or if any
-    /// page of those was found to be poisoned, which one is not said: `out` means nothing then.
+    /// page of them was found to be poisoned: `out` is then undefined, and the page is not reported.
     #[inline]
     pub(crate) fn read_mapped(&self, at: u64, out: &mut [u8]) -> bool {
         let Some(place) = self.place(at, out.len() as u64) else { return false };
@@ -154,14 +152,14 @@ impl std::fmt::Debug for Window {
     }
 }
 
-/// Address space for the runs of a window, which are mapped for reading at its front.
+/// Address space for the runs of a window, mapped for reading at its front.
 pub(crate) struct WindowSpace {
     /// Declared before `range`, hence dropped before it: the handler must forget the range first.
     registration: Registration,
     range: ReservedRange,
 }
 
-/// Reserved address space, of which the front is mapped. Given back when dropped.
+/// Reserved address space with a mapped front. Released when dropped.
 struct ReservedRange {
     raw: *mut c_void,
     raw_len: usize,
@@ -179,8 +177,8 @@ unsafe impl Send for ReservedRange {}
 unsafe impl Sync for ReservedRange {}
 
 impl WindowSpace {
-    /// Reserves address space for so many regions of memory in pages of `page` bytes; `None` if there is
-    /// not that much, or no room to catch its memory errors.
+    /// Reserves address space for so many regions of memory in pages of `page` bytes; `None` if the space, or
+    /// a slot to catch its memory errors, is missing.
     pub(crate) fn reserve(regions: u64, page: u64) -> Option<Self> {
         let (raw, raw_len) = reserve_range(regions.checked_mul(WINDOW_REGION_BYTES)?).ok()?;
         let base = raw.cast::<u8>().wrapping_add(raw.addr().next_multiple_of(ALIGN) - raw.addr());
@@ -206,8 +204,8 @@ impl ReservedRange {
             return;
         }
         let (place, bytes) = (self.base.wrapping_add(to_usize(at)), to_usize(WINDOW_REGION_BYTES));
-        // Elsewhere first, so that errors show before anything of the reservation is given up.
-        // SAFETY: the kernel chooses a free place.
+        // Elsewhere first, so that errors show before a part of the reservation is released. SAFETY: the
+        // kernel chooses a free place.
         let Ok(elsewhere) =
             (unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ, flags, file, run.0) })
         else {

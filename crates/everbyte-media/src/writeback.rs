@@ -1,13 +1,13 @@
 //! Fences of file media: `msync` of the pages a thread flushed or streamed since its last fence.
 //!
-//! Invariants: a range noted by a thread is synced by that thread's next fence or by an earlier
-//! fence of a thread on the same shard. Threads that share a shard wait for each other's `msync`,
-//! so that none returns while another is still syncing its pages. After one failure nothing is
-//! ever synced again: the kernel may have dropped the dirty pages and would report success.
+//! Invariants: a range noted by a thread is synced by that thread's next fence or by an earlier fence of a
+//! thread on the same shard. Threads with a shared shard wait for each other's `msync`: no fence returns
+//! while another is still syncing its pages. After one failure nothing is ever synced again: the kernel may
+//! have dropped the dirty pages and would report success.
 //!
-//! The kernel reports a failed write-back once for each open file, to the `msync` that asks first,
-//! whosever pages failed. So a fence succeeds only after every `msync` of other threads that was
-//! under way when its own had ended has said whether it was told of a failure.
+//! The kernel reports a failed write-back once for each open file, to the first following `msync`, for pages
+//! of any thread. So at the end of its own `msync` a fence waits for every `msync` of other threads in
+//! progress. It succeeds only after each of those has recorded its result.
 //!
 //! Writing back more than was asked for is always allowed (any line may become durable at any
 //! time), so close ranges are synced together: each `msync` may cost a journal commit.
@@ -32,7 +32,7 @@ const RANGES_MIN: usize = 256;
 /// Syncs `len` bytes at an address.
 type SyncRange = fn(at: *mut u8, len: usize) -> io::Result<()>;
 
-/// Page ranges that wait for a fence, in the order they were noted.
+/// Page ranges waiting for a fence, in the order they were noted.
 struct Pending {
     ranges: Vec<Range<u64>>,
     /// Merge when there are this many.
@@ -42,12 +42,11 @@ struct Pending {
 #[repr(align(128))]
 struct Shard {
     pending: Mutex<Pending>,
-    /// True while a fence that holds the lock is syncing, and may know of a failure that it has not
-    /// told.
+    /// True while a fence with the lock is syncing, and may know of an unreported failure.
     is_syncing: AtomicBool,
 }
 
-/// Ranges that a file medium still has to sync, by shard.
+/// Ranges to sync of a file medium, by shard.
 pub(crate) struct WriteBack {
     shards: [Shard; SHARDS],
     failed: OnceLock<MediaError>,
@@ -70,7 +69,7 @@ impl WriteBack {
         Self { shards: std::array::from_fn(shard), failed: OnceLock::new(), sync }
     }
 
-    /// Notes that this thread's next fence must sync `at .. at + len`; `len` is not 0.
+    /// Adds `at .. at + len` to the syncs of this thread's next fence; `len` is not 0.
     pub(crate) fn note(&self, at: PoolOffset, len: u64) {
         let start = at.0 / BLOCK_U64 * BLOCK_U64;
         let end = (at.0 + len).next_multiple_of(BLOCK_U64);
@@ -85,8 +84,8 @@ impl WriteBack {
         }
     }
 
-    /// Syncs what this thread's shard collected, in the mapping at `base`. `each` is shown every
-    /// range that was asked for before it is synced.
+    /// Syncs the ranges of this thread's shard, in the mapping at `base`. `each` gets every requested range
+    /// before it is synced.
     ///
     /// # Errors
     /// This or an earlier sync failed.
@@ -120,8 +119,8 @@ impl WriteBack {
         })
     }
 
-    /// Returns once every fence that is syncing now has noted whether it failed. The caller holds
-    /// no shard's lock, so fences that wait for each other go on.
+    /// Returns once every fence now syncing has recorded its result. The caller holds no shard's lock, so
+    /// fences that wait for each other continue.
     fn await_others(&self) {
         for other in self.shards.iter().filter(|other| other.is_syncing.load(Ordering::SeqCst)) {
             drop(other.pending.lock().unwrap_or_else(PoisonError::into_inner));
@@ -140,7 +139,7 @@ impl WriteBack {
     }
 }
 
-/// Sorts `ranges` and joins those that overlap or lie at most `gap_max` bytes apart.
+/// Sorts `ranges` and joins ranges with an overlap or a gap of at most `gap_max` bytes.
 fn merge(ranges: &mut Vec<Range<u64>>, gap_max: u64) {
     ranges.sort_unstable_by_key(|range| range.start);
     ranges.dedup_by(|next, kept| {
@@ -256,8 +255,8 @@ mod tests {
     #[test]
     fn sync_failure_fails_each_concurrent_fence() {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        // As the kernel does: it tells of a failure once, whoever asks first, before the first to
-        // ask could tell anyone else.
+        // As the kernel does: it reports a failure once, to the first caller, before that caller could report
+        // it to others.
         let write_back = WriteBack::with_sync(|_, _| {
             if TOLD.swap(true, Ordering::SeqCst) {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! The mapped medium on every kind of memory that an ordinary machine has.
+//! The mapped medium on every kind of memory of an ordinary machine.
 
 #![allow(unsafe_code, reason = "installing a foreign SIGBUS handler and faulting on purpose")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
@@ -170,7 +170,7 @@ fn accesses_beyond_the_end_panic() {
     panics(&|| medium.store_word(PoolOffset(BLOCK_U64), 0));
 }
 
-/// The pages of `medium` that the kernel keeps.
+/// The pages of `medium` kept by the kernel.
 fn kept_pages(medium: &Mapped) -> usize {
     let len = usize::try_from(medium.len()).unwrap();
     let mut pages = vec![0; len / BLOCK];
@@ -375,7 +375,7 @@ fn truncation_before_fence_fails_fence() {
         medium.flush(at, 64);
         assert!(lost(medium.fence()), "{medium:?}");
     }
-    // What a file medium streamed, or flushed before the file was cut, is synced by the fence.
+    // The fence syncs all streams of a file medium, and its flushes before the file was cut.
     let changes: [&dyn Fn(&Mapped); 2] =
         [&|medium| medium.stream(PoolOffset(BLOCK_U64), &[7; BLOCK]), &|medium| {
             medium.store_word(PoolOffset(BLOCK_U64), 7);
@@ -471,14 +471,14 @@ fn mapping_slot_is_reused_after_release() {
     }
 }
 
-/// Runs an ignored test of this binary in a process of its own.
+/// Runs an ignored test of this binary in a separate process.
 fn run_child(name: &str) -> std::process::ExitStatus {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", name, "--ignored", "--test-threads=1"]);
     child.output().unwrap().status
 }
 
-/// Opens a medium, and then faults in a mapping that is none of ours.
+/// Opens a medium, and then faults in a foreign mapping.
 fn fault_elsewhere() {
     let _medium = Mapped::anonymous(BLOCK_U64, &plain()).unwrap();
     let mut file = tempfile::tempfile_in("/dev/shm").unwrap();

@@ -1,4 +1,4 @@
-//! Windows on every kind of memory that an ordinary machine has.
+//! Windows on every kind of memory of an ordinary machine.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -23,7 +23,7 @@ fn files() -> [File; 2] {
     [file_in(env!("CARGO_TARGET_TMPDIR")), file_in("/dev/shm")]
 }
 
-/// A window in which the runs of `medium` are in reverse order.
+/// A window with the runs of `medium` in reverse order.
 fn reversed(medium: &Mapped) -> everbyte_media::Window {
     let window = medium.window(3);
     for run in [2, 1, 0] {
@@ -77,7 +77,7 @@ fn window_reports_missing_page_by_offset() {
         medium.read_in(&window, 64, &mut bytes);
         assert_eq!(bytes, [0; 16]);
         medium.check_range(window.offset(64).unwrap(), 16).unwrap_err();
-        // What is left is read on, and sound.
+        // The rest is still read, and sound.
         assert_eq!(medium.load_word_in(&window, 2 * WINDOW_REGION_BYTES + 8), 2);
         medium.check_range(PoolOffset(8), 8).unwrap();
         medium.check().unwrap();

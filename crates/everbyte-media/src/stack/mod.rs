@@ -1,7 +1,7 @@
-//! The objects that a file or device lies on: loop devices, partitions, device-mapper and RAID devices, files.
+//! The objects below a file or device: loop devices, partitions, device-mapper and RAID devices, files.
 //!
-//! Owns the walk from a descriptor down to the bottom. A stack tells its write protection, its [`Writers`], and the bytes
-//! in common with another stack.
+//! Owns the walk from a descriptor down to the bottom. A stack reports its write protection, its [`Writers`],
+//! and the bytes in common with another stack.
 //!
 //! Invariants: an object without access is recorded as unknown and never left out. A stack is bounded in depth and in
 //! size. The walk opens no device for writing and reads no contents.
@@ -116,7 +116,7 @@ impl Stack {
     }
 
     /// Returns true if stores reach a disk or another machine. A loop device over a file of a tmpfs is in
-    /// memory alone. A part that could not be inspected counts as a disk.
+    /// memory alone. An uninspected part counts as a disk.
     #[must_use]
     pub fn reaches_storage(&self) -> bool {
         self.unknown.is_some() || self.layers.iter().any(|layer| layer.is_storage)

@@ -102,8 +102,8 @@ impl System {
         Err(io::Error::other(format!("{path} is not its file any more")))
     }
 
-    /// The source of an open file's mount, if the source is a block device. File systems with several devices, or with
-    /// device numbers of their own, tell it in no other way.
+    /// The source of an open file's mount, if the source is a block device. File systems with several
+    /// devices, or with device numbers of their own, report it in no other way.
     pub(super) fn mount_source(&self, file: &File) -> Option<u64> {
         let id = mount_id(file)?;
         let source = mount_fields(&id)?.source;

@@ -27,7 +27,7 @@ impl Tree {
         fs::write(path, text).unwrap();
     }
 
-    /// A block device whose folder is `name`, with files and with devices below.
+    /// A block device with the folder `name`, with files and with devices below.
     fn device(
         &self,
         name: &str,

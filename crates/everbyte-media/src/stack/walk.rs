@@ -270,8 +270,8 @@ impl Walk<'_> {
     }
 }
 
-/// Allocator and name of a device-mapper device that is a logical volume or a partition. LVM's internal volumes have a
-/// suffix, and share bytes with others.
+/// Allocator and name of a device-mapper device, if it is a logical volume or a partition. LVM's internal
+/// volumes have a suffix, and share bytes with others.
 fn allocation_of(uuid: &str) -> Option<(String, String)> {
     if let Some(ids) = uuid.strip_prefix("LVM-") {
         let is_volume = ids.len() == 2 * LVM_ID_LEN && ids.is_ascii();

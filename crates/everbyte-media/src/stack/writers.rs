@@ -25,10 +25,10 @@ pub struct Writers {
     crowd: Option<String>,
 }
 
-/// The writers of a pool besides root and a given user.
+/// The writers of a pool in addition to root and a given user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OtherWriters {
-    /// Nobody.
+    /// No writers.
     Nobody,
     /// One user.
     One(u32),
@@ -60,7 +60,7 @@ impl Writers {
         self.crowd.as_deref()
     }
 
-    /// The writers besides root and user `own`.
+    /// The writers in addition to root and user `own`.
     #[must_use]
     pub fn others_than(&self, own: u32) -> OtherWriters {
         let mut others = self.users.keys().filter(|uid| **uid != own && **uid != 0);
@@ -71,7 +71,7 @@ impl Writers {
         }
     }
 
-    /// The first reason for a writer besides root and user `own`, in words.
+    /// The first reason for a writer in addition to root and user `own`, in words.
     #[must_use]
     pub fn reason(&self, own: u32) -> Option<&str> {
         let mut others = self.users.iter().filter(|(uid, _)| **uid != own && **uid != 0);
