@@ -1,4 +1,4 @@
-//! Addresses within an extent, which are not addresses in the pool.
+//! Addresses within an extent, distinct from addresses in the pool.
 
 use everbyte_media::{BLOCK, BLOCK_U64};
 
@@ -11,7 +11,7 @@ pub struct DeviceOffset(pub u64);
 pub struct LogicalBlock(pub u64);
 
 impl DeviceOffset {
-    /// The block that the byte lies in.
+    /// The block of the byte.
     #[must_use]
     pub const fn block(self) -> LogicalBlock {
         LogicalBlock(self.0 / BLOCK_U64)
@@ -54,7 +54,7 @@ pub struct BlockRange {
 }
 
 impl BlockRange {
-    /// The blocks that bytes `offset .. offset + len` touch. The range need not be checked yet.
+    /// The blocks touched by bytes `offset .. offset + len`. The range may be unchecked.
     #[must_use]
     pub fn of_bytes(offset: DeviceOffset, len: u64) -> Self {
         if len == 0 {
@@ -78,7 +78,7 @@ impl BlockRange {
     }
 }
 
-/// A part of a write that lies in one block.
+/// A part of a write within one block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockPiece<'d> {
     /// The block.

@@ -1,14 +1,13 @@
 //! Data checksums: CRC-32C of every mapped block, by its place in the pool.
 //!
-//! Owns the checksums' tree (a radix tree like the map's, from a root of its own, whose lowest
-//! level holds checksums instead of entries) and what is done with a block that fails.
+//! Owns the checksums' tree (a radix tree like the map's, from a separate root, with checksums instead of
+//! entries in its lowest level) and the handling of a block with a mismatch.
 //!
-//! Invariants: while a block's lock is free, the checksum in its slot is that of all its 4096
-//! bytes. A block that nothing durable names may get its checksum unlogged, before the commit that
-//! makes it reachable: no undo relies on the slot either. A block that is changed in place has
-//! its old checksum in the log, so undo restores both. Nodes of the tree are never unlinked. No
-//! byte leaves a block, for a client or into another block, before the block was verified as a
-//! whole.
+//! Invariants: while a block's lock is free, the checksum in its slot is that of all its 4096 bytes. If no
+//! durable word names a block, it may get its checksum unlogged, before the commit that makes it reachable:
+//! undo does not rely on the slot either. A block changed in place has its old checksum in the log, so undo
+//! restores both. Nodes of the tree are never unlinked. No byte leaves a block, for a client or into another
+//! block, before the block was verified as a whole.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -21,7 +20,7 @@ use crate::error::{BlockReadError, Expected};
 use crate::extent::Extent;
 use crate::map::MapSlot;
 
-/// Checksum of every block of data, which shows blocks whose bytes are not those stored.
+/// Checksum of every data block; it detects blocks with other bytes than were stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checksum {
     /// Nothing.
@@ -48,7 +47,7 @@ impl Checksum {
     }
 }
 
-/// Set in every slot that holds a checksum, so that no checksum is the word 0.
+/// Set in every slot with a checksum: no checksum is the word 0.
 const PRESENT: u64 = 1 << 32;
 
 /// The word for the slot of a block with checksum `crc`.
@@ -96,7 +95,7 @@ impl<M: Medium> Extent<M> {
         check_readable(self.medium(), SLOT, at, 8)
     }
 
-    /// Compares `bytes`, which were read from all of `block`, with its checksum, if it has one.
+    /// Compares `bytes`, the read contents of all of `block`, with its checksum, if it has one.
     pub(crate) fn verify(&self, block: BlockNo, bytes: &[u8]) -> Result<(), BlockReadError> {
         let Some(root_at) = self.checksum_root_at() else { return Ok(()) };
         let expected = match self.look_up_slot(root_at, block, |_| {})? {
@@ -114,7 +113,7 @@ impl<M: Medium> Extent<M> {
         Err(BlockReadError::Checksum { at: block.offset(), expected: Expected(expected), found })
     }
 
-    /// Reads all of `block`, which holds the extent's bytes from `offset` on, and verifies it.
+    /// Reads all of `block`, the extent's bytes from `offset` on, and verifies it.
     pub(crate) fn read_verified(
         &self,
         block: BlockNo,
@@ -133,7 +132,7 @@ impl<M: Medium> Extent<M> {
         self.verify(block, &bytes).is_ok()
     }
 
-    /// The checksum of a block with `piece` written over what `around` holds, or over zeroes.
+    /// The checksum of a block with `piece` written over the contents of `around`, or over zeroes.
     pub(crate) fn checksum_over(
         &self,
         around: Option<BlockNo>,
@@ -150,8 +149,8 @@ impl<M: Medium> Extent<M> {
         Ok(crc32c::crc32c(&image))
     }
 
-    /// Lines that a write which changes `changed` must treat as changed: all of them where a whole
-    /// block is written over one that is not what was stored, so that it is sound afterwards.
+    /// Lines to treat as changed by a write of `changed`: all of them if a whole block is written over a
+    /// mismatching one, so that it is sound afterwards.
     pub(crate) fn changed_or_unreadable(
         &self,
         changed: LineMask,

@@ -1,12 +1,12 @@
-//! Block-to-byte translation: which lines of a written block differ from what is stored.
+//! Block-to-byte translation: the lines of a written block that differ from the stored ones.
 //!
-//! Owns the decision whether to compare at all. Comparing costs a read of the old lines; it saves
-//! the log, the store and the wear of every line that turns out to be the same. `Auto` compares
-//! a sample of the writes always, keeps a running share of lines saved, and compares every write
-//! while that share is worth more than the reads, by the medium's own cost of a read and a write.
+//! Owns the decision to compare or not. A comparison costs a read of the old lines; it saves the log, the
+//! store and the wear of every equal line. `Auto` always compares a sample of the writes, keeps a running
+//! share of lines saved, and compares every write while that share is worth more than the reads, by the
+//! medium's own cost of a read and a write.
 //!
-//! The sample is taken by the volume's count of writes, which has a line of memory for each lane, so
-//! threads that do not compare store to nothing that they share.
+//! The sample is taken by the volume's count of writes. The count has a line of memory for each lane, so
+//! threads without comparisons store to no shared line.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,29 +42,28 @@ impl Delta {
     }
 }
 
-/// One write in this many is compared while comparing does not pay. A prime, so that every extent of
-/// those that a thread writes to in turn gets samples.
+/// One write in this many is compared while comparisons do not pay. A prime, so that every extent gets
+/// samples if a thread writes to several in turn.
 const SAMPLE_EVERY: u32 = 257;
 /// Weight of a new sample in the running share: 1/8.
 const SHIFT: u32 = 3;
 /// The running share is kept in 1/65536.
 const ONE: u32 = 1 << 16;
 
-/// Change detection of a device: the setting with what `Auto` has learned.
+/// Change detection of a device: the setting and the learned state of `Auto`.
 ///
-/// Public because schemes that are compared with ours must detect changes as ours does.
+/// Public because rival schemes in comparisons must detect changes as ours does.
 pub struct DeltaState {
     setting: Delta,
-    /// Writes that `compares` has counted.
+    /// Writes counted by `compares`.
     writes: AtomicU32,
     saved_share: AtomicU32,
-    /// Share of lines from which on comparing pays, in 1/65536.
+    /// Share of lines from which on a comparison pays, in 1/65536.
     break_even: u32,
 }
 
 impl DeltaState {
-    /// For a medium on which reading a line costs `read_ns` and storing and flushing one
-    /// `write_ns`.
+    /// For a medium with a cost of `read_ns` to read a line and `write_ns` to store and flush one.
     #[must_use]
     pub fn new(setting: Delta, read_ns: u32, write_ns: u32) -> Self {
         let break_even = u64::from(read_ns) * u64::from(ONE) / u64::from(write_ns.max(1));
@@ -76,7 +75,7 @@ impl DeltaState {
         }
     }
 
-    /// Returns true if a write before which there were `writes` is compared with the stored bytes.
+    /// Returns true if a write after `writes` earlier ones is compared with the stored bytes.
     #[must_use]
     pub(crate) fn compares_after(&self, writes: u32) -> bool {
         match self.setting {
@@ -89,7 +88,7 @@ impl DeltaState {
         }
     }
 
-    /// Returns true if the next write is compared, and counts that write here: for who writes alone.
+    /// Returns true if the next write is compared, and counts that write here: for a single writer.
     pub fn compares(&self) -> bool {
         // Counts that are lost to a race only shift the samples.
         let writes = self.writes.load(Ordering::Relaxed);
@@ -97,8 +96,8 @@ impl DeltaState {
         self.compares_after(writes)
     }
 
-    /// The lines of `block` in which `data` at `start` differs from what is stored. Media errors
-    /// are not checked.
+    /// The lines of `block` with differences between `data` at `start` and the stored bytes. Media errors are
+    /// not checked.
     pub fn changed<M: Medium>(
         &self,
         medium: &M,
@@ -113,7 +112,7 @@ impl DeltaState {
         changed
     }
 
-    /// Races between learners lose a sample, which does no harm.
+    /// Races between learners lose a sample. This does no harm.
     fn learn(&self, lines: u32, changed: u32) {
         let saved = (lines - changed) * ONE / lines.max(1);
         let share = self.saved_share.load(Ordering::Relaxed);

@@ -22,7 +22,7 @@ pub enum ExtentError {
     /// The map cannot be right.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// Bytes that are needed cannot be read, or are not what was stored.
+    /// Needed bytes cannot be read, or are not the stored ones.
     #[error(transparent)]
     BlockReadError(#[from] BlockReadError),
     /// The volume cannot be written, or is gone.
@@ -31,14 +31,13 @@ pub enum ExtentError {
     /// The blocks cannot be pinned for a view.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// A part of what was asked for was done before this.
+    /// A part of the request was done before this.
     #[error("done in part: {0}")]
     InPart(Box<Self>),
 }
 
 impl ExtentError {
-    /// The error of a request of which a part was done before this one: those that say that nothing was become
-    /// `InPart`.
+    /// The error of a request with a part done before this one: errors for an undone request become `InPart`.
     pub(crate) fn after_part(self) -> Self {
         match self {
             Self::NoSpace | Self::TooLarge | Self::Write(WriteError::ReadOnly { .. }) => {
@@ -66,7 +65,7 @@ pub enum BlockReadError {
     /// Their memory is bad.
     #[error(transparent)]
     Memory(#[from] MediaError),
-    /// They are not what was stored.
+    /// They are not the stored bytes.
     #[error("the checksum of the block at {at} is wrong: expected {expected}, found {found:#010x}")]
     Checksum {
         /// The block.

@@ -1,11 +1,11 @@
-//! An extent: bytes below a root word, with all that is needed to read and to write them.
+//! An extent: bytes below a root word, with everything needed to read and to write them.
 //!
-//! Owns what its parts share: the map's shape, the locks, the settings. Looking words up is in
-//! `map`, writing in `plan`, `short` and `fua`, reading in `read`, `unlocked` and `view`, unmapping
-//! in `unmap`, resizing in `resize`, scrubbing in `scrub`. Locks are taken in this order: the
-//! volume's quiesce lock, block locks, a lane, the structure lock.
+//! Owns the state shared by its parts: the map's shape, the locks, the settings. Lookup of words is in `map`,
+//! writing in `plan`, `short` and `fua`, reading in `read`, `unlocked` and `view`, unmapping in `unmap`,
+//! resizing in `resize`, scrubbing in `scrub`. Locks are taken in this order: the volume's quiesce lock,
+//! block locks, a lane, the structure lock.
 //!
-//! Does not know what the extent is: a device, a file, a table; nor who may use it.
+//! Does not know the purpose of the extent (a device, a file, a table), nor its permitted users.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,16 +52,15 @@ pub struct Extent<M: Medium> {
 }
 
 impl<M: Medium> Extent<M> {
-    /// The extent that `settings` describe, in a recovered volume. The caller
-    /// makes one at a time, as the volume's [handle](everbyte_pool::VolumeHandle) is one at a time: an
-    /// extent's locks are its own.
+    /// The extent with `settings`, in a recovered volume. The caller makes one at a time, as the volume's
+    /// [handle](everbyte_pool::VolumeHandle) is one at a time: an extent has its own locks.
     #[must_use]
     pub fn new(volume: Arc<Volume<M>>, settings: &ExtentSettings) -> Self {
         Self::with_locks(volume, settings, BlockLocks::new(), None)
     }
 
-    /// The same for one of many small extents, which shares `locks` with others, and whose radix
-    /// map has `first_entries` beside its root word.
+    /// The same for one of many small extents with shared `locks`, and with `first_entries` of its radix map
+    /// next to its root word.
     #[must_use]
     pub fn with_locks(
         volume: Arc<Volume<M>>,
@@ -86,7 +85,7 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// The volume that the extent lies in.
+    /// The volume of the extent.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume<M>> {
         &self.volume
@@ -123,12 +122,12 @@ impl<M: Medium> Extent<M> {
         self.size_bytes.load(Ordering::Acquire)
     }
 
-    /// Says that the size has become `size_bytes`. The caller holds the locks of all blocks.
+    /// Sets the size to `size_bytes`. The caller holds the locks of all blocks.
     pub fn set_size_bytes(&self, size_bytes: u64) {
         self.size_bytes.store(size_bytes, Ordering::Release);
     }
 
-    /// Its size in blocks, the last of which may be a part.
+    /// Its size in blocks. The last block may be a part.
     #[must_use]
     pub fn size_blocks(&self) -> u64 {
         self.size_bytes().div_ceil(BLOCK_U64)
@@ -139,7 +138,7 @@ impl<M: Medium> Extent<M> {
         self.leaves.forget_all();
     }
 
-    /// Checks that bytes `offset .. offset + len` lie in the extent, and that its volume is there.
+    /// Checks that bytes `offset .. offset + len` lie in the extent, and that its volume is present.
     ///
     /// # Errors
     /// `OutOfRange`, or `Write` with `Gone`.
@@ -154,15 +153,15 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// The entries of its map that stand beside the root word.
+    /// The entries of its map next to the root word.
     #[inline]
     pub(crate) fn first_entries(&self) -> Option<FirstEntries> {
         self.first_entries
     }
 
-    /// The lock of whoever changes the shape of a tree: the map, or the checksums, which the
-    /// volume's extents share. With checksums one lock does for both trees of all extents, since a
-    /// write may build a branch of the one and then of the other, in either order.
+    /// The lock of a thread that changes the shape of a tree: the map, or the checksums shared by the
+    /// volume's extents. With checksums one lock serves both trees of all extents, since a write may build a
+    /// branch of the one and then of the other, in either order.
     pub(crate) fn structure(&self) -> &Mutex<()> {
         if self.has_checksums() { self.volume.structure() } else { &self.structure }
     }
@@ -200,7 +199,7 @@ mod tests {
 
     const KIND: VolumeKind = VolumeKind(79);
 
-    /// Volumes of which nothing is read.
+    /// Volumes without reads.
     struct EmptyKind;
 
     impl Kind<SimMedium> for EmptyKind {

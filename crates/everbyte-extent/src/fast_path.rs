@@ -1,9 +1,9 @@
 //! The fast path: a write of one block, or of a part of one block, without a plan.
 //!
-//! The path takes the common writes: the entry is known without a walk of the map, the block is a hole
-//! or has data without a checksum, and log and pool have room. The path detects every other case before
-//! it changes anything, and leaves it to the planner. Both decide by [`classify`], and record and store the
-//! same bytes in the same order, so recovery cannot tell them apart.
+//! The path takes the common writes: the entry is known without a walk of the map, the block is a hole or has
+//! data without a checksum, and log and pool have room. The path detects every other case before it changes
+//! anything, and leaves it to the planner. Both decide by [`classify`], and record and store the same bytes
+//! in the same order, so recovery cannot distinguish them.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, WordItem};
@@ -22,27 +22,27 @@ pub enum FastPath {
     Ineligible,
 }
 
-/// The entry of a block that is written.
+/// The entry of a written block.
 #[derive(Clone, Copy)]
 struct Target {
     entry_at: PoolOffset,
     /// The word of the entry.
     word: u64,
-    /// The block that the entry names; `None` for a hole.
+    /// The block named by the entry; `None` for a hole.
     block: Option<BlockNo>,
 }
 
 impl<M: Medium> Extent<M> {
-    /// Prefetches the entry of `block` for a write. Needs no lock: call it before the locks are
-    /// taken, so that the memory access overlaps with them.
+    /// Prefetches the entry of `block` for a write. Needs no lock: call it before the locks are taken, so
+    /// that the memory access overlaps with them.
     pub fn prefetch_entry(&self, block: LogicalBlock) {
         if let Some(entry_at) = self.known_entry(block) {
             self.volume().prefetch_store(entry_at, 8);
         }
     }
 
-    /// Writes `data`, which lies in one block, at `offset` in the current epoch if the fast path
-    /// is eligible. The caller is in the volume's quiesce lock and holds the lock of the block.
+    /// Writes `data`, a part of one block, at `offset` in the current epoch if the fast path is eligible. The
+    /// caller is in the volume's quiesce lock and holds the lock of the block.
     ///
     /// # Errors
     /// The medium's: nothing was written, or the written bytes never become durable.
@@ -105,8 +105,8 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Writes a part of a block, or all of a block that is compared: the changed lines in place, or the
-    /// whole content to another block.
+    /// Writes a part of a block, or all of a compared block: the changed lines in place, or the whole content
+    /// to another block.
     fn change_part(
         &self,
         entry_at: PoolOffset,
@@ -159,8 +159,7 @@ impl<M: Medium> Extent<M> {
     }
 }
 
-/// Fences, then stores the bytes of `piece` that lie in `lines` of `block`. The lines are logged or
-/// fresh.
+/// Fences, then stores the bytes of `piece` in `lines` of `block`. The lines are logged or fresh.
 fn commit_lines<M: Medium>(
     writer: &mut Writer<'_, M>,
     block: BlockNo,

@@ -1,9 +1,9 @@
 //! The FUA fast path: a durable write of one block without a checkpoint.
 //!
-//! The path makes a new block and its entry durable, or a redo record of the changed lines. A crash leaves the old
-//! or the new bytes if undo cannot touch them: no open epoch has a record of the entry or of a line of the block, and
-//! neither the block nor the node with the entry is fresh. Concurrent writes share the fences. The proof is in
-//! `docs/crash-model.md`.
+//! The path makes a new block and its entry durable, or a redo record of the changed lines. A crash leaves
+//! the old or the new bytes if undo cannot touch them: no open epoch has a record of the entry or of a line
+//! of the block, and neither the block nor the node with the entry is fresh. Concurrent writes share the
+//! fences. The proof is in `docs/crash-model.md`.
 
 use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
@@ -103,7 +103,7 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Writes parts of different blocks durably. Each is atomic by itself, and all share two fences.
+    /// Writes parts of different blocks durably. Each is atomic separately, and all share two fences.
     pub fn write_all_durably(&self, writes: &mut [DurableWrite<'_>]) {
         let mut targets: SmallVec<[_; 1]> =
             writes.iter().map(|write| self.fua_target(write.piece)).collect();
@@ -179,7 +179,7 @@ impl<M: Medium> Extent<M> {
         Ok(State::Filled { entry_at, to, old: old.map(|entry| entry.block) })
     }
 
-    /// Returns the writer, which joins the epoch at the first write that needs it.
+    /// Returns the writer. It joins the epoch at the first write in need of it.
     fn joined<'w, 'v>(
         &'v self,
         writer: &'w mut Option<Writer<'v, M>>,
@@ -191,7 +191,7 @@ impl<M: Medium> Extent<M> {
     }
 
     /// Fences the prepared writes. Then stores the redone lines in place and the filled blocks in their
-    /// entries, which takes a second fence.
+    /// entries, and fences again.
     fn finish_durably(
         &self,
         mut writer: Writer<'_, M>,

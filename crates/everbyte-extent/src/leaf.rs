@@ -1,11 +1,11 @@
-//! Leaves of a map: 2 MiB of an extent each, and the parts of a request that lie in one.
+//! Leaves of a map: 2 MiB of an extent each, and the parts of a request within one.
 
 use everbyte_media::BLOCK_U64;
 
 use crate::address::{BlockRange, DeviceOffset};
 use crate::map::ENTRIES;
 
-/// Bytes that a leaf of a map covers: 2 MiB.
+/// Bytes covered by a leaf of a map: 2 MiB.
 pub const LEAF_BYTES: u64 = ENTRIES * BLOCK_U64;
 
 /// A part of a request within one leaf.
@@ -16,7 +16,7 @@ pub struct LeafPart {
 }
 
 impl LeafPart {
-    /// The blocks that it touches.
+    /// The touched blocks.
     #[must_use]
     pub fn blocks(self) -> BlockRange {
         BlockRange::of_bytes(self.offset, self.len)

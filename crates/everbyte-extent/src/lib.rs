@@ -1,9 +1,9 @@
 //! Extents: bytes below a root word, in a volume of a pool.
 //!
-//! Owns how such bytes are mapped, written, read, unmapped, checked and scrubbed: the map from
-//! logical blocks to blocks of the pool, the translation of writes into byte-granular stores, the
-//! choice between a record and a new block, data checksums. A block volume is an extent; so is a
-//! file. Knows the pool's batches, and neither devices nor files.
+//! Owns the mapping, writing, reading, unmapping, checking and scrubbing of such bytes: the map from logical
+//! blocks to blocks of the pool, the translation of writes into byte-granular stores, the choice between a
+//! record and a new block, data checksums. A block volume is an extent; so is a file. Knows the pool's
+//! batches, and neither devices nor files.
 
 #![forbid(unsafe_code)]
 

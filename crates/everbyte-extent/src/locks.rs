@@ -1,10 +1,10 @@
-//! Block locks: who may look at or change which logical blocks.
+//! Block locks: the rights to read or change logical blocks.
 //!
-//! Invariants: a thread takes all the stripes that it needs in ascending order, in one call, and
-//! no others until it has given them back; so there is no deadlock. A block's stripe is its number
-//! modulo the number of stripes, so that a run of blocks takes a run of stripes.
+//! Invariants: a thread takes all needed stripes in ascending order, in one call, and no others until it has
+//! released them; so there is no deadlock. A block's stripe is its number modulo the number of stripes: a run
+//! of blocks takes a run of stripes.
 //!
-//! A stripe has a sequence, by which who reads without the lock finds out whether anybody had it for writing
+//! A stripe has a sequence: a reader without the lock detects from it if a thread had the lock for writing
 //! (`sequenced`).
 
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use smallvec::SmallVec;
 use crate::address::{BlockRange, LogicalBlock};
 use crate::sequenced::{SequencedLock, WriteGuard};
 
-/// Stripes of a cache line. A line for each would be 64 KiB of a volume's own, which requests for
-/// random blocks would find in the cache less often than the line contended.
+/// Stripes of a cache line. A line for each would take 64 KiB per volume. Requests for random blocks would
+/// then miss the cache more often than they now contend for a line.
 const LINE_STRIPES: usize = 4;
 /// Cache lines of them.
 const LINES: usize = 256;
 /// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
 const STRIPES: u64 = (LINES * LINE_STRIPES) as u64;
 
-/// The locks of one extent. Stripes that follow each other lie in different lines, so that threads
-/// which work side by side do not get in each other's way.
+/// The locks of one extent. Adjacent stripes lie in different lines, so threads at adjacent blocks do not
+/// contend for a line.
 ///
 /// A clone is the same locks.
 #[derive(Clone)]
 pub struct BlockLocks {
     stripes: Arc<[SequencedLock]>,
-    /// Added to the numbers of blocks, so that extents which share locks use different ones for
-    /// blocks of one number.
+    /// Added to the numbers of blocks: extents with shared locks use different locks for blocks of one
+    /// number.
     salt: u64,
 }
 
-/// Blocks held for reading. For a few blocks it takes no memory of its own.
+/// Blocks held for reading. A few blocks take no separate memory.
 pub type ReadGuards<'a> = SmallVec<[RwLockReadGuard<'a, ()>; 16]>;
 /// Blocks held for writing.
 pub type WriteGuards<'a> = SmallVec<[WriteGuard<'a>; 16]>;
 
-/// The sequences of a run of at most `N` blocks at one moment, at which nobody had any of them for writing.
+/// The sequences of a run of at most `N` blocks at one moment without a writer on any of them.
 pub(crate) struct Noted<const N: usize>([u64; N]);
 
 impl<const N: usize> Default for Noted<N> {
@@ -63,14 +63,14 @@ impl Users for BlockLocks {
 }
 
 impl BlockLocks {
-    /// Locks of nobody yet.
+    /// Locks without a holder.
     #[must_use]
     pub fn new() -> Self {
         Self { stripes: (0..STRIPES).map(|_| SequencedLock::default()).collect(), salt: 0 }
     }
 
-    /// The same locks for the blocks of another extent, which `salt` tells from others that share
-    /// them. A thread holds locks of one of them at a time.
+    /// The same locks for the blocks of another extent; `salt` distinguishes it from others with the same
+    /// locks. A thread holds locks of one of them at a time.
     #[must_use]
     pub fn shared(&self, salt: u64) -> Self {
         Self { stripes: Arc::clone(&self.stripes), salt }
@@ -96,7 +96,7 @@ impl BlockLocks {
         self.stripe(self.stripe_of(block)).write()
     }
 
-    /// Locks blocks that follow each other for writing.
+    /// Locks adjacent blocks for writing.
     pub fn write_range(&self, range: BlockRange) -> WriteGuards<'_> {
         if range.count == 1 {
             let mut one = WriteGuards::new();
@@ -130,8 +130,8 @@ impl BlockLocks {
         true
     }
 
-    /// Returns true if nobody had any of the blocks for writing since their sequences were `noted`: what
-    /// the calling thread has loaded of them since is what was there at one moment.
+    /// Returns true if no thread had any of the blocks for writing since their sequences were `noted`: the
+    /// calling thread's loads since then returned the contents of one moment.
     #[inline]
     pub(crate) fn are_as_noted<const N: usize>(&self, range: BlockRange, noted: &Noted<N>) -> bool {
         let blocks = range.first.0..range.end().0;

@@ -38,7 +38,7 @@ impl<M: Medium> Extent<M> {
         self.told(sound, piece.block.offset(), block.offset())
     }
 
-    /// Checks bytes that were read from `at .. at + len`, the place of the extent's bytes from `offset` on.
+    /// Checks bytes read from `at .. at + len`, the place of the extent's bytes from `offset` on.
     #[inline]
     pub(crate) fn check_data(
         &self,
@@ -76,8 +76,7 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Verifies every block that `at .. at + len` touches, the place of the extent's bytes from `offset`
-    /// on.
+    /// Verifies every block touched by `at .. at + len`, the place of the extent's bytes from `offset` on.
     fn verify_all(
         &self,
         at: PoolOffset,
@@ -94,7 +93,7 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Reports a media error under the extent's bytes from `offset` on, whose place begins at `start`.
+    /// Reports a media error under the extent's bytes from `offset` on, at the place from `start` on.
     fn told(
         &self,
         sound: Result<(), MediaError>,

@@ -1,7 +1,7 @@
-//! Reading: what is mapped where, and its bytes, which are given to nobody before they are checked.
+//! Reading: mappings and their bytes. All bytes are checked before a caller gets them.
 //!
-//! Invariant: a block is seen whole, because it is read under its lock, or because nobody had that lock
-//! for writing meanwhile (`unlocked`).
+//! Invariant: a block is seen whole, because it is read under its lock, or because no thread had that lock
+//! for writing during the read (`unlocked`).
 
 use everbyte_media::{BLOCK, Medium, Piece, PoolOffset};
 use everbyte_plant::planted;
@@ -14,7 +14,7 @@ use crate::error::ExtentError;
 use crate::extent::Extent;
 use crate::map::{self, ENTRIES, Interrupted, MapSlot};
 
-/// Blocks that are locked at once for reading: 1 MiB.
+/// Number of blocks locked together for reading: 1 MiB.
 const BLOCKS_AT_ONCE: u64 = 256;
 
 /// The contents of a logical block.
@@ -24,11 +24,11 @@ pub enum Stored {
     Hole,
     /// Nothing yet: it reads as zeroes, and has space of its own.
     Zero,
-    /// The block of the pool that begins here.
+    /// The block of the pool from this offset on.
     Data(PoolOffset),
 }
 
-/// A run of bytes of an extent, at most 1 MiB, that is read under one set of locks.
+/// A run of bytes of an extent, at most 1 MiB, read under one set of locks.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteRange {
     /// Its first byte.
@@ -38,7 +38,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The blocks that it touches.
+    /// The touched blocks.
     #[must_use]
     pub fn blocks(self) -> BlockRange {
         BlockRange::of_bytes(self.offset, self.len as u64)
@@ -79,19 +79,19 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Returns true if `block` has contents of its own. The caller holds its lock.
+    /// Returns true if `block` has contents. The caller holds its lock.
     pub(crate) fn has_data(&self, block: LogicalBlock) -> Result<bool, Corrupt> {
         Ok(matches!(self.stored(block)?, Stored::Data(_)))
     }
 
-    /// Reads bytes from `offset` on into `out`: what was there at one moment of each 1 MiB.
+    /// Reads bytes from `offset` on into `out`: a snapshot of each 1 MiB.
     ///
-    /// Whoever changes the extent meanwhile holds the locks of the blocks, or keeps readers out in some
-    /// other way.
+    /// A thread that changes the extent during the read holds the locks of the blocks, or keeps readers out
+    /// in some other way.
     ///
     /// # Errors
-    /// The range leaves the extent, the map is corrupt, or bytes cannot be read or are not what was
-    /// stored. `out` may hold anything then.
+    /// The range leaves the extent, the map is corrupt, or bytes cannot be read or are not the stored ones.
+    /// `out` is then undefined.
     pub fn read(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
         if out.len() <= BLOCK - offset.in_block() {
             // Most reads are of one block, which is one chunk.
@@ -104,7 +104,7 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Reads `range`, which may leave the extent still, at one moment.
+    /// Reads `range` as a snapshot; the range may still leave the extent.
     #[inline]
     fn read_chunk(&self, range: ByteRange, out: &mut [u8]) -> Result<(), ExtentError> {
         if self.read_unlocked(range, out)? {
@@ -125,7 +125,7 @@ impl<M: Medium> Extent<M> {
         self.read_locked(range.offset, out)
     }
 
-    /// Reads under locks that the caller holds.
+    /// Reads under the caller's locks.
     fn read_locked(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
         let mut done = 0;
         while done < out.len() {
@@ -150,8 +150,8 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// The places of the bytes of `range` as pieces of a message that begins with `prefix`;
-    /// adjacent ones are joined. The caller holds the locks of the blocks.
+    /// The places of the bytes of `range` as pieces of a message with the head `prefix`; adjacent ones are
+    /// joined. The caller holds the locks of the blocks.
     ///
     /// # Errors
     /// The map is corrupt.
@@ -188,8 +188,8 @@ impl<M: Medium> Extent<M> {
         Ok(pieces)
     }
 
-    /// The contents at byte `at`, and the first block that may be of another sort: where a leaf of the
-    /// map is missing, that of the next one which is there or cannot be read.
+    /// The contents at byte `at`, and the first block of possibly another sort: for a missing leaf of the
+    /// map, that of the next present or unreadable leaf.
     ///
     /// # Errors
     /// The byte lies beyond the end, or the map is corrupt on the way there, or leads to itself.
@@ -208,16 +208,16 @@ impl<M: Medium> Extent<M> {
         })
     }
 
-    /// The first block of the next leaf of the map that is there or cannot be read, or beyond the last one. Where the
-    /// map cannot tell, the leaf that would come next.
+    /// The first block of the next present or unreadable leaf of the map, or beyond the last one. For an
+    /// invalid map, the following leaf.
     pub(crate) fn next_leaf(&self, block: LogicalBlock) -> LogicalBlock {
         self.leaf_after(block).unwrap_or_else(|interrupted| LogicalBlock(interrupted.at))
     }
 
     /// The same.
     ///
-    /// Reads inner nodes only. They stay where they are as long as the caller holds the lock of any
-    /// block: just leaves are taken off a map, and a map that shrinks has all locks.
+    /// Reads inner nodes only. They stay in place as long as the caller holds the lock of any block: just
+    /// leaves are taken off a map, and a shrink of a map holds all locks.
     ///
     /// # Errors
     /// The map leads to itself.

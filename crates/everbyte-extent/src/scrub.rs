@@ -1,8 +1,8 @@
 //! Scrubbing an extent: its map and every block of its data, a bounded piece at a time.
 //!
-//! Invariants: a piece is read under the shared locks of its blocks, at most 1 MiB of them at once,
-//! so that writers wait no longer than for any reader; neither the quiesce lock nor a lane is
-//! taken, so no checkpoint waits. The locks keep the nodes on the way where they are.
+//! Invariants: a piece is read under the shared locks of its blocks, at most 1 MiB of them together: writers
+//! wait no longer than for any reader. Neither the quiesce lock nor a lane is taken, so no checkpoint waits.
+//! The locks keep the nodes on the way in place.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Corrupt, ScrubFinding, ScrubReport, WriteError, check_readable};
@@ -11,7 +11,7 @@ use crate::address::{BlockRange, LogicalBlock};
 use crate::extent::Extent;
 use crate::map::{self, ENTRIES, MapSlot};
 
-/// Blocks that are locked at once: 1 MiB. Divides the blocks of a leaf.
+/// Number of blocks locked together: 1 MiB. Divides the blocks of a leaf.
 const BLOCKS_AT_ONCE: u64 = 256;
 /// Bytes after which a part of a scrub ends.
 const PART_BYTES: u64 = 64 << 20;
@@ -68,7 +68,7 @@ impl<M: Medium> Extent<M> {
         Ok(end)
     }
 
-    /// Reads the nodes of the checksums' tree, which stay where they are as long as anybody reads.
+    /// Reads the nodes of the checksums' tree. They stay in place during any read.
     fn scrub_slots(&self, report: &mut ScrubReport) -> Result<(), WriteError> {
         let Some(root_at) = self.checksum_root_at() else { return Ok(()) };
         let _blocks = self.locks().read(BlockRange { first: LogicalBlock(0), count: 1 });
@@ -88,7 +88,7 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Reads the nodes that lead to `block`. Says whether they lead there.
+    /// Reads the nodes on the way to `block`. Returns true if they lead there.
     fn scrub_way(&self, block: LogicalBlock, report: &mut ScrubReport) -> Result<bool, Corrupt> {
         let mut nodes: Vec<BlockNo> = Vec::new();
         let path = self.look_up_seeing(block, |node| nodes.push(node));
@@ -117,7 +117,7 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Notes damage of the map on the way to `block`, once for all that lies behind it.
+    /// Notes damage of the map on the way to `block`, once for everything behind it.
     fn note_map(&self, block: LogicalBlock, corrupt: Corrupt, report: &mut ScrubReport) {
         if report.findings.last().is_none_or(|last| last.at != corrupt.at) {
             let finding = ScrubFinding::of(Some(self.volume().name()), corrupt);

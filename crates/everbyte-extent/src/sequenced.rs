@@ -1,9 +1,9 @@
-//! A lock with a sequence, so that who only reads can do without the lock.
+//! A lock with a sequence, for readers without the lock.
 //!
-//! The sequence is odd while a thread has the lock for writing, and moves on twice in that time: by
-//! a locked instruction before the thread changes anything, and before the lock is given back. Who reads
-//! without the lock looks at it before and after (Lameter, "Effective Synchronization on Linux/NUMA Systems",
-//! 2005; Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012).
+//! The sequence is odd while a thread has the lock for writing, and moves twice in that time: by a locked
+//! instruction before the thread changes anything, and before the lock is released. A reader without the lock
+//! checks it before and after (Lameter, "Effective Synchronization on Linux/NUMA Systems", 2005; Boehm, "Can
+//! Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -11,7 +11,7 @@ use everbyte_plant::planted;
 use everbyte_pool::plant::Bug;
 use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A lock, and how often what it guards was changed.
+/// A lock, and the number of changes under it.
 #[derive(Default)]
 #[repr(align(16))]
 pub struct SequencedLock {
@@ -23,7 +23,7 @@ pub struct SequencedLock {
 #[must_use]
 pub struct WriteGuard<'a> {
     sequence: &'a AtomicU64,
-    /// Given back after the sequence has moved.
+    /// Released after the sequence has moved.
     _lock: RwLockWriteGuard<'a, ()>,
 }
 
@@ -33,18 +33,18 @@ impl SequencedLock {
         self.lock.read()
     }
 
-    /// Takes it for writing, after which nothing that was noted counts any more.
+    /// Takes it for writing; all earlier notes are then invalid.
     pub fn write(&self) -> WriteGuard<'_> {
         let lock = self.lock.write();
         if !planted(Bug::SequenceMovedLate) {
-            // A locked instruction: no store, and no stream, of what follows passes it.
+            // A locked instruction: no later store, and no later stream, passes it.
             self.sequence.fetch_add(1, Ordering::AcqRel);
             fence(Ordering::Release);
         }
         WriteGuard { sequence: &self.sequence, _lock: lock }
     }
 
-    /// The sequence, unless a thread has the lock for writing. What is loaded from now on is loaded after this.
+    /// The sequence, unless a thread has the lock for writing. Later loads happen after this one.
     #[inline]
     #[must_use]
     pub fn note(&self) -> Option<u64> {
@@ -52,8 +52,8 @@ impl SequencedLock {
         sequence.is_multiple_of(2).then_some(sequence)
     }
 
-    /// Returns true if nobody had the lock for writing since its sequence was `noted`: what the calling thread has
-    /// loaded since of what it guards is what was there at one moment.
+    /// Returns true if no thread had the lock for writing since its sequence was `noted`: the calling
+    /// thread's loads of the guarded data since then returned the contents of one moment.
     #[inline]
     #[must_use]
     pub fn is_as_noted(&self, noted: u64) -> bool {
@@ -65,7 +65,7 @@ impl SequencedLock {
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        // Nobody else stores to it. What was streamed has been fenced, so this is seen after it.
+        // No other thread stores to it. All streams have been fenced, so this is seen after them.
         let moved = if planted(Bug::SequenceMovedLate) { 2 } else { 1 };
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence + moved, Ordering::Release);

@@ -1,15 +1,15 @@
-//! Logging a block's old lines, or replacing the block: which of the two a write does.
+//! The choice of a write: to log a block's old lines, or to replace the block.
 //!
-//! Owns the threshold and what is learned about it. The rule of the rollback paper: a block of
-//! which `threshold` lines or more change, by one write or by all of an epoch, is replaced. To log
-//! `k` of 64 lines and change them in place reads `k` lines and stores `2k`; to replace the block
-//! reads `64 - k` and stores 64. Half of the lines is where the two meet.
+//! Owns the threshold and its learned state. The rule of the rollback paper: a block with `threshold` or more
+//! changed lines, by one write or by all of an epoch, is replaced. To log `k` of 64 lines and change them in
+//! place reads `k` lines and stores `2k`; to replace the block reads `64 - k` and stores 64. The two meet at
+//! half of the lines.
 //!
-//! The paper's rule takes each write for the last one. A block that is written to until it reaches
-//! the threshold pays for its records and then for the replacement. If a share `p` of the blocks
-//! with a record come to that, a first write of `k` lines costs `2k + 64p` lines when it is logged,
-//! and 64 when the block is replaced at once; so for blocks without a record the threshold is
-//! `threshold * (1 - p)`. Where no block is written to twice, that is the paper's rule again.
+//! The paper's rule takes each write for the last one. A block with several writes up to the threshold pays
+//! for its records and then for the replacement. If a share `p` of the blocks with a record come to that, a
+//! first write of `k` lines costs `2k + 64p` lines when it is logged, and 64 when the block is replaced
+//! immediately; so for blocks without a record the threshold is `threshold * (1 - p)`. If no block is written
+//! to twice, that is the paper's rule again.
 //!
 //! Invariant: a block counts once an epoch as recorded, and at most once as come to the threshold.
 
@@ -17,28 +17,28 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use everbyte_media::LineMask;
 
-/// One first write in this many is decided by the threshold alone while the share lowers it: a
-/// block that is replaced at once cannot tell whether it would have come to the threshold.
+/// One first write in this many is decided by the threshold alone while the share lowers it: an immediately
+/// replaced block cannot show if it would have come to the threshold.
 const SAMPLE_EVERY: u32 = 16;
-/// Blocks that must have got a record before a share is taken from them.
+/// Number of recorded blocks before a share is taken from them.
 const ENOUGH: u32 = 16;
 /// The share is kept in 1/65536.
 const ONE: u32 = 1 << 16;
 
-/// The threshold of a volume, with what was learned of its writes. Counts that are lost to a race
-/// only shift the share.
+/// The threshold of a volume, with the learned state of its writes. A count lost to a race only shifts the
+/// share.
 pub(crate) struct Threshold {
     /// Lines from which on a block is replaced; more than a block's for never.
     lines: u32,
     /// Share of the blocks with a record that came to the threshold, in past epochs.
     share: AtomicU32,
-    /// The epoch of the latest counts. Only at its end is it known which blocks did not come to it.
+    /// The epoch of the latest counts. The blocks below the threshold are known only at its end.
     epoch: AtomicU64,
-    /// Blocks that got a record since the share was taken.
+    /// Recorded blocks since the share was taken.
     recorded: AtomicU32,
-    /// Those of them that came to the threshold.
+    /// The part of them at the threshold.
     reached: AtomicU32,
-    /// First writes that the share lets replace their block.
+    /// First writes with a replacement allowed by the share.
     firsts: AtomicU32,
 }
 
@@ -59,13 +59,13 @@ impl Threshold {
         self.lines <= LineMask::FULL.count()
     }
 
-    /// Returns true if a change of `lines` that is no part of an epoch replaces the block.
+    /// Returns true if a change of `lines` outside of epochs replaces the block.
     pub(crate) fn replaces(&self, lines: LineMask) -> bool {
         lines.count() >= self.lines
     }
 
-    /// Returns true if a block of which the lines `changed` change, and `logged` have a record in
-    /// `epoch`, should be replaced. Learns from the answer, which the caller follows if it can.
+    /// Returns true if a block with the lines `changed` to change, and `logged` with a record in `epoch`,
+    /// should be replaced. Learns from the answer; the caller follows it if it can.
     pub(crate) fn replaces_in(&self, epoch: u64, changed: LineMask, logged: LineMask) -> bool {
         if self.replaces(changed) {
             return true;
@@ -130,8 +130,8 @@ mod tests {
         LineMask((1 << count) - 1)
     }
 
-    /// In an epoch, writes `count` lines to each of a thousand blocks, and then as many again to a
-    /// share of them until they are replaced. Returns how many were replaced at once.
+    /// In an epoch, writes `count` lines to each of a thousand blocks, and then as many again to a share of
+    /// them until they are replaced. Returns the number of immediate replacements.
     fn replaced_at_once(
         threshold: &Threshold,
         epoch: u64,
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(replaced_at_once(&threshold, 1, 16, |_| true), 0);
         let sampled = 1000u32.div_ceil(SAMPLE_EVERY);
         assert_eq!(replaced_at_once(&threshold, 2, 16, |_| true), 1000 - sampled);
-        // The samples tell when blocks are left alone.
+        // The samples show when blocks are no longer rewritten.
         let at_once = replaced_at_once(&threshold, 3, 16, |_| false);
         assert!(at_once > 900, "{at_once}");
         assert_eq!(replaced_at_once(&threshold, 4, 16, |_| false), 0);

@@ -1,13 +1,13 @@
 //! Reading without locks.
 //!
-//! The sequences of the blocks' stripes are noted, the bytes copied, and the sequences looked at again: if
-//! none has moved, no writer had one of the blocks in between, and the copy is what a reader under the
-//! locks would have got. Else the copy is rubbish, and is thrown away.
+//! A reader notes the sequences of the blocks' stripes, copies the bytes, and checks the sequences again. If
+//! no sequence has moved, no writer had one of the blocks in between, and the copy equals a copy under the
+//! locks. Else the copy is invalid, and is discarded.
 //!
-//! Invariants: what is loaded here may be anything until that second look. It is bytes that are copied, or
-//! an address that is checked before it is followed; nothing is concluded from it, reported,
-//! remembered or changed before. All that is rare or long goes to the locks: an entry that would need a
-//! walk (also holes without a leaf), checksums, a poisoned range anywhere, ends of extents and of volumes. docs/crash-model.md argues it.
+//! Invariants: loads here may return anything until that second check. They are copied bytes, or an address
+//! checked before its use; nothing is concluded from them, reported, remembered or changed before. All rare
+//! or long cases go to the locks: an entry that would need a walk (also holes without a leaf), checksums, a
+//! poisoned range anywhere, ends of extents and of volumes. docs/crash-model.md argues it.
 
 use everbyte_media::{BLOCK, Medium};
 use everbyte_plant::planted;
@@ -19,11 +19,11 @@ use crate::extent::Extent;
 use crate::locks::Noted;
 use crate::read::ByteRange;
 
-/// Copies that are made in vain before a reader takes the locks.
+/// Failed copies of a reader before it takes the locks.
 const ATTEMPTS: u32 = 3;
 
-/// Blocks of the longest read that goes without locks. Of a longer one a writer of any of its stripes would
-/// come by too often, and to copy twice takes longer than its locks.
+/// Blocks of the longest read without locks. A writer of any stripe of a longer one would come by too often,
+/// and to copy twice takes longer than its locks.
 const BLOCKS_MAX: usize = 16;
 /// The same as a count of blocks.
 const BLOCKS_COUNT_MAX: u64 = BLOCKS_MAX as u64;
@@ -34,13 +34,13 @@ enum CopyOutcome {
     Done,
     /// A writer came by; the next attempt may do.
     Moved,
-    /// A writer is there, or this is not for readers without locks.
+    /// A writer is present, or this case is not for readers without locks.
     Ineligible,
 }
 
 impl<M: Medium> Extent<M> {
-    /// Reads the bytes of `range` into `out` without a lock. Returns false if that takes the locks; `out` may
-    /// hold anything then.
+    /// Reads the bytes of `range` into `out` without a lock. Returns false if the read needs the locks; `out`
+    /// is then undefined.
     ///
     /// # Errors
     /// The map is corrupt.
@@ -88,7 +88,7 @@ impl<M: Medium> Extent<M> {
         if !self.locks().note(blocks, noted) {
             return Ok(CopyOutcome::Ineligible);
         }
-        // After the first look, so that who resizes or deletes either is seen here or moves a sequence.
+        // After the first check: a resize or deletion is either seen here or moves a sequence.
         if self.check_range(range.offset.0, range.len as u64).is_err() {
             return Ok(CopyOutcome::Ineligible);
         }
@@ -98,7 +98,7 @@ impl<M: Medium> Extent<M> {
         } else {
             self.copy_unlocked(range, out, &mut noted_late)
         };
-        // After the copy: zeroes may stand for what cannot be read.
+        // After the copy: zeroes may stand for unreadable bytes.
         if self.medium().has_poison() {
             return Ok(CopyOutcome::Ineligible);
         }
@@ -111,10 +111,10 @@ impl<M: Medium> Extent<M> {
         Ok(if copied? { CopyOutcome::Done } else { CopyOutcome::Ineligible })
     }
 
-    /// Copies the bytes from `offset` on as they may be while others write, for a caller who has a sequence of its own
-    /// that moves whenever anybody changes the extent: it notes that before, checks the range, and believes neither
-    /// bytes nor an error if the sequence has moved afterwards. Returns false if this is not for readers without
-    /// locks; `out` may hold anything then.
+    /// Copies the bytes from `offset` on, with concurrent writers. The caller has its own sequence, moved by
+    /// every change of the extent. It notes the sequence before, checks the range, and believes neither bytes
+    /// nor an error if the sequence has moved afterwards. Returns false if this case is not for readers
+    /// without locks; `out` is then undefined.
     ///
     /// # Errors
     /// The map is corrupt, or was being changed.
@@ -132,8 +132,8 @@ impl<M: Medium> Extent<M> {
         Ok(copied && !self.medium().has_poison())
     }
 
-    /// Copies what the entries of the blocks lead to. Returns false if one would have to be searched for, or
-    /// `noted_late`, which a planted bug alone asks, says so.
+    /// Copies the targets of the blocks' entries. Returns false if an entry would need a search, or if
+    /// `noted_late` says so. Only a planted bug calls `noted_late`.
     #[inline]
     fn copy_unlocked(
         &self,

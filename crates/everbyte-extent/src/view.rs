@@ -1,8 +1,8 @@
-//! Views: bytes of an extent that are used where they lie, without a copy.
+//! Views: bytes of an extent used in place, without a copy.
 //!
-//! Invariants: all of a view was looked up, checked and pinned under one set of block locks, so it is the
-//! bytes of one moment; what is read of it counts only after a look whether the view is alive, which follows
-//! the loads. Knows neither devices nor files.
+//! Invariants: all of a view was looked up, checked and pinned under one set of block locks, so it is a
+//! snapshot. Loaded bytes are valid only after a check that the view is alive; the check follows the loads.
+//! Knows neither devices nor files.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ use crate::error::ExtentError;
 use crate::extent::Extent;
 use crate::read::ByteRange;
 
-/// The reason for which bytes of a view do not count.
+/// The reason for invalid bytes of a view.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
@@ -33,15 +33,15 @@ pub enum ViewError {
 
 /// Bytes of an extent as they were when the view was made, where they lie.
 ///
-/// While the view is alive, the blocks with its bytes are neither reused, moved nor stored to: who writes
-/// to one of them puts the new bytes into another block. Checksums were verified and the range was found
-/// readable before the view was made. It is alive until it is dropped or its time is over
+/// While the view is alive, the blocks with its bytes are neither reused, moved nor stored to: a write to one
+/// of them puts the new bytes into another block. Checksums were verified and the range was found readable
+/// before the view was made. It is alive until it is dropped or its time is over
 /// ([`PinLimits`](everbyte_pool::PinLimits)); until its volume is closed, deleted, or rolled back to where a
 /// group of it began; and until a writer would find no space otherwise. It keeps the medium open.
 ///
-/// **What was loaded counts only once [`View::check`] has succeeded after the loads.** Whoever takes its
-/// blocks ends the view before, so a look after the loads that finds it alive says that they gave the bytes of
-/// the view.
+/// **Loaded bytes are valid only once [`View::check`] has succeeded after the loads.** A thread that takes
+/// its blocks ends the view before. So if a check after the loads finds the view alive, the loads gave the
+/// bytes of the view.
 pub struct View<M: Medium> {
     pins: PinnedBlocks<M>,
     pieces: Vec<Piece<'static>>,
@@ -53,7 +53,7 @@ impl<M: Medium> Extent<M> {
     /// of the volume are reached.
     ///
     /// # Errors
-    /// The range leaves the extent; its bytes cannot be read or are not what was stored; the map is corrupt;
+    /// The range leaves the extent; its bytes cannot be read or are not the stored ones; the map is corrupt;
     /// a limit of pins.
     pub fn view(&self, offset: DeviceOffset, len: usize) -> Result<View<M>, ExtentError> {
         let (bytes, bytes_max) = (len as u64, self.volume().pin_limits().bytes_max);
@@ -65,7 +65,7 @@ impl<M: Medium> Extent<M> {
         let _blocks = self.locks().read(range.blocks());
         self.check_range(offset.0, bytes)?;
         let pieces = self.pieces(range, &[])?;
-        // Pinned first: who verifies checksums of many blocks needs time.
+        // Pinned first: the verification of many blocks' checksums takes time.
         let pins = self.volume().pin(pieces.iter().filter_map(blocks_of).collect())?;
         self.check_pieces(&pieces, 0, offset)?;
         Ok(View { pins, pieces, len })
@@ -73,12 +73,12 @@ impl<M: Medium> Extent<M> {
 }
 
 impl<M: Medium> Extent<M> {
-    /// The place of bytes `offset .. offset + len`, at most 1 MiB, if they lie one behind the other; they
-    /// can be read and are what was stored. They stay there until one of their blocks is written, and
-    /// nothing keeps that from happening, unlike with a view.
+    /// The place of bytes `offset .. offset + len`, at most 1 MiB, if they are contiguous; they are readable
+    /// and equal to the stored ones. They stay there until one of their blocks is written. Unlike a view, the
+    /// place does not prevent such a write.
     ///
     /// # Errors
-    /// The range leaves the extent; its bytes cannot be read or are not what was stored; the map is corrupt.
+    /// The range leaves the extent; its bytes cannot be read or are not the stored ones; the map is corrupt.
     pub fn place_of(
         &self,
         offset: DeviceOffset,
@@ -95,7 +95,7 @@ impl<M: Medium> Extent<M> {
     }
 }
 
-/// The blocks that a piece lies in.
+/// The blocks of a piece.
 fn blocks_of(piece: &Piece<'_>) -> Option<BlockRun> {
     let Piece::Stored { at, len } = *piece else { return None };
     let end = at.plus(len as u64).0.div_ceil(BLOCK_U64);
@@ -116,19 +116,19 @@ impl<M: Medium> View<M> {
     }
 
     /// The places of its bytes in order, as [`Medium::send`] takes them: ranges of the medium, and zeroes
-    /// that lie nowhere.
+    /// without a place.
     #[must_use]
     pub fn pieces(&self) -> &[Piece<'static>] {
         &self.pieces
     }
 
-    /// Returns true if it has ended, and nothing that is loaded from now on counts.
+    /// Returns true if it has ended: later loads are invalid.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         !self.pins.is_alive()
     }
 
-    /// Checks that what the calling thread has loaded of it until now is what the view is of.
+    /// Checks that all loads of the calling thread until now gave the view's contents.
     ///
     /// # Errors
     /// `Ended`, or `Memory` if some of it cannot be read.
@@ -156,12 +156,13 @@ impl<M: Medium> View<M> {
         Ok(done)
     }
 
-    /// Puts its bytes from `from` on on `socket`, without a copy and without waiting, and returns how many
-    /// the socket took: 0 if it has no room. The view does not end meanwhile, so nothing else is sent.
+    /// Sends its bytes from `from` on to `socket`, without a copy and without a wait, and returns the number
+    /// of bytes taken by the socket: 0 if it has no room. The view does not end during the call, so nothing
+    /// else is sent.
     ///
     /// # Errors
-    /// `Ended`, and nothing was sent; `Memory`, and zeroes may have been sent for what cannot be read, so that the
-    /// socket is of no use any more; or the socket's.
+    /// `Ended`, and nothing was sent; `Memory`, and zeroes may have been sent for unreadable bytes, so the
+    /// socket is unusable; or the socket's.
     pub fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, ViewError> {
         let pieces: Vec<Piece<'_>> = self.rest(from).collect();
         let sent = self.pins.while_alive(|| {
@@ -206,10 +207,10 @@ impl<M: Medium> View<M> {
 }
 
 impl View<Mapped> {
-    /// The addresses of its bytes in order, each with a number of bytes; none for zeroes that lie nowhere. They are
-    /// mapped as long as the view is not dropped. Other processes may write there, and so may
-    /// this one once the view has ended, so nobody makes a reference of them, and what is loaded counts only
-    /// after [`View::check`].
+    /// The addresses of its bytes in order, each with a number of bytes; none for zeroes without a place.
+    /// They are mapped as long as the view is not dropped. Other processes may write there, and so may this
+    /// one once the view has ended. So no caller makes a reference of them, and loads are valid only after
+    /// [`View::check`].
     pub fn addresses(&self) -> impl Iterator<Item = (Option<*const u8>, usize)> {
         self.pieces.iter().map(|piece| match *piece {
             Piece::Stored { at, len } => (Some(self.medium().address(at, len as u64)), len),

@@ -1,7 +1,6 @@
-//! The first entries of a map, which may stand beside its root word: small extents need no node
-//! then.
+//! The first entries of a map may stand next to its root word: small extents then need no node.
 //!
-//! Invariant: the blocks that have an entry here have none below the root word.
+//! Invariant: blocks with an entry here have none below the root word.
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use everbyte_pool::{BlockRun, Claim, Corrupt, DataArea, Part, UsedExtent};
 use super::{EntryReader, data_use};
 use crate::address::LogicalBlock;
 
-/// Entries of a map that stand beside its root word, for the blocks from 0 on.
+/// Entries of a map next to its root word, for the blocks from 0 on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FirstEntries {
     /// Address of the entry of block 0.
@@ -28,10 +27,10 @@ impl FirstEntries {
     }
 }
 
-/// Claims the blocks that `first` names, in a pool whose maps may name the blocks of `data`.
+/// Claims the blocks in `first`, in a pool with maps that may name the blocks of `data`.
 ///
 /// # Errors
-/// The first word that cannot be right, or the claim's error.
+/// The first invalid word, or the claim's error.
 pub fn visit_first_entries<M: Medium>(
     medium: &M,
     first: FirstEntries,

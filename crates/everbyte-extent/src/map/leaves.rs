@@ -1,15 +1,15 @@
 //! Places of the lowest-level nodes of a map, in DRAM: a lookup of a block below one of them loads
 //! no other node.
 //!
-//! Each leaf has one place, whatever the size of the map is: one of the first table, which has as many as the map
-//! had leaves when it was opened, or one of the tables beyond, which are made when a leaf of theirs is found. Of many
-//! extents that are known at a time the first table has one place only: they may be sparse, or have no leaves. The
-//! leaves of the largest volumes share the last table's places, and the last one found has it. A place is one
-//! word, so it names a leaf and says whose it is, or nothing.
+//! Each leaf has one place, for any size of the map: one of the first table, or one of the tables beyond. The
+//! first table has as many places as the map had leaves when it was opened. The tables beyond are made when a
+//! leaf of theirs is found. If many extents are known at a time, the first table has one place only: they may
+//! be sparse, or have no leaves. The leaves of the largest volumes share the last table's places, and the
+//! last found leaf has the place. A place is one word: it names a leaf and its number, or nothing.
 //!
-//! Invariants: what a place names is where a lookup from the root would lead, for anyone who has a
-//! lock of a block below that leaf, or is alone. So a leaf is put here only by who looked it up so,
-//! and forgotten here, before it is taken off the map, by who has all of them for writing.
+//! Invariants: for a thread with a lock of a block below the leaf, or alone, a place names the same leaf as a
+//! lookup from the root. So a leaf is put here only by a thread with such a lookup. A thread with all of its
+//! blocks for writing clears it here before it is taken off the map.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,10 +21,10 @@ use crate::address::LogicalBlock;
 
 /// Most places of a table: 1 MiB of DRAM, for 256 GiB of a volume.
 const PLACES_MAX: usize = 1 << 17;
-/// Places of the tables beyond the first one, each for the leaves that those before it have none for.
+/// Places of the tables beyond the first one, each for leaves without a place in those before it.
 const BEYOND: [usize; 4] = [1 << 4, 1 << 8, 1 << 12, PLACES_MAX];
-/// Bits of a place that say which leaf it names; above them is the number of the leaf divided by
-/// that of places.
+/// Bits of a place for the address of its leaf; above them is the number of the leaf divided by that of
+/// places.
 const BLOCK_BITS: u32 = 40;
 
 type Table = Box<[AtomicU64]>;
@@ -32,7 +32,7 @@ type Table = Box<[AtomicU64]>;
 /// Places of leaves.
 pub(crate) struct Leaves {
     first: Table,
-    /// Empty until a leaf is found that has no place in the first table: most files stay small.
+    /// Empty until a leaf without a place in the first table is found: most files stay small.
     beyond: OnceLock<Box<[OnceLock<Table>; BEYOND.len()]>>,
 }
 
@@ -45,8 +45,8 @@ fn leaf_of(block: LogicalBlock) -> usize {
     usize::try_from(block.0 / ENTRIES).unwrap_or(usize::MAX)
 }
 
-/// Which of the tables beyond the first one has the place of a leaf, the place, and what tells the leaf from others that
-/// share it.
+/// The table beyond the first one with the place of a leaf, the place, and the tag that distinguishes the
+/// leaf from others of that place.
 fn place_beyond(leaf: usize) -> (usize, usize, u64) {
     let nth = BEYOND.partition_point(|&places| places <= leaf).min(BEYOND.len() - 1);
     // A power of two.
@@ -55,13 +55,14 @@ fn place_beyond(leaf: usize) -> (usize, usize, u64) {
 }
 
 impl Leaves {
-    /// A table for a map of `blocks`, of which it knows nothing yet, and which may grow.
+    /// An empty table for a map of `blocks`; the map may grow.
     pub(crate) fn new(blocks: u64) -> Self {
         let leaves = usize::try_from(blocks.div_ceil(ENTRIES)).unwrap_or(usize::MAX);
         Self { first: table(leaves.clamp(1, PLACES_MAX)), beyond: OnceLock::new() }
     }
 
-    /// The place for the leaf of `block`, if there is one yet, and what tells it from others that share it.
+    /// The place for the leaf of `block`, if it exists yet, and the tag that distinguishes the leaf from
+    /// others of that place.
     #[inline]
     fn place(&self, block: LogicalBlock) -> Option<(&AtomicU64, u64)> {
         let leaf = leaf_of(block);
@@ -77,7 +78,7 @@ impl Leaves {
         Some((&table[place], tag))
     }
 
-    /// The same, which is made if it is not there.
+    /// The same; a missing place is made.
     fn made_place(&self, block: LogicalBlock) -> (&AtomicU64, u64) {
         let leaf = leaf_of(block);
         if let Some(place) = self.first.get(leaf) {
@@ -121,7 +122,7 @@ impl Leaves {
         self.places().for_each(|place| place.store(0, Ordering::Release));
     }
 
-    /// All places that there are.
+    /// All present places.
     pub(crate) fn places(&self) -> impl Iterator<Item = &AtomicU64> {
         let beyond = self.beyond.get().into_iter().flat_map(|tables| tables.iter());
         beyond.filter_map(OnceLock::get).chain([&self.first]).flatten()

@@ -1,7 +1,7 @@
 //! Looking up the word of a block: in the map, or in the table of checksums.
 //!
-//! Invariants: a batch looks words up as they will be once it is carried out. A branch that is
-//! missing is built under the structure lock, which the batch holds until it ends.
+//! Invariants: a batch reads words with its own planned changes. A missing branch is built under the
+//! structure lock. The batch holds that lock until it ends.
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -21,7 +21,7 @@ impl<M: Medium> Extent<M> {
         EntryReader::new(self.medium(), self.volume().data_area())
     }
 
-    /// Finds the entry of `block`, whose lock the caller holds.
+    /// Finds the entry of `block`. The caller holds its lock.
     #[inline]
     pub(crate) fn look_up(&self, block: LogicalBlock) -> Result<MapSlot, Corrupt> {
         if let Some(at) = self.known_entry(block) {
@@ -57,8 +57,7 @@ impl<M: Medium> Extent<M> {
     /// The entry of `block`, if it is known without a lookup.
     #[inline]
     pub(crate) fn known_entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
-        // Beside media errors, a node above that cannot be read any more is found by a lookup from
-        // the root.
+        // With media errors, only a lookup from the root finds a node above that has become unreadable.
         if self.medium().has_poison() {
             return None;
         }
@@ -68,7 +67,7 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Returns true if the entry of `block` is in a leaf of the map, and not beside the root word.
+    /// Returns true if the entry of `block` is in a leaf of the map, and not next to the root word.
     #[inline]
     fn is_below_leaf(&self, block: LogicalBlock) -> bool {
         self.first_entries().is_none_or(|first| block.0 >= first.count)
@@ -98,13 +97,13 @@ impl<M: Medium> Extent<M> {
         lookup_path(&self.entries(), root_at, block.0, blocks, word, on_node)
     }
 
-    /// The word at `at`; with a batch, as it will be once that is carried out.
+    /// The word at `at`; with a batch, its value after the batch.
     #[inline]
     fn word_in(&self, batch: Option<&Batch<'_, '_, M>>, at: PoolOffset) -> u64 {
         batch.map_or_else(|| self.medium().load_word(at), |batch| batch.word(at))
     }
 
-    /// The same as [`Extent::look_up`] for a batch, which sees its own changes.
+    /// The same as [`Extent::look_up`] for a batch, with its own changes.
     pub(crate) fn look_up_in(
         &self,
         batch: &Batch<'_, '_, M>,
@@ -122,8 +121,7 @@ impl<M: Medium> Extent<M> {
         Ok(path)
     }
 
-    /// The address of the entry for `block`, with the branch that leads to it planned if it is
-    /// missing.
+    /// The address of the entry for `block`. Plans the branch to the entry if it is missing.
     pub(crate) fn entry_for_write<'v>(
         &'v self,
         batch: &mut Batch<'v, '_, M>,
@@ -155,8 +153,8 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Plans the branch that is missing on the way to `number`; or, the first time, only keeps
-    /// others from changing the tree's shape: somebody may have built the branch before.
+    /// Plans the missing branch on the way to `number`. The first time, it only locks the tree's shape
+    /// instead: another thread may have built the branch before.
     fn attach<'v>(
         &'v self,
         batch: &mut Batch<'v, '_, M>,

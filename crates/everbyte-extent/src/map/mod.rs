@@ -32,9 +32,9 @@ pub const MAP_CODE: u32 = 0;
 
 /// Reads entries of maps, root words and inner ones too.
 ///
-/// Invariant: a block that an entry names lies in the pool's data. So nothing that is found in a
-/// map, whoever made it, leads a store to a superblock or a volume's header. Whether the block is
-/// this volume's cannot be told here; `docs/repair.md` says who can.
+/// Invariant: a block in an entry lies in the pool's data. So no map, of any origin, leads a store to a
+/// superblock or a volume's header. The owner of the block cannot be determined here; `docs/repair.md` names
+/// the checks that can.
 pub(crate) struct EntryReader<'m, M: Medium> {
     medium: &'m M,
     /// Blocks that an entry may name.
@@ -42,7 +42,7 @@ pub(crate) struct EntryReader<'m, M: Medium> {
 }
 
 impl<'m, M: Medium> EntryReader<'m, M> {
-    /// For a pool on `medium` whose maps may name the blocks of `data`.
+    /// For a pool on `medium` with maps that may name the blocks of `data`.
     #[inline]
     pub(crate) fn new(medium: &'m M, data: &'m DataArea) -> Self {
         Self { medium, data }
@@ -54,7 +54,7 @@ impl<'m, M: Medium> EntryReader<'m, M> {
         self.decode(self.medium.load_word(at), at)
     }
 
-    /// Decodes a word that was read at `at`.
+    /// Decodes a word read at `at`.
     #[inline(always)]
     pub(crate) fn decode(&self, word: u64, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
         // A poisoned range reads as a hole.
@@ -68,7 +68,7 @@ impl<'m, M: Medium> EntryReader<'m, M> {
         }
     }
 
-    /// Blocks that there are for maps and all that they name.
+    /// Number of blocks for maps and all their targets.
     fn blocks(&self) -> u64 {
         let blocks = self.data.blocks();
         blocks.end - blocks.start
@@ -95,8 +95,8 @@ pub(crate) fn root_entry(node: BlockNo, height: u8) -> Entry {
     Entry { block: node, flags: EntryFlags { height, ..EntryFlags::default() } }
 }
 
-/// Claims every block of the map below the word at `root_at`: its nodes and the blocks that they name. The
-/// maps of the pool may name the blocks of `data`.
+/// Claims every block of the map below the word at `root_at`: its nodes and their target blocks. The maps of
+/// the pool may name the blocks of `data`.
 ///
 /// # Errors
 /// The first corrupt word, or the claim's error.
@@ -110,11 +110,11 @@ pub fn visit_map<M: Medium>(
     radix::visit(&EntryReader::new(medium, &data), root_at, claim)
 }
 
-/// Claims the nodes of the tree of checksums below the word at `root_at`, in a pool whose maps may
-/// name the blocks of `data`.
+/// Claims the nodes of the tree of checksums below the word at `root_at`, in a pool with maps that may name
+/// the blocks of `data`.
 ///
 /// # Errors
-/// The first word that cannot be right, or the claim's error.
+/// The first invalid word, or the claim's error.
 pub fn visit_checksums<M: Medium>(
     medium: &M,
     root_at: PoolOffset,
@@ -125,7 +125,7 @@ pub fn visit_checksums<M: Medium>(
     radix::visit_slots(&EntryReader::new(medium, &data), root_at, claim)
 }
 
-/// The use of the block that `entry` names, if the entry is the one of `block`.
+/// The use of the block in `entry`, if the entry is the one of `block`.
 fn data_use(entry: Entry, block: LogicalBlock) -> BlockUse {
     let offset = block.offset().0;
     if entry.flags.zero { BlockUse::Reserved { offset } } else { BlockUse::Data { offset } }

@@ -1,11 +1,10 @@
 //! The radix tree of the NTL paper: nodes of 512 entries, 9 bits of the block number a level.
 //!
-//! Invariants: the root word names the top node and says how many levels there are; the lowest
-//! level's entries name data; a missing node is a hole for everything below it. The tree grows at
-//! the top by a node whose first entry is the old top. Nodes below the place where a new branch
-//! is attached are written whole before that one word is stored, so every state of the tree that
-//! a reader or a crash can see is a tree. Nodes are unlinked only in the lowest level, by their
-//! parent's word, and only when every block below is locked.
+//! Invariants: the root word names the top node and the number of levels. The lowest level's entries name
+//! data. A missing node is a hole for everything below it. The tree grows at the top by a node with the old
+//! top as its first entry. Nodes below the place of a new branch are written whole before that one word is
+//! stored: every state of the tree visible to a reader or a crash is a tree. Nodes are unlinked only in the
+//! lowest level, by their parent's word, and only when every block below is locked.
 
 use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
@@ -28,7 +27,7 @@ pub(crate) fn height_for(blocks: u64) -> u8 {
     height
 }
 
-/// The levels of the tree whose top the word at `at` names.
+/// The levels of the tree with its top in the word at `at`.
 ///
 /// # Errors
 /// No tree has so many.
@@ -50,8 +49,8 @@ struct Node {
     base: u64,
 }
 
-/// Nodes that the walk of a whole tree may still meet. A tree with more of them than the pool has
-/// blocks leads to itself.
+/// Number of nodes left for the walk of a whole tree. A tree with more of them than the pool has blocks is
+/// cyclic.
 struct NodesLeft(u64);
 
 impl NodesLeft {
@@ -59,7 +58,7 @@ impl NodesLeft {
         Self(entries.blocks())
     }
 
-    /// Counts the node that the word at `named_at` names.
+    /// Counts the node in the word at `named_at`.
     fn enter(&mut self, named_at: PoolOffset) -> Result<(), Corrupt> {
         let more =
             || Corrupt::new("map node", named_at, "the tree has more nodes than the pool blocks");
@@ -68,7 +67,7 @@ impl NodesLeft {
     }
 }
 
-/// Blocks that a tree of `height` levels covers.
+/// Blocks covered by a tree of `height` levels.
 fn covered_by(height: u8) -> u64 {
     ENTRIES.pow(u32::from(height))
 }
@@ -81,13 +80,13 @@ fn index_at(block: u64, level: u8) -> u64 {
 /// A place where a branch is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attach {
-    /// The word that will name the branch.
+    /// The future word of the branch.
     pub(crate) at: PoolOffset,
-    /// The level of the node that the word will name.
+    /// The level of the node for the word.
     pub(crate) level: u8,
     /// True if the word is the root word.
     pub(crate) is_root: bool,
-    /// The tree that is to become the new node's first entry, when the tree grows at the top.
+    /// The future first entry of the new node, when the tree grows at the top.
     pub(crate) old_root: Option<Entry>,
 }
 
@@ -100,8 +99,8 @@ pub(crate) enum MapSlot {
     Missing(Attach),
 }
 
-/// Walks to the entry of `block` in the tree below `root_at`, whose extent has `extent_blocks`.
-/// `word` loads a word, or says what it is about to be; `on_node` sees every node passed.
+/// Walks to the entry of `block` in the tree below `root_at`, for an extent of `extent_blocks`. `word` loads
+/// a word, or returns its planned value; `on_node` sees every node passed.
 pub(crate) fn lookup_path<M: Medium>(
     entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
@@ -137,7 +136,7 @@ pub(crate) fn lookup_path<M: Medium>(
     Ok(MapSlot::At(slot_at(node, index_at(block, 1))))
 }
 
-/// The word that names the lowest-level node for `block`, and that node, if there is one.
+/// The word with the lowest-level node for `block`, and that node, if present.
 pub(crate) fn find_leaf_link<M: Medium>(
     entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
@@ -159,18 +158,18 @@ pub(crate) fn find_leaf_link<M: Medium>(
     Ok(Some((link, node)))
 }
 
-/// The end of a search that met a word that cannot be right.
+/// The end of a search at an invalid word.
 #[derive(Debug)]
 pub(crate) struct Interrupted {
-    /// The first block that was not passed: those before it are holes.
+    /// The first block not passed: the earlier ones are holes.
     pub(crate) at: u64,
-    /// True if the tree leads to itself, so that no search in it may end.
+    /// True if the tree is cyclic, so that no search in it may end.
     pub(crate) is_endless: bool,
     /// The word.
     pub(crate) corrupt: Corrupt,
 }
 
-/// The first block of the first lowest-level node that holds blocks from `from` on.
+/// The first block of the first lowest-level node with blocks from `from` on.
 pub(crate) fn first_leaf_from<M: Medium>(
     entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
@@ -250,7 +249,7 @@ pub(crate) fn build_branch<M: Medium>(
 }
 
 impl Attach {
-    /// Nodes that must be allocated here: one if the tree grows at the top, else one a level.
+    /// Nodes to allocate here: one if the tree grows at the top, else one a level.
     pub(crate) fn nodes_needed(&self) -> usize {
         if self.old_root.is_some() { 1 } else { usize::from(self.level) }
     }
@@ -302,7 +301,7 @@ pub(super) fn visit_slots<M: Medium>(
     })
 }
 
-/// Callback for a node, with the address of the word that names it.
+/// Callback for a node, with the address of its word.
 type OnNode<'a> = dyn FnMut(PoolOffset, Entry) -> Result<(), Corrupt> + 'a;
 
 /// Shows every node of the tree of checksums below `root_at`. Its lowest level names nothing.

@@ -1,4 +1,4 @@
-//! The decision about the data of a mapped block: the change that a write makes to it.
+//! The decision about the data of a mapped block: the change by a write.
 //!
 //! Owns the decision for the planner and the fast path. It is pure: it knows no medium, no map and no
 //! batch. [`Extent::inspect`] collects its input.
@@ -16,11 +16,11 @@ pub(crate) struct BlockState {
     pub(super) is_poisoned: bool,
     /// True if a reader uses the bytes of the block in place.
     is_pinned: bool,
-    /// True if this epoch allocated the block, so that undo frees it.
+    /// True if this epoch allocated the block: undo frees it.
     is_fresh: bool,
-    /// Lines of the block that the write changes.
+    /// Lines of the block changed by the write.
     changed: LineMask,
-    /// Lines of the block that have an undo record in this epoch.
+    /// Lines of the block with an undo record in this epoch.
     logged: LineMask,
     /// True if the write covers the whole block.
     is_whole: bool,
@@ -29,7 +29,7 @@ pub(crate) struct BlockState {
 }
 
 impl BlockState {
-    /// A block in which a write of `changed` lines changes these, if nothing else is known of it.
+    /// A block with `changed` lines to change by a write, and no further known state.
     fn plain(piece: BlockPiece<'_>, changed: LineMask) -> Self {
         Self {
             is_poisoned: false,
@@ -47,7 +47,7 @@ impl BlockState {
         Self { is_poisoned: true, ..Self::plain(piece, piece.lines()) }
     }
 
-    /// A block that already holds the bytes of the write.
+    /// A block with the bytes of the write already.
     pub(super) fn unchanged(piece: BlockPiece<'_>) -> Self {
         Self::plain(piece, LineMask::EMPTY)
     }
@@ -71,7 +71,7 @@ pub(crate) enum Change {
     Log(LineMask, LineMask),
 }
 
-/// Returns the change that a write makes to a mapped block with data.
+/// Returns the change of a mapped block with data by a write.
 #[inline]
 pub(crate) fn classify(state: &BlockState) -> Change {
     if state.is_poisoned {
@@ -100,8 +100,8 @@ pub(super) fn in_place(state: &BlockState) -> Change {
 }
 
 impl<M: Medium> Extent<M> {
-    /// Returns the state of `block`, which is readable and of which `piece` changes the lines `changed`:
-    /// at least one. `log_is_short` says that a word of log is cheaper than a record of lines.
+    /// Returns the state of `block`, a readable block with lines `changed` by `piece`: at least one.
+    /// `log_is_short` says that a word of log is cheaper than a record of lines.
     #[inline]
     pub(crate) fn inspect(
         &self,

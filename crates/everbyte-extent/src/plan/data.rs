@@ -1,6 +1,6 @@
 //! Writes over mapped blocks: in place, or to another block.
 //!
-//! Invariant: the old bytes that a block keeps are read from readable ranges only.
+//! Invariant: a block's kept old bytes are read from readable ranges only.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium};
 use everbyte_plant::planted;
@@ -12,8 +12,8 @@ use super::{EntryWord, Planner, SlotUse, Target};
 use crate::address::BlockPiece;
 use crate::error::ExtentError;
 
-/// Deferred frees from which on a checkpoint with its two fences costs less than to log blocks instead
-/// of replacing them.
+/// Deferred frees from which on a checkpoint with its two fences costs less than to log blocks instead of
+/// replacing them.
 const RETIRED_WORTH: usize = 64;
 
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
@@ -37,8 +37,8 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         Ok(())
     }
 
-    /// Plans a write of a whole mapped block without a comparison, if it can: over a fresh and unpinned block,
-    /// which needs no record, or to a new block. Returns false if it cannot.
+    /// Plans a write of a whole mapped block without a comparison, if it can: over a fresh and unpinned block
+    /// without need of a record, or to a new block. Returns false if it cannot.
     pub(super) fn send_over(
         &mut self,
         piece: BlockPiece<'d>,
@@ -61,8 +61,8 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         Ok(true)
     }
 
-    /// Plans a write over a reserved block, which reads as zeroes. Its contents have no meaning and can be
-    /// overwritten unlogged, unless undo of an open epoch gives them a meaning again.
+    /// Plans a write over a reserved block. The block reads as zeroes. Its contents have no meaning and can
+    /// be overwritten unlogged, unless undo of an open epoch gives them a meaning again.
     pub(super) fn write_over_zeroes(
         &mut self,
         piece: BlockPiece<'d>,
@@ -104,7 +104,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         self.extent.volume().word_logged_in_open(word.at)
     }
 
-    /// Plans a write over a block with data. With `compares`, it detects the lines that change.
+    /// Plans a write over a block with data. With `compares`, it detects the changed lines.
     pub(super) fn write_over_data(
         &mut self,
         piece: BlockPiece<'d>,
@@ -150,8 +150,8 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         extent.inspect(self.batch.writer(), (block, piece), changed, log_is_short)
     }
 
-    /// Returns true if a checkpoint pays, so that a block can be replaced: frees are deferred, or the log has no
-    /// room for the lines.
+    /// Returns true if a checkpoint pays, so that a block can be replaced: frees are deferred, or the log has
+    /// no room for the lines.
     fn is_worth_a_checkpoint(&self) -> bool {
         let given_up = self.batch.writer().deferred_blocks();
         !self.constraints.pool_was_full
@@ -159,7 +159,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     }
 
     /// Plans to fill `to` and to remap the entry to it. A write of a whole unreadable block replaces it: the
-    /// allocator withholds the old block after its free, and undo restores only an entry that leads to it.
+    /// allocator withholds the old block after its free, and undo restores only an entry with its address.
     fn replace(
         &mut self,
         piece: BlockPiece<'d>,

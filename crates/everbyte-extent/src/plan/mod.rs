@@ -1,7 +1,7 @@
 //! Plans of writes: the translation of a write into steps of a batch.
 //!
-//! Each piece of a write that lies in one block becomes nothing (no byte changed), a fill of a new block (holes
-//! and pointer logging), or stores in place (data logging and fresh blocks). Whole blocks are streamed during the
+//! Each piece of a write within one block becomes nothing (no byte changed), a fill of a new block (holes and
+//! pointer logging), or stores in place (data logging and fresh blocks). Whole blocks are streamed during the
 //! plan. No entry names them before the batch is carried out.
 //!
 //! Invariants: the caller holds the locks of the blocks, and a batch names a block of an extent
@@ -27,27 +27,27 @@ pub(crate) use classify::{Change, classify};
 use prefetch::PrefetchedEntry;
 use run::LeafRun;
 
-/// The part of a batch under construction that concerns one extent.
+/// The part of a batch under construction for one extent.
 pub struct Planner<'p, 'v, 'd, M: Medium> {
     extent: &'v Extent<M>,
     batch: &'p mut Batch<'v, 'd, M>,
     constraints: PlanConstraints,
-    /// True if the bytes that the plan loads were prefetched.
+    /// True if the bytes loaded by the plan were prefetched.
     is_prefetched: bool,
     run: Option<LeafRun>,
-    /// Entries that were looked up ahead, in the order of their use.
+    /// Prefetched entries, in the order of their use.
     found: Vec<PrefetchedEntry>,
-    /// Prefetched entries that were used.
+    /// Number of used prefetched entries.
     passed: usize,
     /// Low-space mode: update mapped blocks in place; keep free blocks for holes.
     in_place_only: bool,
 }
 
-/// The entry of a written block, and the block that it names.
+/// The entry of a written block, and its target block.
 #[derive(Clone, Copy)]
 struct Target<'t> {
     entry: &'t EntryWord,
-    /// The block that the entry names.
+    /// The block in the entry.
     block: BlockNo,
 }
 
@@ -89,13 +89,12 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// Plans a write of `data` at `offset` as a whole, or nothing.
     ///
     /// # Errors
-    /// The pool is full, the map is corrupt, or bytes that must be kept cannot be read. The plan is
-    /// unchanged then.
+    /// The pool is full, the map is corrupt, or bytes to keep cannot be read. The plan is then unchanged.
     pub fn write(&mut self, offset: DeviceOffset, data: &'d [u8]) -> Result<(), ExtentError> {
         self.planned(|own| own.write_pieces(offset, data))
     }
 
-    /// Plans what `plan` does, or nothing.
+    /// Plans the steps of `plan`, or nothing.
     fn planned(
         &mut self,
         plan: impl Fn(&mut Self) -> Result<(), ExtentError>,
@@ -192,7 +191,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         if self.in_place_only { Ok(None) } else { self.take_data(block) }
     }
 
-    /// Plans to fill `to`, on which undo does not rely, with `piece` over the content of `around`.
+    /// Plans to fill `to` with `piece` over the content of `around`. Undo does not rely on `to`.
     fn fill(
         &mut self,
         to: BlockNo,
@@ -218,15 +217,15 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
 
     /// Streams a whole block to the new block `to` during the plan.
     ///
-    /// During the stream, a processor stalls at a wide load of a value that was stored in parts.
-    /// Such values are results of functions that are not inlined, and copies of an [`EntryWord`]: they took up to a quarter
-    /// of the time of 64 KiB, so the functions around here are inlined, and entries are borrowed.
+    /// During the stream, a processor stalls at a wide load of a value stored in parts. Such values are
+    /// results of functions without inlining, and copies of an [`EntryWord`]: they took up to a quarter of
+    /// the time of 64 KiB, so the functions around here are inlined, and entries are borrowed.
     fn send_whole(&mut self, to: BlockNo, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
         self.batch.stream(to.offset(), piece.data);
         self.sum(to, None, piece, SlotUse::Meaningless)
     }
 
-    /// Plans that the entry of `target` names `to` instead.
+    /// Plans to remap the entry of `target` to `to`.
     fn remap(&mut self, target: Target<'_>, to: BlockNo) {
         self.name(target.entry, Some(Entry::data(to)));
         if to != target.block {
@@ -234,7 +233,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         }
     }
 
-    /// Plans that the entry in `word` becomes `entry`, or none.
+    /// Plans to change the entry in `word` to `entry`, or to none.
     #[inline(always)]
     fn name(&mut self, word: &EntryWord, entry: Option<Entry>) {
         self.batch.change_word_once(word.at, word.word, entry.map_or(0, Entry::encode));
@@ -281,7 +280,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
 }
 
 impl<'d> BlockPiece<'d> {
-    /// Lines that the piece touches.
+    /// Lines touched by the piece.
     #[inline]
     pub(crate) fn lines(&self) -> LineMask {
         LineMask::covering(self.start, self.data.len())

@@ -14,7 +14,7 @@ const BLOCKS_MAX: u64 = 64;
 /// Steps of a replacement: allocate a block, change the entry, free the old block.
 const STEPS_EACH: usize = 3;
 
-/// An entry that was looked up ahead.
+/// A prefetched entry.
 pub(super) struct PrefetchedEntry {
     block: LogicalBlock,
     entry_at: PoolOffset,
@@ -25,10 +25,10 @@ pub(super) struct PrefetchedEntry {
 }
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
-    /// Prefetches the state that a plan of `writes` reads: the entries, their undo records, the freshness of
-    /// their blocks, and the bytes to log. In sequence, these misses of cache and TLB would take longer than the
-    /// rest of a plan. Here each step requests the data of the next step for all blocks. With more than
-    /// 64 blocks, the first lines would be evicted before their use.
+    /// Prefetches the state for a plan of `writes`: the entries, their undo records, the freshness of their
+    /// blocks, and the bytes to log. In sequence, these misses of cache and TLB would take longer than the
+    /// rest of a plan. Here each step requests the data of the next step for all blocks. With more than 64
+    /// blocks, the first lines would be evicted before their use.
     pub fn prefetch<'w>(&mut self, writes: impl Iterator<Item = (DeviceOffset, &'w [u8])> + Clone) {
         let count =
             |(at, data): (DeviceOffset, &[u8])| BlockRange::of_bytes(at, data.len() as u64).count;
@@ -73,8 +73,8 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         }
     }
 
-    /// The address of the entry for `block`, which was looked up ahead or is now, with the branch that
-    /// leads to it planned if it is missing.
+    /// The address of the entry for `block`, prefetched or looked up now. Plans the branch to the entry if it
+    /// is missing.
     pub(super) fn entry_for(&mut self, block: LogicalBlock) -> Result<PoolOffset, ExtentError> {
         // The plan uses the entries in the order of the prefetch.
         match self.found.get(self.passed) {

@@ -1,8 +1,8 @@
-//! Runs of 2 MiB for data: a leaf of the map that is all holes and is given space as a whole gets blocks
-//! that lie together, if the pool has such.
+//! Runs of 2 MiB for data: an empty leaf of the map that gets space as a whole gets contiguous blocks, if the
+//! pool has such.
 //!
-//! Invariant: a plan that takes a run names every block of it. Nothing else knows of runs: each block of one
-//! is replaced and freed like any other.
+//! Invariant: a plan that takes a run names every block of it. No other module knows of runs: each block of
+//! one is replaced and freed like any other.
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 use everbyte_pool::BlockRun;
@@ -23,7 +23,7 @@ pub(super) struct LeafRun {
 }
 
 impl LeafRun {
-    /// The block of the run that is for `block`.
+    /// The block of the run for `block`.
     pub(super) fn block_of(self, block: LogicalBlock) -> Option<BlockNo> {
         let place = block.0.checked_sub(self.first.0).filter(|&place| place < self.run.len)?;
         Some(BlockNo(self.run.start.0 + place))
@@ -31,10 +31,11 @@ impl LeafRun {
 }
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
-    /// Takes a run for the leaf that begins with `block`, if one does, all of it is holes, and the blocks
-    /// up to `end` are given space by this plan. Blocks with checksums lie anywhere: each of them needs a
-    /// slot, which may be missing. So do those of a pool that was full, and of a group, which makes no checkpoint either: a
-    /// run that a plan gives back is free after one only, and a second plan without it would find no block.
+    /// Takes a run for the leaf from `block` on, if a leaf begins there, all of it is holes, and this plan
+    /// gives space to the blocks up to `end`. Blocks with checksums lie anywhere: each of them needs a slot,
+    /// and the slot may be missing. Blocks also lie anywhere in a pool that was full, and in a group without
+    /// checkpoints: a run released by a plan is free only after a checkpoint, and a second plan without it
+    /// would find no block.
     ///
     /// # Errors
     /// The map cannot be right.
@@ -53,7 +54,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         Ok(())
     }
 
-    /// Returns true if nothing of the leaf that begins with `first` has space.
+    /// Returns true if the leaf from `first` on has no space.
     fn is_hole(&mut self, first: LogicalBlock) -> Result<bool, ExtentError> {
         let extent = self.extent;
         let beside = extent.first_entries().filter(|_| first.0 == 0).map_or(0, |first| first.count);
@@ -65,7 +66,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
                 return Ok(false);
             }
         }
-        // All entries but those beside the root word stand in one node or table, one after the other.
+        // All entries except those next to the root word stand in one node or table, one after the other.
         let at = match extent.look_up_in(self.batch, LogicalBlock(first.0 + beside))? {
             MapSlot::At(at) => at,
             MapSlot::Missing(_) => return Ok(true),

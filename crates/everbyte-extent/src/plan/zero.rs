@@ -1,4 +1,4 @@
-//! Plans that bytes read as zeroes: blocks that are unmapped, or keep their space.
+//! Plans for bytes to read as zeroes: blocks are unmapped, or keep their space.
 
 use everbyte_media::{BLOCK, BLOCK_U64, Medium};
 use everbyte_plant::planted;
@@ -15,8 +15,8 @@ use crate::map::{self, ENTRIES, MapSlot};
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
-    /// Plans that one part of a range is unmapped: its whole blocks, and the last one of the
-    /// extent; bytes of other blocks become zeroes.
+    /// Plans to unmap one part of a range: its whole blocks, and the last one of the extent; bytes of other
+    /// blocks become zeroes.
     ///
     /// # Errors
     /// As [`Planner::write`].
@@ -27,7 +27,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         self.zero(part.offset, part.end(), false)
     }
 
-    /// Plans that blocks `from .. to` have space of their own; what they hold stays.
+    /// Plans to give blocks `from .. to` space of their own; their contents stay.
     ///
     /// # Errors
     /// As [`Planner::write`].
@@ -44,8 +44,8 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         Ok(())
     }
 
-    /// Plans that bytes `from .. to` read as zeroes. Whole blocks, and the last one of the extent,
-    /// are unmapped, or with `reserve` keep their space.
+    /// Plans to zero bytes `from .. to`. Whole blocks, and the last one of the extent, are unmapped, or with
+    /// `reserve` keep their space.
     ///
     /// # Errors
     /// As [`Planner::write`].
@@ -84,7 +84,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         Ok(())
     }
 
-    /// Plans that `block` is unmapped, or with `reserve` that it reads as zeroes from space that stays its own.
+    /// Plans to unmap `block`, or with `reserve` to make it read as zeroes with its space kept.
     fn zero_block(&mut self, block: LogicalBlock, reserve: bool) -> Result<(), ExtentError> {
         let at = match self.extent.look_up_in(self.batch, block)? {
             MapSlot::At(at) => at,
@@ -108,7 +108,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         Ok(())
     }
 
-    /// Plans that the blocks whose entries stand beside the root word are unmapped.
+    /// Plans to unmap the blocks with entries next to the root word.
     fn zero_first_entries(&mut self) -> Result<(), ExtentError> {
         let first = self.extent.first_entries();
         for block in 0..first.map_or(0, |first| first.count) {
@@ -117,7 +117,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         Ok(())
     }
 
-    /// Plans to unlink the leaf of a radix map that begins with `first`, and everything below it.
+    /// Plans to unlink the leaf of a radix map from `first` on, and everything below it.
     pub(crate) fn unlink_leaf(&mut self, first: LogicalBlock) -> Result<(), ExtentError> {
         let extent = self.extent;
         self.batch.hold(extent.structure());

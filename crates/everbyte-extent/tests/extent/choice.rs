@@ -1,5 +1,4 @@
-//! Change of a block that is written: logged or replaced, compared or not, below a tree or in a
-//! table.
+//! Change of a written block: logged or replaced, compared or not, below a tree or in a table.
 
 use everbyte_extent::{Delta, DeviceOffset, LogicalBlock, Stored};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};

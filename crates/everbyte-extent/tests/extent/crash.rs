@@ -1,5 +1,5 @@
-//! Crashes at every operation of workloads over both extents: each comes back as it was at the last
-//! checkpoint with what the fast path made durable since, every block with its checksum.
+//! Crashes at every operation of workloads over both extents: each comes back in its state at the last
+//! checkpoint with the later durable writes of the fast path, every block with its checksum.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn put(contents: &mut Contents, which: usize, at: u64, data: &[u8]) {
 }
 
 fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, steps: &[Step]) {
-    // What it holds before it is opened is what a crash of the opening leaves.
+    // A crash of the opening leaves the contents from before the opening.
     let copy = Arc::new(SimMedium::from_image(medium.image()));
     let mut durable = contents(&Pair::open(open_pool(&copy).unwrap())).unwrap();
     log.note(Allowed(vec![durable.clone()]));
@@ -104,7 +104,7 @@ fn check(pair: &Pair<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), Strin
         return Err(format!("the extents hold none of the states that they may: {differences:?}"));
     }
     pair.judge()?;
-    // What was recovered can be used, and no part of it is taken for free.
+    // The recovered extents can be used, and their parts are not taken for free.
     for which in BOTH {
         let data = pattern(which as u64 + 7, 100);
         pair.write(which, 50, &data).map_err(|error| error.to_string())?;
@@ -158,15 +158,15 @@ fn every_setting() -> impl Iterator<Item = Settings> {
 const WORKLOADS: [&[Step]; 6] = [
     // Both extents in one epoch, logged, replaced and filled.
     &[Write(0, 100, 10), Write(1, 0, 4096), Write(0, 8000, 4000), Flush],
-    // What is undone in the one beside what is durable in the other.
+    // Undone writes in one extent, durable writes in the other.
     &[Write(0, 100, 10), Fast(1, 4200, 100), Fast(1, 0, 4096), Fast(0, 4096, 4096)],
     // The same block again and again, across a checkpoint.
     &[Write(0, 10, 10), Write(0, 20, 2500), Flush, Write(0, 30, 10), Fast(0, 40, 10), Flush],
-    // Space that is given back by the one and taken by the other.
+    // Space freed by the one and taken by the other.
     &[Zero(0, 0, 8192), Flush, Write(1, 100, 8000), Flush, Write(0, 0, 4096)],
     // Zeroes that are kept, over data, written to and written over.
     &[Keep(0, 4000, 5000), Write(0, 4200, 50), Keep(1, 0, 4096), Flush, Fast(1, 9, 9)],
-    // Smaller, larger, and what was cut off stays away.
+    // Smaller, larger, and the cut part stays away.
     &[Write(0, 12_000, 300), Resize(0, 5001), Resize(0, 20_000), Write(0, 4900, 9000), Flush],
 ];
 
@@ -191,7 +191,7 @@ fn crash_images_of_small_change_show_one_epoch() {
     let beside = [Zero(0, 0, 4096), Fast(1, 0, 4096)];
     for steps in [&unmapped[..], &beside] {
         let begun = std::time::Instant::now();
-        // Compared, what lies beyond the ends is not stored again by every opening.
+        // Compared, the bytes beyond the ends are not stored again by every opening.
         let settings = Settings { delta: Delta::On, ..every_setting().next().unwrap() };
         let summary = explored(&explorer, &settings, steps).unwrap();
         println!("{summary} {:?}", begun.elapsed());
@@ -199,7 +199,7 @@ fn crash_images_of_small_change_show_one_epoch() {
     }
 }
 
-/// The explorer finds what is wrong, by these workloads and this oracle.
+/// The explorer finds errors with these workloads and this oracle.
 #[test]
 fn planted_omissions_are_caught() {
     let with_checksums = Settings { sizes: SIZES, checksums: true, ..Settings::default() };

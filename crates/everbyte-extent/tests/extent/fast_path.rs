@@ -12,8 +12,8 @@ use crate::pair::{BOTH, Pair, Settings, pattern};
 
 const BLOCKS: u64 = 6;
 
-/// A pair whose extents begin with four blocks of data that no open epoch knows of. Their entries were looked
-/// up once, so it is known where they lie.
+/// A pair with four initial blocks of data per extent, unknown to all open epochs. Their entries were looked
+/// up once, so their places are known.
 fn settled(settings: &Settings) -> Pair<Mapped> {
     let pair = new_pair(256, settings);
     for which in BOTH {
@@ -24,7 +24,7 @@ fn settled(settings: &Settings) -> Pair<Mapped> {
     pair
 }
 
-/// Tries the fast path, and checks that a refusal changes nothing.
+/// Tries the fast path, and checks that a rejection changes nothing.
 fn is_refused<M: Medium>(pair: &Pair<M>, which: usize, at: u64, data: &[u8]) -> bool {
     let (before, stored) = (pair.content(which), pair.medium().counters().bytes_stored);
     let is_refused = pair.try_fast_path(which, at, data).unwrap() == Ineligible;
@@ -33,7 +33,7 @@ fn is_refused<M: Medium>(pair: &Pair<M>, which: usize, at: u64, data: &[u8]) -> 
     is_refused
 }
 
-/// Requests within a block, most of which meet what earlier ones of their epoch have left.
+/// Requests within a block, most of them after earlier ones of their epoch.
 fn requests() -> impl Iterator<Item = (u64, Vec<u8>)> {
     (0..120_u64).map(|round| {
         let len = [8, 64, 700, 2100, BLOCK][usize::try_from(round * 7 % 5).unwrap()];

@@ -1,4 +1,4 @@
-//! The FUA fast path: what it makes durable without a checkpoint, and everything that it refuses.
+//! The FUA fast path: writes durable without a checkpoint, and all its rejections.
 
 use everbyte_extent::FuaOutcome::{Durable, NotAllowed};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
@@ -6,7 +6,7 @@ use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
 use crate::new_pair;
 use crate::pair::{BOTH, Pair, Settings, pattern};
 
-/// A pair whose extents begin with four blocks of data that no open epoch knows of.
+/// A pair with four initial blocks of data per extent, unknown to all open epochs.
 fn settled(settings: &Settings) -> Pair<Mapped> {
     let pair = new_pair(256, settings);
     for which in BOTH {
@@ -96,7 +96,7 @@ fn fua_refuses_logged_block_until_durable() {
 fn fua_refuses_logged_entry() {
     for which in BOTH {
         let pair = settled(&Settings::default());
-        // The block stays as it is; only what the entry says of it changes.
+        // The block stays as it is; only the entry's flags change.
         pair.zero(which, BLOCK_U64, BLOCK_U64, true).unwrap();
         assert!(refused(&pair, which, BLOCK_U64 + 9));
         pair.volume().flush().unwrap();

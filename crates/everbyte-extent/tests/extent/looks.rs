@@ -10,7 +10,7 @@ use everbyte_pool::format::Entry;
 use crate::new_pair;
 use crate::pair::{BOTH, Pair, Settings, pattern};
 
-/// A pair on the simulated medium whose extents begin with four blocks of data.
+/// A pair on the simulated medium with four initial blocks of data per extent.
 fn simulated(settings: &Settings) -> Pair<SimMedium> {
     let pair = Pair::make(&Arc::new(SimMedium::new(256 * BLOCK_U64)), settings);
     for which in BOTH {
@@ -122,7 +122,7 @@ fn scrub_names_exactly_lost_ranges() {
     assert_eq!(named[1..], [(Some(3 * BLOCK_U64), poisoned, "data")], "{found:?}");
     assert!(found.iter().all(|finding| finding.volume.as_deref() == Some("p")));
     assert!(found[0].what.contains("checksum") && !found[1].what.contains("checksum of"));
-    // A scrub from further on sees what lies there.
+    // A scrub from further on sees the later part.
     let (report, next) = pair.extents[1].scrub(1 << 20).unwrap();
     assert!(next.is_none() && report.findings.is_empty());
 }
@@ -155,7 +155,7 @@ fn scrub_of_sparse_extent_reads_nodes_only() {
     assert!((2 * BLOCK_U64..10 * BLOCK_U64).contains(&report.read_bytes), "{report:?}");
 }
 
-/// Words of one extent's map that name blocks which no map may name.
+/// Words of one extent's map with blocks outside the range for maps.
 fn craft(pair: &Pair<SimMedium>, which: usize, block: u64, named: u64) -> PoolOffset {
     let at = pair.entry_at(which, block);
     let entry = Entry::data(everbyte_media::BlockNo(named));

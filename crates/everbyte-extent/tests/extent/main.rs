@@ -1,4 +1,4 @@
-//! Extents under a kind of volume that has two of them: what no block volume can show.
+//! Extents under a kind of volume with two of them: cases outside the reach of block volumes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 

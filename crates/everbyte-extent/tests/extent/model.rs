@@ -1,5 +1,5 @@
-//! Random requests to both extents, against vectors of bytes: as they are, after a clean shutdown,
-//! and after the end of the process, which undoes what was not made durable.
+//! Random requests to both extents, against vectors of bytes: the present contents, after a clean shutdown,
+//! and after the end of the process, with volatile changes undone.
 
 use std::sync::Arc;
 
@@ -9,16 +9,14 @@ use proptest::prelude::*;
 
 use crate::pair::{BOTH, Pair, Settings, pattern};
 
-/// Blocks of the pool. No workload fills it, and no workload fills the log, so that checkpoints
-/// come only when they are asked for.
+/// Blocks of the pool. No workload fills it, and no workload fills the log: checkpoints come only on request.
 const POOL_BLOCKS: u64 = 3000;
-/// Bytes that extents are of. The largest has a leaf that can be unlinked, and needs a larger
-/// table.
+/// Sizes of extents in bytes. The largest has a leaf that can be unlinked, and needs a larger table.
 const SIZES: [u64; 7] = [1, 511, 4096, 33_333, 70_001, (2 << 20) + 3, (4 << 20) + 4097];
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Places are parts of the size, in 1/65536; what goes beyond the end is cut off.
+    /// Places are parts of the size, in 1/65536; bytes beyond the end are cut off.
     Write {
         which: usize,
         at: u16,
@@ -72,7 +70,7 @@ struct Model {
     durable: Contents,
 }
 
-/// A byte of `content` that `at` stands for.
+/// The byte of `content` for `at`.
 fn place(content: &[u8], at: u16) -> usize {
     content.len() * usize::from(at) / (1 << 16)
 }
@@ -99,7 +97,7 @@ fn zero(pair: &Pair<Mapped>, model: &mut Model, step: &Step) {
     model.now[which][start..end].fill(0);
 }
 
-/// Makes a step, and returns the pair, which may be another one.
+/// Makes a step, and returns the pair; it may be another one.
 fn apply(pair: Pair<Mapped>, model: &mut Model, step: &Step) -> Pair<Mapped> {
     match *step {
         Step::Write { .. } => write(&pair, model, step),

@@ -1,4 +1,4 @@
-//! A toy kind of volume: two extents over one pool, of sizes that no block volume has.
+//! A toy kind of volume: two extents over one pool, with sizes impossible for block volumes.
 //!
 //! Its root names a block of four words: for each extent the root of its map, and its size in
 //! bytes. The volume's one tree of checksums, if it has one, is both extents'.
@@ -93,7 +93,7 @@ pub(crate) fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, Pool
     Pool::open(Arc::clone(medium), kinds, &options).map(Arc::new)
 }
 
-/// A pair that is open.
+/// An open pair.
 pub(crate) struct Pair<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) extents: [Extent<M>; 2],
@@ -129,7 +129,7 @@ impl<M: Medium> Pair<M> {
         pair
     }
 
-    /// Opens the pair in `pool`, and clears what lies beyond the extents' ends.
+    /// Opens the pair in `pool`, and clears the bytes beyond the extents' ends.
     pub(crate) fn open(pool: Arc<Pool<M>>) -> Self {
         let handle = pool.open_volume("p", PAIR).unwrap();
         let table = table_of(&handle);
@@ -157,8 +157,8 @@ impl<M: Medium> Pair<M> {
         pair
     }
 
-    /// The pair as whoever opens the pool next finds it. It is not closed before, which is a crash
-    /// that loses no store.
+    /// The pair as the next opening of the pool finds it. It is not closed before: this is a crash without
+    /// lost stores.
     pub(crate) fn crashed(self) -> Self {
         let medium = Arc::clone(self.pool.medium());
         drop(self);
@@ -260,7 +260,7 @@ impl<M: Medium> Pair<M> {
     }
 
     pub(crate) fn read(&self, which: usize, at: u64, len: usize) -> Result<Vec<u8>, ExtentError> {
-        // What a read leaves alone is noticed.
+        // Bytes skipped by a read are detected.
         let mut bytes = vec![0xa5; len];
         self.extents[which].read(DeviceOffset(at), &mut bytes)?;
         Ok(bytes)
@@ -302,7 +302,7 @@ impl<M: Medium> Pair<M> {
         findings
     }
 
-    /// Says if ownership is no partition, or if a block is not what was stored.
+    /// Returns an error if ownership is not a partition, or if a block has other bytes than were stored.
     pub(crate) fn judge(&self) -> Result<(), String> {
         let findings = self.scrub();
         let report = self.pool.check().map_err(|error| error.to_string())?;
@@ -319,7 +319,7 @@ fn table_of<M: Medium>(volume: &Volume<M>) -> PoolOffset {
     Entry::decode(word).unwrap().unwrap().block.offset()
 }
 
-/// Bytes that differ from call to call and from place to place, and are never 0.
+/// Bytes different for each call and place, and never 0.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Extents that become smaller and larger: what is kept, and what comes back as zeroes.
+//! Extents that become smaller and larger: the kept bytes, and the bytes that come back as zeroes.
 
 use everbyte_media::{BLOCK, BLOCK_U64};
 

@@ -1,4 +1,4 @@
-//! Leaves that lie together in the pool: when data gets a run of 2 MiB, and that nothing is lost with it.
+//! Contiguous leaves in the pool: the conditions for a run of 2 MiB, and no loss with it.
 
 use everbyte_extent::{DeviceOffset, LogicalBlock, Stored};
 use everbyte_media::{BLOCK_U64, Mapped, PoolOffset};
@@ -13,7 +13,7 @@ fn large() -> Pair<Mapped> {
     new_pair(4096, &settings)
 }
 
-/// The blocks of the leaf at `offset`, in order, of those that have data.
+/// The blocks with data of the leaf at `offset`, in order.
 fn blocks(pair: &Pair<Mapped>, offset: u64) -> Vec<PoolOffset> {
     let blocks = (0..512).filter_map(|block| {
         let at = DeviceOffset(offset + block * BLOCK_U64);

@@ -1,4 +1,4 @@
-//! Two extents that threads write to at once: what they share is the volume's tree of checksums.
+//! Two extents with concurrent writers: they share the volume's tree of checksums.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -10,8 +10,7 @@ use everbyte_pool::{BatchOutcome, PlanConstraints};
 use crate::new_pair;
 use crate::pair::{BOTH, Settings, pattern};
 
-/// The first thread has planned the node of the checksums that is missing, and the second one needs
-/// the same node.
+/// The first thread has planned the missing node of the checksums, and the second one needs the same node.
 #[test]
 fn checksum_branch_is_built_once() {
     let settings = Settings { checksums: true, lanes: 2, ..Settings::default() };
@@ -29,7 +28,8 @@ fn checksum_branch_is_built_once() {
             .unwrap();
         let second = &data[1];
         scope.spawn(move || done.send(pair.write(1, 0, second)));
-        // Who does not wait for the first one has ended long before; who does is only beginning to.
+        // A thread that does not wait for the first one has ended long before; a waiting thread is only
+        // beginning.
         let early = is_done.recv_timeout(Duration::from_millis(300));
         assert!(matches!(batch.commit(), Ok(BatchOutcome::Done(_))));
         let late = match early {

@@ -66,7 +66,7 @@ fn view_is_snapshot_under_writes_and_unmaps() {
         pair.write(which, 2 * BLOCK_U64 + 9, &[3; 5000]).unwrap();
         pair.zero(which, 4 * BLOCK_U64, BLOCK_U64, false).unwrap();
         pair.volume().flush().unwrap();
-        // Whoever needs space does not get what the view still shows.
+        // A writer in need of space does not get the blocks of the view.
         pair.write(1 - which, 5 * BLOCK_U64, &[4; 3 * BLOCK]).unwrap();
         assert!(seen(&view, 0, before.len()) == before);
         drop(view);

@@ -1,4 +1,4 @@
-//! Bytes that read as zeroes: holes, unmapped ranges and their edges, space that is kept.
+//! Bytes that read as zeroes: holes, unmapped ranges and their edges, kept space.
 
 use everbyte_extent::{DeviceOffset, LogicalBlock, Stored};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped};
@@ -6,7 +6,7 @@ use everbyte_media::{BLOCK, BLOCK_U64, Mapped};
 use crate::new_pair;
 use crate::pair::{BOTH, Pair, Settings, pattern};
 
-/// Blocks that the pool has to give.
+/// Free blocks of the pool.
 fn free_blocks(pair: &Pair<Mapped>) -> u64 {
     pair.volume().flush().unwrap();
     pair.judge().unwrap();
