@@ -1,7 +1,7 @@
-//! Several writes as one: in one epoch, which a crash undoes as a whole.
+//! Several writes as one: in one epoch. A crash undoes the epoch as a whole.
 //!
-//! Writes that share no block are one commit of the log. Writes that go over each other are a
-//! group, which begins and ends with a checkpoint.
+//! Writes without a shared block are one commit of the log. Overlapping writes are a group: it begins and
+//! ends with a checkpoint.
 
 use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, WriteRequest,
@@ -58,7 +58,7 @@ impl<M: Medium> AtomicWrites for BlockVolume<M> {
 }
 
 impl<M: Medium> BlockVolume<M> {
-    /// Writes requests that share no block.
+    /// Writes requests without a shared block.
     fn write_as_one(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
         if planted(Bug::AtomicInParts) {
             return requests.iter().try_for_each(|r| Ok(self.write(r.offset, r.data, r.fua)?));
@@ -121,7 +121,7 @@ impl<M: Medium> BlockVolume<M> {
         }
     }
 
-    /// Writes requests of which some go over others.
+    /// Writes requests with overlaps.
     fn write_as_group(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
         let all = span(requests);
         let failed = |error: WriteError| all.failed(self.volume(), error);
@@ -141,7 +141,7 @@ impl<M: Medium> BlockVolume<M> {
     }
 }
 
-/// The range from the first byte of `requests`, which are not empty, to the last.
+/// The range from the first byte of `requests`, a non-empty slice, to the last.
 fn span(requests: &[WriteRequest<'_>]) -> RequestRange {
     let start = requests.iter().map(|r| r.offset).min().unwrap_or(0);
     let end = requests.iter().map(|r| r.offset + r.data.len() as u64).max().unwrap_or(0);

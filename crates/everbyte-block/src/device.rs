@@ -100,8 +100,8 @@ impl<M: Medium> Transport for BlockVolume<M> {
 }
 
 impl<M: Medium> BlockVolume<M> {
-    /// Makes a range read as zeroes, in parts of at most 2 MiB, each of which is atomic. An error
-    /// other than a media error and `Gone` says that none was made, or all.
+    /// Makes a range read as zeroes, in parts of at most 2 MiB. Each part is atomic. After an error other
+    /// than a media error and `Gone`, either no part was made, or all.
     fn zero_range(&self, offset: u64, len: u64, hole: Hole, fua: Fua) -> Result<(), DeviceError> {
         let request = RequestRange { offset, len };
         self.check_write(request)?;

@@ -13,8 +13,7 @@ pub(crate) struct RequestRange {
 }
 
 impl RequestRange {
-    /// The error of a request that failed with `error`. Damage of the map stops all writing to
-    /// `volume`.
+    /// The error of a request failed with `error`. Damage of the map stops all writing to `volume`.
     pub(crate) fn failed<M: Medium>(
         self,
         volume: &Volume<M>,
@@ -41,8 +40,8 @@ impl RequestRange {
         }
     }
 
-    /// The error of a request of which the first `done` bytes were done: an error other than a media
-    /// error says that nothing was. `Gone` stays.
+    /// The error of a request with its first `done` bytes done: an error other than a media error says that
+    /// nothing was. `Gone` stays.
     pub(crate) fn after_part(self, done: u64, error: DeviceError) -> DeviceError {
         match error {
             DeviceError::Gone | DeviceError::Media { .. } => error,

@@ -10,7 +10,7 @@ use everbyte_pool::{BatchOutcome, Group, GroupError, PlanConstraints, WriteError
 use crate::volume::BlockVolume;
 use crate::write::{PendingWrite, named, range_of};
 
-/// Errors of a write in a group. Nothing of that write was done; the group goes on.
+/// Errors of a write in a group. The failed write changed nothing; the group stays open.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupWriteError {
@@ -49,8 +49,8 @@ impl<M: Medium> BlockGroup<'_, M> {
     /// Writes `data` at `offset` as part of the group.
     ///
     /// # Errors
-    /// The request leaves the device; or the group has become too large, which is decided before
-    /// anything of this write is done: it can be committed or rolled back then.
+    /// The request leaves the device; or the group has become too large. The latter is decided before
+    /// anything of this write is done: the group can then be committed or rolled back.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), GroupWriteError> {
         let volume = self.volume;
         let request = WriteRequest { offset, data, fua: Fua::No };

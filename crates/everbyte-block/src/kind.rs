@@ -1,4 +1,4 @@
-//! The kinds of volumes that are block volumes inside, for the pool.
+//! The kinds of volumes with a block volume inside, for the pool.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use everbyte_pool::{Claim, Corrupt, Kind, Kinds, VolumeView};
 
 use crate::volume::check_map;
 
-/// The name of block volumes wherever kinds have names.
+/// The name of block volumes for all uses of kind names.
 pub const BLOCK_NAME: &str = "block";
-/// The name of caches wherever kinds have names.
+/// The name of caches for all uses of kind names.
 pub const CACHE_NAME: &str = "cache";
 
-/// One of the kinds that are block volumes inside.
+/// A kind with a block volume inside.
 struct BlockKind {
     kind: VolumeKind,
     name: &'static str,
@@ -47,8 +47,8 @@ impl<M: Medium> Kind<M> for BlockKind {
     }
 }
 
-/// The kinds of volumes that this crate knows: what is needed to open pools with block volumes, and
-/// with caches, which are block volumes inside.
+/// The kinds of volumes known to this crate, for opening pools with block volumes, and with caches (block
+/// volumes inside).
 #[must_use]
 pub fn kinds<M: Medium>() -> Kinds<M> {
     let kinds = [(VolumeKind::BLOCK, BLOCK_NAME), (VolumeKind::CACHE, CACHE_NAME)];

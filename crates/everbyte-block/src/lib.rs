@@ -1,8 +1,7 @@
 //! The block volume: the translation layer of the NTL paper over a crash-consistent pool.
 //!
-//! Owns the device over an extent: the grouping of requests, their durability, and the errors that
-//! a client gets. Knows the pool's volumes and the device contract; knows no protocol, no client
-//! and no map.
+//! Owns the device over an extent: the grouping of requests, their durability, and the errors for a client.
+//! Knows the pool's volumes and the device contract; knows no protocol, no client and no map.
 //!
 //! # Example
 //! ```
@@ -22,9 +21,9 @@
 //! pool.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! [`everbyte_pool::file`] has pools in files. A timer ([`Pool::start_timer`](everbyte_pool::Pool::start_timer))
-//! is not needed; without one, checkpoints happen at flushes and when the log fills, and a crash may
-//! undo all that was written since.
+//! [`everbyte_pool::file`] has pools in files. A timer
+//! ([`Pool::start_timer`](everbyte_pool::Pool::start_timer)) is not needed; without one, checkpoints happen
+//! at flushes and when the log fills, and a crash may undo all writes since.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Reading: from the pool to the caller or straight to a socket; and the status of ranges.
 //!
-//! Invariants: a block is read under its lock, so it is seen whole; a socket that has no room is
-//! never waited for under a lock.
+//! Invariants: a block is read under its lock, so it is seen whole. No lock is held during a wait for a full
+//! socket.
 
 use std::os::fd::BorrowedFd;
 
@@ -15,12 +15,13 @@ use crate::error::RequestRange;
 use crate::volume::BlockVolume;
 
 impl<M: Medium> BlockVolume<M> {
-    /// Pins `len` bytes from `offset` on to be used where they lie: as they are now, whatever is written to
-    /// the volume. The view ends by itself some time after; see [`View`] for when, and for what counts.
+    /// Pins `len` bytes from `offset` on for use in place: their present contents, unaffected by later writes
+    /// to the volume. The view ends without a release some time after; see [`View`] for the time, and for the
+    /// validity of loads.
     ///
     /// # Errors
-    /// The range leaves the device; bytes cannot be read or are not what was stored; `Pin` if the volume's views
-    /// reach their limits.
+    /// The range leaves the device; bytes cannot be read or are not the stored ones; `Pin` if the volume's
+    /// views reach their limits.
     pub fn view(&self, offset: u64, len: usize) -> Result<View<M>, ExtentError> {
         self.extent().view(DeviceOffset(offset), len)
     }
@@ -72,7 +73,7 @@ impl<M: Medium> BlockVolume<M> {
         Ok(())
     }
 
-    /// The pieces of `range`, which can be read and are what was stored.
+    /// The pieces of `range`, readable and equal to the stored bytes.
     fn checked_pieces<'a>(
         &self,
         request: RequestRange,
@@ -96,7 +97,7 @@ impl<M: Medium> BlockVolume<M> {
         checked.map_err(|error| request.failed(self.volume(), error))
     }
 
-    /// Sends what the socket takes at once and returns the rest, copied.
+    /// Sends as much as the socket takes immediately and returns the rest, copied.
     fn send_chunk(
         &self,
         range: ByteRange,
@@ -109,7 +110,7 @@ impl<M: Medium> BlockVolume<M> {
         let pieces = self.checked_pieces(request, range, prefix)?;
         let mut sent = match self.medium().send(socket, &pieces) {
             Ok(sent) => sent,
-            // Nothing has left; if memory failed only now, it is no fault of the socket's.
+            // Nothing was sent; if memory failed only now, it is not the socket's fault.
             Err(error) => {
                 self.check_pieces(request, range, &pieces, prefix.len())?;
                 return Err(error.into());
@@ -129,8 +130,8 @@ impl<M: Medium> BlockVolume<M> {
                 Piece::Zeroes { .. } => {}
             }
         }
-        // A page may have failed since they were checked, and zeroes have left in its place, or been copied. What
-        // has left cannot be taken back, so the client is told by the end of its connection.
+        // A page may have failed since they were checked, with zeroes sent or copied instead of its bytes.
+        // Sent bytes cannot be taken back, so the end of the connection reports it to the client.
         if !rest.is_empty() || self.medium().has_poison() {
             let checked = self.extent().check_pieces(&pieces, prefix.len(), range.offset);
             checked.map_err(std::io::Error::other)?;

@@ -1,8 +1,8 @@
 //! Resize of a volume in use.
 //!
-//! Invariants: the size word is authoritative. No block beyond it is mapped that a later growth could expose. A growth
-//! clears the range beyond the old end before it changes the size. A shrink changes the size durably before it
-//! unmaps. After a crash in between, `trim_tail` unmaps the rest at the next opening.
+//! Invariants: the size word is authoritative. No block beyond it is mapped that a later growth could expose.
+//! A growth clears the range beyond the old end before it changes the size. A shrink changes the size durably
+//! before it unmaps. After a crash in between, `trim_tail` unmaps the rest at the next opening.
 
 use everbyte_media::Medium;
 use everbyte_pool::format::encode_word;
@@ -37,7 +37,7 @@ impl<M: Medium> BlockVolume<M> {
         Ok(())
     }
 
-    /// Changes the size in a batch of its own. Returns its epoch.
+    /// Changes the size in a separate batch. Returns its epoch.
     fn change_size(&self, new: u64) -> Result<u64, PoolError> {
         loop {
             let mut batch = self.volume().begin_batch()?;

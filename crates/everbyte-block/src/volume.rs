@@ -25,15 +25,15 @@ pub struct BlockOptions {
     pub delta: Delta,
     /// Checksum of every block. It detects blocks with changed bytes.
     pub checksum: Checksum,
-    /// Changed share of a block, in percent, from which on the block is replaced instead of logged. 0: always.
-    /// 101 and more: only if the log has no room for the lines.
+    /// Changed share of a block, in percent, from which on the block is replaced instead of logged. 0:
+    /// always. 101 and more: only if the log has no room for the lines.
     pub threshold_percent: u32,
     /// Bytes of log over all lanes. `None`: derived from the size of the volume.
     pub log_bytes: Option<u64>,
     /// Lanes of the log: the number of concurrent writers.
     pub lanes: u32,
-    /// Number of dirty lines of 64 bytes that starts a background checkpoint. Writers wait for it at twice the
-    /// number. 0 means 65,536.
+    /// Number of dirty lines of 64 bytes at the start of a background checkpoint. Writers wait for it at
+    /// twice the number. 0 means 65,536.
     pub checkpoint_lines: u32,
 }
 
@@ -58,19 +58,18 @@ impl BlockOptions {
 
 /// A block device over a volume of the pool.
 ///
-/// Every method may be called by any number of threads. A write is durable after a flush that began
-/// when it had been answered.
+/// Any number of threads may call every method. A write is durable after a flush that began when the write
+/// had been answered.
 ///
-/// Beside the contract of [`BlockDevice`](everbyte_device::BlockDevice) it promises that a write is
-/// there as a whole or not at all after a crash, as long as its undo records fit in half a lane of
-/// the log: with the default log every write of up to 32 MiB. Larger ones are written in parts of
-/// at least a block, each atomic, and so are those in a pool without enough free blocks; unmapping is
-/// atomic per 2 MiB.
+/// In addition to the contract of [`BlockDevice`](everbyte_device::BlockDevice), writes are atomic under
+/// crashes as long as their undo records fit in half a lane of the log: with the default log every write of
+/// up to 32 MiB. Larger writes are made in parts of at least a block, each atomic. The same applies in a pool
+/// without enough free blocks. Unmapping is atomic per 2 MiB.
 ///
-/// Its block locks are what keeps concurrent requests whole, so a volume has one `BlockVolume` at a
-/// time, which threads share in an [`Arc`]; opening it again fails with
-/// [`PoolError::InUse`] until that one is dropped. Dropping it makes nothing durable: call
-/// [`flush`](everbyte_device::BlockDevice::flush), or close the pool with [`Pool::close`].
+/// Its block locks keep concurrent requests whole. So a volume has one `BlockVolume` at a time, shared by
+/// threads in an [`Arc`]; another opening fails with [`PoolError::InUse`] until that one is dropped. A drop
+/// makes nothing durable: call [`flush`](everbyte_device::BlockDevice::flush), or close the pool with
+/// [`Pool::close`].
 pub struct BlockVolume<M: Medium> {
     pool: Arc<Pool<M>>,
     extent: Extent<M>,
@@ -92,7 +91,7 @@ impl<M: Medium> BlockVolume<M> {
         Self::create_as(pool, name, VolumeKind::BLOCK, size_bytes, options)
     }
 
-    /// Creates a volume of a kind that is a block volume inside. It can be opened as this kind only.
+    /// Creates a volume of a kind with a block volume inside. It can be opened as this kind only.
     ///
     /// # Errors
     /// As [`Pool::create_volume`].
@@ -123,7 +122,7 @@ impl<M: Medium> BlockVolume<M> {
         Self::open_as(pool, name, VolumeKind::BLOCK)
     }
 
-    /// Opens the volume `name` of `pool`, which is of a kind that is a block volume inside.
+    /// Opens the volume `name` of `pool`, a volume of a kind with a block volume inside.
     ///
     /// # Errors
     /// As [`BlockVolume::open`].
@@ -194,14 +193,14 @@ impl<M: Medium> BlockVolume<M> {
         &self.extent
     }
 
-    /// The checksum that is kept of every block.
+    /// The checksum kept of every block.
     #[must_use]
     pub fn checksum(&self) -> Checksum {
         if self.extent.has_checksums() { Checksum::Crc32c } else { Checksum::None }
     }
 
-    /// Reads the volume from byte `from` on, until a good deal was read, and notes what cannot be
-    /// read or is not what was stored. Also returns where to go on, or `None` at the end.
+    /// Reads the volume from byte `from` on, up to a large part, and notes unreadable bytes and bytes other
+    /// than the stored ones. Also returns the next position, or `None` at the end.
     ///
     /// # Errors
     /// `Gone`.
@@ -232,7 +231,7 @@ impl<M: Medium> BlockVolume<M> {
         self.extent.size_bytes()
     }
 
-    /// Checks that a request lies in the device and that the device is there.
+    /// Checks that a request lies in the device and that the device is present.
     pub(crate) fn check_range(&self, request: RequestRange) -> Result<(), DeviceError> {
         let checked = self.extent.check_range(request.offset, request.len);
         checked.map_err(|error| request.failed(self.volume(), error))

@@ -1,6 +1,6 @@
 //! Writes: the grouping of requests, and their durability.
 //!
-//! Invariants: requests of a batch that share a block are made in order. A FUA request returns once it is
+//! Invariants: requests of a batch with a shared block are made in order. A FUA request returns once it is
 //! durable, by the FUA fast path or by the checkpoint of its epoch. A failed request does not affect the
 //! others.
 
@@ -90,7 +90,7 @@ impl<M: Medium> BlockVolume<M> {
         written.map_err(|error| named(request).failed(self.volume(), error))
     }
 
-    /// Writes requests in order and stores their results in `outcomes`, which has as many elements, all `Ok`.
+    /// Writes requests in order and stores their results in `outcomes`, a slice of the same length, all `Ok`.
     fn write_all(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) {
         let mut durable_epoch = 0;
         let mut first = 0;
@@ -111,7 +111,7 @@ impl<M: Medium> BlockVolume<M> {
         }
     }
 
-    /// Writes requests that share no block. Returns the epoch that must be durable before the FUA requests
+    /// Writes requests without a shared block. Returns the epoch that must be durable before the FUA requests
     /// return, 0 for none.
     fn write_run(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) -> u64 {
         let mut batch: SmallVec<[PendingWrite<'_, '_>; 1]> = SmallVec::new();
@@ -132,7 +132,7 @@ impl<M: Medium> BlockVolume<M> {
         if durable { epoch } else { 0 }
     }
 
-    /// Writes the requests that are eligible for the FUA fast path, with shared fences. Returns the others.
+    /// Writes the requests eligible for the FUA fast path, with shared fences. Returns the others.
     fn write_durable_ones<'r, 'd>(
         &self,
         batch: SmallVec<[PendingWrite<'r, 'd>; 1]>,
@@ -211,7 +211,7 @@ impl<M: Medium> BlockVolume<M> {
         }
     }
 
-    /// Plans all of `writes`. A write that fails gets its outcome and is left out.
+    /// Plans all of `writes`. A failed write gets its outcome and is left out.
     pub(crate) fn plan_writes<'v, 'd>(
         &'v self,
         batch: &mut Batch<'v, 'd, M>,
@@ -229,8 +229,8 @@ impl<M: Medium> BlockVolume<M> {
         Ok(())
     }
 
-    /// Plans all of `writes` in order. Returns true if a write found no space after others were planned: their
-    /// replacements may have taken blocks that they do not need.
+    /// Plans all of `writes` in order. Returns true if a write found no space after others were planned:
+    /// their replacements may have taken needless blocks.
     fn plan_each<'d>(
         &self,
         planner: &mut Planner<'_, '_, 'd, M>,
@@ -258,7 +258,7 @@ impl<M: Medium> BlockVolume<M> {
         Ok(lacks_space)
     }
 
-    /// Writes requests that do not fit in the log together: one by one, and a single request block by block. An
+    /// Writes requests too large for the log together: one by one, and a single request block by block. An
     /// error of a single request, except a media error and `Gone`, means that nothing of it was written. The
     /// caller holds the quiesce lock and the block locks.
     fn write_parts(&self, writes: &mut [PendingWrite<'_, '_>]) -> u64 {
@@ -288,7 +288,7 @@ impl<M: Medium> BlockVolume<M> {
     }
 }
 
-/// Returns the number of `requests`, from the first on, that share no block with each other.
+/// Returns the number of `requests`, from the first on, without a shared block.
 pub(crate) fn disjoint_prefix(requests: &[WriteRequest<'_>]) -> usize {
     // The ranges so far, ascending.
     let mut ranges: SmallVec<[BlockRange; 16]> = SmallVec::new();

@@ -1,4 +1,4 @@
-//! Several writes as one: what they cost, and that one which cannot be done leaves nothing of any.
+//! Several writes as one: their costs, and the rollback of all if one fails.
 
 use everbyte_block::BlockOptions;
 use everbyte_device::{

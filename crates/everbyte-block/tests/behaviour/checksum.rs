@@ -1,4 +1,4 @@
-//! Checksums of data: every flip is found, nobody is given what was not stored, and what is written
+//! Checksums of data: every flip is found, no reader gets other bytes than were stored, and a block written
 //! as a whole is sound again.
 
 use std::os::fd::AsFd;
@@ -45,7 +45,7 @@ fn content(block: u64) -> Vec<u8> {
     pattern(block + 1, 4096)
 }
 
-/// A pool of so many blocks with a volume that is full and flushed.
+/// A pool of so many blocks with a full and flushed volume.
 fn full_volume(pool_blocks: u64, options: &BlockOptions) -> Arc<SimMedium> {
     let medium = Arc::new(SimMedium::new(pool_blocks * 4096));
     Pool::format(&*medium, 4, [1; 16]).unwrap();
@@ -224,12 +224,12 @@ fn checksums_set_feature_bit() {
     assert_eq!(other.checksum(), Checksum::None);
 }
 
-/// A volume in whose checksums' tree an open epoch has just made a node, and a durable write that
-/// lands below it. Says whether that write can be read after a crash.
+/// A volume with a checksums' tree with a node just made by an open epoch, and a durable write below the
+/// node. Returns true if that write can be read after a crash.
 fn durable_write_below_a_fresh_node(bug: Option<Bug>) -> bool {
     let medium = full_volume(1200, &plain());
     let (_pool, volume) = open(&medium);
-    // The second node begins with block 512: use up what lies before it.
+    // The second node begins with block 512: use up the blocks before it.
     let mut seed = 1000;
     loop {
         seed += 1;

@@ -160,7 +160,7 @@ fn rewritten_blocks_are_replaced_in_next_epoch() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, FILE), Fua::No).unwrap();
     volume.flush().unwrap();
-    // A kibibyte of each block, and then the next one, as one who writes a file in small records.
+    // A kibibyte of each block, and then the next one, as in writes of a file in small records.
     let write_part = |block: u64, part: u64, seed: u64| {
         volume.write(block * 4096 + part * 1024, &pattern(seed + block, 1024), Fua::No).unwrap();
     };

@@ -1,4 +1,4 @@
-//! Crafted maps: words that are whole, and name blocks that are not the volume's to name.
+//! Crafted maps: whole words with blocks outside the volume.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use everbyte_pool::{OpenOptions, Pool};
 
 use crate::{new_pool, new_volume, pattern};
 
-/// Blocks of the pool. The medium has more, which are not in use yet.
+/// Blocks of the pool. The medium has more, not in use yet.
 const POOL_BLOCKS: u64 = 1024;
 const MEDIUM_BLOCKS: u64 = 1100;
 /// The header of the first volume, after both superblocks.
 const HEADER: BlockNo = BlockNo(2);
-/// Blocks that no map may name: the second superblock, the own header, another volume's, a free
-/// one, and both ends of what the pool does not use yet.
+/// Blocks that no map may name: the second superblock, the own header, another volume's, a free one, and both
+/// ends of the range not yet used by the pool.
 const FORBIDDEN: [BlockNo; 6] =
     [BlockNo(1), HEADER, BlockNo(3), BlockNo(9), BlockNo(POOL_BLOCKS), BlockNo(MEDIUM_BLOCKS - 1)];
-/// The block of the volume whose entry is crafted.
+/// The block of the volume with the crafted entry.
 const CRAFTED: u64 = 3;
 /// Two levels of a tree.
 const SIZE: u64 = 4 << 20;
@@ -39,14 +39,14 @@ fn image_of(medium: &Mapped) -> Vec<u8> {
     bytes
 }
 
-/// A medium that begins with `image`.
+/// A medium with `image` at its start.
 fn longer(image: &[u8]) -> Arc<Mapped> {
     let medium = Mapped::anonymous(MEDIUM_BLOCKS * BLOCK_U64, &MediaOptions::new()).unwrap();
     medium.store(PoolOffset(0), image);
     Arc::new(medium)
 }
 
-/// A cleanly closed pool with a volume whose first blocks hold something.
+/// A cleanly closed pool with a volume with data in its first blocks.
 fn closed_pool(options: &BlockOptions) -> Vec<u8> {
     let pool = new_pool(POOL_BLOCKS);
     let volume = new_volume(&pool, "v", SIZE, options);
@@ -61,7 +61,7 @@ fn named_at(medium: &Mapped, at: PoolOffset) -> BlockNo {
     Entry::decode(medium.load_word(at)).unwrap().unwrap().block
 }
 
-/// The word that names the leaf with the first entries of the volume at `header`.
+/// The word with the leaf of the first entries of the volume at `header`.
 fn leaf_link(medium: &Mapped, header: BlockNo) -> PoolOffset {
     named_at(medium, header.offset().plus(ROOT_AT)).offset()
 }
@@ -73,7 +73,7 @@ fn entry_at(medium: &Mapped, header: BlockNo, block: u64) -> PoolOffset {
 type Request = fn(&BlockVolume<Mapped>) -> Result<(), DeviceError>;
 
 const AT: u64 = CRAFTED * BLOCK_U64;
-/// Everything that looks at the crafted entry.
+/// All requests that read the crafted entry.
 const REQUESTS: [(&str, Request); 12] = [
     ("read", |v| v.read(AT + 100, &mut [0; 10])),
     ("read of more", |v| v.read(0, &mut [0; 8 * BLOCK])),
@@ -89,8 +89,7 @@ const REQUESTS: [(&str, Request); 12] = [
     ("status", |v| v.status(0, 8 * BLOCK_U64, 9).map(drop)),
 ];
 
-/// Demands that each request fails because of the word at `at`, and that nothing is stored to
-/// `block`.
+/// Demands that each request fails because of the word at `at`, and that nothing is stored to `block`.
 fn all_are_refused(image: &[u8], craft: impl Fn(&Mapped) -> PoolOffset, block: BlockNo) {
     for (name, request) in REQUESTS {
         let medium = longer(image);
@@ -165,7 +164,7 @@ fn crafted_root_makes_volume_read_only() {
     }
 }
 
-/// A volume whose root word gets this height while it is open, and the word's address.
+/// A volume with this height set in its root word while it is open, and the word's address.
 fn volume_with_height(image: &[u8], height: u8) -> (BlockVolume<Mapped>, PoolOffset) {
     let medium = longer(image);
     let volume = BlockVolume::open(&open(&medium), "v").unwrap();
@@ -215,8 +214,8 @@ fn crafted_checksum_node_is_not_used() {
     }
 }
 
-/// A pool with two volumes, of which the second one has an entry that names a block of the first
-/// one's data, or of its log. Also that block and the entry's address.
+/// A pool with two volumes. An entry of the second one names a block of the first one's data, or of its log.
+/// Also that block and the entry's address.
 fn pool_with_a_shared_block(of_the_log: bool) -> (Arc<Pool<Mapped>>, BlockNo, PoolOffset) {
     let pool = new_pool(POOL_BLOCKS);
     for (name, seed) in [("first", 1), ("second", 2)] {

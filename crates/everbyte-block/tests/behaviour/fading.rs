@@ -150,9 +150,9 @@ const FAILED: std::ops::Range<usize> = 3 * 4096 + 5 * 64..3 * 4096 + 5 * 64 + 60
 /// Those of the request after it.
 const LATER: std::ops::Range<usize> = 6 * 4096 + 64..6 * 4096 + 128;
 
-/// Lets a request fail when its last block's old bytes are read, with FUA its only one, and then
-/// another thread make another one: a fence completes only what its own thread streamed, and the
-/// volume has one lane. Returns what a crash leaves, and where the log begins.
+/// Lets a request fail when its last block's old bytes are read, with FUA its only one, and then another
+/// thread make another one: a fence completes only its own thread's streams, and the volume has one lane.
+/// Returns the contents after a crash, and the start of the log.
 fn fail_then_write(fua: Fua) -> (CrashState, PoolOffset) {
     let medium = medium();
     let pool = open(&medium);
@@ -169,7 +169,7 @@ fn fail_then_write(fua: Fua) -> (CrashState, PoolOffset) {
     (medium.inner.crash_state(), log)
 }
 
-/// Returns the volume's contents after a crash that left the image of `plan`.
+/// Returns the volume's contents after a crash with the image of `plan`.
 fn recovered(left: &CrashState, plan: Plan) -> Vec<u8> {
     let pool = open(&Arc::new(left.boot(plan)));
     let volume = BlockVolume::open(&pool, "v").unwrap();
@@ -227,7 +227,7 @@ fn logged_clean_poisoned_line_passes_checkpoint() {
 fn split_write_without_space_reports_partial() {
     let medium = medium();
     let pool = open(&medium);
-    // A log with room for the lines of three blocks, none of which is replaced without need.
+    // A log with room for the lines of three blocks. No block is replaced without need.
     let options = BlockOptions {
         delta: Delta::Off,
         threshold_percent: 101,
@@ -267,7 +267,7 @@ fn send_of_poisoned_page_fails() {
     medium.sent_line.store(place_of(&medium, 3).plus(5 * 64).0, Ordering::Relaxed);
     let sent = everbyte_device::send(&volume, (3 * 4096, 4096), b"ok", ours.as_fd());
     assert!(matches!(sent, Err(SendError::Socket(_))), "{sent:?}");
-    // A page that failed elsewhere is no reason to end a connection.
+    // A page failed elsewhere does not justify the end of a connection.
     everbyte_device::send(&volume, (4 * 4096, 4096), b"ok", ours.as_fd()).unwrap();
     let view = volume.view(6 * 4096, 4096).unwrap();
     medium.sent_line.store(place_of(&medium, 6).0, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! Large requests are one change: what was not made durable is undone as a whole, whatever the log
-//! would have had to hold.
+//! Large requests are one change: a volatile one is undone as a whole, for any size of its records.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use everbyte_media::Mapped;
 
 use crate::{new_pool, new_volume, open_pool, pattern};
 
-/// The largest request that an NBD client sends.
+/// The largest request of an NBD client.
 const LARGEST: usize = 32 << 20;
 
 /// `data` with one byte changed in each of the first 20 lines of every block.
@@ -21,8 +20,8 @@ fn with_twenty_lines_changed(data: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// Writes `new` over `old` at `offset`, then opens the pool without having closed it: what is there
-/// must be all of one of them. Returns whether it is the new one.
+/// Writes `new` over `old` at `offset`, then opens the pool without a close: the contents must be all of one
+/// of them. Returns true if they are the new ones.
 fn whole_after_the_end(volume: BlockVolume<Mapped>, offset: u64, old: &[u8], new: &[u8]) -> bool {
     volume.write(offset, new, Fua::No).unwrap();
     let mut back = vec![0; new.len()];

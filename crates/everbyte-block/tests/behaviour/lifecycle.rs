@@ -211,8 +211,8 @@ fn volumes_come_and_go_beside_others() {
     ));
 }
 
-/// Writes beside the first handle's bytes after a second handle, if there is one, has unmapped
-/// them. Returns true if the write is there.
+/// Writes next to the first handle's bytes after a second handle, if present, has unmapped them. Returns true
+/// if the write is readable.
 fn write_beside_a_second_handle(pool: &Arc<Pool<Mapped>>) -> bool {
     let options = BlockOptions::default();
     let first = new_volume(pool, "v", 4 << 20, &options);
@@ -280,7 +280,7 @@ fn unknown_kind_is_named_others_work() {
     assert!(problems.contains("kind 3") && !problems.contains("corrupt"), "{problems}");
 }
 
-/// The kind of block volumes, in a program that knows no other.
+/// The kind of block volumes, in a program without other kinds.
 struct OnlyBlock(Kinds<Mapped>);
 
 impl Kind<Mapped> for OnlyBlock {

@@ -45,7 +45,7 @@ pub(crate) fn new_volume(
     BlockVolume::create(pool, name, size_bytes, options).unwrap()
 }
 
-/// Bytes that differ from call to call and from place to place.
+/// Bytes different for each call and place.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)

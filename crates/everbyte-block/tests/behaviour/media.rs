@@ -1,5 +1,5 @@
-//! Media errors: one bad line is one error, nobody is given the zeroes that a poisoned range reads
-//! as, and what can be survived is.
+//! Media errors: one bad line is one error, no reader gets the zeroes of a poisoned range, and all survivable
+//! errors are survived.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -71,7 +71,7 @@ fn read<M: Medium>(volume: &BlockVolume<M>, block: u64) -> Result<Vec<u8>, Devic
     volume.read(block * 4096, &mut bytes).map(|()| bytes)
 }
 
-/// Returns the bytes that a client gets by `send`; the device's error only if nothing was sent.
+/// Returns the bytes received by a client of `send`; the device's error only if nothing was sent.
 fn sent<M: Medium>(volume: &BlockVolume<M>, block: u64) -> Result<Vec<u8>, DeviceError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let done = everbyte_device::send(volume, (block * 4096, 4096), b"ok", ours.as_fd());
@@ -116,7 +116,7 @@ fn place_of<M: Medium>(medium: &M, block: u64) -> PoolOffset {
     entry(entry(HEADER + 192).offset().0 + block * 8).offset()
 }
 
-/// A part of a group is no write, whatever becomes of the roll-back.
+/// A part of a group does not count as a write, for any result of the roll-back.
 #[test]
 fn failed_group_roll_back_is_never_durable() {
     let medium = two_volumes(&options(Delta::Off, 50));
@@ -169,7 +169,7 @@ fn one_bad_line(options: &BlockOptions) {
         format!("poisoned range at {line}, 64 bytes: it holds the data at byte 20480 of");
     assert!(report.problems.len() == 1 && report.problems[0].starts_with(&expected), "{report:?}");
 
-    // What needs the bad bytes fails, alone of its batch; what does not, does not.
+    // Requests in need of the bad bytes fail, alone of their batch; the others do not.
     let piece = |offset| everbyte_device::WriteRequest { offset, data: &[7; 100], fua: Fua::No };
     let outcomes = volume.write_batch(&[piece(4 * 4096), piece(5 * 4096 + 100), piece(6 * 4096)]);
     let failed: Vec<bool> = outcomes.iter().map(Result::is_err).collect();
@@ -180,7 +180,7 @@ fn one_bad_line(options: &BlockOptions) {
     }
     volume.flush().unwrap();
     only_bad_are_lost(&volume, &[5]);
-    // Zeroes are not what was stored, although they compare equal.
+    // Zeroes are not the stored bytes, although they compare equal.
     for (round, fua) in [Fua::No, Fua::Yes].into_iter().enumerate() {
         let line = place_of(&*medium, 5).plus(7 * 64);
         medium.inject_poison(line, 1);
@@ -199,7 +199,7 @@ fn one_bad_line(options: &BlockOptions) {
     volume.flush().unwrap();
     fill(&volume, 0..BLOCKS);
     fill(&other, 0..BLOCKS);
-    // The replaced blocks were given to nobody.
+    // The replaced blocks were not allocated again.
     let report = pool.check().unwrap();
     assert_eq!(report.problems.len(), 2, "{report:?}");
     assert!(report.problems.iter().all(|p| p.contains("nothing that any map leads to")));
@@ -293,7 +293,7 @@ fn poisoned_free_blocks_are_withheld() {
     pool.close().unwrap();
 }
 
-/// The image of a pool that crashed with two epochs of records in the log of `v`.
+/// The image of a crashed pool with two epochs of records in the log of `v`.
 fn crashed() -> Vec<u8> {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
@@ -308,7 +308,7 @@ fn crashed() -> Vec<u8> {
     medium.image()
 }
 
-/// Every line in which metadata of `v` lies, and the superblocks.
+/// Every line of metadata of `v`, and the superblocks.
 fn metadata_lines(medium: &Arc<SimMedium>) -> Vec<u64> {
     let pool = open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
     let descriptor = *pool.volume("v").unwrap().descriptor();
@@ -355,8 +355,8 @@ fn poisoned_metadata_is_never_trusted() {
     assert!(writable > 20 && damaged > 100, "{writable} writable, {damaged} damaged");
 }
 
-/// Checks a volume with damage somewhere: writable and right, or read-only with a reason. Says
-/// which.
+/// Checks a volume with damage somewhere: writable and right, or read-only with a reason. Returns true if it
+/// is writable.
 fn survives(volume: &BlockVolume<SimMedium>) -> bool {
     if volume.volume().read_only_reason().is_none() {
         for block in 0..BLOCKS {
@@ -380,7 +380,7 @@ fn survives(volume: &BlockVolume<SimMedium>) -> bool {
     }
 }
 
-/// Two epochs written and completed, so that a checkpoint record of 0 would undo both.
+/// Two epochs written and completed: a checkpoint record of 0 would undo both.
 fn completed_twice() -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(POOL_BLOCKS * 4096));
     Pool::format(&*medium, 4, [1; 16]).unwrap();
@@ -417,7 +417,7 @@ fn one_checkpoint_record_copy_suffices() {
             volume.write(64, &[5; 64], Fua::No).unwrap();
             volume.flush().unwrap();
             fill(&volume, 0..BLOCKS);
-            // What was completed after that is there after a crash, with the copy as bad as ever.
+            // The later completed contents survive a crash, with the copy as bad as before.
             let again = Arc::new(SimMedium::from_image(medium.image()));
             if !torn {
                 damage_mark(&again, copy, torn);
@@ -503,7 +503,7 @@ fn flush_after_damage_keeps_earlier_writes() {
         };
         assert!(met.is_err() && volume.volume().read_only_reason().is_some());
         volume.flush().unwrap();
-        // The image has what a power cut would leave, since all that was flushed is durable.
+        // The image has the contents after a power cut, since all flushed data is durable.
         let again = Arc::new(SimMedium::from_image(medium.image()));
         let pool = open(&again).unwrap();
         assert_eq!(pool.recovery().records_undone, 0);
@@ -600,7 +600,7 @@ fn unreadable_size_word_is_not_changed() {
     }
 }
 
-/// Everything that a scrub of the pool and its volumes reports.
+/// All findings of a scrub of the pool and its volumes.
 fn scrub<M: Medium>(pool: &Pool<M>, volumes: &[&BlockVolume<M>]) -> Vec<ScrubFinding> {
     let mut findings = pool.scrub().findings;
     for volume in volumes {

@@ -1,5 +1,5 @@
-//! Repair: what it mends of each structure, what it leaves alone and who tells, and that it makes
-//! nothing worse, wherever it is interrupted.
+//! Repair: the repairs of each structure, the parts left unchanged and their reports, and no further damage
+//! from any interruption.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::pattern;
 
 const POOL_BLOCKS: u64 = 128;
 const BLOCKS: u64 = 16;
-/// The header of `v`; that of `other` follows, then two that were never used.
+/// The header of `v`; the header of `other` follows, then two unused ones.
 const HEADER: u64 = 2 * 4096;
 const NAMES: [&str; 2] = ["v", "other"];
 
@@ -32,8 +32,8 @@ fn content(block: u64) -> Vec<u8> {
     pattern(block + 1, 4096)
 }
 
-/// A pool with `v`, which has checksums, and `other`, which has none. Cleanly shut down if `closed`,
-/// otherwise with records of two epochs.
+/// A pool with `v`, with checksums, and `other`, without. Cleanly shut down if `closed`, otherwise with
+/// records of two epochs.
 fn image(closed: bool) -> Vec<u8> {
     let medium = Arc::new(mapped(&vec![0; index(POOL_BLOCKS) * 4096]));
     Pool::format(&*medium, 4, [1; 16]).unwrap();
@@ -109,13 +109,13 @@ struct Found {
     told: Vec<String>,
     /// True if check and scrub find nothing wrong.
     clean: bool,
-    /// Blocks that cannot be read, by volume; of a volume that cannot be opened all.
+    /// Unreadable blocks, by volume; all blocks of an unopenable volume.
     lost: BTreeSet<(&'static str, u64)>,
-    /// Volumes that cannot be opened.
+    /// Unopenable volumes.
     closed: Vec<&'static str>,
 }
 
-/// Repairs `image`, twice, and looks at all of it. Bytes that read wrong are a failure.
+/// Repairs `image`, twice, and inspects all of it. Bytes that read wrong are a failure.
 fn repaired(image: &[u8]) -> Result<Found, PoolError> {
     let medium = Arc::new(mapped(image));
     let mended = repair(&*medium, &kinds())?;
@@ -266,7 +266,7 @@ fn repair_keeps_block_with_two_owners() {
     image[index(other_leaf) + 8..][..8].copy_from_slice(&entry);
     let medium = Arc::new(mapped(&image));
     let named = |p: &String| p.contains("belong to someone else already");
-    // What follows is that the saved state cannot be right: nobody may go by it.
+    // It follows that the saved state is invalid: no program may use it.
     let mended = repair(&*medium, &kinds()).unwrap();
     assert!(mended.len() == 1 && named(&mended[0]), "{mended:?}");
     assert!(mended[0].starts_with("saved allocator state"), "{mended:?}");
@@ -280,7 +280,7 @@ fn repair_keeps_block_with_two_owners() {
     assert!(report.problems.iter().any(named), "{report:?}");
 }
 
-/// Every word that can only have one value in a cleanly closed pool.
+/// Every word with only one valid value in a cleanly closed pool.
 fn metadata_words(image: &[u8]) -> Vec<u64> {
     let places = places(image);
     let range = |at: u64, len: u64| (at..at + len).step_by(8);

@@ -144,7 +144,7 @@ fn group_on_two_lanes_rolls_back_whole() {
     group.write(0, &pattern(3, 4096)).unwrap();
     drop(usual);
     group.roll_back().unwrap();
-    // Both lanes use what they have left, and more once it is free.
+    // Both lanes use their remaining blocks, and more once it is free.
     for block in 1..200 {
         let usual = (block % 2 == 0).then(|| volume.volume().join().unwrap());
         volume.write(block * 4096, &pattern(block, 4096), Fua::No).unwrap();
@@ -242,7 +242,7 @@ fn reserved_zeroes_have_checksum_slots() {
     let options = BlockOptions { checksum: Checksum::Crc32c, ..small() };
     let volume = new_volume(&pool, "v", 4 << 20, &options);
     volume.write_zeroes(0, 600 * 4096, Hole::Forbidden, false, Fua::No).unwrap();
-    // This also takes back what the volume has preallocated.
+    // This also returns the blocks preallocated by the volume.
     assert_partition(&pool);
     let other = new_volume(&pool, "other", 16 << 20, &small());
     let mut at = 0;

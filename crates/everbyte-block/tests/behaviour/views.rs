@@ -1,4 +1,4 @@
-//! Views of a block volume: what ends them, and what they are refused for.
+//! Views of a block volume: their ends, and the reasons of rejections.
 
 use everbyte_block::{BlockOptions, Checksum, ExtentError, ViewError};
 use everbyte_device::{BlockDevice, Fua, Hole};

@@ -18,7 +18,7 @@ pub(crate) fn same_blocks() -> Workload {
     )
 }
 
-/// Both writers below one leaf that is missing, then discarding.
+/// Both writers below one missing leaf, then discarding.
 pub(crate) fn missing_leaf() -> Workload {
     Workload::new(
         "missing leaf",
@@ -31,7 +31,7 @@ pub(crate) fn missing_leaf() -> Workload {
     )
 }
 
-/// Writers that flush.
+/// Writers with flushes.
 pub(crate) fn flushing_writers() -> Workload {
     Workload::new(
         "flushing writers",
@@ -43,7 +43,7 @@ pub(crate) fn flushing_writers() -> Workload {
     )
 }
 
-/// Two writers that share the only lane.
+/// Two writers on the only lane.
 pub(crate) fn one_lane() -> Workload {
     let tasks = vec![
         vec![write(b(MAPPED), 65), write(b(12), 4096)],
@@ -52,7 +52,7 @@ pub(crate) fn one_lane() -> Workload {
     Workload::new("one lane", tasks).lanes(1)
 }
 
-/// Hardly any free blocks, so that freed ones are used again at once.
+/// Hardly any free blocks: freed ones are reused immediately.
 pub(crate) fn little_space() -> Workload {
     let tasks = vec![
         vec![write(b(MAPPED), 4096), write(b(MAPPED), 4096)],
@@ -63,7 +63,7 @@ pub(crate) fn little_space() -> Workload {
     Workload::new("little space", tasks).pool_blocks(31)
 }
 
-/// A log that has room for one large request at a time.
+/// A log with room for one large request at a time.
 pub(crate) fn full_log() -> Workload {
     let tasks = vec![
         vec![write(b(MAPPED), 8192), write(b(MAPPED + 2), 4096)],
@@ -74,7 +74,7 @@ pub(crate) fn full_log() -> Workload {
     Workload::new("full log", tasks).lanes(1).never_replacing()
 }
 
-/// A group beside other writers and checkpoints.
+/// A group concurrent with other writers and checkpoints.
 pub(crate) fn group() -> Workload {
     let tasks = vec![
         vec![Step::Group { at: b(MAPPED), len: 3000 }],
@@ -110,7 +110,7 @@ pub(crate) fn straggler() -> Workload {
     Workload::new("straggler", tasks).two_delays()
 }
 
-/// The FUA fast path beside checkpoints and other writers.
+/// The FUA fast path concurrent with checkpoints and other writers.
 pub(crate) fn fua_fast_path() -> Workload {
     let tasks = vec![
         vec![durable(b(MAPPED), 4096), write(b(MAPPED) + 9, 65), durable(b(MAPPED + 1), 9)],
@@ -121,7 +121,7 @@ pub(crate) fn fua_fast_path() -> Workload {
     Workload::new("FUA fast path", tasks)
 }
 
-/// Batches on the FUA fast path beside checkpoints, other writers and each other.
+/// Batches on the FUA fast path concurrent with checkpoints, other writers and each other.
 pub(crate) fn durable_batches() -> Workload {
     let batch = |first, second, len| Step::DurableBatch { at: [b(first), b(second)], len };
     let tasks = vec![
@@ -133,7 +133,7 @@ pub(crate) fn durable_batches() -> Workload {
     Workload::new("durable batches", tasks).delayed_max(60)
 }
 
-/// The FUA fast path below a root that is new, and goes with the epoch that made it.
+/// The FUA fast path below a new root; the root is undone with the epoch that made it.
 pub(crate) fn fua_below_new_root() -> Workload {
     let tasks = vec![
         vec![Step::Grow { blocks: 302_048 }, Step::Reserve { at: b(300_000), len: 4096 }],
@@ -154,7 +154,7 @@ pub(crate) fn short_overlaps() -> Workload {
     Workload::new("short overlaps", tasks)
 }
 
-/// A whole leaf that is unlinked while others are in it.
+/// A whole leaf unlinked with other threads in it.
 pub(crate) fn unlinked_leaf() -> Workload {
     const LEAF: u64 = 512 * 4096;
     let tasks = vec![
@@ -166,14 +166,14 @@ pub(crate) fn unlinked_leaf() -> Workload {
     Workload::new("unlinked leaf", tasks).delayed_max(100)
 }
 
-/// A durable write of an entry that the epoch being flushed has unmapped.
+/// A durable write of an entry unmapped by the flushing epoch.
 pub(crate) fn durable_after_discard() -> Workload {
     let discard = Step::Discard { at: b(MAPPED), len: 4096 };
     let tasks = vec![vec![discard, durable(b(MAPPED), 9)], vec![Step::Flush]];
     Workload::new("durable after a discard", tasks).two_delays()
 }
 
-/// A whole block that is on its way before it turns out that the pool has none for the next write of the same batch.
+/// A whole block streamed before the pool turns out to have none for the next write of the same batch.
 pub(crate) fn given_up() -> Workload {
     let tasks = vec![
         vec![
@@ -198,7 +198,7 @@ pub(crate) fn reserved() -> Workload {
     Workload::new("reserved", tasks).delayed_max(60)
 }
 
-/// Batches without comparing, where whole blocks go over fresh ones, beside writes that are one.
+/// Batches without comparison, with whole blocks over fresh ones, concurrent with atomic multi-writes.
 pub(crate) fn batches() -> Workload {
     let batch = |first, second| Step::Batch { at: [b(first), b(second)], len: 4096 };
     let tasks = vec![
@@ -210,7 +210,7 @@ pub(crate) fn batches() -> Workload {
     Workload::new("batches", tasks).not_comparing().delayed_max(60)
 }
 
-/// A group that is rolled back beside other writers.
+/// A group rolled back concurrently with other writers.
 pub(crate) fn rolled_back() -> Workload {
     let tasks = vec![
         vec![write(b(12), 9), Step::RolledBack { at: b(MAPPED) + 9, len: 3000 }],
@@ -230,7 +230,7 @@ pub(crate) fn growing() -> Workload {
     Workload::new("growing", tasks).delayed_max(60)
 }
 
-/// A reader of a block that is replaced, freed, and reused for another one.
+/// A reader of a block replaced, freed, and reused for another one.
 pub(crate) fn reused_under_reader() -> Workload {
     let tasks = vec![
         vec![read(b(MAPPED), 4096), read(b(MAPPED), 4096)],
@@ -241,7 +241,7 @@ pub(crate) fn reused_under_reader() -> Workload {
     workload.not_comparing().delayed_max(100)
 }
 
-/// A reader below a leaf that is taken off the map, freed, and reused for data.
+/// A reader below a leaf taken off the map, freed, and reused for data.
 pub(crate) fn leaf_reused_under_reader() -> Workload {
     const LEAF: u64 = 512 * 4096;
     let tasks = vec![
@@ -254,12 +254,12 @@ pub(crate) fn leaf_reused_under_reader() -> Workload {
             write(b(MAPPED + 1), 4096),
         ],
     ];
-    // As above, and one more. Who takes off a leaf takes locks by the hundred.
+    // As above, and one more. To take off a leaf takes locks by the hundred.
     let workload = Workload::new("leaf reused under a reader", tasks).lanes(1).pool_blocks(22);
     workload.not_comparing().delayed_within(100)
 }
 
-/// A reader of two blocks that are written together.
+/// A reader of two blocks written together.
 pub(crate) fn read_across() -> Workload {
     let tasks = vec![
         vec![read(b(MAPPED), 4096), read(b(MAPPED), 8192)],
@@ -268,7 +268,7 @@ pub(crate) fn read_across() -> Workload {
     Workload::new("read across", tasks)
 }
 
-/// Volumes that come and go beside a writer.
+/// Volumes created and deleted concurrently with a writer.
 pub(crate) fn guests() -> Workload {
     let tasks = vec![
         vec![Step::ComeAndGo],
@@ -300,7 +300,7 @@ pub(crate) fn shrinking() -> Workload {
     Workload::new("shrinking", tasks).delayed_max(60)
 }
 
-/// Damage that one thread finds while others write and flush.
+/// Damage found by one thread during the writes and flushes of others.
 pub(crate) fn damaged() -> Workload {
     let tasks = vec![
         vec![write(b(MAPPED), 65), Step::Flush],
@@ -448,7 +448,7 @@ fn damaged_passes() {
     passes(&damaged());
 }
 
-/// Two writers on the same blocks, and crashes of the recoveries of what they leave.
+/// Two writers on the same blocks, and crashes of the recoveries of their images.
 pub(crate) fn crashing_recoveries() -> Workload {
     same_blocks().delayed_max(15).nested()
 }

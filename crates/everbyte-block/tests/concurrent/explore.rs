@@ -1,4 +1,4 @@
-//! Which orders of a workload are tried, and how thoroughly each is crashed.
+//! The tested orders of a workload, and the density of crashes in each.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use crate::workload::{Ordered, Workload};
 
 /// Seeded orders tried of each workload, unless the environment says otherwise.
 const SEEDED: u64 = 60;
-/// The variable that does. Where it is set there is time for every place of a delay, too.
+/// The variable for their number. If it is set, every place of a delay is tried, too.
 const SCHEDULES: &str = "EVERBYTE_SCHEDULES";
 
 /// At most `max` of the numbers `0..count`, evenly spread.
@@ -25,18 +25,18 @@ fn spread(count: u64, max: u64) -> impl Iterator<Item = u64> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tried {
     pub(crate) schedules: u64,
-    /// Places of a first delay, by the thread that begins, that were not tried because there are so many.
+    /// Places of a first delay, by the first thread, left out because of their number.
     pub(crate) places_left_out: u64,
     pub(crate) switches: u64,
     pub(crate) images: u64,
     /// Crashes of recoveries.
     pub(crate) nested: u64,
-    /// Moments at which these orders were crashed, and at which they could have been.
+    /// Moments with a crash in these orders, and possible moments.
     pub(crate) crashed: u64,
     pub(crate) points: u64,
 }
 
-/// An order that has a crash that the engine does not survive.
+/// An order with a crash that the engine does not survive.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) schedule: Schedule,
@@ -69,7 +69,7 @@ fn explorer(workload: &Workload, turn: u64) -> Explorer {
     }
 }
 
-/// Runs and crashes one order. Returns how many points it had, or what is wrong.
+/// Runs and crashes one order. Returns the number of its points, or the error.
 pub(crate) fn one(
     workload: &Workload,
     schedule: Schedule,
@@ -91,11 +91,11 @@ pub(crate) fn one(
     Ok(ran.points)
 }
 
-/// Tries every order with at most as many delays as the workload says, whichever thread begins, or so many of them
-/// as there is time for; then seeded ones.
+/// Tries every order with at most the workload's number of delays, for any first thread, or as many of them
+/// as fit in the time; then seeded ones.
 ///
 /// # Errors
-/// The first order that has a crash that the engine does not survive.
+/// The first order with a crash that the engine does not survive.
 pub(crate) fn all(
     workload: &Workload,
     mistake: Option<&Mistake>,

@@ -1,15 +1,14 @@
-//! Contents that a volume may hold after the requests of its threads: at any time, and after a
-//! crash.
+//! Contents that a volume may hold after the requests of its threads: at any time, and after a crash.
 //!
-//! Requests are atomic and happen in some order that agrees with each thread's own and with
-//! time: one that was answered before another began comes first. A read sees the outcome of such
-//! an order; a crash leaves the outcome of exactly the requests of the epochs up to the one that
-//! recovery found completed, among them everything that was answered before a flush began that
-//! was answered, too; and on top those that were to be durable when answered.
+//! Requests are atomic and happen in some order that agrees with each thread's own order and with time: if
+//! one was answered before another began, it comes first. A read sees the outcome of such an order. A crash
+//! leaves the outcome of exactly the requests of the epochs up to the completed one found by recovery, and on
+//! top the requests with a durable answer. The completed epochs contain every request answered before the
+//! start of an answered flush.
 
 use crate::workload::{Step, Workload, pattern, seed_of};
 
-/// Event that a thread reports.
+/// Event reported by a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// The volume is open; the threads begin.
@@ -35,7 +34,7 @@ impl Event {
     }
 }
 
-/// A step that has begun.
+/// A begun step.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     task: usize,
@@ -83,7 +82,7 @@ enum Part {
 struct Change<'a> {
     request: &'a Request,
     part: Part,
-    /// The bytes that it leaves, by their places among the watched ones.
+    /// The resulting bytes, by their places among the watched ones.
     bytes: Vec<(usize, Vec<u8>)>,
 }
 
@@ -91,18 +90,18 @@ struct Change<'a> {
 #[derive(Clone)]
 struct Cut {
     contents: Vec<u8>,
-    /// Requests that began after this event belong to an epoch that is left out.
+    /// Requests begun after this event belong to a left out epoch.
     open_from: usize,
 }
 
-/// Requests that have begun, by thread, in order.
+/// Begun requests, by thread, in order.
 struct History<'a> {
     workload: &'a Workload,
     requests: Vec<Request>,
 }
 
 impl<'a> History<'a> {
-    /// Those of the threads that work on the volume at `place`.
+    /// The requests of the threads on the volume at `place`.
     fn new(workload: &'a Workload, place: usize, events: &[&Event]) -> Self {
         let is_other = |task: usize| workload.volume_of[task] != place;
         let mut requests: Vec<Request> = Vec::new();
@@ -138,7 +137,7 @@ impl<'a> History<'a> {
         Self { workload, requests }
     }
 
-    /// The requests of each thread that change something, the first one last.
+    /// The changing requests of each thread, the first one last.
     fn changes(&self, part: &dyn Fn(&Request) -> Part) -> Vec<Vec<Change<'_>>> {
         let of = |task| {
             let theirs = self.requests.iter().rev().filter(move |r| r.task == task);
@@ -146,7 +145,7 @@ impl<'a> History<'a> {
             changes.flat_map(|request| {
                 let ranges = request.step.ranges();
                 let parts: Vec<_> = match request.step {
-                    // Each is durable for itself.
+                    // Each is durable separately.
                     Step::DurableBatch { .. } => {
                         ranges.into_iter().rev().map(|r| vec![r]).collect()
                     }
@@ -162,7 +161,7 @@ impl<'a> History<'a> {
         (0..self.workload.tasks.len()).map(|task| of(task).collect()).collect()
     }
 
-    /// The bytes that `request` leaves in `ranges`, by their places among the watched ones.
+    /// The resulting bytes of `request` in `ranges`, by their places among the watched ones.
     fn bytes(&self, request: &Request, ranges: &[(u64, u64)]) -> Vec<(usize, Vec<u8>)> {
         let places = ranges.iter().flat_map(|&(at, len)| self.workload.places(at, len));
         let bytes = places.map(|(start, from, len)| match request.step {
@@ -172,7 +171,7 @@ impl<'a> History<'a> {
         bytes.collect()
     }
 
-    /// Returns true if some order of the requests that are part of it has an outcome that `fits`.
+    /// Returns true if some order of the requests in `part` has an outcome that `fits`.
     fn explains(&self, part: &dyn Fn(&Request) -> Part, fits: &dyn Fn(&[u8]) -> bool) -> bool {
         let changes = self.changes(part);
         let mut rest: Vec<&[Change<'_>]> = changes.iter().map(Vec::as_slice).collect();
@@ -203,7 +202,7 @@ impl<'a> History<'a> {
         false
     }
 
-    /// The outcome with `change` in it, if that can be.
+    /// The outcome with `change` in it, if that is possible.
     fn with(change: &Change<'_>, cut: &Cut) -> Option<Cut> {
         let beyond = !change.request.is_short() && change.request.begun > cut.open_from;
         (change.part != Part::No && !beyond).then(|| {
@@ -215,7 +214,7 @@ impl<'a> History<'a> {
         })
     }
 
-    /// The outcome without `change`, if that can be.
+    /// The outcome without `change`, if that is possible.
     fn without(change: &Change<'_>, cut: &Cut) -> Option<Cut> {
         (change.part != Part::Yes).then(|| {
             let mut cut = cut.clone();
@@ -226,7 +225,7 @@ impl<'a> History<'a> {
         })
     }
 
-    /// Returns true if the request survives a crash after which recovery found `completed`.
+    /// Returns true if the request survives a crash with `completed` found by recovery.
     fn survives(&self, request: &Request, completed: u64) -> Part {
         let durable =
             request.is_short() || matches!(request.step, Step::Group { .. } | Step::Atomic { .. });
@@ -242,13 +241,13 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Returns true if a flush that was answered began after the request's answer.
+    /// Returns true if an answered flush began after the request's answer.
     fn is_flushed(&self, request: &Request) -> bool {
         let flushes = self.requests.iter().filter(|r| r.step == Step::Flush);
         flushes.filter(|f| f.ended != usize::MAX).any(|flush| request.ended < flush.begun)
     }
 
-    /// Checks what the read that ended as event `ended` returned.
+    /// Checks the result of the read with the end event `ended`.
     fn check_read(&self, read: &Request, bytes: &[u8]) -> Result<(), String> {
         let Step::Read { at, .. } = read.step else { return Ok(()) };
         let part = |request: &Request| match request {
@@ -269,8 +268,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// Checks what a crash after `events` left of the volume at `place`: recovery found `completed` and
-/// now there is `found`.
+/// Checks the contents `found` of the volume at `place` after a crash after `events`, with `completed` found
+/// by recovery.
 pub(crate) fn check(
     workload: &Workload,
     place: usize,

@@ -1,4 +1,4 @@
-//! Mistakes that only several threads can show, each caught in a workload that passes without.
+//! Mistakes visible only with several threads, each caught in a workload that passes without.
 
 use everbyte_crash::Omission;
 use everbyte_pool::plant::Bug;
@@ -12,8 +12,8 @@ use crate::explore::{self, Tried};
 use crate::mistake::Mistake;
 use crate::workload::Workload;
 
-/// The workload fails with the mistake as `expected` says, a part of the message; the order in
-/// which it does passes without.
+/// The workload fails with the mistake with a message that contains `expected`; the failing order passes
+/// without the mistake.
 fn caught(mistake: impl Into<Mistake>, workload: &Workload, expected: &str) {
     let mistake = mistake.into();
     let mut tried = Tried::default();
@@ -32,16 +32,16 @@ fn seal_does_not_wait() {
     caught(Bug::SealDoesNotWait, &straggler(), "no cut at all");
 }
 
-/// Rule 2: nobody relies on a record that is not fenced.
+/// Rule 2: no thread relies on an unfenced record.
 #[test]
 fn blocks_unlocked_early() {
     caught(Bug::BlocksUnlockedEarly, &same_blocks(), "another record saves the same line");
 }
 
-/// Rule 3: the checkpointer cannot fence what a writer streamed, and no reader can be sure of it.
+/// Rule 3: the checkpointer cannot fence a writer's streams, and no reader can be sure of them.
 #[test]
 fn fill_not_fenced() {
-    // Of the images that it spoils, one is no cut and another a wrong one; which comes first is no matter.
+    // Of the failing images, one is not a cut and another a wrong one; either may come first.
     caught(Omission::fence_after_stream("data"), &missing_leaf(), " cut");
 }
 
@@ -51,7 +51,7 @@ fn lane_shared() {
     caught(Bug::LaneShared, &one_lane(), "committed before record");
 }
 
-/// Rule 5: the log's halves take turns, so that an epoch keeps its records while it is flushed.
+/// Rule 5: the log's halves take turns, so that an epoch keeps its records during its flush.
 #[test]
 fn one_log_half() {
     caught(Bug::OneLogHalf, &replaced_in_flush(), "a wrong cut");
@@ -69,13 +69,13 @@ fn flush_shares_earlier() {
     caught(Bug::FlushSharesEarlier, &flushing_writers(), "a wrong cut");
 }
 
-/// Rule 11: the FUA fast path keeps away from what an open epoch may undo.
+/// Rule 11: the FUA fast path avoids data that an open epoch may undo.
 #[test]
 fn fua_fast_path_ignores_records() {
     caught(Bug::FuaFastPathIgnoresRecords, &fua_fast_path(), "a wrong cut");
 }
 
-/// The FUA fast path once more: later bytes win, whichever lane they are in.
+/// The FUA fast path once more: later bytes win, in any lane.
 #[test]
 fn redo_in_lane_order() {
     caught(Bug::RedoInLaneOrder, &short_overlaps(), "a wrong cut");
@@ -99,7 +99,7 @@ fn sequence_moved_late() {
     caught(Bug::SequenceMovedLate, &read_across(), "saw what never was");
 }
 
-/// Reads without locks: what was copied counts after the second look.
+/// Reads without locks: a copy is valid after the second check.
 #[test]
 fn reader_looks_once() {
     caught(Bug::ReaderLooksOnce, &reused_under_reader(), "saw what never was");
@@ -117,19 +117,19 @@ fn branch_unlocked() {
     caught(Bug::BranchUnlocked, &missing_leaf(), "another record saves the same word");
 }
 
-/// Rule 11 once more: a record of the epoch that is being flushed may undo the entry.
+/// Rule 11 once more: a record of the flushing epoch may undo the entry.
 #[test]
 fn fua_fast_path_ignores_sealed_words() {
     caught(Bug::FuaFastPathIgnoresSealedWords, &durable_after_discard(), "a wrong cut");
 }
 
-/// Rule 3 once more: what was streamed in vain is fenced before its block goes to others.
+/// Rule 3 once more: useless streams are fenced before their blocks go to others.
 #[test]
 fn abandon_not_fenced() {
     caught(Bug::AbandonNotFenced, &given_up(), "that it has not fenced");
 }
 
-/// Writes answered before damage was found are durable after a flush, whichever thread flushes.
+/// Writes answered before damage was found are durable after a flush of any thread.
 #[test]
 fn flush_skipped_on_damage() {
     caught(Bug::FlushSkippedOnDamage, &damaged(), "a wrong cut");

@@ -1,7 +1,7 @@
 //! Workloads of several threads, run on the real engine as scenarios for the explorer.
 //!
-//! Invariants: a workload's pool is made once, since making it draws random numbers; a request
-//! writes bytes that no other request writes; only watched blocks are written or read.
+//! Invariants: a workload's pool is made once, since its creation draws random numbers. A request writes
+//! bytes unlike those of all other requests. Only watched blocks are written or read.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -18,12 +18,12 @@ use crate::mistake::Mistake;
 use crate::oracle::{self, Event};
 
 pub(crate) const BLOCK: u64 = 4096;
-/// Names of the volumes that there may be.
+/// Names of possible volumes.
 const VOLUMES: [&str; 2] = ["a", "b"];
-/// First of the blocks that hold data when the threads begin.
+/// First of the initial data blocks.
 pub(crate) const MAPPED: u64 = 4;
 const MAPPED_BLOCKS: u64 = 4;
-/// The damage that `Step::Damage` tells of.
+/// The damage reported by `Step::Damage`.
 const TOLD: &str = "a test says so";
 
 /// One step of a thread.
@@ -33,7 +33,7 @@ pub(crate) enum Step {
         at: u64,
         len: usize,
     },
-    /// A write that is durable when it is answered.
+    /// A write with a durable answer.
     Durable {
         at: u64,
         len: usize,
@@ -43,7 +43,7 @@ pub(crate) enum Step {
         at: u64,
         len: usize,
     },
-    /// The same bytes, in a group that is rolled back.
+    /// The same bytes, in a rolled back group.
     RolledBack {
         at: u64,
         len: usize,
@@ -58,7 +58,7 @@ pub(crate) enum Step {
         at: [u64; 2],
         len: usize,
     },
-    /// Writes at two places that are one and durable when answered.
+    /// Atomic writes at two places with a durable answer.
     Atomic {
         at: [u64; 2],
         len: usize,
@@ -67,7 +67,7 @@ pub(crate) enum Step {
         at: u64,
         len: u64,
     },
-    /// Zeroes that leave no hole.
+    /// Zeroes without a hole.
     Reserve {
         at: u64,
         len: u64,
@@ -76,7 +76,7 @@ pub(crate) enum Step {
     Grow {
         blocks: u64,
     },
-    /// Makes it smaller. What lies beyond is watched no more.
+    /// Makes it smaller. The bytes beyond are not watched from then on.
     Shrink {
         blocks: u64,
     },
@@ -109,7 +109,7 @@ pub(crate) fn read(at: u64, len: usize) -> Step {
 }
 
 impl Step {
-    /// The ranges that it changes or reads.
+    /// The ranges of its changes or reads.
     pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
         match *self {
             Self::Write { at, len } | Self::Durable { at, len } | Self::Read { at, len } => {
@@ -129,7 +129,7 @@ impl Step {
     }
 }
 
-/// Bytes that tell by whom and where they were written.
+/// Bytes that identify their writer and their place.
 pub(crate) fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     let word = |i: u64| {
         let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8);
@@ -145,19 +145,19 @@ pub(crate) fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The seed of what a step writes.
+/// The seed of a step's bytes.
 pub(crate) fn seed_of(task: usize, step: usize) -> u64 {
     (task * 100 + step + 1) as u64
 }
 
-/// A pool and what several threads do with a volume of it.
+/// A pool and the steps of several threads on a volume of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) tasks: Vec<Vec<Step>>,
-    /// The volume that each task works on, by its place among `VOLUMES`.
+    /// The volume of each task, by its place among `VOLUMES`.
     pub(crate) volume_of: Vec<usize>,
-    /// Blocks that are compared, ascending.
+    /// Compared blocks, ascending.
     pub(crate) watched: Vec<u64>,
     pub(crate) lanes: u32,
     pub(crate) delta: Delta,
@@ -167,7 +167,7 @@ pub(crate) struct Workload {
     pub(crate) checksum: Checksum,
     /// Orders with so many delays, 1 or 2, are gone through.
     pub(crate) delays: u32,
-    /// Places of the first delay that are tried at most, evenly spread.
+    /// Most places of the first delay to try, evenly spread.
     pub(crate) delayed_max: u64,
     /// They are among so many points from the beginning.
     pub(crate) delayed_within: u64,
@@ -233,7 +233,7 @@ impl Workload {
         Self { volume_of: volume_of.to_vec(), ..self }
     }
 
-    /// The volumes that the tasks work on.
+    /// The volumes of the tasks.
     pub(crate) fn volumes(&self) -> &'static [&'static str] {
         &VOLUMES[..=self.volume_of.iter().copied().max().unwrap_or(0)]
     }
@@ -416,7 +416,7 @@ impl Ordered<'_> {
     }
 }
 
-/// Does what `step` says, with bytes from `seed`; what it reads goes to `out`.
+/// Makes the step `step`, with bytes from `seed`; reads go to `out`.
 fn take_step(
     volume: &BlockVolume<SimMedium>,
     step: Step,
@@ -483,7 +483,7 @@ fn in_group(
     }
 }
 
-/// Makes a volume beside `volume`, writes to it, and deletes it.
+/// Makes a volume in addition to `volume`, writes to it, and deletes it.
 fn come_and_go(volume: &BlockVolume<SimMedium>, seed: u64) -> Result<(), PoolError> {
     let name = format!("guest-{seed}");
     let options = BlockOptions { log_bytes: Some(2 * 16384), lanes: 1, ..BlockOptions::default() };
@@ -527,7 +527,7 @@ impl Scenario for Ordered<'_> {
         if let Some(trouble) = &ran.trouble {
             log.note(Event::Trouble(trouble.clone()));
         } else {
-            // What a thread left unfenced makes the medium panic.
+            // Unfenced streams of a thread make the medium panic.
             let contents = catch_unwind(AssertUnwindSafe(|| self.workload.all_contents(&volumes)));
             match contents.unwrap_or_else(|panic| Err(*panic.downcast::<String>().unwrap())) {
                 Ok(contents) => log.note(Event::Joined { contents }),
@@ -556,8 +556,8 @@ impl Scenario for Ordered<'_> {
         for (place, (volume, contents)) in
             recovered.volumes.iter().zip(&recovered.contents).enumerate()
         {
-            // Every opening here is a recovery, which counts the two open epochs as completed. Of
-            // those that crashed nobody knows whether they came so far.
+            // Every opening here is a recovery, and counts the two open epochs as completed. It is unknown
+            // how far the crashed recoveries came.
             let found = volume.volume().completed_epoch();
             let check = |recoveries: usize| {
                 let completed = found - 2 * recoveries as u64;

@@ -8,13 +8,13 @@ use crate::steps::{Case, HOLE, MAPPED, Step, ZERO, b, same, touch, w, w2};
 
 const LENGTHS: [usize; 12] = [7, 8, 9, 63, 64, 65, 2047, 2048, 2049, 4095, 4096, 4097];
 
-/// Returns the offset of a request of `len` bytes in its block: the start, just beyond it, on
-/// another line, and one so that it lies in two blocks.
+/// Returns the offset of a request of `len` bytes in its block: the start, just beyond it, on another line,
+/// and one across two blocks.
 fn offset(index: usize, len: usize) -> u64 {
     [0, 1, 64 * 3 + 37, 4096 - len.min(4096) as u64 / 2 - 1][index % 4]
 }
 
-/// One request of each length onto what `first` and `block` say.
+/// One request of each length onto the contents of `first` and `block`.
 fn lengths(what: &str, block: u64, first: &[Step], turn: usize) -> Vec<Case> {
     let case = |(index, &len): (usize, &usize)| {
         let at = b(block) + offset(index + turn, len);
@@ -110,7 +110,7 @@ fn batches() {
     explore::all(&explore::broad(), cases.map(case));
 }
 
-/// Durable requests that come together: each is old or new, and all are durable once they are answered.
+/// Concurrent durable requests: each is old or new, and all are durable once they are answered.
 #[test]
 fn durable_batches() {
     let (rewrite, part) = (w2(b(MAPPED), 4096).fua(), w2(b(MAPPED + 1) + 9, 65).fua());
@@ -134,7 +134,7 @@ fn durable_batches() {
     explore::all(&explore::broad(), cases.map(case).concat());
 }
 
-/// Several whole blocks at once, without comparing: where a block is fresh they go over it.
+/// Several whole blocks together, without comparison: they go over fresh blocks.
 #[test]
 fn whole_blocks_in_batches() {
     let (first, second) = ([w(b(MAPPED), 4096), w(b(HOLE), 4096)], [b(MAPPED), b(HOLE)]);

@@ -1,4 +1,4 @@
-//! Contents of a volume, as the oracle sees them, and the bytes that workloads write.
+//! Contents of a volume in the oracle, and the bytes of workloads.
 //!
 //! Invariants: blocks of zeroes are left out, so two contents are equal exactly if they read the
 //! same; the probe's blocks of volume `a` are never in it.
@@ -146,7 +146,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// `len` bytes that depend on `seed` and, being different in every line, on where they lie.
+/// `len` bytes from `seed` and, being different in every line, from their place.
 pub(crate) fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     let byte = |i: u64| {
         let mixed = (i / 8 + 1)

@@ -117,7 +117,7 @@ fn checkpoint_around_several_writes() {
     explore::all(&explore::broad(), cases.map(case));
 }
 
-/// Blocks that all came to the threshold in an epoch are replaced at once in later ones.
+/// Blocks that all came to the threshold in an epoch are replaced immediately in later ones.
 #[test]
 fn replaced_at_once() {
     let all = 16 * 4096;
@@ -172,8 +172,7 @@ fn writes_into_full_log() {
     explore::all(&explore::broad(), cases);
 }
 
-/// A request whose logged lines are larger than the log is whole all the same, as long as there are
-/// free blocks.
+/// A request with more logged lines than the log has room for is still whole, as long as free blocks exist.
 #[test]
 fn requests_larger_than_the_log() {
     let larger = || Step::Write(touch(b(MAPPED) + 9, 14 * 4096, 200));
@@ -198,8 +197,7 @@ fn requests_larger_than_the_log() {
     explore::all(&explore::broad(), cases);
 }
 
-/// Without free blocks a request that is larger than the log is written in parts, each of them
-/// whole.
+/// Without free blocks a request larger than the log is written in parts, each of them whole.
 #[test]
 fn requests_larger_than_log_and_pool() {
     // Superblocks and table 6, log 8, one node, probe 4, mapped 8, reserved 2.
@@ -298,7 +296,7 @@ fn several_writes_as_one() {
     explore::all(&explore::broad(), cases);
 }
 
-/// A case in which the log has room for the lines of seven blocks, and the pool no other blocks.
+/// A case with a log with room for the lines of seven blocks, and a pool without other blocks.
 fn too_large_for_log_and_pool(name: &str, steps: Vec<Step>) -> Case {
     let mut case = Case::new(name, steps).setup(|setup| {
         // Superblocks and table 6, log 8, one node, probe 4, mapped 8, reserved 2.

@@ -38,8 +38,7 @@ pub(crate) fn deep() -> Explorer {
     }
 }
 
-/// For tiny workloads: every image of every crash point that the code can tell from another, to the
-/// last word of a line.
+/// For tiny workloads: every distinguishable image of every crash point, to the last word of a line.
 pub(crate) fn every_image() -> Explorer {
     Explorer { subsets_max: 8, runs_max: usize::MAX, nested_depth: 0, ..Explorer::default() }
 }
@@ -53,16 +52,16 @@ pub(crate) fn whole(explorer: &Explorer, case: &Case) {
     assert!(summary.is_exhaustive(), "{name}: {summary}");
 }
 
-/// One case in so many is explored once more with checksums of data: every block that is read after
-/// a crash is then verified.
+/// One case in so many is explored once more with checksums of data: every block read after a crash is then
+/// verified.
 const CHECKSUMMED_EVERY: usize = 8;
 
-/// Explores every case; panics with the whole report of the first that fails.
+/// Explores every case; panics with the whole report of the first failure.
 pub(crate) fn all(explorer: &Explorer, cases: impl IntoIterator<Item = Case>) {
     each(cases.into_iter().map(|case| (explorer.clone(), case)));
 }
 
-/// The same, each with an explorer of its own.
+/// The same, each with a separate explorer.
 pub(crate) fn each(cases: impl IntoIterator<Item = (Explorer, Case)>) {
     let (mut cases_done, mut cut_short, mut total) = (0, 0, Summary::default());
     let twice = cases.into_iter().enumerate().flat_map(|(index, (explorer, case))| {
@@ -84,7 +83,7 @@ pub(crate) fn each(cases: impl IntoIterator<Item = (Explorer, Case)>) {
     println!("{cases_done} workloads, of which a bound cut {cut_short} short: {total}");
 }
 
-/// Explores one case. Of one that fails, only the steps that it needs are told.
+/// Explores one case. The report of a failing case has only its necessary steps.
 pub(crate) fn one(explorer: &Explorer, case: &Case) -> Result<Summary, Box<Failure>> {
     explorer.explore_steps(case)
 }

@@ -1,5 +1,5 @@
-//! Memory that fails before a crash: whatever is answered with success is true all the same. A
-//! crash leaves sound memory, so that what the failed memory held is seen as it was stored.
+//! Memory that fails before a crash: an answer of success stays true. A crash leaves sound memory: the failed
+//! memory's contents are seen as they were stored.
 
 use crate::explore;
 use crate::steps::{Case, Fault, HOLE, MAPPED, Step, ZERO, b, w, w2};
@@ -24,7 +24,7 @@ fn all(name: &str, steps: impl Fn(Fault) -> Vec<Step>) {
     explore::all(&explore::broad(), FAULTS.map(case));
 }
 
-/// Of flushes that follow one that failed, too.
+/// Also for flushes after a failed one.
 #[test]
 fn successful_flush_is_durable() {
     all("flushes", |fault| {
@@ -51,7 +51,7 @@ fn successful_fua_write_is_durable() {
     });
 }
 
-/// Volumes are closed by name: `a`, whose memory fails, before `x`.
+/// Volumes are closed by name: `a`, with failed memory, before `x`.
 #[test]
 fn close_with_faults_reports_lost_volumes() {
     all("shut down", |fault| {

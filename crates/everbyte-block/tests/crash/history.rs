@@ -1,10 +1,9 @@
-//! Running a workload while keeping book of what a crash may leave.
+//! Runs a workload and records the contents that a crash may leave.
 //!
-//! The rule: after a crash a volume is as at its last checkpoint, with the short-path FUA writes
-//! since; inside a request that checkpoints, also as it was or will be. What may be left during a
-//! request is known once it is over, because then it is known whether it completed an epoch; so
-//! an expectation is noted when a request begins and filled in when it ends. Crashes are explored
-//! after the whole workload.
+//! The rule: after a crash a volume is as at its last checkpoint, with the short-path FUA writes since;
+//! inside a request with a checkpoint, also as before or after it. The possible contents during a request are
+//! known once it is over, because then it is known if it completed an epoch. So an expectation is noted when
+//! a request begins and filled in when it ends. Crashes are explored after the whole workload.
 
 mod faults;
 
@@ -26,13 +25,13 @@ use crate::steps::{Case, End, Step, W};
 
 const LEAF_BYTES: u64 = 512 * BLOCK;
 const LINE_BYTES: u64 = 64;
-/// Log that a block takes whose lines are all logged.
+/// Log bytes of a block with all lines logged.
 const BLOCK_LOG_BYTES: u64 = BLOCK + LINE_BYTES;
-/// Log that a block takes which is replaced.
+/// Log bytes of a replaced block.
 const WORD_LOG_BYTES: u64 = 16;
-/// The damage that `Step::Damage` tells of.
+/// The damage reported by `Step::Damage`.
 const TOLD: &str = "a test says so";
-/// Nodes that a map may need besides, and links of them that are logged, at most.
+/// Most further nodes for a map, and logged links of them.
 const NODES: u64 = 8;
 
 /// Acceptable contents by volume; `None` stands for "no such volume".
@@ -69,7 +68,7 @@ impl Expect {
 
 /// The oracle's view of a volume.
 struct Track {
-    /// Contents that a crash may leave; more than one only where the workload cannot tell.
+    /// Contents that a crash may leave; several only if the workload leaves it open.
     durable: Vec<Content>,
     /// Contents once the sealed epoch is durable.
     sealed: Option<Content>,
@@ -116,12 +115,12 @@ pub(crate) struct History<'a> {
     log: &'a Log<Arc<Expect>>,
     open: Open,
     tracks: BTreeMap<&'static str, Track>,
-    /// True if there was a media error, so that requests may fail.
+    /// True after a media error: requests may fail.
     is_faulty: bool,
-    /// Volumes that a media error keeps from being made durable.
+    /// Volumes not made durable because of a media error.
     unreadable: Vec<&'static str>,
-    /// Completed epochs of all volumes before the request under way. A request that finds no block completes the epochs of
-    /// other volumes.
+    /// Completed epochs of all volumes before the current request. A request that finds no block completes
+    /// the epochs of other volumes.
     epochs_before: RefCell<Option<BTreeMap<String, u64>>>,
 }
 
@@ -154,8 +153,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Checks that the allocator, which no crash has rebuilt, knows what the volumes own. The
-    /// check makes them durable.
+    /// Checks that the allocator, not rebuilt by a crash, knows the volumes' blocks. The check makes them
+    /// durable.
     fn check_pool(&mut self) {
         let begun = self.note("checking the pool");
         let report = self.open.pool.check().unwrap();
@@ -164,7 +163,7 @@ impl<'a> History<'a> {
         self.all_durable(&begun);
     }
 
-    /// Notes the end of a step that has made everything durable.
+    /// Notes the end of a step with everything made durable.
     fn all_durable(&mut self, begun: &Expect) {
         let now = |track: &Track| vec![Some(track.now.clone())];
         let inside = self.tracks.iter().map(|(&name, track)| (name, now(track))).collect();
@@ -194,7 +193,7 @@ impl<'a> History<'a> {
         Arc::clone(&self.open.volumes[name])
     }
 
-    /// Does `op` on volume `name`; says whether that completed an epoch.
+    /// Does `op` on volume `name`; returns true if it completed an epoch.
     fn watch<R>(&self, name: &str, op: impl FnOnce(&BlockVolume<SimMedium>) -> R) -> (R, bool) {
         let volume = self.volume(name);
         let before = volume.volume().completed_epoch();
@@ -210,8 +209,8 @@ impl<'a> History<'a> {
         self.open.volumes.iter().map(epoch).collect()
     }
 
-    /// Makes the present contents of volumes other than `name` durable if the request completed their epochs. Returns the
-    /// contents that a crash inside the request may leave of them.
+    /// Makes the present contents of volumes other than `name` durable if the request completed their epochs.
+    /// Returns the contents that a crash inside the request may leave of them.
     fn complete_others(&mut self, name: &str) -> Contents {
         let Some(before) = self.epochs_before.take() else { return Contents::new() };
         let after = self.completed_epochs();
@@ -226,7 +225,7 @@ impl<'a> History<'a> {
         inside
     }
 
-    /// Notes the end of a step: what it may have left inside, what it leaves, what is there now.
+    /// Notes the end of a step: possible contents inside, resulting contents, present contents.
     fn end(
         &mut self,
         name: &'static str,
@@ -246,8 +245,8 @@ impl<'a> History<'a> {
         self.check_live(name, &begun.label);
     }
 
-    /// Notes that nothing goes on. The flush changes nothing; without an operation between the
-    /// end of a step and the beginning of the next there would be no crash between them.
+    /// Notes a pause without changes. The flush changes nothing; without an operation between the end of a
+    /// step and the beginning of the next there would be no crash between them.
     fn rest(&self, label: &str) {
         self.note(label);
         self.medium.flush(PoolOffset(0), 8);
@@ -331,12 +330,12 @@ impl<'a> History<'a> {
         for base in &track.durable {
             inside.extend(some_durable.iter().map(|some| apply(base, some)));
         }
-        // What a checkpoint that it completed has made durable.
+        // The contents made durable by a completed checkpoint.
         let mut checkpointed = Vec::new();
         if completed {
             checkpointed.extend(some_durable.iter().map(|some| apply(&now, some)));
             if overlap(&done) {
-                // What goes over an earlier request is made after it, maybe in a later epoch.
+                // A write over an earlier request is made after it, maybe in a later epoch.
                 let first = |count| {
                     done.iter().take(count).fold(now.clone(), |all, r| all.with(r.offset, r.data))
                 };
@@ -395,8 +394,8 @@ impl<'a> History<'a> {
         self.end(name, &begun, inside, durable, after);
     }
 
-    /// Returns true if requests are so many blocks that the log has no room for their lines, nor the
-    /// pool for new blocks instead: only then may a crash leave the first blocks of them.
+    /// Returns true if requests are so many blocks that the log has no room for their lines, nor the pool for
+    /// new blocks instead: only then may a crash leave the first blocks of them.
     fn may_be_in_parts(&self, name: &str, requests: &[WriteRequest<'_>]) -> bool {
         let blocks: u64 = requests
             .iter()
@@ -579,8 +578,8 @@ fn overlap(requests: &[WriteRequest<'_>]) -> bool {
     blocks.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Which of `requests` with FUA may be durable at a crash among them: any of those that share no block
-/// with each other, once all before these are.
+/// The FUA requests of `requests` that may be durable at a crash among them: any of those without a shared
+/// block, once all before these are.
 fn some_durable<'d>(requests: &[WriteRequest<'d>]) -> Vec<Vec<WriteRequest<'d>>> {
     let (mut found, mut earlier, mut rest) = (vec![Vec::new()], Vec::new(), requests);
     while !rest.is_empty() {

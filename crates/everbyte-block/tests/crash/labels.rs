@@ -1,13 +1,13 @@
 //! Names for the ranges of a pool, for the reports of the crash explorer.
 //!
-//! Owns nothing: the names follow from the superblock and the volume table of an image. Volumes
-//! that a workload creates later have none but their header's.
+//! Owns nothing: the names follow from the superblock and the volume table of an image. Volumes created later
+//! by a workload have only their header's name.
 
 use everbyte_crash::{Labels, PoolOffset};
 use everbyte_pool::format::{self, Descriptor, SUPERBLOCK_COPIES, Superblock};
 
 const BLOCK: u64 = 4096;
-/// The name of blocks and maps of all volumes, and of whatever is not in use.
+/// The name of blocks and maps of all volumes, and of unused blocks.
 const DATA: &str = "data";
 
 fn part(image: &[u8], at: u64) -> &[u8] {

@@ -1,8 +1,7 @@
 //! Requests of one thread on all lanes in turn, as if each came from another thread.
 //!
-//! These workloads have one thread, so a lock that is held when it asks is held for ever: that
-//! fails the test. Invariant: the same workload takes the same lanes in every run, whatever other
-//! tests do.
+//! These workloads have one thread, so a lock held at its request is held forever: that fails the test.
+//! Invariant: the same workload takes the same lanes in every run, independently of other tests.
 
 use std::cell::Cell;
 
@@ -15,7 +14,7 @@ thread_local! {
     static TURN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Tells the engine that another thread calls each time, and nothing else.
+/// Reports another thread to the engine for each call, and nothing else.
 struct Turns;
 
 impl Observer for Turns {
@@ -41,7 +40,7 @@ pub(crate) fn next() {
     TURN.set(TURN.get() + 1);
 }
 
-/// A flush while a checkpoint is under way waits for its end, and here nobody else can end it.
+/// A flush during a checkpoint waits for its end, and here no other thread can end it.
 #[test]
 #[should_panic(expected = "waits for a lock that it holds itself")]
 fn endless_wait_is_a_failure() {

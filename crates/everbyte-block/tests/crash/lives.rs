@@ -1,5 +1,4 @@
-//! Crashes of recoveries, second crashes, clean shutdowns, and volumes that come, go and change
-//! their size.
+//! Crashes of recoveries, second crashes, clean shutdowns, and volumes created, deleted and resized.
 
 use crate::explore;
 use crate::steps::{Case, HOLE, MAPPED, Step, W, b, touch, w, w2};
@@ -168,7 +167,7 @@ fn volumes_come_and_go() {
     explore::all(&explore::broad(), cases.map(case));
 }
 
-/// One volume's blocks in another's hands, in a pool that has no others.
+/// One volume's blocks owned by another, in a pool without other blocks.
 #[test]
 fn blocks_change_hands() {
     let discard = Step::Discard { at: b(MAPPED), len: 8192, fua: false };
@@ -197,8 +196,8 @@ fn blocks_change_hands() {
     explore::all(&explore::broad(), cases.map(case));
 }
 
-/// Blocks that one volume frees become the log and map of a new volume in the same epoch: the blocks
-/// that were fresh in the old volume are not fresh in the new one.
+/// Freed blocks of one volume become the log and map of a new volume in the same epoch: the blocks fresh in
+/// the old volume are not fresh in the new one.
 #[test]
 fn new_volume_in_blocks_freed_while_fresh() {
     let mut steps: Vec<Step> = (0..33).map(|i| write(b(24 + i), 4096)).collect();

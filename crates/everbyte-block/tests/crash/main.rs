@@ -1,5 +1,5 @@
-//! Crash exploration of the block volume: small workloads at every boundary, crashed everywhere,
-//! recovered from every image that could be left, with an oracle that demands the exact result.
+//! Crash exploration of the block volume: small workloads at every boundary, crashed everywhere, recovered
+//! from every possible image, with an oracle for the exact result.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![expect(clippy::print_stdout, reason = "tests say what they explored")]

@@ -1,5 +1,5 @@
-//! A mistake that a test must catch: a bug in the engine's text, or a flush or a fence left out of
-//! sound code.
+//! A mistake that a test must catch: a bug in the engine's text, or a flush or a fence left out of sound
+//! code.
 
 use everbyte_crash::Omission;
 use everbyte_plant::{Planted, plant};
@@ -32,7 +32,7 @@ impl Mistake {
         }
     }
 
-    /// Returns the operations that the scenario leaves out.
+    /// Returns the operations left out by the scenario.
     pub(crate) fn omission(&self) -> Option<Omission> {
         match self {
             Self::Bug(_) => None,

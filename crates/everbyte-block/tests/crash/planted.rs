@@ -1,5 +1,5 @@
-//! Mistakes planted in the protocol, each with a workload in which it must be caught. The same
-//! workload passes without the mistake, so it is the mistake that is caught.
+//! Mistakes planted in the protocol, each with a workload that must catch it. The same workload passes
+//! without the mistake, so it catches the mistake.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,8 +11,8 @@ use crate::explore;
 use crate::mistake::Mistake;
 use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, W, b, touch, w, w2};
 
-/// Messages about the first of the mapped blocks: at any time, after a flush, once that is
-/// answered, and after a checkpoint beside another epoch.
+/// Messages about the first of the mapped blocks: at any time, after a flush, once that is answered, and
+/// after a checkpoint with another open epoch.
 const BLOCK_4: &str = r#"volume a is none of ["block 4 differs"#;
 const FLUSHED: &str = r#"flush: volume a is none of ["block 4 differs"#;
 const AFTER_FLUSH: &str = r#"after flush: volume a is none of ["block 4 differs"#;
@@ -68,7 +68,7 @@ fn fua(at: u64, len: usize) -> Step {
     Step::Write(w2(at, len).fua())
 }
 
-/// Two durable requests that come together.
+/// Two concurrent durable requests.
 fn durable_batch() -> Vec<Step> {
     vec![Step::Batch(vec![w2(b(MAPPED), 4096).fua(), w2(b(MAPPED + 1), 4096).fua()])]
 }
@@ -78,7 +78,7 @@ fn in_place() -> Step {
     write(b(MAPPED), 65)
 }
 
-/// A random workload that fails is cut down; here two of its steps have no part in the failure.
+/// A failing random workload is cut down; here two of its steps have no part in the failure.
 #[test]
 fn failure_is_shrunk_to_needed_steps() {
     let steps = vec![write(b(HOLE), 9), Step::Flush, in_place()];
@@ -119,7 +119,7 @@ fn missing_flushes_and_fences() {
         (Omission::fence_after_flush("completed"), vec![in_place(), Step::Flush], AFTER_FLUSH),
         // A resize changes the line of a header that begins with the root.
         (Omission::flush("root of a"), vec![Step::Resize(b(40))], "after resize to 163840"),
-        // An opened pool is no longer marked as one that was shut down.
+        // An opened pool is not marked as shut down.
         (Omission::flush("superblock"), vec![in_place()], "superblock at 0x0 is corrupt"),
     ];
     for (omission, steps, expected) in table {
@@ -146,15 +146,15 @@ fn bugs_that_one_or_two_requests_show() {
     }
 }
 
-/// A write is lost, and the one that was sent after its answer is not: the earlier one's line is dirty, and the
-/// later one's block was streamed. Block 4, the later one's, is as it is to be.
+/// A write is lost, and a write sent after its answer is not: the earlier one's line is dirty, and the later
+/// one's block was streamed. Block 4, the later one's, has its expected contents.
 #[test]
 fn later_write_without_earlier_write() {
     let steps = vec![write(b(MAPPED + 1), 65), write(b(MAPPED), 4096), Step::Flush];
     caught(Omission::flush("data").in_workload(), steps, r#""block 5 differs in"#);
 }
 
-/// Recovery crashes, too, before what it restored or said is durable.
+/// Recovery crashes, too, before its restored or recorded data is durable.
 #[test]
 fn missing_flushes_and_fences_of_recovery() {
     let explorer = Explorer { nested_images_max: 8, nested_points_max: 64, ..broad() };
@@ -184,7 +184,7 @@ fn epoch_reused() {
     caught(Bug::EpochReused, steps, r#"volume a is none of ["block 5 differs"#);
 }
 
-/// Rule 8 of the protocol: what is logged in an epoch is not in the next but one.
+/// Rule 8 of the protocol: lines logged in an epoch are not logged in the next but one.
 #[test]
 fn logged_forever() {
     let steps = vec![
@@ -225,7 +225,7 @@ fn atomic_in_parts() {
     caught(Bug::AtomicInParts, vec![Step::Atomic(writes)], "block 4 differs in 65 bytes from 0 on");
 }
 
-/// The contents of a leaf that is no part of the map any more are read without a crash.
+/// The contents of a leaf outside the map are read without a crash.
 #[test]
 fn unlinked_leaf_known() {
     let leaf = 512 * 4096;
@@ -260,7 +260,7 @@ fn older_blocks_refilled() {
     caught_case(&crashing_once(), Bug::OlderBlocksRefilled, &case, SPLIT);
 }
 
-/// A workload in which a write finds the log full, and makes the checkpoint that makes room.
+/// A workload with a write that finds the log full, and makes the checkpoint for room.
 fn full_log() -> Case {
     let steps = vec![
         in_place(),
@@ -270,13 +270,13 @@ fn full_log() -> Case {
     Case::new("a full log", steps).setup(|setup| setup.options.threshold_percent = 101)
 }
 
-/// Lines logged before the checkpoint that makes room are not logged after it.
+/// Lines logged before the checkpoint for room are not logged after it.
 #[test]
 fn stale_plan() {
     caught_case(&crashing_once(), Bug::StalePlan, &full_log(), BLOCK_4);
 }
 
-/// The checkpoint that makes room is not durable when the write that made it is answered.
+/// The checkpoint for room is not durable when its write is answered.
 #[test]
 fn checkpoint_that_makes_room_is_lost() {
     let expected = r#"Touch(64), fua: false }]: volume a is none of ["block 4 differs"#;
@@ -292,8 +292,7 @@ fn logged_twice() {
     );
 }
 
-/// A block that one volume gave up and another took, of which the first one's checkpoint knows
-/// lines.
+/// A block freed by one volume and allocated by another, with lines known to the first one's checkpoint.
 #[test]
 fn marked_blocks_freed() {
     let on_x = |step| Step::On("x", Box::new(step));
@@ -328,8 +327,7 @@ fn marked_blocks_freed() {
     );
 }
 
-/// A block that a group gave up on another lane than it took it on, and that a roll-back gives up
-/// once more.
+/// A block freed by a group on another lane than its allocation, and freed once more by a roll-back.
 #[test]
 fn group_blocks_freed() {
     let steps = vec![
@@ -357,8 +355,7 @@ fn flush_skipped_on_damage() {
     caught(Bug::FlushSkippedOnDamage, steps, BLOCK_4);
 }
 
-/// A failed checkpoint has taken what it could not make durable off the list of what is to be made
-/// so.
+/// A failed checkpoint has removed its volatile lines from the list of lines to make durable.
 #[test]
 fn failed_checkpoint_forgotten() {
     let steps = vec![in_place(), Step::Fault(Fault::Marks), Step::Flush, Step::Flush];

@@ -1,8 +1,8 @@
-//! The probe: what every recovery goes on to do, so that crashes of recoveries crash it, too.
+//! The probe: the steps after every recovery, so that crashes of recoveries crash it, too.
 //!
-//! The first blocks of volume `a` are the probe's. A recovery writes one block with FUA, changes
-//! some of another and flushes, and then changes two more without a flush. Blocks hold patterns
-//! of a generation, so that a torn one is noticed whenever it is read.
+//! The first blocks of volume `a` are the probe's. A recovery writes one block with FUA, changes some of
+//! another and flushes, and then changes two more without a flush. Blocks hold patterns of a generation: a
+//! torn one is detected at every read.
 
 use everbyte_block::BlockVolume;
 use everbyte_crash::SimMedium;
@@ -17,7 +17,7 @@ const FUA: u64 = 0;
 const FLUSHED: u64 = 1;
 const LOST_IN_PLACE: u64 = 2;
 const LOST_REPLACED: u64 = 3;
-/// The part of `FLUSHED` and `LOST_IN_PLACE` that is written.
+/// The written part of `FLUSHED` and `LOST_IN_PLACE`.
 const PART: usize = 200;
 const PART_AT: u64 = 100;
 
@@ -77,7 +77,7 @@ pub(crate) fn run(volume: &BlockVolume<SimMedium>) -> Result<Generations, String
     Ok(found)
 }
 
-/// The generations that the probe holds; an error if a block is torn or the unflushed is there.
+/// The generations in the probe; an error if a block is torn or unflushed contents are present.
 pub(crate) fn read(volume: &BlockVolume<SimMedium>) -> Result<Generations, String> {
     generation(volume, LOST_IN_PLACE, 0)?;
     generation(volume, LOST_REPLACED, 0)?;
@@ -85,7 +85,7 @@ pub(crate) fn read(volume: &BlockVolume<SimMedium>) -> Result<Generations, Strin
 }
 
 impl Generations {
-    /// Checks what a recovery found after `nested` earlier ones that crashed.
+    /// Checks the contents found by a recovery after `nested` earlier crashed ones.
     pub(crate) fn check(self, nested: usize) -> Result<(), String> {
         if self.flushed <= self.fua && self.fua <= nested as u64 {
             return Ok(());
@@ -93,7 +93,7 @@ impl Generations {
         Err(format!("the probe holds {self:?} after {nested} crashed recoveries"))
     }
 
-    /// Checks what is there after a whole `run` that found `self`.
+    /// Checks the contents after a whole `run` that found `self`.
     pub(crate) fn check_raised(self, now: Self) -> Result<(), String> {
         if (now.fua, now.flushed) == (self.fua + 1, self.flushed + 1) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! One tiny workload for each promise about crashes, of which every image is tried: nothing is
-//! sampled, and nothing left out.
+//! One tiny workload for each promise about crashes. Every image of it is tried: nothing is sampled, and
+//! nothing left out.
 
 use everbyte_crash::Explorer;
 use everbyte_testkit::number;
@@ -7,9 +7,9 @@ use everbyte_testkit::number;
 use crate::explore;
 use crate::steps::{Case, End, HOLE, MAPPED, Step, b, w, w2};
 
-/// Bytes of each mapped block that are not zero. Words of a record that are zero where the log was
-/// zero are in no doubt, so with few of these a record of old bytes leaves few images. The variable
-/// `EVERBYTE_CRASH_FILLED` says otherwise, up to a line.
+/// Non-zero bytes of each mapped block. Zero words of a record are certain where the log was zero, so with
+/// few of these a record of old bytes leaves few images. The variable `EVERBYTE_CRASH_FILLED` changes it, up
+/// to a line.
 const FILLED: u64 = 16;
 
 /// A case in a pool as small as can be.
@@ -27,7 +27,7 @@ fn whole<const N: usize>(cases: [(&str, Vec<Step>); N]) {
     cases.iter().for_each(|case| explore::whole(&explore::every_image(), case));
 }
 
-/// A change in place, of which the log keeps a line.
+/// A change in place with a line in the log.
 fn word() -> Step {
     Step::Write(w(b(MAPPED), 8))
 }
@@ -53,16 +53,15 @@ fn crash_images_of_flush_have_earlier_writes() {
     ]);
 }
 
-/// A write that comes between the seal of an epoch and its end is not there, unless it is all
-/// there.
+/// A write between the seal of an epoch and its end is either absent or whole.
 #[test]
 fn crash_images_of_checkpoint_show_one_epoch() {
     let again = Step::Write(w2(b(MAPPED), 8));
     whole([("a word", vec![word(), Step::Split(vec![again])])]);
 }
 
-/// A write that was answered before another one was sent is there if that one is, in one epoch, across a
-/// checkpoint, and in the epoch after the one that is being made durable.
+/// If a write is present, an earlier write answered before it was sent is present, too: in one epoch, across
+/// a checkpoint, and in the epoch after the one in a checkpoint.
 #[test]
 fn crash_images_with_write_have_earlier_writes() {
     let beside = || Step::Write(w(b(MAPPED + 1), 8));

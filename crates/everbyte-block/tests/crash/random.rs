@@ -1,7 +1,7 @@
-//! Random workloads: whatever the systematic ones do not think of.
+//! Random workloads: cases outside the systematic ones.
 //!
-//! `EVERBYTE_CRASH_CASES` says how many, `EVERBYTE_CRASH_SEED` which; a failing case names its
-//! seed, which alone makes the same case again.
+//! `EVERBYTE_CRASH_CASES` sets their number, `EVERBYTE_CRASH_SEED` the first seed; a failing case names its
+//! seed, and the seed alone makes the same case again.
 
 use everbyte_block::Delta;
 use everbyte_crash::Explorer;
@@ -11,11 +11,11 @@ use crate::explore;
 use crate::steps::{Case, Data, End, Setup, Step, W, b};
 
 const CASES: u64 = 24;
-/// Blocks that random requests begin in: mapped, holes, reserved.
+/// First blocks of random requests: mapped, holes, reserved.
 const FIRST: u64 = 4;
 const LAST: u64 = 24;
 
-/// A small generator of its own, so that a seed gives the same case for ever (SplitMix64).
+/// A small private generator: a seed gives the same case forever (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -66,7 +66,7 @@ impl Dice {
         }
     }
 
-    /// A step that may stand inside a checkpoint: one that never has to wait for another.
+    /// A step possible inside a checkpoint: it never has to wait for another.
     fn plain(&mut self) -> Step {
         if self.once_in(4) { self.zeroes(false) } else { Step::Write(self.request()) }
     }

@@ -143,8 +143,7 @@ fn check_contents(expect: &Expect, found: &BTreeMap<String, Content>) -> Result<
     Ok(())
 }
 
-/// Checks that block ownership is a partition. A superblock copy that the crash tore and that was
-/// put right is no problem.
+/// Checks that block ownership is a partition. A torn and repaired superblock copy is not a problem.
 fn check_ownership(open: &Open) -> Result<(), String> {
     let report = open.pool.check().map_err(|error| error.to_string())?;
     let mended = |problem: &&String| problem.starts_with("on opening: superblock");
@@ -154,7 +153,7 @@ fn check_ownership(open: &Open) -> Result<(), String> {
     }
 }
 
-/// Checks that a recovered volume can be written, flushed and read, as far as there is space.
+/// Checks that a recovered volume can be written, flushed and read, as far as space allows.
 fn check_usable(volume: &BlockVolume<SimMedium>) -> Result<(), String> {
     let size_bytes = volume.geometry().size_bytes;
     let at = b(MAPPED).min(size_bytes / 2);

@@ -8,13 +8,13 @@ use crate::content::{BLOCK, Content, pattern};
 /// Data to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Data {
-    /// A pattern; seed `PREPARED` gives what was there at first.
+    /// A pattern; seed `PREPARED` gives the initial contents.
     Seed(u64),
     /// The present contents, with one byte changed in every run of so many.
     Touch(usize),
 }
 
-/// The seed that prepared blocks are filled from.
+/// The seed of prepared blocks.
 pub(crate) const PREPARED: u64 = 1;
 
 /// One write request.
@@ -27,7 +27,7 @@ pub(crate) struct W {
 }
 
 impl W {
-    /// The bytes, over what a volume holds now.
+    /// The bytes, over the present contents of a volume.
     pub(crate) fn bytes(&self, now: &Content) -> Vec<u8> {
         match self.data {
             Data::Seed(seed) => pattern(seed, self.at, self.len),
@@ -55,12 +55,12 @@ pub(crate) fn w2(at: u64, len: usize) -> W {
     W { at, len, data: Data::Seed(900 + at + 7 * len as u64), fua: false }
 }
 
-/// A rewrite of what was prepared, which changes nothing.
+/// A rewrite of the prepared contents, without a change.
 pub(crate) fn same(at: u64, len: usize) -> W {
     W { at, len, data: Data::Seed(PREPARED), fua: false }
 }
 
-/// A write that changes one byte in every run of `every`.
+/// A write with one changed byte in every run of `every`.
 pub(crate) fn touch(at: u64, len: usize, every: usize) -> W {
     W { at, len, data: Data::Touch(every), fua: false }
 }
@@ -74,18 +74,18 @@ pub(crate) enum End {
     Drop,
 }
 
-/// Memory that fails.
+/// Failing memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The places of the checkpoint record, which is known before anything is stored there.
+    /// The places of the checkpoint record, known before anything is stored there.
     Marks,
-    /// The same, which only a store finds out.
+    /// The same, found out only by a store.
     UnknownMarks,
-    /// Nothing that was stored is written back any more.
+    /// Stored data is not written back from now on.
     Fences,
     /// The first line of a block's data, met by a reader.
     Data(u64),
-    /// The line of the map that has a block's entry, met by a reader.
+    /// The line of the map with a block's entry, found by a reader.
     Map(u64),
 }
 
@@ -94,21 +94,21 @@ pub(crate) enum Fault {
 pub(crate) enum Step {
     Write(W),
     Batch(Vec<W>),
-    /// Writes that are one; durable if the first of them is.
+    /// Atomic writes; durable if the first of them is.
     Atomic(Vec<W>),
     Discard {
         at: u64,
         len: u64,
         fua: bool,
     },
-    /// Zeroes that leave no hole.
+    /// Zeroes without a hole.
     Reserve {
         at: u64,
         len: u64,
         fua: bool,
     },
     Flush,
-    /// Damage is found in the map: from now on nothing is written, and what was is made durable.
+    /// Damage is found in the map: from now on nothing is written, and earlier writes are made durable.
     Damage,
     /// Seals the epoch, does the steps in the next one, and finishes the checkpoint.
     Split(Vec<Step>),
@@ -125,13 +125,13 @@ pub(crate) enum Step {
     Reopen,
     /// Makes memory fail. After this only writes, flushes and a last `Close`.
     Fault(Fault),
-    /// Shuts down, which may fail, and ends the workload.
+    /// A shutdown that may fail, and ends the workload.
     Close,
     /// Forgets everything in DRAM and opens again: recovery without a loss of power.
     Kill,
 }
 
-/// The pool and the volume `a` that a workload starts from.
+/// The initial pool of a workload with the volume `a`.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) options: BlockOptions,
@@ -139,7 +139,7 @@ pub(crate) struct Setup {
     pub(crate) volume_blocks: u64,
     /// Blocks mapped, filled and checkpointed, `MAPPED ..`.
     pub(crate) mapped: u64,
-    /// Bytes that each of them is filled with; zeroes follow.
+    /// Bytes of pattern in each of them; zeroes follow.
     pub(crate) filled: usize,
     /// Further volumes, made empty.
     pub(crate) others: Vec<(&'static str, u64)>,
@@ -149,9 +149,9 @@ pub(crate) struct Setup {
 
 /// First of the mapped blocks.
 pub(crate) const MAPPED: u64 = 4;
-/// First of the blocks that were never written.
+/// First of the never written blocks.
 pub(crate) const HOLE: u64 = 12;
-/// First of two blocks that are reserved and read as zeroes.
+/// First of two reserved blocks that read as zeroes.
 pub(crate) const ZERO: u64 = 20;
 
 /// The address of block `block`.
@@ -180,7 +180,7 @@ impl Default for Setup {
     }
 }
 
-/// A workload with what it starts from.
+/// A workload with its initial state.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -190,7 +190,7 @@ pub(crate) struct Case {
     pub(crate) probe: bool,
     /// True if requests may fail for lack of space.
     pub(crate) may_fill: bool,
-    /// Operations that are left out of the engine.
+    /// Operations left out of the engine.
     pub(crate) omission: Option<Omission>,
 }
 
@@ -205,7 +205,7 @@ impl Case {
         self
     }
 
-    /// The same with two lanes, which requests take in turn.
+    /// The same with two lanes, taken by requests in turn.
     pub(crate) fn on_two_lanes(mut self) -> Self {
         let options = &mut self.setup.options;
         self.setup.pool_blocks += options.log_bytes.unwrap_or(0) / BLOCK;
@@ -214,7 +214,7 @@ impl Case {
         self
     }
 
-    /// The same with checksums, and with the space that they take.
+    /// The same with checksums, and with their space.
     pub(crate) fn checksummed(mut self) -> Self {
         self.name.push_str(", with checksums");
         self.setup.options.checksum = Checksum::Crc32c;

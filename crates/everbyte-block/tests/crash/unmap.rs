@@ -1,4 +1,4 @@
-//! Discard and write-zeroes, and what is written afterwards.
+//! Discard and write-zeroes, and later writes.
 
 use crate::explore;
 use crate::steps::{Case, End, HOLE, MAPPED, Step, ZERO, b, touch, w, w2};

@@ -13,8 +13,7 @@ use everbyte_pool::{CheckReport, OpenOptions, Pool, PoolError, repair};
 use everbyte_testkit::golden;
 use serde::{Deserialize, Serialize};
 
-/// Contents that every later version must find in an image. An error or a line must contain the
-/// texts.
+/// Contents that every later version must find in an image. An error or a line must contain the texts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Golden {
     name: String,
@@ -29,20 +28,20 @@ struct Golden {
     volumes: Vec<Kept>,
     /// Problems of a check: each line contains one of these, each of these is in some line.
     check: Vec<String>,
-    /// Damage that a repair mends, in order.
+    /// Damage repaired by a repair, in order.
     mended: Vec<String>,
     /// As `check`, after the repair.
     check_after_repair: Vec<String>,
 }
 
-/// A volume and what can be read from it.
+/// A volume and its readable contents.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Kept {
     name: String,
     size_bytes: u64,
     read_only: Option<String>,
     ranges: Vec<Range>,
-    /// Bytes at which blocks begin that cannot be read.
+    /// Start bytes of unreadable blocks.
     lost: Vec<u64>,
 }
 
@@ -59,7 +58,7 @@ fn open(medium: &Arc<SimMedium>) -> Result<Sim, PoolError> {
     Pool::open(Arc::clone(medium), kinds(), &OpenOptions { capacity_blocks: 1024 }).map(Arc::new)
 }
 
-/// Holds the problems of `report` against what was expected.
+/// Compares the problems of `report` with the expected ones.
 fn agree(name: &str, report: &CheckReport, expected: &[String]) {
     for problem in &report.problems {
         let known = expected.iter().any(|text| problem.contains(text));

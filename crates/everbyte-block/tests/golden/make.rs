@@ -1,9 +1,8 @@
-//! Makes the golden images, and says what is in them from what was written, never from what is read
-//! back.
+//! Makes the golden images, and derives their descriptions from the writes, never from reads.
 //!
-//! Everything is fixed: the medium is simulated, one thread writes through one lane, which lines of
-//! a crash persisted follows from a seed, and what is random in a pool (its identity, the keys of
-//! logs, the time) is replaced by constants before anything is logged.
+//! Everything is fixed: the medium is simulated, and one thread writes through one lane. The persisted lines
+//! of a crash follow from a seed. The random parts of a pool (its identity, the keys of logs, the time) are
+//! replaced by constants before anything is logged.
 
 use std::sync::Arc;
 
@@ -73,7 +72,7 @@ fn index(value: u64) -> usize {
     usize::try_from(value).unwrap()
 }
 
-/// `len` bytes that say what they are and compress well.
+/// `len` bytes that identify themselves and compress well.
 fn content(seed: u64, len: usize) -> Vec<u8> {
     (seed.wrapping_mul(0x0123_4567_89ab_cdef) | 1).to_le_bytes().repeat(len.div_ceil(8))[..len]
         .to_vec()
@@ -111,7 +110,7 @@ impl Workshop {
         BlockVolume::open(&self.pool, self.models[which].name).unwrap()
     }
 
-    /// Writes what a crash must not lose, and makes it durable.
+    /// Writes bytes that a crash must not lose, and makes them durable.
     fn write(&mut self, which: usize, offset: usize, bytes: &[u8]) {
         let volume = self.volume(which);
         volume.write(offset as u64, bytes, Fua::No).unwrap();
@@ -125,18 +124,18 @@ impl Workshop {
         }
     }
 
-    /// Closes the pool. Returns the image that a clean shutdown leaves.
+    /// Closes the pool. Returns the image after a clean shutdown.
     fn close(&self) -> Vec<u8> {
         self.pool.close().unwrap();
         self.medium.image()
     }
 
-    /// Returns the image that a crash now leaves, with the lines lost that `plan` says.
+    /// Returns the image after a crash now, with the lost lines of `plan`.
     fn crash(&self, plan: Plan) -> Vec<u8> {
         self.medium.crash_state().boot(plan).image()
     }
 
-    /// The image and what must be found in it, as a pool that was shut down cleanly and is whole.
+    /// The image and its expected contents, for a pool after a clean shutdown, without damage.
     fn golden(&self, name: &str, about: &str, image: &[u8]) -> Golden {
         Golden {
             name: name.to_owned(),
@@ -154,7 +153,7 @@ impl Workshop {
     }
 }
 
-/// Every image, with what must be found in it.
+/// Every image, with its expected contents.
 pub(crate) fn all() -> Vec<(Golden, Vec<u8>)> {
     let mut all = vec![options(), full(), crashed(), group(), log_gap()];
     all.extend(from_clean());
@@ -244,7 +243,7 @@ fn log_gap() -> (Golden, Vec<u8>) {
     for block in 0..4 {
         let bytes = content(60 + block, 64);
         volume.write(block * 4096, &bytes, Fua::No).unwrap();
-        // Nothing is undone, because what is missing is not known.
+        // Nothing is undone, because the missing part is unknown.
         shop.models[0].put(index(block) * 4096, &bytes);
     }
     let mut image = shop.crash(Plan::everything());
@@ -266,7 +265,7 @@ fn log_gap() -> (Golden, Vec<u8>) {
     (golden, image)
 }
 
-/// A clean pool, and what single faults make of it.
+/// A clean pool, and its versions with single faults.
 fn from_clean() -> Vec<(Golden, Vec<u8>)> {
     let mut shop = Workshop::new(&[("v", 16 * 4096, PLAIN), ("w", 16 * 4096, PLAIN)]);
     shop.write_blocks(0, 0..8);
@@ -318,7 +317,7 @@ fn from_clean() -> Vec<(Golden, Vec<u8>)> {
     ]
 }
 
-/// Data that is not what its checksum says.
+/// Data that does not match its checksum.
 fn wrong_data() -> Option<(Golden, Vec<u8>)> {
     let sums = BlockOptions { checksum: Checksum::Crc32c, ..PLAIN };
     let mut shop = Workshop::new(&[("v", 16 * 4096, sums)]);

@@ -1,8 +1,8 @@
-//! Steps of a workload whose memory fails: what a request that fails may leave, and what one that
-//! is answered with success leaves all the same.
+//! Steps of a workload with failing memory: the possible contents after a failed request, and the guaranteed
+//! contents after a successful one.
 //!
-//! The rule: success means what it always means. A write that failed is there as a whole or not at
-//! all, and what a flush or a shutdown could not do may have been done nevertheless.
+//! The rule: success has its usual meaning. A failed write is atomic, and the work of a failed flush or
+//! shutdown may have been done nevertheless.
 
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{MediaError, Medium, PoolOffset};
@@ -60,7 +60,7 @@ impl History<'_> {
         assert!(read.is_err(), "a bad line is read");
     }
 
-    /// A write, which may fail.
+    /// A write that may fail.
     pub(super) fn write_faulty(&mut self, name: &'static str, write: W) {
         let begun = self.note(&format!("{write:?}"));
         let before = self.tracks[name].now.clone();
@@ -99,7 +99,7 @@ impl History<'_> {
         self.end(name, &begun, either, durable, now);
     }
 
-    /// A flush, which may fail.
+    /// A flush that may fail.
     pub(super) fn flush_faulty(&mut self, name: &'static str) {
         let begun = self.note("flush");
         let outcome = self.volume(name).flush();
@@ -120,7 +120,7 @@ impl History<'_> {
         (durable, track.now.clone())
     }
 
-    /// A shutdown, which fails if a volume cannot be made durable, and makes the others so.
+    /// A shutdown. It fails if a volume cannot be made durable, and makes the others durable.
     pub(super) fn close_faulty(&mut self) {
         let begun: std::sync::Arc<Expect> = self.note("closing");
         let is_closed = self.open.pool.close().is_ok();
