@@ -328,7 +328,7 @@ macro_rules! copy_by_avx512 {
 }
 
 /// # Safety
-/// As [`CopyLines`] says, the ranges being mapped; AVX-512F is there.
+/// As [`CopyLines`] requires, with mapped ranges; AVX-512F is present.
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
     // SAFETY: the ranges, four lines at a time, and then one.
@@ -341,7 +341,7 @@ unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
 /// after code of its own only, and code for older processors is slow while they are not.
 ///
 /// # Safety
-/// As [`CopyLines`] says, the ranges being mapped; AVX2 is there.
+/// As [`CopyLines`] requires, with mapped ranges; AVX2 is present.
 #[target_feature(enable = "avx2")]
 unsafe fn copy_avx2(to: *mut u8, from: *const u8, lines: usize) {
     // SAFETY: the ranges, by halves of lines. One store follows one load: streamed in larger portions, a block
@@ -425,7 +425,7 @@ unsafe fn copy_rest(to: *mut u8, from: *const u8, len: usize) {
 }
 
 /// # Safety
-/// As [`Cpu::copy_shared`] says of `lines` lines, at least one; AVX-512F is there.
+/// As [`Cpu::copy_shared`] requires for `lines` lines, at least one; AVX-512F is present.
 #[target_feature(enable = "avx512f")]
 unsafe fn shared_avx512(to: *mut u8, from: *const u8, lines: usize) {
     if lines >= STRING_LINES {
@@ -441,7 +441,7 @@ unsafe fn shared_avx512(to: *mut u8, from: *const u8, lines: usize) {
 }
 
 /// # Safety
-/// As [`Cpu::copy_shared`] says of `lines` lines, at least one; AVX-512F is there.
+/// As [`Cpu::copy_shared`] requires for `lines` lines, at least one; AVX-512F is present.
 #[target_feature(enable = "avx512f")]
 unsafe fn shared_strings(to: *mut u8, from: *const u8, lines: usize) {
     match lines {
@@ -466,7 +466,7 @@ unsafe fn copy_string(to: *mut u8, from: *const u8, len: usize) {
 }
 
 /// # Safety
-/// As [`Cpu::copy_shared`] says of `lines` lines, at least one; AVX2 is there.
+/// As [`Cpu::copy_shared`] requires for `lines` lines, at least one; AVX2 is present.
 #[target_feature(enable = "avx2")]
 unsafe fn shared_avx2(to: *mut u8, from: *const u8, lines: usize) {
     // SAFETY: the ranges, four lines at a time, and then one.
@@ -541,7 +541,7 @@ unsafe fn shared_sse2(to: *mut u8, from: *const u8, lines: usize) {
 }
 
 /// # Safety
-/// As [`DiffLines`] says, the ranges being mapped; AVX-512F is there.
+/// As [`DiffLines`] requires, with mapped ranges; AVX-512F is present.
 #[target_feature(enable = "avx512f")]
 unsafe fn diff_avx512(stored: *const u8, new: *const u8, lines: usize) -> u64 {
     let mut mask = 0;
@@ -558,7 +558,7 @@ unsafe fn diff_avx512(stored: *const u8, new: *const u8, lines: usize) -> u64 {
 }
 
 /// # Safety
-/// As [`DiffLines`] says, the ranges being mapped; AVX2 is there.
+/// As [`DiffLines`] requires, with mapped ranges; AVX2 is present.
 #[target_feature(enable = "avx2")]
 unsafe fn diff_avx2(stored: *const u8, new: *const u8, lines: usize) -> u64 {
     let mut mask = 0;

@@ -1,4 +1,4 @@
-//! Damaged pools: every answer names what and where, nothing panics, good data stays readable.
+//! Damaged pools: every answer names structure and address, nothing panics, good data stays readable.
 
 use std::sync::Arc;
 
@@ -170,18 +170,18 @@ fn unfinished_deletions_are_finished() {
     assert_eq!(pool.info().free_bytes, pool.info().data_bytes);
 }
 
-/// Blocks with a record, each of which a flip may have made look torn, and so not undone.
+/// Blocks with a record. A flip may have made each record look torn, and so not undone.
 const UNFLUSHED: u64 = 6;
 
-/// Bytes of a volume's header that matter: its state, its words, both copies of its descriptor. Of a flip in
-/// one copy of the checkpoint record nobody hears, since the other one is as good.
+/// Relevant bytes of a volume's header: its state, its words, both copies of its descriptor. A flip in one
+/// copy of the checkpoint record is not reported, since the other one is as good.
 const HEADER_USED: [std::ops::Range<u64>; 4] = [0..8, 192..216, 1024..1152, 2048..2176];
 
 /// Opens a pool with a flipped byte, reads all of its volume, changes it and checks it. Returns true if anybody
 /// noticed.
 ///
 /// # Panics
-/// A block reads as something that it never held, or should not hold any more.
+/// A block reads as contents that it never held, or should not hold now.
 fn notices_flip(medium: &Arc<Mapped>, at: u64) -> bool {
     let Ok(pool) = open(medium) else { return true };
     let mut is_noticed = !pool.recovery().remarks.is_empty() || pool.read_only_reason().is_some();
@@ -230,7 +230,7 @@ fn metadata_flip_gives_no_wrong_bytes() {
                 missed.push(at - start);
             }
         }
-        // What looks like the end of the log, and what nothing uses.
+        // A flip that looks like the end of the log, and unused bytes.
         let may_be_missed = |at: u64| match start {
             0 | 4096 => false,
             8192 => !HEADER_USED.iter().any(|used| used.contains(&at)),
@@ -309,7 +309,7 @@ fn impossible_log_is_an_error() {
     }
 }
 
-/// A cleanly closed pool with a volume whose root and map `craft` has changed, given the leaf.
+/// A cleanly closed pool with a volume with its root and map changed by `craft`. `craft` gets the leaf.
 fn closed_pool_crafted(
     options: &BlockOptions,
     craft: impl FnOnce(&Mapped, BlockNo),
@@ -343,7 +343,7 @@ fn cyclic_map_is_an_error_in_bounded_time() {
         let medium = closed_pool_crafted(&options, |medium, leaf| {
             fill_node(medium, leaf, leaf);
             medium.store_word(HEADER.plus(root_offset), root(leaf, 5));
-            // What is used must be walked for then.
+            // The used blocks must then be counted by a walk.
             medium.store_word(HEADER.plus(USED_AT), 0);
         });
         let pool = open(&medium).unwrap();

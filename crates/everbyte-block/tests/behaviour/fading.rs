@@ -1,7 +1,7 @@
-//! Memory that goes bad, or space that goes, in the midst of a request, after it was looked at.
+//! Memory that goes bad, or space that runs out, during a request, after its check.
 //!
-//! Owns a medium that does so at a given moment. What can be lost then is what a crash leaves, so
-//! tests of that end with one.
+//! Owns a medium that fails at a given moment. A crash leaves the contents still at risk then, so tests of
+//! that end with a crash.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,12 +25,12 @@ use crate::pattern;
 const POOL_BLOCKS: u64 = 128;
 const HEADER: u64 = 2 * 4096;
 
-/// A simulated medium of which one line fails right after it was probed, or right before it is sent.
+/// A simulated medium with one line that fails right after it was probed, or right before it is sent.
 struct Fading {
     inner: SimMedium,
     /// The line's address; 0 for none.
     line: AtomicU64,
-    /// The same of the line that fails before it is sent.
+    /// The same for the line that fails before it is sent.
     sent_line: AtomicU64,
     /// Called after each store of a whole block in place.
     on_whole_store: Mutex<Option<Box<dyn Fn() + Send>>>,
@@ -116,7 +116,7 @@ fn open<M: Medium>(medium: &Arc<M>) -> Arc<Pool<M>> {
     Arc::new(Pool::open(Arc::clone(medium), kinds(), &options).unwrap())
 }
 
-/// A pool with the volume `v` of 8 blocks, all flushed, whose log has one lane.
+/// A pool with the volume `v` of 8 blocks, all flushed, with a log of one lane.
 fn medium() -> Arc<Fading> {
     let medium = Arc::new(Fading {
         inner: SimMedium::new(POOL_BLOCKS * 4096),
@@ -145,7 +145,7 @@ fn place_of(medium: &Fading, block: u64) -> PoolOffset {
     named(named(HEADER + 192).offset().0 + block * 8).offset()
 }
 
-/// The bytes of the request that fails; without FUA it begins a block earlier.
+/// The bytes of the failing request; without FUA it begins a block earlier.
 const FAILED: std::ops::Range<usize> = 3 * 4096 + 5 * 64..3 * 4096 + 5 * 64 + 60;
 /// Those of the request after it.
 const LATER: std::ops::Range<usize> = 6 * 4096 + 64..6 * 4096 + 128;
