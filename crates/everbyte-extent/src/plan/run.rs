@@ -33,9 +33,9 @@ impl LeafRun {
 impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Takes a run for the leaf from `block` on, if a leaf begins there, all of it is holes, and this plan
     /// gives space to the blocks up to `end`. Blocks with checksums lie anywhere: each of them needs a slot,
-    /// and the slot may be missing. Blocks also lie anywhere in a pool that was full, and in a group without
-    /// checkpoints: a run released by a plan is free only after a checkpoint, and a second plan without it
-    /// would find no block.
+    /// and the slot may be missing. Blocks also lie anywhere in a pool that was full. The same holds in a
+    /// group, which makes no checkpoint: a run released by a plan is free only after a checkpoint. A second
+    /// plan without the run would find no block.
     ///
     /// # Errors
     /// The map cannot be right.

@@ -1,12 +1,8 @@
 //! Checkpoints: sealing an epoch and making it durable.
 //!
-//! The order, with reasons. (1) Seal: with every lane locked, no writer is inside the epoch. Its dirty lists
-//! are therefore complete, and its writers have fenced every streamed byte. New writers get the next epoch
-//! and the other log halves; their records are two epochs old and dead. (2) Flush every dirty line of the
-//! epoch, by physical address, then fence. This includes blocks replaced since: undo of the next epoch may
-//! bring them back. (3) Only then store `completed`, twice, flush, fence: from this store on the epoch's
-//! records are dead. (4) Only then pass the epoch's deferred blocks to the allocator: before, undo could have
-//! brought them back.
+//! The order: (1) seal the epoch with every lane locked; (2) flush its dirty lines and fence; (3) store
+//! `completed`, twice, flush, fence; (4) pass its deferred blocks to the allocator. The reason of each step
+//! stands next to its code.
 
 use std::sync::atomic::Ordering;
 
@@ -163,6 +159,8 @@ impl<M: Medium> Volume<M> {
             return Err(WriteError::ReadOnly { reason: reason.to_owned() });
         }
         self.check_medium()?;
+        // (1) With every lane locked, no writer is inside the epoch. Its dirty lists are therefore complete,
+        // and its writers have fenced every streamed byte.
         let mut lanes: Vec<_> = match planted(Bug::SealDoesNotWait) {
             true => self.lanes.iter().filter_map(|lane| lane.try_lock()).collect(),
             false => self.lanes.iter().map(|lane| lane.lock()).collect(),
@@ -174,6 +172,7 @@ impl<M: Medium> Volume<M> {
         for lane in &mut lanes {
             lane.dirty.seal_into(&mut sealed.dirty);
             sealed.deferred.append(&mut lane.deferred);
+            // New writers get the other log half. Its records are two epochs old and dead.
             lane.log.begin_epoch(epoch + 1);
             lane.touched = false;
             if low {
@@ -198,6 +197,8 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
     pub fn finish(self) -> Result<(), WriteError> {
         let Self { volume, sealed, sealed_blocks, .. } = self;
         let medium = volume.medium();
+        // (2) By physical address, also lines of blocks replaced since: undo of the next epoch may bring the
+        // blocks back.
         let durable =
             InFlight::flush(medium, dirty_ranges(volume, &sealed), sealed.epoch).fence(medium)?;
         if planted(Bug::CheckpointRecordUnflushed) {
@@ -205,6 +206,7 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
                 medium.store_word(volume.header_at.plus(at), encode_word(sealed.epoch));
             }
         } else {
+            // (3) From this store on the epoch's records are dead, so the flush must be durable before.
             write_completed(medium, volume.header_at, &durable)?;
         }
         for &block in sealed.dirty.iter().filter(|_| !planted(Bug::LoggedForever)) {
@@ -213,6 +215,7 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
         volume.completed.store(sealed.epoch, Ordering::Release);
         volume.checkpoints.fetch_add(1, Ordering::Relaxed);
         volume.end_late_pins();
+        // (4) Before the store of `completed`, undo could have brought the blocks back.
         volume.give_back_all(&sealed.deferred);
         drop(sealed_blocks);
         Ok(())

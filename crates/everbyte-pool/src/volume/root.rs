@@ -1,9 +1,7 @@
 //! The root of a volume without a log: it is never changed in place, but replaced.
 //!
-//! The order, with reasons. The new root is on the medium before the root word names it: either root left by
-//! a crash is whole. The size word follows the root word, and repeats a part of the root: after a crash in
-//! between, the next opening corrects it. Blocks named only by the old root are free for others once this has
-//! returned, since the root word is durable.
+//! The order: new root, root word, size word, each durable before the next. Blocks named only by the old root
+//! are free for others once a replacement has returned, since the root word is durable.
 
 use everbyte_media::{Medium, PoolOffset};
 
@@ -27,8 +25,10 @@ impl<M: Medium> Volume<M> {
     ) -> Result<(), WriteError> {
         self.check_unlogged()?;
         let medium = self.medium();
+        // Durable before the root word names it: either root left by a crash is whole.
         InFlight::stream(medium, run.start.offset(), contents).fence(medium)?;
         self.store_durably(self.header_at.plus(ROOT_AT), Entry::data(run.start).encode())?;
+        // Repeats a part of the root: after a crash in between, the next opening corrects it.
         self.store_durably(self.size_at(), encode_word(size_bytes / 512))
     }
 
