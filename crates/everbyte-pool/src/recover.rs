@@ -1,9 +1,9 @@
 //! Recovery of one volume: undo of the epochs open at the crash, and redo of their FUA fast-path writes.
 //!
-//! The order, with c as the last completed epoch: undo of epoch c + 2, undo of c + 1, redo of the short writes
-//! in their original order, flush and fence, store of `completed = c + 2`. The next epoch is c + 3. Until the
-//! store is durable, recovery can be run again from the start, any number of times: it writes only old bytes
-//! of live records.
+//! The order, with c as the last completed epoch: undo of epoch c + 2, undo of c + 1, redo of the short
+//! writes in their original order, flush and fence, store of `completed = c + 2`. The next epoch is c + 3.
+//! Until the store is durable, recovery can be run again from the start, any number of times: it writes only
+//! old bytes of live records.
 //!
 //! Invariants: undo records of one epoch are disjoint, so their order does not matter. Memory is taken for
 //! the records and, in proportion to them, for the check of their disjointness and for the ranges to flush.
@@ -215,21 +215,21 @@ pub(crate) fn recover_volume<M: Medium>(
         }
     };
     let mut records = 0;
-    // Epoch c + 2 may have taken writes during the flush of c + 1. It saved bytes written by c + 1, so the later
-    // epoch is undone first.
+    // Epoch c + 2 may have taken writes during the flush of c + 1. It saved bytes written by c + 1, so the
+    // later epoch is undone first.
     for undo in [&later, &earlier] {
         records += undo.apply(medium).fence(medium)?.get();
     }
-    // A short write may not have reached its place before the crash. No undo takes it back: it was only allowed
-    // where neither epoch had a record, and a later record saved its bytes as the old ones.
+    // A short write may not have reached its place before the crash. No undo takes it back: it was only
+    // allowed where neither epoch had a record, and a later record saved its bytes as the old ones.
     records += earlier.redo(medium).fence(medium)?.get();
     let restored = later.redo(medium).fence(medium)?;
     records += restored.get();
     if planted(Bug::EpochReused) {
         return Ok(Recovered { completed, records, read_only: None });
     }
-    // This store kills the records, so anything not yet on the medium would be lost permanently. The next epoch
-    // is then c + 3: no record of c + 1 or c + 2 can be taken for a record of it.
+    // This store kills the records, so anything not yet on the medium would be lost permanently. The next
+    // epoch is then c + 3: no record of c + 1 or c + 2 can be taken for a record of it.
     write_completed(medium, header_at, &restored.with(completed + 2))?;
     Ok(Recovered { completed: completed + 2, records, read_only: None })
 }
