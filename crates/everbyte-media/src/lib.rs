@@ -2,7 +2,7 @@
 //! and to pages mapped by SQLite.
 //!
 //! Owns the [`Medium`] contract, its mapped implementation [`Mapped`], and the suite
-//! [`testkit`] for every medium. Knows nothing of pools, volumes, logs or blocks
+//! `everbyte_testkit::medium` for every medium. Knows nothing of pools, volumes, logs or blocks
 //! beyond their size.
 //!
 //! Invariant: this crate makes no Rust reference into mapped memory, because other threads and processes may write
