@@ -161,7 +161,8 @@ impl Mapping {
         }
         let place = self.base.wrapping_add(old_len).cast();
         // Mapped elsewhere and unmapped again first, so that errors show before a part of the reservation is
-        // released. SAFETY: the kernel chooses a free place.
+        // released.
+        // SAFETY: the kernel chooses a free place.
         let elsewhere = unsafe { self.map(ptr::null_mut(), from, flags, len) }?;
         // SAFETY: mapped above, and known to nobody else.
         unsafe { munmap(elsewhere, len) }?;

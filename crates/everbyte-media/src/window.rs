@@ -204,8 +204,8 @@ impl ReservedRange {
             return;
         }
         let (place, bytes) = (self.base.wrapping_add(to_usize(at)), to_usize(WINDOW_REGION_BYTES));
-        // Elsewhere first, so that errors show before a part of the reservation is released. SAFETY: the
-        // kernel chooses a free place.
+        // Elsewhere first, so that errors show before a part of the reservation is released.
+        // SAFETY: the kernel chooses a free place.
         let Ok(elsewhere) =
             (unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ, flags, file, run.0) })
         else {
