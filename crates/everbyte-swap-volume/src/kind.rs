@@ -1,4 +1,4 @@
-//! The swap volume as a kind of volume: which blocks it owns.
+//! The swap volume as a kind of volume: its owned blocks.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use everbyte_pool::{
 
 use crate::table::{RUN_BLOCKS, RUN_BYTES, SWAP, Table};
 
-/// The feature of a pool that has one: an older program could not tell which blocks are free.
+/// Feature bit of a pool with a swap volume: an older program cannot determine its free blocks.
 const RO_COMPAT_SWAP: u64 = 1 << 2;
 
 /// The name of the kind in lists and on command lines.
@@ -54,7 +54,7 @@ impl<M: Medium> Kind<M> for SwapKind {
     }
 }
 
-/// The kind of volumes that this crate knows: what is needed to open pools with swap volumes.
+/// The volume kind of this crate. A program needs it to open pools with swap volumes.
 #[must_use]
 pub fn kinds<M: Medium>() -> Kinds<M> {
     Kinds::new([Arc::new(SwapKind) as Arc<dyn Kind<M>>])

@@ -1,13 +1,14 @@
-//! Runs that somebody has.
+//! Leases: runs in use by a borrower.
 
 use std::fs::File;
 use std::ops::Range;
 
-/// Runs that were lent. Once it is dropped here they are whose who has mapped them, or nobody's.
+/// Lent runs. After the drop of the lease, each run belongs to the program with a mapping of it. Without a
+/// mapping the run is free.
 #[derive(Debug)]
 pub struct Lease {
-    /// The pool's file, in a description that has the locks of `ranges`.
+    /// The pool's file, as an open file description with the locks of `ranges`.
     pub file: File,
-    /// Bytes of the file that may be used, ascending; none touches another.
+    /// Usable bytes of the file, in ascending order. No two ranges touch.
     pub ranges: Vec<Range<u64>>,
 }

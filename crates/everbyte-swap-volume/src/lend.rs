@@ -1,14 +1,15 @@
-//! Lending: which runs programs have, and until when.
+//! Lending: the assignment of runs to programs, and its duration.
 //!
-//! A program that gets runs copies pages in and out through a mapping of its own. It has them as long
-//! as the locks of their bytes live, which are those of an open file description that was made for it
-//! alone: locked first, then passed on, then closed here. The program's mapping keeps it open. So
-//! nothing needs to be told when a program ends, and a server that starts anew finds in the locks what
-//! its predecessor lent.
+//! A borrower copies pages in and out through its mapping. It has its runs as long as the
+//! locks of their bytes live. The locks belong to an open file description made for this borrower
+//! alone: the lender locks it first, then passes it on, then closes its copy. The program's mapping
+//! keeps the description open. A program therefore reports nothing when it ends. A restarted server
+//! finds its predecessor's loans in the locks.
 //!
-//! Invariants: a run is lent only under a lock that was taken for it, so never twice; what is not
-//! known to be free is asked for before it is lent, wiped or taken from the volume; under the one
-//! mutex, so that no two askers find the same run free.
+//! Invariants:
+//! - The lender lends a run only under a lock taken for this run, and so never twice.
+//! - The lender queries the lock of each run not known to be free before it lends, wipes or removes
+//!   the run. It does this under the one mutex: no two callers find the same run free.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -30,16 +31,16 @@ use crate::volume::SwapVolume;
 /// Lends the runs of one swap volume.
 pub struct Lender {
     volume: SwapVolume<Mapped>,
-    /// A description without locks, through which others' are seen; `None` if the pool lies in this
-    /// process's own memory, which nobody else can have.
+    /// A file description without locks, to query the locks of other descriptions. `None` if the pool
+    /// lies in memory private to this process.
     file: Option<File>,
     lending: Mutex<Lending>,
 }
 
 struct Lending {
-    /// Runs that nobody has, the longest unused first, so that wear is spread.
+    /// Free runs, the longest unused first. This order spreads wear.
     free: VecDeque<FreeRun>,
-    /// Runs that somebody may have, with the process that they were lent to, if that is known.
+    /// Runs possibly in use, each with its borrower's process if known.
     lent: BTreeMap<BlockNo, Option<u32>>,
     /// The volume is about to be deleted.
     is_closed: bool,
@@ -51,19 +52,19 @@ struct FreeRun {
     is_wiped: bool,
 }
 
-/// How much of a swap volume is lent.
+/// The lent share of a swap volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LenderStatus {
-    /// Runs of 2 MiB that the volume has.
+    /// The volume's runs of 2 MiB.
     pub runs: u64,
-    /// Those that programs have.
+    /// Runs in use by programs.
     pub lent: u64,
-    /// The processes that have them, as far as this lender lent them itself.
+    /// The borrowers' processes, for the loans of this lender alone.
     pub pids: Vec<u32>,
 }
 
 impl Lender {
-    /// Lends the runs of `volume`. All count as used, until their locks have been asked for.
+    /// Lends the runs of `volume`. Each run counts as used until the lender has queried its lock.
     ///
     /// # Errors
     /// The pool's file cannot be opened again.
@@ -83,13 +84,13 @@ impl Lender {
     /// Lends up to `runs` runs, at least one, to process `pid`.
     ///
     /// # Errors
-    /// `Full` if none is free; the volume is being deleted; the pool is in memory that other
-    /// processes cannot map; the system's.
+    /// `Full` if no run is free; the volume is being deleted; other processes cannot map the pool's
+    /// memory; an error of the system.
     pub fn lend(&self, runs: u64, pid: u32) -> Result<Lease, SwapError> {
         self.lend_as(runs, pid, self.volume.wipes() && !planted(Bug::LentUnwiped))
     }
 
-    /// Lends; `wipes` says whether the borrower is to see zeroes.
+    /// Lends up to `runs` runs. If `wipes` is set, the borrower sees zeroes.
     fn lend_as(&self, runs: u64, pid: u32, wipes: bool) -> Result<Lease, SwapError> {
         let lending = &mut *self.lending.lock();
         if lending.is_closed {
@@ -103,7 +104,7 @@ impl Lender {
         while (got.len() as u64) < runs.max(1)
             && let Some(run) = lending.free.pop_front()
         {
-            // Until it is certain that it can be lent, it counts as somebody's.
+            // The run counts as used until the lender is certain to be able to lend it.
             lending.lent.insert(run.start, None);
             if !planted(Bug::LockedLate)
                 && !lock_range(&file, &bytes_of(run.start)).map_err(io("lock the pool's file"))?
@@ -122,11 +123,11 @@ impl Lender {
         Ok(Lease { file, ranges: ranges_of(&got) })
     }
 
-    /// Lends all runs to this process itself, as a block device, which shows nothing of what was in them. So nothing
-    /// has to be wiped first, which takes long.
+    /// Lends all runs to this process as a block device. The device hides the runs' earlier contents, so the
+    /// lender skips the slow wipe.
     ///
     /// # Errors
-    /// `Lent` if somebody has some of them; as [`Lender::lend`].
+    /// `Lent` if any run is in use; as [`Lender::lend`].
     pub fn scratch(&self) -> Result<ScratchDevice, SwapError> {
         let (pid, runs) = (std::process::id(), self.volume.size_bytes() / RUN_BYTES);
         let lease = self.lend_as(runs, pid, false)?;
@@ -141,10 +142,10 @@ impl Lender {
         Ok(ScratchDevice::new(medium, lease, size_bytes))
     }
 
-    /// How much is lent at this moment.
+    /// Returns the present loans.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn status(&self) -> Result<LenderStatus, SwapError> {
         let lending = &mut *self.lending.lock();
         self.take_back(lending)?;
@@ -152,8 +153,7 @@ impl Lender {
         Ok(LenderStatus { runs: lent + lending.free.len() as u64, lent, pids })
     }
 
-    /// Makes the volume as large as that, durably: larger while it is in use, smaller by what nobody
-    /// has.
+    /// Resizes the volume to `size_bytes`, durably. It can grow while in use, and shrink by its free runs.
     ///
     /// # Errors
     /// As [`SwapVolume::grow`]; `Lent` if too few runs are free.
@@ -181,11 +181,10 @@ impl Lender {
         Ok(())
     }
 
-    /// Lends nothing any more, so that the volume can be deleted, and wipes it if it is one that is
-    /// wiped.
+    /// Ends lending before the deletion of the volume. Wipes the volume if its settings say so.
     ///
     /// # Errors
-    /// `Lent` if somebody has runs; then it goes on lending. The medium's.
+    /// `Lent` if any run is in use: lending then continues. An error of the medium.
     pub fn close(&self) -> Result<(), SwapError> {
         let lending = &mut *self.lending.lock();
         self.take_back(lending)?;
@@ -197,7 +196,7 @@ impl Lender {
         Ok(())
     }
 
-    /// Wipes the first free runs, if the volume is one that is wiped.
+    /// Wipes the first free runs if the volume's settings say so.
     fn wipe_first(&self, lending: &mut Lending, count: usize) -> Result<(), SwapError> {
         if !self.volume.wipes() {
             return Ok(());
@@ -209,7 +208,7 @@ impl Lender {
         Ok(())
     }
 
-    /// Finds out which runs nobody has any more.
+    /// Detects the runs released by their borrowers.
     fn take_back(&self, lending: &mut Lending) -> Result<(), SwapError> {
         let mut ended = Vec::new();
         for &start in lending.lent.keys() {
@@ -250,7 +249,7 @@ impl Lender {
     }
 }
 
-/// The processes that have runs, each once.
+/// The processes with runs, each once.
 fn pids_of(lending: &Lending) -> Vec<u32> {
     let pids: BTreeSet<u32> = lending.lent.values().copied().flatten().collect();
     pids.into_iter().collect()
@@ -261,7 +260,7 @@ fn borrowers_of(lending: &Lending) -> Borrowers {
     Borrowers { pids: pids_of(lending), runs_of_others }
 }
 
-/// The bytes of the pool's file that a run has.
+/// The bytes of a run in the pool's file.
 fn bytes_of(start: BlockNo) -> Range<u64> {
     let first = start.0 * BLOCK_U64;
     first..first + RUN_BYTES

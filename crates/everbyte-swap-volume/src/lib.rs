@@ -1,9 +1,9 @@
 //! The swap volume: a store of pages without any promise after a crash.
 //!
-//! Owns which runs of 2 MiB a swap volume has, and who may use them: they are lent to programs, which
-//! map them and copy pages by themselves. Nothing of the pages is logged, flushed or marked. What
-//! the volume consists of is durable: a table below its root word, which is replaced as a whole when
-//! the volume grows or shrinks. Knows the pool; knows neither regions nor the control socket.
+//! Owns the 2 MiB runs of a swap volume and the right to use them. The volume lends runs to programs.
+//! A program maps its runs and copies pages in and out. The pages are not logged, flushed or marked.
+//! The list of runs is durable: a table below the volume's root word. Growing or shrinking the volume
+//! replaces the whole table. This crate knows the pool, and neither regions nor the control socket.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! The mistakes that tests plant in swap volumes with `everbyte_plant`, to see them caught.
+//! Mistakes for tests to plant in swap volumes with `everbyte_plant`. The tests must catch them.
 
 /// A mistake in how runs are kept and lent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     /// A table is changed where it lies.
     TableInPlace,
-    /// A run is lent whether or not an earlier program still has it.
+    /// A run is lent even if an earlier program still has it.
     LentWithoutAsking,
     /// A run is lent as an earlier program left it, though the volume wipes.
     LentUnwiped,
@@ -13,8 +13,8 @@ pub enum Bug {
     FreedInPart,
     /// The locks of a lease are taken after its description was passed on.
     LockedLate,
-    /// A run that nobody has any more is forgotten.
+    /// The lender forgets a run released by its borrower.
     RunForgotten,
-    /// A volume that is to be deleted does not ask for the locks of its runs.
+    /// The deletion of a volume does not query the locks of its runs.
     ClosedWithoutAsking,
 }

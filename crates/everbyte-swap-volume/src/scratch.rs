@@ -1,11 +1,11 @@
 //! A whole swap volume as a block device, for the swap of virtual machines and other machines.
 //!
-//! Block numbers are those of the runs, in their order. A block that was not written since the device
-//! was opened, or was trimmed, reads as zeroes, so a client sees nothing of what others left; that is
-//! a bit in DRAM for each block. Nothing is ever flushed.
+//! Block numbers follow the order of the runs. A block reads as zeroes if it was trimmed or not written
+//! since the device was opened. A client therefore sees no bytes of earlier users. A bit in DRAM
+//! records this state for each block. The device never flushes.
 //!
-//! Invariants: a block's bytes are read and changed under the lock of its stripe, so that a block is
-//! seen whole; its bit is set once its bytes are what was written.
+//! Invariants: threads read and change a block's bytes under the lock of its stripe, so a reader sees
+//! a whole block. A write sets the block's bit after it has stored the bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::lease::Lease;
 
 const STRIPES: usize = 256;
 
-/// The runs of a lease as a block device that keeps nothing: neither FLUSH nor FUA mean anything.
+/// The runs of a lease as a volatile block device: FLUSH and FUA have no effect.
 pub struct ScratchDevice {
     medium: Arc<Mapped>,
     /// The pool's address of each run, and its length in bytes.
     ranges: Vec<Range<u64>>,
-    /// First byte of the device that lies in each range.
+    /// First byte of the device in each range.
     starts: Vec<u64>,
     size_bytes: u64,
-    /// A bit for each block that was written.
+    /// A bit per block, set for written blocks.
     written: Box<[AtomicU64]>,
     stripes: Box<[RwLock<()>]>,
     _lease: Lease,
 }
 
-/// A part of a request that lies in one block.
+/// A part of a request within one block.
 struct Piece {
     block: u64,
     start: usize,
@@ -42,8 +42,8 @@ struct Piece {
 }
 
 impl ScratchDevice {
-    /// The first `size_bytes` bytes of the runs of `lease`, which were lent by a volume on `medium`;
-    /// all of them if they are fewer.
+    /// Returns a device of the first `size_bytes` bytes of the runs of `lease`, or of all bytes if the runs
+    /// have fewer. A volume on `medium` lent the runs.
     #[must_use]
     pub fn new(medium: Arc<Mapped>, lease: Lease, size_bytes: u64) -> Self {
         let ranges = lease.ranges.clone();
@@ -93,7 +93,7 @@ impl ScratchDevice {
         check_range(offset, len, self.size_bytes)
     }
 
-    /// Changes the bytes of a block. What it did not have before was zeroes.
+    /// Changes the bytes of a block. Bytes not written before are zeroes.
     fn write_piece(&self, piece: &Piece, data: &[u8]) {
         let at = self.place(piece.block);
         let _block = self.stripe(piece.block).write();
@@ -162,7 +162,7 @@ impl BlockDevice for ScratchDevice {
         Ok(())
     }
 
-    /// Returns at once: nobody was promised that anything is kept.
+    /// Returns immediately: the device is volatile.
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -203,7 +203,7 @@ impl BlockDevice for ScratchDevice {
             if extents.len() == extents_max {
                 break;
             }
-            // Its space is the volume's whether it is written or not.
+            // The volume owns the space of written and unwritten blocks.
             extents.push(Extent { len: bytes, hole: false, zero });
         }
         Ok(extents)

@@ -1,8 +1,9 @@
 //! The runs of a swap volume, and how their number changes.
 //!
-//! Invariants: a run belongs to the volume from before a table that names it is reachable until after
-//! one that does not is durable; so a crash leaves it with one owner. If it is not known which table
-//! is durable, everything that either names is kept until the pool is opened again.
+//! Invariants: a run belongs to the volume before a table with the run becomes reachable. It belongs to
+//! the volume until after a table without the run is durable. A crash therefore leaves each run with
+//! one owner. If the durable table is unknown, the volume keeps the runs of both tables until the pool
+//! is opened again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,15 +37,15 @@ struct State {
     table: Table,
     /// Blocks of the table.
     at: BlockRun,
-    /// A table was to be replaced, and it is not known whether it was.
+    /// True if the outcome of a table replacement is unknown.
     is_unknown: bool,
 }
 
 impl<M: Medium> SwapVolume<M> {
-    /// Makes a swap volume, whose space is taken at once.
+    /// Creates a swap volume and allocates its space immediately.
     ///
     /// # Errors
-    /// The size is no positive multiple of 2 MiB; there are not so many free runs; as
+    /// The size is not a positive multiple of 2 MiB; the pool has too few free runs; as
     /// [`Pool::create_volume`].
     pub fn create(
         pool: &Arc<Pool<M>>,
@@ -70,7 +71,7 @@ impl<M: Medium> SwapVolume<M> {
     /// Opens the swap volume `name` of `pool`. It can be opened again once this is dropped.
     ///
     /// # Errors
-    /// There is no such volume, it is of another kind, open already, or cannot be read.
+    /// The volume does not exist, is of another kind, is already open, or cannot be read.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, SwapError> {
         let handle = pool.open_volume(name, SWAP)?;
         let volume = handle.volume();
@@ -115,11 +116,11 @@ impl<M: Medium> SwapVolume<M> {
         self.state.lock().table.runs.len() as u64 * RUN_BYTES
     }
 
-    /// Makes the volume as large as that, durably, and returns the runs that are new.
+    /// Grows the volume to `size_bytes`, durably, and returns the new runs.
     ///
     /// # Errors
-    /// The size is no multiple of 2 MiB, or less than the present one; there are not so many free
-    /// runs; the medium's. The volume is as it was then, as far as that is known.
+    /// The size is not a multiple of 2 MiB, or is less than the present size; the pool has too few free
+    /// runs; an error of the medium. The volume is then unchanged, as far as the outcome is known.
     pub fn grow(&self, size_bytes: u64) -> Result<Vec<BlockNo>, SwapError> {
         let state = &mut *self.state.lock();
         let wanted = runs_of(size_bytes)?;
@@ -136,10 +137,10 @@ impl<M: Medium> SwapVolume<M> {
         Ok(fresh)
     }
 
-    /// Takes `gone` from the volume, durably, and frees them. Nobody uses them any more.
+    /// Removes the runs `gone` from the volume, durably, and frees them. Requires: the runs are not in use.
     ///
     /// # Errors
-    /// The pool is full, or the medium's. The volume is as it was then, as far as that is known.
+    /// The pool is full; an error of the medium. The volume is then unchanged, as far as the outcome is known.
     pub fn remove(&self, gone: &[BlockNo]) -> Result<(), SwapError> {
         let state = &mut *self.state.lock();
         let set: HashSet<BlockNo> = gone.iter().copied().collect();
@@ -150,7 +151,7 @@ impl<M: Medium> SwapVolume<M> {
         Ok(())
     }
 
-    /// Makes a table of `runs` the volume's.
+    /// Replaces the volume's table with a table of `runs`.
     fn replace(&self, state: &mut State, runs: Vec<BlockNo>) -> Result<(), SwapError> {
         if state.is_unknown {
             return Err(SwapError::Unknown);
@@ -201,7 +202,7 @@ fn runs_of(size_bytes: u64) -> Result<u64, SwapError> {
     is_size.then_some(size_bytes / RUN_BYTES).ok_or(SwapError::Size { bytes: size_bytes })
 }
 
-/// Takes so many runs out of the pool, or none.
+/// Allocates `count` runs from the pool, or fails without an allocation.
 fn take_runs<M: Medium>(pool: &Pool<M>, count: u64) -> Result<Vec<BlockNo>, SwapError> {
     let mut runs = Vec::new();
     for _ in 0..count {
