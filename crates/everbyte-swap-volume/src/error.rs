@@ -6,10 +6,10 @@ use everbyte_pool::{Corrupt, PoolError, WriteError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwapError {
-    /// A size that a swap volume cannot have.
+    /// A size invalid for a swap volume.
     #[error("a swap volume has a multiple of 2 MiB, at least one; {bytes} bytes are not")]
     Size {
-        /// The size asked for, in bytes.
+        /// The requested size, in bytes.
         bytes: u64,
     },
     /// The pool has too few free runs.
@@ -19,48 +19,48 @@ pub enum SwapError {
         2 * runs
     )]
     NoRoom {
-        /// Runs of 2 MiB that were needed.
+        /// Required runs of 2 MiB.
         runs: u64,
-        /// Those that there are.
+        /// Free runs of the pool.
         free_runs: u64,
     },
-    /// The pool's.
+    /// An error of the pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The table could not be replaced. What it named before and was to name is kept until the pool
-    /// is opened again.
+    /// The table could not be replaced. The volume keeps the runs of the old and the new table until the
+    /// pool is opened again.
     #[error("cannot replace the volume's table: {0}")]
     Table(#[from] WriteError),
-    /// Nothing of the volume is free.
+    /// The volume has no free run.
     #[error("all {runs} runs of 2 MiB of volume {volume} are lent{}", to(.borrowers))]
     Full {
         /// The volume's name.
         volume: String,
-        /// Runs that it has.
+        /// Runs of the volume.
         runs: u64,
-        /// Processes that have runs.
+        /// Processes with runs.
         borrowers: Borrowers,
     },
-    /// Runs that would have to go are in use.
+    /// The operation needs free runs, and they are in use.
     #[error("{lent} runs of 2 MiB of volume {volume} are lent{}", to(.borrowers))]
     Lent {
         /// The volume's name.
         volume: String,
-        /// Runs that are in use.
+        /// Runs in use.
         lent: u64,
-        /// The processes that have them.
+        /// The processes with these runs.
         borrowers: Borrowers,
     },
-    /// A table was replaced before and it is not known by which.
+    /// An earlier replacement of the table has an unknown outcome.
     #[error("an earlier change of the volume failed; open the pool again")]
     Unknown,
-    /// The pool is in memory that other processes cannot map.
+    /// Other processes cannot map the pool's memory.
     #[error("the pool is in this process's own memory, which cannot be lent")]
     NotShared,
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// The operation that failed.
+        /// The failed operation.
         action: &'static str,
         /// The system's error.
         source: std::io::Error,
@@ -73,16 +73,16 @@ impl From<Corrupt> for SwapError {
     }
 }
 
-/// Processes that have runs of a volume.
+/// Processes with runs of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Borrowers {
-    /// Those that are known, each once.
+    /// The known processes, each once.
     pub pids: Vec<u32>,
-    /// Runs of processes that are not known: they were lent before the server began.
+    /// Runs of unknown processes: an earlier server lent them.
     pub runs_of_others: u64,
 }
 
-/// Most processes that an error names.
+/// The maximum number of processes in an error.
 const NAMED_MAX: usize = 8;
 
 fn to(borrowers: &Borrowers) -> String {

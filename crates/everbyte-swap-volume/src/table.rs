@@ -1,17 +1,17 @@
-//! The table of a swap volume: the runs that it has.
+//! The table of a swap volume: the list of its runs.
 //!
-//! Adjacent blocks below the root word. The first begins with a header; from the second on there is a
-//! checked word for each run, the number of its first block. A table never changes: a volume that
-//! grows or shrinks gets another one, and the root word is the switch between them.
+//! A table is adjacent blocks below the root word. The first block begins with a header. From the
+//! second block on, a checked word for each run holds the number of the run's first block. A table
+//! never changes: if a volume grows or shrinks, it gets a new table, and the root word switches to it.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{BlockRun, Corrupt, DataArea, check_readable};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The kind of volumes that are lent to programs.
+/// The kind of volumes with runs for programs.
 pub const SWAP: VolumeKind = VolumeKind(2);
-/// Bytes of a run, and what each begins at a multiple of in the pool.
+/// Bytes of a run. Each run begins at a multiple of this size in the pool.
 pub const RUN_BYTES: u64 = RUN_BLOCKS * BLOCK_U64;
 pub(crate) const RUN_BLOCKS: u64 = 512;
 
@@ -55,7 +55,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Blocks of a table of so many runs.
+    /// Blocks of a table of `runs` runs.
     pub(crate) fn blocks(runs: u64) -> u64 {
         1 + runs.div_ceil(WORDS)
     }
@@ -71,11 +71,11 @@ impl Table {
         image
     }
 
-    /// Reads the table that the root word at `root_at` names, and where it lies. Calls `each` with
-    /// each run and the address of its word.
+    /// Reads the table named by the root word at `root_at`, and its location. Calls `each` with each run
+    /// and the address of its word.
     ///
     /// # Errors
-    /// There is none, it cannot be right, or `each` fails.
+    /// The table does not exist or is invalid, or `each` fails.
     pub(crate) fn load<M: Medium>(
         medium: &M,
         data: &DataArea,

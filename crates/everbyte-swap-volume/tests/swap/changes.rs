@@ -1,5 +1,5 @@
-//! Changes of a swap volume, crashed everywhere: it has the runs of before or after, and no run has
-//! two owners or none.
+//! Changes of a swap volume with a crash at every point: the volume has the old or the new runs, and
+//! each run has exactly one owner.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use everbyte_pool::{OpenOptions, Pool, PoolError};
 use everbyte_swap_volume::plant::Bug;
 use everbyte_swap_volume::{RUN_BYTES, SwapError, SwapOptions, SwapVolume, kinds};
 
-/// Blocks of the pool: room for five runs, and for what is no run.
+/// Blocks of the pool: space for five runs and for the other structures.
 const BLOCKS: u64 = 6 * 512;
 const OTHER: &str = "other";
 const NAME: &str = "swap";
@@ -20,7 +20,7 @@ fn open_pool(medium: &Arc<SimMedium>) -> Result<Arc<Pool<SimMedium>>, PoolError>
     Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 
-/// A pool with one swap volume of one run, and none of the other name yet.
+/// A pool with one swap volume of one run. The other volume does not exist yet.
 fn new_pool(medium: &Arc<SimMedium>) -> Arc<Pool<SimMedium>> {
     Pool::format(&**medium, 3, [1; 16]).unwrap();
     let pool = open_pool(medium).unwrap();
@@ -36,7 +36,7 @@ fn create(
     SwapVolume::create(pool, name, runs * RUN_BYTES, SwapOptions::default())
 }
 
-/// Runs of the volume of that name; none if there is no such volume.
+/// Runs of the volume `name`, or `None` if it does not exist.
 fn runs(pool: &Arc<Pool<SimMedium>>, name: &str) -> Result<Option<u64>, String> {
     if pool.volume(name).is_err() {
         return Ok(None);
@@ -50,8 +50,9 @@ fn runs(pool: &Arc<Pool<SimMedium>>, name: &str) -> Result<Option<u64>, String> 
     Ok(Some(runs))
 }
 
-/// Changes the number of runs of a volume from `before`, if there is one, to `after`, and takes what
-/// is free for the other volume; with `omission` left out.
+/// Changes the number of runs of a volume from `before` to `after`. Then allocates the
+/// free runs for the other volume. `None` is a volume before its creation or after its deletion. Leaves
+/// out `omission`.
 fn changed(
     before: Option<u64>,
     after: Option<u64>,
@@ -74,7 +75,7 @@ fn changed(
                 _ => pool.delete_volume(NAME).unwrap(),
             }
             log.note(());
-            // Whatever became free goes to another owner at once.
+            // The freed runs go to another owner immediately.
             let other = SwapVolume::open(&pool, OTHER).unwrap();
             let mut size_bytes = 2 * RUN_BYTES;
             while other.grow(size_bytes).is_ok() {

@@ -1,4 +1,4 @@
-//! Tables that cannot be right: an error that names the place, and never a panic.
+//! Invalid tables: the error names the place, and the code never panics.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use everbyte_swap_volume::{RUN_BYTES, SwapOptions, SwapVolume, kinds};
 
 const BLOCKS: u64 = 5 * 512;
 
-/// Opens a pool with a swap volume of two runs, of which `damage` has changed the table at this
-/// address, and returns what is said of it.
+/// Opens a pool with a swap volume of two runs after `damage` has changed its table at the given
+/// address. Returns the error text.
 fn said(damage: impl FnOnce(&SimMedium, PoolOffset)) -> String {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let options = OpenOptions { capacity_blocks: BLOCKS };

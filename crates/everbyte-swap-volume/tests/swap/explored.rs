@@ -1,9 +1,9 @@
-//! Lending explored: random calls of a server, ends of programs and restarts, against a model of who
-//! has what.
+//! Lending explored: random calls of a server, ends of programs and restarts, against a model of the
+//! runs' owners.
 //!
-//! The calls of a lender exclude each other, so an order of whole calls is all that threads can make
-//! of them; what comes in between is that programs end, at any moment, which is a step here. Every
-//! program keeps a mark in each run that it was lent, and must find it again.
+//! The calls of a lender exclude each other, so threads can produce only an order of whole calls.
+//! Programs can end between calls at any moment: such an end is a step here. Every program keeps a
+//! mark in each run of its lease, and must find the mark again.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::house::{House, RUNS, nobody_forks, runs_of};
 const STEPS: u64 = 40;
 const SEEDS: u64 = 60;
 
-/// A program that has memory: its lease, and the mark that it left in each of its runs.
+/// A program with memory: its lease, and its mark in each of its runs.
 struct Program {
     lease: Lease,
     mark: u64,
@@ -52,12 +52,12 @@ fn word(file: &File, at: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// A server, its programs, and what they should have.
+/// A server, its programs, and their expected runs.
 struct Street {
     house: House,
     lender: Option<Lender>,
     programs: Vec<Program>,
-    /// The second half of a run whose first half nobody has.
+    /// The second half of a run with a free first half.
     half: Option<(File, u64)>,
     marks: u64,
     wipes: bool,
@@ -79,7 +79,7 @@ impl Street {
         self.lender().volume().runs().iter().map(|run| run.0 * 4096).collect()
     }
 
-    /// Runs that somebody has, if only by half.
+    /// Runs in use, wholly or by half.
     fn held(&self) -> BTreeSet<u64> {
         let whole = self.programs.iter().flat_map(Program::runs);
         whole.chain(self.half.iter().map(|(_, run)| *run)).collect()
@@ -111,7 +111,7 @@ impl Street {
         Ok(())
     }
 
-    /// Has somebody whom the next server does not know keep the second half of a run.
+    /// Keeps the second half of a run for a program unknown to the next server.
     fn take_half(&mut self) {
         let held = self.held();
         let Some(&run) = self.volume().iter().find(|run| !held.contains(run)) else { return };
@@ -135,7 +135,7 @@ impl Street {
         self.lender = Some(self.house.lender());
     }
 
-    /// Asks to delete the volume, which ends a server if that is granted.
+    /// Requests the deletion of the volume. If it succeeds, the server ends.
     fn close(&mut self) -> Result<(), String> {
         if self.lender().close().is_err() {
             let is_held = !self.held().is_empty();
@@ -174,7 +174,7 @@ impl Street {
         }
     }
 
-    /// Everything agrees: who has what, by the server's word and by the programs'.
+    /// Checks the server's and the programs' records of the runs against each other.
     fn check(&self) -> Result<(), String> {
         self.programs.iter().try_for_each(Program::check)?;
         let (held, volume) = (self.held(), self.volume());

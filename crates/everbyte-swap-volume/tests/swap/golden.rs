@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::house::nobody_forks;
 
-/// Room for what is no run, and four runs.
+/// Space for four runs and for the other structures.
 const BLOCKS: u64 = 5 * 512;
 
-/// Contents that every later version must find in an image.
+/// Contents of an image. Every later version must find them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Golden {
     name: String,
@@ -75,7 +75,7 @@ fn hold(golden: &Golden, image: Vec<u8>) {
     assert!(pool.check().unwrap().is_clean(), "{name}");
 }
 
-/// A pool with a volume that was grown and lost its first run, and one that wipes.
+/// A pool with two volumes: one grew and lost its first run, the other wipes.
 fn pool(medium: &Arc<SimMedium>) -> (Arc<Pool<SimMedium>>, Vec<GoldenVolume>) {
     Pool::format(&**medium, 3, [1; 16]).unwrap();
     let pool = open(medium);

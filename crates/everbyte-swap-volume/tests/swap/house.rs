@@ -11,8 +11,8 @@ use everbyte_swap_volume::{Lender, RUN_BYTES, SwapOptions, SwapVolume, kinds};
 pub(crate) const POOL_BYTES: u64 = 8 * RUN_BYTES;
 pub(crate) const RUNS: u64 = 4;
 
-/// Held by who starts a process, and by who relies on locks that end at once: a process has copies of all
-/// descriptors until it executes its program.
+/// Held by a test while it starts a process, and while it relies on the immediate end of locks: a process
+/// has copies of all descriptors until it executes its program.
 static NOBODY_FORKS: Mutex<()> = Mutex::new(());
 
 /// Keeps the tests of this process from starting others, as long as the result lives.
@@ -20,9 +20,9 @@ pub(crate) fn nobody_forks() -> MutexGuard<'static, ()> {
     NOBODY_FORKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends what has locks in this process, so that nobody has them afterwards.
+/// Drops a holder of locks in this process. Afterwards its locks are free.
 pub(crate) fn end<T>(held: T) {
-    // Whoever was started meanwhile executes its program by now, and has no copies any more.
+    // Under this lock, every process started earlier executes its program and has closed its copies.
     let _no_copies = nobody_forks();
     drop(held);
 }
@@ -53,7 +53,7 @@ impl House {
         Arc::new(pool.unwrap())
     }
 
-    /// Starts a server, as far as lending goes.
+    /// Starts the lending part of a server.
     pub(crate) fn lender(&self) -> Lender {
         Lender::new(SwapVolume::open(&self.pool(), "s").unwrap()).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Runs that are lent: never twice, never lost, whoever dies and whoever asks.
+//! Lent runs: never lent twice and never lost, for every end of a process and every caller.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,7 +18,7 @@ use everbyte_swap_volume::{
 
 use crate::house::{House, POOL_BYTES, RUNS, end, nobody_forks, runs_of};
 
-/// A process that has a lease, and nothing else to do.
+/// An idle process with a lease.
 struct Program {
     child: Child,
     bytes: Vec<std::ops::Range<u64>>,
@@ -44,7 +44,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may be dead, which is as well.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -94,7 +94,7 @@ fn a_mapping_keeps_a_lease_whose_descriptor_is_closed_and_takes_more() {
     assert_eq!(lender.status().unwrap().lent, 0);
 }
 
-/// Kills a server whose runs two programs have, starts another, and lends all that it finds free.
+/// Kills a server with two borrowers, starts another server, and lends all free runs.
 /// Returns true if a run was lent twice.
 fn lends_twice_after_a_restart() -> bool {
     let house = House::new(false);
@@ -125,7 +125,7 @@ fn a_run_that_was_not_asked_for_is_still_not_lent_twice() {
     drop(all);
 }
 
-/// Has a program that kept the second halves of its runs only, and shrinks the volume.
+/// Shrinks the volume under a program with only the second halves of its runs.
 fn shrinks_under_a_program_with_halves() -> bool {
     let house = House::new(false);
     let lender = house.lender();
@@ -201,7 +201,7 @@ fn a_pool_is_neither_overwritten_nor_repaired_while_programs_have_memory_of_it()
     }
 }
 
-/// Writes to a run that is lent, ends that lease, and returns true if the next one sees the bytes.
+/// Writes to a lent run, ends the lease, and returns true if the next lease sees the bytes.
 fn sees_what_another_left(wipes: bool) -> bool {
     use std::os::unix::fs::FileExt;
     let house = House::new(wipes);
@@ -226,7 +226,7 @@ fn a_volume_that_wipes_shows_no_program_what_another_left() {
     assert!(sees_what_another_left(true));
 }
 
-/// A device shows nothing of what it was not given; wiping all of a large volume would keep its client waiting.
+/// A device hides earlier contents without a wipe. A wipe of a large volume would delay its client.
 #[test]
 fn a_volume_that_wipes_is_wiped_after_its_export_and_not_before() {
     use std::os::unix::fs::FileExt;
@@ -263,7 +263,7 @@ fn memory_of_one_process_is_not_lent() {
     assert_eq!(lender.status().unwrap().lent, 0);
 }
 
-/// A device over all runs of a volume of `size_bytes`, rounded up, of a pool that ends with it.
+/// A device over all runs of a volume of `size_bytes`, rounded up. Its pool ends with the device.
 fn scratch(size_bytes: u64) -> Arc<dyn BlockDevice> {
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(POOL_BYTES + 16 * RUN_BYTES).unwrap();

@@ -1,5 +1,5 @@
-//! Swap volumes: made, grown, shrunk and deleted with crashes anywhere; lent to processes that end
-//! in every way; and tables that cannot be right.
+//! Swap volumes: created, grown, shrunk and deleted with crashes at every point; lent to processes with
+//! every kind of end; and invalid tables.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod changes;
