@@ -1,7 +1,7 @@
 //! Free ranges of numbers, and finding one that fits.
 //!
-//! First fit by address. Invariant: ranges neither touch nor overlap, so that what was given up in parts
-//! is whole again.
+//! First fit by address. Invariant: ranges neither touch nor overlap. Parts freed separately therefore merge
+//! into one range.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ impl FreeRanges {
         Self { by_start: range.into_iter().collect() }
     }
 
-    /// Takes the first `len` numbers, at least 1, that begin at a multiple of `align`, at least 1.
+    /// Takes the first `len` free numbers, at least 1, from a multiple of `align`, at least 1.
     pub fn take(&mut self, len: usize, align: usize) -> Option<usize> {
         let found = self.by_start.iter().find_map(|(&start, &end)| {
             let at = start.checked_next_multiple_of(align)?;
@@ -68,7 +68,7 @@ impl FreeRanges {
         }
     }
 
-    /// Makes `range` free. What of it is free already stays so; returns how many numbers were not.
+    /// Makes `range` free. Free parts stay free. Returns the count of numbers used before the call.
     pub fn give(&mut self, range: Range<usize>) -> usize {
         if range.is_empty() {
             return 0;

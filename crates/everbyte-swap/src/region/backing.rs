@@ -1,4 +1,4 @@
-//! The memory behind a region: pages that move by faults, or chunks that are mapped straight.
+//! The memory behind a region: pages moved by faults, or chunks mapped straight from the store.
 
 use crate::error::RegionError;
 use crate::region::stats::Statistics;
@@ -6,13 +6,13 @@ use crate::region::units::UnitRun;
 
 /// The memory of a region. Runs of units lie in the region.
 pub(crate) trait Backing: Send + Sync {
-    /// The first byte; valid as long as this is.
+    /// The first byte. The address is valid as long as this memory.
     fn base(&self) -> *mut u8;
 
-    /// False in a forked child, which has no such memory: a call would move its parent's by what the child knew of it.
+    /// False in a forked child: it lacks this memory, and a call would move its parent's memory by stale state.
     fn is_here(&self) -> bool;
 
-    /// Slots that a region of `units` units can need under a limit.
+    /// Maximum number of slots for a region of `units` units under a limit.
     fn slots_needed(&self, units: u64, limit: u64) -> u64;
 
     /// As [`Region::prefetch`](crate::Region::prefetch), in units.
@@ -24,7 +24,7 @@ pub(crate) trait Backing: Send + Sync {
     /// As [`Region::unpin`](crate::Region::unpin).
     fn unpin(&self, run: UnitRun) -> Result<(), RegionError>;
 
-    /// As [`Region::discard_shared`](crate::Region::discard_shared): nobody relies on what the units hold.
+    /// As [`Region::discard_shared`](crate::Region::discard_shared): no caller relies on the units' contents.
     fn discard(&self, run: UnitRun) -> Result<(), RegionError>;
 
     /// Changes the limit on units in DRAM.
@@ -36,7 +36,7 @@ pub(crate) trait Backing: Send + Sync {
     /// As [`Region::fork_ended`](crate::Region::fork_ended).
     fn fork_ended(&self) -> Result<(), RegionError>;
 
-    /// Units that are in slots alone.
+    /// Units only in slots.
     fn units_stored(&self, run: UnitRun) -> u64;
 
     /// As [`Region::statistics`](crate::Region::statistics).

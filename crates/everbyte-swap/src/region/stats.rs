@@ -5,21 +5,21 @@ use std::sync::atomic::Ordering::Relaxed;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Counters of a region since it was mapped, and what it holds now. Each sum is exact; they are
-        /// read one after the other while others count on.
+        /// Counters of a region since its mapping, and its present contents. Each sum is exact. A snapshot
+        /// reads the sums one after the other while other threads continue to count.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         #[non_exhaustive]
         pub struct Statistics {
             $($(#[$doc])* pub $name: u64,)*
             /// Units in DRAM now, of 4 KiB each.
             pub units_resident: u64,
-            /// Units that may be in DRAM.
+            /// Limit on units in DRAM.
             pub units_limit: u64,
-            /// Pins that are held now, one for each unit and call.
+            /// Pins held now, one for each unit and call.
             pub units_pinned: u64,
-            /// Units of a region in direct mode that are mapped straight from the store now.
+            /// Units mapped straight from the store now, in direct mode.
             pub units_direct: u64,
-            /// Slots of the space that are free now.
+            /// Slots of the space free now.
             pub slots_free: u64,
         }
 
@@ -38,47 +38,47 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Faults on loads of units that had no page.
+    /// Faults on loads of units without a page.
     faults_load,
-    /// Faults on stores to units that had no page.
+    /// Faults on stores to units without a page.
     faults_store,
     /// Faults on stores to write-protected pages.
     faults_protected,
-    /// Faults that found another thread moving the unit, or had to wait for room.
+    /// Faults during a move of the unit by another thread, or with a wait for space.
     faults_waited,
     /// Nanoseconds in faults, waits included.
     fault_ns,
     /// Units filled with zeroes.
     units_zeroed,
-    /// Units filled from slots, those read ahead included.
+    /// Units filled from slots, including units read ahead.
     units_in,
-    /// Units filled before they were asked for.
+    /// Units filled before a request for them.
     units_read_ahead,
-    /// Units that became writable, for a stream of stores, before they were stored to.
+    /// Units made writable for a stream of stores before a store to them.
     units_unprotected_ahead,
     /// Units copied to slots.
     units_out,
-    /// Units whose pages were taken away.
+    /// Evicted units: their pages were removed.
     units_evicted,
-    /// Those of them whose slots were still valid, so that nothing was copied.
+    /// Evicted units with a still valid slot, and therefore without a copy.
     units_evicted_clean,
-    /// Those of them that held nothing but zeroes.
+    /// Evicted units with only zeroes.
     units_evicted_zero,
-    /// Units that were stored to while they were copied out.
+    /// Units stored to during their copy to a slot.
     units_redirtied,
-    /// Units that came back within a turn or two of the evictor's hand.
+    /// Units filled again within a turn or two of the evictor's hand.
     ghost_hits,
-    /// Batches that a faulting thread evicted itself.
+    /// Batches evicted by a faulting thread.
     direct_evictions,
-    /// Units that went in above the limit, because nothing could be evicted.
+    /// Units filled above the limit because no unit could be evicted.
     units_over_limit,
-    /// Parts of a region in direct mode that were made inaccessible for a moment, to see whether they are used.
+    /// Parts of a region in direct mode made inaccessible for a moment to detect their use.
     chunks_watched,
-    /// Those of them that were touched meanwhile.
+    /// Inaccessible parts touched during that time.
     chunks_touched,
-    /// Moves of chunks that were not made because the process had too many mappings.
+    /// Moves of chunks skipped because the process had too many mappings.
     moves_refused,
-    /// Moves of chunks that the system or the store made impossible; the chunks stayed where they were.
+    /// Moves of chunks failed by the system or the store. The chunks kept their place.
     moves_failed,
 }
 
