@@ -141,11 +141,14 @@ impl PoolBuilder {
         let pool = open_locked(path, &media, kinds(), &OpenOptions::default())?;
         let medium = pool.medium().describe();
         let engine = Arc::new(pool);
-        let timer = engine.start_timer(self.checkpoint_interval).map_err(|source| {
-            FileError::Io { action: "start a checkpoint thread for", path: path.to_owned(), source }
-        })?;
+        let timer = engine.start_timer(self.checkpoint_interval);
+        // Before the error of the timer: dropping the shared part closes the pool cleanly.
         let shared = Shared::new(engine, path.to_owned(), medium, false, self.backing_use());
-        shared.set_timer(timer);
+        shared.set_timer(timer.map_err(|source| FileError::Io {
+            action: "start a checkpoint thread for",
+            path: path.to_owned(),
+            source,
+        })?);
         Ok(Pool(Arc::new(shared)))
     }
 

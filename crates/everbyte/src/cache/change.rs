@@ -70,6 +70,14 @@ impl OpenCache {
     /// Makes the dirty pages of DRAM durable, and closes the cache for a change. On an error, the
     /// cache stays open.
     fn begin_change(self: &Arc<Self>) -> Result<Changing, Error> {
+        self.begin_change_after(|cache| cache.sync().map_err(|error| error.to_string()))
+    }
+
+    /// As [`begin_change`](Self::begin_change), with `settle` between the last request and the close.
+    fn begin_change_after(
+        self: &Arc<Self>,
+        settle: impl FnOnce(&Cache) -> Result<(), String>,
+    ) -> Result<Changing, Error> {
         let max = self.backing_use.stall_time_max;
         let silent = |reason| self.unavailable(CacheState::BackingSilent, reason);
         let _turn = self.take_turn(max).map_err(silent)?;
@@ -83,10 +91,9 @@ impl OpenCache {
         let mut doors = Vec::new();
         if let Some(cache) = &open {
             doors = self.shut_doors(max).map_err(silent)?;
-            cache.sync().map_err(|error| {
+            settle(cache).map_err(|error| {
                 let reason = format!(
-                    "the pages that cache {} holds in DRAM could not be made durable, so it stays as it is: \
-                     {error}",
+                    "the pages of cache {} could not be made durable, so it stays as it is: {error}",
                     self.name()
                 );
                 self.unavailable(CacheState::Open, reason)
@@ -203,6 +210,23 @@ impl OpenCache {
             let open = open.map_err(Error::from)?;
             open.drain().map_err(Error::cache(cache.name()))
         })
+    }
+
+    /// Closes the cache to the requests of all handles, writes its last dirty pages back and calls `delete`.
+    /// No write can come between the write-back and the deletion. After an error the cache can be opened
+    /// again.
+    pub(super) fn delete_clean<T>(
+        self: &Arc<Self>,
+        options: &ChangeOptions,
+        delete: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let drain = |cache: &Cache| {
+            cache.drain().map_err(|error| error.to_string())?;
+            cache.sync().map_err(|error| error.to_string())
+        };
+        let _changing = self.watched(options, move |cache| cache.begin_change_after(drain))?;
+        self.check_deletable()?;
+        delete()
     }
 
     /// Checks that deleting the cache loses nothing: no page is dirty, and the backing device has

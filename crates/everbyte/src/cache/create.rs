@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use everbyte_cache::{Cache, Mode, Policy, Settings, volume_bytes};
 use everbyte_path::Rights;
@@ -83,6 +84,10 @@ setters! { CacheOptions:
     rights(rights: Rights) => rights = Some(rights);
 }
 
+/// Longest look at a new backing device. Other changes wait for it, so it is shorter than the wait for the
+/// device of an open cache.
+pub(super) const NEW_BACKING_LOOK_MAX: Duration = Duration::from_secs(5);
+
 /// Makes a cache. Its backing device is opened for its presence and its size, and closed again.
 pub(super) fn create(
     shared: &Shared,
@@ -95,7 +100,7 @@ pub(super) fn create(
     let text = text_of(name, backing)?;
     let BackingUse { options: opening, stall_time_max, .. } = &*shared.backing;
     let rights = rights(shared, options.rights.as_ref());
-    let looked = backing::look_within(text, &rights, *stall_time_max);
+    let looked = backing::look_within(text, &rights, NEW_BACKING_LOOK_MAX);
     shared.check_unshared(name, text, &looked.map_err(Error::backing(name))?)?;
     let opening = backing::Options { rights, ..opening.clone() };
     let found = backing::open_within(text, &opening, *stall_time_max);

@@ -225,7 +225,7 @@ impl CacheVolume {
         let text = create::text_of(self.name(), backing.as_ref())?;
         let rights = create::rights(shared, options.rights.as_ref());
         let check = |known: &KnownBacking| shared.check_unshared(self.name(), text, known);
-        let looked = backing::look_within(text, &rights, shared.backing.stall_time_max);
+        let looked = backing::look_within(text, &rights, create::NEW_BACKING_LOOK_MAX);
         check(&looked.map_err(Error::backing(self.name()))?)?;
         self.0.cache.attach(text, rights, options, check)
     }
@@ -259,8 +259,9 @@ impl CacheVolume {
     }
 
     /// Writes all dirty pages back and deletes the cache. The backing device then has all data, and
-    /// can be used without the cache. Calls `progress` with the remaining dirty bytes, about once a
-    /// second.
+    /// can be used without the cache. Requests of other handles fail from the end of the write-back on.
+    /// Devices of [`Pool::device_by`](crate::Pool::device_by) must have no writer. Calls `progress`
+    /// with the remaining dirty bytes, about once a second.
     ///
     /// # Errors
     /// As [`drain_with`](Self::drain_with) and [`Pool::delete`](crate::Pool::delete). Nothing is lost.
@@ -273,7 +274,11 @@ impl CacheVolume {
             progress(left);
         }
         self.drain_with(&options)?;
-        self.delete(false).map(drop)
+        let deleted = self.0.cache.delete_clean(&options, || self.delete(false));
+        if deleted.is_err() {
+            self.begin_to_open();
+        }
+        deleted.map(drop)
     }
 
     /// The facts about its backing device, and about the device of an attachment under way.

@@ -122,6 +122,25 @@ fn moved_backing_device_is_attached_and_detached() {
 }
 
 #[test]
+fn detach_keeps_acknowledged_writes_of_other_handles() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let cache = pool.create_cache("cache", &slow, 1 << 20).unwrap();
+    let other = cache.clone();
+    let writer = std::thread::spawn(move || {
+        let mut acknowledged = 0_u64;
+        while other.write_at(4096, &(acknowledged + 1).to_le_bytes()).is_ok() {
+            acknowledged += 1;
+        }
+        acknowledged
+    });
+    cache.detach(|_| ()).unwrap();
+    let acknowledged = writer.join().unwrap();
+    let bytes = std::fs::read(slow).unwrap();
+    assert_eq!(bytes[4096..4104], acknowledged.to_le_bytes());
+}
+
+#[test]
 fn damaged_pool_is_repaired_and_checked() {
     let (place, pool) = Place::with_pool();
     pool.create_block("disk", 1 << 20).unwrap();
