@@ -81,8 +81,8 @@ fn opened<R: Send>(
     })
 }
 
-/// Mounts a new file system of `bytes` with `options` in a new directory `name` of `folder`; its image has no name
-/// any more. Only for who [moved apart](super::apart::enter_mount_ns).
+/// Mounts a new file system of `bytes` with `options` in a new directory `name` of `folder`, and unlinks its image.
+/// Requires a [mount namespace](super::mount_ns::enter_mount_ns) of the thread.
 ///
 /// # Errors
 /// Tools are missing, or one of them fails.
