@@ -260,7 +260,7 @@ impl CacheVolume {
 
     /// Writes all dirty pages back and deletes the cache. The backing device then has all data, and
     /// can be used without the cache. Requests of other handles fail from the end of the write-back on.
-    /// Devices of [`Pool::device_by`](crate::Pool::device_by) must have no writer. Calls `progress`
+    /// Devices from `device_by` must have no writer. Calls `progress`
     /// with the remaining dirty bytes, about once a second.
     ///
     /// # Errors
