@@ -466,7 +466,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use crate::shards::{SHARED, shard};
+    use crate::shards::{SHARED, has_free_shard, shard};
 
     const FAULT: PageFault =
         PageFault { address: 0, is_store: false, is_present: false, is_forbidden: false };
@@ -609,6 +609,10 @@ mod tests {
             let page = ptr::with_exposed_provenance::<u8>(at);
             // SAFETY: the page is mapped, and the handler makes it readable.
             let byte = unsafe { page.read_volatile() };
+            // Threads of another test can own all shards for a moment.
+            while !has_free_shard() {
+                std::thread::yield_now();
+            }
             (byte, shard())
         });
         let (byte, later) = later.join().unwrap();

@@ -45,6 +45,12 @@ impl Claim {
     }
 }
 
+/// Returns true if a new thread can own a shard now.
+#[cfg(test)]
+pub(crate) fn has_free_shard() -> bool {
+    OWNED.load(Relaxed) != u64::MAX
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         SHARD.set(SHARED);
