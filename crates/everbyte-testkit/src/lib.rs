@@ -2,7 +2,7 @@
 //!
 //! Always present: the requirements of a test on its machine, and numbers from the environment. A test that needs
 //! root, a loop device or a program reports that it was not run and ends. In CI, which has all requirements, it
-//! fails. Features add modules: `files`, `golden`, `medium`, `pool` and `schedule`.
+//! fails. Features add modules: `files`, `golden`, `medium` and `schedule`.
 
 #![forbid(unsafe_code)]
 
@@ -12,8 +12,6 @@ pub mod files;
 pub mod golden;
 #[cfg(feature = "medium")]
 pub mod medium;
-#[cfg(feature = "pool")]
-pub mod pool;
 #[cfg(feature = "schedule")]
 pub mod schedule;
 
