@@ -18,7 +18,7 @@ pub mod schedule;
 /// The number that the variable `name` gives, or `otherwise`.
 ///
 /// # Panics
-/// If it is no number.
+/// If the value is not a number.
 #[must_use]
 pub fn number(name: &str, otherwise: u64) -> u64 {
     let set = std::env::var(name).ok();
@@ -27,8 +27,8 @@ pub fn number(name: &str, otherwise: u64) -> u64 {
     })
 }
 
-/// The seed of explorations that systematic workloads are crashed by: `EVERBYTE_CRASH_SEED`, which every night sets
-/// to another one, or 0. Tests of planted bugs have one of their own, so that they find them every night.
+/// The seed of explorations of systematic workloads: `EVERBYTE_CRASH_SEED`, set by the nightly script
+/// to a new value, or 0. Tests of planted bugs use a fixed seed, so that they find their bugs every night.
 ///
 /// # Panics
 /// As [`number`].
@@ -37,7 +37,7 @@ pub fn crash_seed() -> u64 {
     number("EVERBYTE_CRASH_SEED", 0)
 }
 
-/// Says why a test is not run here.
+/// Prints the reason why a test is not run.
 ///
 /// # Panics
 /// In CI, which sets the variable `CI`.
