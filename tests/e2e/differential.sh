@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 #
 # The same random system calls on ext4 and on a mount: what they answer and leave must be the same, error
-# number for error number; see differential.py for what is not compared.
+# number for error number; see differential.py for what is not compared. Then the bits and capabilities that
+# changes take from files, by privileges.py.
 #
 # usage: differential.sh SEEDS CALLS
 
@@ -22,6 +23,12 @@ root mount -t ext4 "$LOOP" "$REFERENCE"
 new_files 384
 root chown "$EUID" "$REFERENCE"
 mount_files
+
+timeout 300 "$PYTHON" "$E2E/privileges.py" "$REFERENCE" "$MOUNT" >"$SCRATCH/privileges.log" 2>&1 || {
+    tail -n 22 "$SCRATCH/privileges.log" >&2
+    fail "files on a mount do not lose privileges as on ext4"
+}
+say "$(tail -n 1 "$SCRATCH/privileges.log")"
 
 for ((round = 0; round < SEEDS; round++)); do
     seed=$([[ $round -eq 0 ]] && echo 1 || echo $RANDOM)

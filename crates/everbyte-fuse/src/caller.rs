@@ -26,10 +26,10 @@ pub(crate) fn is_administrator(request: &Request) -> bool {
     request.uid() == 0 || is_capable(request, CAP_SYS_ADMIN)
 }
 
-/// Returns true if a file of group `gid` keeps its set-group-id bit when the caller of `request`
-/// changes it.
-pub(crate) fn keeps_set_group_id(request: &Request, gid: u32) -> bool {
-    is_in_group(request, gid) || is_capable(request, CAP_FSETID)
+/// Returns true if files keep their set-user-id and set-group-id bits when the caller of `request`
+/// changes them.
+pub(crate) fn keeps_privileges(request: &Request) -> bool {
+    is_capable(request, CAP_FSETID)
 }
 
 /// Returns true if the caller of `request` may act as the owner of a file of user `uid`.

@@ -1,11 +1,12 @@
 //! The kernel's requests, each made as one operation of the file system.
 //!
 //! The kernel caches names and attributes for long: it makes all changes of a mounted file system.
-//! It checks permissions. Before it requests a change it removes set-user-id bits, by setting
-//! attributes. See `setattr` for the set-group-id bits that this module removes.
+//! It checks permissions. This module clears set-user-id and set-group-id bits and capabilities
+//! before a change of a file: see `privileges`.
 
 mod flags;
 mod listing;
+mod privileges;
 mod setattr;
 
 use std::cell::RefCell;
@@ -43,6 +44,8 @@ use crate::replies::{reply_bytes, reply_empty, reply_lseek};
 use crate::seek::{hole, seek_written};
 use crate::writeback_errors::LostStores;
 
+use self::privileges::{CAPABILITY, LastRemoval};
+
 /// Lifetime of names and attributes in the kernel's caches.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Most bytes of a request to write.
@@ -69,6 +72,7 @@ pub(crate) struct Operations<M: Medium> {
     caches: CacheInvalidation,
     lost: LostStores,
     space: Arc<EnospcRetry>,
+    last_removal: LastRemoval,
     /// Lifetime of names and attributes in the kernel's caches.
     lifetime: Duration,
     /// Flags of opened files.
@@ -109,6 +113,7 @@ impl<M: Medium> Operations<M> {
             caches,
             lost,
             space: Arc::new(EnospcRetry::new(options.threads)),
+            last_removal: LastRemoval::default(),
             lifetime,
             open_flags,
             read_flags: open_flags,
@@ -221,6 +226,8 @@ impl<M: Medium> Filesystem for Operations<M> {
             InitFlags::FUSE_ABORT_ERROR,
             // A default access control list decides the permissions of new files.
             InitFlags::FUSE_DONT_MASK,
+            // Saves a request for capabilities before each write.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             if config.capabilities().contains(flag) {
                 let _ = config.add_capabilities(flag);
@@ -433,7 +440,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -448,6 +455,10 @@ impl<M: Medium> Filesystem for Operations<M> {
         let written = if is_cached {
             write_all((&self.fs, &self.space), inode, (offset, data), flags)
         } else {
+            let keeps_bits = !write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+            if let Err(error) = self.drop_privileges(request, inode, || keeps_bits) {
+                return reply.error(errno(&error));
+            }
             self.with_space(|| write_as(&self.fs, inode, (offset, data), flags))
         };
         match written {
@@ -642,11 +653,16 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply_bytes(list, size, reply);
     }
 
-    fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let inode = self.inode(number);
-        let remove = |name| self.with_space(|| self.fs.remove_attribute(inode, name));
         match attribute_name(name) {
-            Ok(name) => reply_empty(remove(name), reply),
+            Ok(name) => {
+                let removed = self.with_space(|| self.fs.remove_attribute(inode, name));
+                if removed.is_ok() && name == CAPABILITY {
+                    self.last_removal.note(request, inode);
+                }
+                reply_empty(removed, reply);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -707,7 +723,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -724,7 +740,8 @@ impl<M: Medium> Filesystem for Operations<M> {
         };
         let inode = self.inode(number);
         let allocate = || self.fs.allocate(inode, (offset, len), what, keep_size);
-        match self.with_space(allocate) {
+        let dropped = self.drop_privileges_of_caller(request, inode);
+        match dropped.and_then(|()| self.with_space(allocate)) {
             Ok(()) => reply.ok(),
             // Parts may be done, and the kernel takes it that nothing is.
             Err(error) => self.caches.forget_then(inode, move || reply.error(errno(&error))),
@@ -733,7 +750,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         from: INodeNo,
         _from_handle: FileHandle,
         from_offset: u64,
@@ -749,7 +766,9 @@ impl<M: Medium> Filesystem for Operations<M> {
         }
         let from = FilePlace { inode: self.inode(from), offset: from_offset };
         let to = FilePlace { inode: self.inode(to), offset: to_offset };
-        match self.with_space(|| self.fs.copy(from, to, len.min(COPY_BYTES_MAX))) {
+        let dropped = self.drop_privileges_of_caller(request, to.inode);
+        let copy = || self.fs.copy(from, to, len.min(COPY_BYTES_MAX));
+        match dropped.and_then(|()| self.with_space(copy)) {
             Ok(copied) => {
                 self.note_copy(from.inode, copied);
                 reply.written(u32::try_from(copied).unwrap_or(u32::MAX));

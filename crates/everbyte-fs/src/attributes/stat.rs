@@ -37,6 +37,8 @@ pub struct Attr {
     pub device: u64,
     /// Flags that `chattr` sets.
     pub flags: FileFlags,
+    /// True if the file has extended attributes.
+    pub has_attributes: bool,
     /// Last access.
     pub accessed_ns: i128,
     /// Last change of its bytes.
@@ -63,6 +65,7 @@ impl Attr {
             blocks: words.get(Field::Blocks),
             device: if is_device { words.get(Field::Special) } else { 0 },
             flags: words.flags(),
+            has_attributes: words.get(Field::Attributes) != 0,
             accessed_ns: words.time(Field::Accessed),
             modified_ns: words.time(Field::Modified),
             changed_ns: words.time(Field::Changed),

@@ -1,9 +1,11 @@
 //! Bits and capabilities that a file loses with a change.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
+
+use everbyte_fs::{InodeNo, SetAttr, SetAttribute};
 
 use super::{Mounted, mode};
 
@@ -126,6 +128,33 @@ fn capabilities_go_with_a_change() {
         assert!(shell.current_dir("/").status().unwrap().success(), "{line}");
         let found = rustix::fs::getxattr(&path, name, &mut [0_u8; 64]);
         assert_eq!(found.unwrap_err(), rustix::io::Errno::NODATA, "{line}");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// The kernel skips its own look for privileges of a file that had none at the write before.
+#[test]
+fn privileges_set_through_the_library_go_too() {
+    let Some(changed) = Changed::new() else { return };
+    let path = changed.dir().join("f");
+    let text = |line: &str| {
+        let mut shell = Command::new(AS_NOBODY[0]);
+        shell.args(&AS_NOBODY[1..]).args(["sh", "-c", line]).env("D", changed.dir());
+        assert!(shell.current_dir("/").status().unwrap().success(), "{line}");
+    };
+    for line in CHANGES {
+        fs::write(&path, [1; 9000]).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        text("echo text >>$D/f; echo text >>$D/f");
+        let fs = changed.mounted.fs.upgrade().unwrap();
+        let inode = InodeNo(fs::metadata(&path).unwrap().ino());
+        let name = "security.capability";
+        fs.set_attribute(inode, (name.as_bytes(), &[1; 20]), SetAttribute::Any).unwrap();
+        fs.set_attr(inode, &SetAttr { permissions: Some(0o6777), ..SetAttr::default() }).unwrap();
+        text(line);
+        assert_eq!(fs.attr(inode).unwrap().permissions, 0o777, "{line}");
+        assert!(fs.attribute(inode, name.as_bytes()).is_err(), "{line}");
+        assert_eq!(mode(&path), 0o777, "the kernel knows it after {line}");
         fs::remove_file(&path).unwrap();
     }
 }
