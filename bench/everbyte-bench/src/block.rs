@@ -4,13 +4,12 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use everbyte_block::Delta;
 
-use crate::driver::{Cell, Common, Findings, Grid, Pace, Rounds, Rows, Run, Suite};
+use crate::driver::{Cell, Common, Findings, Grid, Pace, Rows, Run, Suite};
 use crate::measure::{Sample, measure};
-use crate::replay;
 use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
 use crate::subject::Subject;
-use crate::subjects::ext4::{self, Ext4Files};
+use crate::subjects::ext4;
 use crate::subjects::file::FileSubject;
 use crate::subjects::floor::{Floor, MediumFloor};
 use crate::subjects::nbd::{Server, ServerKind};
@@ -40,8 +39,6 @@ enum Part {
     Calls,
     /// Servers over NBD.
     Nbd,
-    /// ext4's own traffic.
-    Replay,
 }
 
 impl BlockArgs {
@@ -78,35 +75,25 @@ impl Suite for BlockArgs {
         if wants(Part::Nbd) {
             findings.rows.extend(over_nbd(&nbd, settings)?);
         }
-        if wants(Part::Replay) && !settings.quick {
-            findings.rows.extend(replay::run(settings)?);
-        }
         Ok(findings)
     }
 }
 
-/// Returns true if the filter selects a subject at one of `workloads`.
-fn wants_subject(settings: &Settings, subject: &str, workloads: &[Workload]) -> bool {
-    workloads.iter().any(|workload| settings.wants(subject, &workload.to_string()))
-}
-
-/// The subject that is the reference of the others, and the metric of the ratio.
+/// The reference of other subjects, and the metric of the ratio.
 #[derive(Clone, Copy)]
 struct Reference {
     subject: &'static str,
     metric: &'static str,
-    /// True if times are compared, and not rates.
+    /// True for a ratio of times, false for a ratio of rates.
     by_time: bool,
 }
 
-/// Raw memory, the reference of subjects in process.
+/// Raw memory: the reference of subjects in process.
 const FLOOR: Reference = Reference { subject: "floor", metric: metric::TO_FLOOR, by_time: true };
-/// The memory that reads of a volume are of, wherever its blocks lie.
-const PLACES: Reference = Reference { subject: "places", metric: metric::TO_PLACES, by_time: true };
-/// Subjects that `PLACES` is the reference of.
-const READ_THERE: &str = "everbyte-auto";
-/// Our server without a device, the reference of subjects over NBD.
-const NULL: Reference = Reference { subject: "nbd-null", metric: metric::TO_NULL, by_time: false };
+/// Our server without a device: the reference of subjects over NBD.
+const NULL: Reference = Reference { subject: "nbd-null", metric: "rate_to_null", by_time: false };
+/// The subject whose blocks `places` reads, and its reference.
+const READ_THERE: (&str, &str) = ("everbyte-auto", "places");
 
 /// Measures `workloads` on `subjects` and returns a row for each figure.
 ///
@@ -124,23 +111,15 @@ fn run(
     for cell in &mut grid.cells {
         cell.failed = subjects[cell.subject].refuses(&workloads[cell.workload]);
     }
-    let size_bytes = settings.own.size_bytes();
     grid.measure(settings, |subject, workload, round| {
-        sample((subjects[subject], &workloads[workload]), size_bytes, settings, round)
+        let (subject, workload) = (subjects[subject], &workloads[workload]);
+        subject.prepare(workload)?;
+        let size_bytes = settings.own.size_bytes();
+        let sample = measure(subject, workload, size_bytes, settings.slice, round)?;
+        ensure!(sample.requests > 0, "not one request was done");
+        Ok(sample)
     })?;
     Ok(grid.rows(|cell, rows| rows_of(&grid, cell, workloads, reference, rows)))
-}
-
-fn sample(
-    (subject, workload): (&dyn Subject, &Workload),
-    size_bytes: u64,
-    rounds: &Rounds,
-    round: usize,
-) -> Result<Sample> {
-    subject.prepare(workload)?;
-    let sample = measure(subject, workload, size_bytes, rounds.slice, round)?;
-    ensure!(sample.requests > 0, "not one request was done");
-    Ok(sample)
 }
 
 fn rows_of(
@@ -161,9 +140,8 @@ fn rows_of(
     } else {
         rows.ratio(reference.metric, own, base, Sample::per_second);
     }
-    if rows.subject == READ_THERE {
-        let places = grid.base(cell, PLACES.subject);
-        rows.ratio(PLACES.metric, own, places, Sample::ns_per_request);
+    if rows.subject == READ_THERE.0 {
+        rows.ratio("time_to_places", own, grid.base(cell, READ_THERE.1), Sample::ns_per_request);
     }
     let alone = workload.threads(1);
     let alone = workloads.iter().position(|other| workload.threads > 1 && *other == alone);
@@ -174,7 +152,7 @@ fn rows_of(
     counted(own, workload, rows);
 }
 
-/// Means over all rounds of the counts.
+/// Adds the means of the counts over all rounds.
 fn counted(samples: &[Sample], workload: &Workload, rows: &mut Rows<'_>) {
     let counts = samples.iter().filter_map(|sample| sample.counts);
     let Some(sum) = counts.reduce(|sum, more| sum.plus(&more)).filter(|_| workload.writes()) else {
@@ -189,106 +167,106 @@ fn counted(samples: &[Sample], workload: &Workload, rows: &mut Rows<'_>) {
     }
 }
 
-/// Measures in process; returns the rows and the medium's description.
+/// Subjects that a machine may lack, and rows with the reasons for the missing subjects.
+struct Subjects<'a> {
+    settings: &'a Settings,
+    workloads: &'a [Workload],
+    made: Vec<Box<dyn Subject>>,
+    absent: Vec<Row>,
+}
+
+impl<'a> Subjects<'a> {
+    fn new(settings: &'a Settings, workloads: &'a [Workload]) -> Self {
+        Self { settings, workloads, made: Vec::new(), absent: Vec::new() }
+    }
+
+    /// The workloads that the filter selects for a subject.
+    fn selected(&self, subject: &str) -> impl Iterator<Item = String> {
+        let titles = self.workloads.iter().map(ToString::to_string);
+        titles.filter(move |workload| self.settings.wants(subject, workload))
+    }
+
+    /// Makes the subjects of `names` if the filter selects one of them, or `is_needed`.
+    fn add(
+        &mut self,
+        names: &[&str],
+        is_needed: bool,
+        make: impl FnOnce() -> Result<Vec<Box<dyn Subject>>>,
+    ) {
+        if !is_needed && names.iter().all(|name| self.selected(name).next().is_none()) {
+            return;
+        }
+        match make() {
+            Ok(made) => self.made.extend(made),
+            Err(error) => {
+                let skipped = |name| {
+                    let why = format!("{error:#}");
+                    self.selected(name).map(move |title| Row::skipped(name, &title, why.clone()))
+                };
+                let absent: Vec<Row> = names.iter().copied().flat_map(skipped).collect();
+                self.absent.extend(absent);
+            }
+        }
+    }
+
+    /// Measures `first` and then the made subjects.
+    fn run(self, first: &[&dyn Subject], reference: Reference) -> Result<Vec<Row>> {
+        let made = self.made.iter().map(|subject| &**subject);
+        let all: Vec<&dyn Subject> = first.iter().copied().chain(made).collect();
+        let mut rows = run(&all, self.workloads, reference, self.settings)?;
+        rows.extend(self.absent);
+        Ok(rows)
+    }
+}
+
+/// Measures in process. Returns the rows and the medium's description.
 ///
 /// # Errors
-/// Our own subjects cannot be made, or it is to stop.
+/// One of our own subjects cannot be made; the user interrupted the run.
 fn in_process(workloads: &[Workload], settings: &Settings) -> Result<(Vec<Row>, String)> {
     let (folder, size) = (settings.folder(), settings.own.size_bytes());
     settings.progress.set_message("filling the devices");
-    let mut absent = Vec::new();
+    let mut rivals = Subjects::new(settings, workloads);
     let floor = Floor::new(folder, size)?;
     let medium = MediumFloor::new(folder, size)?;
     let configurations =
-        [("everbyte-auto", Delta::Auto), ("everbyte-on", Delta::On), ("everbyte-off", Delta::Off)];
-    let wanted: Vec<_> =
-        configurations.into_iter().filter(|c| wants_subject(settings, c.0, workloads)).collect();
+        [(READ_THERE.0, Delta::Auto), ("everbyte-on", Delta::On), ("everbyte-off", Delta::Off)];
+    let is_wanted = |(name, _): &(&str, Delta)| rivals.selected(name).next().is_some();
+    let wanted: Vec<_> = configurations.into_iter().filter(is_wanted).collect();
     let pool = BenchPool::new(folder, size, wanted.len() as u64)?;
-    let volumes: Vec<VolumeSubject> = wanted
-        .into_iter()
-        .map(|(name, delta)| pool.volume(name, size, delta))
-        .collect::<Result<_>>()?;
-    let mut pools = Vec::new();
-    for (name, block_bytes) in [("pmemblk-4096", 4096), ("pmemblk-512", 512)] {
-        if wants_subject(settings, name, workloads) {
-            let made = Pmemblk::new(folder, size, block_bytes);
-            keep(made, name, workloads, settings, &mut absent)
-                .into_iter()
-                .for_each(|p| pools.push(p));
-        }
-    }
-    let tmpfs = wants_subject(settings, "tmpfs", workloads).then(|| {
-        keep(FileSubject::on_tmpfs(folder, size), "tmpfs", workloads, settings, &mut absent)
-    });
-    let tmpfs = tmpfs.flatten();
-    let ext4 = mount_ext4(workloads, settings, &mut absent);
-    let mut subjects: Vec<&dyn Subject> = vec![&floor, &medium];
-    subjects.extend(volumes.iter().map(|subject| subject as &dyn Subject));
-    let read_there = volumes.iter().find(|volume| volume.name() == READ_THERE);
+    let volumes = wanted.into_iter().map(|(name, delta)| pool.volume(name, size, delta));
+    let volumes = volumes.collect::<Result<Vec<VolumeSubject>>>()?;
+    let read_there = volumes.iter().find(|volume| volume.name() == READ_THERE.0);
     let places = read_there.map(|volume| Places::new(volume, size));
-    subjects.extend(places.iter().map(|subject| subject as &dyn Subject));
-    subjects.extend(pools.iter().map(|subject| subject as &dyn Subject));
-    subjects.extend(tmpfs.iter().map(|subject| subject as &dyn Subject));
-    if let Some(files) = &ext4 {
-        subjects.extend([&files.direct as &dyn Subject, &files.buffered]);
+    for (name, block_bytes) in [("pmemblk-4096", 4096), ("pmemblk-512", 512)] {
+        rivals.add(&[name], false, || Ok(vec![Box::new(Pmemblk::new(folder, size, block_bytes)?)]));
     }
-    let mut rows = run(&subjects, workloads, FLOOR, settings)?;
-    rows.extend(absent);
-    Ok((rows, pool.describe()))
-}
-
-fn mount_ext4(
-    workloads: &[Workload],
-    settings: &Settings,
-    absent: &mut Vec<Row>,
-) -> Option<Ext4Files> {
-    let names = ["ext4-direct", "ext4-buffered"];
-    if settings.quick || !names.iter().any(|name| wants_subject(settings, name, workloads)) {
-        return None;
+    rivals.add(&["tmpfs"], false, || Ok(vec![Box::new(FileSubject::on_tmpfs(folder, size)?)]));
+    if !settings.quick {
+        rivals.add(&["ext4-direct", "ext4-buffered"], false, || {
+            Ok(ext4::mount(folder, size)?.map(|file| Box::new(file) as Box<dyn Subject>).into())
+        });
     }
-    let made = ext4::mount(settings.folder(), settings.own.size_bytes());
-    keep(made, "ext4", workloads, settings, absent)
-}
-
-/// The subject, or a row for each workload that it should have met.
-fn keep<S>(
-    made: Result<S>,
-    name: &str,
-    workloads: &[Workload],
-    settings: &Settings,
-    absent: &mut Vec<Row>,
-) -> Option<S> {
-    match made {
-        Ok(subject) => Some(subject),
-        Err(error) => {
-            let wanted =
-                workloads.iter().filter(|workload| settings.wants(name, &workload.to_string()));
-            let why = format!("{error:#}");
-            absent.extend(wanted.map(|w| Row::skipped(name, &w.to_string(), why.clone())));
-            None
-        }
-    }
+    let mut own: Vec<&dyn Subject> = vec![&floor, &medium];
+    own.extend(volumes.iter().map(|subject| subject as &dyn Subject));
+    own.extend(places.iter().map(|subject| subject as &dyn Subject));
+    Ok((rivals.run(&own, FLOOR)?, pool.describe()))
 }
 
 /// Measures servers over NBD.
 ///
 /// # Errors
-/// It is to stop.
+/// The user interrupted the run.
 fn over_nbd(workloads: &[Workload], settings: &Settings) -> Result<Vec<Row>> {
-    let mut absent = Vec::new();
-    let mut servers = Vec::new();
-    for kind in ServerKind::ALL {
-        let ours = kind.is_ours();
-        let wanted = wants_subject(settings, kind.name(), workloads);
-        if (settings.quick && !ours) || !(wanted || kind == ServerKind::OurNull) {
-            continue;
-        }
+    let mut servers = Subjects::new(settings, workloads);
+    // A smoke test needs no foreign server.
+    for kind in ServerKind::ALL.into_iter().filter(|kind| kind.is_ours() || !settings.quick) {
         settings.progress.set_message(format!("starting {}", kind.name()));
-        let started = Server::start(kind, settings.folder(), settings.own.size_bytes());
-        servers.extend(keep(started, kind.name(), workloads, settings, &mut absent));
+        // All others are compared with the server without a device.
+        servers.add(&[kind.name()], kind == ServerKind::OurNull, || {
+            let server = Server::start(kind, settings.folder(), settings.own.size_bytes())?;
+            Ok(vec![Box::new(server)])
+        });
     }
-    let subjects: Vec<&dyn Subject> = servers.iter().map(|s| s as &dyn Subject).collect();
-    let mut rows = run(&subjects, workloads, NULL, settings)?;
-    rows.extend(absent);
-    Ok(rows)
+    servers.run(&[], NULL)
 }

@@ -1,50 +1,79 @@
-//! Child processes: tools that run to their end, and servers that are told to end.
+//! Child processes: tools that run to their end, and servers with an end by a signal.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Time between looks at a child that is to end.
+/// Time between looks at a child.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Runs a tool to its end.
+/// Runs a tool to its end and returns its standard output.
 ///
 /// # Errors
-/// It is not installed, or fails; its own words are in the error.
-pub(crate) fn call(command: &mut Command) -> Result<()> {
+/// The tool is not installed, or fails; the error has its standard error.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("{name} is not installed"))?;
     if !output.status.success() {
         bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Runs a tool to its end.
+///
+/// # Errors
+/// As [`output`].
+pub(crate) fn call(command: &mut Command) -> Result<()> {
+    output(command).map(drop)
+}
+
+/// Waits until `is_ready` returns true.
+///
+/// # Errors
+/// The child ends first, or needs more than `time_max`.
+pub(crate) fn wait_until(
+    child: &mut Child,
+    name: &str,
+    time_max: Duration,
+    is_ready: impl Fn() -> bool,
+) -> Result<()> {
+    let start = Instant::now();
+    while !is_ready() {
+        if let Some(status) = child.try_wait()? {
+            bail!("{name} ended at once: {status}");
+        }
+        ensure!(start.elapsed() < time_max, "{name} is not ready after {time_max:?}");
+        std::thread::sleep(LOOK);
+    }
     Ok(())
 }
 
-/// Asks a child to end; it may have ended already.
+/// Sends SIGTERM to a child. The child may have ended before.
 pub(crate) fn terminate(child: &Child) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _gone = kill_process(pid, Signal::TERM);
     }
 }
 
-/// Waits until a child has ended, and kills it if that takes longer than `time_max`.
+/// Waits until a child has ended, and kills it after `time_max`.
 pub(crate) fn wait_or_kill(child: &mut Child, time_max: Duration) {
     let start = Instant::now();
     while matches!(child.try_wait(), Ok(None)) {
         if start.elapsed() > time_max {
-            // It may have ended just now.
+            // The child may have ended between the two calls.
             let _gone = child.kill();
         }
         std::thread::sleep(LOOK);
     }
 }
 
-/// Processor time that a child has taken so far, in nanoseconds.
+/// Processor time of a child so far, in nanoseconds.
 ///
 /// # Errors
-/// It has ended.
+/// The child has ended.
 pub(crate) fn cpu_ns(child: &Child) -> Result<u64> {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
     let spent = nix::time::clock_getcpuclockid(pid).and_then(nix::time::ClockId::now)?;

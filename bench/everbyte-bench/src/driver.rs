@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::TempDir;
 
@@ -214,6 +214,24 @@ fn progress_bar() -> Result<ProgressBar> {
     Ok(progress)
 }
 
+/// Does `work` on `count` threads at once, and returns the results by the threads' numbers.
+///
+/// # Errors
+/// The work's.
+pub(crate) fn on_threads<T: Send>(
+    count: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")).flatten());
+        joined.collect()
+    })
+}
+
 /// Samples of a subject at a workload, or the reason for their absence.
 pub(crate) struct Cell<T> {
     pub(crate) subject: usize,
@@ -223,6 +241,10 @@ pub(crate) struct Cell<T> {
 }
 
 impl<T> Cell<T> {
+    fn new(subject: usize, workload: usize) -> Self {
+        Self { subject, workload, samples: Vec::new(), failed: None }
+    }
+
     fn push(&mut self, sample: impl FnOnce() -> Result<T>) {
         if self.failed.is_none() {
             match sample() {
@@ -268,12 +290,16 @@ impl<T> Grid<T> {
                 continue;
             }
             let kept = own.iter().filter(|at| is_wanted(at) || is_reference(**at));
-            self.cells.extend(kept.map(|&subject| {
-                let (samples, failed) = (Vec::new(), None);
-                Cell { subject, workload, samples, failed }
-            }));
+            self.cells.extend(kept.map(|&subject| Cell::new(subject, workload)));
         }
         self
+    }
+
+    /// A grid with a cell for each pair of a subject and a workload, in this order.
+    pub(crate) fn of_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        let (subjects, workloads): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let cells = (0..subjects.len()).map(|at| Cell::new(at, at)).collect();
+        Self { subjects, workloads, cells }
     }
 
     /// Takes a sample of each cell in each round. A failure ends a cell's samples.
@@ -283,13 +309,26 @@ impl<T> Grid<T> {
     pub(crate) fn measure(
         &mut self,
         run: &Rounds,
+        sample: impl FnMut(usize, usize, usize) -> Result<T>,
+    ) -> Result<()> {
+        self.measure_rounds(run, run.rounds, sample)
+    }
+
+    /// Takes samples as [`Self::measure`], in `rounds` rounds.
+    ///
+    /// # Errors
+    /// The user interrupted the run.
+    pub(crate) fn measure_rounds(
+        &mut self,
+        run: &Rounds,
+        rounds: usize,
         mut sample: impl FnMut(usize, usize, usize) -> Result<T>,
     ) -> Result<()> {
-        run.progress.inc_length((self.cells.len() * run.rounds) as u64);
-        for round in 0..run.rounds {
+        run.progress.inc_length((self.cells.len() * rounds) as u64);
+        for round in 0..rounds {
             for of_workload in self.cells.chunk_by_mut(|one, other| one.workload == other.workload)
             {
-                // No subject is always the first.
+                // Another subject is the first in each round: an advantage of a place would favor one subject.
                 let first = round % of_workload.len();
                 let (last, rest) = of_workload.split_at_mut(first);
                 for cell in rest.iter_mut().chain(last) {
@@ -391,5 +430,41 @@ impl<'a> Rows<'a> {
     ) {
         let pairs = own.iter().zip(base.unwrap_or_default());
         self.timed(metric, "ratio", pairs.map(|(own, base)| of(own) / of(base)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_take_turns_within_a_round() {
+        let run = Rounds::of_test(2, Duration::ZERO);
+        let mut grid = Grid::new(["one", "other"], ["w", "x"]).select(&run, |_| false, |_, _| true);
+        let mut taken = Vec::new();
+        grid.measure(&run, |subject, workload, round| {
+            taken.push((round, workload, subject));
+            Ok(())
+        })
+        .unwrap();
+        let first = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)];
+        assert_eq!(taken[..4], first);
+        assert_eq!(taken[4..], [(1, 0, 1), (1, 0, 0), (1, 1, 1), (1, 1, 0)]);
+    }
+
+    #[test]
+    fn failure_ends_samples_and_fills_a_row() {
+        let run = Rounds::of_test(3, Duration::ZERO);
+        let mut grid = Grid::of_pairs([("a".to_owned(), "w".to_owned())]);
+        grid.measure(&run, |_, _, round| if round == 1 { bail!("full") } else { Ok(1.0) }).unwrap();
+        assert_eq!(grid.check().unwrap_err().to_string(), "w on a: full");
+        let rows = grid.rows(|cell, rows| rows.timed("m", "s", cell.samples.iter().copied()));
+        assert_eq!((rows.len(), rows[0].note.as_deref()), (1, Some("full")));
+    }
+
+    #[test]
+    fn threads_return_results_in_order() {
+        assert_eq!(on_threads(3, |number| Ok(2 * number)).unwrap(), [0, 2, 4]);
+        assert!(on_threads(2, |number| if number == 1 { bail!("no") } else { Ok(()) }).is_err());
     }
 }

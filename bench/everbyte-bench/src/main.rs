@@ -20,7 +20,6 @@ mod layers;
 mod measure;
 mod media;
 mod mount;
-mod replay;
 mod rows;
 mod stats;
 mod subject;

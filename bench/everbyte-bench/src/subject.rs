@@ -1,10 +1,10 @@
-//! Subjects of measurements: a place that can be read and written.
+//! Subjects of measurements, their capabilities and their counts.
 
 use anyhow::Result;
-use everbyte_device::Fua;
+use everbyte_device::{BlockDevice, Fua};
 
 use crate::stats::as_f64;
-use crate::workload::Workload;
+use crate::workload::{Payload, Workload};
 
 /// Exact sums of a subject's work on its medium.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Counts {
     pub(crate) log_bytes: u64,
     /// Time of an emulated medium by its model.
     pub(crate) modelled_ns: u64,
-    /// True if the sums follow from the format and were not counted.
+    /// True if the format implies the sums and nothing counted them.
     pub(crate) modelled: bool,
 }
 
@@ -44,7 +44,7 @@ impl Counts {
         self.combined(other, |one, other| one + other)
     }
 
-    /// Metrics, units and means, if `requests` requests took all of it.
+    /// Metrics, units and means over `requests` requests.
     pub(crate) fn means(&self, requests: u64) -> [(&'static str, &'static str, f64); 5] {
         let each = |sum: u64| as_f64(sum) / as_f64(requests);
         [
@@ -57,68 +57,97 @@ impl Counts {
     }
 }
 
-/// Something to measure. It stays in use for the whole run, so that rounds can alternate.
-pub(crate) trait Subject: Sync {
-    /// Its name in the results.
+/// A subject of measurements at workloads of type `W`. It lives for the whole run, because rounds alternate between
+/// subjects.
+pub(crate) trait Subject<W = Workload>: Sync {
+    /// Name in the results.
     fn name(&self) -> &str;
 
-    /// Returns the reason why it cannot do `workload`, if it cannot.
-    fn refuses(&self, _workload: &Workload) -> Option<String> {
+    /// Returns the reason if the subject has no part in `workload`.
+    fn refuses(&self, _workload: &W) -> Option<String> {
         None
     }
 
-    /// Brings it into the state that `workload` starts from. Not measured.
+    /// Brings the subject into the first state of `workload`. Not measured.
     ///
     /// # Errors
     /// The subject's.
-    fn prepare(&self, _workload: &Workload) -> Result<()> {
+    fn prepare(&self, _workload: &W) -> Result<()> {
         Ok(())
     }
 
-    /// Opens a thread's session.
+    /// Opens a thread's session: the capability of a block device.
     ///
     /// # Errors
     /// The subject's.
-    fn open(&self, workload: &Workload) -> Result<Box<dyn Session + '_>>;
+    fn open(&self, workload: &W) -> Result<Box<dyn Session + '_>>;
 
-    /// Sums so far, if it can tell.
+    /// Counts so far, if the subject has counters.
     fn counts(&self) -> Option<Counts> {
         None
     }
 
-    /// Processor time of the server behind it so far, in nanoseconds, if there is one.
+    /// Processor time of the subject's server so far, in nanoseconds. `None` without a server.
     fn server_cpu_ns(&self) -> Option<u64> {
         None
     }
 }
 
-/// One thread's use of a subject. Requests lie inside the device.
+/// One thread's requests to a subject. Requests lie inside the device.
 pub(crate) trait Session {
-    /// Reads into `out`, or into memory of its own where requests overlap in time.
+    /// Reads into `out`. A session with several requests in flight reads into memory of the client.
     ///
     /// # Errors
     /// The subject's.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()>;
 
-    /// Writes; may return before it is answered where requests overlap in time.
+    /// Writes. A session with several requests in flight returns before the answer.
     ///
     /// # Errors
-    /// The subject's, perhaps an earlier request's.
+    /// The subject's; the error can belong to an earlier request.
     fn write(&mut self, offset: u64, data: &[u8], fua: Fua) -> Result<()>;
 
-    /// Makes this session's earlier writes durable, as far as the subject can.
+    /// Makes this session's earlier writes durable. Does nothing if the subject is volatile, or durable at each write.
     ///
     /// # Errors
     /// The subject's.
-    fn flush(&mut self) -> Result<()>;
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
 
-    /// Waits for every request to be answered.
+    /// Waits for the answers to all requests.
     ///
     /// # Errors
     /// The subject's.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }
+}
+
+impl<D: BlockDevice + ?Sized> Session for &D {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
+        Ok(BlockDevice::read(*self, offset, out)?)
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
+        Ok(BlockDevice::write(*self, offset, data, fua)?)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(BlockDevice::flush(*self)?)
+    }
+}
+
+/// Writes the unedited bytes to a whole device, in requests of `bytes`.
+///
+/// # Errors
+/// The subject's.
+pub(crate) fn fill(session: &mut dyn Session, size_bytes: u64, bytes: usize) -> Result<()> {
+    let payload = Payload::unedited();
+    for request in 0..size_bytes / bytes as u64 {
+        session.write(request * bytes as u64, payload.first(bytes), Fua::No)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -16,8 +16,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
+use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, Passthrough};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::Counts;
 
 const PAGE: usize = 4096;
 const PAGE_U64: u64 = 4096;
@@ -52,16 +54,7 @@ struct State {
     /// The page at which the next batch begins.
     hand: u64,
     uses: u64,
-    stats: LruStats,
-}
-
-/// Counts of a cache.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct LruStats {
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) written_back: u64,
-    pub(crate) runs: u64,
+    counts: Counts,
 }
 
 /// Pages to write back.
@@ -144,13 +137,13 @@ impl State {
         fetched: impl FnOnce() -> Result<Bytes, DeviceError>,
     ) -> Result<&mut [u8], DeviceError> {
         self.uses += 1;
+        self.counts.accesses += 1;
         let now = self.uses;
         if let Some(frame) = self.frames.get_mut(&page) {
-            self.stats.hits += 1;
+            self.counts.hits += 1;
             self.order.remove(&frame.used);
             frame.used = now;
         } else {
-            self.stats.misses += 1;
             let bytes = if let Some(bytes) = self.pending.remove(&page) {
                 self.dirty.insert(page);
                 bytes
@@ -211,8 +204,8 @@ impl LruCache {
         }
     }
 
-    pub(crate) fn stats(&self) -> LruStats {
-        self.state.lock().stats
+    pub(crate) fn counts(&self) -> Counts {
+        self.state.lock().counts
     }
 
     fn due(&self, state: &State) -> Option<Work> {
@@ -261,8 +254,8 @@ impl LruCache {
         }
         let mut state = self.state.lock();
         state.writing.clear();
-        state.stats.written_back += copies.len() as u64;
-        state.stats.runs += runs;
+        state.counts.written_back += copies.len() as u64;
+        state.counts.runs += runs;
         Ok(())
     }
 
@@ -390,9 +383,12 @@ impl Drop for LruWriter {
     }
 }
 
-impl BlockDevice for LruCache {
-    fn geometry(&self) -> Geometry {
-        self.backing.geometry()
+impl everbyte_device::Decorator for LruCache {
+    type Inner = dyn BlockDevice;
+    const PASSTHROUGH: Passthrough = Passthrough::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.backing
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -401,16 +397,17 @@ impl BlockDevice for LruCache {
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
         self.serve(offset, Access::Write(data))?;
-        if fua == Fua::Yes { self.flush() } else { Ok(()) }
+        // DRAM is volatile: only a flush of the backing device makes the write durable.
+        if fua == Fua::Yes { BlockDevice::flush(self) } else { Ok(()) }
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        // What was written before was flushed then.
+        // Each write-back has flushed its pages, so the dirty and the evicted pages suffice.
         self.write_back(Work::All)
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.write_zeroes(offset, len, Hole::Allowed, false, fua)
+        BlockDevice::write_zeroes(self, offset, len, Hole::Allowed, false, fua)
     }
 
     fn write_zeroes(
@@ -421,20 +418,9 @@ impl BlockDevice for LruCache {
         _: bool,
         fua: Fua,
     ) -> Result<(), DeviceError> {
-        let len = usize::try_from(len).map_err(|_| DeviceError::OutOfRange {
-            offset,
-            len,
-            size_bytes: u64::MAX,
-        })?;
-        self.write(offset, &vec![0; len], fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.backing.status(offset, len, max)
-    }
-
-    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.backing.prefetch(offset, len)
+        // 64-bit addresses: every length fits.
+        let zeroes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        BlockDevice::write(self, offset, &zeroes, fua)
     }
 }
 
@@ -474,10 +460,10 @@ mod tests {
             cache.write_back_due().unwrap();
             assert!(cache.dirty_pages() <= 50, "writing begins at a half");
         }
-        assert!(cache.stats().written_back > 0);
+        assert!(cache.counts().written_back > 0);
         let said = run(Kind::Lru, &Spec::new(100).unwrap(), &stream.pages);
-        assert_eq!(cache.stats().hits, said.hits());
-        assert_eq!(cache.stats().hits + cache.stats().misses, said.accesses());
+        assert_eq!(cache.counts().hits, said.hits());
+        assert_eq!(cache.counts().accesses, said.accesses());
         cache.flush().unwrap();
         let mut found = vec![0; size];
         backing.read(0, &mut found).unwrap();

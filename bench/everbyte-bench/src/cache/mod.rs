@@ -79,4 +79,15 @@ impl Speed {
     }
 }
 
+/// Counts of a cache.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counts {
+    pub(crate) hits: u64,
+    pub(crate) accesses: u64,
+    /// Bytes written to storage-class memory; `None` for a cache in DRAM.
+    pub(crate) scm_bytes: Option<u64>,
+    pub(crate) written_back: u64,
+    pub(crate) runs: u64,
+}
+
 type Settings = Run<options::CacheArgs>;

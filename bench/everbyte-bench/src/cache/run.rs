@@ -1,25 +1,25 @@
-//! Playing streams on subjects, and the rows that this makes.
+//! Plays streams on subjects, and makes the rows.
 //!
-//! Invariants: counted figures are of one client and all requests, from a cold cache; in a timed
-//! round every subject begins at the same request, one subject right after the other, and ratios
-//! are of the same round.
+//! Invariants: counted figures are of one client and all requests, from a cold cache. In a timed round every subject begins
+//! at the same request, one subject after the other. Ratios are of one round.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_policy::sim::{self, Spec};
 use everbyte_policy::trace::{Request, RequestOp};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 use super::backing::Backing;
 use super::options::CacheArgs;
 use super::stream::Stream;
-use super::subject::{BACKING, Counted, Front, Subject};
-use super::{Part, Settings, Speed};
-use crate::rows::{self, Row, metric};
+use super::subject::{Front, Subject};
+use super::{Counts, Part, Settings, Speed};
+use crate::driver::{Grid, Rows, on_threads};
+use crate::rows::{Row, metric};
 use crate::stats::as_f64;
 
 /// Figures of a subject over all requests, one after the other.
@@ -28,11 +28,13 @@ struct Whole {
     elapsed: Duration,
     /// Time of the backing device.
     backing: Duration,
-    /// Time of its reads, had there been no write between them.
+    /// Time of the backing device's reads without writes between them.
     reads_alone: Duration,
     reads: u64,
     latencies: Latencies,
-    counted: Option<Counted>,
+    counts: Option<Counts>,
+    /// Percentage of hits of the simulator.
+    simulated: Option<f64>,
 }
 
 /// Figures of a slice of time.
@@ -52,29 +54,24 @@ impl Latencies {
         Self(all)
     }
 
-    /// The one that `percent` of all are not above.
+    /// The smallest latency that `percent` of all do not exceed.
     fn percentile(&self, percent: usize) -> f64 {
         let rank = (self.0.len() * percent).div_ceil(100).max(1) - 1;
         self.0.get(rank).copied().unwrap_or(0.0)
     }
 }
 
-/// One subject at one stream, device and size.
-struct Cell {
+/// A front before a device, at a size.
+struct Case {
     front: Front,
     spec: Spec,
     workload: String,
-    /// Only where slices follow.
-    subject: Option<Subject>,
-    whole: Whole,
-    /// By the number of clients.
-    slices: BTreeMap<usize, Vec<Slice>>,
 }
 
 /// Measures everything that `settings` want of `streams`.
 ///
 /// # Errors
-/// A subject's, or it is to stop.
+/// A subject's; the user interrupted the run.
 pub(crate) fn run(streams: &[Stream], settings: &Settings) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for stream in streams {
@@ -87,102 +84,87 @@ pub(crate) fn run(streams: &[Stream], settings: &Settings) -> Result<Vec<Row>> {
 
 /// Measures a stream over a device of one speed.
 fn run_one(stream: &Stream, speed: Speed, settings: &Settings) -> Result<Vec<Row>> {
-    let wanted = wanted(stream, speed, settings)?;
-    if wanted.len() < 2 {
+    let cases = cases(stream, speed, settings)?;
+    if cases.len() < 2 {
         return Ok(Vec::new());
     }
-    let steps = wanted.len() * (1 + rounds(settings) * settings.own.clients.len());
-    settings.progress.inc_length(steps as u64);
-    let mut cells = Vec::new();
-    for (front, spec, workload) in wanted {
-        let what = format!("{}: {workload}", front.name());
-        settings.progress.set_message(what.clone());
-        let path = settings.folder().join(format!("{}-{}", stream.name, cells.len()));
+    let (clients, rounds) = (&settings.own.clients, rounds(settings));
+    let mut subjects = Vec::new();
+    let pairs = cases.iter().map(|case| (case.front.name(), case.workload.clone()));
+    let mut wholes = Grid::of_pairs(pairs);
+    wholes.measure_rounds(settings, 1, |at, _, _| {
+        let path = settings.folder().join(format!("{}-{at}", stream.name));
         let backing = Backing::new(&path, stream.size_bytes(), speed.costs())?;
-        let subject = Subject::new(front, backing, &spec, &settings.own)?;
-        let whole = play_all(&subject, stream, settings).context(what)?;
-        let subject = (rounds(settings) > 0).then_some(subject);
-        cells.push(Cell { front, spec, workload, subject, whole, slices: BTreeMap::new() });
-        settings.progress.inc(1);
-    }
-    for round in 0..rounds(settings) {
-        for (turn, clients) in
-            settings.own.clients.iter().map(|count| usize::from(*count)).enumerate()
-        {
-            // A place of its own: else more clients would ask again for what fewer have just brought.
-            let part = round * settings.own.clients.len() + turn;
-            for cell in &mut cells {
-                let Some(subject) = &cell.subject else { continue };
-                settings.progress.set_message(format!("{}: {}", cell.front.name(), cell.workload));
-                let slice = play_slice(subject, stream, settings, (part, clients))?;
-                cell.slices.entry(clients).or_default().push(slice);
-                settings.progress.inc(1);
-            }
+        let Case { front, spec, .. } = &cases[at];
+        let subject = Subject::new(*front, backing, spec, &settings.own)?;
+        let mut whole = play_all(&subject, stream, settings)?;
+        if let Some((kind, spec)) = front.simulated(spec, &settings.own)? {
+            whole.simulated = Some(sim::run(kind, &spec, &stream.pages).hit_ratio() * 100.0);
         }
-    }
-    let backing = &cells[0];
-    let rows = cells.iter().map(|cell| rows_of(cell, backing, stream, settings));
-    Ok(rows.collect::<Result<Vec<_>>>()?.concat())
+        // Slices begin with the warm cache. Without slices its memory is free for the next subject.
+        subjects.extend((rounds > 0).then_some(subject));
+        Ok(whole)
+    })?;
+    wholes.check()?;
+    let pairs = clients.iter().flat_map(|&clients| {
+        cases.iter().map(move |case| (case.front.name(), timed(&case.workload, clients)))
+    });
+    let mut slices = Grid::of_pairs(pairs);
+    slices.measure_rounds(settings, rounds, |at, _, round| {
+        let turn = at / cases.len();
+        // Each turn has its part of the stream: else later turns would request pages that earlier turns have cached.
+        let (part, parts) = (round * clients.len() + turn, rounds * clients.len());
+        let first = stream.later.len() * part / parts;
+        play_slice(&subjects[at % cases.len()], stream, settings, (first, clients[turn]))
+    })?;
+    slices.check()?;
+    let alone = &wholes.cells[0].samples[0];
+    let mut rows = wholes.rows(|cell, rows| {
+        whole_rows(rows, &cell.samples[0], (cell.subject > 0).then_some(alone), stream);
+    });
+    rows.extend(slices.rows(|cell, rows| {
+        let own = &cell.samples[..];
+        // The backing device alone is the first case of each number of clients.
+        let base = cell.workload - cell.workload % cases.len();
+        let base = (base != cell.workload).then(|| &slices.cells[base].samples[..]);
+        rows.timed(metric::RATE, "1/s", own.iter().map(|slice| slice.per_second));
+        rows.timed("timed_hits", "%", own.iter().filter_map(|slice| slice.hits));
+        rows.timed("p50", "us", own.iter().map(|slice| slice.latencies.percentile(50)));
+        rows.timed("p99", "us", own.iter().map(|slice| slice.latencies.percentile(99)));
+        rows.ratio("rate_to_backing", own, base, |slice| slice.per_second);
+    }));
+    Ok(rows)
 }
 
-/// Returns the subjects of a stream, the backing device alone first.
-fn wanted(
-    stream: &Stream,
-    speed: Speed,
-    settings: &Settings,
-) -> Result<Vec<(Front, Spec, String)>> {
-    let smallest = Spec::new(2)?;
-    let place = place(&stream.name, speed);
-    let mut wanted = vec![(Front::Nothing, smallest, place.clone())];
+/// Returns the cases of a stream, the backing device alone first.
+fn cases(stream: &Stream, speed: Speed, settings: &Settings) -> Result<Vec<Case>> {
+    let place = format!("{} on {}", stream.name, speed.name());
+    let alone = Case { front: Front::Nothing, spec: Spec::new(2)?, workload: place.clone() };
+    let mut cases = vec![alone];
     for percent in settings.own.percents() {
-        let workload = workload(&place, percent);
+        let workload = format!("{place}, cache of {percent}%");
         for front in Front::CACHES {
             if settings.wants(&front.name(), &workload) {
-                wanted.push((front, Spec::new(stream.cache_pages(percent)?)?, workload.clone()));
+                let spec = Spec::new(stream.cache_pages(percent)?)?;
+                cases.push(Case { front, spec, workload: workload.clone() });
             }
         }
     }
-    Ok(wanted)
-}
-
-/// The name of a stream over a device of a speed.
-pub(crate) fn place(stream: &str, speed: Speed) -> String {
-    format!("{stream} on {}", speed.name())
-}
-
-/// The name of a place before which there is a cache of `percent` of the stream's pages.
-pub(crate) fn workload(place: &str, percent: u32) -> String {
-    format!("{place}, cache of {percent}%")
+    Ok(cases)
 }
 
 /// The name of a workload under so many clients in real time.
-pub(crate) fn timed(workload: &str, clients: usize) -> String {
-    let clients = if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
-    format!("{workload}, {clients}")
+fn timed(workload: &str, clients: u16) -> String {
+    format!("{workload}, {clients} client{}", if clients == 1 { "" } else { "s" })
 }
 
-/// Bytes for writes, such as none had before (Marsaglia's xorshift).
-struct Fresh(u64);
-
-impl Fresh {
-    fn new(seed: u64) -> Self {
-        Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed + 1) | 1)
-    }
-
-    /// Fills the part of `buffer` that a request writes.
-    fn fill(&mut self, request: &Request, buffer: &mut [u8]) {
-        let len = usize::try_from(request.len).unwrap_or(0).min(buffer.len());
-        match request.op {
-            RequestOp::Write => {}
-            RequestOp::Zero => return buffer[..len].fill(0),
-            RequestOp::Read | RequestOp::Flush | RequestOp::Trim => return,
-        }
-        for part in buffer[..len].chunks_mut(8) {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            part.copy_from_slice(&self.0.to_le_bytes()[..part.len()]);
-        }
+/// Fills the part of `buffer` that a request writes, with bytes of no earlier request.
+fn refresh(rng: &mut SmallRng, request: &Request, buffer: &mut [u8]) {
+    let len = usize::try_from(request.len).unwrap_or(0).min(buffer.len());
+    match request.op {
+        RequestOp::Write => rng.fill_bytes(&mut buffer[..len]),
+        RequestOp::Zero => buffer[..len].fill(0),
+        RequestOp::Read | RequestOp::Flush | RequestOp::Trim => {}
     }
 }
 
@@ -200,14 +182,15 @@ fn ask(device: &dyn BlockDevice, request: &Request, buffer: &mut [u8]) -> Result
 fn play_all(subject: &Subject, stream: &Stream, settings: &Settings) -> Result<Whole> {
     let (device, backing) = (subject.device(), &subject.backing);
     let mut buffer = vec![1; stream.longest];
-    let mut fresh = Fresh::new(0);
+    let mut rng = SmallRng::seed_from_u64(0);
     let mut latencies = Vec::with_capacity(stream.requests.len());
     let mut elapsed = Duration::ZERO;
     for request in &stream.requests {
         settings.check_stop()?;
-        fresh.fill(request, &mut buffer);
+        refresh(&mut rng, request, &mut buffer);
         let (start, spent) = (Instant::now(), backing.spent());
         ask(device, request, &mut buffer)?;
+        // A client waits for the answer, and not for the write-back after it.
         let answered = start.elapsed() + (backing.spent() - spent);
         subject.write_back_due()?;
         elapsed += start.elapsed() + (backing.spent() - spent);
@@ -219,56 +202,44 @@ fn play_all(subject: &Subject, stream: &Stream, settings: &Settings) -> Result<W
         reads_alone: backing.reads_alone(),
         reads: backing.read_requests(),
         latencies: Latencies::new(latencies),
-        counted: subject.counted(),
+        counts: subject.counts(),
+        simulated: None,
     })
 }
 
-/// Plays for a slice of time, from the beginning of one of as many parts of the stream's later requests as there
-/// are slices.
+/// Plays for a slice of time, from request `first` of the stream's later requests on.
 fn play_slice(
     subject: &Subject,
     stream: &Stream,
     settings: &Settings,
-    (part, clients): (usize, usize),
+    (first, clients): (usize, u16),
 ) -> Result<Slice> {
-    let parts = (rounds(settings) * settings.own.clients.len()).max(1);
-    let first = stream.later.len() * part / parts;
     let next = AtomicUsize::new(first);
-    let latencies = Mutex::new(Vec::new());
-    let before = subject.counted();
+    let before = subject.counts();
     subject.backing.set_waits(true);
     let writer = subject.writer()?;
     let start = Instant::now();
-    let client = |number: u64| -> Result<()> {
+    let latencies = on_threads(clients.into(), |number| {
         let (mut buffer, mut own) = (vec![1; stream.longest], Vec::new());
-        let mut fresh = Fresh::new(1 + number + 64 * part as u64);
+        // Bytes of another client or slice would meet their own copies in the cache.
+        let mut rng = SmallRng::seed_from_u64(1 + (first as u64) * 64 + number as u64);
         while start.elapsed() < settings.slice {
             settings.check_stop()?;
             let at = next.fetch_add(1, Ordering::Relaxed) % stream.later.len();
-            fresh.fill(&stream.later[at], &mut buffer);
+            refresh(&mut rng, &stream.later[at], &mut buffer);
             let asked = Instant::now();
             ask(subject.device(), &stream.later[at], &mut buffer)?;
             own.push(asked.elapsed().as_secs_f64() * 1e6);
         }
-        latencies.lock().map_err(|_| anyhow!("another client panicked"))?.extend(own);
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let client = &client;
-        let clients: Vec<_> =
-            (0..clients as u64).map(|number| scope.spawn(move || client(number))).collect();
-        let done = clients
-            .into_iter()
-            .map(|client| client.join().map_err(|_| anyhow!("a client panicked")).flatten());
-        done.collect::<Result<Vec<()>>>()
+        Ok(own)
     })?;
     let elapsed = start.elapsed();
     drop(writer);
     subject.backing.set_waits(false);
-    let all = latencies.into_inner().map_err(|_| anyhow!("a client panicked"))?;
+    let all = latencies.concat();
     let per_second = as_f64(all.len() as u64) / elapsed.as_secs_f64();
     let hits = before
-        .zip(subject.counted())
+        .zip(subject.counts())
         .map(|(before, after)| percent(after.hits - before.hits, after.accesses - before.accesses));
     Ok(Slice { per_second, hits, latencies: Latencies::new(all) })
 }
@@ -277,87 +248,39 @@ fn percent(part: u64, all: u64) -> f64 {
     as_f64(part) * 100.0 / as_f64(all.max(1))
 }
 
-/// Rows of one cell while they are made.
-struct Rows<'c> {
-    cell: &'c Cell,
-    all: Vec<Row>,
-}
-
-impl Rows<'_> {
-    fn push(&mut self, metric: &'static str, unit: &'static str, figures: &[f64]) {
-        self.push_at(&self.cell.workload.clone(), metric, unit, figures);
-    }
-
-    fn push_at(
-        &mut self,
-        workload: &str,
-        metric: &'static str,
-        unit: &'static str,
-        figures: &[f64],
-    ) {
-        let subject = self.cell.front.name();
-        let row = rows::timed(&subject, workload, metric, unit, figures);
-        // One figure alone has none.
-        let spread = row.as_ref().and_then(|row| row.spread).filter(|_| figures.len() > 1);
-        self.all.extend(row.map(|row| Row { spread, ..row }));
-    }
-}
-
-fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream, settings: &Settings) -> Result<Vec<Row>> {
-    let mut rows = Rows { cell, all: Vec::new() };
-    let requests = stream.requests.len() as u64;
-    let (whole, alone) = (&cell.whole, &backing.whole);
+/// Adds the rows of a whole stream. `alone` are the figures of the backing device alone, for other subjects.
+fn whole_rows(rows: &mut Rows<'_>, whole: &Whole, alone: Option<&Whole>, stream: &Stream) {
+    let requests = as_f64(stream.requests.len() as u64);
     let share = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
-    let each = |time: Duration| time.as_secs_f64() * 1e6 / as_f64(requests);
-    rows.push(metric::COUNTED_RATE, "1/s", &[as_f64(requests) / whole.elapsed.as_secs_f64()]);
-    rows.push("backing_time", "us/request", &[each(whole.backing)]);
-    rows.push("backing_reads", "1/request", &[as_f64(whole.reads) / as_f64(requests)]);
-    rows.push("counted_p50", "us", &[whole.latencies.percentile(50)]);
-    rows.push("counted_p99", "us", &[whole.latencies.percentile(99)]);
-    if cell.front.name() != BACKING {
+    let mut push = |metric, unit, value: f64| {
+        // A subject without a read of the backing device has no bound.
+        if value.is_finite() {
+            rows.exact(metric, unit, value);
+        }
+    };
+    push("counted_rate", "1/s", requests / whole.elapsed.as_secs_f64());
+    push("backing_time", "us/request", whole.backing.as_secs_f64() * 1e6 / requests);
+    push("backing_reads", "1/request", as_f64(whole.reads) / requests);
+    push("counted_p50", "us", whole.latencies.percentile(50));
+    push("counted_p99", "us", whole.latencies.percentile(99));
+    if let Some(alone) = alone {
         let speed_up = share(alone.elapsed, whole.elapsed);
-        // Of the same time as the rate, so that what slows this machine raises both.
+        // Both have the same time of the backing device alone, so a slow moment of the machine raises both.
         let bound = share(alone.elapsed, whole.reads_alone);
-        rows.push(metric::COUNTED_TO_BACKING, "ratio", &[speed_up]);
-        rows.push(metric::BOUND, "ratio", &[bound]);
-        rows.push("share_of_bound", "ratio", &[speed_up / bound]);
+        push("counted_rate_to_backing", "ratio", speed_up);
+        push("counted_rate_to_backing_at_most", "ratio", bound);
+        push("share_of_bound", "ratio", speed_up / bound);
     }
-    if let Some(counted) = &whole.counted {
-        rows.push(metric::HITS, "%", &[percent(counted.hits, counted.accesses)]);
-        if let Some((kind, spec)) = cell.front.simulated(&cell.spec, &settings.own)? {
-            let said = sim::run(kind, &spec, &stream.pages);
-            rows.push(metric::HITS_SIMULATED, "%", &[said.hit_ratio() * 100.0]);
-        }
-        let per_request = |count: u64| as_f64(count) / as_f64(requests);
-        if let Some(bytes) = counted.scm_bytes {
-            rows.push("scm_bytes", "B/request", &[per_request(bytes)]);
-        }
-        rows.push("pages_written_back", "1/request", &[per_request(counted.written_back)]);
-        rows.push("write_back_runs", "1/request", &[per_request(counted.runs)]);
-    }
-    for (&clients, slices) in &cell.slices {
-        timed_rows(&mut rows, clients, slices, backing.slices.get(&clients));
-    }
-    Ok(rows.all)
-}
-
-/// Rows of slices of real time under so many clients.
-fn timed_rows(rows: &mut Rows<'_>, clients: usize, slices: &[Slice], backing: Option<&Vec<Slice>>) {
-    let workload = timed(&rows.cell.workload, clients);
-    let of = |figure: &dyn Fn(&Slice) -> f64| slices.iter().map(figure).collect::<Vec<_>>();
-    rows.push_at(&workload, metric::RATE, "1/s", &of(&|slice| slice.per_second));
-    let hits: Vec<f64> = slices.iter().filter_map(|slice| slice.hits).collect();
-    rows.push_at(&workload, "timed_hits", "%", &hits);
-    rows.push_at(&workload, "p50", "us", &of(&|slice| slice.latencies.percentile(50)));
-    rows.push_at(&workload, "p99", "us", &of(&|slice| slice.latencies.percentile(99)));
-    if let (false, Some(backing)) = (rows.cell.front.name() == BACKING, backing) {
-        let pairs = slices.iter().zip(backing);
-        let ratios: Vec<f64> = pairs.map(|(own, base)| own.per_second / base.per_second).collect();
-        rows.push_at(&workload, metric::TO_BACKING, "ratio", &ratios);
+    if let Some(counts) = &whole.counts {
+        push("hits", "%", percent(counts.hits, counts.accesses));
+        push("hits_simulated", "%", whole.simulated.unwrap_or(f64::NAN));
+        push("scm_bytes", "B/request", counts.scm_bytes.map_or(f64::NAN, as_f64) / requests);
+        push("pages_written_back", "1/request", as_f64(counts.written_back) / requests);
+        push("write_back_runs", "1/request", as_f64(counts.runs) / requests);
     }
 }
 
-/// The workloads that are played.
+/// The selected workloads.
 ///
 /// # Errors
 /// The trace's.
@@ -384,15 +307,15 @@ mod tests {
     fn bytes_of_writes_are_fresh() {
         let request = Request { time_ns: 0, op: RequestOp::Write, file: 0, offset: 0, len: 4001 };
         let (mut first, mut second) = (vec![1; 4096], vec![1; 4096]);
-        let mut fresh = Fresh::new(3);
-        fresh.fill(&request, &mut first);
-        fresh.fill(&request, &mut second);
+        let mut rng = SmallRng::seed_from_u64(3);
+        refresh(&mut rng, &request, &mut first);
+        refresh(&mut rng, &request, &mut second);
         let same = first[..4001].iter().zip(&second).filter(|(one, other)| one == other).count();
         assert!(same < 60, "{same} bytes of 4001 are the same");
         assert_eq!(first[4001..], [1; 95]);
         let before = second.clone();
-        fresh.fill(&Request { op: RequestOp::Read, ..request }, &mut second);
-        assert_eq!(second, before, "reads have no bytes of their own");
+        refresh(&mut rng, &Request { op: RequestOp::Read, ..request }, &mut second);
+        assert_eq!(second, before, "reads have no payload");
         let zeroes = first[..4001].iter().filter(|byte| **byte == 0).count();
         assert!((1..60).contains(&zeroes), "{zeroes} zeroes");
     }

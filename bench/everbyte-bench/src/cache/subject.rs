@@ -1,5 +1,6 @@
-//! Subjects of requests: the backing device alone, our cache, plain caches.
+//! Subjects of the suite: the backing device alone, our cache, plain caches.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -11,6 +12,7 @@ use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{OpenOptions, Pool};
 
+use super::Counts;
 use super::backing::Backing;
 use super::lru::{LruCache, LruWriter};
 use super::options::CacheArgs;
@@ -24,23 +26,23 @@ pub(crate) enum Front {
     Nothing,
     /// Our cache.
     Cache(Kind, Mode),
-    /// A plain cache in DRAM, and no SCM besides.
+    /// A plain cache in DRAM, without SCM.
     Lru(Share),
 }
 
 /// Size of a plain cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Share {
-    /// As much DRAM as ours has.
+    /// The DRAM of our cache.
     Dram,
-    /// As much DRAM as ours costs.
+    /// DRAM at the cost of our cache.
     Cost,
-    /// As much DRAM as ours has DRAM and SCM.
+    /// DRAM of the size of our DRAM and SCM.
     Capacity,
 }
 
 impl Share {
-    /// Pages that it has beside a cache of ours.
+    /// Pages compared with a cache of ours.
     fn pages(self, spec: &Spec, scm_price_percent: u64) -> u32 {
         let capacity = spec.capacity();
         match self {
@@ -54,11 +56,8 @@ impl Share {
     }
 }
 
-/// Name of the backing device alone, the reference of the others.
-pub(crate) const BACKING: &str = "backing";
-
 impl Front {
-    /// Fronts that are measured before a backing device, at every size.
+    /// Fronts with a cache.
     pub(crate) const CACHES: [Self; 7] = [
         Self::Cache(Kind::Everbyte, Mode::WriteBack),
         Self::Cache(Kind::Hybrid, Mode::WriteBack),
@@ -72,7 +71,7 @@ impl Front {
     /// Returns its name in the results.
     pub(crate) fn name(self) -> String {
         match self {
-            Self::Nothing => BACKING.to_owned(),
+            Self::Nothing => "backing".to_owned(),
             Self::Cache(policy, Mode::WriteBack) => policy.name().to_owned(),
             Self::Cache(policy, mode) => format!("{policy}-{mode}"),
             Self::Lru(Share::Dram) => "dram-lru".to_owned(),
@@ -81,7 +80,7 @@ impl Front {
         }
     }
 
-    /// Returns the policy that the simulator has for it, and its spec.
+    /// Returns the policy and the spec of the simulator for this front.
     pub(crate) fn simulated(
         self,
         spec: &Spec,
@@ -91,7 +90,7 @@ impl Front {
             Self::Nothing => None,
             Self::Cache(policy, _) => Some((policy, *spec)),
             Self::Lru(share) => match share.pages(spec, settings.scm_price) {
-                // The simulator's smallest cache.
+                // The smallest cache of the simulator has two pages.
                 0 | 1 => None,
                 pages => Some((Kind::Lru, Spec::new(pages)?)),
             },
@@ -99,51 +98,34 @@ impl Front {
     }
 }
 
-/// Counts that both kinds of caches have.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Counted {
-    pub(crate) hits: u64,
-    pub(crate) accesses: u64,
-    /// Bytes written to storage-class memory; `None` if there is none.
-    pub(crate) scm_bytes: Option<u64>,
-    pub(crate) written_back: u64,
-    pub(crate) runs: u64,
-}
-
-/// A front before a backing device of its own.
+/// A front before its own backing device.
 pub(crate) struct Subject {
     pub(crate) backing: Arc<Backing>,
-    kind: Made,
+    cache: FrontCache,
 }
 
-enum Made {
-    Nothing,
-    Cache(Arc<Cache>),
+enum FrontCache {
+    Absent,
+    Ours(Arc<Cache>),
     Lru(Arc<LruCache>),
 }
 
-/// A writer in the background, for as long as it is held.
-pub(crate) enum Writer {
-    Cache { _thread: WritebackThread },
-    Lru { _thread: LruWriter },
-}
-
 impl Subject {
-    /// Makes an empty `front` of the size in `spec`.
+    /// Makes an empty `front` with the size of `spec`.
     ///
     /// # Errors
-    /// No memory for it.
+    /// There is not enough memory.
     pub(crate) fn new(
         front: Front,
         backing: Arc<Backing>,
         spec: &Spec,
         settings: &CacheArgs,
     ) -> Result<Self> {
-        let kind = match front {
-            Front::Nothing => Made::Nothing,
+        let cache = match front {
+            Front::Nothing => FrontCache::Absent,
             Front::Cache(policy, mode) => {
                 let backing: Arc<dyn BlockDevice> = Arc::<Backing>::clone(&backing);
-                Made::Cache(new_cache(backing, policy, mode, spec, |pool_bytes| {
+                FrontCache::Ours(new_cache(backing, policy, mode, spec, |pool_bytes| {
                     let options = MediaOptions::new().emulate(Some(settings.scm));
                     Mapped::anonymous(pool_bytes, &options)
                         .with_context(|| format!("no memory for a pool of {pool_bytes} bytes"))
@@ -151,91 +133,69 @@ impl Subject {
             }
             Front::Lru(share) => {
                 let pages = share.pages(spec, settings.scm_price) as usize;
-                Made::Lru(Arc::new(LruCache::new(Arc::<Backing>::clone(&backing), pages)))
+                FrontCache::Lru(Arc::new(LruCache::new(Arc::<Backing>::clone(&backing), pages)))
             }
         };
-        Ok(Self { backing, kind })
+        Ok(Self { backing, cache })
     }
 
     pub(crate) fn device(&self) -> &dyn BlockDevice {
-        match &self.kind {
-            Made::Nothing => &*self.backing,
-            Made::Cache(cache) => &**cache,
-            Made::Lru(cache) => &**cache,
+        match &self.cache {
+            FrontCache::Absent => &*self.backing,
+            FrontCache::Ours(cache) => &**cache,
+            FrontCache::Lru(cache) => &**cache,
         }
     }
 
-    /// Returns our cache, if it is one.
-    pub(crate) fn cache(&self) -> Option<Arc<Cache>> {
-        match &self.kind {
-            Made::Cache(cache) => Some(Arc::clone(cache)),
-            Made::Nothing | Made::Lru(_) => None,
-        }
-    }
-
-    /// Does the write-back that a background thread would do now, if there is one.
+    /// Does the write-back that a background thread would do now.
     ///
     /// # Errors
     /// The cache's.
     pub(crate) fn write_back_due(&self) -> Result<()> {
-        match &self.kind {
-            Made::Nothing => {}
-            Made::Cache(cache) => {
-                cache.write_back_due()?;
-            }
-            Made::Lru(cache) => cache.write_back_due()?,
+        match &self.cache {
+            FrontCache::Absent => {}
+            FrontCache::Ours(cache) => drop(cache.write_back_due()?),
+            FrontCache::Lru(cache) => cache.write_back_due()?,
         }
         Ok(())
     }
 
-    /// Starts the write-back thread, if the front has one; it runs as long as it is held.
+    /// Starts the write-back thread of a cache. A drop of the result ends it.
     ///
     /// # Errors
-    /// No thread could be started.
-    pub(crate) fn writer(&self) -> Result<Option<Writer>> {
-        Ok(match &self.kind {
-            Made::Nothing => None,
-            Made::Cache(cache) => Some(Writer::Cache { _thread: WritebackThread::start(cache)? }),
-            Made::Lru(cache) => Some(Writer::Lru { _thread: LruWriter::start(cache)? }),
+    /// The system starts no thread.
+    pub(crate) fn writer(&self) -> Result<Option<Box<dyn Any>>> {
+        Ok(match &self.cache {
+            FrontCache::Absent => None,
+            FrontCache::Ours(cache) => Some(Box::new(WritebackThread::start(cache)?)),
+            FrontCache::Lru(cache) => Some(Box::new(LruWriter::start(cache)?)),
         })
     }
 
-    /// Returns a cache's counts.
-    pub(crate) fn counted(&self) -> Option<Counted> {
-        match &self.kind {
-            Made::Nothing => None,
-            Made::Cache(cache) => {
+    /// Returns the counts of a cache.
+    pub(crate) fn counts(&self) -> Option<Counts> {
+        match &self.cache {
+            FrontCache::Absent => None,
+            FrontCache::Ours(cache) => {
                 let stats = cache.stats();
-                Some(Counted {
+                let in_place = stats.scm_bytes_in_place;
+                Some(Counts {
                     hits: stats.hits(),
                     accesses: stats.hits() + stats.misses,
-                    scm_bytes: Some(
-                        stats.scm_bytes_in_place
-                            + stats.scm_bytes_moved
-                            + stats.scm_bytes_persisted,
-                    ),
+                    scm_bytes: Some(in_place + stats.scm_bytes_moved + stats.scm_bytes_persisted),
                     written_back: stats.written_back_pages,
                     runs: stats.write_back_runs,
                 })
             }
-            Made::Lru(cache) => {
-                let stats = cache.stats();
-                Some(Counted {
-                    hits: stats.hits,
-                    accesses: stats.hits + stats.misses,
-                    scm_bytes: None,
-                    written_back: stats.written_back,
-                    runs: stats.runs,
-                })
-            }
+            FrontCache::Lru(cache) => Some(cache.counts()),
         }
     }
 }
 
-/// Makes our cache before `backing` in a new pool, on memory of as many bytes as are asked of `memory`.
+/// Makes our cache before `backing` in a new pool on `memory`, by its size in bytes.
 ///
 /// # Errors
-/// No memory for it.
+/// There is not enough memory.
 pub(crate) fn new_cache(
     backing: Arc<dyn BlockDevice>,
     policy: Kind,
@@ -243,12 +203,8 @@ pub(crate) fn new_cache(
     spec: &Spec,
     memory: impl FnOnce(u64) -> Result<Mapped>,
 ) -> Result<Arc<Cache>> {
-    let identity = Identity {
-        kind: "file".into(),
-        name: "model".into(),
-        serial: String::new(),
-        backing: None,
-    };
+    let (kind, name) = ("file".into(), "model".into());
+    let identity = Identity { kind, name, serial: String::new(), backing: None };
     let backing_bytes = backing.geometry().size_bytes;
     let capacity = spec.capacity();
     let settings = everbyte_cache::Settings {

@@ -1,8 +1,8 @@
 //! ext4 on a loop device over a file on tmpfs: the ramdisk of the paper's experiments.
 //!
-//! Invariants: a mount is seen by nobody else ([`in_mount_ns`]). Those of files that are opened here are gone, as
-//! are images' names, before anything is measured. What remains is held by the open files alone, so the kernel takes
-//! everything apart when they are closed, however the process ends.
+//! Invariants: mounts are private ([`in_mount_ns`]). Mounts of opened files, and the names of images, are removed before
+//! a measurement. Only the open files keep the file system, so the kernel frees everything at their close, at every end of
+//! the process.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::OwnedFd;
@@ -18,55 +18,51 @@ use super::mount_ns::in_mount_ns;
 use crate::children::call;
 use crate::index::directory::open_directory;
 
-/// Options of `mke2fs`: blocks of one size however small the image is, and nothing left to do in the background.
+/// Options of `mke2fs`: one size of blocks for all sizes of images, and no initialization in the background.
 pub(crate) const MAKE: [&str; 8] =
     ["-q", "-F", "-t", "ext4", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-/// Name of a file system that has no other one beside it, and options of its mount.
+/// Name of the only file system in a folder, and options of its mount.
 const ALONE: (&str, &str) = ("ext4", "noatime");
 
-/// The two ways to use the one file system.
-pub(crate) struct Ext4Files {
-    pub(crate) direct: FileSubject,
-    pub(crate) buffered: FileSubject,
-}
-
-/// Makes the file system with two files of `size_bytes`; `folder` lies on tmpfs.
+/// Makes a file system with two files of `size_bytes`, one for direct and one for buffered requests. `folder` lies on
+/// tmpfs.
 ///
 /// # Errors
-/// Not root, tools are missing, or one of them fails.
-pub(crate) fn mount(folder: &Path, size_bytes: u64) -> Result<Ext4Files> {
+/// The user is not root; a tool is missing or fails.
+pub(crate) fn mount(folder: &Path, size_bytes: u64) -> Result<[FileSubject; 2]> {
     let (direct, buffered) = opened(folder, ALONE, with_room(2 * size_bytes), |at| {
         let direct = open(at, "direct", OFlags::DIRECT)?;
         Ok((direct, open(at, "buffered", OFlags::empty())?))
     })?;
-    Ok(Ext4Files {
-        direct: FileSubject::over("ext4-direct", FileKind::Direct, direct, size_bytes)?,
-        buffered: FileSubject::over("ext4-buffered", FileKind::Buffered, buffered, size_bytes)?,
-    })
+    Ok([
+        FileSubject::over("ext4-direct", FileKind::Direct, direct, size_bytes)?,
+        FileSubject::over("ext4-buffered", FileKind::Buffered, buffered, size_bytes)?,
+    ])
 }
 
-/// Makes a file system of so many bytes that nobody else uses, and opens its root; `folder` lies on tmpfs.
+/// Makes a file system with room for `size_bytes`, and opens its root. `folder` lies on tmpfs.
 ///
 /// # Errors
-/// Not root, tools are missing, or one of them fails.
+/// The user is not root; a tool is missing or fails.
 pub(crate) fn mount_directory(folder: &Path, size_bytes: u64) -> Result<OwnedFd> {
     opened(folder, ALONE, with_room(size_bytes), open_directory)
 }
 
-/// Makes a file on a file system of `bytes`, whose name and options of the mount are given; `folder` lies on tmpfs.
+/// Makes a file on a new file system of `bytes`. `named` is its name and its mount options. `folder` lies on tmpfs.
 ///
 /// # Errors
-/// Not root, tools are missing, or one of them fails.
+/// The user is not root; a tool is missing or fails.
 pub(crate) fn mount_file(folder: &Path, named: (&str, &str), bytes: u64) -> Result<File> {
     opened(folder, named, bytes, |at| open(at, "file", OFlags::empty()))
 }
 
-/// Bytes of an image that has room for so many bytes of files.
+/// Bytes of an image with room for `file_bytes` of files.
 fn with_room(file_bytes: u64) -> u64 {
     file_bytes + file_bytes / 16 + (64 << 20)
 }
 
-/// Mounts a new file system as [`mount_image`] does, and returns what `open` opens there, which alone keeps it.
+/// Mounts a new file system as [`mount_image`], opens a file with `open`, and unmounts it. The open file keeps the file
+/// system.
 fn opened<R: Send>(
     folder: &Path,
     named: (&str, &str),
@@ -85,7 +81,7 @@ fn opened<R: Send>(
 /// Requires a [mount namespace](super::mount_ns::enter_mount_ns) of the thread.
 ///
 /// # Errors
-/// Tools are missing, or one of them fails.
+/// A tool is missing or fails.
 pub(crate) fn mount_image(
     folder: &Path,
     (name, options): (&str, &str),
@@ -104,7 +100,7 @@ pub(crate) fn mount_image(
     mounted.map(|()| at)
 }
 
-/// Takes a mount away; open files keep the file system until they are closed.
+/// Detaches a mount. Open files keep the file system until their close.
 ///
 /// # Errors
 /// The tool's.

@@ -11,8 +11,8 @@ use rustix::fs::fdatasync;
 use rustix::io::{ReadWriteFlags, pwritev2};
 
 use super::floor::nameless_file;
-use crate::subject::{Session, Subject};
-use crate::workload::{Payload, Workload};
+use crate::subject::{Session, Subject, fill};
+use crate::workload::Workload;
 
 /// Smallest unit of direct I/O in bytes.
 const DIRECT_BYTES_MIN: usize = 512;
@@ -54,13 +54,10 @@ impl FileSubject {
         file: File,
         size_bytes: u64,
     ) -> Result<Self> {
-        const FILL_BYTES: usize = 64 << 10;
-        let payload = Payload::unedited();
-        for part in 0..size_bytes / FILL_BYTES as u64 {
-            file.write_all_at(payload.first(FILL_BYTES), part * FILL_BYTES as u64)?;
-        }
-        fdatasync(&file)?;
-        Ok(Self { name, kind, file })
+        let subject = Self { name, kind, file };
+        fill(&mut &subject, size_bytes, 64 << 10)?;
+        fdatasync(&subject.file)?;
+        Ok(subject)
     }
 }
 

@@ -58,10 +58,6 @@ impl Session for &RawMemory {
         self.store_durably(offset, data);
         Ok(())
     }
-
-    fn flush(&mut self) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// The medium, without a pool.
@@ -116,7 +112,7 @@ impl Subject for MediumFloor {
     }
 
     fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {
-        Ok(Box::new(&self.0))
+        Ok(Box::new(self))
     }
 
     fn counts(&self) -> Option<Counts> {
@@ -124,19 +120,15 @@ impl Subject for MediumFloor {
     }
 }
 
-impl Session for &Mapped {
+impl Session for &MediumFloor {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
-        Medium::read(*self, PoolOffset(offset), out);
+        self.0.read(PoolOffset(offset), out);
         Ok(())
     }
 
     fn write(&mut self, offset: u64, data: &[u8], _fua: Fua) -> Result<()> {
-        self.stream(PoolOffset(offset), data);
-        self.fence()?;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
+        self.0.stream(PoolOffset(offset), data);
+        self.0.fence()?;
         Ok(())
     }
 }

@@ -1,50 +1,46 @@
-//! Servers over NBD, each a process of its own, all driven by the same client.
+//! Servers over NBD, each in its own process, and one client for all.
 //!
-//! The client keeps up to the workload's depth in flight. When that is reached it waits for the
-//! oldest quarter of them, and only then asks for more, so that requests travel in small batches,
-//! as they do from a queue of a kernel or a VM.
+//! The client keeps up to the workload's depth in flight. At that depth it waits for the oldest quarter before it sends
+//! more. So requests travel in small batches, as from a queue of a kernel or a VM.
 //!
-//! Invariants: a server ends with its `Subject`: ours because its standard input ends, the others
-//! by a signal and, should this process die first, because they asked for that.
+//! Invariants: a server ends with its `Server`. Our servers end with their standard input. The others get a signal, and
+//! ask for the death of their parent as a signal.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use everbyte_device::Fua;
 use everbyte_media::allocate_file;
 use everbyte_nbd::{Address, Client, Cookie};
 
 use super::served::ServedDevice;
-use crate::children::{self, terminate, wait_or_kill};
-use crate::subject::{Session, Subject};
-use crate::workload::{Payload, Workload};
+use crate::children::{self, terminate, wait_or_kill, wait_until};
+use crate::subject::{Session, Subject, fill};
+use crate::workload::Workload;
 
-/// Time that a server may take to listen, and to end.
+/// Longest time for a server's start, and for its end.
 const SERVER_TIME_MAX: Duration = Duration::from_secs(60);
-/// Time between looks whether it does.
-const SERVER_POLL: Duration = Duration::from_millis(10);
-/// Bytes of the requests that a device is filled with.
-const FILL_BYTES: usize = 64 << 10;
 
-/// A server and its one export.
+/// A server and its export.
 pub(crate) struct Server {
-    name: &'static str,
+    kind: ServerKind,
     child: Child,
     address: Address,
 }
 
-/// The servers there can be.
+/// A server and its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ServerKind {
     OurNull,
     OurMemory,
     OurVolume,
-    /// A cache that has all of its backing device, and writes nothing back.
+    /// A cache with all pages of its backing device. It writes nothing back.
     OurCache,
     /// Memory as slow as a hard disk.
     OurDisk,
@@ -57,7 +53,7 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
-    /// Those that are compared over NBD; the slow ones only lie below file systems.
+    /// Servers of the suite of block devices. The slow servers only lie below file systems.
     pub(crate) const ALL: [Self; 8] = [
         Self::OurNull,
         Self::OurMemory,
@@ -69,160 +65,107 @@ impl ServerKind {
         Self::QemuNbd,
     ];
 
-    pub(crate) fn name(self) -> &'static str {
+    /// The name in the results, and the device of our own servers.
+    fn describe(self) -> (&'static str, Option<ServedDevice>) {
         match self {
-            Self::OurNull => "nbd-null",
-            Self::OurMemory => "nbd-memory",
-            Self::OurVolume => "nbd-everbyte",
-            Self::OurCache => "nbd-cache",
-            Self::OurDisk => "nbd-disk",
-            Self::OurSsd => "nbd-ssd",
-            Self::NbdkitNull => "nbdkit-null",
-            Self::NbdkitMemory => "nbdkit-memory",
-            Self::NbdkitFile => "nbdkit-file",
-            Self::QemuNbd => "qemu-nbd",
+            Self::OurNull => ("nbd-null", Some(ServedDevice::Null)),
+            Self::OurMemory => ("nbd-memory", Some(ServedDevice::Memory)),
+            Self::OurVolume => ("nbd-everbyte", Some(ServedDevice::Volume)),
+            Self::OurCache => ("nbd-cache", Some(ServedDevice::Cache)),
+            Self::OurDisk => ("nbd-disk", Some(ServedDevice::Disk)),
+            Self::OurSsd => ("nbd-ssd", Some(ServedDevice::Ssd)),
+            Self::NbdkitNull => ("nbdkit-null", None),
+            Self::NbdkitMemory => ("nbdkit-memory", None),
+            Self::NbdkitFile => ("nbdkit-file", None),
+            Self::QemuNbd => ("qemu-nbd", None),
         }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.describe().0
     }
 
     /// Returns true for our own servers.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(
-            self,
-            Self::OurNull
-                | Self::OurMemory
-                | Self::OurVolume
-                | Self::OurCache
-                | Self::OurDisk
-                | Self::OurSsd
-        )
-    }
-
-    /// Returns true if all of it is to be written before it is measured.
-    fn is_filled(self) -> bool {
-        !matches!(self, Self::OurNull | Self::NbdkitNull | Self::OurDisk | Self::OurSsd)
+        self.describe().1.is_some()
     }
 }
 
 impl Server {
-    /// Starts a server of `size_bytes` with its files in `folder`, and writes all of its export
-    /// unless it is slow.
+    /// Starts a server of `size_bytes` with its files in `folder`, and writes its whole export. Null devices and slow
+    /// devices are not filled.
     ///
     /// # Errors
-    /// It is not installed, or does not start.
+    /// The server is not installed, or does not start.
     pub(crate) fn start(kind: ServerKind, folder: &Path, size_bytes: u64) -> Result<Self> {
         let name = kind.name();
         let socket = folder.join(format!("{name}.sock"));
         let mut command = command(kind, folder, &socket, size_bytes)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child = command.spawn().with_context(|| format!("{name} is not installed"))?;
-        let mut server = Self { name, child, address: Address::Unix(socket.clone()) };
-        server.wait_until_listening(kind, &socket)?;
-        if kind.is_filled() {
-            server.fill(size_bytes)?;
+        let mut server = Self { kind, child, address: Address::Unix(socket.clone()) };
+        if kind.is_ours() {
+            let out = server.child.stdout.take().context("no standard output")?;
+            let mut line = String::new();
+            BufReader::new(out).read_line(&mut line)?;
+            ensure!(line == "ready\n", "{name} did not start");
+        } else {
+            // The socket of another server can exist before the server accepts connections.
+            let is_ready = || socket.exists() && Client::connect(&server.address, "").is_ok();
+            wait_until(&mut server.child, name, SERVER_TIME_MAX, is_ready)?;
+        }
+        use ServerKind::{NbdkitNull, OurDisk, OurNull, OurSsd};
+        if !matches!(kind, OurNull | NbdkitNull | OurDisk | OurSsd) {
+            let mut session = NbdSession::open(&server.address, 16)?;
+            fill(&mut session, size_bytes, 64 << 10)?;
+            session.flush()?;
         }
         Ok(server)
     }
 
-    /// Its export's URI.
+    /// The URI of the export.
     pub(crate) fn uri(&self) -> String {
         self.address.uri("disk")
     }
-
-    fn wait_until_listening(&mut self, kind: ServerKind, socket: &Path) -> Result<()> {
-        if kind.is_ours() {
-            let out = self.child.stdout.take().context("no standard output")?;
-            let mut line = String::new();
-            BufReader::new(out).read_line(&mut line)?;
-            if line != "ready\n" {
-                bail!("{} did not start", self.name);
-            }
-            return Ok(());
-        }
-        let start = Instant::now();
-        while !socket.exists() || Client::connect(&self.address, "").is_err() {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended at once: {status}", self.name);
-            }
-            if start.elapsed() > SERVER_TIME_MAX {
-                bail!("{} does not listen", self.name);
-            }
-            std::thread::sleep(SERVER_POLL);
-        }
-        Ok(())
-    }
-
-    fn fill(&self, size_bytes: u64) -> Result<()> {
-        let mut session = NbdSession::open(&self.address, 16)?;
-        let payload = Payload::unedited();
-        for part in 0..size_bytes / FILL_BYTES as u64 {
-            let at = part * FILL_BYTES as u64;
-            session.write(at, payload.first(FILL_BYTES), Fua::No)?;
-        }
-        session.flush()
-    }
 }
 
-/// The command that starts a server.
+/// The command of a server.
 fn command(kind: ServerKind, folder: &Path, socket: &Path, size_bytes: u64) -> Result<Command> {
-    let ours = |device: ServedDevice| -> Result<Command> {
+    if let (_, Some(device)) = kind.describe() {
+        let device = device.to_possible_value().context("a device without a name")?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("serve-device").arg("--device").arg(match device {
-            ServedDevice::Null => "null",
-            ServedDevice::Memory => "memory",
-            ServedDevice::Volume => "volume",
-            ServedDevice::Cache => "cache",
-            ServedDevice::Disk => "disk",
-            ServedDevice::Ssd => "ssd",
-        });
-        command.arg("--socket").arg(socket).arg("--folder").arg(folder);
-        command.arg("--size").arg(size_bytes.to_string());
-        Ok(command)
+        command.args(["serve-device", "--device", device.get_name()]);
+        command.args(["--size", &size_bytes.to_string(), "--socket"]).arg(socket);
+        command.arg("--folder").arg(folder);
+        return Ok(command);
+    }
+    let image = folder.join(format!("{}.img", kind.name()));
+    if matches!(kind, ServerKind::NbdkitFile | ServerKind::QemuNbd) {
+        allocate_file(&File::create(&image)?, size_bytes)?;
+    }
+    if kind == ServerKind::QemuNbd {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--", "qemu-nbd", "--persistent"]);
+        command.args(["--shared=8", "--format=raw", "--cache=writeback", "--socket"]);
+        command.arg(socket).arg(image);
+        return Ok(command);
+    }
+    let (plugin, setting) = match kind {
+        ServerKind::NbdkitNull => ("null", format!("size={size_bytes}")),
+        ServerKind::NbdkitFile => ("file", format!("file={}", image.display())),
+        _ => ("memory", format!("size={size_bytes}")),
     };
-    let nbdkit = |plugin: &str| {
-        let mut command = Command::new("nbdkit");
-        command.args(["--foreground", "--exit-with-parent", "--unix"]).arg(socket).arg(plugin);
-        command
-    };
-    Ok(match kind {
-        ServerKind::OurNull => ours(ServedDevice::Null)?,
-        ServerKind::OurMemory => ours(ServedDevice::Memory)?,
-        ServerKind::OurVolume => ours(ServedDevice::Volume)?,
-        ServerKind::OurCache => ours(ServedDevice::Cache)?,
-        ServerKind::OurDisk => ours(ServedDevice::Disk)?,
-        ServerKind::OurSsd => ours(ServedDevice::Ssd)?,
-        ServerKind::NbdkitNull | ServerKind::NbdkitMemory => {
-            let plugin = if kind == ServerKind::NbdkitNull { "null" } else { "memory" };
-            let mut command = nbdkit(plugin);
-            command.arg(format!("size={size_bytes}"));
-            command
-        }
-        ServerKind::NbdkitFile => {
-            let mut command = nbdkit("file");
-            command.arg(format!("file={}", image(folder, kind, size_bytes)?.display()));
-            command
-        }
-        ServerKind::QemuNbd => {
-            let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "TERM", "--", "qemu-nbd", "--persistent"]);
-            command.args(["--shared=8", "--format=raw", "--cache=writeback", "--socket"]);
-            command.arg(socket).arg(image(folder, kind, size_bytes)?);
-            command
-        }
-    })
-}
-
-/// A file for a server to serve.
-fn image(folder: &Path, kind: ServerKind, size_bytes: u64) -> Result<PathBuf> {
-    let path = folder.join(format!("{}.img", kind.name()));
-    allocate_file(&File::create(&path)?, size_bytes)?;
-    Ok(path)
+    let mut command = Command::new("nbdkit");
+    command.args(["--foreground", "--exit-with-parent", "--unix"]).arg(socket);
+    command.args([plugin, &setting]);
+    Ok(command)
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Ours ends when its input does, the others when told to.
+        // Our servers end at the end of their input. The others ignore it and need the signal.
         drop(self.child.stdin.take());
-        if !self.name.starts_with("nbd-") {
+        if !self.kind.is_ours() {
             terminate(&self.child);
         }
         wait_or_kill(&mut self.child, SERVER_TIME_MAX);
@@ -231,10 +174,11 @@ impl Drop for Server {
 
 impl Subject for Server {
     fn name(&self) -> &str {
-        self.name
+        self.kind.name()
     }
 
     fn prepare(&self, workload: &Workload) -> Result<()> {
+        // A checkpoint of the last workload's writes would count for this one.
         if workload.writes() {
             Client::connect(&self.address, "")?.flush()?;
         }
@@ -291,6 +235,7 @@ impl Session for NbdSession {
     }
 
     fn flush(&mut self) -> Result<()> {
+        // NBD covers answered writes only by a flush, so all answers come first.
         self.settle()?;
         if self.client.can_flush() {
             self.client.flush()?;

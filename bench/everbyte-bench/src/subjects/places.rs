@@ -74,8 +74,4 @@ impl Session for Reader<'_> {
     fn write(&mut self, _offset: u64, _data: &[u8], _fua: Fua) -> Result<()> {
         bail!("only reads are measured")
     }
-
-    fn flush(&mut self) -> Result<()> {
-        Ok(())
-    }
 }

@@ -1,8 +1,8 @@
 //! libpmemblk, the userspace block translation table: durable per request, atomic per block.
 //!
-//! A request smaller than a block reads the block, changes it and writes it whole, under a lock
-//! per block as its users must; a larger one is several writes. What it stores follows from the
-//! format (a block, four words of log entry, a map entry of four bytes), because it does not tell.
+//! A request smaller than a block reads the block, changes it and writes the whole block, under a lock per block. The
+//! library requires this of its users. A larger request is several writes. The library has no counters, so the counts
+//! follow from its format: a block, a log entry of four words, and a map entry of four bytes.
 
 use std::fs;
 use std::path::Path;
@@ -13,15 +13,15 @@ use everbyte_device::Fua;
 use parking_lot::Mutex;
 
 use super::pmemblk_library::PmemblkPool;
-use crate::subject::{Counts, Session, Subject};
-use crate::workload::{Payload, Workload};
+use crate::subject::{Counts, Session, Subject, fill};
+use crate::workload::Workload;
 
-/// Bytes that a write stores beside its block: a log entry of 16 and a map entry of 4.
-const BESIDE_BYTES: u64 = 20;
-/// Stores of a write: the block, the two halves of the log entry, the map entry; each is fenced.
+/// Stored bytes of a write in addition to its block: a log entry of 16 and a map entry of 4.
+const EXTRA_BYTES: u64 = 20;
+/// Fenced stores of a write: the block, the two halves of the log entry, the map entry.
 const STORES: u64 = 4;
-/// Lines that the three small stores flush.
-const BESIDE_LINES: u64 = 3;
+/// Flushed lines of the three small stores.
+const EXTRA_LINES: u64 = 3;
 /// Locks over blocks for requests smaller than a block.
 const STRIPES: u64 = 256;
 
@@ -42,7 +42,7 @@ impl Pmemblk {
     pub(crate) fn new(folder: &Path, size_bytes: u64, block_bytes: usize) -> Result<Self> {
         let name = format!("pmemblk-{block_bytes}");
         let path = folder.join(&name);
-        // Room for its map, logs and information blocks.
+        // The pool also needs space for its map, logs and information blocks.
         let pool_bytes = usize::try_from(size_bytes + size_bytes / 16 + (32 << 20))?;
         let pool = PmemblkPool::create(&path, block_bytes, pool_bytes);
         // The pool stays mapped; without a name it ends with the process.
@@ -53,58 +53,12 @@ impl Pmemblk {
         }
         let locks = (0..STRIPES).map(|_| Mutex::new(())).collect();
         let subject = Self { name, pool, block_bytes, locks, writes: AtomicU64::new(0) };
-        let payload = Payload::unedited();
-        for block in 0..size_bytes / block_bytes as u64 {
-            subject.pool.write(block, payload.first(block_bytes)).context("filling")?;
-        }
+        fill(&mut subject.session(), size_bytes, block_bytes).context("filling")?;
         Ok(subject)
     }
 
-    /// Writes any range of whole sectors; `scratch` has room for a block. Returns the blocks
-    /// written.
-    ///
-    /// # Errors
-    /// The library's.
-    pub(crate) fn write_range(&self, offset: u64, data: &[u8], scratch: &mut [u8]) -> Result<u64> {
-        let size = self.block_bytes as u64;
-        let (mut done, mut blocks) = (0, 0);
-        while done < data.len() {
-            let at = offset + done as u64;
-            let within = usize::try_from(at % size)?;
-            let part = &data[done..data.len().min(done + self.block_bytes - within)];
-            let block = at / size;
-            if part.len() == self.block_bytes {
-                self.pool.write(block, part)?;
-            } else {
-                let stripe = usize::try_from(block % STRIPES)?;
-                let _block = self.locks[stripe].lock();
-                self.pool.read(block, scratch)?;
-                scratch[within..within + part.len()].copy_from_slice(part);
-                self.pool.write(block, scratch)?;
-            }
-            done += part.len();
-            blocks += 1;
-        }
-        Ok(blocks)
-    }
-
-    /// Returns the counts of `writes` writes of a block, by the format.
-    pub(crate) fn stored_by(&self, writes: u64) -> Counts {
-        let size = self.block_bytes as u64;
-        Counts {
-            bytes_stored: writes * (size + BESIDE_BYTES),
-            lines_stored: writes * (size / 64 + BESIDE_LINES),
-            lines_flushed: writes * BESIDE_LINES,
-            fences: writes * STORES,
-            log_bytes: writes * BESIDE_BYTES,
-            modelled_ns: 0,
-            modelled: true,
-        }
-    }
-
-    /// Room for a block.
-    pub(crate) fn scratch(&self) -> Vec<u8> {
-        vec![0; self.block_bytes]
+    fn session(&self) -> PmemblkSession<'_> {
+        PmemblkSession { subject: self, scratch: vec![0; self.block_bytes], writes: 0 }
     }
 }
 
@@ -114,11 +68,20 @@ impl Subject for Pmemblk {
     }
 
     fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {
-        Ok(Box::new(PmemblkSession { subject: self, scratch: self.scratch(), writes: 0 }))
+        Ok(Box::new(self.session()))
     }
 
     fn counts(&self) -> Option<Counts> {
-        Some(self.stored_by(self.writes.load(Ordering::Relaxed)))
+        let (size, writes) = (self.block_bytes as u64, self.writes.load(Ordering::Relaxed));
+        Some(Counts {
+            bytes_stored: writes * (size + EXTRA_BYTES),
+            lines_stored: writes * (size / 64 + EXTRA_LINES),
+            lines_flushed: writes * EXTRA_LINES,
+            fences: writes * STORES,
+            log_bytes: writes * EXTRA_BYTES,
+            modelled_ns: 0,
+            modelled: true,
+        })
     }
 }
 
@@ -144,11 +107,24 @@ impl Session for PmemblkSession<'_> {
     }
 
     fn write(&mut self, offset: u64, data: &[u8], _fua: Fua) -> Result<()> {
-        self.writes += self.subject.write_range(offset, data, &mut self.scratch)?;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
+        let Pmemblk { pool, block_bytes, locks, .. } = self.subject;
+        let (size, mut done) = (*block_bytes as u64, 0);
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (block, within) = (at / size, usize::try_from(at % size)?);
+            let part = &data[done..data.len().min(done + block_bytes - within)];
+            if part.len() == *block_bytes {
+                pool.write(block, part)?;
+            } else {
+                // Two threads with parts of one block would lose one part without the lock.
+                let _block = locks[usize::try_from(block % STRIPES)?].lock();
+                pool.read(block, &mut self.scratch)?;
+                self.scratch[within..within + part.len()].copy_from_slice(part);
+                pool.write(block, &self.scratch)?;
+            }
+            done += part.len();
+            self.writes += 1;
+        }
         Ok(())
     }
 

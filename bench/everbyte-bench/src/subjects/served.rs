@@ -1,7 +1,7 @@
 //! Our server in a separate process with its own processor time.
 //!
-//! The process is this program with a hidden subcommand. It serves until its standard input ends, at the latest with its
-//! parent.
+//! The process is this program with a hidden subcommand. It serves until its standard input ends. Its parent holds the
+//! other end, so the process ends with its parent.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::ValueEnum;
 use everbyte_block::Delta;
-use everbyte_cache::{Cache, Mode, WritebackThread};
+use everbyte_cache::{Mode, WritebackThread};
 use everbyte_device::{BlockDevice, DelayDevice, DiskCosts};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
@@ -23,16 +23,16 @@ use crate::cache::subject::new_cache;
 use crate::subject::Subject;
 use crate::workload::{Action, Workload};
 
-/// Device that is served.
+/// Device of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum ServedDevice {
     /// Nothing.
     Null,
     /// Bare memory.
     Memory,
-    /// A volume, all of it written.
+    /// A volume without holes.
     Volume,
-    /// A cache that has all of it, dirty pages too.
+    /// A cache with all pages of bare memory.
     Cache,
     /// Bare memory as slow as a hard disk.
     Disk,
@@ -58,7 +58,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// One device under every name.
-pub(crate) struct OneExport(pub(crate) Arc<dyn BlockDevice>);
+struct OneExport(Arc<dyn BlockDevice>);
 
 impl Exports for OneExport {
     fn list(&self) -> Vec<ExportInfo> {
@@ -73,14 +73,17 @@ impl Exports for OneExport {
 /// Serves until standard input ends.
 ///
 /// # Errors
-/// The device cannot be made or the address not listened on.
+/// The device cannot be made, or the socket cannot be bound.
 pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
     let (pool, _writer);
+    let memory = || -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(PlainDevice::memory(populated(args, args.size)?)))
+    };
     let device: Arc<dyn BlockDevice> = match args.device {
         ServedDevice::Null => Arc::new(PlainDevice::null(args.size)?),
-        ServedDevice::Memory => memory(args)?,
-        ServedDevice::Disk => Arc::new(DelayDevice::new(memory(args)?, DiskCosts::HDD)),
-        ServedDevice::Ssd => Arc::new(DelayDevice::new(memory(args)?, DiskCosts::SSD)),
+        ServedDevice::Memory => memory()?,
+        ServedDevice::Disk => Arc::new(DelayDevice::new(memory()?, DiskCosts::HDD)),
+        ServedDevice::Ssd => Arc::new(DelayDevice::new(memory()?, DiskCosts::SSD)),
         ServedDevice::Volume => {
             pool = BenchPool::new(&args.folder, args.size, 1)?;
             let subject = pool.volume("served", args.size, Delta::Auto)?;
@@ -88,13 +91,17 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
             Arc::new(subject.into_device())
         }
         ServedDevice::Cache => {
-            let cache = cache(args)?;
+            // More than twice the pages of the device: all may be dirty, and no page is evicted or written back.
+            let spec = Spec::new(u32::try_from(args.size / 4096)? * 5 / 2)?;
+            let populated = |pool_bytes| populated(args, pool_bytes);
+            let cache = new_cache(memory()?, Kind::Everbyte, Mode::WriteBack, &spec, populated)?;
             _writer = WritebackThread::start(&cache)?;
             cache
         }
     };
     let address = Address::Unix(args.socket.clone());
     let server = Server::bind(&address, Arc::new(OneExport(device)))?;
+    // The parent connects after this line.
     let mut out = io::stdout().lock();
     out.write_all(b"ready\n")?;
     out.flush()?;
@@ -103,21 +110,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
     Ok(())
 }
 
-/// A cache before bare memory, with more than twice as many pages as that has: all of them may be dirty, and none is
-/// evicted or written back. So what is measured is hits.
-fn cache(args: &ServeArgs) -> Result<Arc<Cache>> {
-    let pages = u32::try_from(args.size / 4096)?;
-    let spec = Spec::new(pages * 5 / 2)?;
-    new_cache(memory(args)?, Kind::Everbyte, Mode::WriteBack, &spec, |pool_bytes| {
-        let file = nameless_file(&args.folder, pool_bytes)?;
-        let options = MediaOptions::new().force_flush(true).populate(true);
-        Ok(Mapped::from_file(&file, &options)?)
-    })
-}
-
-/// Bare memory of the size that is asked for.
-fn memory(args: &ServeArgs) -> Result<Arc<dyn BlockDevice>> {
-    let file = nameless_file(&args.folder, args.size)?;
+/// Memory of a new file, with all its pages.
+fn populated(args: &ServeArgs, bytes: u64) -> Result<Mapped> {
+    let file = nameless_file(&args.folder, bytes)?;
     let options = MediaOptions::new().force_flush(true).populate(true);
-    Ok(Arc::new(PlainDevice::memory(Mapped::from_file(&file, &options)?)))
+    Ok(Mapped::from_file(&file, &options)?)
 }

@@ -12,12 +12,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use everbyte_block::{BlockOptions, BlockVolume, Delta, kinds};
 use everbyte_device::{BlockDevice, Fua};
-use everbyte_media::{Mapped, MediaOptions, Medium};
+use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{CheckpointTimer, OpenOptions, Pool};
 
 use super::floor::{medium_counts, nameless_file, touch};
-use crate::subject::{Counts, Session, Subject};
-use crate::workload::{AGAIN_BYTES, Action, Payload, Workload};
+use crate::subject::{self, Counts, Session, Subject};
+use crate::workload::{AGAIN_BYTES, Action, Workload};
 
 /// Interval of checkpoints in the background, the server's default.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
@@ -89,15 +89,6 @@ impl VolumeSubject {
         &self.volume
     }
 
-    /// Deletes the volume.
-    ///
-    /// # Errors
-    /// The pool's.
-    pub(crate) fn delete(self) -> Result<()> {
-        let pool = Arc::clone(self.volume.pool());
-        Ok(pool.delete_volume(&self.name)?)
-    }
-
     /// The device alone.
     pub(crate) fn into_device(self) -> BlockVolume<Mapped> {
         self.volume
@@ -144,28 +135,10 @@ impl Subject for VolumeSubject {
     }
 }
 
-/// Writes the unedited bytes of `bytes` all over `device`.
+/// Writes the unedited bytes to a whole device, in requests of `bytes`.
 ///
 /// # Errors
 /// The device's.
-pub(crate) fn fill(device: &dyn BlockDevice, size_bytes: u64, bytes: usize) -> Result<()> {
-    let payload = Payload::unedited();
-    for request in 0..size_bytes / bytes as u64 {
-        device.write(request * bytes as u64, payload.first(bytes), Fua::No)?;
-    }
-    Ok(())
-}
-
-impl<M: Medium> Session for &BlockVolume<M> {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
-        Ok(BlockDevice::read(*self, offset, out)?)
-    }
-
-    fn write(&mut self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
-        Ok(BlockDevice::write(*self, offset, data, fua)?)
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        Ok(BlockDevice::flush(*self)?)
-    }
+pub(crate) fn fill(mut device: &dyn BlockDevice, size_bytes: u64, bytes: usize) -> Result<()> {
+    subject::fill(&mut device, size_bytes, bytes)
 }
