@@ -5,59 +5,24 @@
 //! and the modules inside it may use each other: the outer module is their interface. Tests and arguments of macros
 //! are left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::modules::Crate;
 use super::{Finding, Tree};
 
-/// Files of one crate with permitted mutual dependencies.
-struct Allowed {
-    /// The crate's folder.
-    krate: &'static str,
-    /// Paths below `src/`.
-    files: &'static [&'static str],
-    /// Reason for the cycle.
-    #[allow(dead_code, reason = "an argument for readers, which every entry must have")]
-    why: &'static str,
-}
-
-/// Cycles with a reason.
-const ALLOWED: &[Allowed] = &[];
-
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    check_with(tree, ALLOWED)
-}
-
-fn check_with(tree: &Tree, allowed: &[Allowed]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut met = BTreeSet::new();
     for krate in Crate::all(tree) {
         let graph = dependencies(&krate);
         for circle in circles(&graph) {
-            let fits = |entry: &Allowed| {
-                entry.krate == krate.folder
-                    && circle.iter().all(|file| entry.files.contains(&file.as_str()))
-            };
-            if let Some(at) = allowed.iter().position(fits) {
-                met.insert(at);
-                continue;
-            }
-            let first = circle.first().map_or("", String::as_str);
+            let files: Vec<&str> = circle.iter().map(String::as_str).collect();
             let what = format!(
                 "the files {} depend on each other, as in {}: move what they share below them",
-                circle.iter().cloned().collect::<Vec<_>>().join(", "),
-                way_round(&graph, first).join(" -> ")
+                files.join(", "),
+                way_round(&graph, files[0]).join(" -> ")
             );
-            findings.push(Finding::new(format!("{}/src/{first}", krate.folder), 0, what));
+            findings.push(Finding::new(format!("{}/src/{}", krate.folder, files[0]), 0, what));
         }
-    }
-    for (_, entry) in allowed.iter().enumerate().filter(|(at, _)| !met.contains(at)) {
-        let what = format!(
-            "{}: {} are in no circle any more: take them off the list",
-            entry.krate,
-            entry.files.join(", ")
-        );
-        findings.push(Finding::new("xtask/src/tidy/circles.rs", 0, what));
     }
     findings
 }
@@ -111,38 +76,35 @@ fn reachable(graph: &Graph, from: &str) -> BTreeSet<String> {
 }
 
 /// A shortest way from `from` back to itself.
-fn way_round(graph: &Graph, from: &str) -> Vec<String> {
-    let mut ways = vec![vec![from.to_owned()]];
+fn way_round<'a>(graph: &'a Graph, from: &'a str) -> Vec<&'a str> {
+    let mut ways = VecDeque::from([vec![from]]);
     let mut seen = BTreeSet::new();
-    for _ in 0..graph.len() {
-        let mut longer = Vec::new();
-        for way in &ways {
-            let last = way.last().map_or(from, String::as_str);
-            for next in graph.get(last).into_iter().flatten() {
-                let with_next = || way.iter().chain([next]).cloned().collect::<Vec<_>>();
-                if next == from {
-                    return with_next();
-                }
-                if seen.insert(next.clone()) {
-                    longer.push(with_next());
-                }
+    // The queue has the ways by their lengths, so the first one back is a shortest one.
+    while let Some(way) = ways.pop_front() {
+        for next in way.last().and_then(|last| graph.get(*last)).into_iter().flatten() {
+            let longer = [&way[..], &[next.as_str()]].concat();
+            if next == from {
+                return longer;
+            }
+            if seen.insert(next) {
+                ways.push_back(longer);
             }
         }
-        ways = longer;
     }
     Vec::new()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::testkit::run;
     use super::*;
 
-    fn found(files: &[(&str, &str)], allowed: &[Allowed]) -> Vec<String> {
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<(String, &str)> =
             files.iter().map(|(path, text)| (format!("crates/a/src/{path}"), *text)).collect();
         let mut planted = vec![("crates/a/Cargo.toml", "")];
         planted.extend(files.iter().map(|(path, text)| (path.as_str(), *text)));
-        check_with(&Tree::planted(&planted), allowed).iter().map(ToString::to_string).collect()
+        run(check, &planted)
     }
 
     const ROOT: (&str, &str) = ("lib.rs", "mod a;\nmod b;\nmod c;\npub use a::A;\npub use b::B;");
@@ -165,7 +127,7 @@ mod tests {
                 ("b.rs", "use super::c::C; pub struct B;"),
                 ("c.rs", use_a),
             ];
-            let found = found(&files, &[]);
+            let found = found(&files);
             assert_eq!(found.len(), 1, "{use_a}: {found:?}");
             assert!(found[0].contains("a.rs -> b.rs -> c.rs -> a.rs"), "{found:?}");
         }
@@ -181,10 +143,10 @@ mod tests {
             ("c.rs", "use crate::d::D;\npub struct C;"),
             ("d.rs", "use crate::c::C;\npub struct D;"),
         ];
-        let all = found(&files, &[]);
+        let all = found(&files);
         assert!(all.len() == 2 && all[0].contains("a.rs, b.rs"), "{all:?}");
         assert!(all[1].contains("c.rs, d.rs"), "{all:?}");
-        assert_eq!(found(&files[3..], &[]), all[1..], "a program alone");
+        assert_eq!(found(&files[3..]), all[1..], "a program alone");
     }
 
     #[test]
@@ -195,7 +157,7 @@ mod tests {
             ("b.rs", "use crate::c; pub struct B;"),
             ("c.rs", "pub struct C;"),
         ];
-        assert_eq!(found(&files, &[]), Vec::<String>::new());
+        assert_eq!(found(&files), Vec::<String>::new());
     }
 
     #[test]
@@ -203,7 +165,7 @@ mod tests {
         let root = ("lib.rs", "mod a;\nuse a::A;\npub struct Own(A);");
         let inner = ("a/b.rs", "use super::A;\npub struct B;");
         let module = ("a/mod.rs", "mod b;\nuse b::B;\nuse crate::Own;\npub struct A(B, Own);");
-        assert_eq!(found(&[root, module, inner], &[]), Vec::<String>::new());
+        assert_eq!(found(&[root, module, inner]), Vec::<String>::new());
     }
 
     #[test]
@@ -214,7 +176,7 @@ mod tests {
             ("a/b.rs", "use super::A;\npub struct B;"),
             ("c.rs", "use crate::a::b::B;\npub struct C;"),
         ];
-        let found = found(&files, &[]);
+        let found = found(&files);
         assert!(found.len() == 1 && found[0].contains("a/b.rs, a/mod.rs, c.rs"), "{found:?}");
     }
 
@@ -223,28 +185,13 @@ mod tests {
         let back = "#[cfg(test)]\nmod tests { use crate::a::A; }\n#[cfg(test)]\nuse crate::a::A;";
         let files =
             [ROOT, ("a.rs", "use crate::b::B;\npub struct A;"), ("b.rs", back), ("c.rs", "")];
-        assert_eq!(found(&files, &[]), Vec::<String>::new());
+        assert_eq!(found(&files), Vec::<String>::new());
         let root = ("lib.rs", "mod a;\n#[cfg(test)]\nmod reference;");
         let files = [
             root,
             ("a.rs", "use crate::reference::R; pub struct A;"),
             ("reference.rs", "use crate::a::A;"),
         ];
-        assert_eq!(found(&files, &[]), Vec::<String>::new());
-    }
-
-    #[test]
-    fn allowed_cycle_must_exist() {
-        let allowed = [Allowed { krate: "crates/a", files: &["a.rs", "b.rs"], why: "a test" }];
-        let files = [
-            ROOT,
-            ("a.rs", "use crate::b::B;\npub struct A;"),
-            ("b.rs", "use crate::a::A;"),
-            ("c.rs", ""),
-        ];
-        assert_eq!(found(&files, &allowed), Vec::<String>::new());
-        let files = [ROOT, ("a.rs", "use crate::b::B;\npub struct A;"), ("b.rs", ""), ("c.rs", "")];
-        let found = found(&files, &allowed);
-        assert!(found.len() == 1 && found[0].contains("in no circle any more"), "{found:?}");
+        assert_eq!(found(&files), Vec::<String>::new());
     }
 }

@@ -1,26 +1,11 @@
 //! Examples: each has a row in the list, and the pages of crates begin with an example.
 
+use super::rules::RULES;
 use super::{Finding, Tree};
 
 /// The list, and the way from it to the root.
 const LIST: &str = "docs/examples.md";
 const TO_ROOT: &str = "../";
-
-/// Crates for direct use: their pages begin with an example.
-const SHOWN: [&str; 12] = [
-    "everbyte",
-    "everbyte-block",
-    "everbyte-cache",
-    "everbyte-crash",
-    "everbyte-device",
-    "everbyte-media",
-    "everbyte-nbd",
-    "everbyte-plant",
-    "everbyte-pool",
-    "everbyte-slots",
-    "everbyte-sqlite",
-    "everbyte-swap",
-];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let list = tree.get(LIST).map(|file| file.text.as_str()).unwrap_or_default();
@@ -28,7 +13,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let unlisted = examples.filter(|file| !list.contains(&format!("]({TO_ROOT}{})", file.path)));
     let unlisted =
         unlisted.map(|file| Finding::new(&file.path, 0, format!("is missing in {LIST}")));
-    let pages = SHOWN.iter().filter_map(|name| tree.get(&format!("crates/{name}/src/lib.rs")));
+    let shown = RULES.pages.crates_with_examples.iter();
+    let pages = shown.filter_map(|name| tree.get(&format!("crates/{name}/src/lib.rs")));
     let bare = pages.filter(|file| !begins_with_example(&file.text));
     let bare = bare.map(|file| Finding::new(&file.path, 1, "the crate's page has no example"));
     unlisted.chain(bare).collect()

@@ -1,245 +1,9 @@
 //! Allowed dependencies between crates, and crates with `unsafe`.
 //!
-//! The tables below are the architecture in one place: dependencies point down only, and a new crate needs a row.
-//! Dependencies on other crates are free.
+//! `xtask/rules.toml` has the table: dependencies point down only, and a new crate needs a row.
 
+use super::rules::{PATH, RULES, Row};
 use super::{Finding, Tree};
-
-/// A crate's row in the architecture.
-struct Row {
-    name: &'static str,
-    /// Crates of ours below it.
-    uses: &'static [&'static str],
-    /// Further crates of ours behind a feature.
-    optional: &'static [&'static str],
-    /// Further crates of ours for its tests.
-    tests_use: &'static [&'static str],
-    /// True if the crate may contain `unsafe`.
-    unsafe_allowed: bool,
-}
-
-const fn row(
-    name: &'static str,
-    uses: &'static [&'static str],
-    tests_use: &'static [&'static str],
-) -> Row {
-    Row { name, uses, optional: &[], tests_use, unsafe_allowed: false }
-}
-
-const ROWS: [Row; 30] = [
-    Row {
-        name: "everbyte-bench",
-        uses: &[
-            "everbyte-nbd",
-            "everbyte-sqlite",
-            "everbyte-fuse",
-            "everbyte-cache",
-            "everbyte-block",
-            "everbyte-extent",
-            "everbyte-fs",
-            "everbyte-device",
-            "everbyte-plant",
-            "everbyte-policy",
-            "everbyte-pool",
-            "everbyte-media",
-            "everbyte-report",
-            "everbyte-slots",
-            "everbyte-swap",
-        ],
-        optional: &[],
-        tests_use: &["everbyte-crash", "everbyte-testkit"],
-        unsafe_allowed: true,
-    },
-    // The program: arguments, words and glue.
-    row(
-        "everbyte-cli",
-        &[
-            "everbyte-server",
-            "everbyte",
-            "everbyte-control",
-            "everbyte-nbd",
-            "everbyte-cache",
-            "everbyte-block",
-            "everbyte-device",
-            "everbyte-fs",
-            "everbyte-policy",
-            "everbyte-swap-volume",
-            "everbyte-pool",
-            "everbyte-media",
-            "everbyte-path",
-            "everbyte-report",
-            "everbyte-text",
-        ],
-        &["everbyte-testkit"],
-    ),
-    // The library that others embed.
-    Row {
-        name: "everbyte",
-        uses: &[
-            "everbyte-cache",
-            "everbyte-block",
-            "everbyte-fs",
-            "everbyte-swap-volume",
-            "everbyte-device",
-            "everbyte-pool",
-            "everbyte-crash",
-            "everbyte-media",
-            "everbyte-path",
-        ],
-        optional: &["everbyte-nbd"],
-        tests_use: &["everbyte-testkit"],
-        unsafe_allowed: false,
-    },
-    row(
-        "everbyte-server",
-        &[
-            "everbyte",
-            "everbyte-control",
-            "everbyte-nbd",
-            "everbyte-device",
-            "everbyte-fuse",
-            "everbyte-policy",
-            "everbyte-pool",
-            "everbyte-media",
-            "everbyte-path",
-        ],
-        &["everbyte-testkit"],
-    ),
-    // The fuzzer's entry point is a symbol with a fixed name, which counts as unsafe.
-    Row {
-        name: "fuzz",
-        uses: &["everbyte-fuzz"],
-        optional: &[],
-        tests_use: &[],
-        unsafe_allowed: true,
-    },
-    row(
-        "everbyte-fuzz",
-        &[
-            "everbyte-control",
-            "everbyte-nbd",
-            "everbyte-cache",
-            "everbyte-block",
-            "everbyte-crash",
-            "everbyte-device",
-            "everbyte-fs",
-            "everbyte-policy",
-            "everbyte-swap-volume",
-            "everbyte-pool",
-            "everbyte-media",
-            "everbyte-testkit",
-        ],
-        &["everbyte-plant"],
-    ),
-    // SQLite calls its file systems through tables of C functions.
-    Row {
-        name: "everbyte-sqlite",
-        uses: &["everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
-        optional: &[],
-        tests_use: &["everbyte-crash"],
-        unsafe_allowed: true,
-    },
-    row("everbyte-nbd", &["everbyte-path", "everbyte-device"], &["everbyte-testkit"]),
-    row(
-        "everbyte-cache",
-        &["everbyte-device", "everbyte-plant", "everbyte-policy"],
-        &[
-            "everbyte-block",
-            "everbyte-crash",
-            "everbyte-media",
-            "everbyte-pool",
-            "everbyte-testkit",
-        ],
-    ),
-    row(
-        "everbyte-block",
-        &[
-            "everbyte-extent",
-            "everbyte-device",
-            "everbyte-plant",
-            "everbyte-pool",
-            "everbyte-media",
-        ],
-        &["everbyte-crash", "everbyte-testkit"],
-    ),
-    row(
-        "everbyte-extent",
-        &["everbyte-plant", "everbyte-pool", "everbyte-media"],
-        &["everbyte-crash", "everbyte-testkit"],
-    ),
-    row(
-        "everbyte-pool",
-        &["everbyte-path", "everbyte-media", "everbyte-plant", "everbyte-slots"],
-        &["everbyte-crash", "everbyte-testkit"],
-    ),
-    // Moves pages of programs under them, and lends them out as plain memory.
-    Row {
-        name: "everbyte-swap",
-        uses: &["everbyte-media", "everbyte-plant", "everbyte-slots"],
-        optional: &[],
-        tests_use: &["everbyte-crash", "everbyte-testkit"],
-        unsafe_allowed: true,
-    },
-    // A library for programs in C.
-    Row {
-        name: "everbyte-swap-c",
-        uses: &["everbyte-control", "everbyte-swap"],
-        optional: &[],
-        tests_use: &[],
-        unsafe_allowed: true,
-    },
-    // Functions of the C library, in its place.
-    Row {
-        name: "everbyte-preload",
-        uses: &["everbyte-control", "everbyte-slots", "everbyte-swap"],
-        optional: &[],
-        tests_use: &[],
-        unsafe_allowed: true,
-    },
-    row(
-        "everbyte-fuse",
-        &["everbyte-path", "everbyte-fs", "everbyte-media"],
-        &["everbyte-pool", "everbyte-testkit"],
-    ),
-    row(
-        "everbyte-fs",
-        &["everbyte-extent", "everbyte-plant", "everbyte-pool", "everbyte-media"],
-        &["everbyte-crash", "everbyte-testkit"],
-    ),
-    row(
-        "everbyte-swap-volume",
-        &["everbyte-device", "everbyte-plant", "everbyte-pool", "everbyte-media"],
-        &["everbyte-crash", "everbyte-testkit"],
-    ),
-    row("everbyte-crash", &["everbyte-media"], &["everbyte-testkit"]),
-    row("everbyte-control", &["everbyte-path", "everbyte-text"], &[]),
-    row("everbyte-device", &["everbyte-path"], &["everbyte-testkit"]),
-    // Descriptors instead of paths: all that open, create or unmount what a user names share it.
-    row("everbyte-path", &[], &["everbyte-testkit"]),
-    // One rule for terminals and logs, which clients, servers and commands share.
-    row("everbyte-text", &[], &[]),
-    row("everbyte-plant", &[], &[]),
-    row("everbyte-policy", &["everbyte-path"], &[]),
-    // Pages of results: the program and the benchmarks draw them alike.
-    row("everbyte-report", &[], &[]),
-    row("everbyte-slots", &[], &[]),
-    // Only tests and the fuzzer depend on it, so a feature may add any crate.
-    Row {
-        name: "everbyte-testkit",
-        uses: &[],
-        optional: &["everbyte-crash", "everbyte-fs", "everbyte-media", "everbyte-pool"],
-        tests_use: &[],
-        unsafe_allowed: false,
-    },
-    Row {
-        name: "everbyte-media",
-        uses: &["everbyte-path"],
-        optional: &[],
-        tests_use: &["everbyte-testkit"],
-        unsafe_allowed: true,
-    },
-    row("xtask", &["everbyte-report"], &[]),
-];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -252,14 +16,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         };
         check_manifest(&file.path, folder, &manifest, &mut findings);
         let name = folder.rsplit('/').next().unwrap_or(folder);
-        if let Some(row) = ROWS.iter().find(|row| row.name == name) {
-            members.push(row.name);
+        if let Some(row) = RULES.crates.get(name) {
+            members.push(name);
             check_unsafe(tree, folder, row, &mut findings);
         }
     }
-    for row in ROWS.iter().filter(|row| !members.contains(&row.name)) {
-        let what = format!("the table has a row for {}, which does not exist", row.name);
-        findings.push(Finding::new("xtask/src/tidy/layers.rs", 0, what));
+    for name in RULES.crates.keys().filter(|name| !members.contains(&name.as_str())) {
+        let what = format!("the table has a row for {name}, which does not exist");
+        findings.push(Finding::new(PATH, 0, what));
     }
     findings
 }
@@ -277,46 +41,38 @@ fn check_manifest(path: &str, folder: &str, manifest: &toml::Table, findings: &m
     if !is_root && inherits.and_then(toml::Value::as_bool) != Some(true) {
         report("does not inherit the workspace's lints".into());
     }
-    let Some(row) = ROWS.iter().find(|row| row.name == name) else {
-        report(format!("crate {name} has no row in xtask's table of layers"));
+    let Some(row) = RULES.crates.get(name) else {
+        report(format!("crate {name} has no row in {PATH}"));
         return;
     };
-    for Dependency { section, used, is_optional } in our_dependencies(manifest) {
+    for (section, used, is_optional) in our_dependencies(manifest) {
         let for_tests = section == "dev-dependencies";
-        let allowed = row.uses.contains(&used.as_str())
-            || (is_optional && row.optional.contains(&used.as_str()))
-            || (for_tests && row.tests_use.contains(&used.as_str()))
-            || (for_tests && used == name);
+        let has = |names: &[String]| names.contains(&used);
+        let allowed = has(&row.uses)
+            || (is_optional && has(&row.optional))
+            || (for_tests && (has(&row.tests_use) || used == name));
         if !allowed {
             report(format!("{section}: {name} must not depend on {used}; see the table of layers"));
         }
     }
 }
 
-/// A dependency on a crate of ours.
-struct Dependency {
-    section: &'static str,
-    used: String,
-    /// True if the dependency exists with some feature only.
-    is_optional: bool,
-}
-
-/// All dependencies on crates of ours, those for some targets included.
-fn our_dependencies(manifest: &toml::Table) -> Vec<Dependency> {
+/// Dependencies on crates of ours, those of single targets included: section, crate, and true for a dependency behind a
+/// feature.
+fn our_dependencies(manifest: &toml::Table) -> Vec<(&'static str, String, bool)> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     let per_target = targets.into_iter().flat_map(|targets| targets.values());
     let tables = std::iter::once(manifest).chain(per_target.filter_map(toml::Value::as_table));
     let mut found = Vec::new();
     for table in tables {
         for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
-            let Some(list) = table.get(section).and_then(toml::Value::as_table) else { continue };
-            for (key, value) in list {
-                let renamed = value.get("package").and_then(toml::Value::as_str);
-                let name = renamed.unwrap_or(key);
+            let list = table.get(section).and_then(toml::Value::as_table);
+            for (key, value) in list.into_iter().flatten() {
+                // A renamed dependency has its name in `package`.
+                let name = value.get("package").and_then(toml::Value::as_str).unwrap_or(key);
                 if name.starts_with("everbyte") || name == "xtask" {
                     let optional = value.get("optional").and_then(toml::Value::as_bool);
-                    let is_optional = optional == Some(true);
-                    found.push(Dependency { section, used: name.to_owned(), is_optional });
+                    found.push((section, name.to_owned(), optional == Some(true)));
                 }
             }
         }
@@ -436,6 +192,6 @@ mod tests {
     #[test]
     fn row_without_crate_is_found() {
         let found = run(check, &[]);
-        assert_eq!(found.len(), ROWS.len());
+        assert_eq!(found.len(), RULES.crates.len());
     }
 }

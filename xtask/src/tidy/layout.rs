@@ -6,6 +6,8 @@
 //! offsets and sizes are compared both ways; a type without a table and a table without a type
 //! are findings too.
 
+use std::collections::BTreeSet;
+
 use syn::{Fields, Item, ItemStruct, Type};
 
 use super::{Finding, Tree};
@@ -62,18 +64,16 @@ fn compare(code: &Layout, table: &Layout, findings: &mut Vec<Finding>) {
     if code.size != table.size {
         report(format!("{} bytes here, {} in the code", table.size, code.size));
     }
-    for field in &code.fields {
-        match table.fields.iter().find(|row| row.name == field.name) {
-            Some(row) if row == field => {}
-            Some(row) => report(format!(
-                "field {} is {} bytes at {} here, {} bytes at {} in the code",
-                field.name, row.size, row.offset, field.size, field.offset
-            )),
-            None => report(format!("field {} is missing here", field.name)),
+    let names = code.fields.iter().chain(&table.fields).map(|field| &field.name);
+    for name in names.collect::<BTreeSet<_>>() {
+        let found = [table, code].map(|layout| layout.fields.iter().find(|f| f.name == *name));
+        if found[0] != found[1] {
+            let [here, there] = found.map(|field| match field {
+                Some(field) => format!("{} bytes at {}", field.size, field.offset),
+                None => "missing".to_owned(),
+            });
+            report(format!("field {name} is {here} here, {there} in the code"));
         }
-    }
-    for row in table.fields.iter().filter(|r| code.fields.iter().all(|f| f.name != r.name)) {
-        report(format!("field {} is not in the code", row.name));
     }
 }
 

@@ -1,29 +1,15 @@
 //! Required documents, and links between documents.
 
+use super::rules::RULES;
 use super::{Finding, Tree};
-
-const REQUIRED: [&str; 10] = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "LICENSE-MIT",
-    "LICENSE-APACHE",
-    "docs/design.md",
-    "docs/format.md",
-    "docs/crash-model.md",
-    "docs/semantics.md",
-];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for path in REQUIRED {
-        match tree.get(path) {
-            None => findings.push(Finding::new(path, 0, "is missing")),
-            Some(file) if file.text.trim().is_empty() => {
-                findings.push(Finding::new(path, 0, "is empty"));
-            }
-            Some(_) => {}
+    for path in &RULES.pages.required {
+        let text = tree.get(path).map(|file| file.text.trim());
+        if text.is_none_or(str::is_empty) {
+            let what = if text.is_none() { "is missing" } else { "is empty" };
+            findings.push(Finding::new(path, 0, what));
         }
     }
     for file in tree.files().iter().filter(|file| file.path.ends_with(".md")) {
@@ -72,18 +58,18 @@ mod tests {
     use super::*;
 
     fn complete() -> Vec<(&'static str, &'static str)> {
-        REQUIRED.iter().map(|path| (*path, "text")).collect()
+        RULES.pages.required.iter().map(|path| (path.as_str(), "text")).collect()
     }
 
     #[test]
     fn missing_or_empty_document_is_found() {
         assert!(run(check, &complete()).is_empty());
-        for at in 0..REQUIRED.len() {
+        for at in 0..RULES.pages.required.len() {
             let mut files = complete();
             files[at].1 = "\n";
-            assert_eq!(run(check, &files), [format!("{}: is empty", REQUIRED[at])]);
+            assert_eq!(run(check, &files), [format!("{}: is empty", RULES.pages.required[at])]);
             files.remove(at);
-            assert_eq!(run(check, &files), [format!("{}: is missing", REQUIRED[at])]);
+            assert_eq!(run(check, &files), [format!("{}: is missing", RULES.pages.required[at])]);
         }
     }
 

@@ -17,6 +17,7 @@ mod names;
 mod openings;
 mod paths;
 mod promises;
+mod rules;
 mod sizes;
 mod tree;
 mod words;

@@ -242,7 +242,8 @@ pub(super) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-fn name(item: &Item) -> Option<String> {
+/// The name of an item.
+pub(super) fn name(item: &Item) -> Option<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,
         Item::Enum(item) => &item.ident,

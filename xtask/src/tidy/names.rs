@@ -2,16 +2,8 @@
 //!
 //! Every Rust file opens with `//!`. A module's name states its subject. Names for any subject are refused.
 
+use super::rules::RULES;
 use super::{Finding, Tree};
-
-/// Names without a subject.
-const EMPTY_NAMES: [&str; 12] = [
-    "util", "utils", "common", "base", "manager", "managers", "helper", "helpers", "misc", "v2",
-    "new", "old",
-];
-/// Endings of names without a subject.
-const EMPTY_ENDINGS: [&str; 8] =
-    ["_util", "_utils", "_common", "_base", "_manager", "_helper", "_helpers", "_v2"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -37,8 +29,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 fn says_nothing(name: &str) -> bool {
     let name = name.replace('-', "_");
-    EMPTY_NAMES.contains(&name.as_str())
-        || EMPTY_ENDINGS.iter().any(|ending| name.ends_with(ending))
+    let rules = &RULES.names;
+    rules.empty.contains(&name) || rules.empty_endings.iter().any(|ending| name.ends_with(ending))
 }
 
 /// The name in a line like `pub(crate) mod name {`.

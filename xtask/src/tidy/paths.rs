@@ -1,89 +1,22 @@
-//! Paths from users go through `everbyte-path` in commands and the server.
-//!
-//! A path is checked and used by one descriptor there. A direct call of `std::fs` follows links of other users,
-//! waits for the other end of a named pipe, and looks a path up again for each use.
+//! Paths from users go through `everbyte-path` in commands and the server. `xtask/rules.toml` has the scope, the calls and
+//! the exceptions.
 
+use std::collections::BTreeSet;
+
+use super::rules::{PATH, RULES};
 use super::sizes::production_lines;
 use super::{Finding, Tree};
 
-/// Code with paths from users: folders, and single files of crates below.
-const SCOPE: [&str; 7] = [
-    "crates/everbyte/src/",
-    "crates/everbyte-cli/src/",
-    "crates/everbyte-control/src/",
-    "crates/everbyte-fuse/src/",
-    "crates/everbyte-server/src/",
-    "crates/everbyte-policy/src/trace/input.rs",
-    "crates/everbyte-pool/src/file.rs",
-];
-
-/// Calls with a path.
-const CALLS: [&str; 20] = [
-    "File::open(",
-    "File::create(",
-    "File::create_new(",
-    "File::options(",
-    "OpenOptions::new(",
-    "FileOptions::new(",
-    "fs::canonicalize(",
-    "fs::copy(",
-    "fs::create_dir",
-    "fs::metadata(",
-    "fs::read(",
-    "fs::read_dir(",
-    "fs::read_link(",
-    "fs::read_to_string(",
-    "fs::remove_",
-    "fs::rename(",
-    "fs::set_permissions(",
-    "fs::symlink_metadata(",
-    "fs::write(",
-    "NamedTempFile::",
-];
-
-/// Methods of paths with a look-up.
-const METHODS: [&str; 8] = [
-    ".exists()",
-    ".try_exists()",
-    ".is_dir()",
-    ".is_symlink()",
-    ".canonicalize()",
-    ".read_dir()",
-    ".read_link()",
-    ".symlink_metadata()",
-];
-
-/// Files of the kernel at fixed places.
-const OF_THE_KERNEL: [&str; 4] = ["\"/proc/", "\"/sys/", "\"/dev/", "proc/self"];
-
-/// Files with permitted calls, and the reason of each.
-const EXCEPTIONS: [(&str, &str); EXCEPTIONS_LEN] = [
-    ("crates/everbyte-cli/src/demo/", "its folder is new and for its user alone"),
-    (
-        "crates/everbyte-cli/src/simulation/task_result.rs",
-        "results are saved as a whole by equal processes at once",
-    ),
-    (
-        "crates/everbyte-cli/src/commands/run.rs",
-        "the program that it starts opens the paths itself",
-    ),
-    ("crates/everbyte-fuse/src/presence.rs", "it reads files of the kernel"),
-    ("crates/everbyte-control/src/lib.rs", "the name of a socket is compared, not opened"),
-];
-
-const EXCEPTIONS_LEN: usize = 5;
-
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut used = [false; EXCEPTIONS_LEN];
-    for file in tree.rust().filter(|file| !file.is_test_code()) {
-        if !SCOPE.iter().any(|scope| file.path.starts_with(scope)) {
-            continue;
-        }
+    let (mut findings, mut used) = (Vec::new(), BTreeSet::new());
+    let is_in_scope = |path: &str| RULES.paths.scope.iter().any(|scope| path.starts_with(scope));
+    let files = tree.rust().filter(|file| !file.is_test_code() && is_in_scope(&file.path));
+    for file in files {
         let lines = file.text.lines().take(production_lines(&file.text));
         for (at, line) in lines.enumerate().filter(|(_, line)| has_call(line)) {
-            match EXCEPTIONS.iter().position(|(path, _)| file.path.starts_with(path)) {
-                Some(exception) => used[exception] = true,
+            let mut exceptions = RULES.paths.exceptions.keys();
+            match exceptions.find(|path| file.path.starts_with(*path)) {
+                Some(exception) => drop(used.insert(exception)),
                 None => {
                     let what = "uses a path directly: another user can change it meanwhile, or it is a named \
                                 pipe; use everbyte-path";
@@ -93,29 +26,24 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
-    let there = |path: &str| tree.rust().any(|file| file.path.starts_with(path));
-    for ((path, _), _) in
-        EXCEPTIONS.iter().zip(used).filter(|((path, _), used)| !used && there(path))
-    {
-        findings.push(Finding::new(
-            "xtask/src/tidy/paths.rs",
-            0,
-            format!("{path} needs no exception"),
-        ));
-    }
+    let is_there = |path: &str| tree.rust().any(|file| file.path.starts_with(path));
+    let unused =
+        RULES.paths.exceptions.keys().filter(|path| !used.contains(path) && is_there(path));
+    findings.extend(unused.map(|path| Finding::new(PATH, 0, format!("{path} needs no exception"))));
     findings
 }
 
 /// Returns true if the line has a call with a path.
 fn has_call(line: &str) -> bool {
     let code = line.trim_start();
-    if code.starts_with("//") || OF_THE_KERNEL.iter().any(|path| code.contains(path)) {
+    let has = |words: &[String]| words.iter().any(|word| code.contains(word));
+    if code.starts_with("//") || has(&RULES.paths.of_the_kernel) {
         return false;
     }
+    // `MyFile::open(` is a call of another type.
     let is_own_name = |at: usize| code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-    let calls = CALLS.iter().flat_map(|call| code.match_indices(call));
-    calls.into_iter().any(|(at, _)| !is_own_name(at))
-        || METHODS.iter().any(|method| code.contains(method))
+    let mut calls = RULES.paths.calls.iter().flat_map(|call| code.match_indices(call));
+    calls.any(|(at, _)| !is_own_name(at)) || has(&RULES.paths.methods)
 }
 
 #[cfg(test)]

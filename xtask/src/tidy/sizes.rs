@@ -7,6 +7,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
+use super::measure::lines;
 use super::modules::is_test;
 use super::{Finding, Tree};
 
@@ -52,19 +53,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 fn policy_findings(tree: &Tree) -> Option<Finding> {
     let lines: usize = POLICY_FILES
         .iter()
-        .filter_map(|path| tree.get(path))
-        .map(|file| code_lines(&file.text))
+        .filter_map(|path| lines::count(&tree.get(path)?.text))
+        .map(|lines| lines.code)
         .sum();
     (lines > POLICY_LINES_MAX).then(|| {
         let what = format!("the policy has {lines} lines of code; at most {POLICY_LINES_MAX}");
         Finding::new(POLICY_FILES[0], 0, what)
     })
-}
-
-/// Lines of code before the file's test module.
-fn code_lines(text: &str) -> usize {
-    let lines = text.lines().take(production_lines(text)).map(str::trim_start);
-    lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }
 
 /// Lines before the file's test module. A test module in another file counts as one line.

@@ -4,26 +4,13 @@
 //! capital letter; sentences of two words and less do not count. The limits lie above the rates of redb,
 //! mountpoint-s3, foyer, lsm-tree, moka and object_store.
 
+use super::super::rules::RULES;
 use super::lines::as_f64;
 
-/// First words of relative clauses.
-const RELATIVE: [&str; 6] = ["that", "which", "what", "whose", "who", "whom"];
 /// Longest short sentence, in words.
 const WORDS_MAX: usize = 35;
-/// Idioms, in small letters. `is no *` and the like stand for any next word.
-const IDIOMS: &str = "\
-    besides, beside, meanwhile, anew, midst, tells, tell, told, gives up, gives back, give up, give \
-    back, gave up, gave back, given up, given back, whoever, whatever, wherever, whichever, nobody, \
-    somebody, everybody, by itself, for itself, of its own, of their own, of one's own, at once, \
-    anymore, any more, mends, mend, mended, is no *, are no *, was no *, were no *, be no *, none of, no \
-    longer has, for good, so that none, in its place, in the place of, lies there, is there, are there, \
-    as well as it can, goes on, goes by, goes round, comes in between, come of it\
-";
 /// Longest good name of a test, in characters.
 const NAME_MAX: usize = 50;
-/// Articles and pronouns at the beginning of bad test names.
-const LEADERS: [&str; 9] =
-    ["a_", "an_", "the_", "what_", "who_", "whoever_", "it_", "nobody_", "nothing_"];
 
 /// Sums over sentences.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -61,7 +48,7 @@ impl Prose {
             let count = |word: &str| whole_words(&small).filter(|found| *found == word).count();
             self.sentences += 1;
             self.words += words;
-            self.relative += RELATIVE.iter().map(|word| count(word)).sum::<usize>();
+            self.relative += RULES.prose.relative.iter().map(|word| count(word)).sum::<usize>();
             self.what += count("what");
             self.long += usize::from(words > WORDS_MAX);
             self.idioms += idioms(&small);
@@ -94,7 +81,7 @@ impl TestNames {
         for (at, _) in text.match_indices("#[") {
             if let Some(name) = test_name(&text[at + 2..]) {
                 self.lengths.push(name.chars().count());
-                let is_led = LEADERS.iter().any(|leader| name.starts_with(leader));
+                let is_led = RULES.prose.leaders.iter().any(|leader| name.starts_with(leader));
                 self.bad += usize::from(is_led || name.chars().count() > NAME_MAX);
             }
         }
@@ -286,7 +273,7 @@ fn idioms(text: &str) -> usize {
     while at < text.len() {
         // An idiom begins at the beginning of a word: `retold` does not contain `told`.
         let is_start = !text[..at].ends_with(is_word);
-        let length = IDIOMS.split(", ").find_map(|idiom| idiom_at(&text[at..], idiom));
+        let length = RULES.prose.idioms.iter().find_map(|idiom| idiom_at(&text[at..], idiom));
         match length.filter(|_| is_start) {
             Some(length) => {
                 count += 1;

@@ -2,36 +2,23 @@
 
 use syn::Item;
 
-/// Names without the ending of a regular participle.
-const IRREGULAR: [&str; 24] = [
-    "Able", "Alone", "Begun", "Bound", "Busy", "Done", "Found", "Fresh", "Given", "Gone", "Held",
-    "Kept", "Known", "Lent", "Lost", "Made", "Open", "Said", "Seen", "Spent", "Sent", "Shown",
-    "Taken", "Told",
-];
-/// Nouns with that ending.
-const NOUNS: [&str; 5] = ["Feed", "Need", "Seed", "Shed", "Speed"];
+use super::super::modules;
+use super::super::rules::RULES;
 
 /// Names of a file's types, at the top and in inline modules without tests.
 pub(super) fn participles(text: &str) -> Vec<String> {
     let Ok(parsed) = syn::parse_file(text) else { return Vec::new() };
-    parsed.items.iter().filter_map(name).filter(|name| is_participle(name)).collect()
-}
-
-fn name(item: &Item) -> Option<String> {
-    let ident = match item {
-        Item::Enum(item) => &item.ident,
-        Item::Struct(item) => &item.ident,
-        Item::Trait(item) => &item.ident,
-        Item::Type(item) => &item.ident,
-        _ => return None,
+    let is_type = |item: &&Item| {
+        matches!(item, Item::Enum(_) | Item::Struct(_) | Item::Trait(_) | Item::Type(_))
     };
-    Some(ident.to_string())
+    let types = parsed.items.iter().filter(is_type);
+    types.filter_map(modules::name).filter(|name| is_participle(name)).collect()
 }
 
-fn is_participle(name: &str) -> bool {
+fn is_participle(name: &String) -> bool {
     let is_one_word = !name[1..].contains(|letter: char| letter.is_ascii_uppercase());
-    let is_regular = name.ends_with("ed") && !NOUNS.contains(&name);
-    is_one_word && (is_regular || IRREGULAR.contains(&name))
+    let is_regular = name.ends_with("ed") && !RULES.names.nouns.contains(name);
+    is_one_word && (is_regular || RULES.names.participles.contains(name))
 }
 
 #[cfg(test)]
