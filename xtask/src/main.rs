@@ -3,35 +3,43 @@
 //! Owns the command line only; each task is a module. Knows nothing of the engine: it reads the
 //! tree as text, and runs programs by their command lines.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to people")]
+#![expect(clippy::print_stdout, reason = "a program for people")]
 
 mod publish;
 mod tidy;
 
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail};
+use clap::Parser;
 
-const USAGE: &str = "\
-usage: cargo xtask tidy                      check the house rules
-       cargo xtask tidy --measure [FOLDER]   show lines of code and rates of prose by package and page
-       cargo xtask tidy --tighten            lower the limits of xtask/limits.toml to the measures
-       cargo xtask publish                   run suites and fill the pages of figures; see publish --help";
+/// Developer tasks
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Task {
+    /// Check the house rules
+    Tidy(TidyArgs),
+    /// Run suites, and make plots, tables and figures of the documentation
+    ///
+    /// Without options, all suites run. Their results go to docs/results. Changed files are refused, and a busy machine for
+    /// suites of times.
+    Publish(publish::PublishArgs),
+}
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.split_first().map(|(task, rest)| (task.as_str(), rest)) {
-        Some(("tidy", rest)) => end("tidy", tidy_here(rest)),
-        Some(("publish", rest)) => end("publish", publish::publish(root(), rest)),
-        Some(("help" | "--help" | "-h", [])) => {
-            println!("{USAGE}");
-            ExitCode::SUCCESS
-        }
-        _ => {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
-        }
+#[derive(clap::Args)]
+struct TidyArgs {
+    /// Show lines of code and rates of prose by package and page, of this checkout by default
+    #[arg(long, value_name = "FOLDER", conflicts_with = "tighten")]
+    measure: Option<Option<PathBuf>>,
+    /// Lower the limits of xtask/limits.toml to the measures
+    #[arg(long)]
+    tighten: bool,
+}
+
+fn main() -> Result<()> {
+    match Task::parse() {
+        Task::Tidy(args) => tidy_here(&args).context("tidy"),
+        Task::Publish(args) => publish::publish(root(), &args).context("publish"),
     }
 }
 
@@ -40,37 +48,18 @@ fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
-fn end(task: &str, result: Result<()>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{task}: {error:#}");
-            ExitCode::FAILURE
-        }
+fn tidy_here(args: &TidyArgs) -> Result<()> {
+    let folder = args.measure.clone().flatten();
+    let tree = tidy::Tree::read(folder.as_deref().unwrap_or(root()))?;
+    if args.measure.is_some() {
+        print!("{}", tidy::Measures::of(&tree).table());
+        return Ok(());
     }
-}
-
-fn tidy_here(arguments: &[String]) -> Result<()> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        [] => check(&tidy::Tree::read(root())?),
-        ["--measure"] => measure(root()),
-        ["--measure", folder] => measure(Path::new(folder)),
-        ["--tighten"] => {
-            let text = tidy::tightened(&tidy::Tree::read(root())?).map_err(Error::msg)?;
-            std::fs::write(root().join(tidy::LIMITS), text).context(tidy::LIMITS)
-        }
-        _ => bail!("unknown arguments\n{USAGE}"),
+    if args.tighten {
+        let text = tidy::tightened(&tree).map_err(Error::msg)?;
+        return std::fs::write(root().join(tidy::LIMITS), text).context(tidy::LIMITS);
     }
-}
-
-fn measure(folder: &Path) -> Result<()> {
-    print!("{}", tidy::Measures::of(&tidy::Tree::read(folder)?).table());
-    Ok(())
-}
-
-fn check(tree: &tidy::Tree) -> Result<()> {
-    let findings = tidy::check(tree);
+    let findings = tidy::check(&tree);
     for finding in &findings {
         println!("{finding}");
     }
@@ -78,6 +67,6 @@ fn check(tree: &tidy::Tree) -> Result<()> {
     if !findings.is_empty() {
         bail!("{} findings in {files} files", findings.len());
     }
-    println!("tidy: {files} files, every rule kept; {}", tidy::Measures::of(tree).summary());
+    println!("tidy: {files} files, every rule kept; {}", tidy::Measures::of(&tree).summary());
     Ok(())
 }

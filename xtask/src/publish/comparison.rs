@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use super::format::{Cell, CellTable, fill};
-use super::pattern::matches_any;
+use super::pattern::selects;
 use super::results::{Results, RowNo};
 
 /// Largest ratio of a policy close to the best one.
@@ -132,16 +132,13 @@ impl Comparison {
         let mut lines = results.words(&self.lines);
         match self.lines.as_str() {
             "trace" => lines.retain(|trace| self.is_wanted(trace)),
-            _ => lines.retain(|line| {
-                self.policies.is_empty() || self.policies.iter().any(|name| name == line)
-            }),
+            _ => lines.retain(|line| selects(line, &self.policies, &[])),
         }
         lines
     }
 
     fn is_wanted(&self, trace: &str) -> bool {
-        (self.traces.is_empty() || matches_any(trace, &self.traces))
-            && !matches_any(trace, &self.not_traces)
+        selects(trace, &self.traces, &self.not_traces)
     }
 
     fn values(
@@ -235,11 +232,9 @@ fn places(results: &Results) -> Places<'_> {
 
 impl Column {
     fn is_wanted(&self, place: Place<'_>) -> bool {
-        let is_one = |names: &[String], name| names.is_empty() || matches_any(name, names);
-        is_one(&self.traces, place.trace)
-            && !matches_any(place.trace, &self.not_traces)
-            && is_one(&self.sizes, place.size)
-            && is_one(&self.backing, place.backing)
+        selects(place.trace, &self.traces, &self.not_traces)
+            && selects(place.size, &self.sizes, &[])
+            && selects(place.backing, &self.backing, &[])
     }
 }
 

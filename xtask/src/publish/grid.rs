@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::format::{Cell, CellTable, fill};
-use super::pattern::matches_any;
+use super::pattern::selects;
 use super::results::{Results, RowNo};
 
 /// A line for each workload and a column for each subject, or the other way round.
@@ -30,10 +30,7 @@ pub(crate) struct Grid {
 
 impl Grid {
     pub(crate) fn table(&self, results: &Results) -> CellTable {
-        let is_wanted = |place: &&str| {
-            (self.workloads.is_empty() || matches_any(place, &self.workloads))
-                && !matches_any(place, &self.not_workloads)
-        };
+        let is_wanted = |place: &&str| selects(place, &self.workloads, &self.not_workloads);
         let places: Vec<&str> = results.words("workload").into_iter().filter(is_wanted).collect();
         let subjects: Vec<&str> = match self.subjects.is_empty() {
             true => results.words("subject"),
@@ -101,8 +98,7 @@ struct Rivals {
 impl Losses {
     pub(crate) fn table(&self, results: &Results) -> CellTable {
         let mut lost: Vec<(f64, &str, &str, [RowNo; 2])> = Vec::new();
-        let is_wanted =
-            |place: &&str| self.workloads.is_empty() || matches_any(place, &self.workloads);
+        let is_wanted = |place: &&str| selects(place, &self.workloads, &[]);
         for place in results.words("workload").into_iter().filter(is_wanted) {
             let value = |subject: &str| {
                 let row = results.row(&format!("{subject}|{place}|{}", self.metric))?;

@@ -17,14 +17,13 @@ mod suite;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 use crate::tidy::Tree;
 use format::Published;
 use results::Results;
-use run::Options;
 use suite::Suites;
 
 /// Folder of the results, with the slash at its end.
@@ -35,43 +34,63 @@ const PLOTS: &str = "docs/benchmarks/";
 const PAGES: [&str; 4] =
     ["README.md", "docs/benchmarks.md", "docs/papers.md", "docs/simulation.md"];
 
-/// Help of the command.
-const USAGE: &str = "\
-usage: cargo xtask publish [--suite NAME]... [--traces FOLDER] [--busy]
-           runs suites, all by default, keeps their results in docs/results and makes plots, tables and figures;
-           refuses changed files and, for suites of times, a busy machine. --busy allows a busy machine, and the
-           results say so
-       cargo xtask publish --suite NAME --from FILE --commit COMMIT --command WORDS [--remarks WORDS]
-           keeps the output of the suite's command from another machine
-       cargo xtask publish --to FOLDER FILE...  makes a page of each document of everbyte-bench or file of
-           docs/results, on any machine
-       cargo xtask publish --render             makes plots, tables and figures from docs/results, without a run
-       cargo xtask publish --check              lists differences from docs/results
-       cargo xtask publish --list               lists suites, their commands and durations
-       cargo xtask publish --where NUMBER       lists rows, commit and command of a number of the documentation
-       cargo xtask publish --compare FILE FILE  compares two runs by their spreads, and counts the rows that agree";
+/// Arguments of the command.
+#[derive(clap::Args, Default)]
+pub(crate) struct PublishArgs {
+    #[command(flatten)]
+    run: run::Options,
+    #[command(flatten)]
+    other: Option<Other>,
+}
+
+/// Tasks without a run.
+#[derive(clap::Args)]
+#[group(multiple = false, conflicts_with_all = ["suites", "traces", "busy", "from"])]
+struct Other {
+    /// Make plots, tables and figures from docs/results
+    #[arg(long)]
+    render: bool,
+    /// List differences from docs/results
+    #[arg(long)]
+    check: bool,
+    /// List suites, their commands and durations
+    #[arg(long)]
+    list: bool,
+    /// List rows, commit and command of a number of the documentation
+    #[arg(long = "where", value_name = "NUMBER", allow_hyphen_values = true)]
+    number: Option<String>,
+    /// Compare two runs by their spreads, and count the rows that agree
+    #[arg(long, num_args = 2, value_name = "FILE")]
+    compare: Vec<String>,
+    /// Make a page of each document of everbyte-bench or file of docs/results, on any machine
+    #[arg(long, num_args = 2.., value_names = ["FOLDER", "FILE"])]
+    to: Vec<String>,
+}
 
 /// Executes the arguments.
 ///
 /// # Errors
 /// Errors of arguments, suites and files; outdated pages; runs without agreement.
-pub(crate) fn publish(root: &Path, arguments: &[String]) -> Result<()> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        ["help" | "--help" | "-h"] => println!("{USAGE}"),
-        ["--list"] => print!("{}", list(&Suites::read(root)?)),
-        ["--render"] => render(root)?,
-        ["--check"] => check(root)?,
-        ["--where", number] => print!("{}", provenance::describe(&site(root)?, number)?),
-        ["--compare", first, second] => {
-            compare::report(&Suites::read(root)?, &file(first)?, &file(second)?)?;
+pub(crate) fn publish(root: &Path, args: &PublishArgs) -> Result<()> {
+    let tree = Tree::read(root)?;
+    let site = Site::of(&tree)?;
+    match &args.other {
+        None => {
+            run::run_all(root, &site.suites, &args.run)?;
+            // The run has changed the files of results.
+            render(root, &Site::of(&Tree::read(root)?)?)?;
         }
-        ["--to", folder, files @ ..] if !files.is_empty() => to(root, Path::new(folder), files)?,
-        _ => {
-            let suites = Suites::read(root)?;
-            run::run_all(root, &Options::parse(&words, &suites)?)?;
-            render(root)?;
+        Some(other) if other.render => render(root, &site)?,
+        Some(other) if other.check => check(&tree, &site)?,
+        Some(other) if other.list => print!("{}", list(&site.suites)),
+        Some(Other { number: Some(number), .. }) => {
+            print!("{}", provenance::describe(&site, number)?);
         }
+        Some(Other { compare, to, .. }) => match (&compare[..], &to[..]) {
+            ([first, second], _) => compare::report(&site.suites, &file(first)?, &file(second)?)?,
+            (_, [folder, files @ ..]) => draw(&site.suites, Path::new(folder), files)?,
+            _ => bail!("no task"),
+        },
     }
     Ok(())
 }
@@ -156,10 +175,6 @@ fn has_figures(path: &str) -> bool {
     PAGES.contains(&path) || path.starts_with(PLOTS)
 }
 
-fn site(root: &Path) -> Result<Site> {
-    Site::of(&Tree::read(root)?)
-}
-
 fn list(suites: &Suites) -> String {
     let line = |suite: &suite::Suite| {
         let minutes = suite.minutes;
@@ -172,11 +187,7 @@ fn list(suites: &Suites) -> String {
 
 fn file(path: &str) -> Result<Results> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    Results::parse(&text).with_context(|| path.to_owned())
-}
-
-fn result_path(root: &Path, suite: &str) -> PathBuf {
-    root.join(format!("{FOLDER}{suite}.json"))
+    Results::of_any(&text).with_context(|| path.to_owned())
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -189,8 +200,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-fn render(root: &Path) -> Result<()> {
-    for (path, text) in site(root)?.outputs()? {
+fn render(root: &Path, site: &Site) -> Result<()> {
+    for (path, text) in site.outputs()? {
         let path = root.join(path);
         if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
             write(&path, &text)?;
@@ -199,9 +210,8 @@ fn render(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn check(root: &Path) -> Result<()> {
-    let tree = Tree::read(root)?;
-    let faults = Site::of(&tree)?.faults(&tree)?;
+fn check(tree: &Tree, site: &Site) -> Result<()> {
+    let faults = site.faults(tree)?;
     for (path, line, fault) in &faults {
         println!("{path}:{line}: {fault}");
     }
@@ -212,13 +222,10 @@ fn check(root: &Path) -> Result<()> {
 }
 
 /// Makes a page and plots of each file.
-fn to(root: &Path, folder: &Path, files: &[&str]) -> Result<()> {
-    let suites = Suites::read(root)?;
+fn draw(suites: &Suites, folder: &Path, files: &[String]) -> Result<()> {
     for path in files {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-        let results = Results::of_any(&text).with_context(|| (*path).to_owned())?;
-        let name =
-            Path::new(path).file_stem().map_or("results".into(), |name| name.to_string_lossy());
+        let results = file(path)?;
+        let name = Path::new(path).file_stem().unwrap_or_default().to_string_lossy();
         // Several suites use one command with different parts, and a document contains the rows of each.
         let own = |suite: &&suite::Suite| {
             suite.name == results.suite || suite.bench_suite() == results.suite

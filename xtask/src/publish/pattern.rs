@@ -1,8 +1,13 @@
 //! Patterns of names, where `*` stands for any text.
 
 /// Returns true if the text matches one of `patterns`.
-pub(crate) fn matches_any(text: &str, patterns: &[String]) -> bool {
+fn matches_any(text: &str, patterns: &[String]) -> bool {
     patterns.iter().any(|pattern| matches(text, pattern))
+}
+
+/// Returns true if the text matches one of `only`, or `only` is empty, and no pattern of `not`.
+pub(crate) fn selects(text: &str, only: &[String], not: &[String]) -> bool {
+    (only.is_empty() || matches_any(text, only)) && !matches_any(text, not)
 }
 
 fn matches(text: &str, pattern: &str) -> bool {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// Lines before the first row.
@@ -19,7 +20,7 @@ const SKIPPED: &str = "skipped";
 const KEYS: [&str; 7] = ["subject", "workload", "metric", "trace", "policy", "size", "backing"];
 
 /// A run and its rows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Results {
     pub(crate) suite: String,
     pub(crate) commit: String,
@@ -30,10 +31,13 @@ pub(crate) struct Results {
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Vec<Value>>,
     /// Reason why the figures mean nothing.
+    #[serde(skip)]
     pub(crate) warning: Option<String>,
     /// Columns of the key.
+    #[serde(skip)]
     keys: Vec<usize>,
     /// Numbers of rows by key.
+    #[serde(skip)]
     index: HashMap<String, usize>,
 }
 
@@ -49,24 +53,28 @@ impl Results {
         columns: Vec<String>,
         rows: Vec<Vec<Value>>,
     ) -> Result<Self> {
-        let [commit, command, machine, remarks] = run;
-        let mut index = HashMap::new();
-        let is_key = |name: &String| KEYS.contains(&name.as_str());
+        let ([commit, command, machine, remarks], suite) = (run, suite.to_owned());
+        let (warning, keys, index) = (None, Vec::new(), HashMap::new());
+        Self { suite, commit, command, machine, remarks, columns, rows, warning, keys, index }
+            .indexed()
+    }
+
+    fn indexed(mut self) -> Result<Self> {
+        let (suite, columns) = (&self.suite, &self.columns);
+        let is_key = |at: &usize| KEYS.contains(&columns[*at].as_str());
         // The order of the columns is the order of the key.
-        let keys: Vec<usize> = (0..columns.len()).filter(|&at| is_key(&columns[at])).collect();
-        for (number, row) in rows.iter().enumerate() {
+        self.keys = (0..columns.len()).filter(is_key).collect();
+        for (number, row) in self.rows.iter().enumerate() {
             if row.len() != columns.len() {
                 bail!("{suite}: row {number} has {} columns of {}", row.len(), columns.len());
             }
-            let key = join(row, &keys);
+            let key = join(row, &self.keys);
             // A figure names its row by the key, so the key must be unique.
-            if let Some(other) = index.insert(key.clone(), number) {
+            if let Some(other) = self.index.insert(key.clone(), number) {
                 bail!("{suite}: rows {other} and {number} are both of {key}");
             }
         }
-        let suite = suite.to_owned();
-        let warning = None;
-        Ok(Self { suite, commit, command, machine, remarks, columns, rows, warning, keys, index })
+        Ok(self)
     }
 
     /// Reads a file of `docs/results`.
@@ -74,17 +82,7 @@ impl Results {
     /// # Errors
     /// The text has another form.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let all: Value = serde_json::from_str(text)?;
-        let word = |name: &str| {
-            let found = all[name].as_str().map(str::to_owned);
-            found.with_context(|| format!("no {name}"))
-        };
-        let run = [word("commit")?, word("command")?, word("machine")?, word("remarks")?];
-        let columns = all["columns"].as_array().context("no columns")?;
-        let columns = columns.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
-        let rows = all["rows"].as_array().context("no rows")?;
-        let rows = rows.iter().filter_map(|row| row.as_array().cloned()).collect();
-        Self::new(&word("suite")?, run, columns, rows)
+        serde_json::from_str::<Self>(text)?.indexed()
     }
 
     /// Reads a file of `docs/results`, or a document of `everbyte-bench` with all its rows.
@@ -176,22 +174,13 @@ fn join(row: &[Value], keys: &[usize]) -> String {
 }
 
 /// The reason why the figures of an environment mean nothing.
-fn meaningless(about: &Value) -> Option<&'static str> {
+pub(super) fn meaningless(about: &Value) -> Option<&'static str> {
     let is = |name: &str| about[name] == Value::Bool(true);
     match (is("debug_build"), is("quick")) {
         (true, _) => Some("a build with debug assertions"),
         (_, true) => Some("a smoke test, made with --quick"),
         _ => None,
     }
-}
-
-/// Refuses a document of meaningless figures.
-///
-/// # Errors
-/// The text has another form, or is of a build with debug assertions or of a smoke test.
-pub(crate) fn refuse_meaningless(text: &str) -> Result<()> {
-    let all: Value = serde_json::from_str(text)?;
-    meaningless(&all["environment"]).map_or(Ok(()), |why| bail!("{why}"))
 }
 
 /// Columns and rows of a document of `everbyte-bench`, and its machine. Only metrics of `kept` and workloads with a
@@ -321,18 +310,6 @@ mod tests {
         assert_eq!(results.row("ext4|all of them|skipped"), Some(0));
         assert_eq!(results.row("ext4|reads|time"), Some(1));
         assert_eq!(results.rows.len(), 2);
-    }
-
-    #[test]
-    fn debug_builds_and_smoke_tests_are_refused() {
-        let refused = |about: &str| {
-            let text = format!(r#"{{"environment":{{{about}}},"rows":[]}}"#);
-            refuse_meaningless(&text).err().map(|error| error.to_string())
-        };
-        let why = |why: &str| Some(why.to_owned());
-        assert_eq!(refused(r#""quick":true"#), why("a smoke test, made with --quick"));
-        assert_eq!(refused(r#""debug_build":true"#), why("a build with debug assertions"));
-        assert_eq!(refused(r#""quick":false,"debug_build":false"#), None);
     }
 
     #[test]

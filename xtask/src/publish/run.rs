@@ -6,83 +6,65 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::results::{Results, of_bench, of_csv, refuse_meaningless};
+use super::results::{Results, meaningless, of_bench, of_csv};
 use super::suite::{Form, Suite, Suites};
-use super::{result_path, write};
+use super::{FOLDER, write};
 
 /// Percentage of the processors' time on a busy machine.
 const BUSY_PERCENT: u64 = 5;
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Suites to run and how, as the command line asks.
-#[derive(Default, Debug)]
-pub(super) struct Options<'a> {
-    suites: Vec<&'a Suite>,
+/// Suites to run, or the output of another machine.
+#[derive(clap::Args, Default)]
+pub(super) struct Options {
+    /// Suite to run. The option can be repeated
+    #[arg(long = "suite", value_name = "NAME")]
+    suites: Vec<String>,
+    /// Folder of the traces
+    #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
+    /// Allow a busy machine. The results say so
+    #[arg(long)]
     busy: bool,
+    /// Keep the output of the suite's command from another machine
+    #[arg(long, value_name = "FILE", requires_all = ["suites", "commit", "command"])]
     from: Option<PathBuf>,
-    commit: Option<String>,
-    command: Option<String>,
-    remarks: Option<String>,
-}
-
-impl<'a> Options<'a> {
-    /// # Errors
-    /// Unknown options; incomplete options of `--from`.
-    pub(super) fn parse(words: &[&str], suites: &'a Suites) -> Result<Self> {
-        let mut options = Self::default();
-        let mut words = words.iter();
-        while let Some(&word) = words.next() {
-            if word == "--busy" {
-                options.busy = true;
-                continue;
-            }
-            if !["--suite", "--traces", "--from", "--commit", "--command", "--remarks"]
-                .contains(&word)
-            {
-                bail!("unknown option {word}\n{}", super::USAGE);
-            }
-            let value = words.next().with_context(|| format!("{word} needs a value"))?;
-            match word {
-                "--suite" => options.suites.push(suites.find(value)?),
-                "--traces" => options.traces = Some(PathBuf::from(value)),
-                "--from" => options.from = Some(PathBuf::from(value)),
-                "--commit" => options.commit = Some((*value).to_owned()),
-                "--command" => options.command = Some((*value).to_owned()),
-                _ => options.remarks = Some((*value).to_owned()),
-            }
-        }
-        if options.from.is_some()
-            && (options.suites.len() != 1 || options.commit.is_none() || options.command.is_none())
-        {
-            bail!("--from needs one --suite, --commit and --command");
-        }
-        let about = [&options.commit, &options.command, &options.remarks];
-        if options.from.is_none() && about.into_iter().any(Option::is_some) {
-            bail!("--commit, --command and --remarks need --from");
-        }
-        if options.suites.is_empty() {
-            options.suites = suites.iter().collect();
-        }
-        Ok(options)
-    }
+    /// Commit of --from
+    #[arg(long, requires = "from", default_value = "", hide_default_value = true)]
+    commit: String,
+    /// Command of --from
+    #[arg(
+        long,
+        requires = "from",
+        value_name = "WORDS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    command: String,
+    /// Remarks on --from
+    #[arg(long, requires = "from", value_name = "WORDS", default_value = "no remarks")]
+    remarks: String,
 }
 
 /// Runs the suites, or takes the file of `--from`, and writes their results.
 ///
 /// # Errors
-/// A file in git has changed; the machine is busy; a suite fails; a file cannot be written.
-pub(super) fn run_all(root: &Path, options: &Options<'_>) -> Result<()> {
-    if let (Some(from), Some(commit), Some(command)) =
-        (&options.from, &options.commit, &options.command)
-    {
+/// No suite has a name; a file in git has changed; the machine is busy; a suite fails; a file cannot be written.
+pub(super) fn run_all(root: &Path, all: &Suites, options: &Options) -> Result<()> {
+    let named = options.suites.iter().map(|name| all.find(name));
+    let mut suites = named.collect::<Result<Vec<&Suite>>>()?;
+    if let Some(from) = &options.from {
+        let [suite] = suites[..] else { bail!("--from is the output of one suite") };
         let text = std::fs::read_to_string(from);
         let text = text.with_context(|| format!("cannot read {}", from.display()))?;
-        let remarks = options.remarks.clone().unwrap_or_else(|| "no remarks".to_owned());
-        return keep(root, options.suites[0], &text, [commit.clone(), command.clone(), remarks]);
+        let about = [&options.commit, &options.command, &options.remarks].map(String::clone);
+        return keep(root, suite, &text, about);
     }
-    for suite in &options.suites {
-        // Anew for each: those before took their time, and what runs next is built now.
+    if suites.is_empty() {
+        suites = all.iter().collect();
+    }
+    for suite in suites {
+        // Again for each suite: the suites before took their time, and cargo builds the next one now.
         let commit = commit(root)?;
         let text = run(root, suite, options)?;
         let date = output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
@@ -125,8 +107,10 @@ fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Builds and runs one suite; returns its output.
-fn run(root: &Path, suite: &Suite, options: &Options<'_>) -> Result<String> {
-    let out = tempfile_path(&suite.name);
+fn run(root: &Path, suite: &Suite, options: &Options) -> Result<String> {
+    // The number of the process keeps two runs apart.
+    let out = format!("everbyte-publish-{}-{}", suite.name, std::process::id());
+    let out = std::env::temp_dir().join(out);
     let (build, arguments) = suite.command.split_once("-- ").unwrap_or((&suite.command, ""));
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["build", "--release"]).args(build.split_whitespace());
@@ -155,13 +139,8 @@ fn run(root: &Path, suite: &Suite, options: &Options<'_>) -> Result<String> {
     text
 }
 
-/// A name for the file of a run, of this process alone.
-fn tempfile_path(suite: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("everbyte-publish-{suite}-{}", std::process::id()))
-}
-
 /// Sorted traces of a suite.
-fn traces(suite: &Suite, options: &Options<'_>) -> Result<Vec<PathBuf>> {
+fn traces(suite: &Suite, options: &Options) -> Result<Vec<PathBuf>> {
     let folder = options.traces.as_ref();
     let folder = folder.with_context(|| format!("{} needs --traces FOLDER", suite.name))?;
     let mut found = Vec::new();
@@ -169,9 +148,8 @@ fn traces(suite: &Suite, options: &Options<'_>) -> Result<Vec<PathBuf>> {
     for entry in entries.with_context(|| format!("cannot list {}", folder.display()))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if suite.traces.is_empty()
-            || suite.traces.iter().any(|begin| name.starts_with(begin.as_str()))
-        {
+        let is_wanted = |begin: &String| name.starts_with(begin.as_str());
+        if suite.traces.is_empty() || suite.traces.iter().any(is_wanted) {
             found.push(std::path::absolute(entry.path())?);
         }
     }
@@ -208,23 +186,21 @@ fn processor_time() -> Result<[u64; 2]> {
     Ok([ticks.iter().take(8).sum(), idle + waiting])
 }
 
-/// Refuses the document of another suite of `everbyte-bench`.
+/// Refuses the document of another suite of `everbyte-bench`, and a document of meaningless figures.
 fn refuse_others(suite: &Suite, text: &str) -> Result<()> {
     let all: serde_json::Value = serde_json::from_str(text)?;
-    let wrote = all["suite"].as_str().unwrap_or("");
-    let wanted = suite.bench_suite();
+    let (wrote, wanted) = (all["suite"].as_str().unwrap_or(""), suite.bench_suite());
     if wrote != wanted {
         bail!("the document is of '{wrote}' and not of '{wanted}'");
     }
-    Ok(())
+    meaningless(&all["environment"]).map_or(Ok(()), |why| bail!("{why}"))
 }
 
 fn keep(root: &Path, suite: &Suite, text: &str, about: [String; 3]) -> Result<()> {
     let [commit, command, remarks] = about;
     let (columns, rows, machine) = match suite.form {
         Form::Bench => {
-            let refused = refuse_others(suite, text).and_then(|()| refuse_meaningless(text));
-            refused.and_then(|()| of_bench(text, &suite.kept, &suite.workloads))
+            refuse_others(suite, text).and_then(|()| of_bench(text, &suite.kept, &suite.workloads))
         }
         Form::Csv => of_csv(text, &suite.kept).map(|(columns, rows)| {
             (columns, rows, "any machine: counts, and costs of a model".into())
@@ -232,7 +208,7 @@ fn keep(root: &Path, suite: &Suite, text: &str, about: [String; 3]) -> Result<()
     }
     .with_context(|| suite.name.clone())?;
     let results = Results::new(&suite.name, [commit, command, machine, remarks], columns, rows)?;
-    write(&result_path(root, &suite.name), &results.to_text())
+    write(&root.join(format!("{FOLDER}{}.json", suite.name)), &results.to_text())
 }
 
 #[cfg(test)]
@@ -265,16 +241,49 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_incomplete_options_are_refused() {
+    fn debug_builds_and_smoke_tests_are_refused() {
         let suites = suites();
-        let error = |words: &[&str]| Options::parse(words, &suites).unwrap_err().to_string();
-        assert!(error(&["--sweet"]).starts_with("unknown option --sweet"));
-        assert_eq!(error(&["--suite", "all"]), "no suite all");
-        assert_eq!(error(&["--suite"]), "--suite needs a value");
-        let text = "--from needs one --suite, --commit and --command";
-        assert_eq!(error(&["--from", "x", "--commit", "c"]), text);
-        let text = "--commit, --command and --remarks need --from";
-        assert_eq!(error(&["--suite", "tpcc", "--commit", "c"]), text);
-        assert_eq!(Options::parse(&[], &suites).unwrap().suites.len(), 2);
+        let refused = |about: &str| {
+            let text = format!(r#"{{"suite":"consistency","environment":{{{about}}},"rows":[]}}"#);
+            let refused = refuse_others(suites.find("tpcc").unwrap(), &text);
+            refused.err().map(|error| error.to_string())
+        };
+        let why = |why: &str| Some(why.to_owned());
+        assert_eq!(refused(r#""quick":true"#), why("a smoke test, made with --quick"));
+        assert_eq!(refused(r#""debug_build":true"#), why("a build with debug assertions"));
+        assert_eq!(refused(r#""quick":false,"debug_build":false"#), None);
+    }
+
+    #[test]
+    fn incomplete_and_unknown_options_are_refused() {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: super::super::PublishArgs,
+        }
+        let parse = |words: &str| {
+            let words = std::iter::once("publish").chain(words.split_whitespace());
+            <Command as clap::Parser>::try_parse_from(words).map(|command| command.args)
+        };
+        for words in [
+            "--sweet",
+            "--suite",
+            "--from x --commit c --command w",
+            "--from x --suite tpcc --commit c",
+            "--suite tpcc --commit c",
+            "--render --check",
+            "--render --suite tpcc",
+            "--to folder",
+            "--compare one",
+        ] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+        let args = parse("--suite tpcc --suite points --from x --commit c --command w").unwrap();
+        let error = run_all(Path::new("/"), &suites(), &args.run).unwrap_err();
+        assert_eq!(error.to_string(), "--from is the output of one suite");
+        let error = run_all(Path::new("/"), &suites(), &parse("--suite all").unwrap().run);
+        assert_eq!(error.unwrap_err().to_string(), "no suite all");
+        assert!(parse("--where -57.7").unwrap().other.is_some_and(|other| other.number.is_some()));
+        assert!(parse("--busy").unwrap().other.is_none());
     }
 }

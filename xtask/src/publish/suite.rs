@@ -3,8 +3,6 @@
 //! A file has the command of a suite, its duration, the kept rows, the plots and the tables. A suite is published as a
 //! whole, by one run of one commit.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
@@ -103,21 +101,6 @@ pub(crate) enum TableValues {
 pub(crate) struct Suites(Vec<Suite>);
 
 impl Suites {
-    /// Reads the files of a checkout.
-    ///
-    /// # Errors
-    /// A file cannot be read, or has another form.
-    pub(crate) fn read(root: &Path) -> Result<Self> {
-        let folder = root.join(FOLDER);
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(&folder).context(FOLDER)? {
-            let path = entry?.path();
-            let text = std::fs::read_to_string(&path);
-            files.push((path.display().to_string(), text.context(FOLDER)?));
-        }
-        Self::parse(files.iter().map(|(path, text)| (path.as_str(), text.as_str())))
-    }
-
     /// # Errors
     /// A file has another form.
     pub(crate) fn parse<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self> {

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::results::Results;
 use super::suite::PlotValues;
-use super::{FOLDER, Site, html, provenance, site};
+use super::{FOLDER, Site, html, provenance};
+use crate::tidy::Tree;
 
 /// Numbers to look up, evenly over all figures: each look-up makes all figures again.
 const TRIED: usize = 12;
@@ -16,7 +17,7 @@ fn root() -> &'static Path {
 }
 
 fn here() -> Site {
-    site(root()).unwrap()
+    Site::of(&Tree::read(root()).unwrap()).unwrap()
 }
 
 #[test]

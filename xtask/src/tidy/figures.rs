@@ -28,7 +28,10 @@ mod tests {
         let fault = "docs/benchmarks.md:1: the figure 5 ns stands outside of a marked place";
         assert_eq!(run(check, &[page]), [fault]);
         let found = run(check, &[page, ("docs/results/block.json", "{}")]);
-        assert_eq!(found, ["docs/results: docs/results/block.json: no commit"]);
+        assert_eq!(
+            found,
+            ["docs/results: docs/results/block.json: missing field `suite` at line 1 column 2"]
+        );
     }
 
     #[test]
