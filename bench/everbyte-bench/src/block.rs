@@ -108,11 +108,13 @@ fn run(
     let names = subjects.iter().map(|subject| subject.name());
     let is_reference = |subject: usize| subjects[subject].name() == reference.subject;
     let mut grid = Grid::new(names, workloads).select(settings, is_reference, |_, _| true);
+    // A refusal is known before the first round and leaves a row with the reason.
     for cell in &mut grid.cells {
         cell.failed = subjects[cell.subject].refuses(&workloads[cell.workload]);
     }
     grid.measure(settings, |subject, workload, round| {
         let (subject, workload) = (subjects[subject], &workloads[workload]);
+        // Every round starts from the same contents.
         subject.prepare(workload)?;
         let size_bytes = settings.own.size_bytes();
         let sample = measure(subject, workload, size_bytes, settings.slice, round)?;
@@ -143,6 +145,7 @@ fn rows_of(
     if rows.subject == READ_THERE.0 {
         rows.ratio("time_to_places", own, grid.base(cell, READ_THERE.1), Sample::ns_per_request);
     }
+    // The same workload with one thread is the base of the scaling.
     let alone = workload.threads(1);
     let alone = workloads.iter().position(|other| workload.threads > 1 && *other == alone);
     let alone = alone.and_then(|at| grid.samples(rows.subject, at));
@@ -158,6 +161,7 @@ fn counted(samples: &[Sample], workload: &Workload, rows: &mut Rows<'_>) {
     let Some(sum) = counts.reduce(|sum, more| sum.plus(&more)).filter(|_| workload.writes()) else {
         return;
     };
+    // Rounds have different numbers of requests, so the mean is of sums and not of rounds.
     let requests: u64 = samples.iter().map(|sample| sample.requests).sum();
     let asked = as_f64(requests) * as_f64(workload.bytes as u64);
     let stored = (metric::MEDIA_BYTES, "ratio", as_f64(sum.bytes_stored) / asked);
@@ -233,6 +237,7 @@ fn in_process(workloads: &[Workload], settings: &Settings) -> Result<(Vec<Row>, 
         [(READ_THERE.0, Delta::Auto), ("everbyte-on", Delta::On), ("everbyte-off", Delta::Off)];
     let is_wanted = |(name, _): &(&str, Delta)| rivals.selected(name).next().is_some();
     let wanted: Vec<_> = configurations.into_iter().filter(is_wanted).collect();
+    // Volumes of one pool share the room for replaced blocks, because one volume works at a time.
     let pool = BenchPool::new(folder, size, wanted.len() as u64)?;
     let volumes = wanted.into_iter().map(|(name, delta)| pool.volume(name, size, delta));
     let volumes = volumes.collect::<Result<Vec<VolumeSubject>>>()?;
@@ -244,6 +249,7 @@ fn in_process(workloads: &[Workload], settings: &Settings) -> Result<(Vec<Row>, 
     rivals.add(&["tmpfs"], false, || Ok(vec![Box::new(FileSubject::on_tmpfs(folder, size)?)]));
     if !settings.quick {
         rivals.add(&["ext4-direct", "ext4-buffered"], false, || {
+            // Both files lie on one file system, so one mount serves two subjects.
             Ok(ext4::mount(folder, size)?.map(|file| Box::new(file) as Box<dyn Subject>).into())
         });
     }

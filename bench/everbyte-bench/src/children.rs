@@ -46,6 +46,7 @@ pub(crate) fn wait_until(
             bail!("{name} ended at once: {status}");
         }
         ensure!(start.elapsed() < time_max, "{name} is not ready after {time_max:?}");
+        // Foreign servers have no common event for their readiness.
         std::thread::sleep(LOOK);
     }
     Ok(())

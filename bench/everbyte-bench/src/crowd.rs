@@ -1,9 +1,8 @@
-//! The suite of crowds: answers to one client of an NBD server beside many silent ones.
+//! The suite of crowds: answers to one client of an NBD server compared with answers in a crowd of silent clients.
 //!
-//! Invariants: rounds with and without the silent clients alternate, over one connection of the working
-//! client each; the silent clients connect before a round and stop at all points of a handshake; the
-//! working client has one request in flight, so each time is that of one answer. A ratio is of two
-//! neighboring rounds.
+//! Invariants: rounds with and without the silent clients alternate. The silent clients connect before a round and stop at
+//! all points of a handshake. The working client has one request in flight, so each time is the time of one answer. A ratio
+//! is of two neighboring rounds.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -16,6 +15,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::driver::{Common, Findings, Grid, Pace, Run, Suite};
+use crate::stats::percentile;
 use crate::subjects::nbd::{Server, ServerKind};
 
 /// Bytes of a request.
@@ -25,7 +25,7 @@ const SEED: u64 = 0xc0_0d;
 /// Name of the rounds without silent clients.
 const ALONE: &str = "alone";
 
-/// Measures answers to one NBD client beside many silent clients.
+/// Measures answers to one NBD client in a crowd of silent clients.
 #[derive(clap::Args, Clone)]
 pub(crate) struct CrowdArgs {
     #[command(flatten)]
@@ -37,17 +37,6 @@ pub(crate) struct CrowdArgs {
     #[arg(long, default_value_t = 256, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(16..=65536))]
     size: u64,
-}
-
-/// A figure of a round.
-type Figure = fn(&Round) -> f64;
-
-/// Times of answers in one round, in microseconds.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    p50_us: f64,
-    p99_us: f64,
-    max_us: f64,
 }
 
 impl Suite for CrowdArgs {
@@ -76,17 +65,19 @@ impl Suite for CrowdArgs {
             let silent = (0..silent).map(|number| silent_client(&socket, number));
             let silent = silent.collect::<Result<Vec<_>>>()?;
             let round = round(&server.uri(), size_bytes, run.slice);
+            // The crowd stays until the last answer.
             drop(silent);
             round
         })?;
+        // Both rounds are of our own server: a failure is ours.
         grid.check()?;
         let rows = grid.rows(|cell, rows| {
-            let figures: [(_, _, Figure); 3] = [
-                ("p50", "p50_to_alone", |round| round.p50_us),
-                ("p99", "p99_to_alone", |round| round.p99_us),
-                ("max", "max_to_alone", |round| round.max_us),
-            ];
-            for (metric, ratio, of) in figures {
+            for (metric, ratio, percent) in [
+                ("p50", "p50_to_alone", 50),
+                ("p99", "p99_to_alone", 99),
+                ("max", "max_to_alone", 100),
+            ] {
+                let of = |times: &Vec<f64>| percentile(times, percent);
                 rows.timed(metric, "us", cell.samples.iter().map(of));
                 rows.ratio(ratio, &cell.samples, grid.base(cell, ALONE), of);
             }
@@ -95,9 +86,10 @@ impl Suite for CrowdArgs {
     }
 }
 
-/// A client that stops in the midst of a handshake.
+/// A client without an end of its handshake.
 fn silent_client(socket: &std::path::Path, number: u16) -> Result<UnixStream> {
     let mut stream = UnixStream::connect(socket).context("a silent client cannot connect")?;
+    // Nothing, a part of the flags, and a part of an option: the server waits at three places.
     let sent: &[u8] = match number % 3 {
         0 => &[],
         1 => &[0, 0, 0, 3],
@@ -107,8 +99,8 @@ fn silent_client(socket: &std::path::Path, number: u16) -> Result<UnixStream> {
     Ok(stream)
 }
 
-/// The times of the answers to a client that connects, and reads and writes in turn.
-fn round(uri: &str, size_bytes: u64, time: Duration) -> Result<Round> {
+/// Times of the answers to a client with reads and writes in turn, in microseconds, ascending.
+fn round(uri: &str, size_bytes: u64, time: Duration) -> Result<Vec<f64>> {
     let mut client = Client::connect_uri(uri)?;
     let mut places = SmallRng::seed_from_u64(SEED);
     let payload = vec![7; usize::try_from(BYTES)?];
@@ -121,14 +113,9 @@ fn round(uri: &str, size_bytes: u64, time: Duration) -> Result<Round> {
             0 => client.write(at, &payload, Fua::No)?,
             _ => drop(client.read(at, payload.len())?),
         }
-        times.push(asked.elapsed());
+        times.push(asked.elapsed().as_secs_f64() * 1e6);
     }
     client.disconnect()?;
-    times.sort_unstable();
-    let percentile = |percent: usize| {
-        let time = times.get(times.len() * percent / 100).or(times.last());
-        time.map_or(0.0, |time| time.as_secs_f64() * 1e6)
-    };
-    let (p50_us, p99_us, max_us) = (percentile(50), percentile(99), percentile(100));
-    Ok(Round { p50_us, p99_us, max_us })
+    times.sort_by(f64::total_cmp);
+    Ok(times)
 }

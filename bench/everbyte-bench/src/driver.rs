@@ -1,8 +1,7 @@
 //! The driver of the suites: common options, scratch folder, rounds, filter, progress, results.
 //!
-//! Invariants: subjects take turns within a round, so noise that lasts longer than a slice affects all
-//! subjects. A ratio compares two subjects in the same round. An impossible measurement leaves a row with
-//! the reason.
+//! Invariants: subjects take turns within a round, so noise longer than a slice affects all subjects. A ratio compares two
+//! subjects in the same round. An impossible measurement leaves a row with the reason.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -58,8 +57,7 @@ pub(crate) struct Findings {
     pub(crate) medium: String,
     /// Bytes of a device, or 0.
     pub(crate) size_bytes: u64,
-    /// Names of measurements that failed although they are possible. The run fails after it wrote its
-    /// results.
+    /// Names of failed measurements that are possible. The run fails after it has written its results.
     pub(crate) failures: Vec<String>,
 }
 
@@ -118,7 +116,7 @@ impl<S> Deref for Run<S> {
 }
 
 impl Rounds {
-    /// The scratch folder, which is removed after the run.
+    /// The scratch folder. The run removes it at its end.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -157,6 +155,7 @@ impl Rounds {
 pub(crate) fn drive<S: Suite>(args: &S) -> Result<()> {
     let (mut own, common) = (args.clone(), args.common().clone());
     let Pace { rounds, slice_s } = if common.quick { S::QUICK } else { S::PACE };
+    // A smoke test stays short, also with options of a longer run.
     let rounds = common.repeats.filter(|_| !common.quick).map_or(rounds, usize::from);
     let slice = common.seconds.filter(|_| !common.quick);
     let slice = slice.unwrap_or(Duration::from_secs_f64(slice_s));
@@ -180,6 +179,7 @@ pub(crate) fn drive<S: Suite>(args: &S) -> Result<()> {
     let Findings { rows, medium, size_bytes, failures } = S::measure(&run)?;
     run.progress.finish_and_clear();
     (environment.medium, environment.size_bytes) = (medium, size_bytes);
+    // Failed measurements do not discard the rows of the others.
     let results = Results { suite: S::NAME, environment, rows };
     table::publish(&results, common.json, common.output.as_deref())?;
     ensure!(failures.is_empty(), "some measurements failed: {}", failures.join("; "));
@@ -189,19 +189,20 @@ pub(crate) fn drive<S: Suite>(args: &S) -> Result<()> {
 /// Reads a time in seconds from the command line.
 ///
 /// # Errors
-/// It is no number, negative, or too large.
+/// The text is not a number, negative, or too large.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected seconds, as 0.5".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// A flag that the usual signals set; the second signal ends the process.
+/// A flag for SIGINT and SIGTERM. The second signal ends the process.
 ///
 /// # Errors
 /// The system's.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // This handler comes first: it must see the flag before the next handler sets it.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
@@ -214,7 +215,7 @@ fn progress_bar() -> Result<ProgressBar> {
     Ok(progress)
 }
 
-/// Does `work` on `count` threads at once, and returns the results by the threads' numbers.
+/// Does `work` on `count` threads in parallel, and returns the results by the threads' numbers.
 ///
 /// # Errors
 /// The work's.
@@ -246,6 +247,7 @@ impl<T> Cell<T> {
     }
 
     fn push(&mut self, sample: impl FnOnce() -> Result<T>) {
+        // A failed subject would fail again, and take the time of a slice.
         if self.failed.is_none() {
             match sample() {
                 Ok(sample) => self.samples.push(sample),
@@ -289,6 +291,7 @@ impl<T> Grid<T> {
             if !own.iter().any(is_wanted) {
                 continue;
             }
+            // Without its reference a selected cell has no ratio.
             let kept = own.iter().filter(|at| is_wanted(at) || is_reference(**at));
             self.cells.extend(kept.map(|&subject| Cell::new(subject, workload)));
         }
@@ -332,6 +335,7 @@ impl<T> Grid<T> {
                 let first = round % of_workload.len();
                 let (last, rest) = of_workload.split_at_mut(first);
                 for cell in rest.iter_mut().chain(last) {
+                    // An interrupted run publishes nothing: its rounds would be incomplete.
                     run.check_stop()?;
                     let (subject, workload) = (cell.subject, cell.workload);
                     let title = &self.workloads[workload];
@@ -344,7 +348,7 @@ impl<T> Grid<T> {
         Ok(())
     }
 
-    /// For suites whose subjects are all their own.
+    /// Refuses failures, in suites without foreign subjects.
     ///
     /// # Errors
     /// The first failure of a cell.
@@ -370,6 +374,7 @@ impl<T> Grid<T> {
 
     /// The samples of another subject at the workload of `cell`.
     pub(crate) fn base(&self, cell: &Cell<T>, subject: &str) -> Option<&[T]> {
+        // A ratio of a subject to itself says nothing.
         if self.subjects[cell.subject] == subject {
             return None;
         }
@@ -420,7 +425,7 @@ impl<'a> Rows<'a> {
         self.all.push(exact(self.subject, self.workload, metric, unit, value));
     }
 
-    /// Adds the ratio of a figure to that of `base` in the same round.
+    /// Adds the ratio of a figure to the figure of `base` in the same round.
     pub(crate) fn ratio<T>(
         &mut self,
         metric: &'static str,
@@ -428,6 +433,7 @@ impl<'a> Rows<'a> {
         base: Option<&[T]>,
         of: impl Fn(&T) -> f64,
     ) {
+        // Samples have the order of the rounds, so a pair is of one round.
         let pairs = own.iter().zip(base.unwrap_or_default());
         self.timed(metric, "ratio", pairs.map(|(own, base)| of(own) / of(base)));
     }

@@ -18,15 +18,15 @@ pub(crate) struct Environment {
     /// Medium of the volumes, with the instruction that flushes a line.
     pub(crate) medium: String,
     pub(crate) folder: String,
-    /// The option of the folder's mount that gives files in memory huge pages.
+    /// The option for huge pages of the folder's mount.
     pub(crate) huge_pages: String,
     /// Bytes of each subject's device.
     pub(crate) size_bytes: u64,
     pub(crate) rounds: usize,
     pub(crate) slice_s: f64,
-    /// True if debug assertions were compiled in, which makes every figure meaningless.
+    /// True for a build with debug assertions. Its figures mean nothing.
     pub(crate) debug_build: bool,
-    /// True for a smoke test, whose figures mean nothing.
+    /// True for a smoke test. Its figures mean nothing.
     pub(crate) quick: bool,
 }
 
@@ -52,10 +52,8 @@ impl Environment {
             quick,
         }
     }
-}
 
-impl Environment {
-    /// Returns a warning if the figures mean nothing. The page and the terminal have the same one.
+    /// Returns a warning if the figures mean nothing.
     pub(crate) fn warning(&self) -> Option<&'static str> {
         (self.debug_build || self.quick)
             .then_some("A debug build or a smoke test: the figures mean nothing.")
@@ -67,14 +65,16 @@ fn cpu_name(cpuinfo: &str) -> String {
     line.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, name)| name).to_owned()
 }
 
-/// The `huge=` option of the mount that `folder` lies on.
+/// The `huge=` option of the mount of `folder`.
 fn huge_option(mounts: &str, folder: &Path) -> String {
     let on_way = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
         let (at, options) = (words.next()?, words.nth(1)?);
         folder.starts_with(at).then_some((at.len(), options))
     });
+    // The deepest mount on the way to the folder covers the others.
     let options = on_way.max_by_key(|(len, _)| *len).map_or("", |(_, options)| options);
+    // tmpfs shows no option if huge pages are off.
     let option = options.split(',').find_map(|option| option.strip_prefix("huge="));
     option.unwrap_or("never").to_owned()
 }

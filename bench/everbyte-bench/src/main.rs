@@ -96,6 +96,7 @@ enum Suite {
 }
 
 fn main() -> ExitCode {
+    // Before any thread: a change of the environment is not safe later.
     pmemblk_library::set_environment();
     let done = match Cli::parse().suite {
         Suite::Block(args) => drive(&args),
@@ -121,7 +122,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to do if this fails as well.
+            // A closed standard error leaves the status as the only message.
             let _closed = writeln!(io::stderr(), "everbyte-bench: {error:#}");
             ExitCode::FAILURE
         }

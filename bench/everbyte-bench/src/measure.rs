@@ -67,6 +67,7 @@ pub(crate) fn measure(
     slice: Duration,
     round: usize,
 ) -> Result<Sample> {
+    // This session flushes after all threads, for the durability by checkpoint.
     let mut last = subject.open(workload)?;
     let barrier = Barrier::new(workload.threads + 1);
     let sample = std::thread::scope(|scope| -> Result<Sample> {
@@ -80,14 +81,15 @@ pub(crate) fn measure(
                         _ => Payload::new(workload, thread, round),
                     };
                     let mut session = subject.open(workload);
+                    // An error waits too: the others would wait for this thread forever.
                     barrier.wait();
                     let done = match &mut session {
                         Ok(session) => run(&mut **session, workload, offsets, payload, slice),
                         Err(error) => Err(anyhow!("cannot open: {error:#}")),
                     };
                     barrier.wait();
-                    // Sessions close after the last look at the server, whose threads take what
-                    // they used with them.
+                    // Sessions close after the last look at the server: the end of a connection ends a thread of the
+                    // server, and its processor time goes with it.
                     barrier.wait();
                     done
                 })
@@ -98,13 +100,16 @@ pub(crate) fn measure(
         barrier.wait();
         barrier.wait();
         let (start, cpu_start) = (Instant::now(), thread_cpu());
+        // The flush is a part of the work only if the threads did not flush.
         let flushed = match workload.durability {
             Durability::Checkpoint if workload.writes() => last.flush(),
             _ => Ok(()),
         };
         let (flush_time, flush_cpu) = (start.elapsed(), thread_cpu().saturating_sub(cpu_start));
+        // The counts include the flush, so both come after it.
         let server_cpu = subject.server_cpu_ns();
         let after = subject.counts();
+        // An error returns only after the threads can end.
         barrier.wait();
         flushed?;
         let joined = threads.into_iter().map(|thread| {
@@ -169,6 +174,7 @@ fn run(
             }
         }
     }
+    // Requests in flight are a part of the slice.
     session.settle()?;
     let cpu = thread_cpu().saturating_sub(cpu_start);
     Ok(Done { requests, start, end: Instant::now(), cpu })

@@ -17,7 +17,7 @@ pub(crate) struct Spread {
     pub(crate) rounds: usize,
 }
 
-/// The median of `figures` and their spread; `None` unless there is one and all are finite.
+/// The median of `figures` and their spread; `None` without figures, or if one is not finite.
 pub(crate) fn summarise(figures: &[f64]) -> Option<(f64, Spread)> {
     let mut sorted = figures.to_vec();
     if sorted.is_empty() || sorted.iter().any(|figure| !figure.is_finite()) {
@@ -34,7 +34,7 @@ pub(crate) fn summarise(figures: &[f64]) -> Option<(f64, Spread)> {
     Some((quantile(&sorted, 2), spread))
 }
 
-/// The quantile `quarters` / 4 of sorted figures, between neighbours where it falls between them.
+/// The quantile `quarters` / 4 of sorted figures, interpolated between neighbors.
 fn quantile(sorted: &[f64], quarters: usize) -> f64 {
     let steps = (sorted.len() - 1) * quarters;
     let (below, part) = (steps / 4, steps % 4);
@@ -42,10 +42,16 @@ fn quantile(sorted: &[f64], quarters: usize) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * as_f64(part as u64) / 4.0
 }
 
-/// `count` as a fraction's part: exact below 2^53, which no count here reaches.
+/// `count` as a number with a fraction: exact below 2^53, and no count here is larger.
 #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of one run stay below 2^53")]
 pub(crate) fn as_f64(count: u64) -> f64 {
     count as f64
+}
+
+/// The smallest of ascending `figures` that `percent` of all do not exceed; 0 without figures.
+pub(crate) fn percentile(figures: &[f64], percent: usize) -> f64 {
+    let rank = (figures.len() * percent).div_ceil(100).max(1) - 1;
+    figures.get(rank).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -63,6 +69,15 @@ mod tests {
         assert!((spread.q1 - 2.5).abs() < 1e-12 && (spread.q3 - 3.5).abs() < 1e-12);
         let (median, spread) = summarise(&[7.0]).unwrap();
         assert!((median - spread.min).abs() < 1e-12 && spread.rounds == 1);
+    }
+
+    #[test]
+    fn percentiles_of_few_figures() {
+        let figures: Vec<f64> = (1..=200_u32).map(f64::from).collect();
+        assert!((percentile(&figures, 50) - 100.0).abs() < 1e-9);
+        assert!((percentile(&figures, 99) - 198.0).abs() < 1e-9);
+        assert!((percentile(&figures, 100) - 200.0).abs() < 1e-9);
+        assert!(percentile(&[], 99).abs() < 1e-9);
     }
 
     #[test]

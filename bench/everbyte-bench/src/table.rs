@@ -35,7 +35,7 @@ pub(crate) fn publish(results: &Results, as_json: bool, output: Option<&Path>) -
     Ok(())
 }
 
-/// Returns how much a ratio of ours loses: more than 1 is a loss. `None` if the row is no ratio of ours.
+/// Returns how much a ratio of ours loses: more than 1 is a loss. `None` for other rows.
 fn loss(row: &Row) -> Option<f64> {
     let is_ours = OURS.iter().any(|own| row.subject.starts_with(own));
     let value = row.value.filter(|value| *value > 0.0 && is_ours && row.unit == "ratio")?;

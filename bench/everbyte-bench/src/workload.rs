@@ -10,58 +10,58 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 
-/// Seed of everything that is drawn at random.
+/// Seed of all random numbers.
 const SEED: u64 = 0x0e5e_7b17_e000;
 
-/// Bytes in the buffer that payloads are taken from: little enough to stay in a second-level
-/// cache, enough that a block is not rewritten with what it holds. Twice a request's bytes, if that is more.
+/// Bytes of the buffer of payloads, and at least twice the bytes of a request. The buffer stays in a second-level cache, and
+/// a rewrite of a block brings other bytes.
 const PAYLOAD_BYTES: usize = 512 << 10;
 
-/// Payloads start at multiples of this, which direct I/O asks for.
+/// Alignment of payloads in the buffer, for direct I/O.
 const PAYLOAD_STEP: usize = 512;
 
-/// Alignment of payloads in memory, as direct I/O asks for.
+/// Alignment of the buffer in memory, for direct I/O.
 const PAYLOAD_ALIGN: usize = 4096;
 
-/// Bytes at the start of a device that are written again and again before a flush: half of what
-/// may be dirty before a volume makes a checkpoint by itself.
+/// Bytes at the start of a device for repeated writes before a flush: half of the dirty bytes at which a volume starts a
+/// checkpoint.
 pub(crate) const AGAIN_BYTES: u64 = 2 << 20;
 
-/// Bytes that an edit changes: one line.
+/// Changed bytes of an edit: one line.
 pub(crate) const EDIT_BYTES: usize = 64;
 
 /// Kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Action {
-    /// Read what was written before.
+    /// Read written bytes.
     Read,
-    /// Write what was never written, each place once.
+    /// Write each place once, the first time.
     First,
     /// Write new bytes over old ones.
     Rewrite,
-    /// Write new bytes over what was written since the last flush.
+    /// Write new bytes over bytes of the current epoch: no flush lies between.
     Again,
-    /// Write a whole request of which one or two lines differ from what is stored.
+    /// Write a whole request that changes one or two stored lines.
     Edit,
 }
 
 /// Order of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Pattern {
-    /// Anywhere, evenly.
+    /// Uniform over the device.
     Random,
-    /// One after the other, each thread in a part of its own.
+    /// Ascending, each thread in its part of the device.
     Sequential,
 }
 
-/// The moment from which a write is durable.
+/// The event that makes a write durable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Durability {
-    /// With the one flush that ends the measurement, whose time counts.
+    /// The flush at the end of the measurement. Its time counts.
     Checkpoint,
-    /// With a flush after every so many writes of a thread.
+    /// A flush after this number of writes of a thread.
     FlushEvery(u32),
-    /// When the write is answered (FUA).
+    /// The answer to the write (FUA).
     Request,
 }
 
@@ -72,7 +72,7 @@ impl Durability {
     }
 }
 
-/// Something to measure.
+/// A workload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Workload {
     pub(crate) action: Action,
@@ -81,12 +81,12 @@ pub(crate) struct Workload {
     pub(crate) bytes: usize,
     pub(crate) threads: usize,
     pub(crate) durability: Durability,
-    /// Requests that a thread has in flight over NBD; 0 for calls in process.
+    /// Requests of a thread in flight over NBD; 0 for calls in process.
     pub(crate) depth: usize,
 }
 
 impl Workload {
-    /// One thread, random, in process, durable with the checkpoint.
+    /// One thread, random, in process, durable by the checkpoint.
     pub(crate) const fn new(action: Action, bytes: usize) -> Self {
         Self {
             action,
@@ -157,7 +157,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// The workloads in process, those that need unwritten devices first.
+/// The workloads in process. Workloads on unwritten devices come first.
 pub(crate) fn in_process() -> Vec<Workload> {
     use Action::{Again, Edit, First, Read, Rewrite};
     use Durability::{FlushEvery, Request};
@@ -212,7 +212,7 @@ pub(crate) fn over_nbd() -> Vec<Workload> {
     all
 }
 
-/// The few that a smoke test runs.
+/// The workloads of a smoke test, in process and over NBD.
 pub(crate) fn smoke() -> (Vec<Workload>, Vec<Workload>) {
     use Action::{Edit, First, Read, Rewrite};
     let of = Workload::new;
@@ -230,7 +230,7 @@ pub(crate) fn smoke() -> (Vec<Workload>, Vec<Workload>) {
 pub(crate) enum Offsets {
     /// Drawn from all requests that fit.
     Random { rng: SmallRng, requests: u32, bytes: u64 },
-    /// Ascending, and again from the start; `left` ends it.
+    /// Ascending, and again from the start, until `left` is 0.
     Sequential { at: u64, start: u64, end: u64, bytes: u64, left: u64 },
     /// Each once, shuffled.
     Once { order: std::vec::IntoIter<u32>, bytes: u64 },
@@ -245,8 +245,9 @@ impl Offsets {
             Action::Again => size_bytes.min(AGAIN_BYTES),
             _ => size_bytes,
         };
-        // A first touch is that of a whole block, whatever the request's size.
+        // A small first write maps its whole block, so the next one needs another block.
         let stride = if once { bytes.max(4096) } else { bytes };
+        // Numbers of 32 bits keep the shuffled list small: 2^32 requests of 64 bytes cover 256 GiB.
         let requests = u32::try_from(size_bytes / stride).unwrap_or(u32::MAX);
         let (thread, threads) = (thread as u64, workload.threads as u64);
         let mut rng = rng(workload, thread, round as u64);
@@ -254,10 +255,12 @@ impl Offsets {
             Pattern::Sequential => {
                 let share = u64::from(requests) / threads * stride;
                 let start = thread * share;
+                // A second pass would rewrite what the first pass has mapped.
                 let left = if once { share / stride } else { u64::MAX };
                 Self::Sequential { at: start, start, end: start + share, bytes: stride, left }
             }
             Pattern::Random if once => {
+                // Threads take alternate blocks, so no two threads write one block.
                 let first = u32::try_from(thread).unwrap_or(0);
                 let mut order: Vec<u32> = (first..requests).step_by(workload.threads).collect();
                 order.shuffle(&mut rng);
@@ -288,7 +291,7 @@ impl Iterator for Offsets {
     }
 }
 
-/// Bytes that one thread writes, and its buffer for reads.
+/// Payloads of one thread, and its buffer for reads.
 pub(crate) struct Payload {
     memory: Vec<u8>,
     /// Index of the aligned part.
@@ -298,8 +301,8 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
-    /// The payloads of `thread` in `round`. They differ between workloads, so that none writes
-    /// what another left.
+    /// The payloads of `thread` in `round`. Each workload has other payloads, so no write meets its own bytes of an earlier
+    /// workload.
     pub(crate) fn new(workload: &Workload, thread: usize, round: usize) -> Self {
         let bytes = PAYLOAD_BYTES.max(2 * workload.bytes);
         Self::filled(bytes, rng(workload, thread as u64, !(round as u64)))
@@ -307,12 +310,13 @@ impl Payload {
 
     fn filled(bytes: usize, mut rng: SmallRng) -> Self {
         let mut memory = vec![0; bytes + PAYLOAD_ALIGN];
+        // The allocator aligns less than direct I/O needs.
         let start = memory.as_ptr().addr().next_multiple_of(PAYLOAD_ALIGN) - memory.as_ptr().addr();
         rng.fill_bytes(&mut memory[start..start + bytes]);
         Self { memory, start, at: 0, count: 0 }
     }
 
-    /// The bytes that every block holds before it is edited, the same in every thread and round.
+    /// The bytes of every block before an edit, equal in all threads and rounds.
     pub(crate) fn unedited() -> Self {
         Self::filled(PAYLOAD_BYTES, SmallRng::seed_from_u64(SEED))
     }
@@ -320,6 +324,7 @@ impl Payload {
     /// New bytes for a request.
     #[inline]
     pub(crate) fn next(&mut self, len: usize) -> &[u8] {
+        // Each payload begins elsewhere, so two writes of one block differ.
         self.at += PAYLOAD_STEP;
         if self.at + len > self.memory.len() - PAYLOAD_ALIGN {
             self.at = 0;
@@ -327,9 +332,10 @@ impl Payload {
         &self.memory[self.start + self.at..self.start + self.at + len]
     }
 
-    /// The unedited bytes with one line changed, which is put back by the next call.
+    /// The unedited bytes with one changed line. The next call restores the line.
     #[inline]
     pub(crate) fn edited(&mut self, len: usize) -> &[u8] {
+        // The last stamp again: this restores its line.
         let before = self.count;
         self.stamp_line(before, len);
         self.count += 1;
@@ -338,7 +344,7 @@ impl Payload {
         self.first(len)
     }
 
-    /// Mixes `stamp`, unless it is 0, into the line that it chooses; done twice, undoes it.
+    /// Mixes `stamp` into the line with its number. The second call undoes the first; a stamp of 0 changes nothing.
     #[expect(clippy::cast_possible_truncation, reason = "a line of a request")]
     fn stamp_line(&mut self, stamp: u64, len: usize) {
         let from = self.start + stamp as usize % (len / EDIT_BYTES) * EDIT_BYTES;
@@ -347,18 +353,19 @@ impl Payload {
         }
     }
 
-    /// The first bytes, such as a block holds before it is edited.
+    /// The first bytes: the contents of a block before an edit.
     pub(crate) fn first(&self, len: usize) -> &[u8] {
         &self.memory[self.start..self.start + len]
     }
 
-    /// Room for a read.
+    /// Memory for a read.
     pub(crate) fn room(&mut self, len: usize) -> &mut [u8] {
         &mut self.memory[self.start..self.start + len]
     }
 }
 
 fn rng(workload: &Workload, thread: u64, round: u64) -> SmallRng {
+    // The hash decorrelates neighboring threads and rounds.
     let mut hasher = DefaultHasher::new();
     (SEED, workload, thread, round).hash(&mut hasher);
     SmallRng::seed_from_u64(hasher.finish())

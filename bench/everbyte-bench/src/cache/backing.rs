@@ -1,5 +1,5 @@
-//! The backing device of a cache: a file as slow as a disk. It also counts the time of its reads on an otherwise idle
-//! device.
+//! The backing device of a cache: a file as slow as a disk. A second device gets only the reads. It counts their time
+//! without writes between them.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,8 +21,8 @@ pub(crate) struct Backing {
 }
 
 impl Backing {
-    /// Makes a backing device of `size_bytes` in a new file at `path`, which has no name from then on, so that it ends
-    /// with the process. It counts its time and takes none.
+    /// Makes a backing device of `size_bytes` in a new file at `path`, and removes the name: the file ends with the process.
+    /// The device counts its time and does not wait.
     ///
     /// # Errors
     /// The file's.
@@ -30,6 +30,7 @@ impl Backing {
         let made = File::create(path).and_then(|file| file.set_len(size_bytes));
         made.with_context(|| format!("cannot make {}", path.display()))?;
         let file = FileDevice::open(path);
+        // The name goes also after a failed open.
         std::fs::remove_file(path)?;
         let slow = DelayDevice::new(Arc::new(file?), costs);
         let reads = DelayDevice::new(Arc::new(MemoryDevice::new(size_bytes)), costs);
@@ -43,12 +44,12 @@ impl Backing {
         self.slow.set_waits(waits);
     }
 
-    /// Returns the time that its requests took or were counted to take.
+    /// Returns the time of the requests, real or counted.
     pub(crate) fn spent(&self) -> Duration {
         self.slow.spent()
     }
 
-    /// Returns the time that its reads would have taken without anything between them.
+    /// Returns the time of the reads without writes between them.
     pub(crate) fn reads_alone(&self) -> Duration {
         self.reads.spent()
     }
@@ -68,6 +69,7 @@ impl everbyte_device::Decorator for Backing {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        // This device has no bytes of the file, so its read comes first and the next one replaces them.
         BlockDevice::read(&self.reads, offset, out)?;
         self.read_requests.fetch_add(1, Ordering::Relaxed);
         BlockDevice::read(&self.slow, offset, out)

@@ -23,11 +23,13 @@ impl Suite for CacheArgs {
     fn measure(settings: &Run<Self>) -> Result<Findings> {
         let own = &settings.own;
         let streams = run::streams(own)?;
+        // Hits are slices of real time as well.
         let wants_hits = own.wants(Part::Timed) && own.wants(Part::Hits);
         ensure!(
             wants_hits || !streams.is_empty(),
             "every workload was left out, and there is no --trace"
         );
+        // The environment has one size: the largest device.
         let largest = streams.iter().map(Stream::size_bytes).max().unwrap_or(0);
         let backing: Vec<&str> = own.backing.iter().map(|speed| speed.name()).collect();
         let medium = format!(

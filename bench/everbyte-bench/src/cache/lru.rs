@@ -1,13 +1,13 @@
 //! A plain LRU cache in DRAM for comparison, with our cache's write-back.
 //!
-//! As in our cache, a read fetches all missing pages at once without the lock of hits. Write-back begins at 50% dirty pages
-//! and ends at 45%, in the order of sectors, in batches with one flush each. Evicted dirty pages wait in an extra buffer of
-//! a sixteenth of the pages, and write-back of the buffer begins at half of it. DRAM is volatile, so a flush must
-//! reach the backing device.
+//! As in our cache, one request reads all missing pages, without the lock of hits. Write-back begins at 50% dirty pages and
+//! ends at 45%, in the order of sectors, in batches with one flush each. Evicted dirty pages wait in an extra buffer of a
+//! sixteenth of the pages. Write-back of the buffer begins at half of it. DRAM is volatile, so a flush must reach the
+//! backing device.
 //!
 //! Invariants: one request at a time uses a page. A page in write-back stays readable here until the backing device has
-//! flushed it. No thread waits for another page with the lock held. A failure of the backing device ends the run:
-//! failed writes are not retried.
+//! flushed it. No thread waits for another page with the lock held. A failure of the backing device ends the run: the cache
+//! does not retry failed writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::Counts;
 const PAGE: usize = 4096;
 const PAGE_U64: u64 = 4096;
 
-/// Shares of dirty pages at which writing begins and ends, in percent, and pages of a batch: ours.
+/// Percentages of dirty pages at the begin and the end of write-back, and pages of a batch: as in our cache.
 const HIGH_PERCENT: usize = 50;
 const LOW_PERCENT: usize = 45;
 const BATCH_PAGES: usize = 256;
@@ -43,28 +43,27 @@ struct State {
     frames: HashMap<u64, Frame>,
     /// Pages by their last use.
     order: BTreeMap<u64, u64>,
-    /// Of those in frames.
+    /// Pages in frames that are newer than the backing device.
     dirty: BTreeSet<u64>,
-    /// Evicted, and newer than the backing device.
+    /// Evicted pages that are newer than the backing device.
     pending: BTreeMap<u64, Bytes>,
-    /// On their way to the backing device.
+    /// Pages in write-back.
     writing: BTreeMap<u64, Bytes>,
-    /// In use by a request.
+    /// Pages of requests.
     busy: HashSet<u64>,
-    /// The page at which the next batch begins.
+    /// First page of the next batch.
     hand: u64,
-    uses: u64,
     counts: Counts,
 }
 
 /// Pages to write back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
-    /// All that were evicted.
+    /// All evicted pages.
     Pending,
     /// The next batch in the order of sectors.
     Sweep,
-    /// Everything.
+    /// All pages.
     All,
 }
 
@@ -89,15 +88,15 @@ pub(crate) struct LruCache {
     pages: usize,
     pending_max: usize,
     state: Mutex<State>,
-    /// Notified when pages are not busy any more.
+    /// Notified after a request has released its pages.
     idle: Condvar,
-    /// Notified when there is something to write back.
+    /// Notified when write-back is due.
     work: Condvar,
-    /// Held by who writes back.
+    /// Held during write-back.
     writer: Mutex<()>,
 }
 
-/// Pages of a request, each with the bytes of it and of the request.
+/// Pages of a request, each with its first byte in the page and its range in the request.
 fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -113,37 +112,38 @@ fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops:
 }
 
 impl State {
-    /// Returns true if the newest bytes of a page are here.
+    /// Returns true if the cache has the newest bytes of a page.
     fn has(&self, page: u64) -> bool {
         self.frames.contains_key(&page)
             || self.pending.contains_key(&page)
             || self.writing.contains_key(&page)
     }
 
-    /// Gives up the page that was not used for longest.
+    /// Evicts the least recently used page.
     fn evict(&mut self) {
         let Some((_, page)) = self.order.pop_first() else { return };
         let Some(frame) = self.frames.remove(&page) else { return };
+        // Only this copy is newer than the backing device: it must stay readable.
         if self.dirty.remove(&page) {
             self.pending.insert(page, frame.bytes);
         }
     }
 
-    /// Uses a page, which comes from where it is, or else from `fetched`.
+    /// Uses a page. An absent page comes from `fetched`.
     fn page(
         &mut self,
         page: u64,
         frames_max: usize,
         fetched: impl FnOnce() -> Result<Bytes, DeviceError>,
     ) -> Result<&mut [u8], DeviceError> {
-        self.uses += 1;
         self.counts.accesses += 1;
-        let now = self.uses;
+        let now = self.counts.accesses;
         if let Some(frame) = self.frames.get_mut(&page) {
             self.counts.hits += 1;
             self.order.remove(&frame.used);
             frame.used = now;
         } else {
+            // Copies of the cache are newer than the bytes from the backing device.
             let bytes = if let Some(bytes) = self.pending.remove(&page) {
                 self.dirty.insert(page);
                 bytes
@@ -152,6 +152,7 @@ impl State {
             } else {
                 fetched()?
             };
+            // Eviction comes last: a failed fetch must not cost another page its frame.
             if self.frames.len() >= frames_max {
                 self.evict();
             }
@@ -164,7 +165,7 @@ impl State {
         }
     }
 
-    /// Copies what is to be written to `writing`; it counts as clean from now on.
+    /// Copies the next pages to `writing`. They count as clean from now on.
     fn begin(&mut self, work: Work) {
         if work != Work::Sweep {
             self.writing.append(&mut self.pending);
@@ -178,9 +179,11 @@ impl State {
             }
         };
         if work == Work::Sweep {
+            // The next batch continues behind this one, so all sectors get their turn.
             self.hand = pages.last().map_or(0, |page| page + 1);
         }
         for page in pages {
+            // A write during the write-back makes the page dirty again.
             self.dirty.remove(&page);
             if let Some(frame) = self.frames.get(&page) {
                 self.writing.insert(page, frame.bytes.clone());
@@ -190,7 +193,7 @@ impl State {
 }
 
 impl LruCache {
-    /// Makes a cache of `pages`, at least one, before a backing device of whole pages.
+    /// Makes a cache of `pages`, and of one at least, before a backing device of whole pages.
     pub(crate) fn new(backing: Arc<dyn BlockDevice>, pages: usize) -> Self {
         let pages = pages.max(1);
         Self {
@@ -209,6 +212,7 @@ impl LruCache {
     }
 
     fn due(&self, state: &State) -> Option<Work> {
+        // A full buffer of evicted pages stops requests, so it comes first.
         if state.pending.len() * 2 >= self.pending_max {
             Some(Work::Pending)
         } else if state.dirty.len() > self.pages * HIGH_PERCENT / 100 {
@@ -218,7 +222,7 @@ impl LruCache {
         }
     }
 
-    /// Writes back what a writer in the background would write now.
+    /// Does the write-back that a background thread would do now.
     ///
     /// # Errors
     /// The backing device's.
@@ -235,9 +239,10 @@ impl LruCache {
         self.state.lock().dirty.len()
     }
 
-    /// Writes pages back, neighbours in one go, and flushes the backing device.
+    /// Writes pages back, with one write for neighbors, and flushes the backing device.
     fn write_back(&self, work: Work) -> Result<(), DeviceError> {
         let _writer = self.writer.lock();
+        // Copies leave the lock to requests during the writes.
         let copies: Vec<(u64, Bytes)> = {
             let mut state = self.state.lock();
             state.begin(work);
@@ -252,6 +257,7 @@ impl LruCache {
         if !copies.is_empty() {
             self.backing.flush()?;
         }
+        // Only now may a read of these pages go to the backing device.
         let mut state = self.state.lock();
         state.writing.clear();
         state.counts.written_back += copies.len() as u64;
@@ -259,9 +265,10 @@ impl LruCache {
         Ok(())
     }
 
-    /// Waits until nobody uses these pages, and has them.
+    /// Waits until no request uses these pages, and reserves them.
     fn take(&self, pages: &[u64]) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
+        // All pages or none: a request with a part of its pages could deadlock with another.
         while pages.iter().any(|page| state.busy.contains(page)) {
             self.idle.wait(&mut state);
         }
@@ -271,6 +278,7 @@ impl LruCache {
 
     fn serve(&self, offset: u64, mut access: Access<'_>) -> Result<(), DeviceError> {
         let pages: Vec<u64> = parts(offset, access.len()).map(|(page, ..)| page).collect();
+        // Each page of the request can evict a dirty page.
         if self.state.lock().pending.len() + pages.len() > self.pending_max {
             self.write_back(Work::Pending)?;
         }
@@ -278,10 +286,12 @@ impl LruCache {
         let state = self.take(&pages);
         let needed =
             parts(offset, access.len()).filter(|(_, _, range)| is_read || range.len() < PAGE);
+        // A write of a whole page needs no old bytes.
         let missing: Vec<u64> =
             needed.map(|(page, ..)| page).filter(|page| !state.has(*page)).collect();
         drop(state);
         let fetched = match (is_read, missing.first(), missing.last()) {
+            // One long read seeks once, also with cached pages in between.
             (true, Some(&first), Some(&last)) => self.fetch(first, last),
             _ => missing.iter().try_fold(HashMap::new(), |mut all, &page| {
                 all.extend(self.fetch(page, page)?);
@@ -289,6 +299,7 @@ impl LruCache {
             }),
         };
         let outcome = fetched.and_then(|fetched| self.apply(offset, &mut access, fetched));
+        // A failed request releases its pages too.
         let mut state = self.state.lock();
         for page in &pages {
             state.busy.remove(page);
@@ -313,7 +324,7 @@ impl LruCache {
             let bytes = state.page(page, self.pages, || match own {
                 Some(bytes) => Ok(bytes),
                 None if is_replaced => Ok(vec![0; PAGE].into()),
-                // It was here, and was evicted meanwhile.
+                // The cache had the page at the check, and has evicted it since.
                 None => Ok(self.fetch(page, page)?.remove(&page).unwrap_or_default()),
             })?;
             let bytes = &mut bytes[start..start + range.len()];
@@ -328,7 +339,7 @@ impl LruCache {
         Ok(())
     }
 
-    /// Reads pages, the last one too, in one go.
+    /// Reads the pages `first..=last` by one request.
     fn fetch(&self, first: u64, last: u64) -> Result<HashMap<u64, Bytes>, DeviceError> {
         let pages = usize::try_from(last - first + 1).unwrap_or(0);
         let mut bytes = vec![0; pages * PAGE];
@@ -337,7 +348,7 @@ impl LruCache {
     }
 }
 
-/// A thread that writes back until it is dropped.
+/// A thread for write-back. A drop ends it.
 pub(crate) struct LruWriter {
     cache: Arc<LruCache>,
     is_stopping: Arc<AtomicBool>,
@@ -348,13 +359,13 @@ impl LruWriter {
     /// Starts it.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// The system starts no thread.
     pub(crate) fn start(cache: &Arc<LruCache>) -> Result<Self> {
         let (own, is_stopping) = (Arc::clone(cache), Arc::new(AtomicBool::new(false)));
         let stop = Arc::clone(&is_stopping);
         let run = move || {
             while !stop.load(Ordering::SeqCst) {
-                // A failure shows as requests that fail, and here as work that stays.
+                // The requests report the failure. Here the work stays, so the thread waits before it tries again.
                 let failed = own.write_back_due().is_err();
                 let mut state = own.state.lock();
                 if failed || own.due(&state).is_none() && !stop.load(Ordering::SeqCst) {
@@ -377,7 +388,7 @@ impl Drop for LruWriter {
             self.cache.work.notify_all();
         }
         if let Some(thread) = self.thread.take() {
-            // The outcome of a thread that panicked is of no use.
+            // A panic of the thread has printed its message.
             let _ = thread.join();
         }
     }
@@ -434,7 +445,7 @@ mod tests {
     use super::super::stream::Stream;
     use super::*;
 
-    /// Bytes as an array has them, hits as the simulator's LRU has them.
+    /// The bytes of an array, and the hits of the simulator's LRU.
     #[test]
     fn lru_evicts_least_recently_used() {
         let stream = Stream::generated(Workload::Web, Some(4000)).unwrap();
@@ -481,8 +492,7 @@ mod tests {
         }
     }
 
-    /// Threads at once, each with bytes of its own in pages that they share, over a cache that evicts all the
-    /// time and a writer in the background: nobody's bytes get lost.
+    /// Parallel threads have their own bytes in shared pages, over a small cache with a writer in the background.
     #[test]
     fn concurrent_writes_are_kept() {
         const PAGES: u64 = 64;

@@ -36,12 +36,12 @@ pub(crate) enum Part {
     Mixed,
     /// Slices of real time; counts remain.
     Timed,
-    /// Slices of real time in which every page is cached.
+    /// Slices of real time with hits only.
     Hits,
 }
 
 impl Part {
-    /// The workloads, by the part that they are.
+    /// The parts with a workload.
     const WORKLOADS: [(Self, Workload); 3] = [
         (Self::Webserver, Workload::Webserver),
         (Self::Web, Workload::Web),
@@ -49,7 +49,7 @@ impl Part {
     ];
 }
 
-/// Device whose speed the backing device imitates.
+/// Speed of the backing device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Speed {
     /// A disk of 7200 turns a minute.
@@ -61,7 +61,7 @@ pub(crate) enum Speed {
 }
 
 impl Speed {
-    /// As workloads have it in their names.
+    /// The name in workloads.
     fn name(self) -> &'static str {
         match self {
             Self::Hdd => "hdd",

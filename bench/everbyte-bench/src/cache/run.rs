@@ -20,7 +20,7 @@ use super::subject::{Front, Subject};
 use super::{Counts, Part, Settings, Speed};
 use crate::driver::{Grid, Rows, on_threads};
 use crate::rows::{Row, metric};
-use crate::stats::as_f64;
+use crate::stats::{as_f64, percentile};
 
 /// Figures of a subject over all requests, one after the other.
 struct Whole {
@@ -31,7 +31,8 @@ struct Whole {
     /// Time of the backing device's reads without writes between them.
     reads_alone: Duration,
     reads: u64,
-    latencies: Latencies,
+    /// Latencies in microseconds, ascending.
+    latencies: Vec<f64>,
     counts: Option<Counts>,
     /// Percentage of hits of the simulator.
     simulated: Option<f64>,
@@ -42,23 +43,8 @@ struct Slice {
     per_second: f64,
     /// Percent of accesses; `None` without a cache.
     hits: Option<f64>,
-    latencies: Latencies,
-}
-
-/// Latencies in microseconds, ascending.
-struct Latencies(Vec<f64>);
-
-impl Latencies {
-    fn new(mut all: Vec<f64>) -> Self {
-        all.sort_by(f64::total_cmp);
-        Self(all)
-    }
-
-    /// The smallest latency that `percent` of all do not exceed.
-    fn percentile(&self, percent: usize) -> f64 {
-        let rank = (self.0.len() * percent).div_ceil(100).max(1) - 1;
-        self.0.get(rank).copied().unwrap_or(0.0)
-    }
+    /// Latencies in microseconds, ascending.
+    latencies: Vec<f64>,
 }
 
 /// A front before a device, at a size.
@@ -68,7 +54,7 @@ struct Case {
     workload: String,
 }
 
-/// Measures everything that `settings` want of `streams`.
+/// Measures the selected cases of `streams`.
 ///
 /// # Errors
 /// A subject's; the user interrupted the run.
@@ -129,8 +115,8 @@ fn run_one(stream: &Stream, speed: Speed, settings: &Settings) -> Result<Vec<Row
         let base = (base != cell.workload).then(|| &slices.cells[base].samples[..]);
         rows.timed(metric::RATE, "1/s", own.iter().map(|slice| slice.per_second));
         rows.timed("timed_hits", "%", own.iter().filter_map(|slice| slice.hits));
-        rows.timed("p50", "us", own.iter().map(|slice| slice.latencies.percentile(50)));
-        rows.timed("p99", "us", own.iter().map(|slice| slice.latencies.percentile(99)));
+        rows.timed("p50", "us", own.iter().map(|slice| percentile(&slice.latencies, 50)));
+        rows.timed("p99", "us", own.iter().map(|slice| percentile(&slice.latencies, 99)));
         rows.ratio("rate_to_backing", own, base, |slice| slice.per_second);
     }));
     Ok(rows)
@@ -158,7 +144,7 @@ fn timed(workload: &str, clients: u16) -> String {
     format!("{workload}, {clients} client{}", if clients == 1 { "" } else { "s" })
 }
 
-/// Fills the part of `buffer` that a request writes, with bytes of no earlier request.
+/// Fills the payload of a request in `buffer` with bytes of no earlier request.
 fn refresh(rng: &mut SmallRng, request: &Request, buffer: &mut [u8]) {
     let len = usize::try_from(request.len).unwrap_or(0).min(buffer.len());
     match request.op {
@@ -196,12 +182,13 @@ fn play_all(subject: &Subject, stream: &Stream, settings: &Settings) -> Result<W
         elapsed += start.elapsed() + (backing.spent() - spent);
         latencies.push(answered.as_secs_f64() * 1e6);
     }
+    latencies.sort_by(f64::total_cmp);
     Ok(Whole {
         elapsed,
         backing: backing.spent(),
         reads_alone: backing.reads_alone(),
         reads: backing.read_requests(),
-        latencies: Latencies::new(latencies),
+        latencies,
         counts: subject.counts(),
         simulated: None,
     })
@@ -236,12 +223,13 @@ fn play_slice(
     let elapsed = start.elapsed();
     drop(writer);
     subject.backing.set_waits(false);
-    let all = latencies.concat();
-    let per_second = as_f64(all.len() as u64) / elapsed.as_secs_f64();
+    let mut latencies = latencies.concat();
+    latencies.sort_by(f64::total_cmp);
+    let per_second = as_f64(latencies.len() as u64) / elapsed.as_secs_f64();
     let hits = before
         .zip(subject.counts())
         .map(|(before, after)| percent(after.hits - before.hits, after.accesses - before.accesses));
-    Ok(Slice { per_second, hits, latencies: Latencies::new(all) })
+    Ok(Slice { per_second, hits, latencies })
 }
 
 fn percent(part: u64, all: u64) -> f64 {
@@ -261,8 +249,8 @@ fn whole_rows(rows: &mut Rows<'_>, whole: &Whole, alone: Option<&Whole>, stream:
     push("counted_rate", "1/s", requests / whole.elapsed.as_secs_f64());
     push("backing_time", "us/request", whole.backing.as_secs_f64() * 1e6 / requests);
     push("backing_reads", "1/request", as_f64(whole.reads) / requests);
-    push("counted_p50", "us", whole.latencies.percentile(50));
-    push("counted_p99", "us", whole.latencies.percentile(99));
+    push("counted_p50", "us", percentile(&whole.latencies, 50));
+    push("counted_p99", "us", percentile(&whole.latencies, 99));
     if let Some(alone) = alone {
         let speed_up = share(alone.elapsed, whole.elapsed);
         // Both have the same time of the backing device alone, so a slow moment of the machine raises both.
@@ -318,13 +306,5 @@ mod tests {
         assert_eq!(second, before, "reads have no payload");
         let zeroes = first[..4001].iter().filter(|byte| **byte == 0).count();
         assert!((1..60).contains(&zeroes), "{zeroes} zeroes");
-    }
-
-    #[test]
-    fn percentiles_of_few_latencies() {
-        let latencies = Latencies::new((1..=200_u32).rev().map(f64::from).collect());
-        assert!((latencies.percentile(50) - 100.0).abs() < 1e-9);
-        assert!((latencies.percentile(99) - 198.0).abs() < 1e-9);
-        assert!(Latencies::new(Vec::new()).percentile(99).abs() < 1e-9);
     }
 }

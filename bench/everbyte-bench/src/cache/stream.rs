@@ -15,10 +15,10 @@ use everbyte_policy::trace::{
 };
 use everbyte_policy::{PAGE_BYTES, PageAddress, PageTrace};
 
-/// Pages that a trace may touch: as many as fit into memory several times.
+/// Limits of a trace: its pages fit into memory several times.
 const LIMITS: PageLimits = PageLimits { accesses_max: 1 << 26, pages_max: 1 << 20 };
 
-/// One request is kept for timed slices for each so many that are counted.
+/// Counted requests for each request of timed slices.
 const LATER: u64 = 4;
 
 fn moves_bytes(request: &Request) -> bool {
@@ -35,14 +35,14 @@ fn requests_of(workload: Workload, requests: Option<u64>) -> Result<Vec<Request>
     Ok(all)
 }
 
-/// Requests on a device that has the pages which they touch and nothing else.
+/// Requests on a device of their touched pages.
 pub(crate) struct Stream {
     pub(crate) name: String,
     /// Requests to count.
     pub(crate) requests: Vec<Request>,
     /// Requests after the counted ones, for timed slices.
     pub(crate) later: Vec<Request>,
-    /// The counted ones, for the simulator.
+    /// The accesses of the counted requests, for the simulator.
     pub(crate) pages: PageTrace,
     /// Bytes of the longest request.
     pub(crate) longest: usize,
@@ -52,12 +52,13 @@ impl Stream {
     /// The requests of a workload, at most `requests`.
     ///
     /// # Errors
-    /// None that a workload can cause.
+    /// Errors of the generator.
     pub(crate) fn generated(workload: Workload, requests: Option<u64>) -> Result<Self> {
         let mut all = requests_of(workload, None)?;
         let own = workload.requests();
         let mut later = requests_of(workload, Some(own + own / LATER))?;
-        // Up to there both are the same; then the shorter one looks at what was not used yet.
+        // Both are equal up to the length of the shorter one. The end of the shorter one touches unused pages, so the
+        // later requests come from the longer one.
         later.drain(..usize::try_from(own)?.min(later.len()));
         later.truncate(usize::try_from(own / LATER)?);
         if let Some(requests) = requests {
@@ -69,7 +70,7 @@ impl Stream {
     /// The requests of a trace in a file.
     ///
     /// # Errors
-    /// The trace's, and that it is too large to be played.
+    /// The trace's; the trace is too large for memory.
     pub(crate) fn from_file(path: &Path) -> Result<Self> {
         let reader = TraceReader::open(path, &ReadOptions::default())?;
         let mut all = reader.collect::<Result<Vec<Request>, _>>()?;
@@ -85,6 +86,7 @@ impl Stream {
             part.iter().try_for_each(|request| builder.push(request))?;
         }
         let mut all = builder.finish();
+        // One percent of fewer pages is less than a page.
         if all.pages() < 100 {
             bail!("{name} touches {} pages only: too few for sizes in percent", all.pages());
         }
@@ -93,16 +95,18 @@ impl Stream {
             let page_bytes = u64::from(PAGE_BYTES);
             let page = request.offset / page_bytes;
             let number = all.number_of(PageAddress { device: request.file, page });
+            // The builder has seen each request, so a page without a number is a fault of the builder.
             let number = number.context("a request touches a page that was not counted")?;
             request.offset = u64::from(number.0) * page_bytes + request.offset % page_bytes;
             longest = longest.max(usize::try_from(request.len)?);
         }
-        // On that device they follow each other.
+        // The simulator sees the pages at their places on the new device.
         for (page, address) in (0..).zip(&mut all.addresses) {
             *address = PageAddress { device: 0, page };
         }
         let pages_of = |r: &Request| (r.offset + r.len).div_ceil(4096) - r.offset / 4096;
         let counted: u64 = requests.iter().filter(|r| moves_bytes(r)).map(pages_of).sum();
+        // The builder has numbered pages of both parts; only the counted part is simulated.
         all.accesses.truncate(usize::try_from(counted)?);
         all.requests = requests.len() as u64;
         Ok(Self { name: name.to_owned(), requests, later, pages: all, longest })

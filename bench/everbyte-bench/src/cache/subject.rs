@@ -147,7 +147,7 @@ impl Subject {
         }
     }
 
-    /// Does the write-back that a background thread would do now.
+    /// Does the due write-back of a background thread.
     ///
     /// # Errors
     /// The cache's.
@@ -216,6 +216,7 @@ pub(crate) fn new_cache(
         policy,
         small_write_bytes: spec.small_write_bytes,
     };
+    // The pool also holds maps, logs and the volume's descriptor.
     let pool_bytes = (settings.volume_page_bytes_max() * 5 / 4 + (64 << 20)).next_multiple_of(PAGE);
     let medium = memory(pool_bytes)?;
     Pool::format(&medium, 4, [1; 16])?;

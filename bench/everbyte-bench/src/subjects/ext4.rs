@@ -72,6 +72,7 @@ fn opened<R: Send>(
     in_mount_ns(|| {
         let at = mount_image(folder, named, bytes)?;
         let opened = open(&at);
+        // The mount goes also after a failed open.
         unmount(&at)?;
         opened
     })
@@ -96,6 +97,7 @@ pub(crate) fn mount_image(
             let options = format!("loop,{options}");
             call(Command::new("mount").args(["-o", &options]).arg(&image).arg(&at))
         });
+    // The loop device keeps the image. A failure leaves no file either.
     fs::remove_file(&image)?;
     mounted.map(|()| at)
 }

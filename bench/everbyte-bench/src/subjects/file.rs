@@ -17,14 +17,14 @@ use crate::workload::Workload;
 /// Smallest unit of direct I/O in bytes.
 const DIRECT_BYTES_MIN: usize = 512;
 
-/// The means by which a file's writes become durable.
+/// Durability of a file's writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileKind {
-    /// Never, nor need they for a process: tmpfs.
+    /// None: tmpfs.
     Volatile,
-    /// By `RWF_DSYNC` or `fdatasync`, with direct I/O that bypasses the page cache.
+    /// By `RWF_DSYNC` or `fdatasync`, with direct I/O past the page cache.
     Direct,
-    /// By the same, through the page cache.
+    /// By `RWF_DSYNC` or `fdatasync`, through the page cache.
     Buffered,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct FileSubject {
 }
 
 impl FileSubject {
-    /// A new file in `folder`, which lies on tmpfs.
+    /// A new file in `folder` on tmpfs.
     ///
     /// # Errors
     /// The system's.
@@ -44,7 +44,7 @@ impl FileSubject {
         Self::over("tmpfs", FileKind::Volatile, nameless_file(folder, size_bytes)?, size_bytes)
     }
 
-    /// `file`, all of which is written.
+    /// A subject over `file`, after a write of the whole file.
     ///
     /// # Errors
     /// The system's.
@@ -56,17 +56,19 @@ impl FileSubject {
     ) -> Result<Self> {
         let subject = Self { name, kind, file };
         fill(&mut &subject, size_bytes, 64 << 10)?;
+        // ext4 allocates blocks at the flush: later rewrites find them.
         fdatasync(&subject.file)?;
         Ok(subject)
     }
 }
 
-/// Writes, and makes only that durable: one system call, and no look at what else the file has.
+/// Writes and makes only this write durable, by one system call.
 ///
 /// # Errors
 /// The system's.
 pub(crate) fn write_durably(file: &File, offset: u64, data: &[u8]) -> Result<()> {
     let written = pwritev2(file, &[IoSlice::new(data)], offset, ReadWriteFlags::DSYNC)?;
+    // A part alone would count as a whole request.
     ensure!(written == data.len(), "{written} of {} bytes were written", data.len());
     Ok(())
 }
@@ -89,6 +91,7 @@ impl Subject for FileSubject {
     }
 
     fn prepare(&self, workload: &Workload) -> Result<()> {
+        // Dirty pages of the last workload would be written during this one.
         if self.kind == FileKind::Buffered && workload.writes() {
             fdatasync(&self.file)?;
         }

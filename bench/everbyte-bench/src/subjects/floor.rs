@@ -1,6 +1,6 @@
 //! The floor: raw memory, and the medium over the same kind of memory.
 //!
-//! Both write every request durably, also without FUA, because a non-temporal copy cannot do less.
+//! Both write every request durably, also without FUA: a non-temporal copy needs its fence.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::raw_memory::RawMemory;
 use crate::subject::{Counts, Session, Subject};
 use crate::workload::Workload;
 
-/// A file in `folder` that has no name any more, so that it ends with the process.
+/// A file in `folder` without a name: it ends with the process.
 ///
 /// # Errors
 /// The system's.
@@ -76,7 +76,7 @@ impl MediumFloor {
     }
 }
 
-/// Writes zeroes to a range, so that no page fault is measured later.
+/// Writes zeroes to a range. Measurements then have no page faults.
 ///
 /// # Errors
 /// The medium's.

@@ -16,6 +16,7 @@ pub(crate) fn enter_mount_ns() -> Result<()> {
         bail!("needs root, to mount in a namespace of its own");
     }
     unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
+    // A new namespace shares mounts with its parent until its root is private.
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).context("cannot keep mounts to this process")
 }
@@ -26,6 +27,7 @@ pub(crate) fn enter_mount_ns() -> Result<()> {
 /// Errors of [`enter_mount_ns`]; the work's.
 pub(crate) fn in_mount_ns<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
     std::thread::scope(|scope| {
+        // unshare moves only its thread, so the other threads keep their mounts.
         let thread = scope.spawn(move || enter_mount_ns().and_then(|()| work()));
         thread.join().map_err(|_| anyhow!("the thread of mounts panicked")).flatten()
     })

@@ -10,7 +10,7 @@ use super::volume::VolumeSubject;
 use crate::subject::{Session, Subject};
 use crate::workload::Workload;
 
-/// Bytes of which the places are looked up at a time.
+/// Bytes of one look-up of places.
 const LOOK_BYTES: usize = 64 << 10;
 
 /// The places of a volume.
@@ -20,13 +20,13 @@ pub(crate) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// Those of `volume`, of `size_bytes`.
+    /// The places of `volume` with `size_bytes`.
     pub(crate) fn new(volume: &'a VolumeSubject, size_bytes: u64) -> Self {
         Self { volume, size_bytes }
     }
 }
 
-/// The places of all blocks, as long as nothing is written.
+/// The places of all blocks until the next write.
 struct Reader<'a> {
     volume: &'a VolumeSubject,
     blocks: Vec<PoolOffset>,
@@ -42,10 +42,12 @@ impl Subject for Places<'_> {
     }
 
     fn prepare(&self, workload: &Workload) -> Result<()> {
+        // A hole has no place: the volume must be filled, also if the filter left out its own reads.
         self.volume.prepare(workload)
     }
 
     fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {
+        // Writes of other workloads move blocks, so each session looks them up again.
         let mut blocks = Vec::new();
         for look in 0..self.size_bytes / LOOK_BYTES as u64 {
             let view = self.volume.device().view(look * LOOK_BYTES as u64, LOOK_BYTES)?;

@@ -8,26 +8,25 @@ use everbyte_device::{
 };
 use everbyte_media::{Mapped, MediaOptions, Medium, OpenError, Piece, PoolOffset};
 
-/// Bytes in memory without any protection, or nothing. It sends as the volume does, without
-/// copying.
+/// Bytes in memory without protection, or a null device. It sends without a copy, as the volume does.
 pub(crate) struct PlainDevice {
     size_bytes: u64,
     medium: Mapped,
-    /// True if written bytes are kept; else all reads as zeroes.
+    /// True for memory. A null device reads as zeroes.
     keeps: bool,
 }
 
 impl PlainDevice {
-    /// A device of `size_bytes` that keeps nothing.
+    /// A null device of `size_bytes`.
     ///
     /// # Errors
-    /// No memory.
+    /// The system has no memory.
     pub(crate) fn null(size_bytes: u64) -> Result<Self, OpenError> {
         let medium = Mapped::anonymous(4096, &MediaOptions::new())?;
         Ok(Self { size_bytes, medium, keeps: false })
     }
 
-    /// All of `medium`, with every write streamed and fenced: the floor of what keeps data.
+    /// A device over `medium`. It streams and fences every write: the least work of a durable device.
     pub(crate) fn memory(medium: Mapped) -> Self {
         Self { size_bytes: medium.len(), medium, keeps: true }
     }
@@ -52,6 +51,7 @@ impl Transport for PlainDevice {
         };
         let sent = self.medium.send(socket, &[Piece::Bytes(prefix), data])?;
         send_all(socket, &prefix[sent.min(prefix.len())..])?;
+        // A socket can take a part. The rest goes by a copy.
         let data_sent = sent.saturating_sub(prefix.len());
         let mut rest = vec![0; len - data_sent];
         self.read(offset + data_sent as u64, &mut rest)?;
@@ -83,7 +83,7 @@ impl BlockDevice for PlainDevice {
         self.check(offset, data.len() as u64)?;
         if self.keeps {
             self.medium.stream(PoolOffset(offset), data);
-            // Memory that fails would end this process.
+            // A failure of memory ends this process before the fence returns.
             let _fails_only_with_the_process = self.medium.fence();
         }
         Ok(())

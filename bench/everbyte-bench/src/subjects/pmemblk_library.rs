@@ -1,7 +1,7 @@
-//! libpmemblk, loaded while running, so that nothing of it is needed to build.
+//! libpmemblk. The program loads it at run time, so a build does not need it.
 //!
-//! Invariants: the library stays loaded as long as a pool of it is open; a pool is closed once.
-//! The library itself may be called by several threads at a time.
+//! Invariants: the library stays loaded as long as one of its pools is open. A pool is closed once. Several threads may call
+//! the library.
 
 #![allow(unsafe_code, reason = "calls into a C library that is loaded at run time")]
 
@@ -13,16 +13,16 @@ use std::ptr::NonNull;
 use anyhow::{Context, Result, bail};
 use libloading::Library;
 
-/// Name of the library; Debian's package libpmemblk1 has it.
+/// Name of the library in Debian's package libpmemblk1.
 const LIBRARY: &str = "libpmemblk.so.1";
 
-/// Makes libpmem flush lines of memory that is not persistent, as all subjects here do.
+/// Makes libpmem flush lines of volatile memory, as all subjects do.
 const FORCE_FLUSH: (&str, &str) = ("PMEM_IS_PMEM_FORCE", "1");
 
 type Create = unsafe extern "C" fn(*const c_char, usize, usize, u32) -> *mut c_void;
 type Transfer = unsafe extern "C" fn(*mut c_void, *mut c_void, c_long) -> c_int;
 
-/// Sets what libpmem reads when it is loaded. To be called while there is one thread.
+/// Sets the environment of libpmem. Requires a process with one thread.
 pub(crate) fn set_environment() {
     // SAFETY: called first in `main`, before any thread was started that could read or write the
     // environment.
@@ -79,12 +79,12 @@ impl PmemblkPool {
         Ok(Self { pool, read, write, close, blocks, block_bytes, _library: library })
     }
 
-    /// Blocks there are.
+    /// Number of blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Reads block `block` into `out`, which has the size of a block.
+    /// Reads block `block` into `out`, of the size of a block.
     ///
     /// # Errors
     /// The library refuses.
@@ -98,7 +98,7 @@ impl PmemblkPool {
         if failed != 0 { bail!("libpmemblk cannot read block {block}") } else { Ok(()) }
     }
 
-    /// Writes block `block` durably from `data`, which has the size of a block.
+    /// Writes block `block` durably from `data`, of the size of a block.
     ///
     /// # Errors
     /// The library refuses.
@@ -112,7 +112,7 @@ impl PmemblkPool {
     }
 }
 
-/// The library's words for this thread's last error.
+/// The library's message of this thread's last error.
 fn message(library: &Library) -> Result<String> {
     // SAFETY: the type is that of the function in libpmemblk.h.
     let errormsg =

@@ -1,7 +1,7 @@
 //! The least work of a write to memory: a non-temporal copy and a fence, or a plain copy.
 //!
-//! Invariants: the mapping is touched once at creation, so no measurement has page faults. Every range is checked. Copies
-//! have whole, aligned lines. Concurrent writers of a line leave unspecified bytes, and no reader checks them.
+//! Invariants: the creation touches the mapping, so no measurement has page faults. Every range is checked. Copies have
+//! whole, aligned lines. Concurrent writers of a line leave unspecified bytes, and no reader checks them.
 
 #![allow(unsafe_code, reason = "non-temporal copies into memory that several threads write")]
 
@@ -17,18 +17,17 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 const LINE: usize = 64;
 const PAGE: usize = 4096;
 
-/// A mapped file of which lines can be written and read.
+/// A mapped file with reads and writes of lines.
 pub(crate) struct RawMemory {
     map: MmapRaw,
     copy: CopyLines,
 }
 
-/// Copies whole lines from anywhere to a line-aligned place with non-temporal stores.
+/// Copies whole lines to a line-aligned place with non-temporal stores.
 type CopyLines = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
 
 impl RawMemory {
-    /// Maps the whole of `file`, which has at least a page, and touches it. Asks for huge pages,
-    /// as the medium does.
+    /// Maps the whole of `file`, of one page at least, and touches it. Advises huge pages, as the medium does.
     ///
     /// # Errors
     /// The system's.
@@ -74,7 +73,7 @@ impl RawMemory {
 }
 
 /// # Safety
-/// Both ranges are mapped and do not overlap; AVX-512F is there.
+/// Both ranges are mapped and do not overlap. The processor has AVX-512F.
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
     for line in 0..lines {

@@ -1,8 +1,7 @@
 //! Block volumes in process, all in one pool.
 //!
-//! Invariants: the pool's file has no name, so it ends with the process; its memory was touched
-//! before anything is measured; its blocks suffice for every volume to be mapped whole and
-//! replaced once.
+//! Invariants: the pool's file has no name, so it ends with the process. The creation touches its memory. Its blocks suffice
+//! for a whole map of every volume and one replacement.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,10 +21,10 @@ use crate::workload::{AGAIN_BYTES, Action, Workload};
 /// Interval of checkpoints in the background, the server's default.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Bytes that a volume is filled by.
+/// Bytes of a request of a fill.
 const FILL_BYTES: usize = 64 << 10;
 
-/// A volume holds what a workload needs: nothing, anything, or the bytes that edits start from.
+/// Contents of a volume: holes, any bytes, or unedited bytes.
 const EMPTY: u8 = 0;
 const FILLED: u8 = 1;
 const UNEDITED: u8 = 2;
@@ -40,9 +39,9 @@ impl BenchPool {
     /// Makes a pool with room for `volumes` volumes of `size_bytes` in a new file in `folder`.
     ///
     /// # Errors
-    /// The pool's, the system's.
+    /// The pool's; the system's.
     pub(crate) fn new(folder: &Path, size_bytes: u64, volumes: u64) -> Result<Self> {
-        // Twice the one volume that is at work, and the others' data, maps and logs.
+        // Twice the working volume, and the data, maps and logs of the others.
         let len = size_bytes * (volumes + 1) + volumes * (96 << 20) + (64 << 20);
         let file = nameless_file(folder, len)?;
         let medium = Mapped::from_file(&file, &MediaOptions::new().force_flush(true))?;
@@ -54,7 +53,7 @@ impl BenchPool {
         Ok(Self { pool, _timer: timer })
     }
 
-    /// The medium, for people.
+    /// Description of the medium.
     pub(crate) fn describe(&self) -> String {
         self.pool.medium().describe().to_string()
     }
@@ -104,6 +103,7 @@ impl Subject for VolumeSubject {
         let holds = self.holds.load(Ordering::Relaxed);
         match workload.action {
             Action::First => {
+                // First writes need holes, also in later rounds.
                 self.volume.discard(0, self.size_bytes, Fua::No)?;
                 self.volume.flush()?;
                 self.holds.store(EMPTY, Ordering::Relaxed);
@@ -120,6 +120,7 @@ impl Subject for VolumeSubject {
             Action::Rewrite | Action::Again => self.holds.store(FILLED, Ordering::Relaxed),
         }
         self.volume.flush()?;
+        // These writes follow the flush: the next ones meet blocks of the same epoch.
         if workload.action == Action::Again {
             fill(&self.volume, self.size_bytes.min(AGAIN_BYTES), FILL_BYTES)?;
         }
