@@ -1,21 +1,21 @@
-//! Errors of regions: what was asked, and what stood in the way.
+//! Errors of regions.
 
 use std::io;
 
-/// A request to a region, or for one, that was refused or failed.
+/// A refused or failed request to map or use a region.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// A setting of the system forbids userfaultfd.
     #[error("userfaultfd is forbidden: {setting}: {source}")]
     Forbidden {
-        /// The settings that can forbid it.
+        /// The settings able to forbid it.
         setting: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// The kernel has no userfaultfd, or one that cannot write-protect (before Linux 5.7) or
-    /// cannot leave the kernel's accesses out (before Linux 5.11).
+    /// The kernel has no userfaultfd, its userfaultfd cannot write-protect (before Linux 5.7), or
+    /// it cannot exclude accesses of the kernel (before Linux 5.11).
     #[error("this kernel's userfaultfd lacks what regions need: {source}")]
     Unsupported {
         /// The system's error.
@@ -35,12 +35,12 @@ pub enum RegionError {
         /// The smallest possible limit in bytes.
         least: u64,
     },
-    /// The space has too few slots that no region has reserved.
+    /// The space has too few unreserved slots.
     #[error("the region needs {needed} slots of the space beside its DRAM; {free} are unreserved")]
     SpaceTooSmall {
         /// Slots needed.
         needed: u64,
-        /// Slots that nobody has reserved.
+        /// Unreserved slots.
         free: u64,
     },
     /// The bytes do not all lie in the region.
@@ -53,7 +53,7 @@ pub enum RegionError {
         /// Bytes of the region.
         len: u64,
     },
-    /// Only whole units can be given up.
+    /// The request accepts whole units only.
     #[error("bytes {start}..{end} are not whole units of 4096 bytes")]
     Misaligned {
         /// The first byte named.
@@ -64,9 +64,9 @@ pub enum RegionError {
     /// More would be pinned than three quarters of the DRAM limit.
     #[error("{pinned} bytes would be pinned; the DRAM limit allows {most}")]
     TooMuchPinned {
-        /// Bytes that would be pinned.
+        /// Pinned bytes if the request succeeded.
         pinned: u64,
-        /// Bytes that may be.
+        /// Maximum number of pinned bytes.
         most: u64,
     },
     /// The bytes at an offset are pinned.
@@ -93,21 +93,20 @@ pub enum RegionError {
         /// The offset.
         offset: u64,
     },
-    /// The store has lost what was written to it. Nothing is evicted any more; no bytes of the
-    /// region are lost.
+    /// The store lost written bytes. The region evicts no further units. Its own bytes are intact.
     #[error("the store lost bytes that were written to it, so nothing is evicted any more")]
     StoreFailed,
-    /// The system takes no pages of the region away, as kernels before Linux 5.18 do where the program has locked
-    /// them. Nothing is evicted any more; no bytes are lost.
+    /// The system does not remove pages of the region. Kernels before Linux 5.18 keep pages locked
+    /// by the program. The region evicts no further units. Its bytes are intact.
     #[error(
         "the system keeps pages of the region in DRAM, as if they were locked, so nothing is evicted any more"
     )]
     Locked,
-    /// There is no free slot, though units should be evicted. No bytes are lost; DRAM beyond
-    /// the limit is used instead.
+    /// No slot is free for units due for eviction. No bytes are lost: the region uses DRAM beyond
+    /// its limit.
     #[error("the store has no free slot, so the region takes DRAM beyond its limit")]
     StoreFull,
-    /// Somebody closed the region's userfaultfd, by number or with every other descriptor.
+    /// The program closed the region's userfaultfd, by number or with every other descriptor.
     #[error("the region's userfaultfd was closed, so nothing can be moved any more")]
     DescriptorLost,
     /// This process is a forked child, and the region is its parent's.
@@ -119,7 +118,7 @@ pub enum RegionError {
         /// The request, as a verb for "cannot ...".
         what: &'static str,
     },
-    /// The store's memory cannot be mapped a second time, which direct mode needs.
+    /// Direct mode needs a second mapping of the store's memory, and the store cannot have one.
     #[error(
         "direct mode needs a store in a file or a lease of shared memory, and a space of order 64"
     )]
@@ -127,7 +126,7 @@ pub enum RegionError {
     /// The system refused.
     #[error("cannot {action}: {source}")]
     Io {
-        /// The action that failed, as a verb for "cannot ...".
+        /// The failed action, as a verb for "cannot ...".
         action: &'static str,
         /// The system's error.
         source: io::Error,

@@ -1,11 +1,12 @@
-//! More memory than DRAM: regions that page to slots of storage-class memory, in the process itself.
-//! `docs/benchmarks.md` has them beside kernel swap, with what they miss.
+//! Memory larger than DRAM: regions page to slots of storage-class memory inside the process.
+//! `docs/benchmarks/swap.md` compares them with kernel swap.
 //!
-//! A [`Region`] is memory of which a part is in DRAM and the rest in a [`SwapSpace`]: a
-//! [`SlotStore`], such as a file on tmpfs, DAX or a disk, and its free slots, found by a slot tree.
-//! Contents mean nothing after the process has ended, so nothing is logged, flushed or fenced.
-//! In direct mode ([`RegionOptions::direct`]) parts of a byte-addressable store are mapped straight instead.
-//! `docs/swap.md` describes how units move, and why none is lost.
+//! A [`Region`] is memory with one part in DRAM and the rest in a [`SwapSpace`]. The space has a
+//! [`SlotStore`], such as a file on tmpfs, DAX or a disk, and a slot tree of its free slots.
+//! Contents are volatile: they end with the process, so the crate logs, flushes and fences nothing.
+//! In direct mode ([`RegionOptions::direct`]) the region maps parts of a byte-addressable store
+//! instead. `docs/proofs.md`, "Paging" and "Direct mode", argues from the order of steps that no
+//! unit is lost.
 //!
 //! # Example
 //! ```

@@ -1,52 +1,52 @@
-//! The mistakes that tests plant in the pager and in direct mode with `everbyte_plant`, to see them caught.
+//! Mistakes that tests plant in the pager and in direct mode with `everbyte_plant`.
 
 /// A mistake in the order of steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bug {
     /// A unit's slot is free before its page is filled from it.
     SlotFreedBeforeFill,
-    /// A page that was stored to while it was written back is evicted all the same.
+    /// The evictor removes a page stored to during its write-back.
     CleanThoughWritten,
     /// Two threads fill one unit.
     TwoFillers,
     /// The evictor takes pinned units too.
     PinnedEvicted,
-    /// A unit that was changed is evicted to the slot that it had before.
+    /// The evictor reuses the old slot of a changed unit.
     GhostReused,
     /// A page is found to be of zeroes, and then stored to, before it is write-protected.
     ZeroPageLost,
     /// A page is copied out before it is write-protected.
     CopiedBeforeProtected,
-    /// A page that was filled for a load is writable and counts as clean.
+    /// A page filled for a load is writable and counts as clean.
     CleanAndWritable,
-    /// The slot of a write-back that came to nothing is forgotten.
+    /// A failed write-back forgets its slot.
     SlotLeaked,
-    /// A unit's window is not among those that the evictor visits.
+    /// A unit's window is missing from the evictor's set.
     WindowForgotten,
-    /// Units between those of a batch are write-protected with them, whoever owns them.
+    /// The evictor write-protects foreign units between the units of a batch.
     NeighbourProtected,
-    /// A unit counts as stored before its page is gone.
+    /// A unit counts as stored before the removal of its page.
     StoredBeforeZapped,
-    /// A page that a zap took away before it failed counts as there.
+    /// A page removed by a failed zap counts as present.
     GoneTakenForThere,
-    /// A page that a zap took away before it failed comes back with zeroes.
+    /// A page removed by a failed zap is restored with zeroes.
     RestoredAsZeroes,
     /// Two threads make an empty chunk.
     TwoMakers,
-    /// A chunk that is moved is copied to its run before stores to it fault.
+    /// A move copies a chunk to its run before stores to the chunk fault.
     CopiedBeforeFrozen,
-    /// A chunk's run is free before its mapping is gone.
+    /// A chunk's run is free before its mapping is replaced.
     RunFreedBeforeMoved,
-    /// A chunk is let go of before its mapping is replaced.
+    /// A chunk is released before its mapping is replaced.
     ChunkReleasedBeforeMoved,
     /// Pinned chunks are moved too.
     PinnedChunkMoved,
-    /// A new chunk shows what its run held before.
+    /// A new chunk shows old bytes of its run.
     RunNotZeroed,
-    /// The run of a chunk that has moved to DRAM is forgotten.
+    /// A move to DRAM forgets the chunk's run.
     RunLeaked,
-    /// A chunk that could not move to DRAM gives up the run that it still is.
+    /// A failed move to DRAM frees the run still mapped by the chunk.
     RunFreedThoughNotMoved,
-    /// A chunk that could not move out of DRAM counts as the run that it was to be.
+    /// A failed move out of DRAM counts the chunk as direct.
     MovedThoughRefused,
 }

@@ -1,4 +1,4 @@
-//! Regions: memory of a program's that pages to a store.
+//! Regions: program memory that pages to a store.
 
 #![allow(unsafe_code, reason = "lending the region's bytes, and leaving them to forked children")]
 
@@ -35,21 +35,22 @@ pub use stats::Statistics;
 
 const UNIT_BYTES: u64 = UNIT as u64;
 
-/// Who resolves the faults of a region.
+/// Resolver of a region's faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FaultMode {
-    /// The thread that faulted, in a handler of SIGBUS: the fastest, and without privilege.
+    /// The faulting thread resolves its fault in a handler of SIGBUS. This mode is the fastest and
+    /// needs no privilege.
     ///
-    /// A system call that is given bytes which are not in DRAM fails with EFAULT, or does less than
-    /// it was asked to; so does one that would write to a page that is write-protected. Pin such
-    /// buffers. A thread that blocks SIGBUS and faults is killed. The handler runs on the thread's
-    /// alternate stack if it has one, where 8 KiB are enough, else on its own.
+    /// A system call fails with EFAULT, or processes fewer bytes, if its buffer is not in DRAM. The
+    /// same holds for a system call with a store to a write-protected page. Pin such buffers. A
+    /// fault on a thread with SIGBUS blocked kills the process. The handler runs on the thread's
+    /// alternate stack if one is set, else on its own stack. 8 KiB of alternate stack are enough.
     #[default]
     Sigbus,
-    /// Threads of the region's own. System calls may be given any of its bytes. Needs
+    /// Threads of the region resolve faults. System calls accept any bytes of the region. Needs
     /// CAP_SYS_PTRACE, access to /dev/userfaultfd, or vm.unprivileged_userfaultfd=1.
     Transparent {
-        /// Threads that resolve faults, at least 1.
+        /// Number of threads resolving faults, at least 1.
         handlers: usize,
     },
 }
@@ -90,65 +91,67 @@ impl RegionOptions {
         Self::default()
     }
 
-    /// Who resolves faults.
+    /// Sets the resolver of faults.
     pub fn fault_mode(mut self, mode: FaultMode) -> Self {
         self.fault_mode = mode;
         self
     }
 
-    /// Units that are filled at once, 1 to 16 (else the nearest), where faults go through the region
-    /// by equal steps. 1 never reads ahead.
+    /// Sets the number of units filled together, clamped to 1 to 16, if faults pass through the
+    /// region by equal steps. 1 disables read-ahead.
     pub fn read_ahead(mut self, units: u64) -> Self {
         self.read_ahead = units.clamp(1, WINDOW);
         self
     }
 
-    /// True if pages that were filled for a load are write-protected, as long as more than two thirds
-    /// of them are never stored to: those need not be copied out again. False never protects, which
-    /// spares the fault of the first store, and copies every page out: for stores that are nearly as
-    /// fast as DRAM.
+    /// Tracks stores if true: pages filled for a load are write-protected while more than two
+    /// thirds of the protected pages never see a store. The region evicts such pages without a
+    /// copy. If false, no page is write-protected: the first store takes no fault, and every
+    /// evicted page is copied. Use false for stores nearly as fast as DRAM.
     pub fn tracks_stores(mut self, tracks: bool) -> Self {
         self.tracks_stores = tracks;
         self
     }
 
-    /// Has each of the region's own threads call this before anything else: for allocators whose memory
-    /// lies in the region, which these threads must not use.
+    /// Calls `call` first on each of the region's threads: for allocators with memory in the
+    /// region, because these threads must not use it.
     pub fn thread_start(mut self, call: fn()) -> Self {
         self.thread_start = call;
         self
     }
 
-    /// Has a thread of the region's call this when there is a reason for [`Region::check`] to fail, once for each kind of them:
-    /// for programs that would not ask. The thread has no descriptors of the program's, not even standard error. In
-    /// direct mode nobody calls.
+    /// Calls `call` on a thread of the region when [`Region::check`] starts to fail, once for each
+    /// kind of failure: for programs without a call of `check`. The thread has no descriptors of
+    /// the program, not even standard error. In direct mode the region never calls it.
     pub fn on_failure(mut self, call: fn(&RegionError)) -> Self {
         self.on_failure = call;
         self
     }
 
-    /// Maps what is not in DRAM straight from the store's memory, in parts of 2 MiB, instead of paging by 4 KiB: loads
-    /// and stores go there, without a fault once a part was touched. For stores that are files or leases of
-    /// byte-addressable memory. Read-ahead and the tracking of stores mean nothing then.
+    /// Maps units outside DRAM directly from the store's memory, in chunks of 2 MiB, instead of
+    /// paging by 4 KiB. Loads and stores access the store without a fault after the first access of
+    /// a chunk. The store must be a file or leases of byte-addressable memory. Read-ahead and store
+    /// tracking have no effect.
     ///
-    /// New parts are in DRAM as long as the limit has room. Any limit will do, 0 too; what is above a multiple of
-    /// 2 MiB counts for nothing. A system call on bytes that were never touched, or whose part is watched or moved at the
-    /// moment, fails with EFAULT or does less than it was asked to: pin such buffers, which then stay where they
-    /// are, in DRAM or not, by whole parts and without a bound. A thread that blocks SIGSEGV and faults is killed.
+    /// New chunks are in DRAM while the limit allows it. Any limit is valid, including 0; it is
+    /// rounded down to a multiple of 2 MiB. A system call fails with EFAULT, or processes fewer
+    /// bytes, if its buffer lies in a chunk never accessed, watched or in a move. Pin such buffers:
+    /// a pin keeps whole chunks in place, in DRAM or not, without a bound on their number. A fault
+    /// on a thread with SIGSEGV blocked kills the process.
     pub fn direct(mut self, mode: DirectMode) -> Self {
         self.direct = Some(mode);
         self
     }
 
-    /// Mappings that the process may have for parts of a region in direct mode to be moved; half of
-    /// `vm.max_map_count` by default. Where it has more, nothing moves, and
-    /// [`Statistics::moves_refused`] counts on.
+    /// Sets the maximum number of mappings of the process for moves of chunks in direct mode; half
+    /// of `vm.max_map_count` by default. Above it no chunk moves, and [`Statistics::moves_refused`]
+    /// counts the skipped moves.
     pub fn mappings_max(mut self, mappings: u64) -> Self {
         self.mappings_max = Some(mappings);
         self
     }
 
-    /// Threads that resolve faults; 0 if who faults does.
+    /// Number of threads resolving faults; 0 if the faulting thread does it.
     fn handlers(&self) -> usize {
         match self.fault_mode {
             FaultMode::Sigbus => 0,
@@ -156,25 +159,26 @@ impl RegionOptions {
         }
     }
 
-    /// True if slots for all of the region are reserved when it is mapped. False leaves that to
-    /// [`Region::reserve`]: for a region of which only as much is used as there are slots for.
+    /// Reserves slots for the whole region at its mapping if true. If false, the caller reserves
+    /// with [`Region::reserve`]: for a region used only as far as slots exist.
     pub fn reserves(mut self, reserves: bool) -> Self {
         self.reserves = reserves;
         self
     }
 }
 
-/// Memory that pages to the slots of a [`SwapSpace`]: at most its DRAM limit is in DRAM at a time.
+/// Memory that pages to the slots of a [`SwapSpace`]. Its DRAM use stays within a limit.
 ///
-/// It reads as zeroes at first, and afterwards as any memory does. After a fork the child has no
-/// such memory: touching it there ends in SIGSEGV, never in zeroes, and dropping the region there
-/// does nothing, and methods that would move its pages fail; [`fork_begins`](Self::fork_begins) gives it to a child. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it,
-/// but for `mprotect` that leaves read access.
+/// A new region reads as zeroes. A forked child does not have the memory: an access there ends in
+/// SIGSEGV, never in zeroes, a drop there does nothing, and methods that move pages fail.
+/// [`fork_begins`](Self::fork_begins) shares the region with a child. The program must not use
+/// `madvise`, `mremap`, `munmap` or `mprotect` on the region, except an `mprotect` that keeps read
+/// access.
 ///
-/// If the store is full or has failed, nothing is lost: DRAM beyond the limit is used, and
-/// [`check`](Self::check) says so. While a method moves pages, its thread takes no signals but faults, so handlers may
-/// touch the region. A page whose slot cannot be read, and any page once somebody has
-/// closed the region's userfaultfd, ends in SIGBUS.
+/// If the store is full or has failed, no bytes are lost: the region uses DRAM beyond the limit,
+/// and [`check`](Self::check) reports it. While a method moves pages, its thread blocks all signals
+/// except faults, so handlers may access the region. An access ends in SIGBUS if the page's slot is
+/// unreadable, or if the region's userfaultfd was closed.
 pub struct Region {
     /// Dropped by this process alone.
     backing: ManuallyDrop<Box<dyn Backing>>,
@@ -185,12 +189,14 @@ pub struct Region {
 }
 
 impl Region {
-    /// Maps `bytes` bytes, a positive multiple of 4096, of which `dram_limit` may be in DRAM, at
-    /// least 256 KiB unless it is in direct mode. The rest, and a little more, is reserved in `space`.
+    /// Maps `bytes` bytes, a positive multiple of 4096, with at most `dram_limit` bytes in DRAM.
+    /// Outside direct mode the limit is at least 256 KiB. Reserves slots in `space` for the rest
+    /// and a small margin.
     ///
     /// # Errors
-    /// `BadLength`, `LimitTooLow`, `SpaceTooSmall`; `Forbidden` and `Unsupported` where there is no
-    /// userfaultfd; `NotMappable` and `NotDirect` in direct mode, which has no transparent faults; `TooMany`; `Io`.
+    /// `BadLength`, `LimitTooLow`, `SpaceTooSmall`; `Forbidden` and `Unsupported` without a
+    /// userfaultfd; `NotMappable` and `NotDirect` in direct mode, because it has no transparent
+    /// faults; `TooMany`; `Io`.
     pub fn map(
         bytes: u64,
         dram_limit: u64,
@@ -206,18 +212,18 @@ impl Region {
         Self::map_paged(pages, bytes, &[], dram_limit, space, options)
     }
 
-    /// As [`map`](Self::map), with memory that is there as its first part, such as a program's variables:
-    /// `existing` begins at a multiple of 64 KiB. It holds what it held. The rest is mapped behind it, where
-    /// nothing may be. Dropping the region unmaps all of it. If this fails, `existing` is as it was, but that it may have no
-    /// large pages.
+    /// As [`map`](Self::map), with existing memory as the first part, such as a program's
+    /// variables: `existing` begins at a multiple of 64 KiB. Its contents stay. The rest is mapped
+    /// behind it, where no mapping may exist. Dropping the region unmaps all of it. On failure
+    /// `existing` is unchanged, except that it may have lost large pages.
     ///
     /// # Errors
-    /// As [`map`](Self::map); `Misaligned` unless `existing` is whole units from such an address on;
-    /// `BadLength` if it is longer than the region; `NotDirect` in direct mode.
+    /// As [`map`](Self::map); `Misaligned` unless `existing` starts at such an address and has
+    /// whole units; `BadLength` if it is longer than the region; `NotDirect` in direct mode.
     ///
     /// # Safety
-    /// `existing` is private anonymous memory, readable and writable, whose addresses are exposed. Nobody
-    /// but the region changes its mapping any more, and no other thread uses it during this call.
+    /// `existing` is private anonymous memory, readable and writable, with exposed addresses. Only
+    /// the region changes its mapping from now on, and no other thread uses it during this call.
     pub unsafe fn map_over(
         existing: Range<usize>,
         bytes: u64,
@@ -268,7 +274,7 @@ impl Region {
         })
     }
 
-    /// A region of these pages, of which some units are present.
+    /// Maps a region of `pages`. The units in `present` have pages.
     fn map_paged(
         pages: UffdMemory,
         bytes: u64,
@@ -293,7 +299,8 @@ impl Region {
         })
     }
 
-    /// Reserves slots, and makes a region of what `start` makes, given the slot to search from.
+    /// Reserves slots and builds a region from the result of `start`, called with the first slot to
+    /// search.
     fn start(
         bytes: u64,
         needed: u64,
@@ -329,8 +336,9 @@ impl Region {
         self.bytes == 0
     }
 
-    /// The first byte, aligned to 64 KiB (in direct mode to 2 MiB), for code that shares the region among threads by rules of
-    /// its own. Valid until the region is dropped, in this process and not in forked children.
+    /// The first byte, aligned to 64 KiB (in direct mode to 2 MiB), for code with its own rules for
+    /// sharing the region among threads. Valid in this process, not in forked children, until the
+    /// region is dropped.
     #[must_use]
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.backing.base()
@@ -352,8 +360,8 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), index(self.bytes)) }
     }
 
-    /// Brings bytes in before they are needed (will-need), from the start of the range as far as
-    /// the DRAM limit has room. Returns how many bytes of whole units are in.
+    /// Brings bytes into DRAM early (will-need), from the start of the range as far as the DRAM
+    /// limit allows. Returns the number of bytes of whole units in DRAM.
     ///
     /// # Errors
     /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `ForkedChild`.
@@ -363,12 +371,13 @@ impl Region {
         Ok(self.backing.prefetch(run)? * UNIT_BYTES)
     }
 
-    /// Brings in every unit that the range touches and keeps it in DRAM, writable, until it is
-    /// unpinned as often as it was pinned: for buffers that system calls or devices use.
+    /// Brings every unit of the range into DRAM, writable, and keeps it there until the caller has
+    /// unpinned it as often: for buffers of system calls or devices.
     ///
     /// # Errors
-    /// `OutOfRange`; `TooMuchPinned` beyond three quarters of the DRAM limit; `BadPin`; `Unreadable`,
-    /// `NoMemory`, `DescriptorLost`, `ForkedChild`. Nothing is pinned then that was not before.
+    /// `OutOfRange`; `TooMuchPinned` beyond three quarters of the DRAM limit; `BadPin`;
+    /// `Unreadable`, `NoMemory`, `DescriptorLost`, `ForkedChild`. On failure the pins are
+    /// unchanged.
     pub fn pin(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.to_move(&range)?;
         let _no_signals = BlockedSignals::new();
@@ -378,30 +387,32 @@ impl Region {
     /// Takes back one [`pin`](Self::pin) of the same range.
     ///
     /// # Errors
-    /// `OutOfRange`, `ForkedChild`; `BadPin` if some of it is not pinned: everything is then as it was.
+    /// `OutOfRange`, `ForkedChild`; `BadPin` if a part is not pinned. On failure the pins are
+    /// unchanged.
     pub fn unpin(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.to_move(&range)?;
         let _no_signals = BlockedSignals::new();
         self.backing.unpin(run)
     }
 
-    /// Makes whole units hold zeroes, and gives up their DRAM and slots (dont-need).
+    /// Sets whole units to zero and frees their DRAM and slots (dont-need).
     ///
     /// # Errors
-    /// `OutOfRange`, `Misaligned`, `ForkedChild`: nothing is changed; nor by `Pinned`, unless another thread pins meanwhile.
-    /// `DescriptorLost`, `Locked`, `Io`: some units may be as they were.
+    /// `OutOfRange`, `Misaligned`, `ForkedChild`: no unit is changed. `Pinned`: no unit is changed
+    /// unless another thread pins during the call. `DescriptorLost`, `Locked`, `Io`: some units may
+    /// be unchanged.
     pub fn discard(&mut self, range: Range<u64>) -> Result<(), RegionError> {
-        // SAFETY: the region is borrowed mutably, so nobody has references into it.
+        // SAFETY: the region is borrowed mutably, so no references into it exist.
         unsafe { self.discard_shared(range) }
     }
 
-    /// As [`discard`](Self::discard), for regions that are shared by their pointer.
+    /// As [`discard`](Self::discard), for regions shared by their pointer.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Safety
-    /// Nobody has references into the range, or relies on what it holds.
+    /// No references into the range exist, and no code relies on its contents.
     pub unsafe fn discard_shared(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.to_move(&range)?;
         if !(range.start.is_multiple_of(UNIT_BYTES) && range.end.is_multiple_of(UNIT_BYTES)) {
@@ -411,11 +422,12 @@ impl Region {
         self.backing.discard(run)
     }
 
-    /// Changes the DRAM limit, at least 256 KiB and four thirds of what is pinned. A lower limit is
-    /// reached by and by; it reserves more slots, a higher one keeps what is reserved.
+    /// Changes the DRAM limit. Minimum: 256 KiB and four thirds of the pinned bytes. The region
+    /// reaches a lower limit gradually and reserves more slots for it. A higher limit keeps the
+    /// reserved slots.
     ///
     /// # Errors
-    /// `LimitTooLow`, `SpaceTooSmall`, `ForkedChild`: the limit is as it was.
+    /// `LimitTooLow`, `SpaceTooSmall`, `ForkedChild`: the limit is unchanged.
     pub fn set_dram_limit(&mut self, bytes: u64) -> Result<(), RegionError> {
         self.check_here()?;
         let limit = bytes / UNIT_BYTES;
@@ -434,11 +446,11 @@ impl Region {
         Ok(())
     }
 
-    /// Reserves the slots with which `bytes` bytes of the region can be used, wherever they lie, in
-    /// addition to those that are reserved. The space may have to [grow](SwapSpace::grow) first.
+    /// Reserves slots for the use of any `bytes` bytes of the region, in addition to the reserved
+    /// ones. The space may have to [grow](SwapSpace::grow) first.
     ///
     /// # Errors
-    /// `SpaceTooSmall`: what was reserved before still is.
+    /// `SpaceTooSmall`: the earlier reservation is unchanged.
     pub fn reserve(&self, bytes: u64) -> Result<(), RegionError> {
         let limit = self.backing.statistics().units_limit;
         let needed = self.backing.slots_needed(bytes.div_ceil(UNIT_BYTES), limit);
@@ -460,27 +472,27 @@ impl Region {
         self.space.release(slots);
     }
 
-    /// Brings all of `range` in and keeps it in DRAM, beyond the limit if need be, and lets a child of
-    /// a fork that follows have the whole region: as ordinary memory, which does not page. What lies in
-    /// slots outside `range` would be zeroes to the child.
+    /// Brings all of `range` into DRAM and keeps it there, beyond the limit if necessary. A child
+    /// forked afterwards has the whole region as ordinary memory without paging. Bytes in slots
+    /// outside `range` read as zeroes in the child.
     ///
     /// To be followed by [`fork_ended`](Self::fork_ended) in this process; the child must leave the
     /// region alone, also not drop it, and use its bytes only. Threads may do so at the same time: children have the
     /// region until the last fork has ended.
     ///
     /// # Errors
-    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `Io`, `ForkedChild`, and `NotDirect` in direct mode: a child
-    /// would not have the region, and everything is as it was.
+    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `Io`, `ForkedChild`, and
+    /// `NotDirect` in direct mode: a child does not have the region, and nothing is changed.
     pub fn fork_begins(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.to_move(&range)?;
         let _no_signals = BlockedSignals::new();
         self.backing.fork_begins(run)
     }
 
-    /// Ends what one [`fork_begins`](Self::fork_begins) began, in the process that has the region.
+    /// Ends the effect of one [`fork_begins`](Self::fork_begins), in the region's process.
     ///
     /// # Errors
-    /// `Io`: children that are forked later would have the region, without what is in slots. `ForkedChild`.
+    /// `Io`: children forked later have the region without the bytes in slots. `ForkedChild`.
     pub fn fork_ended(&self) -> Result<(), RegionError> {
         self.check_here()?;
         // A handler of this thread's may fork, too.
@@ -488,7 +500,7 @@ impl Region {
         self.backing.fork_ended()
     }
 
-    /// Bytes of `range` that are in slots alone, rounded out to units.
+    /// Bytes of `range` only in slots, rounded out to units.
     ///
     /// # Errors
     /// `OutOfRange`.
@@ -496,17 +508,17 @@ impl Region {
         Ok(self.backing.units_stored(self.covering(&range)?) * UNIT_BYTES)
     }
 
-    /// Counters since the region was mapped, and what it holds now.
+    /// Counters since the mapping of the region, and its present contents.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.backing.statistics()
     }
 
-    /// Checks that the region pages as it should.
+    /// Checks that the region can page.
     ///
     /// # Errors
-    /// `DescriptorLost`, `StoreFailed`, `Locked`, `Unreadable` with the first offset that a fault could not
-    /// read, or `StoreFull`, which may pass.
+    /// `DescriptorLost`, `StoreFailed`, `Locked`, `Unreadable` with the first offset unreadable in
+    /// a fault, or `StoreFull`, possibly temporary.
     pub fn check(&self) -> Result<(), RegionError> {
         self.backing.check()
     }
@@ -515,13 +527,13 @@ impl Region {
         if self.backing.is_here() { Ok(()) } else { Err(RegionError::ForkedChild) }
     }
 
-    /// The units that a range touches, in the process that has the region.
+    /// The units of a range, in the region's process.
     fn to_move(&self, range: &Range<u64>) -> Result<UnitRun, RegionError> {
         self.check_here()?;
         self.covering(range)
     }
 
-    /// The units that a range touches.
+    /// The units of a range, rounded out.
     fn covering(&self, range: &Range<u64>) -> Result<UnitRun, RegionError> {
         let (start, end) = (range.start, range.end);
         if start > end || end > self.bytes {
@@ -540,7 +552,7 @@ impl Drop for Region {
             // are the parent's.
             return;
         }
-        // SAFETY: here alone, and nobody uses it afterwards.
+        // SAFETY: dropped only here, and unused afterwards.
         unsafe { ManuallyDrop::drop(&mut self.backing) };
         let reserved = *self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         self.space.release(reserved);
@@ -556,7 +568,7 @@ impl std::fmt::Debug for Region {
     }
 }
 
-/// The number of threads that resolve faults, of a region that can be.
+/// The number of threads resolving faults, after the check of length and limit.
 fn checked_handlers(
     bytes: u64,
     dram_limit: u64,

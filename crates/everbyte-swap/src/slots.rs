@@ -1,8 +1,8 @@
-//! Which slots of a store are free: a slot tree, of order 64 or of order 8, or another way to find them.
+//! Free slots of a store: a slot tree of order 64 or 8, or a custom allocator.
 //!
-//! Invariant: whoever was given a slot owns it until it frees it. Callable in signal handlers: it
-//! allocates nothing, and the lock of the tree of order 8 is never held over an access to a region.
-//! Knows nothing of what slots hold.
+//! Invariant: a caller owns an allocated slot until it frees it. Callable in signal handlers: it
+//! allocates no memory, and the lock of the tree of order 8 is never held over an access to a
+//! region. Has no contents of slots.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,14 +10,14 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use everbyte_slots::{ByteTree, RunTree};
 
-/// Slots that the state of a unit can name, at most.
+/// Maximum number of slots in the state of a unit.
 pub(crate) const SLOTS_MAX: u64 = 1 << 36;
 
 /// The number of a slot in its store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SlotNo(pub u64);
 
-/// The tree that finds free slots.
+/// The tree of free slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SlotOrder {
     /// Order 8, a byte per node, for one thread at a time: the tree of "Memory extension with a
@@ -28,19 +28,19 @@ pub enum SlotOrder {
     Order64,
 }
 
-/// Searches for single free slots, and what they cost.
+/// Searches for single free slots and their cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SlotSearches {
     /// Searches.
     pub searches: u64,
-    /// Nodes of the tree that they looked at.
+    /// Visited nodes of the tree.
     pub visits: u64,
 }
 
-/// A way to find free slots that is not a tree of ours, for comparisons.
+/// A custom allocator of slots, for comparisons.
 ///
 /// # Contract
-/// - Whoever was given a slot owns it until it frees it.
+/// - A caller owns an allocated slot until it frees it.
 /// - Every method runs in signal handlers too: none allocates, sleeps on a lock or panics, or touches a
 ///   region's memory.
 pub trait FreeSlots: Send + Sync + 'static {
@@ -50,10 +50,10 @@ pub trait FreeSlots: Send + Sync + 'static {
     /// Free slots; for a moment it may be too many, never too few.
     fn free_count(&self) -> u64;
 
-    /// Takes a free slot, and adds what was looked at for it to `visits`. `None` if there is none.
+    /// Allocates a free slot and adds the visited nodes to `visits`. `None` if no slot is free.
     fn alloc(&self, hint: SlotNo, visits: &mut u64) -> Option<SlotNo>;
 
-    /// Frees a slot that the caller owns.
+    /// Frees a slot owned by the caller.
     fn free(&self, slot: SlotNo);
 }
 
@@ -81,7 +81,7 @@ impl SlotMap {
         Self::of(tree, capacity)
     }
 
-    /// Slots that are found in another way, free and used as they are there.
+    /// Slots of a custom allocator, in its present state.
     pub(crate) fn other(slots: Box<dyn FreeSlots>) -> Self {
         let capacity = slots.capacity();
         Self::of(Tree::Other(slots), capacity)
@@ -108,7 +108,7 @@ impl SlotMap {
         SlotSearches { searches: self.searches.load(Relaxed), visits: self.visits.load(Relaxed) }
     }
 
-    /// True if runs that it finds begin at multiples of their length.
+    /// True if allocated runs begin at multiples of their length.
     pub(crate) fn aligns_runs(&self) -> bool {
         matches!(self.tree, Tree::Order64(_))
     }
@@ -131,7 +131,7 @@ impl SlotMap {
         let start = match &self.tree {
             Tree::Order8(tree) => {
                 let mut tree = hold(tree);
-                // In a map that is nearly full the search would take time linear in its leaves.
+                // In a nearly full map the search would take time linear in its leaves.
                 let has_room = tree.free_count() > self.capacity / 8;
                 has_room.then(|| tree.alloc_run(len, hint.0)).flatten()
             }
@@ -141,12 +141,12 @@ impl SlotMap {
         start.map(SlotNo)
     }
 
-    /// Frees a slot that the caller owns.
+    /// Frees a slot owned by the caller.
     pub(crate) fn free(&self, slot: SlotNo) {
         self.free_run(slot, 1);
     }
 
-    /// Frees slots that the caller owns, or that were never given out.
+    /// Frees slots owned by the caller or never allocated.
     pub(crate) fn free_run(&self, start: SlotNo, len: u64) {
         let freed = match &self.tree {
             Tree::Order8(tree) => hold(tree).free_run(start.0, len),
@@ -160,7 +160,7 @@ impl SlotMap {
     }
 }
 
-/// Takes the lock without ever sleeping for it, which a signal handler must not.
+/// Takes the lock without sleeping, because a signal handler must not sleep.
 fn hold(tree: &Mutex<ByteTree>) -> MutexGuard<'_, ByteTree> {
     loop {
         match tree.try_lock() {

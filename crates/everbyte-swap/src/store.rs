@@ -1,7 +1,7 @@
 //! Stores: bytes behind slots.
 //!
-//! Owns the [`SlotStore`] contract, the store in a file, and the [`SwapSpace`] that several regions
-//! share. Knows no regions.
+//! Owns the [`SlotStore`] contract, the store in a file, and the [`SwapSpace`] shared by several
+//! regions. Has no regions.
 
 #![allow(unsafe_code, reason = "the contract of a store is about the memory that it points to")]
 
@@ -28,11 +28,10 @@ pub(crate) const RUN_SLOTS: u64 = 512;
 ///
 /// # Contract
 /// - A slot is [`UNIT`] bytes. Slots of an aligned group of 512 follow each other in memory.
-/// - `address` and what it points to stay valid while the store lives. The kernel reads there, with
-///   the slot's owner waiting; `write` is the only other access, unless the store is mappable.
-/// - What `write` stored in a slot is what `address` points to from then on, for every thread that
-///   is ordered after it, until the slot is written again; unless `check` or `is_readable` says
-///   otherwise from then on.
+/// - `address` and its memory stay valid while the store lives. The kernel reads there while the
+///   slot's owner waits; `write` is the only other access, unless the store is mappable.
+/// - After `write` returns, every thread ordered after it reads the written bytes at `address`,
+///   until the next write of the slot, or until `check` or `is_readable` reports a loss.
 /// - Every method but `slots` runs in signal handlers too: none allocates, sleeps on a lock,
 ///   panics, calls a cancellation point (`pthreads(7)`) or touches a region's memory.
 ///
@@ -42,7 +41,7 @@ pub unsafe trait SlotStore: Send + Sync + 'static {
     /// Slots in the store. It may grow, never shrink.
     fn slots(&self) -> u64;
 
-    /// Slots that it can ever have.
+    /// Maximum number of slots over the store's life.
     fn slots_max(&self) -> u64 {
         self.slots()
     }
@@ -50,33 +49,33 @@ pub unsafe trait SlotStore: Send + Sync + 'static {
     /// The first byte of a slot.
     fn address(&self, slot: SlotNo) -> *const u8;
 
-    /// Stores a slot's bytes, from a page that its region's program may store to meanwhile: whatever a byte
-    /// of the slot then is, nobody reads it.
+    /// Stores a slot's bytes from a page. The program may store to the page during the call: the
+    /// slot's bytes are then arbitrary, and no code reads them.
     ///
     /// # Safety
     /// `page` points to [`UNIT`] readable bytes outside the store.
     unsafe fn write(&self, slot: SlotNo, page: *const u8);
 
-    /// Checks that everything that this thread wrote has arrived.
+    /// Checks that the store has everything written by this thread.
     ///
     /// # Errors
-    /// The reason why not. Nothing is written to the store any more then.
+    /// The reason for the loss. The store receives no writes afterwards.
     fn check(&self) -> Result<(), MediaError>;
 
-    /// Returns true unless one of `slots` slots from `slot` on is known to be unreadable. Called
-    /// before they are read, so a store that is slow on purpose can be slow here.
+    /// Returns true unless one of `slots` slots from `slot` on is known to be unreadable. The
+    /// region calls it before each read, so a deliberately slow store can delay here.
     fn is_readable(&self, slot: SlotNo, slots: u64) -> bool;
 
-    /// Returns true if the memory of an aligned group of 512 slots can be mapped a second time, by an
-    /// `mremap` that leaves the first mapping, and be loaded and stored there by its owner as any memory: what
-    /// direct mode needs. Not for a store that must see accesses.
+    /// Returns true if an `mremap` that keeps the first mapping can map the memory of an aligned
+    /// group of 512 slots a second time, and its owner can load and store there as in ordinary
+    /// memory. Direct mode needs this. False for a store that must observe accesses.
     fn is_mappable(&self) -> bool {
         false
     }
 }
 
-/// A store in a file on tmpfs, DAX or a disk, in ranges of one that were lent, or in memory. Clones
-/// are the same store.
+/// A store in a file on tmpfs, DAX or a disk, in leased ranges of a file, or in memory. Clones
+/// share the store.
 #[derive(Clone)]
 pub struct FileStore {
     medium: Arc<Mapped>,
@@ -92,8 +91,8 @@ impl FileStore {
         Ok(Self::of(Mapped::from_file(&file, &MediaOptions::new())?))
     }
 
-    /// A store of an existing file or device, whose bytes are overwritten. A sparse file may turn
-    /// out to have too little room, which fails the store; see [`everbyte_media::allocate_file`].
+    /// Opens a store in an existing file or device and overwrites its bytes. If a sparse file runs
+    /// out of space, the store fails; see [`everbyte_media::allocate_file`].
     ///
     /// # Errors
     /// As [`Mapped::open`].
@@ -101,7 +100,7 @@ impl FileStore {
         Ok(Self::of(Mapped::open(path, &MediaOptions::new())?))
     }
 
-    /// A store of `bytes` bytes in this process's own memory, which saves no memory: for tests.
+    /// A store of `bytes` bytes in this process's memory: for tests, because it saves no memory.
     ///
     /// # Errors
     /// As [`Mapped::anonymous`].
@@ -109,9 +108,9 @@ impl FileStore {
         Ok(Self::of(Mapped::anonymous(bytes, &MediaOptions::new())?))
     }
 
-    /// A store of ranges of a file, each a multiple of 2 MiB, to which [`FileStore::append`] may add
-    /// until it has at least `bytes_max` bytes. Nothing else of the file is mapped, and the mapping keeps what
-    /// the file's description has locked.
+    /// A store of ranges of a file, each a multiple of 2 MiB. [`FileStore::append`] may add ranges
+    /// until the store has at least `bytes_max` bytes. Only these ranges are mapped, and the
+    /// mapping keeps locks of the file description.
     ///
     /// # Errors
     /// As [`Mapped::of_ranges`].
@@ -179,12 +178,12 @@ unsafe impl SlotStore for FileStore {
 
 /// A store and its free slots, shared by regions.
 ///
-/// A region *reserves* a slot for each unit that its DRAM limit leaves out, so that no region runs
-/// out of slots because of another.
+/// A region *reserves* a slot for each unit above its DRAM limit, so another region cannot use up
+/// its slots.
 pub struct SwapSpace {
     store: Box<dyn SlotStore>,
     pub(crate) slots: Arc<SlotMap>,
-    /// Slots that were handed to the map.
+    /// Slots added to the map.
     known: AtomicU64,
     reserved: AtomicU64,
     /// Writes of each slot, where they are counted.
@@ -196,16 +195,16 @@ pub struct SwapSpace {
 pub struct SlotWear {
     /// Slots, free and used.
     pub slots: u64,
-    /// Those that were written at all.
+    /// Slots with at least one write.
     pub slots_written: u64,
     /// Writes of all slots.
     pub writes: u64,
-    /// Writes of the slot that was written most often.
+    /// Maximum number of writes of one slot.
     pub writes_most: u64,
 }
 
 impl SwapSpace {
-    /// A space in which every slot of `store` is free. Slots beyond 2^36 - 1 are not used.
+    /// A space with every slot of `store` free. Slots beyond 2^36 - 1 stay unused.
     #[must_use]
     pub fn new(store: impl SlotStore, order: SlotOrder) -> Arc<Self> {
         let slots = Arc::new(SlotMap::new(order, store.slots_max().min(SLOTS_MAX - 1)));
@@ -220,8 +219,8 @@ impl SwapSpace {
         Arc::new(space)
     }
 
-    /// A space whose free slots are found in another way, and are those that are free there: as many as
-    /// its regions need, or they go beyond their DRAM limit. It does not grow.
+    /// A space with a custom allocator and its free slots. It needs as many slots as the regions
+    /// need, otherwise they exceed their DRAM limit. It does not grow.
     #[must_use]
     pub fn with_free_slots(store: impl SlotStore, slots: Box<dyn FreeSlots>) -> Arc<Self> {
         let slots = Arc::new(SlotMap::other(slots));
@@ -235,7 +234,7 @@ impl SwapSpace {
         })
     }
 
-    /// Takes up the slots that the store has gained.
+    /// Adds the slots gained by the store.
     pub fn grow(&self) {
         let slots = self.store.slots().min(self.slots.capacity());
         let known = self.known.fetch_max(slots, SeqCst);
@@ -250,26 +249,27 @@ impl SwapSpace {
         self.known.load(SeqCst)
     }
 
-    /// Slots that are free.
+    /// Free slots.
     #[must_use]
     pub fn slots_free(&self) -> u64 {
         self.slots.free_count()
     }
 
-    /// Slots that no region has reserved.
+    /// Unreserved slots.
     #[must_use]
     pub fn slots_unreserved(&self) -> u64 {
         self.slots().saturating_sub(self.reserved.load(SeqCst))
     }
 
-    /// Searches for free slots since the space was made, and the nodes that they looked at.
+    /// Searches for free slots since the creation of the space, and visited nodes.
     #[must_use]
     pub fn slot_searches(&self) -> SlotSearches {
         self.slots.searches()
     }
 
-    /// Counts the writes of each slot from now on, in 4 bytes for each that the store can ever have. Parts of a
-    /// region in direct mode that are used where they are do not count: nobody sees the program's stores.
+    /// Counts the writes of each slot from now on, with 4 bytes for each possible slot of the
+    /// store. Stores to direct chunks are not counted, because the program makes them without a
+    /// call.
     pub fn count_writes(&self) {
         let slots = usize::try_from(self.slots.capacity()).unwrap_or(0);
         self.writes.get_or_init(|| (0..slots).map(|_| AtomicU32::new(0)).collect());
@@ -308,8 +308,8 @@ impl SwapSpace {
         &*self.store
     }
 
-    /// Reserves slots, or says how many there are. Returns how many were reserved before, which is
-    /// also a good place for a new region to search from: away from those of others.
+    /// Reserves slots, or returns the number of unreserved ones as an error. Returns the number of
+    /// earlier reservations: also a good start for a new region's search, away from other regions.
     pub(crate) fn reserve(&self, slots: u64) -> Result<u64, u64> {
         let most = self.slots();
         let reserved = self.reserved.fetch_update(SeqCst, SeqCst, |reserved| {

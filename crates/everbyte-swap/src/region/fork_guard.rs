@@ -1,6 +1,7 @@
-//! Tells the memory of a process from that of its forked children, by a page that a fork empties.
+//! Distinguishes the memory of a process from the memory of a forked child by a page that the
+//! kernel zeroes at a fork.
 //!
-//! A child by `vfork`, or by `posix_spawn`, has its parent's memory, and is no other process here.
+//! A child of `vfork` or `posix_spawn` shares its parent's memory and counts as the same process.
 
 #![allow(unsafe_code, reason = "mapping a page that forks empty")]
 
@@ -13,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::store::UNIT;
 
-/// The memory in which a region was mapped.
+/// A mark in the memory of the process that mapped a region.
 pub(crate) struct ForkGuard {
     mark: NonNull<AtomicU8>,
 }
@@ -31,7 +32,7 @@ impl ForkGuard {
         let page = unsafe { mmap_anonymous(ptr::null_mut(), UNIT, access, flags) }?;
         let mark = NonNull::new(page.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let origin = Self { mark };
-        // SAFETY: the page is ours, and the advice changes nothing in this process.
+        // SAFETY: our own page, and the advice changes nothing in this process.
         unsafe { madvise(page, UNIT, Advice::LinuxWipeOnFork) }?;
         origin.mark().store(1, Relaxed);
         Ok(origin)
@@ -50,7 +51,7 @@ impl ForkGuard {
 
 impl Drop for ForkGuard {
     fn drop(&mut self) {
-        // SAFETY: our own page, which nobody uses any more; nothing can be done about a failure.
+        // SAFETY: our own page, unused from now on; a failure has no remedy.
         let _cannot_fail = unsafe { munmap(self.mark.as_ptr().cast(), UNIT) };
     }
 }

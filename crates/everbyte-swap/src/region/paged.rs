@@ -1,4 +1,4 @@
-//! Paged regions: units of 4 KiB that faults bring in, and an evictor takes out.
+//! Paged regions: faults bring in units of 4 KiB, and an evictor removes them.
 //!
 //! `memory` is the engine's view of pages and slots, and `uffd_memory` implements it by userfaultfd.
 

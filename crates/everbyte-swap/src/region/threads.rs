@@ -1,9 +1,9 @@
-//! Threads with descriptors of their own, and how a thread waits for another.
+//! Threads with private descriptor tables, and waits of one thread for another.
 //!
-//! Each thread of a region has a table of descriptors of its own with nothing in it but what it uses. If somebody closes
-//! the region's userfaultfd, the kernel still knows of it: accesses to missing pages fault, where
-//! they would otherwise read zeroes. Threads that resolve faults by messages go on with that; a
-//! thread that would resolve its own cannot, and fails loudly.
+//! Each thread of a region has a private descriptor table with only the descriptors it uses. If the
+//! program closes the region's userfaultfd, the kernel still has it open: accesses to missing pages
+//! fault instead of reading zeroes. Threads resolving faults by messages continue; a thread
+//! resolving its own fault cannot, and its access fails with SIGBUS.
 
 #![allow(unsafe_code, reason = "a thread's own table of descriptors")]
 
@@ -60,12 +60,12 @@ pub(crate) fn pause(tries: u32) {
     }
 }
 
-/// Gives this thread a table of descriptors with these alone, where the kernel can (Linux 5.9). False if it has none of its
-/// own afterwards.
+/// Gives this thread a private table of only these descriptors, if the kernel can (Linux 5.9).
+/// False if the thread has no private table afterwards.
 fn keep_only(kept: &[RawFd]) -> bool {
     let mut kept: Vec<_> = kept.iter().filter_map(|fd| libc::c_uint::try_from(*fd).ok()).collect();
     kept.sort_unstable();
-    // From above, so that the first call, which copies the table, leaves most of it out.
+    // From above: the first call copies the table without most descriptors.
     let mut above = kept.last().map_or(0, |fd| fd + 1);
     if !close_range(above, libc::c_uint::MAX, CLOSE_RANGE_UNSHARE) {
         return false;
@@ -84,7 +84,7 @@ fn keep_only(kept: &[RawFd]) -> bool {
 
 /// Closes descriptors; false if the kernel cannot.
 fn close_range(first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint) -> bool {
-    // SAFETY: the call takes numbers; the thread uses none of what it closes, and by its first call
-    // it has a table of its own.
+    // SAFETY: the call takes numbers; the thread uses none of the closed descriptors, and from its
+    // first call on it has a private table.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }

@@ -9,14 +9,15 @@
 //!        \                     DramWatched \               | DirectWatched
 //!         +-------------------------------------------------+
 //! ```
-//! Every arrow passes through `Busy`, in which one thread owns the chunk and everybody else waits.
+//! Every arrow passes through `Busy`: one thread owns the chunk, and all others wait.
 //!
 //! Invariants:
 //! - A run belongs to a chunk exactly while it is `Direct` or `DirectWatched`.
-//! - A chunk that is `Dram` or `Direct` may be loaded and stored. One that is `Empty` or watched is inaccessible,
-//!   so whoever touches it faults.
-//! - A chunk that is pinned is `Dram` or `Direct`, or `Busy` for a moment.
-//! - Only who made a chunk `Busy` stores to its word; all else is compare-and-swap.
+//! - Loads and stores access a `Dram` or `Direct` chunk. An `Empty` or watched chunk is
+//!   inaccessible, so an access faults.
+//! - A pinned chunk is `Dram` or `Direct`, or `Busy` for a moment.
+//! - Only the thread that made a chunk `Busy` stores to its word; all other changes are
+//!   compare-and-swap.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -31,7 +32,7 @@ use crate::store::{RUN_SLOTS, UNIT};
 pub(crate) const CHUNK_UNITS: u64 = RUN_SLOTS;
 /// Bytes of a chunk, and of a run.
 pub(crate) const CHUNK: u64 = CHUNK_UNITS * UNIT as u64;
-/// Parts that can be watched at once.
+/// Maximum number of chunks watched together.
 pub(crate) const WATCHES: usize = 16;
 
 /// The number of a chunk in its region.
@@ -51,9 +52,9 @@ pub(crate) enum ChunkPhase {
     Dram,
     /// It is a run of the store.
     Direct,
-    /// It is in DRAM, and inaccessible until somebody touches it.
+    /// In DRAM, and inaccessible until the next access.
     DramWatched,
-    /// It is a run, and inaccessible until somebody touches it.
+    /// Direct, and inaccessible until the next access.
     DirectWatched,
     /// A thread is moving it.
     Busy,
@@ -63,11 +64,11 @@ const PHASE: u64 = 7;
 const WATCH_SHIFT: u32 = 8;
 const WATCH: u64 = 0xff;
 const PINS_SHIFT: u32 = 16;
-/// Times that a chunk can be pinned at once.
+/// Maximum number of simultaneous pins of a chunk.
 pub(crate) const CHUNK_PINS_MAX: u64 = 0xfff;
 const RUN_SHIFT: u32 = 32;
 
-/// A chunk's word as it was at some moment.
+/// Snapshot of a chunk's word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chunk(u64);
 
@@ -75,7 +76,7 @@ impl Chunk {
     pub(crate) const EMPTY: Self = Self(ChunkPhase::Empty as u64);
     pub(crate) const DRAM: Self = Self(ChunkPhase::Dram as u64);
 
-    /// A chunk that is `run`.
+    /// A chunk mapped from `run`.
     pub(crate) fn direct(run: RunNo) -> Self {
         Self(ChunkPhase::Direct as u64 | run.0 << RUN_SHIFT)
     }
@@ -91,7 +92,7 @@ impl Chunk {
         }
     }
 
-    /// The run that it is, if it is one.
+    /// The run of a direct chunk.
     pub(crate) fn run(self) -> Option<RunNo> {
         let is_run = matches!(self.phase(), ChunkPhase::Direct | ChunkPhase::DirectWatched);
         is_run.then_some(RunNo(self.0 >> RUN_SHIFT))
@@ -126,7 +127,7 @@ impl Chunk {
         Self(self.0 & !PHASE & !(WATCH << WATCH_SHIFT) | phase as u64)
     }
 
-    /// The place in the round that watches it.
+    /// The chunk's index in its round.
     pub(crate) fn watch(self) -> usize {
         index(self.0 >> WATCH_SHIFT & WATCH)
     }
@@ -193,7 +194,7 @@ impl ChunkTable {
         self.replace(at, seen, Chunk(seen.0 | PHASE))
     }
 
-    /// Ends what [`claim`](Self::claim) began.
+    /// Ends the claim begun by [`claim`](Self::claim).
     pub(crate) fn set(&self, at: ChunkNo, chunk: Chunk) {
         self.word(at).store(chunk.0, SeqCst);
     }

@@ -1,21 +1,22 @@
-//! Direct mode: chunks of 2 MiB that are runs of a byte-addressable store, mapped straight, or in DRAM.
+//! Direct mode: chunks of 2 MiB, mapped from runs of a byte-addressable store or in DRAM.
 //!
-//! Owns the words of all chunks and the count of those in DRAM. Changes mappings and moves bytes through
-//! [`ChunkMemory`] alone, so that tests can explore it on memory that is a table.
+//! Owns the words of all chunks and the count of chunks in DRAM. Changes mappings and moves bytes
+//! only through [`ChunkMemory`], so tests can explore it on a table instead of memory.
 //!
 //! The order of steps of a move:
-//! 1. The chunk is claimed, so nobody else moves it, pins it or makes it accessible.
-//! 2. It becomes read-only. From here on its bytes cannot change: who stores faults, and waits for the chunk.
+//! 1. The mover claims the chunk: no other thread moves it, pins it or makes it accessible.
+//! 2. It makes the chunk read-only. From here on its bytes cannot change: a store faults and blocks
+//!    until the move ends.
 //! 3. It is copied.
-//! 4. Its mapping is replaced at once, so that loads find the same bytes before and after.
-//! 5. Only then the chunk is let go of, and the run that it has left is free.
+//! 4. It replaces the mapping atomically: loads read the same bytes before and after.
+//! 5. Only then it releases the chunk and frees the old run.
 //!
-//! `docs/swap.md` argues by these steps that no store is lost; D1 to D5 of `docs/proofs.md` are the same as lemmas.
+//! D1 to D5 of `docs/proofs.md` argue from these steps that no store is lost.
 //!
 //! Invariants:
-//! - A chunk counts as in DRAM from before its memory is made until after it is gone.
-//! - Nothing here allocates, sleeps on a lock or touches the region's bytes but through `ChunkMemory`, so
-//!   that faults can be resolved in a signal handler.
+//! - A chunk counts as in DRAM from before the creation of its memory until after its removal.
+//! - The engine does not allocate, sleep on a lock, or access the region's bytes except through
+//!   `ChunkMemory`: a signal handler can resolve faults.
 
 pub(crate) mod budget;
 mod heat;
@@ -43,17 +44,17 @@ use budget::Budget;
 
 pub(crate) use range_ops::RangeError;
 
-/// Times that the system refuses a step before a fault fails.
+/// Refusals by the system before a fault fails.
 const REFUSALS_MAX: u32 = 200;
 
 /// Settings of a region in direct mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectSettings {
-    /// Units of the region, of which the last chunk may have fewer than others.
+    /// Units of the region. The last chunk may have fewer than the others.
     pub(crate) units: u64,
-    /// Parts that may be in DRAM.
+    /// Maximum number of chunks in DRAM.
     pub(crate) limit: u64,
-    /// The slot from which the first run is searched.
+    /// Start of the search for the first run.
     pub(crate) slot_hint: SlotNo,
 }
 
@@ -63,14 +64,14 @@ pub(crate) struct Chunks<M> {
     table: ChunkTable,
     units: u64,
     slots: Arc<SlotMap>,
-    /// The slot from which the first chunk's run is searched.
+    /// Start of the search for the first chunk's run.
     home: SlotNo,
     /// Parts in DRAM.
     dram: AtomicU64,
     limit: AtomicU64,
     pinned: AtomicU64,
     budget: Budget,
-    /// The moments at which the chunks of a round were touched; 0 for those that were not.
+    /// Times of the first accesses to the chunks of a round; 0 without an access.
     touched: [AtomicU64; WATCHES],
     /// How hot each chunk was when it was watched last; see [`heat`].
     heat: Box<[AtomicU8]>,
@@ -80,7 +81,7 @@ pub(crate) struct Chunks<M> {
 }
 
 impl<M: ChunkMemory> Chunks<M> {
-    /// Parts that are all empty.
+    /// Chunks, all empty.
     pub(crate) fn new(
         memory: M,
         slots: Arc<SlotMap>,
@@ -111,7 +112,7 @@ impl<M: ChunkMemory> Chunks<M> {
         self.table.len()
     }
 
-    /// Units of a chunk that belong to the region.
+    /// Units of the region in a chunk.
     fn units_of(&self, at: ChunkNo) -> u64 {
         CHUNK_UNITS.min(self.units - at.0 * CHUNK_UNITS)
     }
@@ -129,12 +130,12 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// True if the store has lost what was copied to it: nothing goes there any more.
+    /// True if the store lost copied bytes. No chunk moves there afterwards.
     pub(crate) fn has_failed(&self) -> bool {
         self.store_failed.load(SeqCst)
     }
 
-    /// True if the last chunk that needed a run found none.
+    /// True if the last search for a run found none.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(SeqCst)
     }
@@ -166,14 +167,14 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// Ends the caller's claim to a chunk, which is as `chunk` says from now on.
+    /// Ends the caller's claim to a chunk and sets its new state to `chunk`.
     fn settle(&self, at: ChunkNo, chunk: Chunk) {
         self.memory.step();
         self.table.set(at, chunk);
         self.memory.step();
     }
 
-    /// Makes a chunk that is not empty accessible. False if it is another's or changed.
+    /// Makes a chunk accessible unless it is empty. False if another thread owns or changed it.
     fn make_accessible(&self, at: ChunkNo, seen: Chunk, is_used: bool) -> Result<bool, ChunkError> {
         if !self.table.claim(at, seen) {
             return Ok(false);
@@ -191,8 +192,9 @@ impl<M: ChunkMemory> Chunks<M> {
         done.map(|()| true)
     }
 
-    /// Gives an empty chunk DRAM if there is room, else a run. If there is no run either, it goes to DRAM above
-    /// the limit: the program's contents matter more. False if it is another's.
+    /// Gives an empty chunk DRAM if the limit allows it, else a run. Without a free run the chunk
+    /// takes DRAM above the limit, because the program's contents matter more. False if another
+    /// thread owns the chunk.
     fn make(&self, at: ChunkNo, seen: Chunk) -> Result<bool, ChunkError> {
         if !self.table.claim(at, seen) {
             return Ok(false);
@@ -230,7 +232,7 @@ impl<M: ChunkMemory> Chunks<M> {
         false
     }
 
-    /// Makes an empty chunk that the caller owns a run of zeroes.
+    /// Maps a run of zeroes for an empty chunk claimed by the caller.
     fn make_direct(&self, at: ChunkNo) -> Option<RunNo> {
         let run = self.take_run(at)?;
         let zeroed = if planted(Bug::RunNotZeroed) { Ok(()) } else { self.memory.zero_run(run) };
@@ -244,8 +246,8 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// Takes a run for a chunk, if there is one and the store is sound. Runs follow each other as chunks do where
-    /// that can be had: such neighbours are one mapping.
+    /// Allocates a run for a chunk, if one is free and the store has not failed. Adjacent chunks
+    /// get adjacent runs if possible, because they share one mapping.
     fn take_run(&self, at: ChunkNo) -> Option<RunNo> {
         if self.has_failed() {
             return None;
@@ -270,7 +272,7 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// True if a chunk is one that may be moved or watched.
+    /// True if a chunk may be moved or watched.
     fn is_movable(seen: Chunk) -> bool {
         let is_there = seen.is_dram() || seen.run().is_some();
         is_there && (seen.pins() == 0 || planted(Bug::PinnedChunkMoved))
@@ -314,8 +316,8 @@ impl<M: ChunkMemory> Chunks<M> {
         moved.map(|()| true)
     }
 
-    /// Moves a chunk from DRAM to a run. False if there is no run, or the chunk is not in DRAM, is pinned or
-    /// another's. On failure it stays where it is.
+    /// Moves a chunk from DRAM to a run. False if no run is free, or the chunk is not in DRAM, is
+    /// pinned or owned by another thread. On failure it stays in place.
     pub(crate) fn demote(&self, at: ChunkNo) -> Result<bool, ChunkError> {
         let seen = self.table.load(at);
         if !seen.is_dram() || !Self::is_movable(seen) {
@@ -342,21 +344,21 @@ impl<M: ChunkMemory> Chunks<M> {
         moved.map(|()| true)
     }
 
-    /// Keeps stores from a chunk that the caller owns.
+    /// Forbids stores to a chunk claimed by the caller.
     fn freeze(&self, at: ChunkNo) -> Result<(), ChunkError> {
         let frozen = self.memory.allow(at, Permission::Loads);
         self.memory.step();
         frozen
     }
 
-    /// Ends a move that came to nothing. If the chunk cannot be made accessible, who touches it finds out.
+    /// Ends a failed move. If the system refuses access to the chunk, the next access faults.
     fn thaw(&self, at: ChunkNo, seen: Chunk) {
         let _or_by_the_next_fault = self.memory.allow(at, Permission::Everything);
         self.settle(at, seen.unwatched());
     }
 
-    /// Makes a chunk inaccessible until somebody touches it, as the `watch`th of a round. False if it is empty,
-    /// watched, pinned or another's.
+    /// Makes a chunk inaccessible until the next access, as chunk `watch` of a round. False if it
+    /// is empty, watched, pinned or owned by another thread.
     pub(crate) fn watch(&self, at: ChunkNo, watch: usize) -> bool {
         let seen = self.table.load(at);
         let is_free = !seen.is_watched() && Self::is_movable(seen) && self.table.claim(at, seen);
@@ -369,14 +371,14 @@ impl<M: ChunkMemory> Chunks<M> {
         done.is_ok()
     }
 
-    /// Ends the watch of a chunk, if nobody has touched it.
+    /// Ends the watch of a chunk without an access.
     pub(crate) fn unwatch(&self, at: ChunkNo) {
         let mut tries = 0;
         loop {
             let seen = self.table.load(at);
             let is_over = match seen.phase() {
                 ChunkPhase::DramWatched | ChunkPhase::DirectWatched => {
-                    // Whoever touches a chunk that could not be made accessible tries again.
+                    // If the system refused access, the next access to the chunk tries again.
                     self.make_accessible(at, seen, false).unwrap_or(true)
                 }
                 ChunkPhase::Busy => false,
@@ -390,7 +392,7 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// Frees every run that the region has. Only when it is not mapped any more.
+    /// Frees every run of the region. Requires: the region is unmapped.
     pub(crate) fn free_runs(&self) {
         for at in (0..self.len()).map(ChunkNo) {
             if let Some(run) = self.table.load(at).run() {

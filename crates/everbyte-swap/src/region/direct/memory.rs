@@ -1,10 +1,11 @@
-//! The view that direct mode has of memory: what it can do to the chunks of a region and the runs of a store.
+//! The memory interface of direct mode: operations on the chunks of a region and the runs of a
+//! store.
 
 use std::ops::Range;
 
 use crate::region::direct::chunk::{ChunkNo, RunNo};
 
-/// Accesses that the mapping of a chunk allows.
+/// Accesses allowed by the mapping of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Permission {
     /// None: each faults.
@@ -14,46 +15,47 @@ pub(crate) enum Permission {
     Everything,
 }
 
-/// A step that was not made.
+/// A failed step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ChunkError {
     /// The system has no memory, or no room for a mapping; later it may.
     Refused,
     /// The run cannot be read.
     Unreadable,
-    /// The store has lost what was copied to it.
+    /// The store lost copied bytes.
     StoreFailed,
 }
 
-/// Chunks and runs, one step at a time. The caller owns the chunks and runs that a step names.
+/// Chunks and runs, changed one step at a time. The caller owns the chunks and runs of a step.
 ///
 /// # Contract
-/// What replaces a mapping does so at once: whoever touches the chunk meanwhile meets the old mapping or the new
-/// one. On failure the old one is there. When a step that takes an access away returns, none such is under way
-/// any more.
+/// A step replaces a mapping atomically: a concurrent access uses the old mapping or the new one.
+/// On failure the old mapping stays. After a step has removed an access right, no access by that
+/// right is in progress.
 pub(crate) trait ChunkMemory: Send + Sync {
     /// Makes an empty chunk accessible memory of zeroes.
     fn open(&self, at: ChunkNo) -> Result<(), ChunkError>;
 
-    /// Makes a chunk in DRAM (`run` is `None`) or one that is a run empty: inaccessible, without either.
+    /// Empties a chunk in DRAM (`run` is `None`) or a direct one: afterwards it is inaccessible,
+    /// without DRAM or run.
     fn close(&self, at: ChunkNo, run: Option<RunNo>) -> Result<(), ChunkError>;
 
-    /// Changes what the mapping of a chunk that is not empty allows.
+    /// Changes the access rights of a chunk's mapping. The chunk is not empty.
     fn allow(&self, at: ChunkNo, allowed: Permission) -> Result<(), ChunkError>;
 
     /// Makes a run hold zeroes.
     fn zero_run(&self, run: RunNo) -> Result<(), ChunkError>;
 
-    /// Copies a chunk, which may be loaded, to a run, and makes sure that it has arrived.
+    /// Copies a readable chunk to a run and checks that the store has the bytes.
     fn copy_out(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError>;
 
-    /// Replaces the mapping of a chunk by that of a run, accessible.
+    /// Replaces the mapping of a chunk by an accessible one of a run.
     fn map_run(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError>;
 
-    /// Copies a run to new memory, and replaces the mapping of a chunk by that, accessible.
+    /// Copies a run to new memory and replaces the mapping of a chunk by this memory, accessible.
     fn move_in(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError>;
 
-    /// Makes units of a chunk, which is accessible, hold zeroes.
+    /// Sets units of an accessible chunk to zero.
     fn zero(&self, at: ChunkNo, units: Range<u64>);
 
     /// Nanoseconds since some moment.
@@ -62,7 +64,7 @@ pub(crate) trait ChunkMemory: Send + Sync {
     /// Waits a little for another thread, for the `tries`th time.
     fn pause(&self, tries: u32);
 
-    /// Marks a place at which another thread may come in between; for tests.
+    /// Lets another thread run at this point; for tests.
     #[inline]
     fn step(&self) {}
 }

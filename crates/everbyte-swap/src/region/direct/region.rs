@@ -1,7 +1,8 @@
-//! Regions in direct mode: chunks on real mappings, the thread that finds out which are hot, and faults.
+//! Regions in direct mode: chunks on real mappings, their fault resolver, and the sampler thread
+//! for hot chunks.
 //!
-//! Invariant: what a signal handler runs is [`DirectResolver::resolve`], `direct` and `mapped_parts`, and none
-//! of it allocates, sleeps on a lock, or touches the region itself but for chunks that it has claimed.
+//! Invariant: a signal handler runs [`DirectResolver::resolve`], `engine` and `remap_memory`. They
+//! do not allocate or sleep on a lock, and they access only bytes of claimed chunks of the region.
 
 #![allow(
     unsafe_code,
@@ -34,34 +35,36 @@ use crate::slots::SlotNo;
 use crate::slots::index;
 use crate::store::{SwapSpace, UNIT};
 
-/// Time for which chunks are inaccessible in a round, at most.
+/// Maximum time with inaccessible chunks in a round.
 const WINDOW: Duration = Duration::from_millis(10);
 /// Time between two rounds.
 const REST: Duration = Duration::from_millis(30);
-/// The same where nothing is touched, or can be found out.
+/// Time between two rounds if no chunk is accessed or no exchange is possible.
 const REST_LONG: Duration = Duration::from_secs(1);
 /// Moves take no more than one chunk in so many of the time.
 const MOVES_SHARE: u32 = 10;
 
-/// Rules by which chunks of a region in direct mode move between DRAM and the store.
+/// Policy for moves of chunks between DRAM and the store, for a region in direct mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectMode {
-    /// A thread of the region's now and then makes a few chunks inaccessible, for at most 10 ms, to see how soon
-    /// they are touched; hot ones in the store and cold ones in DRAM change places.
+    /// A thread of the region periodically makes a few chunks inaccessible, for at most 10 ms, and
+    /// measures the time to their first access. Hot chunks in the store and cold ones in DRAM
+    /// change places.
     Exchanging,
-    /// Parts stay where they are first touched, but for [`Region::prefetch`](crate::Region::prefetch) and
-    /// [`Region::set_dram_limit`](crate::Region::set_dram_limit). What was touched once never faults again, so
-    /// system calls may be given it.
+    /// Chunks stay at the place of their first access, except by
+    /// [`Region::prefetch`](crate::Region::prefetch) and
+    /// [`Region::set_dram_limit`](crate::Region::set_dram_limit). A chunk never faults after its
+    /// first access, so system calls accept its bytes.
     Still,
 }
 
-/// A region's chunks, and what could not be done for a fault.
+/// A region's chunks and the first failures of faults.
 struct DirectResolver {
     chunks: Chunks<RemapMemory>,
     fork_guard: ForkGuard,
-    /// The offset of the first page that could not be read plus 1, or 0.
+    /// The offset of the first unreadable page plus 1, or 0.
     unreadable: AtomicU64,
-    /// The offset of the first chunk for which the system had no memory or mapping plus 1, or 0.
+    /// The offset plus 1 of the first chunk refused for lack of memory or mappings, or 0.
     refused: AtomicU64,
 }
 
@@ -71,12 +74,12 @@ impl DirectResolver {
     }
 }
 
-// SAFETY: `fault` moves chunks, whose promise it is not to allocate, lock or panic; reading the clock
-// and the mark of the memory needs neither; of the region, only bytes of claimed chunks are touched, which are
-// accessible to whoever claimed them.
+// SAFETY: `fault` moves chunks and by contract does not allocate, lock or panic; reading the clock
+// and the fork guard needs neither. Of the region it accesses only bytes of claimed chunks, which
+// are accessible to the thread with the claim.
 unsafe impl ResolveFaults for DirectResolver {
     fn resolve(&self, fault: PageFault) -> bool {
-        // A forked child has no such memory, whatever else it has mapped there.
+        // A forked child does not have this memory. Any mapping there belongs to the child.
         if !self.fork_guard.is_here() {
             return false;
         }
@@ -103,7 +106,7 @@ unsafe impl ResolveFaults for DirectResolver {
 
 /// A region in direct mode.
 pub(crate) struct DirectRegion {
-    /// Declared first, hence dropped first: no fault reaches chunks that are gone.
+    /// Declared first, hence dropped first: no fault reaches dropped chunks.
     faults: Option<FaultRange>,
     sampler: Option<Sampler>,
     shared: Arc<DirectResolver>,
@@ -113,14 +116,16 @@ pub(crate) struct DirectRegion {
 #[derive(Clone, Copy)]
 pub(crate) struct DirectOptions {
     pub(crate) mode: DirectMode,
-    /// Mappings that the process may have for chunks to be moved; half of what the system allows if `None`.
+    /// Maximum number of mappings of the process for moves of chunks; half of the system's limit if
+    /// `None`.
     pub(crate) mappings_max: Option<u64>,
     /// The region's thread calls this first.
     pub(crate) thread_start: fn(),
 }
 
 impl DirectRegion {
-    /// Maps `units` units, of which `limit` may be in DRAM, on a store whose slots may be used from `slot_hint` on.
+    /// Maps `units` units with at most `limit` in DRAM, on the store of `space`. Searches for slots
+    /// start at `slot_hint`.
     pub(crate) fn start(
         units: u64,
         limit: u64,
@@ -153,9 +158,9 @@ impl DirectRegion {
     fn register(&self) -> Result<FaultRange, RegionError> {
         let chunks = &self.shared.chunks;
         let (base, len) = (chunks.memory.base().addr(), index(chunks.len() * CHUNK));
-        // SAFETY: the resolver is behind an `Arc` of this struct's, which outlives the range that
-        // is dropped before it; who touches the region's bytes borrows the region, or has
-        // promised as much.
+        // SAFETY: an `Arc` of this struct owns the resolver and outlives the range, which is
+        // dropped first. Code with access to the region's bytes borrows the region, or promises to
+        // keep it alive.
         let range =
             unsafe { FaultRange::register_forbidding(base, len, Arc::as_ptr(&self.shared)) };
         range.map_err(RegionError::io("handle SIGSEGV"))?.ok_or(RegionError::TooMany)
@@ -171,7 +176,7 @@ impl Backing for DirectRegion {
         self.shared.fork_guard.is_here()
     }
 
-    /// One run more than the chunks that have no room in DRAM: two chunks change places by way of it.
+    /// One run more than the chunks without DRAM: an exchange of two chunks needs a free run.
     fn slots_needed(&self, units: u64, limit: u64) -> u64 {
         direct_slots_needed(units, limit)
     }
@@ -232,13 +237,13 @@ impl Drop for DirectRegion {
     fn drop(&mut self) {
         self.sampler = None;
         self.faults = None;
-        // Runs are others' only once nothing of the region maps them.
+        // Other regions may get the runs only after this region's mappings are removed.
         self.shared.chunks.memory.unmap();
         self.shared.chunks.free_runs();
     }
 }
 
-/// Slots with which a region of `units` units never runs out of runs.
+/// Number of slots that guarantees a free run to a region of `units` units.
 pub(crate) fn direct_slots_needed(units: u64, limit: u64) -> u64 {
     let (chunks, limit) = (units.div_ceil(CHUNK_UNITS), limit / CHUNK_UNITS);
     let spare = u64::from(limit > 0);
@@ -258,7 +263,7 @@ fn region_error(error: RangeError) -> RegionError {
     }
 }
 
-/// The thread that makes rounds; it ends when this is dropped.
+/// The thread of the rounds; it ends when this is dropped.
 struct Sampler {
     stop: Arc<AtomicBool>,
     handle: Option<JoinHandle<()>>,
@@ -279,7 +284,7 @@ impl Drop for Sampler {
         self.stop.store(true, SeqCst);
         if let Some(handle) = self.handle.take() {
             handle.thread().unpark();
-            // A thread that panicked has nothing more to say here.
+            // The result of a panicked thread has no use here.
             let _ended = handle.join();
         }
     }
@@ -302,7 +307,7 @@ fn run_rounds(chunks: &Chunks<RemapMemory>, stop: &AtomicBool) {
         rest = match findings {
             Findings { is_refused: true, .. } => REST_LONG,
             Findings { touched: 0, .. } => longer,
-            // A round that moved much is paid for by a long rest.
+            // A round with moves is followed by a rest in proportion to its time.
             Findings { moves: 1.., .. } => (start.elapsed() * (MOVES_SHARE - 1)).max(REST),
             _ => REST,
         };
@@ -329,7 +334,7 @@ mod tests {
         assert_eq!(direct_slots_needed(1, 0), CHUNK_UNITS);
     }
 
-    /// Threads that store to words of their own, in chunks that others move, watch and pin all the time.
+    /// Threads store to their own words while other threads move, watch and pin the chunks.
     #[test]
     fn contents_hold_while_parts_move() {
         const CHUNKS: u64 = 4;
@@ -346,11 +351,12 @@ mod tests {
         let stop = AtomicBool::new(false);
         let run = |me: u64| {
             let mut random = SmallRng::seed_from_u64(me);
-            // Few words, so that each is met again after its chunk has moved.
+            // Few words: each is checked again after its chunk has moved.
             let mut stored = vec![0u64; 1024];
             let word = |nth: usize| {
                 let at = nth * index(CHUNKS * CHUNK) / 1024 + 8 * index(me);
-                // SAFETY: an aligned word of the region, which outlives the threads; words are atomics.
+                // SAFETY: an aligned word of the region, which outlives the threads; all accesses
+                // to words are atomic.
                 unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(base + at)) }
             };
             while !stop.load(SeqCst) {

@@ -1,14 +1,14 @@
 //! The chunks of a region in direct mode: real mappings behind the steps.
 //!
-//! Owns the address range. What takes a chunk's place is prepared elsewhere and then moved there by one
-//! `mremap`, which takes the old mapping away and puts the new one there while every fault of the process waits. A
-//! run is mapped a second time by an `mremap` of no bytes of the store's own mapping, so no descriptor of its
-//! file is needed, and what that has locked stays locked.
+//! Owns the address range. A new mapping is prepared at another address. Then one `mremap` replaces
+//! the chunk's mapping by it while every fault of the process waits. An `mremap` of zero bytes of
+//! the store's mapping maps a run a second time. It needs no descriptor of the store's file, and
+//! locks by a descriptor stay held.
 //!
 //! Invariant: every mapping in the range is kept from children of a fork before it is moved there.
 //!
-//! Limit: where the kernel has too little memory in the midst of such a move, the chunk is not mapped any more, and
-//! touching it ends in SIGSEGV. It checks the number of mappings before.
+//! Limit: if the kernel runs out of memory during such a move, the chunk loses its mapping, and an
+//! access ends in SIGSEGV. The kernel checks the number of mappings before.
 
 #![allow(unsafe_code, reason = "mapping chunks, moving their mappings and copying their bytes")]
 
@@ -47,17 +47,17 @@ pub(crate) struct RemapMemory {
     start: Instant,
 }
 
-// SAFETY: the range is memory without thread affinity, and the pointers never change. Which thread
-// may do what to a chunk is the business of whoever claims chunks.
+// SAFETY: the range is memory without thread affinity, and the pointers never change. Claims of
+// chunks decide which thread may access a chunk.
 unsafe impl Send for RemapMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RemapMemory {}
 
-/// A mapping of a chunk's size that nobody else knows; unmapped when dropped.
+/// A private mapping of a chunk's size; unmapped when dropped.
 struct Prepared(*mut c_void);
 
 impl Prepared {
-    /// New memory of zeroes, at a multiple of its size, so that it can be one large page.
+    /// Maps new memory of zeroes, aligned to its size to allow one large page.
     fn memory(access: ProtFlags) -> io::Result<Self> {
         let place = map_nothing(CHUNK_BYTES, access)?;
         if place.addr().is_multiple_of(CHUNK_BYTES) {
@@ -70,16 +70,16 @@ impl Prepared {
         let behind = place.wrapping_byte_add(CHUNK_BYTES);
         for (rest, len) in [(raw, before), (behind, CHUNK_BYTES - before)] {
             if len > 0 {
-                // SAFETY: mapped above, and known to nobody else.
+                // SAFETY: mapped above, and unknown to other code.
                 unsafe { munmap(rest, len) }?;
             }
         }
         Self(place).kept_from_children()
     }
 
-    /// The memory of a run, which is mapped at `at`, a second time.
+    /// Maps the memory of a run, mapped at `at`, a second time.
     fn run(at: *const u8) -> io::Result<Self> {
-        // Aligned as the run is, so that both can be large pages.
+        // Aligned like the run, so both can be large pages.
         let place = Self::memory(ProtFlags::empty())?.leave();
         let (at, flags) = (at.cast_mut().cast(), MremapFlags::MAYMOVE);
         // If this fails the kernel may have unmapped the place already, which is then somebody else's.
@@ -92,7 +92,7 @@ impl Prepared {
         Ok(run)
     }
 
-    /// The mapping, for somebody else to unmap.
+    /// Releases the mapping to the caller, who unmaps it.
     fn leave(self) -> *mut c_void {
         let place = self.0;
         std::mem::forget(self);
@@ -108,12 +108,12 @@ impl Prepared {
         Ok(self)
     }
 
-    /// Takes the place of whatever is mapped at `to`.
+    /// Replaces the mapping at `to`.
     ///
     /// # Safety
-    /// Whoever uses `to` may find the bytes of this mapping there from now on.
+    /// Any user of `to` accepts the bytes of this mapping there from now on.
     unsafe fn move_to(self, to: *mut c_void) -> io::Result<()> {
-        // SAFETY: the mapping is nobody else's, and what it replaces is the caller's business.
+        // SAFETY: no other code uses the mapping, and the caller answers for the replaced one.
         unsafe { mremap_fixed(self.0, CHUNK_BYTES, CHUNK_BYTES, MremapFlags::MAYMOVE, to) }?;
         self.leave();
         Ok(())
@@ -128,7 +128,7 @@ impl Drop for Prepared {
     }
 }
 
-/// Private memory of zeroes that takes nothing until it is touched.
+/// Maps private memory of zeroes. It takes no memory before an access.
 fn map_nothing(len: usize, access: ProtFlags) -> io::Result<*mut c_void> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: the kernel chooses a free place.
@@ -144,7 +144,7 @@ impl RemapMemory {
         let base = raw.cast::<u8>().wrapping_add(skip);
         let (is_mapped, start) = (AtomicBool::new(true), Instant::now());
         let mapped = Self { base, raw, raw_len, space, is_mapped, start };
-        // SAFETY: the range is ours, and the advice changes nothing in this process.
+        // SAFETY: our own range, and the advice changes nothing in this process.
         unsafe { madvise(raw, raw_len, Advice::LinuxDontFork) }?;
         // SAFETY: as above.
         let _best_effort = unsafe { madvise(raw, raw_len, Advice::LinuxHugepage) };
@@ -156,7 +156,7 @@ impl RemapMemory {
         self.base
     }
 
-    /// Unmaps the range. For when nobody touches it any more.
+    /// Unmaps the range. Requires: no thread accesses it.
     pub(crate) fn unmap(&self) {
         if self.is_mapped.swap(false, SeqCst) {
             // SAFETY: our own range, which nobody touches any more. It cannot fail for such a range, and
@@ -173,10 +173,10 @@ impl RemapMemory {
         (0..CHUNK_UNITS).map(move |nth| SlotNo(run.0 * CHUNK_UNITS + nth))
     }
 
-    /// Puts a mapping in the place of a chunk's.
+    /// Replaces the mapping of a chunk.
     fn replace(&self, at: ChunkNo, by: io::Result<Prepared>) -> Result<(), ChunkError> {
         let to = self.place(at).cast();
-        // SAFETY: a chunk of our own range, which the caller owns, and which is to hold what was prepared.
+        // SAFETY: a chunk of our own range, owned by the caller, due for the prepared mapping.
         let moved = by.and_then(|by| unsafe { by.move_to(to) });
         moved.map_err(|_refused| ChunkError::Refused)
     }
@@ -207,14 +207,15 @@ impl ChunkMemory for RemapMemory {
             Permission::Loads => MprotectFlags::READ,
             Permission::Everything => MprotectFlags::READ | MprotectFlags::WRITE,
         };
-        // SAFETY: a chunk of our own range, which the caller owns. Who is kept out faults, and waits.
+        // SAFETY: a chunk of our own range, owned by the caller. A thread with a forbidden access
+        // faults and waits.
         let done = unsafe { mprotect(self.place(at).cast(), CHUNK_BYTES, access) };
         done.map_err(|_refused| ChunkError::Refused)
     }
 
     fn zero_run(&self, run: RunNo) -> Result<(), ChunkError> {
         for slot in Self::slots_of(run) {
-            // SAFETY: the zeroes are no chunk of the store.
+            // SAFETY: the zeroes are not part of the store.
             unsafe { self.space.write(slot, ZEROES.as_ptr()) }
         }
         self.check_store()
@@ -223,7 +224,7 @@ impl ChunkMemory for RemapMemory {
     fn copy_out(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
         for (slot, nth) in Self::slots_of(run).zip(0..) {
             let page = self.place(at).wrapping_add(nth * UNIT);
-            // SAFETY: a page of our range, which may be loaded. The chunk is not this run.
+            // SAFETY: a readable page of our range. The chunk is not this run.
             unsafe { self.space.write(slot, page) }
         }
         self.check_store()
@@ -241,7 +242,7 @@ impl ChunkMemory for RemapMemory {
         // SAFETY: the run is mapped at the store's address as long as the store is there, and nobody stores to it: the
         // chunk that it is may only be loaded. The new memory is as long, and nobody else's.
         unsafe { ptr::copy_nonoverlapping(store.address(first), new.0.cast(), CHUNK_BYTES) }
-        // What cannot be read is known only once it was tried.
+        // An unreadable page is known only after the attempt to read it.
         if !store.is_readable(first, CHUNK_UNITS) {
             return Err(ChunkError::Unreadable);
         }

@@ -1,16 +1,16 @@
-//! The pager of a region: which units are in DRAM, and how they get in and out.
+//! The pager of a region: the units in DRAM and their moves in and out.
 //!
-//! Owns the words of all units, the set of windows that the evictor has to visit, and the count of
-//! resident units. Moves bytes through [`Memory`] alone, so that tests can explore it on memory that
-//! is a table.
+//! Owns the words of all units, the set of windows due for a visit by the evictor, and the count of
+//! resident units. Moves bytes only through [`Memory`], so tests can explore it on a table instead
+//! of memory.
 //!
 //! Invariants:
 //! - A unit counts as resident from before its page is made until after it is taken away.
-//! - A window with a resident unit is in `windows`, unless the evictor holds it at the moment or
-//!   the thread that made the unit resident is about to add it: that thread sets the unit's word,
-//!   *then* adds the window; the evictor removes the window, *then* looks at the words.
-//! - Nothing here allocates, sleeps on a lock or touches the region's pages but through `Memory`, so
-//!   that all of it can run in a signal handler.
+//! - A window with a resident unit is in `windows`, except while the evictor has it or before the
+//!   thread that made the unit resident has added it. That thread sets the unit's word, *then* adds
+//!   the window; the evictor removes the window, *then* reads the words.
+//! - The pager does not allocate, sleep on a lock, or access the region's pages except through
+//!   `Memory`, so all of it can run in a signal handler.
 
 mod evict;
 mod fault;
@@ -44,18 +44,18 @@ pub(crate) use evict::Progress;
 pub(crate) use fault::{Access, FaultError};
 pub(crate) use range_ops::RangeError;
 
-/// Units of a window: what the evictor looks at together, and the most that is read ahead.
+/// Units of a window: the step of the evictor's hand, and the maximum read-ahead.
 pub(crate) const WINDOW: u64 = 16;
 /// The smallest limit on resident units.
 pub(crate) const LIMIT_MIN: u64 = 64;
 
-/// The reason why a pager evicts nothing more.
+/// The reason for the end of all evictions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum PagingFailure {
-    /// The descriptor by which pages are moved is gone.
+    /// The descriptor for moving pages is closed.
     DescriptorLost = 1,
-    /// The store lost what was copied to it.
+    /// The store lost copied bytes.
     StoreFailed = 2,
     /// The system does not take pages away.
     Locked = 3,
@@ -64,14 +64,14 @@ pub(crate) enum PagingFailure {
 /// Settings of a pager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PagerOptions {
-    /// Units that may be resident.
+    /// Maximum number of resident units.
     pub(crate) limit: u64,
-    /// The slot from which the first one is searched.
+    /// Start of the search for the first slot.
     pub(crate) slot_hint: SlotNo,
-    /// Units to fill at once for a stream, 1 to [`WINDOW`].
+    /// Units filled together for a stream, 1 to [`WINDOW`].
     pub(crate) read_ahead: u64,
-    /// True if pages are filled write-protected for loads, as long as enough of them are never
-    /// stored to: those are evicted without being copied.
+    /// Fills pages write-protected for loads while enough of them never see a store: the evictor
+    /// removes these without a copy.
     pub(crate) tracks_stores: bool,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Pager<M> {
     limit: AtomicU64,
     tracks_stores: bool,
     protect_policy: ProtectPolicy,
-    /// Turns that the evictor's hand has made.
+    /// Completed turns of the evictor's hand.
     turn: AtomicU64,
     evictor: Mutex<Batch>,
     /// Faults on absent units.
@@ -95,11 +95,12 @@ pub(crate) struct Pager<M> {
     store_streams: Streams,
     pub(crate) counters: Counters,
     failure: AtomicU8,
-    /// UffdMemory may be missing of units that should have them: a zap has failed, and so has putting them back.
+    /// Pages may be missing from units that should have them: a zap failed, and so did the
+    /// restoration.
     is_doubtful: AtomicBool,
-    /// A unit was given a mark by which accesses to it end in SIGBUS, which stays until its place is zapped.
+    /// A unit has a mark that ends accesses in SIGBUS. The mark stays until its address is zapped.
     has_poisoned: AtomicBool,
-    /// Nothing may be evicted, and everything may become resident.
+    /// Evictions are forbidden, and any number of units may become resident.
     is_held: AtomicBool,
     full: AtomicBool,
     /// 1 while the background evictor should work, for it to sleep on.
@@ -107,7 +108,7 @@ pub(crate) struct Pager<M> {
 }
 
 impl<M: Memory> Pager<M> {
-    /// A pager of `units` units, all empty; `None` if there is no memory for their words.
+    /// A pager of `units` units, all empty; `None` without memory for their words.
     pub(crate) fn new(
         memory: M,
         units: u64,
@@ -153,7 +154,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// The reason why nothing is evicted any more, if so.
+    /// The reason for the end of all evictions, if they ended.
     pub(crate) fn failure(&self) -> Option<PagingFailure> {
         match self.failure.load(SeqCst) {
             0 => None,
@@ -163,12 +164,12 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// True if the last unit that should have been evicted found no free slot.
+    /// True if the last eviction of a unit found no free slot.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(SeqCst)
     }
 
-    /// Notes the first reason for which nothing is evicted any more.
+    /// Records the first reason for the end of all evictions.
     fn note_failure(&self, error: MemoryError) {
         let failure = match error {
             MemoryError::DescriptorLost => PagingFailure::DescriptorLost,
@@ -181,8 +182,8 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Gives a unit of the caller's that should have a page one if it has none: with the bytes of its slot,
-    /// write-protected, or of zeroes.
+    /// Fills the missing page of a claimed unit: with the bytes of its slot, write-protected, or
+    /// with zeroes. A present page stays.
     fn restore(&self, at: UnitNo, unit: Unit) -> Result<(), MemoryError> {
         let there = match unit.slot().filter(|_| !planted(Bug::RestoredAsZeroes)) {
             Some(slot) => self.memory.copy_in(at, slot, 1, true),
@@ -194,8 +195,8 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// As [`restore`](Self::restore), after a zap that failed: it may have taken the page away. If that cannot be made good,
-    /// every page is doubted from now on.
+    /// As [`restore`](Self::restore), after a failed zap: it may have removed the page. If the
+    /// restoration fails, every page is in doubt from now on.
     fn restore_or_doubt(&self, at: UnitNo, unit: Unit) {
         if !planted(Bug::GoneTakenForThere) && self.restore(at, unit).is_err() {
             self.is_doubtful.store(true, SeqCst);
@@ -207,13 +208,13 @@ impl<M: Memory> Pager<M> {
         self.is_doubtful.load(SeqCst)
     }
 
-    /// Takes a unit for dirty whose page is there. Only before anything else is done with it.
+    /// Marks a unit with a present page as dirty. Requires: before any other call on the unit.
     pub(crate) fn adopt(&self, at: UnitNo) {
         self.resident.fetch_add(1, SeqCst);
         self.settle(at, Unit::DIRTY);
     }
 
-    /// Ends the caller's claim to a unit, which is as `unit` says from now on.
+    /// Ends the caller's claim to a unit and sets its new state to `unit`.
     fn settle(&self, at: UnitNo, unit: Unit) {
         self.memory.step();
         self.units.set(at, unit);
@@ -243,7 +244,7 @@ impl<M: Memory> Pager<M> {
         self.is_held.load(SeqCst) || self.resident.load(SeqCst) <= limit - 2 * reserve(limit)
     }
 
-    /// Frees every slot that the region holds. Only when nobody uses it any more.
+    /// Frees every slot of the region. Requires: the region is unused from now on.
     pub(crate) fn free_slots(&self) {
         for at in (0..self.units.len()).map(UnitNo) {
             if let Some(slot) = self.units.load(at).slot() {
@@ -260,13 +261,13 @@ impl<M: Memory> Pager<M> {
     }
 }
 
-/// Units that may still become resident when the background evictor starts.
+/// Free units below the limit at the start of the background evictor.
 fn reserve(limit: u64) -> u64 {
     (limit / 16).clamp(1, 4096)
 }
 
-/// Slots with which a region of `units` units never runs out of them: those that the evictor may
-/// want out at once.
+/// Number of slots that guarantees a free slot to a region of `units` units, including a batch of
+/// the evictor.
 pub(crate) fn slots_needed(units: u64, limit: u64) -> u64 {
     units.saturating_sub(limit - 3 * reserve(limit))
 }

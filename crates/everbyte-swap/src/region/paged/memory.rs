@@ -1,9 +1,9 @@
-//! The pager's view of memory: what it can do to the pages of a region and the slots of a store.
+//! The memory interface of the pager: operations on the pages of a region and the slots of a store.
 
 use crate::region::units::{UnitNo, UnitRun};
 use crate::slots::SlotNo;
 
-/// A step that was not made.
+/// A failed step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MemoryError {
     /// There is a page already.
@@ -12,15 +12,15 @@ pub(crate) enum MemoryError {
     Unreadable,
     /// The system has no page to give, or is changing the mappings; later it may.
     Again,
-    /// The descriptor by which pages are moved is closed, or is another file by now.
+    /// The descriptor for moving pages is closed, or its number belongs to another file.
     DescriptorLost,
-    /// The store has lost what was copied to it.
+    /// The store lost copied bytes.
     StoreFailed,
     /// The system does not take pages away, as if the program had locked them.
     Locked,
 }
 
-/// UffdMemory and slots, one step at a time. The caller owns the units that a step names.
+/// Pages and slots, changed one step at a time. The caller owns the units of a step.
 pub(crate) trait Memory: Send + Sync {
     /// Gives `units` units a page each, filled from slots `slot` and following, write-protected if
     /// `protect`. Returns how many got one, at least 1.
@@ -41,22 +41,22 @@ pub(crate) trait Memory: Send + Sync {
     /// Makes pages writable.
     fn unprotect(&self, run: UnitRun) -> Result<(), MemoryError>;
 
-    /// Takes the pages of all runs away. If it fails, each of them may be there or gone.
+    /// Removes the pages of all runs. On failure each page may be present or missing.
     fn zap(&self, runs: &[UnitRun]) -> Result<(), MemoryError>;
 
-    /// True if a unit's page holds nothing but zeroes.
+    /// True if a unit's page holds only zeroes.
     fn is_zero(&self, at: UnitNo) -> bool;
 
     /// Copies a unit's page to a slot.
     fn copy_out(&self, at: UnitNo, slot: SlotNo);
 
-    /// Makes sure that everything that this thread copied out has arrived.
+    /// Checks that the store has all bytes copied out by this thread.
     fn check_copied(&self) -> Result<(), MemoryError>;
 
     /// Waits a little for another thread, for the `tries`th time.
     fn pause(&self, tries: u32);
 
-    /// Marks a place at which another thread may come in between; for tests.
+    /// Lets another thread run at this point; for tests.
     #[inline]
     fn step(&self) {}
 }

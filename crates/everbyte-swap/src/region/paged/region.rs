@@ -1,4 +1,4 @@
-//! Regions whose units page: a pager on real pages, its threads, and its faults.
+//! Paged regions: a pager on real pages, its threads, and its faults.
 
 #![allow(unsafe_code, reason = "registering for the region's faults")]
 
@@ -28,16 +28,16 @@ const UNIT_BYTES: u64 = UNIT as u64;
 
 /// A pager at work.
 pub(crate) struct PagedRegion {
-    /// Declared first, hence dropped first: no fault reaches a pager that is gone.
+    /// Declared first, hence dropped first: no fault reaches a dropped pager.
     faults: Option<FaultRange>,
     threads: Option<Threads>,
     shared: Arc<FaultResolver>,
-    /// Forks that have begun and not ended.
+    /// Forks in progress.
     forks: Mutex<u64>,
 }
 
 impl PagedRegion {
-    /// UffdMemory `units` units, of which some are present.
+    /// Starts paging `units` units in `pages`. The units in `present` have pages.
     pub(crate) fn start(
         pages: UffdMemory,
         units: u64,
@@ -50,7 +50,7 @@ impl PagedRegion {
         let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
         let pager = pager.ok_or_else(no_memory);
         let pager = pager.map_err(RegionError::io("keep the state of the region's units"))?;
-        // If this fails, memory that was there before is as it was.
+        // On failure existing memory is unchanged.
         pager.hold();
         present.iter().for_each(|&at| pager.adopt(at));
         let fork_guard =
@@ -70,9 +70,9 @@ impl PagedRegion {
     fn register(&self) -> Result<FaultRange, RegionError> {
         let pager = &self.shared.pager;
         let (base, len) = (pager.memory.base().addr(), index(pager.len()) * UNIT);
-        // SAFETY: the resolver is behind an `Arc` of this struct's, which outlives the range that
-        // is dropped before it; who touches the region's bytes borrows the region, or has
-        // promised as much.
+        // SAFETY: an `Arc` of this struct owns the resolver and outlives the range, which is
+        // dropped first. Code with access to the region's bytes borrows the region, or promises to
+        // keep it alive.
         let range = unsafe { FaultRange::register(base, len, Arc::as_ptr(&self.shared)) };
         range.map_err(RegionError::io("handle SIGBUS"))?.ok_or(RegionError::TooMany)
     }

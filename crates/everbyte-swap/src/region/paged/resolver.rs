@@ -1,7 +1,7 @@
-//! From addresses to units: the two ways in which a fault reaches the pager.
+//! Maps fault addresses to units, on the two paths of a fault to the pager.
 //!
-//! Invariant: everything that a signal handler runs is here, in `pager` and in `pages`, and none
-//! of it allocates, sleeps on a lock, or touches the region itself.
+//! Invariant: a signal handler runs only this module, `engine` and `uffd_memory`. They do not
+//! allocate, sleep on a lock, or access the region.
 
 #![allow(unsafe_code, reason = "the contract of a resolver of faults")]
 
@@ -20,11 +20,11 @@ use crate::region::stats::add;
 use crate::region::units::UnitNo;
 use crate::store::UNIT;
 
-/// A region's pager, and the first fault that it could not resolve.
+/// A region's pager and the first unresolved fault.
 pub(crate) struct FaultResolver {
     pub(crate) pager: Pager<UffdMemory>,
     fork_guard: ForkGuard,
-    /// The offset of the first unit that could not be read plus 1, or 0.
+    /// The offset of the first unreadable unit plus 1, or 0.
     unreadable: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ impl FaultResolver {
         self.fork_guard.is_here()
     }
 
-    /// The first offset whose bytes could not be read for a fault.
+    /// The first offset unreadable in a fault.
     fn unreadable(&self) -> Option<u64> {
         self.unreadable.load(SeqCst).checked_sub(1)
     }
@@ -76,10 +76,10 @@ impl FaultResolver {
         done
     }
 
-    /// Resolves a fault that was reported by a message, and wakes who waits for it. A page that
-    /// cannot be had ends in SIGBUS there; where the kernel cannot do that, the process ends, since
-    /// going on would be with zeroes or not at all. Who wants one for which the system has no memory at the moment
-    /// faults again, until it has, as in memory of the kernel's.
+    /// Resolves a fault reported by a message, and wakes its waiting threads. If the page is
+    /// unreadable, the access ends in SIGBUS. If the kernel cannot raise SIGBUS there, the process
+    /// ends: otherwise the thread would read zeroes or hang. If the system has no memory, the
+    /// thread faults again until memory is free, as with ordinary memory.
     pub(crate) fn resolve_message(&self, address: usize, access: Access) {
         let page = address / UNIT * UNIT;
         let done = self.fault(address, access);
@@ -105,11 +105,12 @@ impl FaultResolver {
     }
 }
 
-// SAFETY: `fault` runs the pager, whose promise it is not to allocate, lock or panic; reading the
-// clock needs neither; and the region itself is touched by the kernel alone.
+// SAFETY: `fault` runs the pager and by contract does not allocate, lock or panic; reading the
+// clock needs neither; and only the kernel accesses the region.
 unsafe impl ResolveFaults for FaultResolver {
     fn resolve(&self, fault: PageFault) -> bool {
-        // A forked child has no such memory, whatever else it has mapped there; the descriptor is its parent's.
+        // A forked child does not have this memory. Any mapping there belongs to the child; the
+        // descriptor is its parent's.
         if !self.is_here() {
             return false;
         }

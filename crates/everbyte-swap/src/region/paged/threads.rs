@@ -1,7 +1,7 @@
-//! The threads of a paged region: the background evictor, and those that resolve faults by messages.
+//! Threads of a paged region: the background evictor, and handlers of faults by messages.
 //!
-//! Only these threads have the descriptor by which handlers are told to end: in the program's table its number may be
-//! another file's by then. Invariant: the threads end before the region's pages do.
+//! Only these threads have the descriptor that ends the handlers: in the program's table its number
+//! may belong to another file. Invariant: the threads end before the region's pages are unmapped.
 
 use std::io;
 use std::mem::{Discriminant, discriminant};
@@ -21,16 +21,16 @@ use crate::region::paged::memory::Memory;
 use crate::region::paged::resolver::FaultResolver;
 use crate::region::threads::spawn;
 
-/// Batches without anything evicted, after which the evictor sleeps.
+/// Batches without an eviction before the evictor sleeps.
 const IDLE_MAX: u32 = 4;
 const IDLE_SLEEP: Duration = Duration::from_millis(5);
 /// Time between two looks at whether a thread should stop.
 const STOP_LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// The threads that a region is to have, and what they call of the program's.
+/// The threads of a region and their callbacks into the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Workers {
-    /// Threads that resolve faults; 0 if who faults does.
+    /// Threads resolving faults; 0 if the faulting thread does it.
     pub(crate) handlers: usize,
     /// Each thread calls this first.
     pub(crate) thread_start: fn(),
@@ -47,13 +47,14 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts the evictor, and the threads that resolve faults by messages.
+    /// Starts the evictor and the threads resolving faults by messages.
     pub(crate) fn start(
         shared: &Arc<FaultResolver>,
         workers: Workers,
     ) -> Result<Self, RegionError> {
         let Workers { handlers, thread_start, on_failure } = workers;
-        // By it the evictor tells the handlers to end. This table's descriptor is closed again.
+        // The evictor ends the handlers with this event. The descriptor in the caller's table is
+        // closed below.
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(|error| RegionError::io("make an eventfd")(error.into()))?;
         let mut threads = Self {
@@ -67,7 +68,7 @@ impl Threads {
         threads.spawn("evictor", &kept, move |own| {
             run_evictor(&pager, &stop, &mut FailureReporter::new(on_failure));
             if let Some(event) = own.get(1) {
-                // An eventfd that is not full takes a 1.
+                // An eventfd below its maximum accepts a 1.
                 let _written = rustix::io::write(event, &1u64.to_ne_bytes());
             }
         })?;
@@ -96,17 +97,17 @@ impl Drop for Threads {
         self.stop.store(true, SeqCst);
         let pager = &self.shared.pager;
         pager.wanted.store(1, SeqCst);
-        // That nobody sleeps there is no error.
+        // A missing sleeper is not an error.
         let _woken = futex::wake(&pager.wanted, futex::Flags::PRIVATE, 1);
-        // The evictor tells the handlers, which else look once a second.
+        // The evictor signals the handlers; without the signal they check once a second.
         for handle in self.handles.drain(..) {
-            // A thread that panicked has nothing more to say here.
+            // The result of a panicked thread has no use here.
             let _ended = handle.join();
         }
     }
 }
 
-/// Tells the program of each kind of trouble that its region has, the first time.
+/// Reports each failure kind of a region to the program once.
 struct FailureReporter {
     told: Vec<Discriminant<RegionError>>,
     on_failure: fn(&RegionError),
@@ -127,7 +128,8 @@ impl FailureReporter {
     }
 }
 
-/// Makes room whenever some is wanted. Whoever notes a trouble wakes this thread, which tells the program: it may allocate.
+/// Makes room on demand. A thread that records a failure wakes this thread, which calls the
+/// program's callback, because the callback may allocate.
 fn run_evictor(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut FailureReporter) {
     let pager = &shared.pager;
     while !stop.load(SeqCst) {
@@ -137,7 +139,7 @@ fn run_evictor(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut Failure
             continue;
         }
         pager.wanted.store(0, SeqCst);
-        // What was noted before that woke nobody.
+        // A failure recorded earlier woke no thread.
         reporter.look(shared);
         if !pager.wants_eviction() && !stop.load(SeqCst) {
             // However it returns, the conditions are looked at again.
@@ -177,7 +179,7 @@ fn run_handler(shared: &FaultResolver, stop: &AtomicBool, event: Option<Borrowed
                     std::process::abort();
                 }
             }
-            // Nobody could resolve the next fault, and its thread would wait for ever.
+            // Otherwise no thread could resolve the next fault, and its thread would wait forever.
             Err(_closed) => std::process::abort(),
         }
     }

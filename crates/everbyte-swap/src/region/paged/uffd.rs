@@ -1,8 +1,8 @@
 //! userfaultfd: the descriptor, its ioctls and its messages.
 //!
-//! Own declarations, because the crate `userfaultfd` needs libclang to build and has no copy that
-//! write-protects; see decision 18. Layouts and numbers are those of `linux/userfaultfd.h`. Every
-//! call but [`Uffd::open`] may be made in a signal handler.
+//! Declares the interface here, because the crate `userfaultfd` needs libclang to build and cannot
+//! copy write-protected; see decision 18. Layouts and numbers are from `linux/userfaultfd.h`. Every
+//! call except [`Uffd::open`] may run in a signal handler.
 //!
 //! Knows no units, slots or regions.
 
@@ -90,26 +90,26 @@ struct Message {
     thread: u64,
 }
 
-/// The number of an ioctl that reads and writes a `T`.
+/// The number of an ioctl with a read and written `T`.
 const fn read_write<T>(number: c_ulong) -> c_ulong {
     3 << 30 | (size_of::<T>() as c_ulong) << 16 | 0xAA << 8 | number
 }
 
-/// The number of an ioctl that, as the header has it, reads a `T`.
+/// The number of an ioctl with a `T` marked as read in the header.
 const fn read<T>(number: c_ulong) -> c_ulong {
     2 << 30 | (size_of::<T>() as c_ulong) << 16 | 0xAA << 8 | number
 }
 
-/// Who resolves faults.
+/// Resolver of faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
-    /// The thread that faulted, in a signal handler.
+    /// The faulting thread, in a signal handler.
     Sigbus,
-    /// Whoever reads messages from the descriptor.
+    /// A reader of messages from the descriptor.
     Messages,
 }
 
-/// A fault that was reported by a message.
+/// A fault reported by a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FaultMessage {
     pub(crate) address: usize,
@@ -164,18 +164,18 @@ impl Uffd {
         unsafe { self.call(read_write::<RegisterCall>(0), &mut call) }
     }
 
-    /// Wakes who waits for pages of `start .. start + len`; without anybody, only finds out
-    /// whether the descriptor is still a userfaultfd.
+    /// Wakes threads waiting for pages of `start .. start + len`. Without such threads it only
+    /// checks that the descriptor is still a userfaultfd.
     pub(crate) fn wake(&self, start: usize, len: usize) -> io::Result<()> {
         // SAFETY: the request takes a pointer to a `RangeCall`.
         unsafe { self.call(read::<RangeCall>(2), &mut range(start, len)) }
     }
 
-    /// Makes pages at `to` with a copy of `len` bytes at `from`, write-protected if `protect`.
-    /// Returns the bytes that were copied, at least a page.
+    /// Fills pages at `to` with a copy of `len` bytes at `from`, write-protected if `protect`.
+    /// Returns the number of copied bytes, at least a page.
     ///
     /// # Safety
-    /// Nobody has references into `to .. to + len` that a page appearing there would contradict.
+    /// No references into `to .. to + len` exist that a new page there would contradict.
     pub(crate) unsafe fn copy(
         &self,
         to: usize,
@@ -203,7 +203,7 @@ impl Uffd {
         partial(done, call.zeroed)
     }
 
-    /// Write-protects the pages that are there, or makes them writable.
+    /// Write-protects the present pages, or makes them writable.
     pub(crate) fn protect(&self, start: usize, len: usize, protect: bool) -> io::Result<()> {
         let mode = if protect { WRITEPROTECT_MODE_WP } else { 0 };
         let mut call = ProtectCall { range: range(start, len), mode };
@@ -211,18 +211,18 @@ impl Uffd {
         unsafe { self.call(read_write::<ProtectCall>(6), &mut call) }
     }
 
-    /// Lets every access to a page that is not there end in SIGBUS (Linux 6.6).
+    /// Ends every access to a missing page in SIGBUS (Linux 6.6).
     pub(crate) fn poison(&self, start: usize, len: usize) -> io::Result<()> {
         let mut call = PoisonCall { range: range(start, len), mode: 0, updated: 0 };
         // SAFETY: the request takes a pointer to a `PoisonCall`.
         unsafe { self.call(read_write::<PoisonCall>(8), &mut call) }
     }
 
-    /// The next fault that is reported; `None` if there is none, or it was something else.
+    /// The next reported fault; `None` if no message or another one is pending.
     pub(crate) fn read_fault(&self) -> io::Result<Option<FaultMessage>> {
         let mut message = Message::default();
         let place = (&raw mut message).cast();
-        // SAFETY: `message` has room for what the kernel writes, which is any bytes at all.
+        // SAFETY: `message` has space for the kernel's bytes, and any bytes are valid.
         let got = unsafe { libc::read(self.as_raw_fd(), place, size_of::<Message>()) };
         if got < 0 {
             let error = io::Error::last_os_error();
@@ -253,10 +253,11 @@ impl Uffd {
 impl Drop for Uffd {
     fn drop(&mut self) {
         const PAGE: usize = 4096;
-        // If somebody has closed it, its number may be a file's by now, which is not to be closed.
+        // After a close by the program the number may belong to another file: do not close that
+        // file.
         let somewhere = std::ptr::from_ref(self).addr() / PAGE * PAGE;
         if self.wake(somewhere, PAGE).is_ok() {
-            // SAFETY: here alone, and nobody uses it afterwards.
+            // SAFETY: dropped only here, and unused afterwards.
             unsafe { ManuallyDrop::drop(&mut self.fd) };
         }
     }
@@ -272,7 +273,7 @@ fn range(start: usize, len: usize) -> RangeCall {
     RangeCall { start: start as u64, len: len as u64 }
 }
 
-/// Some pages are better than none: an error after the first of them is no error.
+/// Converts an error after at least one page into the number of bytes done.
 fn partial(done: io::Result<()>, bytes: i64) -> io::Result<usize> {
     match usize::try_from(bytes) {
         Ok(bytes) if bytes > 0 => Ok(bytes),
@@ -288,14 +289,14 @@ fn new_descriptor(flags: c_int) -> io::Result<OwnedFd> {
 
 fn owned(fd: i64) -> io::Result<OwnedFd> {
     match c_int::try_from(fd) {
-        // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+        // SAFETY: the kernel has just created this descriptor, and no other code has it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The other way to a descriptor that sees the kernel's own accesses; `error` is what barred the
-/// first.
+/// Opens a descriptor with faults of kernel accesses by the device file; `error` is the failure of
+/// the system call.
 fn from_device(error: io::Error) -> Result<OwnedFd, OpenFailure> {
     let Ok(device) = OpenOptions::new().read(true).write(true).open(DEVICE) else {
         return Err(refused(error));

@@ -1,8 +1,9 @@
 //! The pages of a region: real memory behind the pager's steps.
 //!
-//! Owns the address range, registered with a userfaultfd of its own. Invariant: a page appears by copy or zero-fill alone, and goes by zap
-//! alone, which first finds out that the descriptor still is ours: without one the kernel would give
-//! zeroes for what was taken away. Locks of the program's (`mlock`) do not keep pages, where the kernel can take such away.
+//! Owns the address range, registered with its userfaultfd. Invariant: a page appears only by copy
+//! or zero-fill, and is removed only by zap. Zap first checks that the descriptor still is this
+//! range's userfaultfd: without it the kernel would fill removed pages with zeroes. Locks by the
+//! program (`mlock`) do not keep pages, if the kernel can remove locked pages.
 
 #![allow(unsafe_code, reason = "mapping the region, moving its pages and reading them")]
 
@@ -34,9 +35,9 @@ const WINDOW_BYTES: usize = index(WINDOW) * UNIT;
 const PIDFD_SELF_THREAD_GROUP: RawFd = -10_001;
 /// Bytes for each page in the kernel's map of them.
 const PAGEMAP_ENTRY: usize = 8;
-/// UffdMemory of which it is read at once.
+/// Pages of it read by one call.
 const PAGEMAP_PART: usize = 8192;
-/// Runs that are taken away by one call.
+/// Maximum number of runs removed by one call.
 const RUNS_MAX: usize = 64;
 
 static ZEROES: [u8; WINDOW_BYTES] = [0; WINDOW_BYTES];
@@ -46,28 +47,28 @@ pub(crate) struct UffdMemory {
     base: *mut u8,
     raw: *mut c_void,
     raw_len: usize,
-    /// Bytes at the beginning that were there before, and stay if these pages come to nothing: 0 once
-    /// [`keep`](Self::keep) was called.
+    /// Existing bytes at the beginning. They stay if the set-up fails: 0 after
+    /// [`keep`](Self::keep).
     lent: AtomicUsize,
-    /// The first unit behind memory that was there before. The kernel has two mappings, and fills or
-    /// protects no range that lies in both.
+    /// The first unit behind existing memory. The kernel has two mappings there and refuses to fill
+    /// or protect a range across both.
     seam: u64,
     pub(crate) uffd: Uffd,
     space: Arc<SwapSpace>,
     /// The kernel takes a list of ranges.
     zaps_lists: AtomicBool,
-    /// The kernel takes pages away that the program has locked.
+    /// The kernel removes pages locked by the program.
     zaps_locked: AtomicBool,
 }
 
-// SAFETY: the range is memory without thread affinity, and the pointers never change. Which thread
-// may do what to a page is the pager's business.
+// SAFETY: the range is memory without thread affinity, and the pointers never change. The pager
+// decides which thread may access a page.
 unsafe impl Send for UffdMemory {}
 // SAFETY: as above.
 unsafe impl Sync for UffdMemory {}
 
 impl UffdMemory {
-    /// Maps `len` bytes, aligned to a window, in which nothing is there yet.
+    /// Maps `len` bytes without pages, aligned to a window.
     pub(crate) fn map(len: usize, uffd: Uffd, space: Arc<SwapSpace>) -> io::Result<Self> {
         let raw_len = len + WINDOW_BYTES;
         let (access, flags) =
@@ -79,12 +80,13 @@ impl UffdMemory {
         Self::of(base, raw, raw_len, 0, uffd, space).registered(len)
     }
 
-    /// Takes memory that is there, whole pages from a multiple of a window on, as the first of `len` bytes, and
-    /// maps the rest behind it. What it holds stays; [`present`](Self::present) says which units have pages. It is only lent
-    /// until [`keep`](Self::keep): if these pages are dropped before, and nothing was evicted, it is as it was.
+    /// Takes existing memory, whole pages from a multiple of a window on, as the first of `len`
+    /// bytes, and maps the rest behind it. Its contents stay; [`present`](Self::present) reports
+    /// the units with pages. Until [`keep`](Self::keep) the memory is on loan: if this is dropped
+    /// before, without an eviction, the memory is unchanged.
     ///
     /// # Safety
-    /// The range is private anonymous memory, and from now on nobody but these pages changes its mapping.
+    /// The range is private anonymous memory, and from now on only this type changes its mapping.
     pub(crate) unsafe fn over(
         existing: &Range<usize>,
         len: usize,
@@ -98,10 +100,10 @@ impl UffdMemory {
         let more = len - existing.len();
         if more > 0 {
             let flags = flags | MapFlags::FIXED_NOREPLACE;
-            // SAFETY: the kernel refuses if anything is there.
+            // SAFETY: the kernel refuses an address with an existing mapping.
             let found = unsafe { mmap_anonymous(behind, more, access, flags) }?;
             if found != behind {
-                // SAFETY: just mapped by an old kernel, which takes the address for a wish.
+                // SAFETY: just mapped by an old kernel, for which the address is a hint.
                 unsafe { munmap(found, more) }?;
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
@@ -112,7 +114,7 @@ impl UffdMemory {
         pages.registered(len)
     }
 
-    /// Takes over the memory that was there before.
+    /// Takes ownership of the existing memory.
     pub(crate) fn keep(&self) {
         self.lent.store(0, Relaxed);
     }
@@ -130,14 +132,14 @@ impl UffdMemory {
         Self { base, raw, raw_len, lent, seam, uffd, space, zaps_lists, zaps_locked }
     }
 
-    /// The units of the first `len` bytes that have pages.
+    /// The units of the first `len` bytes with pages.
     pub(crate) fn present(&self, len: usize) -> io::Result<Vec<UnitNo>> {
         let found = self.in_dram_or_swap(len).or_else(|_untold| self.in_dram(len))?;
         let units = (0..).map(UnitNo).zip(found);
         Ok(units.filter_map(|(at, is_there)| is_there.then_some(at)).collect())
     }
 
-    /// Which pages of the first `len` bytes there are, those that the system has swapped out among them.
+    /// Presence of the pages of the first `len` bytes, in DRAM or swapped out by the system.
     fn in_dram_or_swap(&self, len: usize) -> io::Result<Vec<bool>> {
         let map = File::open("/proc/self/pagemap")?;
         let (first, units) = (self.base.addr() / UNIT, len / UNIT);
@@ -146,30 +148,31 @@ impl UffdMemory {
         while found.len() < units {
             let some = &mut entries[..(units - found.len()).min(PAGEMAP_PART) * PAGEMAP_ENTRY];
             map.read_exact_at(some, ((first + found.len()) * PAGEMAP_ENTRY) as u64)?;
-            // The highest two bits say that a page is in DRAM, and in swap.
+            // The highest two bits mark a page in DRAM and a page in swap.
             let highest = some.chunks_exact(PAGEMAP_ENTRY).map(|entry| entry[PAGEMAP_ENTRY - 1]);
             found.extend(highest.map(|byte| byte >> 6 != 0));
         }
         Ok(found)
     }
 
-    /// Which pages of the first `len` bytes are in DRAM.
+    /// Presence in DRAM of the pages of the first `len` bytes.
     fn in_dram(&self, len: usize) -> io::Result<Vec<bool>> {
         let mut found = vec![0u8; len / UNIT];
-        // SAFETY: the vector has a byte for each page of the range, which is mapped.
+        // SAFETY: the vector has a byte for each page of the mapped range.
         if unsafe { libc::mincore(self.base.cast(), len, found.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(found.into_iter().map(|found| found & 1 == 1).collect())
     }
 
-    /// Has accesses to what has no page told, and keeps forked children away.
+    /// Registers the range for faults on missing pages, and excludes it from forked children.
     fn registered(self, len: usize) -> io::Result<Self> {
         let (raw, raw_len) = (self.raw, self.raw_len);
-        // A child must not take zeroes for what is in a slot: it has no such memory at all.
-        // SAFETY: the range is ours, and the advice changes nothing in this process.
+        // A child must not read zeroes instead of bytes in a slot: it does not get this memory.
+        // SAFETY: our own range, and the advice changes nothing in this process.
         unsafe { madvise(raw, raw_len, Advice::LinuxDontFork) }?;
-        // Only a saving of trouble: the kernel makes no large pages of registered memory by itself.
+        // An optimisation only: the kernel makes no large pages of registered memory without a
+        // request.
         // SAFETY: as above.
         let _best_effort = unsafe { madvise(raw, raw_len, Advice::LinuxNoHugepage) };
         self.uffd.register(self.base.addr(), len)?;
@@ -181,10 +184,11 @@ impl UffdMemory {
         self.base
     }
 
-    /// Lets children of a fork have the pages that are there, or nothing of the region. Nothing, too, if the former fails.
+    /// Shares the present pages of the region with forked children, or nothing of it. On failure of
+    /// the former it shares nothing.
     pub(crate) fn share_with_children(&self, share: bool) -> io::Result<()> {
         let advise = |advice| {
-            // SAFETY: the range is ours, and the advice changes nothing in this process.
+            // SAFETY: our own range, and the advice changes nothing in this process.
             unsafe { madvise(self.raw, self.raw_len, advice) }
         };
         if !share {
@@ -192,13 +196,13 @@ impl UffdMemory {
         }
         let shared = advise(Advice::LinuxDoFork);
         if shared.is_err() {
-            // Of several mappings some may be shared by now. It is the error before that is told.
+            // Some of several mappings may be shared by now. The caller gets the first error.
             let _as_before = advise(Advice::LinuxDontFork);
         }
         Ok(shared?)
     }
 
-    /// The part of a run that lies in one mapping, and the rest.
+    /// Splits a run at the border of two mappings.
     fn split(&self, run: UnitRun) -> [UnitRun; 2] {
         let (first, end) = (run.first.0, run.first.0 + run.units);
         let middle = self.seam.clamp(first, end);
@@ -206,7 +210,7 @@ impl UffdMemory {
         [part(first, middle), part(middle, end)]
     }
 
-    /// Units from `at` on, of `units`, that lie in one mapping.
+    /// Units from `at` on, at most `units`, within one mapping.
     fn together(&self, at: UnitNo, units: u64) -> u64 {
         let [before, behind] = self.split(UnitRun { first: at, units });
         if before.units > 0 { before.units } else { behind.units }
@@ -257,8 +261,8 @@ impl UffdMemory {
     fn zap_run(&self, run: UnitRun) -> io::Result<()> {
         let (start, len) = (self.place(run.first), index(run.units) * UNIT);
         if self.zaps_locked.load(Relaxed) {
-            // SAFETY: pages of our own range, whose units the caller owns: their bytes are elsewhere, or not
-            // wanted.
+            // SAFETY: pages of our own range, whose units the caller owns: their bytes are
+            // elsewhere or unwanted.
             let done = unsafe { advise(start, len, libc::MADV_DONTNEED_LOCKED) };
             if !is_refused(&done) {
                 return done;
@@ -288,13 +292,13 @@ impl Memory for UffdMemory {
             if units == 1 || !store.is_readable(slot, 1) {
                 return Err(MemoryError::Unreadable);
             }
-            // Who asked for the first one gets it: the others were to be read ahead.
+            // The requested unit gets the slot; the others were for read-ahead.
             units = 1;
         }
         let (to, from) = (self.place(at).addr(), store.address(slot));
         fill(units, |len| {
-            // SAFETY: the caller owns the units, which have no pages, so nobody has seen their bytes
-            // since they were what the slots hold.
+            // SAFETY: the caller owns the units, which have no pages, so no code has seen other
+            // bytes than the slots' since.
             unsafe { self.uffd.copy(to, from, len, protect) }
         })
     }
@@ -304,7 +308,7 @@ impl Memory for UffdMemory {
         let to = self.place(at).addr();
         fill(units, |len| {
             if is_store || units > 1 {
-                // A page of its own at once, where a store would otherwise fault again.
+                // A private page now, because a store to a zero page would fault again.
                 // SAFETY: the caller owns the units, which hold zeroes and have no pages.
                 unsafe { self.uffd.copy(to, ZEROES.as_ptr(), len, false) }
             } else {
@@ -345,15 +349,15 @@ impl Memory for UffdMemory {
     fn is_zero(&self, at: UnitNo) -> bool {
         let words = self.place(at).cast::<u64>();
         (0..UNIT / size_of::<u64>()).all(|nth| {
-            // SAFETY: within a page of our range; any bytes are a word. Whoever stores to it
-            // meanwhile makes the answer void, as the pager finds out.
+            // SAFETY: within a page of our range; any bytes are a word. A concurrent store
+            // invalidates the result, and the pager detects it.
             unsafe { words.wrapping_add(nth).read_volatile() == 0 }
         })
     }
 
     fn copy_out(&self, at: UnitNo, slot: SlotNo) {
-        // SAFETY: a page of our range, which is no part of a store. Whoever stores to it meanwhile makes
-        // the copy void, as the pager finds out.
+        // SAFETY: a page of our range, which is not part of a store. A concurrent store invalidates
+        // the copy, and the pager detects it.
         unsafe { self.space.write(slot, self.place(at)) }
     }
 
@@ -383,7 +387,7 @@ impl Drop for UffdMemory {
     }
 }
 
-/// `madvise`, of which a program that replaces the C library's function has its own.
+/// `madvise` by system call, because the program may replace the C library's function.
 ///
 /// # Safety
 /// As `madvise(2)`.
@@ -400,8 +404,8 @@ fn is_refused(done: &io::Result<()>) -> bool {
     done.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
-/// Fills `units` units, at least 1, by a call that takes their bytes; the first one alone, where the program has split
-/// the mapping by changing the access to a part.
+/// Fills `units` units, at least 1, by a call with their bytes. Fills only the first one if the
+/// program has split the mapping by a change of access rights.
 fn fill(units: u64, call: impl Fn(usize) -> io::Result<usize>) -> Result<u64, MemoryError> {
     let mut filled = call(index(units) * UNIT);
     if units > 1 && lies_in_several(&filled) {
@@ -410,8 +414,8 @@ fn fill(units: u64, call: impl Fn(usize) -> io::Result<usize>) -> Result<u64, Me
     pages_of(filled)
 }
 
-/// True if the kernel may have refused a range because it lies in several mappings. Of a single page that means that it
-/// is in none of ours.
+/// True if the kernel may have refused a range because it spans several mappings. For a single page
+/// this means that it is in no mapping of the region.
 fn lies_in_several<T>(done: &io::Result<T>) -> bool {
     done.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
 }

@@ -12,15 +12,15 @@
 //!                    |  copied out                     |     |
 //!                    +----------> Stored --------------+ <---+
 //! ```
-//! Every arrow passes through `Busy`, in which one thread owns the unit and everybody else waits.
+//! Every arrow passes through `Busy`: one thread owns the unit, and all others wait.
 //!
 //! Invariants:
 //! - A slot belongs to a unit exactly while it holds the unit's bytes: in `Stored` and `Clean`.
-//! - The page of a `Clean` unit and of one that is `WritingBack` is write-protected, that of a
-//!   `Dirty` one is not, unless the system refused to make it writable. A unit that is
-//!   neither of them, `WritingBack` or `Busy` has no page.
-//! - A unit that is pinned is `Dirty`, or `Busy` for a moment.
-//! - Only who made a unit `Busy` stores to its word; all else is compare-and-swap.
+//! - The page of a `Clean` or `WritingBack` unit is write-protected. The page of a `Dirty` unit is
+//!   writable, unless the system refused. A unit in any other phase except `Busy` has no page.
+//! - A pinned unit is `Dirty`, or `Busy` for a moment.
+//! - Only the thread that made a unit `Busy` stores to its word; all other changes are
+//!   compare-and-swap.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -51,17 +51,17 @@ pub(crate) enum Phase {
 const PHASE: u64 = 7;
 /// It was used since the evictor last came by.
 const REFERENCED: u64 = 1 << 3;
-/// It was evicted before, in the turn that is noted.
+/// It was evicted before, in the recorded turn.
 const GHOST: u64 = 1 << 4;
 const TURN_SHIFT: u32 = 8;
 const TURN: u64 = 0xff;
 const PINS_SHIFT: u32 = 16;
-/// Times that a unit can be pinned at once.
+/// Maximum number of simultaneous pins of a unit.
 pub(crate) const PINS_MAX: u64 = 0xfff;
 const SLOT_SHIFT: u32 = 28;
 const _: () = assert!(SLOTS_MAX == 1 << (64 - SLOT_SHIFT));
 
-/// A unit's word as it was at some moment.
+/// Snapshot of a unit's word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unit(u64);
 
@@ -93,13 +93,13 @@ impl Unit {
         Self(self.0 & !PHASE | phase as u64)
     }
 
-    /// The slot that holds its bytes, if one does.
+    /// The slot with the unit's bytes.
     pub(crate) fn slot(self) -> Option<SlotNo> {
         let has_slot = matches!(self.phase(), Phase::Stored | Phase::Clean);
         has_slot.then_some(SlotNo(self.0 >> SLOT_SHIFT))
     }
 
-    /// Remembers a slot that is no longer the unit's.
+    /// Remembers a former slot of the unit.
     pub(crate) fn with_stale_slot(self, slot: SlotNo) -> Self {
         Self(self.0 | (slot.0 + 1) << SLOT_SHIFT)
     }
@@ -134,8 +134,8 @@ impl Unit {
         Self(self.0 | GHOST | (turn & TURN) << TURN_SHIFT)
     }
 
-    /// True if it was evicted less than two turns before `turn`. Turns count modulo 256, so now and
-    /// then a unit that is long gone counts as well.
+    /// True if it was evicted less than two turns before `turn`. Turns count modulo 256, so an
+    /// eviction long ago is sometimes counted too.
     pub(crate) fn is_ghost(self, turn: u64) -> bool {
         let age = turn.wrapping_sub(self.0 >> TURN_SHIFT) & TURN;
         self.0 & GHOST != 0 && age <= 1
@@ -161,8 +161,8 @@ pub(crate) struct UnitTable {
 }
 
 impl UnitTable {
-    /// `units` units, all empty. Words take memory when they are first touched. `None` if the system does not promise
-    /// that.
+    /// `units` units, all empty. Words take memory at their first access. `None` if the system
+    /// cannot promise the memory.
     pub(crate) fn new(units: usize) -> Option<Self> {
         Some(Self { words: bytemuck::try_zeroed_slice_box(units).ok()? })
     }
@@ -192,7 +192,7 @@ impl UnitTable {
         self.replace(at, seen, seen.with_phase(Phase::Busy))
     }
 
-    /// Ends what [`claim`](Self::claim) began.
+    /// Ends the claim begun by [`claim`](Self::claim).
     pub(crate) fn set(&self, at: UnitNo, unit: Unit) {
         self.word(at).store(unit.0, SeqCst);
     }

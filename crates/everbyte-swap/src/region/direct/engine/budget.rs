@@ -1,18 +1,18 @@
 //! The bound on mappings: how many more of them moving chunks may make.
 //!
-//! Adjacent runs in adjacent chunks are one mapping; a move can break it into three. Systems allow a process
-//! so many (`vm.max_map_count`) and fail every `mmap` beyond, whoever asks. So moves stop at a bound below
-//! that. Invariant: what was taken since the mappings were counted last, and those, are no more than the bound, but
-//! for what others have mapped since.
+//! Adjacent runs in adjacent chunks share one mapping; a move can split it into three. Linux limits
+//! the mappings of a process (`vm.max_map_count`) and fails every later `mmap` of any caller. Moves
+//! stop at a bound below this limit. Invariant: mappings at the last count plus mappings taken
+//! since do not exceed the bound, except for mappings made by other code since.
 
 use std::fs::File;
 use std::io::Read;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Mappings that a move can add.
+/// Maximum number of mappings added by a move.
 pub(super) const MOVE_MAPPINGS: u64 = 2;
-/// The bound of Linux where `/proc` does not tell it.
+/// Linux's default limit, used if `/proc` does not report it.
 const MOST_USUAL: u64 = 65_530;
 
 /// Room for mappings.
@@ -23,24 +23,24 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Room up to `bound` mappings of the process, which `count` counts.
+    /// Allows up to `bound` mappings of the process. `count` counts the present mappings.
     pub(crate) fn new(bound: u64, count: fn() -> Option<u64>) -> Self {
         Self { bound, room: AtomicU64::new(0), count }
     }
 
-    /// Takes room for so many mappings. False if there is none, even when they are counted anew.
+    /// Takes `mappings` from the budget. False if the bound is reached, even after a new count.
     pub(super) fn take(&self, mappings: u64) -> bool {
         let taken = self.room.fetch_update(SeqCst, SeqCst, |room| room.checked_sub(mappings));
         taken.is_ok() || self.renew(mappings)
     }
 
-    /// Gives back room for mappings that are gone.
+    /// Returns `mappings` removed mappings to the budget.
     pub(super) fn give_back(&self, mappings: u64) {
         self.room.fetch_add(mappings, SeqCst);
     }
 
     fn renew(&self, wanted: u64) -> bool {
-        // Where nobody tells the mappings, those that moves make are bounded all the same.
+        // Without a count from the system the budget still bounds the mappings made by moves.
         let found = (self.count)().unwrap_or(0);
         let left = self.bound.saturating_sub(found).checked_sub(wanted);
         self.room.store(left.unwrap_or(0), SeqCst);
@@ -48,13 +48,13 @@ impl Budget {
     }
 }
 
-/// Half of the mappings that the system allows a process.
+/// Half of the system's limit on mappings of a process.
 pub(crate) fn half_of_most() -> u64 {
     let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     most.and_then(|most| most.trim().parse().ok()).unwrap_or(MOST_USUAL) / 2
 }
 
-/// Counts the mappings of this process. Allocates nothing.
+/// Counts the mappings of this process. Does not allocate.
 pub(crate) fn count_mappings() -> Option<u64> {
     let mut maps = File::open("/proc/self/maps").ok()?;
     let mut some = [0; 4096];

@@ -1,33 +1,33 @@
-//! How hot a chunk is, by how soon somebody touches it once it is inaccessible.
+//! Heat of a chunk: a measure of the time from its protection to the first access.
 //!
-//! The time to the first touch of a chunk that is touched at a rate is the inverse of that rate in the mean, so one
-//! fault tells more than a bit would; Linux places pages of tiered memory by the same (Y. Huang, "memory
-//! tiering: hot page selection", 2022). Heat is the mean of the last scores, with one more for each halving of
-//! that time. Pure: knows no chunks.
+//! If accesses arrive at a constant rate, the mean time to the first access is the inverse of the
+//! rate, so one fault carries more information than an accessed bit. Linux places pages of tiered
+//! memory by the same measure (Y. Huang, "memory tiering: hot page selection", 2022). Heat is the
+//! mean of the last scores; a score rises by one for each halving of the time. Pure: has no chunks.
 
 /// The highest score.
 const SCORE_MAX: u8 = 15;
 /// Heat of one halving.
 const OCTAVE: u8 = 16;
-/// Heat by which a chunk in a run must be above one in DRAM for them to change places: a quarter of the time to the
-/// first touch.
+/// Minimum heat difference for an exchange of a direct chunk with a chunk in DRAM: a quarter of the
+/// time to the first access.
 const MARGIN: u8 = 2 * OCTAVE;
 
-/// The score of a chunk that was touched `latency_ns` nanoseconds after it became inaccessible, of `window_ns`, or
-/// not at all.
+/// The score of a chunk first accessed `latency_ns` nanoseconds after its protection, within a
+/// window of `window_ns`, or not accessed (`None`).
 pub(super) fn score(latency_ns: Option<u64>, window_ns: u64) -> u8 {
     let Some(latency_ns) = latency_ns else { return 0 };
     let halvings = (window_ns / latency_ns.max(1)).max(1).ilog2();
     u8::try_from(halvings).map_or(SCORE_MAX, |halvings| (halvings + 1).min(SCORE_MAX))
 }
 
-/// The heat of a chunk that had `heat`, after one more score.
+/// The heat after `score`, for a chunk of heat `heat`.
 pub(super) fn with_score(heat: u8, score: u8) -> u8 {
     let sum = 3 * u16::from(heat) + u16::from(score.min(SCORE_MAX)) * u16::from(OCTAVE);
     u8::try_from(sum / 4).unwrap_or(u8::MAX)
 }
 
-/// True if a chunk in a run should be in DRAM in the place of another.
+/// True if a direct chunk should replace a chunk in DRAM.
 pub(super) fn is_worth_exchange(direct: u8, dram: u8) -> bool {
     direct >= dram.saturating_add(MARGIN)
 }

@@ -1,4 +1,4 @@
-//! Requests of a program: chunks brought in, pinned, or given up, and another limit.
+//! Requests of a program: prefetch, pin, unpin and discard chunks, and change the limit.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,7 +12,7 @@ use crate::region::units::UnitNo;
 use crate::region::units::UnitRun;
 use crate::slots::index;
 
-/// A request that was refused or failed.
+/// A refused or failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RangeError {
     /// A chunk could not be made or made accessible.
@@ -23,15 +23,15 @@ pub(crate) enum RangeError {
     BadPin(ChunkNo),
 }
 
-/// The chunks that a run of units touches.
+/// The chunks of a run of units, rounded out.
 fn chunks_of(run: UnitRun) -> impl Iterator<Item = ChunkNo> + Clone {
     let end = if run.units == 0 { 0 } else { (run.first.0 + run.units).div_ceil(CHUNK_UNITS) };
     (run.first.0 / CHUNK_UNITS..end).map(ChunkNo)
 }
 
 impl<M: ChunkMemory> Chunks<M> {
-    /// Moves chunks to DRAM from the first on, as far as there is room for them, for mappings and in DRAM. Returns the
-    /// units of the run that are there.
+    /// Moves chunks to DRAM in ascending order, as far as the DRAM limit and the mapping budget
+    /// allow. Returns the number of the run's units in DRAM.
     pub(crate) fn prefetch(&self, run: UnitRun) -> Result<u64, RangeError> {
         for at in chunks_of(run) {
             let failed = |error| RangeError::Chunk(at, error);
@@ -102,7 +102,7 @@ impl<M: ChunkMemory> Chunks<M> {
         for at in chunks_of(run) {
             if !self.unpin_chunk(at) {
                 for at in chunks_of(run).take_while(|before| *before != at) {
-                    // What was unpinned a moment ago can be pinned, unless it is gone by now.
+                    // A chunk unpinned a moment ago can be pinned, unless it was discarded since.
                     let _again = self.pin_chunk(at);
                 }
                 return Err(RangeError::BadPin(at));
@@ -127,7 +127,7 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// Makes units hold zeroes. Parts of which no unit is left over give up their DRAM or run. Pinned ones are
+    /// Sets units to zero. A chunk without remaining units frees its DRAM or run. Pinned chunks are
     /// refused.
     pub(crate) fn discard(&self, run: UnitRun) -> Result<(), RangeError> {
         if let Some(at) = chunks_of(run).find(|&at| self.table.load(at).pins() > 0) {
@@ -136,7 +136,7 @@ impl<M: ChunkMemory> Chunks<M> {
         chunks_of(run).try_for_each(|at| self.discard_in_chunk(at, run))
     }
 
-    /// Makes the units of `run` that lie in a chunk hold zeroes.
+    /// Sets the units of `run` within a chunk to zero.
     fn discard_in_chunk(&self, at: ChunkNo, run: UnitRun) -> Result<(), RangeError> {
         let first = at.0 * CHUNK_UNITS;
         let from = run.first.0.max(first) - first;
@@ -157,7 +157,7 @@ impl<M: ChunkMemory> Chunks<M> {
         done.map_err(|error| RangeError::Chunk(at, error))
     }
 
-    /// Makes units of a chunk that the caller owns hold zeroes, and lets go of it.
+    /// Sets units of a claimed chunk to zero and releases the chunk.
     fn zero(&self, at: ChunkNo, seen: Chunk, units: Range<u64>) -> Result<(), ChunkError> {
         let allowed = self.memory.allow(at, Permission::Everything);
         if allowed.is_ok() {
@@ -167,7 +167,7 @@ impl<M: ChunkMemory> Chunks<M> {
         allowed
     }
 
-    /// Empties a chunk that the caller owns.
+    /// Empties a chunk claimed by the caller.
     fn empty(&self, at: ChunkNo, seen: Chunk) -> Result<(), ChunkError> {
         if let Err(error) = self.memory.close(at, seen.run()) {
             self.settle(at, seen);
@@ -196,8 +196,8 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// Changes the limit, and moves chunks out of DRAM until it is kept, the coldest first: as far as there are runs, and
-    /// what is pinned stays.
+    /// Changes the limit and moves the coldest chunks out of DRAM until the limit holds, as far as
+    /// runs are free. Pinned chunks stay.
     pub(crate) fn set_limit(&self, chunks: u64) {
         self.limit.store(chunks, SeqCst);
         for heat in (0..=u8::MAX).step_by(15) {
@@ -210,14 +210,15 @@ impl<M: ChunkMemory> Chunks<M> {
                     if !self.may_move() {
                         return;
                     }
-                    // What cannot leave stays; whoever asks is told by `is_full` and `has_failed`.
+                    // A chunk without a run stays in DRAM; `is_full` and `has_failed` report the
+                    // reason.
                     let _moved = self.demote(at);
                 }
             }
         }
     }
 
-    /// Units of `run` that are in runs. Waits for chunks that are being moved or watched just now.
+    /// Units of `run` in runs. Waits for chunks in a move or under watch.
     pub(crate) fn units_direct(&self, run: UnitRun) -> u64 {
         let end = run.first.0 + run.units;
         let direct = chunks_of(run).filter(|&at| self.settled(at).run().is_some());
@@ -228,7 +229,7 @@ impl<M: ChunkMemory> Chunks<M> {
         units.sum()
     }
 
-    /// A chunk once nobody is changing it.
+    /// The state of a chunk outside any change.
     fn settled(&self, at: ChunkNo) -> Chunk {
         let mut tries = 0;
         loop {
@@ -241,7 +242,7 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// Counts moves that failed.
+    /// Counts failed moves.
     pub(super) fn note_failed(&self, moved: &Result<bool, ChunkError>) {
         if moved.is_err() {
             add(&self.counters.moves_failed, 1);

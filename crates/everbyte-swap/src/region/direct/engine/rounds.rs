@@ -1,11 +1,11 @@
 //! Rounds: some chunks become inaccessible for a moment, and hot ones in runs change places with cold ones in
 //! DRAM.
 //!
-//! Parts are chosen at random, as many in runs as in DRAM, so that both are seen in the same way and at the same
-//! time. One thread makes rounds.
+//! A round picks random chunks, as many direct ones as chunks in DRAM, so it observes both in the
+//! same way and at the same time. One thread makes rounds.
 //!
-//! Invariants: after [`Chunks::end_round`] no chunk is watched; nothing is watched unless a chunk in a run could
-//! gain by it.
+//! Invariants: no chunk is watched after [`Chunks::end_round`]; a round watches chunks only if a
+//! direct chunk could move to DRAM.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -17,21 +17,21 @@ use crate::region::direct::memory::{ChunkError, ChunkMemory};
 use crate::region::stats::{add, count};
 use crate::slots::index;
 
-/// Words that are looked at for one chunk to watch.
+/// Chunk words inspected to find one chunk to watch.
 const LOOKS: u64 = 256;
-/// Mappings that a round adds while it lasts.
+/// Mappings added for the duration of a round.
 const ROUND_MAPPINGS: u64 = 2 * WATCHES as u64;
 /// Parts of each kind in a round.
 const OF_A_KIND: usize = WATCHES / 2;
 
-/// A chunk that is watched.
+/// A watched chunk.
 #[derive(Clone, Copy)]
 struct WatchedChunk {
     at: ChunkNo,
     since_ns: u64,
 }
 
-/// A round, and the state of its choices.
+/// State of a round and of its random choices.
 pub(crate) struct Round {
     watched: [Option<WatchedChunk>; WATCHES],
     random: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Findings {
 type Candidate = (u8, ChunkNo);
 
 impl Round {
-    /// Rounds whose choices depend on a seed.
+    /// Rounds with choices derived from a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self { watched: [None; WATCHES], random: seed | 1 }
     }
@@ -65,8 +65,8 @@ impl Round {
 }
 
 impl<M: ChunkMemory> Chunks<M> {
-    /// Makes some chunks inaccessible. False if there is nothing to find out, or no room for mappings; then no
-    /// chunk is.
+    /// Makes some chunks inaccessible. False if no exchange is possible or the mapping budget is
+    /// used up; no chunk is inaccessible in this case.
     pub(crate) fn begin_round(&self, round: &mut Round) -> bool {
         if self.limit.load(SeqCst) == 0 || self.has_failed() {
             return false;
@@ -85,7 +85,7 @@ impl<M: ChunkMemory> Chunks<M> {
         true
     }
 
-    /// Watches chunks that are runs, or are not. Returns how many.
+    /// Watches direct chunks or chunks in DRAM. Returns their number.
     fn watch_some(
         &self,
         round: &mut Round,
@@ -117,8 +117,8 @@ impl<M: ChunkMemory> Chunks<M> {
         })
     }
 
-    /// Makes what is still inaccessible accessible, `window_ns` after the round began, and moves chunks by what was
-    /// found.
+    /// Makes the remaining watched chunks accessible, `window_ns` after the start of the round, and
+    /// moves chunks by the result.
     pub(crate) fn end_round(&self, round: &mut Round, window_ns: u64) -> Findings {
         let mut findings = Findings::default();
         let mut direct = [(0, ChunkNo(0)); WATCHES];
@@ -151,7 +151,8 @@ impl<M: ChunkMemory> Chunks<M> {
         findings
     }
 
-    /// Moves chunks: the hottest of `direct`, which come first, to DRAM, and the coldest of `dram` out of it.
+    /// Moves the hottest chunks of `direct`, first in the list, to DRAM, and the coldest of `dram`
+    /// to runs.
     fn rearrange(&self, direct: &[Candidate], dram: &[Candidate], findings: &mut Findings) {
         let mut dram = dram.iter();
         while self.dram.load(SeqCst) > self.limit.load(SeqCst) {
@@ -175,7 +176,7 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// Makes a move that the bound on mappings allows; false if it was not made.
+    /// Makes a move if the mapping budget allows it. False if it was not made.
     fn move_counted(
         &self,
         at: ChunkNo,

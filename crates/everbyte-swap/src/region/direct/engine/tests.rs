@@ -1,9 +1,9 @@
-//! Direct mode explored: its own code, on mappings that are a table, by threads that a scheduler runs one at a
-//! time.
+//! Exploration of direct mode: the engine runs on a table of mappings, and a scheduler runs one
+//! thread at a time.
 //!
-//! Every step is a point at which another thread may go on, also between two words of a copy. Threads own a word
-//! of each chunk that they share, and some chunks alone; whatever they load must be what they stored. Not
-//! covered: weak memory orders, and switches between two accesses to atomics without a step in between.
+//! Every step lets another thread continue, also between two words of a copy. Each thread owns one
+//! word of each shared chunk and some chunks alone; each load must return its last store. Not
+//! covered: weak memory orders, and switches between two atomic accesses without a step.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -24,12 +24,12 @@ use crate::slots::SlotOrder;
 /// Threads of a run. The first one makes rounds.
 const THREADS: usize = 3;
 const CHUNKS: u64 = 6;
-/// Chunks that all threads use.
+/// Chunks shared by all threads.
 const SHARED: [u64; 3] = [0, 1, 2];
 /// Chunks of one thread each.
 const OWN: [u64; THREADS] = [3, 4, 5];
 const LIMIT: u64 = 2;
-/// Runs with which nobody goes above the limit.
+/// Runs enough to keep all chunks within the limit.
 const RUNS: usize = 5;
 const STEPS: usize = 7;
 
@@ -51,7 +51,7 @@ struct View {
 
 const NOTHING: View = View { mapping: Mapping::Nothing, allowed: Permission::Nothing };
 
-/// Mappings and runs that are tables.
+/// A table of mappings and runs.
 struct Table {
     views: Mutex<[View; index(CHUNKS)]>,
     runs: Mutex<[Words; RUNS]>,
@@ -213,7 +213,7 @@ fn access<T>(chunks: &Sim, at: u64, needs: Permission, act: impl Fn(&mut Words) 
     panic!("chunk {at} faults for ever: {:?}", chunks.table.load(ChunkNo(at)));
 }
 
-/// A thread: what it stored in its word of each chunk.
+/// A thread and the last store to its word of each chunk.
 struct Program<'a> {
     chunks: &'a Sim,
     me: usize,
@@ -236,7 +236,7 @@ impl<'a> Program<'a> {
         self.stored.lock().unwrap().insert(at, value);
     }
 
-    /// Holds a chunk in place while others go on.
+    /// Pins a chunk while other threads continue.
     fn pin(&self, at: u64) {
         let run = UnitRun { first: UnitNo(at * CHUNK_UNITS + 7), units: 1 };
         self.chunks.pin(run).expect("it can be pinned");
@@ -254,7 +254,7 @@ impl<'a> Program<'a> {
         self.chunks.unpin(run).expect("it is pinned");
     }
 
-    /// Gives up the own chunk, or the own word of it.
+    /// Discards the thread's own chunk or its own word.
     fn discard(&self, is_whole: bool) {
         let own = OWN[self.me];
         let first = own * CHUNK_UNITS;
@@ -295,7 +295,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Nothing is under way: everything agrees.
+/// Checks that all state agrees when no operation is in progress.
 fn check_settled(chunks: &Sim, runs_all: usize) {
     let mut runs = Vec::new();
     let mut in_dram = 0;
@@ -325,7 +325,8 @@ fn check_settled(chunks: &Sim, runs_all: usize) {
     assert_eq!(chunks.slots.free_count(), (runs_all - named) as u64 * CHUNK_UNITS, "free slots");
 }
 
-/// One run of all threads, in some of which moves are refused, or the store fails; the complaint of whoever has one.
+/// One run of all threads. In some runs moves are refused or the store fails. Returns the first
+/// complaint of a thread.
 fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), String> {
     // In some runs there are too few, and every run is soon another chunk's.
     let runs = if seed.is_multiple_of(3) { RUNS - 2 } else { RUNS };

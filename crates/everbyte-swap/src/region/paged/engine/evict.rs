@@ -1,20 +1,21 @@
-//! Eviction: a hand goes round the windows and takes units out, a batch at a time.
+//! Eviction: a clock hand visits the windows and evicts units in batches.
 //!
 //! The order of steps, for the units of a batch:
 //! 1. Units are claimed.
-//! 2. The pages of dirty ones are write-protected, many by one call: units in between that have no
-//!    page are claimed as long as that takes. Only then are the units `WritingBack`. From here on the bytes of a unit that stays so cannot change.
-//! 3. UffdMemory of zeroes are noted, others copied to new slots.
-//! 4. Units that are still `WritingBack` are claimed. A store to one of them since step 2 has
-//!    faulted, and made it `Dirty`: its new slot is given up, and it stays.
-//! 5. The pages of what was claimed are taken away, all of them at once, and only then
-//! 6. are the units `Stored` or `Empty`. If that fails, any of the pages may be gone: all of them are put
-//!    back, and the units are `Clean`, or `Dirty` if they held zeroes.
+//! 2. It write-protects the pages of dirty units, many by one call, and claims units without a page
+//!    in between for the duration of the call. Only then are the units `WritingBack`. From here on
+//!    the bytes of a unit that remains `WritingBack` cannot change.
+//! 3. It notes pages of zeroes and copies the others to new slots.
+//! 4. It claims units still `WritingBack`. A store to a unit since step 2 has faulted and made the
+//!    unit `Dirty`: the evictor frees its new slot, and the unit stays.
+//! 5. It removes the pages of the claimed units by one call, and only then
+//! 6. sets the units to `Stored` or `Empty`. If the call fails, any of the pages may be missing:
+//!    the evictor restores all of them, and the units are `Clean`, or `Dirty` if they held zeroes.
 //!
 //! Invariants:
-//! - One thread evicts at a time, so a unit that it left `WritingBack` and finds so again was not touched.
-//! - No more dirty units are chosen than there are free slots. If there is none, a region with the slots
-//!   that it needs has clean units, which leave without one: so it is not full.
+//! - One thread evicts at a time: a unit left and found `WritingBack` had no store in between.
+//! - A batch has no more dirty units than slots are free. If no slot is free, a region with enough
+//!   slots has clean units, and their eviction needs no slot: so the store is not full.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{MutexGuard, TryLockError};
@@ -32,14 +33,14 @@ use crate::slots::SlotNo;
 
 /// Units of a batch, give or take a window.
 const BATCH: usize = 128;
-/// Units that are bridged in one run, give or take a window.
+/// Units bridged in one run, give or take a window.
 const BRIDGE_MAX: usize = 256;
-/// Clean units in a batch from which on dirty ones are passed over.
+/// Clean units in a batch above which the evictor skips dirty ones.
 const CLEAN_ENOUGH: usize = BATCH / 2;
 
 /// The outcome of an attempt to evict.
 pub(crate) enum Progress {
-    /// So many units are gone.
+    /// Number of evicted units.
     Evicted(u64),
     /// Another thread is evicting.
     Another,
@@ -62,31 +63,31 @@ enum Step {
     WritingBack,
     /// Copied to this slot, or all zeroes.
     Copied(Option<SlotNo>),
-    /// Claimed, with its bytes in this slot, or nothing but zeroes.
+    /// Claimed, with its bytes in this slot, or all zeroes.
     Claimed(Option<SlotNo>),
     /// It stays.
     Kept,
 }
 
-/// The units that are being evicted, and where the hand is.
+/// The units in eviction and the position of the hand.
 pub(super) struct Batch {
     leaving: Vec<EvictionCandidate>,
     runs: Vec<UnitRun>,
-    /// Units that are claimed only while those around them are protected.
+    /// Units claimed only during the protection of their neighbours.
     bridge: Vec<(UnitNo, Unit)>,
     clean: usize,
-    /// Slots that were free and that no unit of the batch is to have.
+    /// Free slots not assigned to a unit of the batch.
     room: u64,
     /// A dirty unit was passed over for want of a slot.
     is_short: bool,
-    /// A unit was passed over that may leave without a slot, or give one back.
+    /// The evictor skipped a unit whose eviction needs no slot or frees one.
     is_hopeful: bool,
     hand: u64,
     slot_hint: SlotNo,
 }
 
 impl Batch {
-    /// An empty batch with room for all that will ever be in it.
+    /// An empty batch with capacity for its maximum number of units.
     pub(super) fn new(slot_hint: SlotNo) -> Self {
         let room = BATCH + crate::slots::index(WINDOW);
         Self {
@@ -102,7 +103,7 @@ impl Batch {
         }
     }
 
-    /// The index behind the neighbours of `from` that are at the same kind of step.
+    /// The index behind the neighbours of `from` in the same kind of step.
     fn run_end(&self, from: usize, is_in: impl Fn(Step) -> bool) -> usize {
         let mut end = from + 1;
         while let Some(next) = self.leaving.get(end)
@@ -130,7 +131,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Keeps every thread from evicting, as long as the caller holds what it gets. Not for faults.
+    /// Blocks evictions by every thread while the caller holds the guard. Not for faults.
     pub(super) fn hold_evictor(&self) -> MutexGuard<'_, Batch> {
         let mut tries = 0;
         loop {
@@ -203,7 +204,7 @@ impl<M: Memory> Pager<M> {
         let is_pinned = seen.pins() > 0 && !planted(Bug::PinnedEvicted);
         match seen.phase() {
             Phase::Clean | Phase::Dirty if seen.is_referenced() => {
-                // If it changed meanwhile, it is in use anyway.
+                // If the word changed since, the unit is in use.
                 let _cleared = self.units.replace(at, seen, seen.referenced(false));
             }
             Phase::Clean if self.units.claim(at, seen) => {
@@ -226,7 +227,7 @@ impl<M: Memory> Pager<M> {
         if batch.room > 0 {
             batch.room -= 1;
         } else if self.is_doubtful() || !self.memory.is_zero(at) {
-            // A page that is missing cannot be looked at by who owns the unit.
+            // The owner of a unit cannot inspect a missing page.
             batch.is_short = true;
             self.settle(at, seen);
             return Step::Kept;
@@ -267,9 +268,9 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Claims the units between the writable one at `from` and others behind it, if they have no
-    /// page, or a protected one. All of them can then be protected by one call, which interrupts
-    /// other processors once. Returns the index behind the last that can.
+    /// Claims the units between the writable one at `from` and later ones if they have no page or a
+    /// protected one. One call can then protect all of them and interrupts other processors once.
+    /// Returns the index behind the last protectable unit.
     fn bridge(&self, batch: &mut Batch, from: usize) -> usize {
         batch.bridge.clear();
         let mut end = from + 1;
@@ -332,7 +333,8 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Copies a protected page to `slot`, which is given up if it is not needed, or to another free one.
+    /// Copies a protected page to `slot`, or to another free slot. Frees `slot` if it is not
+    /// needed.
     fn copy_unit(&self, leaving: &mut EvictionCandidate, slot: Option<SlotNo>, hint: &mut SlotNo) {
         self.memory.step();
         let at = leaving.at;
@@ -387,8 +389,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// A unit that was being written back stays: it is dirty again, unless a store made it so
-    /// before.
+    /// Keeps a unit from a write-back: it is dirty again, unless a store made it dirty before.
     fn keep(&self, leaving: &mut EvictionCandidate, slot: Option<SlotNo>) {
         leaving.step = Step::Kept;
         if let Some(slot) = slot {
@@ -402,7 +403,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Steps 5 and 6. Returns how many units are gone.
+    /// Steps 5 and 6. Returns the number of evicted units.
     fn zap(&self, batch: &mut Batch) -> u64 {
         batch.runs.clear();
         let mut from = 0;
@@ -454,8 +455,8 @@ impl<M: Memory> Pager<M> {
         gone
     }
 
-    /// Ends a step 5 that failed, of which nobody knows how far it came: every page is there afterwards. What was
-    /// copied is clean, what is all zeroes is dirty.
+    /// Recovers from a failed step 5, which may have removed any of the pages: every page is
+    /// present afterwards. Copied units are clean, units of zeroes dirty.
     fn put_back(&self, batch: &mut Batch) {
         for leaving in &mut batch.leaving {
             let Step::Claimed(slot) = leaving.step else { continue };

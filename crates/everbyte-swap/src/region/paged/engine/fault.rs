@@ -16,12 +16,12 @@ use crate::region::units::UnitRun;
 use crate::slots::SlotNo;
 use crate::slots::index;
 
-/// Passes over all windows without anything evicted, after which a fault goes above the limit.
+/// Passes over all windows without an eviction before a fault exceeds the limit.
 const PASSES_MAX: u32 = 3;
-/// Times that the system refuses a page before a fault fails.
+/// Refusals of a page by the system before a fault fails.
 pub(super) const FAILURES_MAX: u32 = 10_000;
 
-/// An access that faulted.
+/// A faulting access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
     pub(crate) is_store: bool,
@@ -34,12 +34,12 @@ impl Access {
     pub(crate) const LOAD: Self = Self { is_store: false, is_present: false };
 }
 
-/// A fault that could not be resolved.
+/// An unresolved fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FaultError {
-    /// The slot that holds the unit cannot be read.
+    /// The unit's slot is unreadable.
     Unreadable,
-    /// The descriptor by which pages are moved is gone.
+    /// The descriptor for moving pages is closed.
     DescriptorLost,
     /// The system has no memory.
     NoMemory,
@@ -52,7 +52,7 @@ impl FaultError {
     }
 }
 
-/// Units in a row that the caller has claimed, to be filled.
+/// Adjacent units claimed by the caller, to be filled.
 struct Claimed {
     first: UnitNo,
     seen: [Unit; index(WINDOW)],
@@ -104,7 +104,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// The failure that a step which failed means for who asked.
+    /// The fault error for a failed step.
     pub(super) fn failed(&self, error: MemoryError) -> FaultError {
         self.note_failure(error);
         match error {
@@ -143,8 +143,8 @@ impl<M: Memory> Pager<M> {
         Ok(true)
     }
 
-    /// Claims units behind the one that faulted, as long as they are like it and follow each other
-    /// in the store as well.
+    /// Claims units behind the faulting one while they are in the same phase and their slots are
+    /// adjacent in the store.
     fn claim_ahead(&self, claimed: &mut Claimed, units: u64) {
         let slot = claimed.seen[0].slot();
         while claimed.units <= units {
@@ -166,7 +166,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Fills one stored unit that a stream of such accesses will want, if there is room for it.
+    /// Fills one stored unit for a stream of such accesses, if the limit has room.
     fn read_ahead(&self, at: UnitNo, access: Access) {
         if at.0 >= self.units.len() {
             return;
@@ -185,7 +185,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Fills claimed units. On failure they are as they were.
+    /// Fills claimed units. On failure the units are unchanged.
     fn fill_claimed(&self, claimed: &Claimed, access: Access) -> Result<(), MemoryError> {
         let (first, units) = (claimed.first, claimed.units);
         let slot = claimed.seen[0].slot();
@@ -234,7 +234,7 @@ impl<M: Memory> Pager<M> {
         filled.map(|_| ())
     }
 
-    /// True if a unit that is filled was evicted not long ago.
+    /// True if a filled unit was evicted recently.
     fn came_back(&self, seen: Unit) -> bool {
         let is_ghost = seen.is_ghost(self.turn.load(SeqCst));
         if is_ghost {
@@ -243,7 +243,7 @@ impl<M: Memory> Pager<M> {
         is_ghost
     }
 
-    /// Lets a store through to a protected page, and to those behind it if stores come in a stream.
+    /// Allows a store to a protected page, and to the pages behind it if the stores form a stream.
     fn store_to_protected(
         &self,
         at: UnitNo,
@@ -259,8 +259,8 @@ impl<M: Memory> Pager<M> {
         self.make_dirty(at, seen, if ahead.stride == 1 { ahead.units } else { 0 })
     }
 
-    /// Makes a resident unit's page writable, and those of up to `ahead` clean units behind it. False
-    /// if the unit is another's or changed.
+    /// Makes a resident unit's page writable, and the pages of up to `ahead` clean units behind it.
+    /// False if another thread owns or changed the unit.
     pub(super) fn make_dirty(
         &self,
         at: UnitNo,
@@ -299,8 +299,8 @@ impl<M: Memory> Pager<M> {
         Ok(true)
     }
 
-    /// Sees to it that claimed units have pages, before they lose their slots. Lets go of those from the first on that cannot
-    /// have one, but for the very first.
+    /// Ensures pages for claimed units before they lose their slots. Releases all units from the
+    /// first unit without a page on, but never the very first unit.
     fn restore_claimed(&self, claimed: &mut Claimed) -> Result<(), MemoryError> {
         let unit = |nth: u64| (UnitNo(claimed.first.0 + nth), claimed.seen[index(nth)]);
         let failed = (0..claimed.units).find_map(|nth| {
@@ -318,7 +318,7 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Ends the claim to a unit whose page has become writable.
+    /// Ends the claim to a unit whose page became writable.
     fn became_dirty(&self, at: UnitNo, seen: Unit, is_used: bool) {
         let is_referenced = is_used || seen.is_referenced();
         let mut next = Unit::DIRTY.with_pins(seen.pins()).referenced(is_referenced);
@@ -335,11 +335,11 @@ impl<M: Memory> Pager<M> {
         self.settle(at, next);
     }
 
-    /// Looks into a fault on a missing page of a unit that should have one. As a rule another thread
-    /// has filled it since. If it is gone, as after a zap that failed half way, it comes back with what the
-    /// unit's slot holds, which is never given up here; without a slot it held zeroes, or the program took it
-    /// away itself (`madvise`). Not for a unit that is being written back, which the evictor must find
-    /// as it left it, or dirty.
+    /// Handles a fault on a missing page of a unit recorded with a page. Usually another thread has
+    /// filled it since. After a zap that failed half way the page can be missing: it is restored
+    /// from the unit's slot, which this function never frees. Without a slot the page held zeroes,
+    /// or the program removed it (`madvise`). Not for units in write-back, because the evictor must
+    /// find them unchanged, or dirty.
     fn confirm(&self, at: UnitNo, seen: Unit) -> Result<bool, MemoryError> {
         if !self.units.claim(at, seen) {
             return Ok(false);
@@ -348,14 +348,14 @@ impl<M: Memory> Pager<M> {
         let restored = self.restore(at, seen);
         self.settle(at, seen);
         match restored {
-            // The page is there, and what its slot holds does not matter.
+            // The page is present, so the slot's bytes are not needed.
             Err(MemoryError::Unreadable) if !self.is_doubtful() => Ok(true),
             restored => restored.map(|()| true),
         }
     }
 
-    /// Counts a unit as resident, evicting others if there is no room. If nothing can be evicted,
-    /// the unit goes in above the limit: the program's contents matter more.
+    /// Counts a unit as resident and evicts others if the limit is reached. If no unit can be
+    /// evicted, the unit exceeds the limit, because the program's contents matter more.
     fn admit(&self) {
         let mut passes = 0;
         let mut tries = 0;
@@ -390,11 +390,11 @@ impl<M: Memory> Pager<M> {
         false
     }
 
-    /// Wakes the background evictor, if it sleeps: to make room, or to tell of trouble.
+    /// Wakes the background evictor from its sleep: to make room, or to report a failure.
     pub(crate) fn wake_evictor(&self) {
         if self.wanted.swap(1, SeqCst) == 0 {
             let flags = rustix::thread::futex::Flags::PRIVATE;
-            // That nobody sleeps there is no error.
+            // A missing sleeper is not an error.
             let _woken = rustix::thread::futex::wake(&self.wanted, flags, 1);
         }
     }

@@ -1,8 +1,8 @@
-//! Keeping everything resident for a while, so that a fork copies all of it.
+//! Keeps all units resident for a time, so a fork copies all of them.
 //!
-//! A child has no pager, so what the parent has in slots would be zeroes to it. Invariant: from the
-//! return of [`Pager::hold_whole`] to [`Pager::let_go`] nothing is evicted, and no unit of the run is
-//! in a slot alone.
+//! A child has no pager, so units in slots read as zeroes there. Invariant: from the return of
+//! [`Pager::hold_whole`] to [`Pager::let_go`] no unit is evicted, and no unit of the run is only in
+//! a slot.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -14,22 +14,22 @@ use crate::region::units::UnitNo;
 use crate::region::units::UnitRun;
 
 impl<M: Memory> Pager<M> {
-    /// Units of `run` whose bytes are in slots alone.
+    /// Units of `run` with their bytes only in slots.
     pub(crate) fn units_stored(&self, run: UnitRun) -> u64 {
         let units = (run.first.0..run.first.0 + run.units).map(UnitNo);
         units.filter(|&at| self.units.load(at).phase() == Phase::Stored).count() as u64
     }
 
-    /// Evicts nothing before [`let_go`](Self::let_go). Only before the pager is used.
+    /// Blocks evictions until [`let_go`](Self::let_go). Requires: before any use of the pager.
     pub(crate) fn hold(&self) {
         self.is_held.store(true, SeqCst);
     }
 
-    /// Stops evicting, and brings every unit of `run` in that is in a slot, whatever the limit. One
-    /// thread at a time. What is held stays so until [`let_go`](Self::let_go), also if it fails.
+    /// Blocks evictions and brings in every stored unit of `run`, also above the limit. One thread
+    /// at a time. The hold lasts until [`let_go`](Self::let_go), even after an error.
     pub(crate) fn hold_whole(&self, run: UnitRun) -> Result<(), RangeError> {
         self.is_held.store(true, SeqCst);
-        // Who is evicting finishes its batch; who comes later sees the flag.
+        // A thread that is evicting ends its batch; every later one sees the flag.
         drop(self.hold_evictor());
         for at in (run.first.0..run.first.0 + run.units).map(UnitNo) {
             let brought = self.bring_in_stored(at);

@@ -1,25 +1,27 @@
-//! Which is cheaper for a page that is filled for a load: to protect it, or to copy it out.
+//! Chooses the cheaper treatment of a page filled for a load: protection, or a copy at its
+//! eviction.
 //!
-//! A protected page that is never stored to leaves without a copy; one that is stored to costs a fault
-//! more, which is about three times as dear as the copy. So pages are protected while fewer than a
-//! third of those that were are stored to. Some are protected in any case, to notice when that changes.
+//! A protected page without a store leaves without a copy. A store to a protected page costs one
+//! more fault, about three times the cost of the copy. So pages are protected while fewer than a
+//! third of the protected pages see a store. A few pages are always protected, to detect a change
+//! of the share.
 //!
-//! Invariants: what is noted only steers; any value is a valid state, so threads that overwrite each
-//! other's notes do no harm. Callable in signal handlers.
+//! Invariants: the notes only steer; any value is a valid state, so concurrent overwrites are
+//! harmless. Callable in signal handlers.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The share that stands for "every protected page was stored to".
+/// The share for "every protected page had a store".
 const WHOLE: u32 = 1 << 16;
-/// Share from which on pages are better not protected.
+/// Share above which pages are not protected.
 const LIKELY: u32 = WHOLE / 3;
-/// UffdMemory over which the share is averaged, more or less.
+/// Number of pages in the moving average, as a power of two.
 const MEMORY_SHIFT: u32 = 6;
 /// One in so many pages is protected in any case.
 const SAMPLE: u32 = 16;
 
-/// The share of protected pages that were stored to.
+/// The share of protected pages with a store.
 #[derive(Default)]
 pub(super) struct ProtectPolicy {
     share: AtomicU32,
@@ -33,7 +35,7 @@ impl ProtectPolicy {
         self.share.store(share + ((WHOLE - share) >> MEMORY_SHIFT), Relaxed);
     }
 
-    /// Notes so many protected pages that left without a store.
+    /// Counts `pages` protected pages evicted without a store.
     pub(super) fn note_clean(&self, pages: u64) {
         let mut share = self.share.load(Relaxed);
         for _ in 0..pages.min(1 << MEMORY_SHIFT) {
@@ -42,7 +44,7 @@ impl ProtectPolicy {
         self.share.store(share, Relaxed);
     }
 
-    /// True if a page that is filled for a load now is better not protected.
+    /// True if a page filled for a load now should not be protected.
     pub(super) fn are_likely(&self) -> bool {
         self.share.load(Relaxed) > LIKELY
             && !self.fills.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)

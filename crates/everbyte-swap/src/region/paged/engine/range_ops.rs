@@ -1,4 +1,4 @@
-//! Requests of a program: units brought in, pinned, or given up.
+//! Requests of a program: prefetch, pin, unpin and discard units.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -9,7 +9,7 @@ use crate::region::paged::unit::{PINS_MAX, Phase, Unit};
 use crate::region::units::UnitNo;
 use crate::region::units::UnitRun;
 
-/// A request that was refused or failed.
+/// A refused or failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RangeError {
     /// A unit could not be brought in.
@@ -41,12 +41,12 @@ impl<M: Memory> Pager<M> {
         Ok(units)
     }
 
-    /// Units that may be pinned at most, under a limit.
+    /// Maximum number of pinned units under a limit.
     fn pins_most(limit: u64) -> u64 {
         limit - limit / 4
     }
 
-    /// Brings units in for good: they are writable and stay until they are unpinned as often.
+    /// Pins units: they are resident and writable until they are unpinned as often.
     pub(crate) fn pin(&self, run: UnitRun) -> Result<(), RangeError> {
         let pinned = self.pinned.fetch_add(run.units, SeqCst) + run.units;
         let most = Self::pins_most(self.limit.load(SeqCst));
@@ -105,7 +105,7 @@ impl<M: Memory> Pager<M> {
         for at in units.clone() {
             if !self.unpin_unit(at) {
                 for at in (run.first.0..at.0).map(UnitNo) {
-                    // What was unpinned a moment ago can be pinned, unless it is gone by now.
+                    // A unit unpinned a moment ago can be pinned, unless it was discarded since.
                     let _again = self.pin_unit(at);
                 }
                 return Err(RangeError::BadPin(at));
@@ -148,16 +148,17 @@ impl<M: Memory> Pager<M> {
 
     /// Claims the units of (a part of) a window and empties them.
     fn discard_in_window(&self, from: u64, to: u64) -> Result<(), RangeError> {
-        // The evictor reads pages that it does not own; none may be taken away under it.
+        // The evictor reads pages that it does not own: this call must not remove them during a
+        // read.
         let _no_eviction = self.hold_evictor();
         let mut seen = [Unit::EMPTY; crate::slots::index(WINDOW)];
         let mut has_pages = false;
-        // Claimed first: a unit is poisoned by who owns it.
+        // Claimed first: only the owner of a unit poisons it.
         for (at, seen) in (from..to).map(UnitNo).zip(&mut seen) {
             *seen = self.claim_in_any_phase(at);
             has_pages |= seen.is_resident();
         }
-        // Others may have pinned some since that was looked at.
+        // Other threads may have pinned units since the last inspection.
         let is_pinned = |(_, seen): &(UnitNo, Unit)| seen.pins() > 0;
         if let Some((at, _)) = (from..to).map(UnitNo).zip(seen).find(is_pinned) {
             (from..to).map(UnitNo).zip(seen).for_each(|(at, seen)| self.settle(at, seen));
@@ -188,14 +189,14 @@ impl<M: Memory> Pager<M> {
         })
     }
 
-    /// Has `poison` let accesses to a unit that cannot be filled end in SIGBUS, until it is discarded. What it returns;
-    /// `None` if the unit has a page by now.
+    /// Calls `poison`, which ends later accesses to an unfillable unit in SIGBUS until the unit is
+    /// discarded. Returns the result of `poison`; `None` if the unit has a page by now.
     pub(crate) fn poison<T>(&self, at: UnitNo, poison: impl FnOnce() -> T) -> Option<T> {
         let mut tries = 0;
         loop {
             self.memory.step();
             let seen = self.units.load(at);
-            // A clean or dirty unit's page may be gone after a zap that failed.
+            // A failed zap may have removed a clean or dirty unit's page.
             let has_page = seen.is_resident() && !self.is_doubtful();
             if has_page || seen.phase() == Phase::WritingBack {
                 return None;

@@ -1,14 +1,14 @@
-//! Streams of faults: which of them go through memory by equal steps, so that reading ahead pays.
+//! Streams of faults: detects equal steps through memory, for read-ahead.
 //!
-//! Invariants: what is noted only steers; any value of any word is a valid state, so threads that
-//! overwrite each other's notes do no harm. Callable in signal handlers. Knows no units' states.
+//! Invariants: the notes only steer; any value of any word is a valid state, so concurrent
+//! overwrites are harmless. Callable in signal handlers. Has no states of units.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::region::units::UnitNo;
 
-/// Streams that are followed at once.
+/// Maximum number of streams followed together.
 const STREAMS: usize = 16;
 /// Units between two faults of a stream, at most.
 const STRIDE_MAX: u64 = 1024;
@@ -20,7 +20,7 @@ const STRIDE_SHIFT: u32 = 8;
 const STRIDE: u64 = 0xffff;
 const STEPS: u64 = 0xff;
 
-/// A prediction: the units that a stream wants next.
+/// A prediction: the next units of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReadAhead {
     /// Units from one to the next.
@@ -33,8 +33,8 @@ impl ReadAhead {
     pub(crate) const NONE: Self = Self { stride: 1, units: 0 };
 }
 
-/// The streams of a region. A word holds the unit that the stream wants next (or, before it has
-/// a stride, the last one, plus 1), the stride or 0, and how many steps were equal.
+/// The streams of a region. A word holds the next unit of the stream (before a stride is known, the
+/// last one, plus 1), the stride or 0, and the number of equal steps.
 pub(crate) struct Streams {
     words: [AtomicU64; STREAMS],
     next: AtomicU64,
@@ -42,12 +42,12 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// No streams yet; reads at most `units_max` units at once, the one asked for included.
+    /// No streams yet; reads at most `units_max` units together, including the requested one.
     pub(crate) fn new(units_max: u64) -> Self {
         Self { words: [const { AtomicU64::new(0) }; STREAMS], next: AtomicU64::new(0), units_max }
     }
 
-    /// Notes a fault, and says what to read ahead.
+    /// Notes a fault and predicts the read-ahead.
     pub(crate) fn note(&self, at: UnitNo) -> ReadAhead {
         if self.units_max <= 1 {
             return ReadAhead::NONE;
@@ -95,7 +95,7 @@ fn packed(unit: u64, stride: u64, steps: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The units that are read ahead if only what was not read ahead faults.
+    /// The read-ahead units of a stream that faults only on other units.
     fn follow(streams: &Streams, stride: u64, faults: usize) -> Vec<u64> {
         let mut at = 1000;
         let mut read = Vec::new();

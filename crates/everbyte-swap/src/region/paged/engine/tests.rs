@@ -1,10 +1,8 @@
-//! The pager explored: its own code, on memory that is a table, by threads that a scheduler runs one
-//! at a time.
+//! Exploration of the pager: its code runs on a table, and a scheduler runs one thread at a time.
 //!
-//! Every step of the pager is a point at which another thread may go on. Threads own a word of each
-//! unit that they share, and some units alone; whatever they load must be what they stored. Not
-//! covered: weak memory orders, and switches between two accesses to atomics without a step in
-//! between.
+//! Every step of the pager lets another thread continue. Each thread owns one word of each shared
+//! unit and some units alone; each load must return its last store. Not covered: weak memory
+//! orders, and switches between two atomic accesses without a step.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -28,7 +26,7 @@ const THREADS: usize = 3;
 const UNITS: u64 = 40;
 const SLOTS: u64 = 6;
 const LIMIT: u64 = 4;
-/// Units that all threads use, in two windows.
+/// Units shared by all threads, in two windows.
 const SHARED: [u64; 4] = [0, 1, 17, 18];
 /// Units of one thread each.
 const OWN: [u64; THREADS] = [2, 3, 33];
@@ -42,7 +40,7 @@ struct Page {
     protected: bool,
 }
 
-/// Pages and slots that are tables.
+/// A table of pages and slots.
 struct Table {
     pages: Mutex<HashMap<u64, Page>>,
     slots: Mutex<[Words; index(SLOTS)]>,
@@ -88,7 +86,7 @@ impl Table {
         Ok(())
     }
 
-    /// One thread's word of a page; a copy of a page is no single step.
+    /// One thread's word of a page, because copying a page takes several steps.
     fn word(&self, at: UnitNo, word: usize) -> u64 {
         self.pages.lock().unwrap().get(&at.0).map_or(0, |page| page.words[word])
     }
@@ -196,7 +194,7 @@ fn access<T>(pager: &Sim, at: u64, is_store: bool, mut act: impl FnMut(&mut Page
     panic!("unit {at} faults for ever: {:?}", pager.units.load(UnitNo(at)));
 }
 
-/// A thread: what it stored in its word of each unit.
+/// A thread and the last store to its word of each unit.
 struct Program<'a> {
     pager: &'a Sim,
     me: usize,
@@ -215,7 +213,7 @@ impl Program<'_> {
         self.stored.lock().unwrap().insert(at, value);
     }
 
-    /// Holds a unit in place while others go on.
+    /// Pins a unit while other threads continue.
     fn pin(&self, at: u64) {
         let run = UnitRun { first: UnitNo(at), units: 1 };
         if self.pager.pin(run).is_err() {
@@ -236,7 +234,7 @@ impl Program<'_> {
         let run = UnitRun { first: UnitNo(own), units: 1 };
         match self.pager.discard(run) {
             Ok(()) => drop(self.stored.lock().unwrap().remove(&own)),
-            // It may hold what it held.
+            // The unit may still hold its old contents.
             Err(RangeError::Zap(..)) => self.store(own, 0),
             Err(error) => panic!("nobody else uses it: {error:?}"),
         }
@@ -260,7 +258,7 @@ impl Program<'_> {
     }
 }
 
-/// Nothing is under way: everything agrees.
+/// Checks that all state agrees when no operation is in progress.
 fn check_settled(pager: &Sim, slots_all: u64) {
     let pages = pager.memory.pages.lock().unwrap();
     let mut slots = Vec::new();
@@ -284,12 +282,12 @@ fn check_settled(pager: &Sim, slots_all: u64) {
     assert_eq!(pager.slots.free_count(), slots_all - named, "free slots");
 }
 
-/// One run of all threads; the complaint of whoever has one.
+/// One run of all threads. Returns the first complaint of a thread.
 fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), String> {
     // In some runs there are too few, and every slot is soon another unit's.
     let slots = if seed.is_multiple_of(3) { SLOTS / 2 } else { SLOTS };
     let pager = sim(!seed.is_multiple_of(4), slots);
-    // That mistake does not look at the outcome, so a failure would hide it.
+    // This mistake ignores the outcome, so a failure would hide it.
     if seed % 16 == 15 && bug != Some(Bug::StoredBeforeZapped) {
         *pager.memory.failing_zaps.lock().unwrap() = Some((2, MemoryError::Again));
     }
@@ -343,7 +341,7 @@ fn every_planted_bug_is_caught() {
     bugs.into_iter().for_each(|(bug, words)| SEARCH.assert_caught(bug, words));
 }
 
-/// A unit that one thread pins while another gives it up stays, or was given up before.
+/// If one thread pins a unit while another discards it, the unit stays, or it was discarded before.
 #[test]
 fn what_is_pinned_meanwhile_is_not_given_up() {
     for seed in 0..200 {
@@ -362,8 +360,8 @@ fn what_is_pinned_meanwhile_is_not_given_up() {
     }
 }
 
-/// A region is never told that its store is full when it has the slots that it needs, however loads and
-/// stores follow each other: clean units hold slots, too, and leave instead.
+/// A region with enough slots never finds its store full, for any order of loads and stores: clean
+/// units hold slots too, and their eviction frees them.
 #[test]
 fn the_slots_that_a_region_needs_are_enough() {
     let units = (1..=UNITS).rfind(|&units| slots_needed(units, LIMIT) <= SLOTS).unwrap();
@@ -391,10 +389,11 @@ fn the_slots_that_a_region_needs_are_enough() {
     }
 }
 
-/// Whatever was taken away before the failure comes back, also if there is no page for it at that moment.
+/// All pages removed before the failure are restored, even if the system has no page at that
+/// moment.
 #[test]
 fn a_zap_that_fails_half_way_loses_nothing() {
-    // Far from each other: each is a run of its own, and one holds zeroes.
+    // Far apart, so each is a separate run; one holds zeroes.
     let values = [(0, 1), (2, 2), (17, 3), (33, 0)];
     for error in [MemoryError::Locked, MemoryError::Again] {
         for (refuses_pages, pins) in [(false, false), (true, false), (true, true)] {
@@ -423,7 +422,7 @@ fn a_zap_that_fails_half_way_loses_nothing() {
     }
 }
 
-/// Who faults while the system has no memory may do so again: nothing of the unit is lost.
+/// A fault without system memory can be repeated: the unit loses no bytes.
 #[test]
 fn a_unit_that_finds_no_memory_is_had_later() {
     let pager = sim(true, SLOTS);
@@ -437,7 +436,7 @@ fn a_unit_that_finds_no_memory_is_had_later() {
         assert!(error == FaultError::NoMemory && !error.is_final());
         is_over.store(true, SeqCst);
     };
-    // Who waits needs somebody who comes in between.
+    // The waiting thread needs another thread to run.
     let step = || (0..).take_while(|_| !is_over.load(SeqCst)).for_each(|_| pager.memory.step());
     let tasks: Vec<Task<'_>> = vec![Box::new(fault), Box::new(step)];
     assert_eq!(schedule::run(&Schedule::Seeded(1), tasks).trouble, None);
@@ -449,7 +448,8 @@ fn a_unit_that_finds_no_memory_is_had_later() {
     check_settled(&pager, SLOTS);
 }
 
-/// The reason for which a unit cannot be pinned whose page is gone is the reason for which that cannot come back.
+/// If a unit with a missing page cannot be pinned, the error is the reason of the failed
+/// restoration.
 #[test]
 fn what_cannot_be_read_is_told_as_such_when_it_is_pinned() {
     let pager = sim(true, SLOTS);
