@@ -1,7 +1,9 @@
-//! Allocations that are aligned to more than the allocator can do in its arenas: parts of the heap of their own.
+//! Allocations with an alignment above the allocator's maximum in its arenas: separate parts of the
+//! heap.
 //!
-//! Invariant: such an allocation begins at a multiple of [`ALIGN_MIN`], and nothing of the allocator's does, since it
-//! has the head of a segment at each. The last word before it is its length, in a page that is its own.
+//! Invariant: such an allocation begins at a multiple of [`ALIGN_MIN`], and no allocation of the
+//! allocator does, because each of its segments has a head there. The last word before the
+//! allocation is its length, in a separate page.
 
 use std::ptr;
 
@@ -11,17 +13,17 @@ use crate::at_work;
 use crate::heap::{ARENA, Heap};
 use crate::kernel::PAGE;
 
-/// The smallest alignment that the allocator cannot do; its segments are aligned to it.
+/// The smallest alignment unsupported by the allocator; its segments are aligned to it.
 pub(crate) const ALIGN_MIN: usize = ARENA;
 
-/// True of an address in the heap that begins such an allocation.
+/// True if an address in the heap begins such an allocation.
 #[inline]
 pub(crate) fn is_one(at: *mut c_void) -> bool {
     at.addr().is_multiple_of(ALIGN_MIN)
 }
 
-/// Allocates `bytes` bytes of zeroes at a multiple of `align`, a power of two and at least [`ALIGN_MIN`]. Null if there
-/// is no memory.
+/// Allocates `bytes` bytes of zeroes at a multiple of `align`, a power of two and at least
+/// [`ALIGN_MIN`]. Null without memory.
 pub(crate) fn allocate(heap: &Heap, bytes: usize, align: usize) -> *mut c_void {
     let taken = bytes.max(1).checked_next_multiple_of(PAGE).and_then(|len| {
         let at = at_work(|| heap.take_behind_page(len, align))?;
@@ -45,7 +47,7 @@ pub(crate) unsafe fn size(at: *mut c_void) -> usize {
 /// Frees an allocation.
 ///
 /// # Safety
-/// It is one of [`allocate`]'s, and nobody uses it any more.
+/// The allocation is from [`allocate`], and unused from now on.
 pub(crate) unsafe fn free(heap: &Heap, at: *mut c_void) {
     // SAFETY: the caller's promise.
     let len = unsafe { size(at) };

@@ -1,15 +1,16 @@
-//! Forks: a child has the whole heap, as ordinary memory that does not page.
+//! Forks: a child gets the whole heap as ordinary memory without paging.
 //!
-//! A child could not read what its parent has in slots; it would find zeroes there. So everything is
-//! brought into DRAM before the fork, beyond the limit, and shared until one of the two writes. A fork
-//! for which there is not enough memory fails. After `exec` a program has a heap and a limit of its own.
-//! `posix_spawn`, `system` and `popen` share the parent's memory and need nothing of this, nor does `vfork`, which has
-//! a file of its own.
+//! A child could not read its parent's slots; it would read zeroes there. So the library brings the
+//! whole heap into DRAM before the fork, beyond the limit, and shares it until a write by parent or
+//! child. A fork fails if memory is insufficient. After `exec` a program has a separate heap and
+//! limit. `posix_spawn`, `system` and `popen` share the parent's memory and need no preparation.
+//! The same holds for `vfork`, described in its own file.
 //!
-//! A program's own allocator may hold its locks across a fork, and holds them while it maps memory. Invariant: whoever
-//! holds this library's locks for a fork waits for nobody else's. So they are taken by the last handler before a fork and
-//! given back by the first one after it: the C library has this library's handlers before any other's. Everything is brought in
-//! earlier, and stays; what others take meanwhile does, too.
+//! A program's allocator may hold its locks across a fork, and while it maps memory. Invariant: a
+//! thread with this library's locks for a fork waits for no other lock. So the last handler before
+//! a fork takes the locks, and the first one after it releases them: this library registers its
+//! handlers with the C library before all others. The heap is brought in earlier and stays in DRAM,
+//! including memory taken since.
 
 use std::cell::Cell;
 use std::ptr;
@@ -41,7 +42,7 @@ pub(crate) fn register() {
     if IS_REGISTERED.swap(true, Ordering::SeqCst) {
         return;
     }
-    // SAFETY: three functions that live as long as the process.
+    // SAFETY: the three functions live as long as the process.
     let failed = unsafe { call_register(Some(before), Some(parent), Some(child), ptr::null_mut()) };
     if failed != 0 {
         print("children of this program will lack its memory: no room for fork handlers");
@@ -78,7 +79,7 @@ unsafe fn call_register(
     if found.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: that is the type of `__register_atfork`.
+    // SAFETY: `__register_atfork` has this type.
     let register = unsafe { std::mem::transmute::<*mut c_void, RegisterAtfork>(found) };
     // SAFETY: the caller's promise.
     unsafe { register(prepare, parent, child, object) }
@@ -96,9 +97,9 @@ pub(crate) unsafe extern "C" fn fork() -> pid_t {
         kernel::set_errno(libc::ENOSYS);
         return -1;
     }
-    // SAFETY: that is the type of `fork`.
+    // SAFETY: `fork` has this type.
     let fork = unsafe { std::mem::transmute::<*mut c_void, Fork>(found) };
-    // Their handlers may map memory, which waits for who holds the heap.
+    // Signal handlers may map memory, and mapping waits for the holder of the heap.
     let _no_signals = BlockedSignals::new();
     // Constructors may fork before this library's has run.
     at_work(register);
@@ -109,7 +110,7 @@ pub(crate) unsafe extern "C" fn fork() -> pid_t {
     }
     // SAFETY: the caller's promise.
     let pid = unsafe { fork() };
-    // Once more, if there was no room for handlers.
+    // A second call if the first had no space for handlers.
     if pid == 0 {
         child()
     } else {
@@ -133,7 +134,7 @@ fn has_room(heap: &Heap) -> Result<(), String> {
     ))
 }
 
-/// Bytes of DRAM that the system could give.
+/// Bytes of DRAM available from the system.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -143,7 +144,7 @@ fn available_bytes() -> Option<u64> {
 /// Brings everything in for a child, unless this is one: there it is ordinary memory.
 ///
 /// # Errors
-/// The heap's, or there is too little memory. Nothing has changed then.
+/// An error of the heap, or too little memory. Nothing is changed then.
 fn make_whole() -> Result<(), String> {
     let Some(heap) = any_heap().filter(|heap| !heap.is_child() && !IS_WHOLE.get()) else {
         return Ok(());
@@ -154,7 +155,8 @@ fn make_whole() -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps other threads from changing the heap and `own`, so that a child finds neither half changed.
+/// Blocks changes to the heap and the internal heap by other threads, so a child finds both
+/// consistent.
 fn hold() {
     if let Some(heap) = any_heap() {
         heap.hold();

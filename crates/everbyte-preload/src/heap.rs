@@ -1,9 +1,9 @@
-//! The program's heap: one region, of which parts are given to the allocator and to mappings. Its first part
-//! may be the program's variables.
+//! The program's heap: one region. The allocator and mappings get parts of it. Its first part may
+//! be the program's variables.
 //!
-//! Invariants: no more of the region is in use than there are slots for beside the DRAM limit, so nothing
-//! that was given out can fail to page; what is free holds zeroes. In a forked child the same addresses
-//! are ordinary memory: there is no region any more, and nothing is asked of it.
+//! Invariants: the used part of the region never exceeds the slots plus the DRAM limit, so every
+//! allocated byte can page; free parts hold zeroes. In a forked child the same addresses are
+//! ordinary memory: the region does not exist there, and the child makes no calls of it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::variables;
 
 /// Alignment of mimalloc's arenas, and of their lengths, in bytes.
 pub(crate) const ARENA: usize = 32 << 20;
-/// So that a growing program asks seldom, it gets slots for this part of what it uses at once, at least,
+/// Part of the used bytes that a growing program gets as slots by one request, at least,
 const STEP_PART: u64 = 8;
 /// and for no more bytes than these unless they are needed.
 const STEP_BYTES_MAX: u64 = 64 << 20;
-/// Threads that resolve faults.
+/// Threads resolving faults.
 const HANDLERS: usize = 2;
 
 pub(crate) struct Heap {
@@ -37,14 +37,14 @@ pub(crate) struct Heap {
     space: Arc<SwapSpace>,
     base: usize,
     len: usize,
-    /// Threads that fork at the moment. Held before `state`, and of no use in a child.
+    /// Threads in a fork. Held before `state`. Unused in a child.
     forks: Lock<u32>,
-    /// Held by who adds an arena, before `state`.
+    /// Held while a thread adds an arena, before `state`.
     adding: Lock<()>,
     state: Lock<State>,
-    /// Ranges that are pinned, each unit once. Of no use in a child.
+    /// Pinned ranges, each unit once. Unused in a child.
     locked: Lock<FreeRanges>,
-    /// Arenas that the allocator has.
+    /// Arenas of the allocator.
     arenas: AtomicU32,
     /// Some of it may be read alone.
     has_protected: AtomicBool,
@@ -59,14 +59,14 @@ pub(crate) enum ArenaOutcome {
     Now,
     /// Another thread was faster.
     ByAnother,
-    /// There is no memory.
+    /// Out of memory.
     Not,
 }
 
 struct State {
     free: FreeRanges,
     used_bytes: usize,
-    /// End of what was ever used.
+    /// End of all bytes ever used.
     end: usize,
     store: FileStore,
     source: SlotSource,
@@ -74,7 +74,7 @@ struct State {
 }
 
 impl State {
-    /// Says why there is no more memory, the first time.
+    /// Prints the reason for a lack of memory, the first time.
     fn complain(&mut self, reason: impl FnOnce() -> String) {
         if !std::mem::replace(&mut self.has_complained, true) {
             print(&format!("no more memory for this program: {}", reason()));
@@ -82,7 +82,7 @@ impl State {
     }
 }
 
-/// The reason for which there is no place although there are slots.
+/// The reason for a lack of addresses while slots are free.
 fn no_place(len: usize, align: usize) -> String {
     let (len, align) = (len.div_ceil(1 << 10), align >> 10);
     format!(
@@ -96,7 +96,7 @@ impl Heap {
     /// The reason, in words.
     pub(crate) fn new(settings: Settings) -> Result<Self, String> {
         let source = SlotSource::new(settings.volume, settings.trust_pool);
-        // A program that stays below its limit needs nothing.
+        // A program below its limit needs no slots.
         let store = FileStore::of_ranges(&memory_file(PAGE as u64)?, &[], settings.space_bytes)
             .map_err(|error| format!("cannot reserve address space: {error}"))?;
         let order = if settings.order8 { SlotOrder::Order8 } else { SlotOrder::Order64 };
@@ -157,7 +157,7 @@ impl Heap {
         address.wrapping_sub(self.base) < self.len
     }
 
-    /// The bytes of a range of addresses that lie in the region.
+    /// The part of an address range within the region.
     pub(crate) fn overlap(&self, range: &Range<usize>) -> Range<usize> {
         range.start.max(self.base)..range.end.min(self.base + self.len)
     }
@@ -184,7 +184,7 @@ impl Heap {
         self.region.check()
     }
 
-    /// Takes `len` bytes of zeroes, whole pages, that begin at a multiple of `align`.
+    /// Takes `len` bytes of zeroes, whole pages, at a multiple of `align`.
     pub(crate) fn take(&self, len: usize, align: usize) -> Option<usize> {
         let state = &mut *self.state.lock();
         let found = self.try_take(state, len, align);
@@ -205,8 +205,8 @@ impl Heap {
         Some(at)
     }
 
-    /// Takes `len` bytes of zeroes, whole pages, that begin at a multiple of `align`, and the page before them. `align`
-    /// is whole pages, and more than one.
+    /// Takes `len` bytes of zeroes, whole pages, at a multiple of `align`, and the page before
+    /// them. `align` is more than one page, in whole pages.
     pub(crate) fn take_behind_page(&self, len: usize, align: usize) -> Option<usize> {
         let state = &mut *self.state.lock();
         let (used, room) = (len.checked_add(PAGE)?, len.checked_add(align)?);
@@ -235,8 +235,8 @@ impl Heap {
         true
     }
 
-    /// Makes `range`, whole pages, new memory of the program's, whatever of it was free. False if there are no slots for what
-    /// was, or the kernel does not let it be written to.
+    /// Makes `range`, whole pages, new memory of the program, including its free parts. False
+    /// without slots for the free parts, or if the kernel refuses write access.
     pub(crate) fn renew(&self, range: Range<usize>) -> bool {
         let Some(taken) = self.take_free(&range) else { return false };
         self.unpin(&range);
@@ -248,7 +248,7 @@ impl Heap {
         is_writable
     }
 
-    /// Takes what of `range` is free.
+    /// Takes the free parts of `range`.
     fn take_free(&self, range: &Range<usize>) -> Option<Vec<Range<usize>>> {
         let state = &mut *self.state.lock();
         let free = state.free.within(range);
@@ -264,13 +264,14 @@ impl Heap {
         Some(free)
     }
 
-    /// Sees to it that `more` bytes can be used in addition. False without a word if the heap has not as many addresses.
+    /// Ensures slots for `more` additional bytes. False without a message if the heap has too few
+    /// addresses.
     fn has_slots(&self, state: &mut State, more: usize) -> bool {
         if self.is_child() {
             return true;
         }
         let wanted = state.used_bytes.saturating_add(more);
-        // There is no place for that, so others may have the slots.
+        // The heap has no addresses for these bytes: it leaves the slots to others.
         if wanted > self.len {
             return false;
         }
@@ -294,17 +295,19 @@ impl Heap {
         }
     }
 
-    /// Makes `range`, whole pages that are writable, hold zeroes, without DRAM or slots if that is possible.
+    /// Zeroes `range`, whole writable pages, and frees DRAM and slots if possible.
     fn discard(&self, range: &Range<usize>) {
         if !self.try_discard(range) {
-            // The descriptor is gone: at least they are zeroes.
+            // The descriptor is closed: the pages are zeroed at least.
             let at = std::ptr::with_exposed_provenance_mut::<u8>(range.start);
-            // SAFETY: the program gives up what these pages hold; they are mapped and writable.
+            // SAFETY: the program discards the contents of these pages; they are mapped and
+            // writable.
             unsafe { at.write_bytes(0, range.end - range.start) };
         }
     }
 
-    /// As [`discard`](Self::discard), of pages that may be read-only. False if it is not possible for those.
+    /// As [`discard`](Self::discard), for pages possibly read-only. False if it is impossible for
+    /// such pages.
     pub(crate) fn discard_writable(&self, range: &Range<usize>) -> bool {
         let is_done = self.try_discard(range);
         if !is_done && !self.has_protected.load(Ordering::SeqCst) {
@@ -314,12 +317,12 @@ impl Heap {
         is_done
     }
 
-    /// Gives up what whole pages hold, and their DRAM and slots.
+    /// Discards whole pages and frees their DRAM and slots.
     fn try_discard(&self, range: &Range<usize>) -> bool {
         let (start, len) = (range.start, range.end - range.start);
         if self.is_child() {
             let at = std::ptr::with_exposed_provenance_mut(start);
-            // SAFETY: the program gives up what these pages hold.
+            // SAFETY: the program discards the contents of these pages.
             return unsafe { kernel::madvise(at, len, libc::MADV_DONTNEED) == 0 };
         }
         let offset = (start - self.base) as u64;
@@ -332,8 +335,8 @@ impl Heap {
         !self.is_child() && !self.locked.lock().within(range).is_empty()
     }
 
-    /// Takes `range`, whole pages, back. What of it is free already stays so, and so does what of it cannot be made
-    /// writable again stay used.
+    /// Frees `range`, whole pages. Parts already free stay free. Parts that cannot be made writable
+    /// stay used.
     pub(crate) fn give(&self, range: Range<usize>) {
         self.unpin(&range);
         let is_writable = self.make_writable(&range);
@@ -349,7 +352,8 @@ impl Heap {
         self.has_protected.store(true, Ordering::SeqCst);
     }
 
-    /// Lets `range`, whole pages, be written to, whatever the program had it be. False if the kernel refuses.
+    /// Makes `range`, whole pages, writable, whatever its access rights. False if the kernel
+    /// refuses.
     pub(crate) fn make_writable(&self, range: &Range<usize>) -> bool {
         if !self.has_protected.load(Ordering::SeqCst) {
             return true;
@@ -359,10 +363,10 @@ impl Heap {
         unsafe { kernel::mprotect(at, range.end - range.start, kernel::READ_WRITE) == 0 }
     }
 
-    /// Keeps whole pages in DRAM, once, however often that is asked for.
+    /// Pins whole pages, once for any number of calls.
     ///
     /// # Errors
-    /// The region's: too much would be pinned. Nothing is pinned then that was not before.
+    /// An error of the region: too many pinned bytes. The pins are unchanged then.
     pub(crate) fn pin(&self, range: &Range<usize>) -> Result<(), RegionError> {
         let locked = &mut *self.locked.lock();
         let mut missing = FreeRanges::new(range.clone());
@@ -382,7 +386,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Ends [`pin`](Self::pin) for what of `range` is pinned.
+    /// Ends [`pin`](Self::pin) for the pinned parts of `range`.
     pub(crate) fn unpin(&self, range: &Range<usize>) {
         if self.is_child() {
             return;
@@ -395,8 +399,8 @@ impl Heap {
         }
     }
 
-    /// Pins `to` instead of what of `from` is pinned, at no time both. False if that is refused: then `from` is as it was,
-    /// unless others have pinned too much meanwhile.
+    /// Pins `to` instead of the pinned parts of `from`, never both together. False if the region
+    /// refuses: `from` is unchanged then, unless other threads have pinned too much since.
     pub(crate) fn move_pins(&self, from: &Range<usize>, to: &Range<usize>) -> bool {
         let before = self.locked.lock().within(from);
         self.unpin(from);
@@ -433,14 +437,14 @@ impl Heap {
         if self.grow_by_arena(bytes) { ArenaOutcome::Now } else { ArenaOutcome::Not }
     }
 
-    /// False if there is no memory. The caller holds `adding`.
+    /// False without memory. The caller holds `adding`.
     fn grow_by_arena(&self, bytes: usize) -> bool {
         let used = self.state.lock().used_bytes;
-        // Large objects have arenas' blocks of their own, with a head.
+        // Large objects get separate blocks of arenas, with a head.
         let head = if bytes < ARENA / 4 { 0 } else { ARENA };
         let needed = bytes.saturating_add(head).max(ARENA);
         let Some(needed) = needed.checked_next_multiple_of(ARENA) else { return false };
-        // There may be only so many arenas, so they get larger with what is in use.
+        // The number of arenas is limited, so their size grows with the used bytes.
         let generous = needed.max((used / 8).next_multiple_of(ARENA));
         let sizes = if generous > needed { vec![generous, needed] } else { vec![needed] };
         let found = {
@@ -454,7 +458,8 @@ impl Heap {
         };
         let Some((at, len)) = found else { return false };
         let start = std::ptr::with_exposed_provenance(at);
-        // SAFETY: the range is the heap's, mapped, zeroed and nobody else's, for good.
+        // SAFETY: the heap owns the range, mapped and zeroed, and gives it to the allocator
+        // forever.
         let added = unsafe {
             mi::mi_manage_os_memory_ex(
                 start,
@@ -478,25 +483,27 @@ impl Heap {
         added
     }
 
-    /// Everything that was ever used, as offsets.
+    /// All bytes ever used, as offsets.
     fn used(&self, state: &State) -> Range<u64> {
         0..(state.end - self.base) as u64
     }
 
-    /// Bytes that a fork would bring in.
+    /// Bytes brought in by a fork.
     pub(crate) fn bytes_stored(&self) -> u64 {
         let state = self.state.lock();
         self.region.bytes_stored(self.used(&state)).unwrap_or(u64::MAX)
     }
 
-    /// Prepares a fork: until [`fork_ended`](Self::fork_ended) a child has everything, and so has that of another thread.
+    /// Prepares a fork: until [`fork_ended`](Self::fork_ended) a child gets the whole heap, also a
+    /// child of another thread.
     ///
     /// # Errors
-    /// The region's. Nothing has changed then.
+    /// An error of the region. Nothing is changed then.
     pub(crate) fn fork_begins(&self) -> Result<(), RegionError> {
         let forks = &mut *self.forks.lock();
         if *forks == 0 {
-            // Who takes more has it after this, and what is touched from then on stays in DRAM.
+            // A thread that takes more memory gets it after this; pages touched from then on stay
+            // in DRAM.
             let state = self.state.lock();
             self.region.fork_begins(self.used(&state))?;
         }
@@ -504,7 +511,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Goes on after a fork, in the parent.
+    /// Resumes paging after a fork, in the parent.
     pub(crate) fn fork_ended(&self) {
         let forks = &mut *self.forks.lock();
         *forks -= 1;

@@ -1,9 +1,9 @@
-//! The library's own heap: memory that never pages.
+//! The library's internal heap: memory without paging.
 //!
-//! Two users: everything that is written in Rust here, the pager first of all, which must not wait for
-//! itself; and what the program allocates before its own heap is there. A child by `vfork` has mappings of its own
-//! from here instead, and changes nothing else. Invariant: its pages come from
-//! the kernel directly, never through the functions that this library puts in the C library's place.
+//! It has two users. The first is all Rust code here, above all the pager, because the pager must
+//! not wait for its own faults. The second is the program before its heap exists. A child by
+//! `vfork` gets separate mappings from here and changes nothing else. Invariant: its pages come
+//! from the kernel directly, never through the functions replaced by this library.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
@@ -14,15 +14,15 @@ use crate::kernel::{self, PAGE};
 use crate::lock::Lock;
 use crate::vfork;
 
-/// Bytes before each allocation of the program's that say how large it is, and where it begins: two words.
+/// Bytes before each allocation of the program, two words: its size and its beginning.
 const HEAD: usize = 16;
-/// In the second of them, of a mapping of its own. Both alignments and the places where such allocations begin in their
-/// mappings are multiples of 16.
+/// Flag in the second word of an allocation with a separate mapping. Alignments and the offsets of
+/// such allocations in their mappings are multiples of 16.
 const IS_MAPPED: usize = 1;
 
 struct PrivatePages;
 
-// SAFETY: `alloc` returns fresh pages of the kernel's, and the rest gives nothing back.
+// SAFETY: `alloc` returns fresh pages of the kernel, and the other methods free none.
 unsafe impl Allocator for PrivatePages {
     fn alloc(&self, bytes: usize) -> (*mut u8, usize, u32) {
         let at = kernel::map_private(bytes);
@@ -67,10 +67,10 @@ struct InternalHeap;
 #[global_allocator]
 static INTERNAL_HEAP: InternalHeap = InternalHeap;
 
-// SAFETY: dlmalloc's contract is that of `GlobalAlloc`, under the lock.
+// SAFETY: dlmalloc has the contract of `GlobalAlloc`, under the lock.
 unsafe impl GlobalAlloc for InternalHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: a layout's size and alignment are what dlmalloc asks for.
+        // SAFETY: dlmalloc takes a layout's size and alignment.
         unsafe { BLOCKS.lock().0.malloc(layout.size(), layout.align()) }
     }
 
@@ -90,12 +90,12 @@ pub(crate) fn hold() {
     std::mem::forget(BLOCKS.lock());
 }
 
-/// Ends what [`hold`] began.
+/// Ends the effect of [`hold`].
 pub(crate) fn release() {
     BLOCKS.release();
 }
 
-/// Allocates for the program: zeroed, aligned to at least 16. Null if there is no memory.
+/// Allocates for the program: zeroed, aligned to at least 16. Null without memory.
 pub(crate) fn allocate(bytes: usize, align: usize) -> *mut u8 {
     let align = align.max(HEAD);
     if vfork::is_child() {
@@ -108,7 +108,7 @@ pub(crate) fn allocate(bytes: usize, align: usize) -> *mut u8 {
         return base;
     }
     let at = base.wrapping_add(align);
-    // SAFETY: the head lies in the allocation, in front of what the program gets, and is aligned.
+    // SAFETY: the head lies in the allocation, before the program's bytes, and is aligned.
     unsafe { write_head(at, bytes, align) };
     at
 }
@@ -123,7 +123,7 @@ unsafe fn write_head(at: *mut u8, bytes: usize, second: usize) {
     unsafe { head.wrapping_add(1).write(second) };
 }
 
-/// The same as a mapping of its own, of which nobody but the kernel keeps anything.
+/// As `allocate`, with a separate mapping recorded only by the kernel.
 fn allocate_mapping(bytes: usize, align: usize) -> *mut u8 {
     let total = bytes.checked_add(align).and_then(|len| len.checked_next_multiple_of(PAGE));
     let Some(total) = total else { return ptr::null_mut() };
@@ -136,10 +136,10 @@ fn allocate_mapping(bytes: usize, align: usize) -> *mut u8 {
     let before = at.addr() - base.addr();
     let used = (before + bytes).next_multiple_of(PAGE);
     if used < total {
-        // SAFETY: these pages were mapped here, and nobody has them.
+        // SAFETY: these pages were mapped here, and have no user.
         unsafe { kernel::munmap(base.wrapping_add(used).cast(), total - used) };
     }
-    // SAFETY: a head lies in the mapping, in front of what the program gets.
+    // SAFETY: a head lies in the mapping, before the program's bytes.
     unsafe { write_head(at, bytes, before | IS_MAPPED) };
     at
 }
@@ -156,7 +156,7 @@ pub(crate) unsafe fn size(at: *mut u8) -> usize {
 /// Frees an allocation.
 ///
 /// # Safety
-/// It is one of [`allocate`]'s, and nobody uses it any more.
+/// The allocation is from [`allocate`], and unused from now on.
 pub(crate) unsafe fn free(at: *mut u8) {
     // SAFETY: the caller's promise.
     let bytes = unsafe { size(at) };
@@ -166,11 +166,11 @@ pub(crate) unsafe fn free(at: *mut u8) {
     let base = at.wrapping_sub(before);
     if second & IS_MAPPED != 0 {
         let errno = kernel::errno();
-        // SAFETY: that is what was mapped; the kernel rounds the length up.
+        // SAFETY: the mapped range; the kernel rounds the length up.
         unsafe { kernel::munmap(base.cast(), before + bytes) };
         kernel::set_errno(errno);
     } else if !vfork::is_child() {
-        // SAFETY: that is what was allocated, with that size and alignment.
+        // SAFETY: the allocated block, with its size and alignment.
         unsafe { BLOCKS.lock().0.free(base, bytes + before, before) };
     }
 }

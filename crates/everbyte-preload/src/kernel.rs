@@ -11,7 +11,7 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 pub(crate) const FAILED: *mut c_void = libc::MAP_FAILED;
 
-/// Sets the error that the C library reports.
+/// Sets the C library's error number.
 pub(crate) fn set_errno(error: c_int) {
     // SAFETY: there is always one.
     let place = unsafe { libc::__errno_location() };
@@ -19,7 +19,7 @@ pub(crate) fn set_errno(error: c_int) {
     unsafe { place.write(error) };
 }
 
-/// The error that the C library reports.
+/// The C library's error number.
 pub(crate) fn errno() -> c_int {
     // SAFETY: there is always one.
     let place = unsafe { libc::__errno_location() };
@@ -56,7 +56,7 @@ pub(crate) fn map_private(len: usize) -> *mut u8 {
     if at == FAILED { ptr::null_mut() } else { at.cast() }
 }
 
-/// The result of a function of the C library for that of a system call.
+/// Converts the result of a system call to the result of a C function.
 pub(crate) fn status(result: c_long) -> c_int {
     if result == 0 { 0 } else { -1 }
 }

@@ -1,12 +1,12 @@
-//! A library to preload (`LD_PRELOAD`): the heap of an unmodified program becomes a region that pages to
+//! A library to preload (`LD_PRELOAD`): it turns the heap of an unmodified program into a region of
 //! storage-class memory. `everbyte run` starts programs with it.
 //!
-//! Takes the place of the C library's `malloc` and friends and of its calls about mappings; large private
-//! anonymous mappings become part of the heap. Owns one region, and threads that resolve its faults.
+//! Replaces the C library's `malloc` family and its calls for mappings; large private anonymous
+//! mappings become parts of the heap. Owns one region and the threads resolving its faults.
 //!
-//! Invariants: what runs to resolve a fault, or to give the heap more room, never uses the heap. So all
-//! Rust here allocates elsewhere (`own`), and so does every thread while it works for this library
-//! (`at_work`). What the program allocated before its heap was there stays elsewhere, too.
+//! Invariants: code that resolves a fault, or gives the heap more memory, never uses the heap. So
+//! all Rust here allocates from `internal_heap`, and so does every thread while it works for this
+//! library (`at_work`). Memory allocated before the heap exists also stays there.
 
 #![allow(unsafe_code, reason = "functions of the C library, and memory by its address")]
 
@@ -35,17 +35,17 @@ use heap::Heap;
 use settings::Settings;
 use stderr::print;
 
-/// Exit status of a program that cannot be started.
+/// Exit status of a program that failed to start.
 const FAILED_STATUS: i32 = 1;
-/// Options of mimalloc that its bindings do not name: their numbers in its header.
+/// Options of mimalloc missing in its bindings: their numbers in its header.
 const MI_OPTION_PURGE_DELAY: mi::mi_option_t = 15;
 const MI_OPTION_ARENA_RESERVE: mi::mi_option_t = 23;
-/// Milliseconds after which what the program has freed is given up.
+/// Milliseconds before the allocator discards memory freed by the program.
 const PURGE_DELAY_MS: i64 = 200;
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
 
-/// For whom a thread allocates.
+/// The user of a thread's allocations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Role {
@@ -53,7 +53,8 @@ enum Role {
     Program,
     /// This library: from its own heap.
     AtWork,
-    /// A child by `vfork`, which has the thread for itself until it executes or ends: from the kernel.
+    /// A child by `vfork`. It uses the thread alone until it executes a program or ends, and
+    /// allocates from the kernel.
     VforkChild,
 }
 
@@ -76,16 +77,16 @@ fn heap() -> Option<&'static Heap> {
     if role() == Role::Program { any_heap() } else { None }
 }
 
-/// The heap, to look whose an address is.
+/// The heap, for lookups of addresses.
 #[inline]
 fn any_heap() -> Option<&'static Heap> {
-    // SAFETY: null, or a heap that is never dropped.
+    // SAFETY: null, or a heap never dropped.
     unsafe { HEAP.load(Ordering::Acquire).as_ref() }
 }
 
-/// Does `work`, whose allocations are not the heap's, and leaves `errno` as it was. Signals wait meanwhile: their
-/// handlers may map memory, or touch what `work` moves; so does the thread's cancellation. Not for what the allocator
-/// does by itself, because that takes two system calls.
+/// Runs `work` with allocations outside the heap, and restores `errno`. It blocks signals, because
+/// their handlers may map memory or access pages moved by `work`, and the thread's cancellation.
+/// Not for calls by the allocator, because the blocking takes two system calls.
 fn at_work<T>(work: impl FnOnce() -> T) -> T {
     let _no_signals = BlockedSignals::new();
     let (before, errno) = (role(), kernel::errno());
@@ -98,7 +99,7 @@ fn at_work<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Makes this thread one that never allocates from the heap.
+/// Excludes this thread from the heap permanently.
 fn stay_at_work() {
     set_role(Role::AtWork);
 }
@@ -125,14 +126,14 @@ extern "C" fn start() {
             }
             Err(reason) => {
                 print(&format!("cannot give this program memory: {reason}"));
-                // SAFETY: ends the process, in which nothing has begun yet.
+                // SAFETY: ends the process before the program has started.
                 unsafe { libc::_exit(FAILED_STATUS) };
             }
         }
     });
 }
 
-/// Everything comes from arenas that it is given.
+/// Limits the allocator to the arenas of the heap.
 fn configure_allocator() {
     for (option, value) in [
         (mi::mi_option_limit_os_alloc, 1),

@@ -1,7 +1,7 @@
-//! A lock that allocates nothing, and that a fork can take along.
+//! A lock without allocations, transferable to a forked child.
 //!
-//! Unlike the standard library's, it can be released in a child by hand: the thread that forks holds it
-//! across the fork, so that no other thread's hold of it is copied into the child for ever.
+//! Unlike the standard library's lock, a child can release it by hand: the forking thread holds it
+//! across the fork, so no other thread's hold is copied into the child forever.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{Timespec, nanosleep};
 
-/// Tries after which a waiter sleeps instead of yielding.
+/// Tries before a waiter sleeps instead of yielding.
 const YIELDS: u32 = 64;
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
@@ -26,7 +26,7 @@ impl<T> Lock<T> {
         Self { is_held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for the lock. Who holds it must not ask again.
+    /// Waits for the lock. The holder must not call this again.
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         let mut tries = 0;
         while self.is_held.swap(true, Ordering::Acquire) {
@@ -41,8 +41,8 @@ impl<T> Lock<T> {
         LockGuard(self)
     }
 
-    /// Releases a lock whose [`LockGuard`] was forgotten by this thread, or by the one that forked this
-    /// process.
+    /// Releases a lock with a forgotten [`LockGuard`] of this thread, or of the thread that forked
+    /// this process.
     pub(crate) fn release(&self) {
         self.is_held.store(false, Ordering::Release);
     }

@@ -1,10 +1,10 @@
-//! The C library's functions that allocate.
+//! The C library's allocation functions.
 //!
-//! Each address tells where it belongs: to the allocator if it lies in the region, unless it is so aligned as only
-//! `aligned` does it, else to `own`.
+//! Each address determines its owner: the allocator if it lies in the region, `aligned` if it has
+//! the alignment of that module, else `internal_heap`.
 //!
-//! None of these functions may be inlined: where Rust's library frees what the C library allocated (`realpath`), both have to
-//! reach the same allocator, which is the program's own if it has one.
+//! These functions are never inlined: if Rust's library frees an allocation of the C library
+//! (`realpath`), both must reach the same allocator, the program's if it has one.
 
 use std::ptr;
 
@@ -15,11 +15,11 @@ use crate::heap::{ArenaOutcome, Heap};
 use crate::kernel::PAGE;
 use crate::{aligned, any_heap, at_work, heap, internal_heap, kernel, vfork};
 
-/// The alignment of everything that is larger than a [`WORD`].
+/// The alignment of allocations larger than a [`WORD`].
 const ALIGN: usize = 16;
 /// The alignment of everything: smaller objects than this can do with it.
 const WORD: usize = size_of::<usize>();
-/// Arenas that are added for one allocation: other threads may be the first to take from one.
+/// Arenas added for one allocation: other threads may take from a new one first.
 const ARENAS_MAX: u32 = 4;
 
 fn out_of_memory() -> *mut c_void {
@@ -101,18 +101,18 @@ pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
         return;
     }
     let Some(heap) = heap_of(at) else {
-        // SAFETY: the caller's promise; what is not the heap's is our own.
+        // SAFETY: the caller's promise; an allocation outside the heap is from the internal heap.
         return unsafe { internal_heap::free(at.cast()) };
     };
-    // What a child frees its parent may still have.
+    // The parent may still use an allocation freed by the child.
     if vfork::is_child() {
         return;
     }
     if aligned::is_one(at) {
-        // SAFETY: the caller's promise; nothing else of the heap's is so aligned.
+        // SAFETY: the caller's promise; no other allocation of the heap has this alignment.
         unsafe { aligned::free(heap, at) };
     } else {
-        // The allocator may give up memory that was freed before, and be refused: it may be locked.
+        // The allocator may discard earlier freed memory, and the kernel may refuse locked memory.
         let errno = kernel::errno();
         // SAFETY: the caller's promise; it lies in the allocator's arenas.
         unsafe { mi::mi_free(at) };
@@ -146,13 +146,13 @@ pub(crate) unsafe extern "C" fn realloc(at: *mut c_void, bytes: size_t) -> *mut 
 }
 
 /// # Safety
-/// As `realloc(3)`, of something that is there.
+/// As `realloc(3)`, for an existing allocation.
 unsafe fn move_to_new(at: *mut c_void, bytes: usize) -> *mut c_void {
     let new = malloc(bytes);
     if !new.is_null() {
         // SAFETY: the caller's promise.
         let len = unsafe { malloc_usable_size(at) }.min(bytes);
-        // SAFETY: both have that many bytes, and the new one is nobody else's.
+        // SAFETY: both have `len` bytes, and the new one has no other user.
         unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), new.cast(), len) };
         // SAFETY: the caller's promise.
         unsafe { free(at) };
@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
         // SAFETY: the caller's promise.
         unsafe { internal_heap::size(at.cast()) }
     } else if aligned::is_one(at) {
-        // SAFETY: the caller's promise; nothing else of the heap's is so aligned.
+        // SAFETY: the caller's promise; no other allocation of the heap has this alignment.
         unsafe { aligned::size(at) }
     } else {
         // SAFETY: the caller's promise.
@@ -235,7 +235,7 @@ pub(crate) extern "C" fn aligned_alloc(align: size_t, bytes: size_t) -> *mut c_v
     allocate(bytes, align, false)
 }
 
-/// As `memalign(3)`, which takes any alignment.
+/// As `memalign(3)`, for any alignment.
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn memalign(align: size_t, bytes: size_t) -> *mut c_void {

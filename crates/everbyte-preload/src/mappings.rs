@@ -1,10 +1,10 @@
 //! The C library's functions about mappings.
 //!
-//! Private anonymous mappings of a size that matters become part of the heap; everything else goes to the
-//! kernel. In the heap, `madvise` and `mremap` mean what they mean elsewhere. Taking away all access
-//! does not: a page that cannot be read cannot be paged, so it stays accessible. To a child by `vfork` the
-//! heap is its parent's memory: nothing of it is mapped, unmapped or pinned for the child. Of a range that lies in the heap
-//! in part, as a variable can, the rest goes to the kernel.
+//! Private anonymous mappings of a sufficient size become parts of the heap; all other mappings go
+//! to the kernel. In the heap, `madvise` and `mremap` have their usual effect. A call that removes
+//! all access has no effect: an unreadable page cannot page, so it stays accessible. For a child by
+//! `vfork` the heap is its parent's memory: the child maps, unmaps and pins no part of it. If a
+//! range lies in the heap only in part, as a variable can, the rest goes to the kernel.
 
 use std::ops::Range;
 use std::ptr;
@@ -19,7 +19,7 @@ use crate::{any_heap, at_work, heap, kernel, vfork};
 
 /// Mappings from this size on are paged.
 const PAGED_MIN: usize = 1 << 20;
-/// Flags with which a private mapping is left to the kernel.
+/// Flags of private mappings left to the kernel.
 const NOT_PAGED: c_int = libc::MAP_FIXED
     | libc::MAP_FIXED_NOREPLACE
     | libc::MAP_GROWSDOWN
@@ -28,10 +28,10 @@ const NOT_PAGED: c_int = libc::MAP_FIXED
     | libc::MAP_LOCKED
     | libc::MAP_32BIT;
 
-/// Advice that makes guard pages (Linux 6.13).
+/// Advice for guard pages (Linux 6.13).
 const MADV_GUARD_INSTALL: c_int = 102;
 
-/// It was said that memory cannot be locked.
+/// The message about unlocked memory was printed.
 static MLOCK_COMPLAINED: AtomicBool = AtomicBool::new(false);
 
 fn failed(error: c_int) -> *mut c_void {
@@ -49,14 +49,15 @@ fn pages(at: *mut c_void, len: usize) -> Option<Range<usize>> {
     Some(at.addr()..end)
 }
 
-/// The heap, and the part of a range that lies in it.
+/// The heap and the part of a range in it.
 fn in_heap(at: *mut c_void, len: usize) -> Option<(&'static Heap, Range<usize>)> {
     let heap = any_heap()?;
     let part = heap.overlap(&pages(at, len)?);
     (!part.is_empty()).then_some((heap, part))
 }
 
-/// Does what `call` does to the parts of a range before and behind `part`, which is the heap's. The first result but 0.
+/// Applies `call` to the parts of a range before and behind `part`, the heap's part. Returns the
+/// first nonzero result.
 fn around(
     at: *mut c_void,
     len: usize,
@@ -88,16 +89,18 @@ pub(crate) unsafe extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    // Neither what is shared, nor what is neither, which the kernel refuses.
+    // Excludes shared mappings, and mappings neither shared nor private, refused by the kernel.
     let is_private_anonymous =
         flags & libc::MAP_ANONYMOUS != 0 && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
-    // All of the heap is mapped, so the kernel itself refuses to map what must replace nothing there.
+    // The whole heap is mapped, so the kernel itself refuses mappings there that must not replace
+    // others.
     if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED
         && let Some((heap, part)) = in_heap(at, len)
     {
         let is_inside = pages(at, len).is_some_and(|all| all == part);
         let is_whole = is_inside && at.addr().is_multiple_of(PAGE);
-        // What children share with their parents cannot page, and would be two memories if it were private.
+        // Memory shared by children and parents cannot page; made private, it would be two
+        // memories.
         if !is_private_anonymous || !is_whole || vfork::is_child() {
             return failed(libc::EINVAL);
         }
@@ -117,7 +120,7 @@ pub(crate) unsafe extern "C" fn mmap(
         if let Some(found) = at_work(|| heap.take(whole, PAGE)) {
             return ptr::with_exposed_provenance_mut(found);
         }
-        // Address space alone, of which little is used as a rule, may be left to the kernel.
+        // Address space with usually little use may be left to the kernel.
         if flags & libc::MAP_NORESERVE == 0 {
             return failed(libc::ENOMEM);
         }
@@ -207,10 +210,11 @@ pub(crate) unsafe extern "C" fn mremap(
     unsafe { lengthen(heap, &old, new.end - new.start, flags & libc::MREMAP_MAYMOVE != 0) }
 }
 
-/// Makes a part of the heap `len` bytes long, where it is or elsewhere. What is locked stays so, with what is added.
+/// Changes the length of a part of the heap to `len` bytes, in place or elsewhere. Locked memory
+/// stays locked, including the added bytes.
 ///
 /// # Safety
-/// The part is the caller's, and nobody uses it where it was if it moves.
+/// The caller owns the part. If it moves, the old place is unused.
 unsafe fn lengthen(heap: &Heap, old: &Range<usize>, len: usize, may_move: bool) -> *mut c_void {
     let at: *mut c_void = ptr::with_exposed_provenance_mut(old.start);
     let is_locked = at_work(|| heap.is_pinned(old));
@@ -229,13 +233,14 @@ unsafe fn lengthen(heap: &Heap, old: &Range<usize>, len: usize, may_move: bool) 
         return failed(libc::ENOMEM);
     };
     let new = found..found + len;
-    // Both at once where there is room: what is locked is not to leave DRAM on the way either.
+    // Pins both places together if the limit allows it: locked memory must not leave DRAM during
+    // the move.
     if is_locked && !at_work(|| heap.pin(&new).is_ok() || heap.move_pins(old, &new)) {
         at_work(|| heap.give(new));
         return failed(libc::EAGAIN);
     }
     let to: *mut c_void = ptr::with_exposed_provenance_mut(found);
-    // SAFETY: the old range is the caller's, the new one is larger and nobody's yet.
+    // SAFETY: the caller owns the old range, and the new one is larger and unused.
     unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), to.cast(), old.end - old.start) };
     at_work(|| heap.give(old.clone()));
     to
@@ -266,7 +271,7 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
         }
         libc::MADV_FREE if vfork::is_child() => {}
         libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_FREE => {
-            // Locked memory is not given up, as elsewhere.
+            // Locked memory is not discarded, as in ordinary memory.
             if at_work(|| heap.is_pinned(&part)) {
                 return refused(libc::EINVAL);
             }
@@ -274,11 +279,11 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
                 return refused(libc::ENOMEM);
             }
         }
-        // What these change is not the heap's to change, and a fork goes by its own rules.
+        // The heap does not allow these changes, and a fork follows its own rules.
         libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_REMOVE | MADV_GUARD_INSTALL => {
             return refused(libc::EINVAL);
         }
-        // The rest are hints, or nothing that the kernel knows: of no bytes it tells that alone.
+        // The rest are hints or unknown to the kernel. The call with no bytes reports the latter.
         // SAFETY: of no bytes the advice does nothing.
         _ => return unsafe { kernel::madvise(at, 0, advice) },
     }
@@ -293,7 +298,7 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
 pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
     let mut prot = prot;
     if let Some((heap, part)) = in_heap(at, len) {
-        // What can be written can be read, on this processor.
+        // On this processor writable memory is readable.
         if prot & READ_WRITE == 0 && !heap.is_child() {
             if !at.addr().is_multiple_of(PAGE) {
                 return refused(libc::EINVAL);
@@ -310,7 +315,7 @@ pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_i
     unsafe { kernel::mprotect(at, len, prot) }
 }
 
-/// A range that begins where the first page begins that it touches, in place of one that begins anywhere.
+/// Extends a range down to the start of its first page.
 fn from_page(at: *const c_void, len: usize) -> (*mut c_void, usize) {
     let before = at.addr() % PAGE;
     (at.cast_mut().map_addr(|at| at - before), len.saturating_add(before))
@@ -334,7 +339,7 @@ fn pin(heap: &Heap, part: &Range<usize>) -> c_int {
     }
 }
 
-/// Locks a range: what of it lies in the heap by pins, all else by `lock`.
+/// Locks a range: the part in the heap by pins, the rest by `lock`.
 fn lock_range(at: *const c_void, len: usize, lock: impl Fn(*mut c_void, usize) -> c_int) -> c_int {
     let (first, bytes) = from_page(at, len);
     let Some((heap, part)) = pinnable(first, bytes) else {
@@ -358,7 +363,7 @@ pub(crate) unsafe extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
     })
 }
 
-/// As `mlock2(2)`. In the heap MLOCK_ONFAULT brings everything in at once, too.
+/// As `mlock2(2)`. In the heap MLOCK_ONFAULT also brings in all pages immediately.
 ///
 /// # Safety
 /// As there.
@@ -387,14 +392,14 @@ pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int
     let Some((heap, part)) = pinnable(first, bytes) else {
         return unlock(at.cast_mut(), len);
     };
-    // That some of it is not locked is no error.
+    // An unlocked part is not an error.
     if !vfork::is_child() {
         at_work(|| heap.unpin(&part));
     }
     around(first, bytes, &part, unlock)
 }
 
-/// As `mlockall(2)`, which fails: it would keep the whole heap in DRAM.
+/// As `mlockall(2)`. It fails, because it would keep the whole heap in DRAM.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn mlockall(flags: c_int) -> c_int {
     if any_heap().is_some_and(|heap| !heap.is_child()) {
@@ -419,6 +424,6 @@ pub(crate) extern "C" fn munlockall() -> c_int {
         }
         at_work(|| heap.unpin_all());
     }
-    // SAFETY: the call takes nothing.
+    // SAFETY: the call takes no arguments.
     kernel::status(unsafe { libc::syscall(libc::SYS_munlockall) })
 }

@@ -9,7 +9,7 @@ use crate::at_work;
 use crate::heap::Heap;
 use crate::stderr::print;
 
-/// Times that a cell of phase-change memory can be written, for the estimate of its life.
+/// Writes to a cell of phase-change memory before it fails, for the estimate of its life.
 const CELL_WRITES: f64 = 1e8;
 const SECONDS_A_YEAR: f64 = 365.25 * 86_400.0;
 
@@ -36,7 +36,7 @@ pub(crate) fn start(heap: &'static Heap, interval: Duration) {
     }
 }
 
-/// Writes the last line, in the process that has the region.
+/// Writes the last line, in the region's process.
 pub(crate) fn summarise() {
     let Some(&(heap, since)) = REPORTED.get() else { return };
     if heap.is_child() {

@@ -1,31 +1,31 @@
-//! Settings of a process: variables of the environment, which its children inherit.
+//! Settings of a process: environment variables, inherited by its children.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of a process.
 pub(crate) struct Settings {
-    /// Bytes that may be in DRAM.
+    /// Maximum number of bytes in DRAM.
     pub(crate) dram_bytes: u64,
-    /// Bytes that may be outside, at most.
+    /// Maximum number of bytes outside DRAM.
     pub(crate) space_bytes: u64,
     /// The pool and its swap volume; without them the rest is in memory, too.
     pub(crate) volume: Option<(PathBuf, String)>,
-    /// The program's variables that begin as zeroes page, too.
+    /// The program's zero-initialized variables page too.
     pub(crate) bss: bool,
     /// The paper's tree finds free slots, not ours.
     pub(crate) order8: bool,
-    /// Writes of slots are counted, and told at the end.
+    /// Slot writes are counted and reported at the end.
     pub(crate) wear: bool,
     /// Statistics are written at the end, and so often before.
     pub(crate) statistics: Option<Duration>,
-    /// A server may lend memory that other users can change.
+    /// A server may lend memory writable by other users.
     pub(crate) trust_pool: bool,
 }
 
 impl Settings {
     /// # Errors
-    /// The variable that is missing or wrong.
+    /// The missing or invalid variable.
     pub(crate) fn read() -> Result<Self, &'static str> {
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
         let pool = std::env::var_os("EVERBYTE_RUN_POOL").map(PathBuf::from);

@@ -1,8 +1,9 @@
 //! The source of slots: leases of a swap volume, or memory without a name.
 //!
-//! Invariants: getting more calls nothing of the C library that allocates. A program with an allocator of
-//! its own may hold that one's locks while it asks for memory. No descriptor is kept from one call to the next: the
-//! program may close all that it does not know (`closefrom`), and the number is then a file of its own.
+//! Invariants: a request for more calls no allocating function of the C library. A program with its
+//! own allocator may hold that allocator's locks during the request. No descriptor stays open
+//! between calls: the program may close unknown descriptors (`closefrom`), and the number then
+//! belongs to one of its files.
 
 use std::fs::File;
 use std::ops::Range;
@@ -21,7 +22,7 @@ const REST: Duration = Duration::from_millis(50);
 pub(crate) enum SlotSource {
     /// Files in memory, one for each time.
     Memory,
-    /// A swap volume, by the server of its pool, and whether that was gone when it was asked last.
+    /// A swap volume by its pool's server, and whether the last request found no server.
     Volume { volume: Volume, is_gone: bool },
 }
 
@@ -47,12 +48,12 @@ impl SlotSource {
         }
     }
 
-    /// Gets ranges of a file of at least a run, and of `bytes` bytes or more if there are. Waits for the
-    /// next server of a pool if there is none, but only the first time: a program that asks again and again
-    /// hears at once that there is none.
+    /// Gets ranges of a file, at least a run, and `bytes` bytes or more if available. If the pool
+    /// has no server, the first call waits for the next one. A later call returns an error
+    /// immediately.
     ///
     /// # Errors
-    /// There is nothing; the reason, in words.
+    /// The reason for the lack of ranges, as text.
     pub(crate) fn more(&mut self, bytes: u64) -> Result<(File, Vec<Range<u64>>), String> {
         let bytes = bytes.next_multiple_of(RUN).max(RUN);
         match self {
@@ -68,12 +69,13 @@ impl SlotSource {
     }
 }
 
-/// There is no server. A lease that one made as it ended was received by nobody, and is none.
+/// No server answered. A lease made by a server during its end reached no receiver, so it is void.
 fn says_gone(error: &ControlError) -> bool {
     matches!(error, ControlError::Unreachable { .. } | ControlError::Broken { .. })
 }
 
-/// Borrows from the pool's server; from the next one that begins within `patience`, if this one ends.
+/// Borrows from the pool's server. If the server ends, it borrows from the next server started
+/// within `patience`.
 fn borrow_from_any_server(
     volume: &Volume,
     bytes: u64,
@@ -90,7 +92,7 @@ fn borrow_from_any_server(
     }
 }
 
-/// Borrows from the server that there is, if nobody but root and this user can change what it lends.
+/// Borrows from the running server if only root and this user can change the lent memory.
 fn borrow(volume: &Volume, bytes: u64) -> Result<Borrowed, ControlError> {
     let mut client = ControlClient::connect_at(&volume.pool, volume.socket.clone())?;
     if !volume.trust_pool
@@ -102,7 +104,7 @@ fn borrow(volume: &Volume, bytes: u64) -> Result<Borrowed, ControlError> {
     client.borrow_runs(&volume.name, bytes)
 }
 
-/// A new file in memory that nobody else has.
+/// A new file in memory with no other user.
 ///
 /// # Errors
 /// The system's, in words.

@@ -1,7 +1,7 @@
-//! Messages to whoever started the program, on standard error.
+//! Messages on standard error, to the user of the program.
 //!
-//! Written without the standard library's lock: a child that was forked while another thread had that would wait for it for
-//! ever. The program hears nothing of it, not even by a SIGPIPE.
+//! Written without the standard library's lock: a child forked while another thread held it would
+//! wait for it forever. The program notices nothing, not even a SIGPIPE.
 
 use std::fs::File;
 use std::io::Write;
@@ -25,7 +25,7 @@ pub(crate) fn print(what: &str) {
         match rustix::io::write(std::io::stderr(), rest) {
             Err(Errno::INTR) => {}
             Err(Errno::PIPE) if !is_signalled => return take_sigpipe(),
-            // If nobody hears it, there is nobody to tell.
+            // A closed standard error has no reader for the error.
             Ok(0) | Err(_) => return,
             Ok(written) => rest = &rest[written..],
         }
@@ -37,7 +37,7 @@ fn no_signals() -> libc::sigset_t {
     unsafe { std::mem::zeroed() }
 }
 
-/// True if this thread is to get a SIGPIPE once it does not block that any more.
+/// True if this thread gets a SIGPIPE after it unblocks the signal.
 fn has_sigpipe() -> bool {
     let mut pending = no_signals();
     // SAFETY: `pending` may be written.
@@ -46,25 +46,25 @@ fn has_sigpipe() -> bool {
     unsafe { libc::sigismember(&raw const pending, libc::SIGPIPE) == 1 }
 }
 
-/// Takes the SIGPIPE away that this thread, which blocks it, has got for a message that nobody reads. It would end the
-/// program.
+/// Removes a pending SIGPIPE of this thread for an unread message. The thread blocks the signal. It
+/// would end the program.
 fn take_sigpipe() {
     let (mut set, now) = (no_signals(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: `set` is a set and may be written.
     unsafe { libc::sigaddset(&raw mut set, libc::SIGPIPE) };
-    // SAFETY: a set and a time; nothing is to be written.
+    // SAFETY: a set and a time; the call writes no output here.
     unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const now) };
 }
 
-/// Says something in a thread that has none of the program's descriptors.
+/// Prints a message in a thread without the program's descriptors.
 pub(crate) fn print_detached(what: &str) {
     if let Some(mut output) = programs_stderr() {
         let _written = output.write_all(line(what).as_bytes());
     }
 }
 
-/// Standard error of the program's first thread. A thread that kept a descriptor of it would keep pipes open that the
-/// program has closed.
+/// Standard error of the program's first thread. A thread with its own descriptor of it would keep
+/// pipes open after the program has closed them.
 fn programs_stderr() -> Option<File> {
     let program = pidfd_open(getpid(), PidfdFlags::empty());
     let copied = program.and_then(|program| pidfd_getfd(program, 2, PidfdGetfdFlags::empty()));
@@ -75,7 +75,7 @@ fn programs_stderr() -> Option<File> {
     }
 }
 
-/// Says something of which one time is enough.
+/// Prints a message the first time only.
 pub(crate) fn print_once(what: &str, is_said: &AtomicBool) {
     if !is_said.swap(true, Relaxed) {
         print(what);

@@ -1,16 +1,16 @@
-//! The program's own variables that begin as zeroes (.bss), where they are.
+//! The program's zero-initialized variables (.bss), in place.
 //!
-//! Knows only what the loader says of the program itself: libraries' variables stay where they are.
+//! Reads only the loader's entry of the program itself: variables of libraries do not page.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
 use crate::kernel::PAGE;
 
-/// Alignment of what can be paged.
+/// Alignment of pageable memory.
 const WINDOW: usize = 64 << 10;
 
-/// The whole pages of the program's .bss, from a multiple of 64 KiB on; empty if there are none.
+/// The whole pages of the program's .bss, from a multiple of 64 KiB on; empty without such pages.
 pub(crate) fn pages() -> Range<usize> {
     let mut found = 0..0;
     // SAFETY: `look` takes such a pointer, and is called before this returns alone.
@@ -18,13 +18,13 @@ pub(crate) fn pages() -> Range<usize> {
     found
 }
 
-/// Looks at the first object that the loader names, which is the program.
+/// Inspects the loader's first object, the program.
 unsafe extern "C" fn look(
     object: *mut libc::dl_phdr_info,
     _: libc::size_t,
     found: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader's, and complete up to the headers whatever its size.
+    // SAFETY: the loader's structure, complete up to the headers at any size.
     let object = unsafe { &*object };
     // SAFETY: the loader has mapped as many headers there.
     let headers = unsafe { std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
@@ -35,7 +35,7 @@ unsafe extern "C" fn look(
     });
     let pages = all.map(|header| whole_pages(object.dlpi_addr, header));
     if let Some(largest) = pages.max_by_key(Range::len) {
-        // SAFETY: `pages` gave a pointer to a range of its own.
+        // SAFETY: `pages` passed a pointer to its range.
         unsafe { found.cast::<Range<usize>>().write(largest) };
     }
     1

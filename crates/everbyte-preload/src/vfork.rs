@@ -1,12 +1,15 @@
-//! `vfork`: a child with its parent's memory, in the thread that called, which is stopped meanwhile.
+//! `vfork`: a child with its parent's memory in the calling thread. The parent's thread is stopped
+//! during that time.
 //!
-//! Whatever such a child changes, its parent finds so, and a child may be killed at any moment. So one that allocates
-//! although POSIX does not let it, as many do before they execute a program, is kept away from everything that its end
-//! could leave half changed: it takes none of the heap's locks nor those of `own`, and neither gives nor gets any of
-//! their memory. It has mappings of its own from the kernel, a whole number of pages for each allocation.
+//! The parent sees every change by the child, and the child may be killed at any moment. A child
+//! may allocate although POSIX forbids it, as many do before they execute a program. Such a child
+//! avoids all state that its end could leave inconsistent: it takes no lock of the heap or of
+//! `internal_heap`, and allocates and frees none of their memory. It gets mappings from the kernel,
+//! a whole number of pages for each allocation.
 //!
-//! The parent goes on when the child has executed or ended, however it ended. So it is the parent that
-//! takes the child's mark off their thread. Children that a program makes by `clone` itself are not marked.
+//! The parent continues after the child has executed a program or ended in any way. So the parent
+//! removes the child's mark from the thread. Children made by a program's own `clone` are not
+//! marked.
 
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,8 +22,8 @@ use crate::{Role, kernel, role, set_role};
 ///
 /// # Safety
 /// As there.
-// The C library's own does not return to where its child may have been: the child's return overwrites the address on
-// the stack, so that is kept in a register, which the kernel keeps apart.
+// The C library's function cannot be wrapped: the child's return overwrites the return address on
+// the stack. The address is kept in a register, because the kernel saves registers separately.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn vfork() -> pid_t {
@@ -55,13 +58,13 @@ pub(crate) unsafe extern "C" fn vfork() -> pid_t {
     )
 }
 
-/// Children that have their parents' threads.
+/// Children in their parents' threads.
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
 
-/// True in a child by `vfork` that has neither executed nor ended.
+/// True in a child by `vfork` before it executes a program or ends.
 #[inline]
 pub(crate) fn is_child() -> bool {
-    // Who is one sees at least itself, in its own order.
+    // A child sees at least its own increment, in program order.
     CHILDREN.load(Ordering::Relaxed) > 0 && role() == Role::VforkChild
 }
 
@@ -69,20 +72,20 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Changes whether this thread can be cancelled, and returns what was before.
+/// Changes the cancellation state of this thread and returns the former state.
 fn set_cancel_state(state: c_int) -> c_int {
     let mut before = state;
-    // SAFETY: a state that there is, and `before` may be written.
+    // SAFETY: a valid state, and `before` is writable.
     unsafe { pthread_setcancelstate(state, &raw mut before) };
     before
 }
 
-/// Bits of a role, behind which is the state of cancellation.
+/// Bits of a role; the cancellation state lies above them.
 const ROLE_BITS: u32 = 8;
-/// The state in which a thread is not cancelled.
+/// The state without cancellation.
 const CANCEL_DISABLE: c_int = 1;
 
-/// The role of this thread and its state of cancellation, which a child may change, as a number.
+/// The role of this thread and its cancellation state, as a number. A child may change both.
 extern "C" fn before() -> c_int {
     CHILDREN.fetch_add(1, Ordering::Relaxed);
     let state = set_cancel_state(CANCEL_DISABLE);
@@ -94,7 +97,7 @@ extern "C" fn child() {
     set_role(Role::VforkChild);
 }
 
-/// Gives this thread back the role and the state that it had. Returns what `vfork` is to.
+/// Restores the role and cancellation state of this thread. Returns the result of `vfork`.
 extern "C" fn parent(before: c_int, result: c_long) -> pid_t {
     CHILDREN.fetch_sub(1, Ordering::Relaxed);
     set_cancel_state(before >> ROLE_BITS);

@@ -1,13 +1,12 @@
 //! The slot tree of order 8, one byte per node, for one thread.
 //!
 //! The tree of "Memory extension with a next-generation storage device": a bit of a leaf byte is
-//! one slot, a bit of an inner byte says whether that child's subtree has a free slot. Finding a
-//! slot follows set bits down from the lowest node that has one, so it visits at most two bytes
-//! per level.
+//! one slot, and a bit of an inner byte marks a child subtree with a free slot. A search goes down
+//! along set bits from the lowest node with a free slot, so it visits at most two bytes per level.
 //!
-//! Invariants: an inner bit is set exactly if the child byte is not zero; bits beyond the capacity
-//! are clear; `free` is the number of set leaf bits. Knows nothing of threads:
-//! [`SlotTree`](crate::SlotTree) is the form for those.
+//! Invariants: an inner bit is set if and only if the child byte is not zero; bits beyond the
+//! capacity are clear; `free` is the number of set leaf bits. Not for threads:
+//! [`SlotTree`](crate::SlotTree) is.
 
 use crate::SlotError;
 use crate::run::{RunFinder, check_range, index, pieces, search_ranges, window};
@@ -20,8 +19,8 @@ const ORDER: u64 = 1 << LOG;
 /// A set of free slots out of `0..capacity`, order 8, one byte per node.
 ///
 /// # Memory
-/// `capacity / 8` bytes of leaves and a seventh of that for the nodes above. 32 GiB of 4 KiB
-/// slots are 8 Mi slots, 8 levels and 1,198,373 bytes (1.14 MiB).
+/// `capacity / 8` bytes of leaves and a seventh of it for the nodes above. 32 GiB of 4 KiB slots
+/// are 8 Mi slots, 8 levels and 1,198,373 bytes (1.14 MiB).
 #[derive(Clone)]
 pub struct ByteTree {
     capacity: u64,
@@ -58,7 +57,7 @@ impl ByteTree {
         self.free
     }
 
-    /// Bytes that the nodes take, at most (pages never touched take none).
+    /// Maximum number of bytes of the nodes (untouched pages take none).
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.levels.iter().map(Vec::len).sum()
@@ -73,15 +72,15 @@ impl ByteTree {
     /// Frees `slot`.
     ///
     /// # Errors
-    /// The slot is free already or not in the tree; nothing changes.
+    /// The slot is free or not in the tree. The tree is unchanged.
     pub fn free(&mut self, slot: u64) -> Result<(), SlotError> {
         self.free_run(slot, 1)
     }
 
-    /// Frees slots `start .. start + len`. An empty run does nothing.
+    /// Frees slots `start .. start + len`. An empty run has no effect.
     ///
     /// # Errors
-    /// A slot is free already or not in the tree; nothing changes.
+    /// A slot is free or not in the tree. The tree is unchanged.
     pub fn free_run(&mut self, start: u64, len: u64) -> Result<(), SlotError> {
         check_range(start, len, self.capacity)?;
         for (node, mask) in pieces(start, len, LOG) {
@@ -100,15 +99,15 @@ impl ByteTree {
     /// Marks `slot` used.
     ///
     /// # Errors
-    /// The slot is used already or not in the tree; nothing changes.
+    /// The slot is used or not in the tree. The tree is unchanged.
     pub fn take(&mut self, slot: u64) -> Result<(), SlotError> {
         self.take_run(slot, 1)
     }
 
-    /// Marks slots `start .. start + len` used. An empty run does nothing.
+    /// Marks slots `start .. start + len` used. An empty run has no effect.
     ///
     /// # Errors
-    /// A slot is used already or not in the tree; nothing changes.
+    /// A slot is used or not in the tree. The tree is unchanged.
     pub fn take_run(&mut self, start: u64, len: u64) -> Result<(), SlotError> {
         check_range(start, len, self.capacity)?;
         for (node, mask) in pieces(start, len, LOG) {
@@ -130,7 +129,7 @@ impl ByteTree {
         self.alloc_counted(hint, &mut 0)
     }
 
-    /// As [`alloc`](Self::alloc), and adds the nodes that the search looked at to `visits`.
+    /// As [`alloc`](Self::alloc), and adds the number of visited nodes to `visits`.
     pub fn alloc_counted(&mut self, hint: u64, visits: &mut u64) -> Option<u64> {
         *visits += 1;
         let hint = if hint < self.capacity { hint } else { 0 };
@@ -149,10 +148,10 @@ impl ByteTree {
         Some(slot)
     }
 
-    /// Takes `len` adjacent slots and returns the first: the first such run that starts at or
-    /// after `hint`, else the first of all. `None` if there is no such run, or `len` is 0.
+    /// Takes `len` adjacent slots and returns the first: the first such run at or after `hint`,
+    /// else the first of all. `None` without such a run, or if `len` is 0.
     ///
-    /// Takes time linear in the leaves that have free slots.
+    /// Takes time linear in the leaves with free slots.
     pub fn alloc_run(&mut self, len: u64, hint: u64) -> Option<u64> {
         if len == 0 || len > self.free {
             return None;
@@ -185,7 +184,7 @@ impl ByteTree {
         }
     }
 
-    /// The first leaf at or after `from` that has a free slot. Adds the inner nodes that it looked at
+    /// The first leaf at or after `from` with a free slot. Adds the number of visited inner nodes
     /// to `visits`.
     fn next_leaf(&self, from: usize, visits: &mut u64) -> Option<usize> {
         let mut at = from;
@@ -205,7 +204,7 @@ impl ByteTree {
         (self.levels.len() == 1 && from == 0 && self.levels[0][0] != 0).then_some(0)
     }
 
-    /// Sets the bits of `mask` in a leaf, and above it what that makes true.
+    /// Sets the bits of `mask` in a leaf, and the bits above it that follow.
     fn mark_free(&mut self, mut node: usize, mut mask: u8) {
         for nodes in &mut self.levels {
             let was = nodes[node];
@@ -217,7 +216,7 @@ impl ByteTree {
         }
     }
 
-    /// Clears the bits of `mask` in a leaf, and above it what that makes false.
+    /// Clears the bits of `mask` in a leaf, and the bits above it that follow.
     fn mark_used(&mut self, mut node: usize, mut mask: u8) {
         for nodes in &mut self.levels {
             nodes[node] &= !mask;
@@ -228,7 +227,7 @@ impl ByteTree {
         }
     }
 
-    /// Nodes whose bit in the parent is not what they are: none.
+    /// Number of nodes with a wrong bit in the parent: 0.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn wrong_nodes(&self) -> usize {
         let wrong = |child: usize, node: u8, parents: &[u8]| {
@@ -252,7 +251,7 @@ impl std::fmt::Debug for ByteTree {
     }
 }
 
-/// The lowest slot of the leaf `node` that is set in `bits`, which is not zero.
+/// The lowest slot of the leaf `node` set in `bits`, a nonzero mask.
 fn slot_at(node: usize, bits: u64) -> u64 {
     (node as u64) << LOG | u64::from(bits.trailing_zeros())
 }

@@ -1,18 +1,17 @@
-//! Slot trees: which of `capacity` equal slots are free, and which to hand out next.
+//! Slot trees: the free slots among `capacity` equal slots, and the choice of the next one.
 //!
-//! A slot is a number in `0..capacity`; what it stands for (a block of a pool, a page of a swap
-//! region) is the caller's affair. The trees find, take and give back a slot in O(log n), where
-//! a linear search of a nearly full map takes O(n):
+//! A slot is a number in `0..capacity`; its meaning (a block of a pool, a page of a swap region)
+//! belongs to the caller. The trees find, take and free a slot in O(log n). A linear search of a
+//! nearly full map takes O(n):
 //!
 //! - [`ByteTree`] is the tree of order 8 with one-byte nodes, for one thread;
 //! - [`SlotTree`] is its 64-way form, one word per node, lock-free for many threads;
-//! - [`RunTree`] adds aligned runs to that, found without a search.
+//! - [`RunTree`] adds aligned runs, found without a search.
 //!
-//! [`FreeRanges`] is for what comes in few pieces of any length: it lists the free ones.
+//! [`FreeRanges`] lists free ranges, for a few pieces of any length.
 //!
-//! Invariants of all: a slot is either free or used; a new tree has only used slots, so slots
-//! come into being by being freed; a set bit means *free*. Nothing here is durable, and nothing
-//! here knows files, media or volumes.
+//! Invariants of all: a slot is either free or used; a new tree has only used slots, so freeing
+//! adds slots; a set bit means *free*. Trees are volatile, and have no files, media or volumes.
 //!
 //! The concurrent protocol is model-checked with loom (a tree of order 2, two and three threads):
 //!
@@ -51,8 +50,8 @@ pub use ranges::FreeRanges;
 pub use run_tree::{AlignedTree, RunTree};
 pub use slot_tree::{SlotTree, WordTree};
 
-/// A refused change of a slot's owner. Each variant means that the caller's idea of who owns a slot
-/// is wrong; a lack of free slots is not an error but a `None`.
+/// A refused change of a slot's owner. Each variant means a wrong view of the owner by the caller;
+/// a lack of free slots is `None`, not an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlotError {

@@ -28,8 +28,8 @@ fn bounded(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     model.check(test);
 }
 
-/// All threads are done: exactly `free` are free, no hint hides one of them, and `alloc` finds
-/// them all and nothing more.
+/// Checks the end state without running threads: exactly `free` are free, every hint leads to them,
+/// and `alloc` finds all of them and no others.
 fn settle(tree: &Tiny, mut free: Vec<u64>) {
     free.sort_unstable();
     let seen: Vec<u64> = (0..tree.capacity()).filter(|&slot| tree.is_free(slot)).collect();
@@ -41,7 +41,7 @@ fn settle(tree: &Tiny, mut free: Vec<u64>) {
     assert_eq!(drained, free);
 }
 
-/// Removes from `all` the slots that were handed out, each of which must be there once.
+/// Removes the allocated slots from `all`. Each must occur there once.
 fn without(all: &[u64], taken: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut rest = all.to_vec();
     for slot in taken {
@@ -81,8 +81,8 @@ fn the_last_slot_goes_to_one() {
     });
 }
 
-/// The race that the second look of `lower` is for: one thread empties the word (and with it
-/// every level above) while another frees a slot of it.
+/// The race behind the second read of `lower`: one thread empties the word (and with it every level
+/// above) while another frees a slot of it.
 #[test]
 fn freeing_into_a_word_being_emptied_loses_nothing() {
     loom::model(|| {
@@ -113,7 +113,7 @@ fn freeing_beside_a_word_being_emptied_loses_nothing() {
     });
 }
 
-/// A slot nobody touches must be found, whatever churns around it.
+/// An untouched slot must be found during any changes around it.
 #[test]
 fn a_slot_free_throughout_is_found() {
     loom::model(|| {
@@ -131,7 +131,7 @@ fn a_slot_free_throughout_is_found() {
     });
 }
 
-/// The counter must not be behind: it would say that there is nothing to search for.
+/// The counter must not lag: it would report an empty tree.
 #[test]
 fn slots_are_counted_before_they_can_be_taken() {
     loom::model(|| {
@@ -147,8 +147,8 @@ fn slots_are_counted_before_they_can_be_taken() {
     });
 }
 
-/// While another thread lowers hints, a slot that was freed in time is hidden for a moment from
-/// whoever comes from another word, but not lost to it.
+/// While another thread lowers hints, a slot freed in time is hidden for a moment from a thread
+/// with a hint in another word, but the thread still finds it.
 #[test]
 fn a_slot_hidden_from_hints_is_found() {
     loom::model(|| {
@@ -204,8 +204,8 @@ fn a_batch_and_an_alloc_share_out_the_slots() {
     });
 }
 
-/// A run over two words against one over the second of them: the longer one may lose after it
-/// took the first word, and puts that back.
+/// A run over two words against one over the second word: the longer one may lose after it took the
+/// first word, and frees that word.
 #[test]
 fn runs_are_taken_whole_or_not_at_all() {
     let won = std::sync::Arc::new([0, 0].map(std::sync::atomic::AtomicUsize::new));

@@ -1,4 +1,4 @@
-//! Free ranges of numbers, and finding one that fits.
+//! Free ranges of numbers, and first-fit search.
 //!
 //! First fit by address. Invariant: ranges neither touch nor overlap. Parts freed separately therefore merge
 //! into one range.
@@ -14,7 +14,7 @@ pub struct FreeRanges {
 }
 
 impl FreeRanges {
-    /// All of `range` is free; nothing, if it is empty.
+    /// All of `range` is free. An empty range adds no free numbers.
     #[must_use]
     pub fn new(range: Range<usize>) -> Self {
         let range = (!range.is_empty()).then_some((range.start, range.end));

@@ -1,5 +1,5 @@
-//! Arithmetic on runs of slots that both trees share: cutting a run into masks, one per leaf
-//! node, and finding a run in leaf nodes that are read one after the other.
+//! Arithmetic on runs of slots, shared by both trees: cutting a run into masks, one per leaf node,
+//! and finding a run in successive leaf nodes.
 //!
 //! Invariants: a leaf node of order `1 << log` holds its slots in the low bits, lowest slot
 //! first, bits above the order clear. Knows neither tree.
@@ -24,8 +24,8 @@ pub(crate) fn index(n: u64) -> usize {
     n as usize
 }
 
-/// The leaf nodes that slots `start .. start + len` touch, ascending, each with the mask of the
-/// run's slots in it. The run must have passed [`check_range`].
+/// The leaf nodes of slots `start .. start + len`, ascending, each with the mask of the run's slots
+/// in it. The run must have passed [`check_range`].
 pub(crate) fn pieces(start: u64, len: u64, log: u32) -> impl Iterator<Item = (usize, u64)> {
     let (mut at, end) = (start, start + len);
     std::iter::from_fn(move || {
@@ -40,15 +40,14 @@ pub(crate) fn pieces(start: u64, len: u64, log: u32) -> impl Iterator<Item = (us
     })
 }
 
-/// Returns the two ranges in which to look for the start of a run, in order: at or after `hint`,
-/// then before it. The second range reaches past `hint` far enough for a run that starts just
-/// before it.
+/// Returns the two search ranges for the start of a run, in order: at or after `hint`, then before
+/// it. The second range extends past `hint` to cover a run starting just before it.
 pub(crate) fn search_ranges(len: u64, hint: u64, capacity: u64) -> [(u64, u64); 2] {
     [(hint, capacity), (0, hint.saturating_add(len - 1).min(capacity))]
 }
 
-/// Of a leaf node's slots, those in `from..to`, where `base` is the node's first slot, `from` lies
-/// in the node or before it and `to` behind `base`.
+/// The slots in `from..to` of a leaf node with first slot `base`. `from` lies in the node or before
+/// it, and `to` behind `base`.
 pub(crate) fn window(base: u64, from: u64, to: u64) -> u64 {
     let above = if from <= base { u64::MAX } else { u64::MAX << (from - base) };
     let below = if to >= base + 64 { u64::MAX } else { !(u64::MAX << (to - base)) };
@@ -68,9 +67,8 @@ impl RunFinder {
         Self { want, start: 0, len: 0 }
     }
 
-    /// Takes the node of `width` slots that starts at slot `base`, and returns the start of the
-    /// run if this node completes it. A node may be left out only if the one before it was fed
-    /// as empty.
+    /// Takes the node of `width` slots starting at slot `base`, and returns the start of the run if
+    /// this node completes it. A node may be skipped only if the one before it was fed as empty.
     pub(crate) fn feed(&mut self, base: u64, node: u64, width: u32) -> Option<u64> {
         let mut at = 0;
         loop {

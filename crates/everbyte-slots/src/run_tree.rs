@@ -1,36 +1,36 @@
-//! A slot tree that finds aligned runs in time that does not grow with the tree.
+//! A slot tree that finds aligned runs in time independent of its size.
 //!
-//! Beside the slots stands a second tree, of *regions*: aligned runs of the largest size. Its bit
-//! for a region steers to it, and means nothing by itself: the slots' own words are the truth.
+//! In addition to the slots it has a second tree, of *regions*: aligned runs of the largest size.
+//! Its bit for a region only steers the search; the slots' own words decide.
 //!
 //! # Protocol
-//! - *raise*, by the thread that freed slots: look at the region, and set its bit if all of it is
+//! - *raise*, by the thread that freed slots: read the region, and set its bit if all of it is
 //!   free.
-//! - *lower*, by the thread that took slots: clear the region's bit, **then look at the region
-//!   again**, and raise it if all of it is free after all.
+//! - *lower*, by the thread that took slots: clear the region's bit, **then read the region
+//!   again**, and raise it if all of it is free.
 //!
-//! Invariant: while no call is under way, a region that is all free has its bit set (lemma G1 of
-//! `docs/proofs.md`). A run of a whole region is found in as many steps as the tree of regions has
-//! levels, and one for each region that was broken into by a call still under way (G2).
+//! Invariant: while no call is in progress, an all-free region has its bit set (lemma G1 of
+//! `docs/proofs.md`). A search for a run of a whole region takes as many steps as the tree of
+//! regions has levels, and one for each region partly taken by a call in progress (G2).
 
 use crate::SlotError;
 use crate::slot_tree::WordTree;
 
-/// A slot tree of order 64 whose regions are 512 slots: 2 MiB of blocks of 4 KiB.
+/// A slot tree of order 64 with regions of 512 slots: 2 MiB of blocks of 4 KiB.
 pub type RunTree = AlignedTree<6, 9>;
 
-/// A set of free slots that also hands out aligned runs of up to `1 << REGION_LOG` slots. Nodes
-/// have `1 << LOG` slots; a region is at least one node.
+/// A set of free slots with aligned runs of up to `1 << REGION_LOG` slots. Nodes have `1 << LOG`
+/// slots; a region is at least one node.
 pub struct AlignedTree<const LOG: u32, const REGION_LOG: u32> {
     slots: WordTree<LOG>,
     regions: WordTree<LOG>,
 }
 
 impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
-    /// Slots of a region: the longest run that [`AlignedTree::alloc_aligned`] finds.
+    /// Slots of a region: the maximum length of [`AlignedTree::alloc_aligned`].
     pub const REGION: u64 = 1 << REGION_LOG;
 
-    /// A tree of `capacity` used slots. Panics if there is no address space for it.
+    /// A tree of `capacity` used slots. Panics without address space for it.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         const { assert!(REGION_LOG >= LOG, "a region is at least a node") };
@@ -119,11 +119,11 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
     }
 
     /// Takes `len` adjacent slots, a power of two up to a region, at a multiple of `len`, and
-    /// returns the first: in the region of `hint` if there is such a run, else out of one that is
-    /// all free.
+    /// returns the first: in the region of `hint` if it has such a run, else from an all-free
+    /// region.
     ///
-    /// `None` if `len` is no such length, or there is no run in either. A shorter run than a region
-    /// may then still be free elsewhere.
+    /// `None` if `len` is invalid, or neither place has such a run. A run shorter than a region may
+    /// still be free elsewhere.
     pub fn alloc_aligned(&self, len: u64, hint: u64) -> Option<u64> {
         if !len.is_power_of_two() || len > Self::REGION {
             return None;
@@ -136,12 +136,12 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
         loop {
             let region = self.regions.alloc(hint >> REGION_LOG)?;
             let start = region << REGION_LOG;
-            // No more than is wanted: another thread may need the rest meanwhile.
+            // Only the wanted slots: another thread may need the rest.
             if self.slots.take_run(start, len).is_ok() {
                 self.lower(region);
                 return Some(start);
             }
-            // Somebody was there first; or has left again meanwhile.
+            // Another thread took slots first, or has freed them again since.
             self.lower(region);
         }
     }
@@ -202,7 +202,7 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
         self.raise(region);
     }
 
-    /// Regions that are all free and not known to be: none while no call is under way.
+    /// All-free regions without their bit: none while no call is in progress.
     #[cfg(test)]
     pub(crate) fn hidden_regions(&self) -> u64 {
         let regions = 0..self.regions.capacity();
@@ -257,7 +257,7 @@ mod tests {
         std::thread::scope(|scope| {
             let runs = scope.spawn(|| {
                 for _ in 0..100_000 {
-                    // Where the hint is nothing is free, so it comes out of a whole region.
+                    // The place of the hint is full, so the run is from an all-free region.
                     if let Some(start) = tree.alloc_aligned(16, 600) {
                         tree.free_run(start, 16).expect("it was taken");
                     }

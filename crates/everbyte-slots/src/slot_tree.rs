@@ -1,19 +1,19 @@
 //! The slot tree of order 64, one word per node, lock-free.
 //!
-//! Bit `i` of leaf word `w` is set if slot `64 * w + i` is free. Bit `i` of word `w` a level up
-//! says that child word `64 * w + i` *may* be nonzero. Knows nothing of what slots are for.
+//! Bit `i` of leaf word `w` is set if slot `64 * w + i` is free. Bit `i` of word `w` one level up
+//! marks child word `64 * w + i` as *possibly* nonzero. The use of slots belongs to the caller.
 //!
 //! # Protocol
-//! The leaf word is the truth: a slot changes hands by one atomic operation on its leaf word, and
-//! a thread owns the slots that its operation took. The levels above (*hints*) and the counter only
-//! steer. Every access to a word is sequentially consistent. Beside leaf bits there are two
-//! operations, on one *edge* (a child word and its bit in the parent) after the other:
+//! The leaf word decides: a slot changes its owner by one atomic operation on its leaf word, and a
+//! thread owns the slots taken by its operation. The levels above (*hints*) and the counter only
+//! steer. Every access to a word is sequentially consistent. In addition to changes of leaf bits,
+//! two operations work on one *edge* (a child word and its bit in the parent) after the other:
 //!
 //! - *raise*, by the thread that set a bit in a word: going up to the root, read the parent bit and
 //!   set it if it is clear.
-//! - *lower*, by the thread that saw a word empty: clear the parent bit, **then read the child
-//!   again**, and raise from it if it is not empty after all; go on upwards only if this emptied
-//!   the parent.
+//! - *lower*, by the thread that found a word empty: clear the parent bit, **then read the child
+//!   again**, and raise from it if it is not empty; continue upwards only if this emptied the
+//!   parent.
 //!
 //! Invariants, proved in `docs/proofs.md`:
 //! - while no call is under way, a nonzero child has its parent bit set (S1), so no free slot is
@@ -21,8 +21,8 @@
 //! - `alloc` returns `None` only if no slot was free throughout the call (S3);
 //! - compare-and-swap suffers no ABA (S4), and some thread always makes progress (S5).
 //!
-//! Loom holds sequentially consistent accesses to the same rule as long as all of them are, so
-//! the models need no fences that the real code lacks.
+//! Loom orders sequentially consistent accesses by the same rule while all of them are, so the
+//! models need no fences missing in the real code.
 //!
 //! All-zero memory is a valid tree of used slots, so words come lazily zeroed from the system.
 
@@ -37,7 +37,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::SlotError;
 use crate::run::{RunFinder, check_range, index, pieces, search_ranges, window};
 
-/// Searches that `alloc_run` makes at most; it makes another only after losing a run to a thread.
+/// Maximum number of searches of `alloc_run`; it repeats a search only after losing a run to
+/// another thread.
 const RUN_PASSES: u32 = 4;
 
 /// The slot tree of order 64.
@@ -47,13 +48,13 @@ pub type SlotTree = WordTree<6>;
 /// slots or children, `1 <= LOG <= 6`. Use it as [`SlotTree`]; smaller orders make deep trees of
 /// few slots, for tests.
 ///
-/// Every caller (a lane, a thread) keeps a hint of its own, usually the slot after the last one
-/// it got: searches start there, so callers with distant hints rarely meet in a word.
+/// Every caller (a lane, a thread) keeps its own hint, usually the slot after the last one it took:
+/// searches start there, so callers with distant hints rarely meet in a word.
 ///
 /// # Memory
-/// For [`SlotTree`], `capacity / 8` bytes of leaves and 1/63 of that above them, as address
-/// space; a page of it is touched when a slot on it is first freed or looked at. 32 GiB of 4 KiB
-/// slots are 4 levels and 1,065,224 bytes (1.02 MiB).
+/// For [`SlotTree`], `capacity / 8` bytes of leaves and 1/63 of it above them, as address space. A
+/// page is touched at the first free or inspection of a slot on it. 32 GiB of 4 KiB slots are 4
+/// levels and 1,065,224 bytes (1.02 MiB).
 pub struct WordTree<const LOG: u32> {
     capacity: u64,
     /// `levels[0]` are the leaves; the last level is the root alone.
@@ -61,8 +62,8 @@ pub struct WordTree<const LOG: u32> {
     free: Counter,
 }
 
-/// A counter on cache lines of its own: all threads write it, and the fields beside it are read
-/// on every call.
+/// A counter on separate cache lines: all threads write it, and every call reads the neighbouring
+/// fields.
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
@@ -99,7 +100,7 @@ impl<const LOG: u32> WordTree<LOG> {
         self.free.0.load(SeqCst)
     }
 
-    /// Bytes that the nodes take, at most (pages never touched take none).
+    /// Maximum number of bytes of the nodes (untouched pages take none).
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.levels.iter().map(|level| level.len() * size_of::<u64>()).sum()
@@ -111,7 +112,7 @@ impl<const LOG: u32> WordTree<LOG> {
         slot < self.capacity && self.leaf(slot).load(SeqCst) & Self::bit(slot) != 0
     }
 
-    /// Returns true if every slot of the leaf node that holds `slot` is free.
+    /// Returns true if every slot of `slot`'s leaf node is free.
     #[must_use]
     #[inline]
     pub(crate) fn is_node_free(&self, slot: u64) -> bool {
@@ -130,7 +131,7 @@ impl<const LOG: u32> WordTree<LOG> {
     /// Frees `slot`.
     ///
     /// # Errors
-    /// The slot is free already or not in the tree; nothing changes.
+    /// The slot is free or not in the tree. The tree is unchanged.
     #[inline]
     pub fn free(&self, slot: u64) -> Result<(), SlotError> {
         check_range(slot, 1, self.capacity)?;
@@ -143,12 +144,12 @@ impl<const LOG: u32> WordTree<LOG> {
         Ok(())
     }
 
-    /// Frees slots `start .. start + len`, a word at a time. An empty run does nothing.
+    /// Frees slots `start .. start + len`, a word at a time. An empty run has no effect.
     ///
     /// # Errors
-    /// The run is not in the tree, and nothing changes; or the slot named was free already. Then
-    /// the slots of the words before its word are free, and may have been taken by others, while
-    /// the rest of the run is as it was.
+    /// Either the run is not in the tree, and the tree is unchanged. Or the named slot was free
+    /// already: the slots of earlier words are free then, other callers may have taken them, and
+    /// the rest of the run is unchanged.
     pub fn free_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
         check_range(start, len, self.capacity)?;
         self.free.0.fetch_add(len, SeqCst);
@@ -169,16 +170,16 @@ impl<const LOG: u32> WordTree<LOG> {
     /// Marks `slot` used.
     ///
     /// # Errors
-    /// The slot is used already or not in the tree; nothing changes.
+    /// The slot is used or not in the tree. The tree is unchanged.
     pub fn take(&self, slot: u64) -> Result<(), SlotError> {
         self.take_run(slot, 1)
     }
 
-    /// Marks slots `start .. start + len` used: all of them or none. An empty run does nothing.
+    /// Marks slots `start .. start + len` used: all of them or none. An empty run has no effect.
     ///
     /// # Errors
-    /// A slot is used already or not in the tree. Nothing is changed then, though meanwhile
-    /// other threads may have seen the first part of the run used.
+    /// A slot is used or not in the tree. The tree is unchanged afterwards, but other threads may
+    /// have seen the first part of the run used for a moment.
     pub fn take_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
         check_range(start, len, self.capacity)?;
         self.claim_run(start, len).map_err(|slot| SlotError::AlreadyUsed { slot })
@@ -193,7 +194,7 @@ impl<const LOG: u32> WordTree<LOG> {
         self.alloc_counted(hint, &mut 0)
     }
 
-    /// As [`alloc`](Self::alloc), and adds the nodes that the search looked at to `visits`.
+    /// As [`alloc`](Self::alloc), and adds the number of visited nodes to `visits`.
     #[inline]
     pub fn alloc_counted(&self, hint: u64, visits: &mut u64) -> Option<u64> {
         let mut slot = None;
@@ -201,12 +202,12 @@ impl<const LOG: u32> WordTree<LOG> {
         slot
     }
 
-    /// Takes up to `want` slots in the order in which [`alloc`](Self::alloc) would find them,
-    /// appends them to `out` and returns their number. Costs one atomic operation per word that
-    /// it takes from, however many slots it takes there, and one on the counter.
+    /// Takes up to `want` slots in the order of [`alloc`](Self::alloc), appends them to `out` and
+    /// returns their number. Costs one atomic operation per word for any number of its slots, and
+    /// one on the counter.
     ///
-    /// Fewer than `want` means that no more were found; 0, for a `want` above 0, that no slot
-    /// was free throughout the call.
+    /// Fewer than `want` means that the search found no more; 0, for a `want` above 0, means that
+    /// no slot was free throughout the call.
     pub fn alloc_batch(&self, hint: u64, want: usize, out: &mut Vec<u64>) -> usize {
         self.claim(hint, want, &mut 0, |base, mut bits| {
             while bits != 0 {
@@ -216,12 +217,12 @@ impl<const LOG: u32> WordTree<LOG> {
         })
     }
 
-    /// Takes `len` adjacent slots and returns the first: the first such run that starts at or
-    /// after `hint`, else the first of all.
+    /// Takes `len` adjacent slots and returns the first: the first such run at or after `hint`,
+    /// else the first of all.
     ///
-    /// `None` if `len` is 0, or no such run was found. With no other call under way, that means
-    /// that there is none; else a run may be missed that others free or hold for a moment while
-    /// this call passes. Takes time linear in the words that have free slots.
+    /// `None` if `len` is 0, or no such run was found. Without another call in progress, no such
+    /// run exists. Otherwise the call may miss a run freed, or held for a moment, by another
+    /// thread. Takes time linear in the words with free slots.
     pub fn alloc_run(&self, len: u64, hint: u64) -> Option<u64> {
         if len == 0 || len > self.free_count() {
             return None;
@@ -250,7 +251,7 @@ impl<const LOG: u32> WordTree<LOG> {
         self.levels[0].iter().map(|word| word.load(SeqCst))
     }
 
-    /// Replaces the whole state by the leaf words that [`words`](Self::words) gave.
+    /// Replaces the whole state by leaf words from [`words`](Self::words).
     ///
     /// # Errors
     /// The number of words is not this tree's, or a word frees slots beyond the capacity. The
@@ -271,7 +272,7 @@ impl<const LOG: u32> WordTree<LOG> {
     /// Replaces leaf word `number`, the one of slots `64 * number ..` for a [`SlotTree`].
     ///
     /// # Errors
-    /// The word is not in the tree or frees slots beyond the capacity; nothing changes.
+    /// The word is not in the tree or frees slots beyond the capacity. The tree is unchanged.
     pub fn set_word(&mut self, number: u64, word: u64) -> Result<(), SlotError> {
         let start = number.saturating_mul(Self::ORDER);
         let len = u64::from(u64::BITS - word.leading_zeros());
@@ -280,7 +281,7 @@ impl<const LOG: u32> WordTree<LOG> {
             return Err(SlotError::OutOfRange { start, len, capacity: self.capacity });
         }
         if self.levels[0][index(number)].load(SeqCst) == word {
-            // Not even a zero is written, which would cost a page of memory.
+            // Even a store of zero would cost a page of memory.
             return Ok(());
         }
         let was = self.levels[0][index(number)].swap(word, SeqCst);
@@ -294,8 +295,8 @@ impl<const LOG: u32> WordTree<LOG> {
         Ok(())
     }
 
-    /// Takes up to `want` slots in next-fit order and hands them to `sink` as the first slot of a
-    /// word and the bits taken from it. Returns how many it took; adds the nodes that it looked at
+    /// Takes up to `want` slots in next-fit order and passes them to `sink` as the first slot of a
+    /// word and the bits taken from it. Returns their number and adds the number of visited nodes
     /// to `visits`.
     #[inline]
     fn claim(
@@ -327,9 +328,8 @@ impl<const LOG: u32> WordTree<LOG> {
         taken.get()
     }
 
-    /// Visits the words that hints call nonempty, from the one of `hint` round to it again, each
-    /// with the mask of slots to consider, until `visit` says that it is done. Returns whether it
-    /// did.
+    /// Visits the words marked nonempty by hints, from the word of `hint` around to it again, each
+    /// with the mask of slots to consider, until `visit` returns true. Returns true if it did.
     #[inline]
     fn sweep(
         &self,
@@ -361,8 +361,7 @@ impl<const LOG: u32> WordTree<LOG> {
         visit(home, !ahead)
     }
 
-    /// Visits every nonempty word, whatever the hints say, and mends them, unless the counter
-    /// shows that there is none.
+    /// Visits every nonempty word and corrects the hints, unless the counter is 0.
     #[cold]
     fn scan(&self, visit: &mut impl FnMut(usize, u64) -> bool) {
         if self.free_count() == 0 {
@@ -405,7 +404,7 @@ impl<const LOG: u32> WordTree<LOG> {
         }
     }
 
-    /// Takes a whole run, or nothing and returns the slot that was used.
+    /// Takes a whole run, or none of it and returns the used slot.
     fn claim_run(&self, start: u64, len: u64) -> Result<(), u64> {
         for (word, mask) in pieces(start, len, LOG) {
             let taken = self.levels[0][word]
@@ -423,7 +422,7 @@ impl<const LOG: u32> WordTree<LOG> {
         Ok(())
     }
 
-    /// Frees slots that this call took and has not subtracted from the counter yet.
+    /// Frees slots taken by this call and not yet subtracted from the counter.
     fn put_back(&self, start: u64, len: u64) {
         for (word, mask) in pieces(start, len, LOG) {
             self.levels[0][word].fetch_or(mask, SeqCst);
@@ -448,8 +447,8 @@ impl<const LOG: u32> WordTree<LOG> {
         }
     }
 
-    /// The first leaf word at or after `from` that hints call nonempty. Lowers hints on the way
-    /// that are wrong about an inner word. Adds the nodes that it looked at to `visits`.
+    /// The first leaf word at or after `from` marked nonempty by hints. Lowers wrong hints over
+    /// inner words on the way. Adds the number of visited nodes to `visits`.
     fn next_word(&self, from: usize, visits: &mut u64) -> Option<usize> {
         let order = 1 << LOG;
         let (mut level, mut at) = (0, from);
@@ -481,7 +480,7 @@ impl<const LOG: u32> WordTree<LOG> {
         (self.levels.len() == 1 && from == 0).then_some(0)
     }
 
-    /// Makes the hints above a word say that it may be nonempty. Called after setting bits in it.
+    /// Sets the hints above a word. Called after setting bits in it.
     #[inline]
     pub(crate) fn raise(&self, level: usize, word: usize) {
         let mut child = word;
@@ -494,7 +493,7 @@ impl<const LOG: u32> WordTree<LOG> {
         }
     }
 
-    /// Makes the hints above a word say that it is empty, if it is. Called after seeing it so.
+    /// Clears the hints above a word if it is empty. Called after finding it empty.
     fn lower(&self, level: usize, word: usize) {
         let mut child = word;
         for level in level..self.levels.len() - 1 {
@@ -536,8 +535,8 @@ impl<const LOG: u32> WordTree<LOG> {
         (word as u64) << LOG
     }
 
-    /// Words that their parent calls empty though they are not (none while no call is under way),
-    /// and words that it calls nonempty though they are empty (none if one thread did it all).
+    /// Number of nonempty words marked empty by their parent (none while no call is in progress),
+    /// and of empty words marked nonempty (none after single-threaded use).
     #[cfg(test)]
     pub(crate) fn wrong_hints(&self) -> (usize, usize) {
         let (mut hidden, mut stale) = (0, 0);
@@ -562,7 +561,7 @@ impl<const LOG: u32> std::fmt::Debug for WordTree<LOG> {
     }
 }
 
-/// Zeroed words, which the system backs with memory when they are first touched.
+/// Zeroed words; the system allocates their memory at the first access.
 #[cfg(not(loom))]
 fn zeroed(words: usize) -> Box<[AtomicU64]> {
     bytemuck::zeroed_slice_box(words)
@@ -573,7 +572,7 @@ fn zeroed(words: usize) -> Box<[AtomicU64]> {
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// The position of the lowest bit of `bits`, which is not zero.
+/// The position of the lowest set bit of `bits`, a nonzero mask.
 #[inline]
 fn lowest(bits: u64) -> u64 {
     u64::from(bits.trailing_zeros())

@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::run::index;
 use crate::{ByteTree, SlotError, SlotTree, WordTree};
 
-/// Operations that both trees offer to a single caller.
+/// Operations of both trees for a single caller.
 trait Slots: std::fmt::Debug {
     /// Slots per leaf node, as a power of two, if a failed `free_run` leaves the nodes before the
     /// failing one freed.
@@ -26,11 +26,11 @@ trait Slots: std::fmt::Debug {
     fn free_count(&self) -> u64;
     /// Saves the tree and loads it into a new one, if it can be saved.
     fn reload(&mut self);
-    /// Nodes that their parents are wrong about.
+    /// Number of nodes with a wrong bit in the parent.
     fn wrong_hints(&self) -> usize;
 }
 
-/// Calls the methods of the same name that the tree has of its own.
+/// Calls the tree's inherent methods of the same name.
 macro_rules! forward {
     () => {
         fn new(capacity: u64) -> Self {
@@ -87,7 +87,7 @@ impl<const LOG: u32> Slots for WordTree<LOG> {
     }
     fn reload(&mut self) {
         let mut other = Self::new(self.capacity());
-        // What was there must go.
+        // Loading must remove the earlier state.
         other.free_run(0, self.capacity()).expect("a new tree has no free slot");
         other.load_words(self.words()).expect("the words are of a tree of this size");
         *self = other;
@@ -297,7 +297,7 @@ fn trees_of_lower_order_agree_with_a_set() {
     }
 }
 
-/// A tree of no slots has nothing to give and nothing to take.
+/// A tree without slots can neither allocate nor free.
 #[test]
 fn empty_trees() {
     fn check<T: Slots>() {
@@ -314,8 +314,8 @@ fn empty_trees() {
     check::<SlotTree>();
 }
 
-/// Hints that call empty words nonempty, as races can leave them: they cost a look, never a slot,
-/// and go when they are followed.
+/// Hints that mark empty words as nonempty, as races can leave them: they cost a visit, never a
+/// slot, and are cleared by the next visit.
 #[test]
 fn stale_hints_mislead_nobody() {
     // 300 slots: levels of 75, 19, 5 and 2 words, and the root.
@@ -335,7 +335,7 @@ fn stale_hints_mislead_nobody() {
     }
 }
 
-/// The figures that the documentation states, for 32 GiB of 4 KiB slots.
+/// The figures in the documentation, for 32 GiB of 4 KiB slots.
 #[test]
 fn memory_is_as_documented() {
     let slots = (32 << 30) / 4096;
@@ -343,8 +343,8 @@ fn memory_is_as_documented() {
     assert_eq!(SlotTree::new(slots).memory_bytes(), 1_065_224);
 }
 
-/// 2 GiB of leaves must cost no more than the pages used; the bound is wide, since other tests
-/// run beside this one.
+/// 2 GiB of leaves must cost only the used pages. The bound is wide, because other tests run in
+/// parallel.
 #[test]
 fn memory_comes_where_slots_are_used() {
     let resident = || {
@@ -381,7 +381,7 @@ fn saved_words_must_fit() {
     assert_eq!(tree.alloc(64), Some(0));
 }
 
-/// Marks who owns a slot, to catch one that is handed out twice or freed by a stranger.
+/// Records the owner of each slot, to catch a double allocation or a free by another thread.
 struct Owned(Vec<AtomicBool>);
 
 impl Owned {
@@ -400,8 +400,8 @@ impl Owned {
     }
 }
 
-/// One thread's share of the stress: random calls that keep up to 100 slots. Returns those it
-/// has in the end.
+/// One thread's share of the stress: random calls with up to 100 slots held. Returns the slots held
+/// at the end.
 fn churn<const LOG: u32>(tree: &WordTree<LOG>, owned: &Owned, calls: u64, seed: u64) -> Vec<u64> {
     let mut state = seed;
     let mut random = move |below: u64| {

@@ -1,4 +1,4 @@
-//! Errors as C sees them: a status, and words for the thread that asked.
+//! Errors for C: a status, and a text for the calling thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -11,15 +11,15 @@ use everbyte_swap::RegionError;
 pub enum EverbyteStatus {
     /// It is done.
     Ok = 0,
-    /// A pointer that must not be null is.
+    /// A required pointer is null.
     NullArgument = 1,
-    /// A pointer is not aligned to its type, or a range is not of whole units of 4096 bytes.
+    /// A pointer is not aligned to its type, or a range has partial units of 4096 bytes.
     Misaligned = 2,
-    /// An argument has a value that it cannot have.
+    /// An argument has an invalid value.
     BadArgument = 3,
     /// A range leaves the region.
     OutOfRange = 4,
-    /// No region can have that length.
+    /// The length is invalid for a region.
     BadLength = 5,
     /// The DRAM limit is too low.
     LimitTooLow = 6,
@@ -31,11 +31,11 @@ pub enum EverbyteStatus {
     Pinned = 9,
     /// Some of the range is not pinned, or is pinned as often as it can be.
     BadPin = 10,
-    /// Some of the range is in a slot that cannot be read.
+    /// A part of the range is in an unreadable slot.
     Unreadable = 11,
     /// The system has no memory.
     NoMemory = 12,
-    /// The store lost what was written to it: nothing is evicted any more.
+    /// The store lost written bytes. The region evicts no further units.
     StoreFailed = 13,
     /// The store has no free slot: DRAM beyond the limit is used.
     StoreFull = 14,
@@ -43,17 +43,18 @@ pub enum EverbyteStatus {
     DescriptorLost = 15,
     /// A setting of the system forbids userfaultfd.
     Forbidden = 16,
-    /// The kernel's userfaultfd lacks what regions need.
+    /// The kernel's userfaultfd lacks a feature needed by regions.
     Unsupported = 17,
     /// The process has as many regions as it can have.
     TooMany = 18,
     /// The system, or a pool's server, refused.
     System = 19,
-    /// A region in direct mode cannot have or do that.
+    /// Direct mode does not support the request.
     NotDirect = 20,
-    /// The store's memory cannot be mapped a second time, which direct mode needs.
+    /// Direct mode needs a second mapping of the store's memory, and the store cannot have one.
     NotMappable = 21,
-    /// The system keeps pages of the region in DRAM, as if they were locked: nothing is evicted any more.
+    /// The system keeps pages of the region in DRAM as if they were locked. The region evicts no
+    /// further units.
     Locked = 22,
     /// This process is a forked child, and the region is its parent's.
     ForkedChild = 23,
@@ -63,14 +64,14 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// The reason for which this thread's last call that failed did, in English; empty before. Valid
-/// until this thread's next call that fails, and never null.
+/// The reason for the failure of this thread's last failed call, in English; empty before. Valid
+/// until this thread's next failed call, and never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn everbyte_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"the thread is ending".as_ptr())
 }
 
-/// A call that failed.
+/// A failed call.
 pub(crate) struct Failure {
     status: EverbyteStatus,
     words: String,
@@ -111,29 +112,29 @@ impl From<RegionError> for Failure {
     }
 }
 
-/// The status of a call, whose words are kept for this thread.
+/// The status of a call. Stores its text for this thread.
 pub(crate) fn status(outcome: Result<(), Failure>) -> EverbyteStatus {
     let Err(failure) = outcome else { return EverbyteStatus::Ok };
     let words = CString::new(failure.words.replace('\0', " ")).unwrap_or_default();
-    // A thread that is ending has nowhere to keep words.
+    // A thread at its end has no storage for the text.
     let _kept = LAST.try_with(|last| *last.borrow_mut() = words);
     failure.status
 }
 
-/// Borrows what a caller points to.
+/// Borrows from a caller's pointer.
 ///
 /// # Errors
 /// The pointer is null or misaligned.
 ///
 /// # Safety
-/// Otherwise it points to a `T` that lives and that nobody changes, as long as the result is used.
+/// Otherwise it points to a live `T`, unchanged while the result is used.
 pub(crate) unsafe fn borrow<'a, T>(at: *const T, name: &str) -> Result<&'a T, Failure> {
     check(at, name)?;
     // SAFETY: the caller's promise, and the checks.
     Ok(unsafe { &*at })
 }
 
-/// Checks a pointer to a place that is to be written.
+/// Checks a pointer to an output.
 ///
 /// # Errors
 /// It is null or misaligned.
@@ -148,13 +149,13 @@ pub(crate) fn check<T>(at: *const T, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The text that a caller points to.
+/// The text at a caller's pointer.
 ///
 /// # Errors
 /// The pointer is null, or the text is not UTF-8.
 ///
 /// # Safety
-/// Otherwise it points to bytes that end with a 0, and that nobody changes as long as the result is used.
+/// Otherwise it points to bytes ending with a 0, unchanged while the result is used.
 pub(crate) unsafe fn text<'a>(at: *const c_char, name: &str) -> Result<&'a str, Failure> {
     check(at, name)?;
     // SAFETY: the caller's promise, and the check.

@@ -1,9 +1,9 @@
 //! Regions of `everbyte-swap` for programs in C: a library and its header, `include/everbyte_region.h`.
 //!
-//! Invariants: whatever a caller passes that can be told to be wrong is an error, with words for this
-//! thread in [`everbyte_error`]; null and misaligned pointers are; nothing is written to an output
-//! but by a call that succeeds. The header is made of this crate by cbindgen, and a test says when it
-//! is out of date. Knows nothing of how regions page.
+//! Invariants: every detectably invalid argument is an error, including null and misaligned
+//! pointers, with a text for this thread in [`everbyte_error`]; only a successful call writes an
+//! output. cbindgen generates the header from this crate, and a test detects an outdated header.
+//! The paging of regions belongs to `everbyte-swap`.
 
 #![allow(unsafe_code, reason = "functions for callers in C")]
 

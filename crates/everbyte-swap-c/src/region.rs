@@ -10,20 +10,21 @@ use crate::space::EverbyteSpace;
 
 /// Advice: the range is needed soon.
 pub const EVERBYTE_WILL_NEED: u32 = 0;
-/// Advice: what the range holds is not needed any more, and it is to hold zeroes.
+/// Advice: the range's contents are not needed, and the range is set to zero.
 pub const EVERBYTE_DONT_NEED: u32 = 1;
 
-/// Direct mode whose hot chunks and cold ones change places between the store and DRAM: a thread of the region's makes
-/// a few of them inaccessible now and then, for at most 10 ms, to see how soon they are touched.
+/// Direct mode with exchanges: hot chunks in the store and cold ones in DRAM change places. A
+/// thread of the region periodically makes a few chunks inaccessible, for at most 10 ms, and
+/// measures the time to their first access.
 pub const EVERBYTE_DIRECT_EXCHANGING: u32 = 1;
-/// Direct mode whose chunks stay where they were first touched, but for `everbyte_region_prefetch`. System calls may be
-/// given what was touched once.
+/// Direct mode with chunks fixed at the place of their first access, except by
+/// `everbyte_region_prefetch`. System calls accept bytes accessed once.
 pub const EVERBYTE_DIRECT_STILL: u32 = 2;
 
-/// Memory that pages to the slots of a space: at most its DRAM limit is in DRAM at a time.
+/// Memory that pages to the slots of a space. Its DRAM use stays within a limit.
 ///
-/// Threads may use it at once. A child of a fork does not have it: touching it there is a SIGSEGV. The
-/// program must not use madvise, mremap, munmap or mprotect on it.
+/// Thread-safe. A forked child does not have it: an access there is a SIGSEGV. The program must not
+/// use madvise, mremap, munmap or mprotect on it.
 pub struct EverbyteRegion {
     region: Region,
 }
@@ -32,47 +33,49 @@ pub struct EverbyteRegion {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EverbyteRegionOptions {
-    /// Threads that resolve faults, so that system calls may be given any byte of the region; takes a
-    /// privilege. 0: the thread that faults does, in a handler of SIGBUS; a system call on bytes that are
-    /// not in DRAM fails with EFAULT unless they are pinned.
+    /// Number of threads resolving faults, so system calls accept any byte of the region; needs a
+    /// privilege. 0: the faulting thread resolves its fault in a handler of SIGBUS. Then a system
+    /// call on bytes outside DRAM fails with EFAULT unless they are pinned.
     pub handlers: u32,
-    /// Units of 4096 bytes that are filled at once where faults come in a stream, 1 to 16. 0: 16.
+    /// Units of 4096 bytes filled together for a stream of faults, 1 to 16. 0: 16.
     pub read_ahead: u32,
     /// Not 0: pages are never write-protected, and always copied out. For stores nearly as fast as DRAM.
     pub always_copies_out: u32,
-    /// `EVERBYTE_DIRECT_EXCHANGING` or `EVERBYTE_DIRECT_STILL`: what is not in DRAM is the store's own memory, in chunks of 2
-    /// MiB, where loads and stores go without a fault once a chunk was touched. For stores that are files on tmpfs or
-    /// DAX, or lent by a pool's server. Faults come as SIGSEGV; any DRAM limit will do, 0 too, and counts in
-    /// 2 MiB; pins keep whole chunks where they are, in DRAM or not; `handlers` must be 0. 0: the region pages.
+    /// `EVERBYTE_DIRECT_EXCHANGING` or `EVERBYTE_DIRECT_STILL`: chunks of 2 MiB outside DRAM are
+    /// the store's own memory. Loads and stores access them without a fault after the first access.
+    /// The store must be a file on tmpfs or DAX, or lent by a pool's server. Faults arrive as
+    /// SIGSEGV; any DRAM limit is valid, including 0, in steps of 2 MiB; a pin keeps whole chunks
+    /// in place, in DRAM or not; `handlers` must be 0. 0: the region pages.
     pub direct: u32,
 }
 
-/// Counters since a region was mapped, and what it holds now.
+/// Counters since the mapping of a region, and its present contents.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EverbyteStatistics {
-    /// Units of 4096 bytes that may be in DRAM.
+    /// Maximum number of units of 4096 bytes in DRAM.
     pub units_limit: u64,
-    /// Units that are in DRAM.
+    /// Units in DRAM.
     pub units_resident: u64,
-    /// Units that went in above the limit, because nothing could be evicted.
+    /// Units filled above the limit because no unit could be evicted.
     pub units_over_limit: u64,
     /// Units brought in from slots.
     pub units_in: u64,
     /// Units copied to slots.
     pub units_out: u64,
-    /// Units of a region in direct mode that are the store's own memory.
+    /// Units of a region in direct mode in the store's own memory.
     pub units_direct: u64,
-    /// Slots of the space that are free.
+    /// Free slots of the space.
     pub slots_free: u64,
 }
 
-/// Maps `bytes` bytes, a positive multiple of 4096, of which at most `dram_limit` are in DRAM, at least 256 KiB
-/// unless the region is in direct mode. The rest, and a little more, is reserved in `space`. `options` may be null.
+/// Maps `bytes` bytes, a positive multiple of 4096, with at most `dram_limit` bytes in DRAM.
+/// Outside direct mode the limit is at least 256 KiB. Reserves slots in `space` for the rest and a
+/// small margin. `options` may be null.
 ///
 /// # Safety
-/// `space` is null or a space that is not closed; `options` is null or points to options; `region` is
-/// null or points to room for a pointer.
+/// `space` is null or an open space; `options` is null or points to options; `region` is null or
+/// points to space for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_map(
     bytes: u64,
@@ -99,14 +102,14 @@ pub unsafe extern "C" fn everbyte_region_map(
     status(mapped())
 }
 
-/// Unmaps a region: its bytes are gone, and its slots free.
+/// Unmaps a region: its bytes are lost, and its slots are free.
 ///
 /// # Safety
-/// `region` is null or a region that is not unmapped yet, and nobody touches its bytes any more.
+/// `region` is null or a mapped region, and its bytes are unused from now on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_unmap(region: *mut EverbyteRegion) -> EverbyteStatus {
     status(check(region, "region").map(|()| {
-        // SAFETY: the caller's promise: it was made by `everbyte_region_map`, and nobody uses it.
+        // SAFETY: the caller's promise: `everbyte_region_map` made it, and it is unused.
         drop(unsafe { Box::from_raw(region) });
     }))
 }
@@ -114,7 +117,7 @@ pub unsafe extern "C" fn everbyte_region_unmap(region: *mut EverbyteRegion) -> E
 /// The first byte of a region, aligned to 64 KiB, in direct mode to 2 MiB; null if `region` is null or misaligned.
 ///
 /// # Safety
-/// `region` is null or a region that is not unmapped.
+/// `region` is null or a mapped region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_address(region: *const EverbyteRegion) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -127,11 +130,11 @@ pub unsafe extern "C" fn everbyte_region_address(region: *const EverbyteRegion) 
     }
 }
 
-/// Brings in whole units from `at` on, as far as the DRAM limit has room. Stores at `bytes_in`, unless it is
-/// null, how many bytes of the range are in.
+/// Brings whole units from `at` on into DRAM, as far as the DRAM limit allows. Stores the number of
+/// the range's bytes in DRAM at `bytes_in`, unless it is null.
 ///
 /// # Safety
-/// `region` is null or a region that is not unmapped; `bytes_in` is null or points to room for a number.
+/// `region` is null or a mapped region; `bytes_in` is null or points to space for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_prefetch(
     region: *const EverbyteRegion,
@@ -155,11 +158,11 @@ pub unsafe extern "C" fn everbyte_region_prefetch(
     status(prefetched())
 }
 
-/// Brings whole units in and keeps them in DRAM, writable, until they are unpinned as often: for buffers
-/// of system calls and devices. In direct mode they stay where they are, in DRAM or not.
+/// Brings whole units into DRAM, writable, and keeps them there until they are unpinned as often:
+/// for buffers of system calls and devices. In direct mode they stay in place, in DRAM or not.
 ///
 /// # Safety
-/// `region` is null or a region that is not unmapped.
+/// `region` is null or a mapped region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_pin(
     region: *const EverbyteRegion,
@@ -177,7 +180,7 @@ pub unsafe extern "C" fn everbyte_region_pin(
 /// Takes back one pin of the same range.
 ///
 /// # Safety
-/// `region` is null or a region that is not unmapped.
+/// `region` is null or a mapped region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_unpin(
     region: *const EverbyteRegion,
@@ -192,11 +195,10 @@ pub unsafe extern "C" fn everbyte_region_unpin(
     status(unpinned())
 }
 
-/// Tells what is to become of whole units: `EVERBYTE_WILL_NEED` or `EVERBYTE_DONT_NEED`.
+/// Announces the use of whole units: `EVERBYTE_WILL_NEED` or `EVERBYTE_DONT_NEED`.
 ///
 /// # Safety
-/// `region` is null or a region that is not unmapped; nobody relies on what a range holds that is not
-/// needed.
+/// `region` is null or a mapped region; no code relies on the contents of a range not needed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_advise(
     region: *const EverbyteRegion,
@@ -224,7 +226,7 @@ pub unsafe extern "C" fn everbyte_region_advise(
 /// Stores a region's counters at `statistics`.
 ///
 /// # Safety
-/// `region` is null or a region that is not unmapped; `statistics` is null or points to room for them.
+/// `region` is null or a mapped region; `statistics` is null or points to space for them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_statistics(
     region: *const EverbyteRegion,
@@ -251,10 +253,10 @@ pub unsafe extern "C" fn everbyte_region_statistics(
     status(told())
 }
 
-/// Checks that a region pages as it should; if not, the status says what is wrong.
+/// Checks that a region can page. If not, the status names the failure.
 ///
 /// # Safety
-/// `region` is null or a region that is not unmapped.
+/// `region` is null or a mapped region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_region_check(region: *const EverbyteRegion) -> EverbyteStatus {
     // SAFETY: the caller's promise.

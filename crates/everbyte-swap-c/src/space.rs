@@ -1,4 +1,4 @@
-//! Spaces: the slots that regions page to.
+//! Spaces: the slots behind regions.
 
 use std::ffi::c_char;
 use std::fmt::Display;
@@ -10,16 +10,16 @@ use everbyte_swap::{FileStore, SlotOrder, SwapSpace};
 
 use crate::error::{EverbyteStatus, Failure, check, status, text};
 
-/// Slots that regions page to: of a file, or of memory that a pool's server has lent.
+/// Slots behind regions: in a file, or in memory lent by a pool's server.
 pub struct EverbyteSpace {
     pub(crate) space: Arc<SwapSpace>,
 }
 
-/// Makes a file of `bytes` bytes at `path`, which must not be there yet, and a space of it. On tmpfs,
-/// DAX or a disk; all of it is allocated.
+/// Creates a file of `bytes` bytes at `path`, and a space in it. The path must not exist. On tmpfs,
+/// DAX or a disk; all of the file is allocated.
 ///
 /// # Safety
-/// `path` is null or points to text that ends with a 0; `space` is null or points to room for a
+/// `path` is null or points to text ending with a 0; `space` is null or points to space for a
 /// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_space_create(
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn everbyte_space_create(
     unsafe { give(made, space) }
 }
 
-/// A space of an existing file or device, whose bytes are overwritten.
+/// Opens a space in an existing file or device and overwrites its bytes.
 ///
 /// # Safety
 /// As `everbyte_space_create`.
@@ -54,12 +54,12 @@ pub unsafe extern "C" fn everbyte_space_open(
     unsafe { give(made, space) }
 }
 
-/// A space of at least `bytes` bytes of the swap volume `volume`, lent by the server of the pool at
-/// `pool`. They are lent until the space and its regions are gone, or the process has ended.
+/// Borrows a space of at least `bytes` bytes of the swap volume `volume` from the server of the
+/// pool at `pool`. The loan ends with the space and its regions, or with the process.
 ///
 /// # Safety
-/// `pool` and `volume` are null or point to text that ends with a 0; `space` is null or points to room
-/// for a pointer.
+/// `pool` and `volume` are null or point to text ending with a 0; `space` is null or points to
+/// space for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_space_borrow(
     pool: *const c_char,
@@ -78,14 +78,14 @@ pub unsafe extern "C" fn everbyte_space_borrow(
     unsafe { give(made, space) }
 }
 
-/// Gives a space up. Regions that were mapped with it keep it until they are unmapped.
+/// Closes a space. Its regions keep it until they are unmapped.
 ///
 /// # Safety
 /// `space` is null or was made by this library and not closed yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn everbyte_space_close(space: *mut EverbyteSpace) -> EverbyteStatus {
     status(check(space, "space").map(|()| {
-        // SAFETY: the caller's promise: it was made by `give`, and nobody uses it any more.
+        // SAFETY: the caller's promise: `give` made it, and it is unused from now on.
         drop(unsafe { Box::from_raw(space) });
     }))
 }
@@ -121,8 +121,8 @@ fn system(error: &dyn Display) -> Failure {
     Failure::new(EverbyteStatus::System, error.to_string())
 }
 
-/// Stores the space of the store that `made` makes. Asks for the output first: what was made could
-/// not be given up again.
+/// Stores the space of a store from `made`. Checks the output first, because the store could not be
+/// closed afterwards.
 ///
 /// # Safety
 /// `space` is null or points to room for a pointer.

@@ -1,4 +1,4 @@
-//! The header is current, and a program in C that uses it does what it should.
+//! The header is current, and a C program with it works.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::cast_possible_truncation, reason = "patterns of bytes")]
 #![allow(unsafe_code, reason = "functions for callers in C")]
@@ -53,7 +53,7 @@ fn header() -> String {
         .unwrap();
     let mut bytes = Vec::new();
     made.write(&mut bytes);
-    // Rust's promises about pointers say to C what the text above them says already.
+    // Rust's rules for pointers repeat the text above them.
     let text = String::from_utf8(bytes).unwrap();
     text.replace("// # Safety\n", "// Requires:\n")
 }
@@ -69,7 +69,7 @@ fn the_header_is_current() {
     assert!(found == made, "{} is out of date: run this with EVERBYTE_BLESS=1", path.display());
 }
 
-/// The folder with the library that this test was built with.
+/// The folder of the library built with this test.
 fn library_folder() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();
@@ -101,7 +101,7 @@ fn a_program_in_c_pages_and_is_told_what_is_wrong() {
     assert!(done.status.success() && out == "good\n", "{:?}: {out}{error}", done.status);
 }
 
-/// A pool's server that lends a file, a run of 2 MiB for each request.
+/// A pool's server for a test: it lends a file, a run of 2 MiB for each request.
 struct Lender {
     file: File,
     lent: AtomicU64,

@@ -1,10 +1,10 @@
 //! Lending: the assignment of runs to programs, and its duration.
 //!
-//! A borrower copies pages in and out through its mapping. It has its runs as long as the
-//! locks of their bytes live. The locks belong to an open file description made for this borrower
-//! alone: the lender locks it first, then passes it on, then closes its copy. The program's mapping
-//! keeps the description open. A program therefore reports nothing when it ends. A restarted server
-//! finds its predecessor's loans in the locks.
+//! A borrower copies pages in and out through its mapping. It has its runs while the locks of their
+//! bytes live. The locks belong to an open file description made for this borrower alone: the
+//! lender locks it first, then passes it on, then closes its copy. The program's mapping keeps the
+//! description open. A program therefore reports nothing when it ends. A restarted server finds its
+//! predecessor's loans in the locks.
 //!
 //! Invariants:
 //! - The lender lends a run only under a lock taken for this run, and so never twice.

@@ -347,9 +347,9 @@ impl Region {
     /// The region's bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the range is mapped while the region lives; all zeroes at first; pages come and
-        // go, but what is read from them changes by nobody but who has a `&mut` of the region, or
-        // the pointer and rules of its own.
+        // SAFETY: the range is mapped while the region lives, with zeroes at first. Pages are
+        // removed and restored, but only the holder of a `&mut` of the region, or of its pointer
+        // under the caller's rules, changes their bytes.
         unsafe { std::slice::from_raw_parts(self.as_mut_ptr(), index(self.bytes)) }
     }
 

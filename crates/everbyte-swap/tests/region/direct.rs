@@ -1,4 +1,4 @@
-//! Regions in direct mode on real memory: where their bytes are, what moves them, and what is refused.
+//! Regions in direct mode on real memory: the place of their bytes, their moves, and refusals.
 
 use std::fs::File;
 use std::io::Read;
@@ -109,7 +109,7 @@ fn parts_move_to_dram_and_back_with_their_bytes() {
     region.check().unwrap();
 }
 
-/// Its last chunk is not whole.
+/// Its last chunk is shorter.
 #[test]
 fn a_region_need_not_be_whole_parts() {
     let space = space(2 * CHUNK, SlotOrder::Order64);
@@ -157,7 +157,7 @@ fn a_forked_child_has_nothing_of_it() {
     for chunk in 0..CHUNKS {
         let place = region.as_mut_ptr().wrapping_add(index(chunk * CHUNK));
         let status = fork(|| {
-            // SAFETY: restores the default action, which the handler of faults falls back to.
+            // SAFETY: restores the default action, used by the handler of faults as its fallback.
             unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
             // SAFETY: not the child's memory; that it ends is what is tested.
             i32::from(unsafe { place.read_volatile() })
@@ -242,7 +242,7 @@ fn nothing_moves_beyond_the_bound_on_mappings() {
     check(&region);
 }
 
-/// A truncated store has no memory there any more.
+/// A truncated store lacks the memory of the run.
 #[test]
 fn a_run_that_is_gone_is_told_and_what_is_in_dram_stays() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -257,7 +257,7 @@ fn a_run_that_is_gone_is_told_and_what_is_in_dram_stays() {
     assert_eq!(region.as_slice()[index(UNIT)], expected(1), "what is in DRAM is still there");
 }
 
-/// Touches one chunk over and over until it is in DRAM, which takes a few rounds.
+/// Accesses one chunk repeatedly until it is in DRAM, after a few rounds.
 #[test]
 fn a_hot_part_takes_the_place_of_a_cold_one() {
     let space = space(LEN, SlotOrder::Order64);
@@ -274,7 +274,7 @@ fn a_hot_part_takes_the_place_of_a_cold_one() {
     }
     let statistics = region.statistics();
     assert!(statistics.chunks_watched > 0 && statistics.chunks_touched > 0, "{statistics:?}");
-    // Rounds go on, and a chunk on its way counts as neither.
+    // Rounds continue, and a chunk in a move counts as neither.
     let is_full = |_: &u32| region.statistics().units_resident == 2 * CHUNK / UNIT;
     assert!((0..1_000_000).find(is_full).is_some());
     check(&region);

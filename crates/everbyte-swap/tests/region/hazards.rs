@@ -1,4 +1,4 @@
-//! Everything that can go wrong around a region, and what is promised to happen then.
+//! Failures around a region and the promised outcomes.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -30,7 +30,7 @@ fn unit(number: u64) -> usize {
     usize::try_from(number * UNIT).unwrap()
 }
 
-/// Stores to every unit, so that the first ones are not in DRAM afterwards.
+/// Stores to every unit, so the first ones are evicted.
 fn fill(region: &mut Region) {
     for number in 0..region.len() / UNIT {
         region.as_mut_slice()[unit(number)] = u8::try_from(number % 251).unwrap() + 1;
@@ -50,13 +50,13 @@ fn sevens(bytes: usize) -> File {
     file
 }
 
-/// Runs an ignored test of this file in a process of its own.
+/// Runs an ignored test of this file in a separate process.
 fn run_child(name: &str) -> ExitStatus {
     run_ignored(&format!("hazards::{name}"))
 }
 
-/// Runs an ignored test of this binary in a process of its own. That there is one is looked at, for none at all would
-/// end well.
+/// Runs an ignored test of this binary in a separate process. Checks that the test exists, because
+/// a run of no test succeeds.
 pub(crate) fn run_ignored(path: &str) -> ExitStatus {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", path, "--ignored", "--test-threads=1"]);
@@ -66,7 +66,7 @@ pub(crate) fn run_ignored(path: &str) -> ExitStatus {
     output.status
 }
 
-/// Runs `child` in a forked process, which ends with what it returns.
+/// Runs `child` in a forked process, with its result as the exit status.
 pub(crate) fn fork(child: impl FnOnce() -> i32) -> ExitStatus {
     // SAFETY: the child makes system calls and touches memory that is there, until it ends.
     match unsafe { libc::fork() } {
@@ -99,7 +99,7 @@ fn a_forked_child_never_reads_zeroes() {
     assert_eq!(byte(&region, 0), 1);
 }
 
-/// The unit of a region is not there in a child; what it maps there itself is its own.
+/// A child does not have the region's unit; its own mapping there is ordinary memory.
 #[test]
 fn a_fault_of_a_forked_child_is_not_the_regions() {
     let mut region = region(&RegionOptions::new());
@@ -121,7 +121,7 @@ fn a_fault_of_a_forked_child_is_not_the_regions() {
     assert!((0..LEN / UNIT).all(|number| u64::from(byte(&region, number)) == number % 251 + 1));
 }
 
-/// A child has its parent's descriptor, and what it knew of the region's pages at the fork.
+/// A child has its parent's descriptor, and the parent's state of pages at the fork.
 #[test]
 fn calls_in_a_forked_child_move_nothing_of_its_parents() {
     for options in of_both_modes() {
@@ -153,7 +153,8 @@ extern "C" fn load_first(at: *mut libc::c_void) -> libc::c_int {
     unsafe { at.cast::<u8>().read_volatile() }.into()
 }
 
-/// Has a child with this process's memory load the first byte of a region. It ends with that.
+/// Loads the first byte of a region in a child with this process's memory. The child ends
+/// afterwards.
 pub(crate) fn load_in_vforked(region: &Region) -> ExitStatus {
     let mut stack = vec![0u128; 1 << 14];
     let (top, at) = (stack.as_mut_ptr_range().end.cast(), region.as_mut_ptr().cast());
@@ -244,7 +245,7 @@ fn a_fork_that_is_announced_takes_the_whole_region_along() {
     }
 }
 
-/// Without its last page, of which nothing is used, the region cannot be shared as a whole.
+/// Without its last, unused page, the region cannot be shared as a whole.
 #[test]
 #[ignore = "takes a page of a region away; run by a_region_that_is_shared_in_part_is_not_shared"]
 fn child_shares_a_part_of_a_region() {
@@ -378,7 +379,7 @@ fn pinned_units_stay_where_they_are() {
     assert!(region.as_slice()[1..UNIT_LEN].iter().all(|byte| *byte == 7), "what was read is kept");
 }
 
-/// A program that locks a page (`mlock`), which nobody asks it to.
+/// A program may lock a page (`mlock`) although regions do not need it.
 #[test]
 fn a_page_that_the_program_locks_costs_no_bytes() {
     const LONG: u64 = 8 * MIB;
@@ -389,7 +390,7 @@ fn a_page_that_the_program_locks_costs_no_bytes() {
         for number in 0..LONG / UNIT {
             let at = unit(number);
             region.as_mut_slice()[at] = u8::try_from(number % 251).unwrap() + 1;
-            // Among others that were used no longer ago, with which it is to leave.
+            // Among other pages used as recently, to be evicted with them.
             let page = region.as_mut_ptr().wrapping_add(at).cast();
             // SAFETY: a page of the region. It may be evicted again meanwhile.
             while number == middle && unsafe { libc::mlock(page, UNIT_LEN) } != 0 {
@@ -402,7 +403,7 @@ fn a_page_that_the_program_locks_costs_no_bytes() {
                 assert_eq!(u64::from(byte(&region, number)), expected, "unit {number}, {round}");
             }
         }
-        // Linux before 5.18 cannot take such a page away, and that is told.
+        // Linux before 5.18 cannot remove such a page, and the region reports it.
         let told = region.check();
         assert!(matches!(told, Ok(()) | Err(RegionError::Locked)), "{told:?}");
     }
@@ -507,7 +508,7 @@ fn bad_requests_are_refused_by_name() {
 #[test]
 #[ignore = "limits its memory; run by a_region_whose_units_find_no_memory_is_refused"]
 fn child_has_no_memory_for_the_state_of_units() {
-    // Its units' words are more than an arena of the allocator's, which has its addresses already.
+    // Its units' words exceed an arena of the allocator, which already has its addresses.
     const LONG: u64 = 64 << 30;
     let space = space(LEN, SlotOrder::Order64);
     let usage = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -529,11 +530,11 @@ fn a_region_whose_units_find_no_memory_is_refused() {
     assert!(status.success(), "{status:?}");
 }
 
-/// A store that can be told to fail.
+/// A store with failures on request.
 struct Failing {
     inner: FileStore,
     fails: Arc<AtomicBool>,
-    /// A slot that cannot be read plus 1, or 0; taken from the first one that is written.
+    /// An unreadable slot plus 1, or 0; set by the first written slot.
     unreadable: Arc<AtomicU64>,
 }
 
@@ -590,7 +591,7 @@ fn a_store_that_loses_bytes_costs_dram_and_no_contents() {
     }
 }
 
-/// Troubles that were told: stores that fail, bytes that cannot be read, others.
+/// Reported failures: failing stores, unreadable bytes, others.
 static TOLD: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 fn note_told(trouble: &RegionError) {
@@ -631,7 +632,7 @@ fn trouble_is_told_once_to_who_does_not_ask() {
     assert_eq!(TOLD[2].load(Ordering::SeqCst), 0, "{TOLD:?}");
 }
 
-/// Makes the slot of a unit unreadable that is read ahead with those before it.
+/// Makes the slot of a unit unreadable. Read-ahead reaches it together with the units before it.
 fn with_an_unreadable_unit(options: &RegionOptions) -> Region {
     let (mut region, _, unreadable) = failing(options);
     fill(&mut region);
@@ -693,7 +694,7 @@ fn a_system_call_on_an_unreadable_unit_of_a_transparent_region_fails() {
         .collect();
     assert_eq!(results, [Some(libc::EFAULT)]);
     assert!(matches!(region.check(), Err(RegionError::Unreadable { .. })));
-    // What is given up is new memory afterwards, of that unit, too.
+    // Discarded bytes are new memory afterwards, in the unreadable unit too.
     region.discard(0..LEN).unwrap();
     for number in 0..LEN / UNIT {
         file.write_all(&region.as_slice()[unit(number)..][..8]).unwrap();
@@ -782,7 +783,7 @@ fn child_ends_a_region_whose_descriptors_are_other_files() {
         let mut region = Region::map(LEN, LIMIT, &space, &options).unwrap();
         fill(&mut region);
         close_all();
-        // They get the lowest numbers, those of the region among them.
+        // They get the lowest numbers, including the region's.
         let files: Vec<File> = (0..32).map(|_| sevens(64)).collect();
         drop(region);
         for mut file in files {
@@ -870,7 +871,7 @@ fn child_truncates_the_store() {
     let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
     region.as_mut_slice()[..unit(8)].fill(1);
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
-    // Whoever evicts now, this thread in its fault among them, stores to what is not there.
+    // Any evicting thread, including this one in its fault, stores to missing memory.
     for round in 2..4 {
         for number in 8..LEN / UNIT {
             region.as_mut_slice()[unit(number)] = round;
@@ -888,7 +889,7 @@ fn a_truncated_store_fails_and_resident_bytes_stay() {
     }
 }
 
-/// The region that the handler of a signal looks at: its address, and the unit that is next.
+/// The region of the signal handler: its address, and the next unit.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -899,7 +900,7 @@ extern "C" fn look(_: libc::c_int) {
     unsafe { at.wrapping_add(unit(number)).read_volatile() };
 }
 
-/// Moves units to and fro while a signal comes every few microseconds, whose handler touches others.
+/// Moves units in and out while the handler of a frequent signal accesses other units.
 fn ask_under_signals(region: &mut Region) {
     LOOKED_AT.store(region.as_mut_ptr().expose_provenance(), Ordering::SeqCst);
     let handler: extern "C" fn(libc::c_int) = look;
@@ -977,7 +978,7 @@ fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
         let refused =
             unsafe { Region::map_over(existing.clone(), 2 * LEN, LIMIT, &small, &options) };
         assert!(matches!(refused, Err(RegionError::SpaceTooSmall { .. })), "{refused:?}");
-        // It is as it was: with what it holds, writable, where there was nothing, too, and for children.
+        // Unchanged: the same contents, writable, no mapping behind it, and present in children.
         let is_as_before = || {
             (0..LEN / UNIT).all(|number| {
                 let expected = if number % 3 == 0 { number % 251 + 1 } else { 0 };
@@ -1008,7 +1009,7 @@ fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
     }
 }
 
-/// On a machine that swaps, the system has the pages elsewhere when the region is made.
+/// On a machine with swap, the system has swapped the pages out when the region is made.
 #[test]
 fn memory_that_is_swapped_out_becomes_part_of_a_region_too() {
     for options in of_both_modes() {

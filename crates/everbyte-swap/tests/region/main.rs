@@ -1,5 +1,5 @@
-//! Regions on real memory. These tests need userfaultfd; those of transparent faults need it with
-//! privilege, and say so where it is forbidden.
+//! Regions on real memory. These tests need userfaultfd. The tests of transparent faults need it
+//! with privilege and print a line if it is forbidden.
 
 #![allow(unsafe_code, reason = "sharing a region among threads by its pointer, and raw accesses")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
@@ -21,14 +21,14 @@ mod stress;
 const MIB: u64 = 1 << 20;
 const UNIT: u64 = everbyte_swap::UNIT as u64;
 
-/// A space of `bytes` bytes in a file of memory that nobody else can open.
+/// A space of `bytes` bytes in an unlinked file in memory.
 fn space(bytes: u64, order: SlotOrder) -> Arc<SwapSpace> {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let store = FileStore::create(&directory.path().join("store"), bytes).unwrap();
     SwapSpace::new(store, order)
 }
 
-/// Options of a region whose faults `handlers` threads of its own resolve; `None` where that is forbidden.
+/// Options of a region with `handlers` threads for its faults; `None` if that is forbidden.
 fn transparent(handlers: usize) -> Option<RegionOptions> {
     let options = RegionOptions::new().fault_mode(FaultMode::Transparent { handlers });
     match Region::map(MIB, MIB / 4, &space(MIB, SlotOrder::Order64), &options) {

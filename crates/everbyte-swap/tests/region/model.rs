@@ -1,11 +1,11 @@
-//! Any sequence of calls, compared with a vector that does the same.
+//! Random sequences of calls, compared with a vector.
 
 use everbyte_swap::{DirectMode, Region, RegionError, RegionOptions, SlotOrder, Statistics};
 use proptest::prelude::*;
 
 use crate::{MIB, UNIT, space, transparent};
 
-/// Steps of a region, in which calls name ranges.
+/// Steps of a region for the ranges of calls.
 const STEPS: u64 = 512;
 
 /// Sizes in bytes.
@@ -14,7 +14,7 @@ struct Sizes {
     /// Of a step.
     step: u64,
     limit: u64,
-    /// Of what a pin keeps at least.
+    /// Minimum multiple kept by a pin.
     pin: u64,
 }
 
@@ -50,7 +50,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// A region and what it should hold.
+/// A region and its expected contents.
 struct Both {
     sizes: Sizes,
     region: Region,
@@ -71,7 +71,7 @@ impl Both {
         at * step..(at + steps).min(STEPS) * step
     }
 
-    /// The bytes that a pin of a range keeps.
+    /// The bytes kept by a pin of a range.
     fn kept(&self, range: &std::ops::Range<u64>) -> std::ops::Range<u64> {
         let pin = self.sizes.pin;
         range.start / pin * pin..range.end.next_multiple_of(pin)

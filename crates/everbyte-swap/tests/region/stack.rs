@@ -1,4 +1,4 @@
-//! The alternate stack that faults need.
+//! The alternate stack needed by faults.
 
 use everbyte_swap::{Region, RegionOptions, SlotOrder};
 
@@ -7,8 +7,7 @@ use crate::{MIB, UNIT, space};
 const STACK: usize = 64 << 10;
 const PAINT: u8 = 0xa5;
 
-/// Runs `work` on a thread whose signals are handled on a painted stack; returns how much of it
-/// was used.
+/// Runs `work` on a thread with a painted signal stack; returns the number of used bytes.
 fn stack_used(work: impl FnOnce() + Send) -> usize {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -49,6 +48,6 @@ fn a_fault_that_evicts_fits_on_a_threads_own_alternate_stack() {
         }
         panic!("no fault evicted: {:?}", region.statistics());
     });
-    // The standard library's threads have 8 KiB, or what the system says that a frame takes.
+    // The standard library's threads have 8 KiB, or the system's size of a frame.
     assert!(used > 0 && used <= frame.max(8192), "{used} bytes, of which {frame} are the frame");
 }

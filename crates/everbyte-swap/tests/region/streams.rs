@@ -1,4 +1,4 @@
-//! Faults that a region saves: by reading ahead, and by protecting pages only where that pays.
+//! Faults saved by a region: by read-ahead, and by protection only if it pays.
 
 use everbyte_swap::{Region, RegionOptions, SlotOrder};
 
@@ -10,7 +10,7 @@ fn first_byte(unit: u64) -> usize {
     usize::try_from(unit * UNIT).unwrap()
 }
 
-/// A region of which half may be in DRAM, with something else than zeroes in every unit.
+/// A region with half of it in DRAM, and nonzero bytes in every unit.
 fn filled(options: &RegionOptions) -> Region {
     let mut region =
         Region::map(16 * MIB, 8 * MIB, &space(20 * MIB, SlotOrder::Order64), options).unwrap();
@@ -22,7 +22,7 @@ fn filled(options: &RegionOptions) -> Region {
 fn units_read_ahead_for_stores_by_equal_steps_are_writable_at_once() {
     for stride in [8, 256] {
         let mut region = filled(&RegionOptions::new());
-        // What was filled last has pages: without it there is room to read ahead.
+        // The last units have pages: without them there is room for read-ahead.
         region.discard(12 * MIB..16 * MIB).unwrap();
         let before = region.statistics();
         for unit in (0..UNITS / 4).step_by(stride).chain((1..UNITS / 4).step_by(stride)) {

@@ -16,15 +16,15 @@ fn duration() -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// A word of a region that only one thread uses.
+/// A word of a region, used by one thread.
 fn word(region: &Region, at: u64) -> &AtomicU64 {
     let place = region.as_mut_ptr().wrapping_add(usize::try_from(at * 8).unwrap());
     // SAFETY: an aligned word of the region, which outlives the reference, used as an atomic only.
     unsafe { AtomicU64::from_ptr(place.cast()) }
 }
 
-/// Each thread has every `threads`th word of every unit, so that threads meet in units and never in
-/// words, and remembers what it stored where.
+/// Each thread has every `threads`th word of every unit: threads share units and never words. It
+/// remembers its stores.
 fn run_thread(region: &Region, thread: u64, threads: u64, end: Instant) -> u64 {
     let words = region.len() / 8;
     let mut random = SmallRng::seed_from_u64(thread);
@@ -104,7 +104,7 @@ fn contents_hold_under_eight_threads() {
     stress(8, SlotOrder::Order64, &RegionOptions::new().tracks_stores(false).read_ahead(1));
 }
 
-/// The space has what is reserved, and not a slot more.
+/// The space has only the reserved slots.
 #[test]
 fn the_slots_that_are_reserved_are_enough() {
     let options = RegionOptions::new();

@@ -82,7 +82,8 @@ impl Prepared {
         // Aligned like the run, so both can be large pages.
         let place = Self::memory(ProtFlags::empty())?.leave();
         let (at, flags) = (at.cast_mut().cast(), MremapFlags::MAYMOVE);
-        // If this fails the kernel may have unmapped the place already, which is then somebody else's.
+        // On failure the kernel may have unmapped the address already, and another mapping may be
+        // there.
         // SAFETY: of no bytes the kernel moves nothing: it makes a second mapping, at a place that is ours.
         unsafe { mremap_fixed(at, 0, CHUNK_BYTES, flags, place) }?;
         let run = Self(place).kept_from_children()?;
@@ -122,8 +123,8 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        // SAFETY: its own mapping, which nobody else knows. It cannot fail for such a range, and there
-        // would be nothing to do about it.
+        // SAFETY: its own mapping, unknown to other code. The call cannot fail for such a range,
+        // and a failure has no remedy.
         let _cannot_fail = unsafe { munmap(self.0, CHUNK_BYTES) };
     }
 }
@@ -159,8 +160,8 @@ impl RemapMemory {
     /// Unmaps the range. Requires: no thread accesses it.
     pub(crate) fn unmap(&self) {
         if self.is_mapped.swap(false, SeqCst) {
-            // SAFETY: our own range, which nobody touches any more. It cannot fail for such a range, and
-            // there would be nothing to do about it.
+            // SAFETY: our own range, unused from now on. The call cannot fail for such a range, and
+            // a failure has no remedy.
             let _cannot_fail = unsafe { munmap(self.raw, self.raw_len) };
         }
     }
@@ -239,8 +240,9 @@ impl ChunkMemory for RemapMemory {
         let (store, first) = (self.space.store(), SlotNo(run.0 * CHUNK_UNITS));
         let new = Prepared::memory(ProtFlags::READ | ProtFlags::WRITE);
         let new = new.map_err(|_refused| ChunkError::Refused)?;
-        // SAFETY: the run is mapped at the store's address as long as the store is there, and nobody stores to it: the
-        // chunk that it is may only be loaded. The new memory is as long, and nobody else's.
+        // SAFETY: the run is mapped at the store's address while the store lives, and no thread
+        // stores to it, because its chunk is read-only. The new memory has the same length and no
+        // other user.
         unsafe { ptr::copy_nonoverlapping(store.address(first), new.0.cast(), CHUNK_BYTES) }
         // An unreadable page is known only after the attempt to read it.
         if !store.is_readable(first, CHUNK_UNITS) {
@@ -251,7 +253,7 @@ impl ChunkMemory for RemapMemory {
 
     fn zero(&self, at: ChunkNo, units: Range<u64>) {
         let first = self.place(at).wrapping_add(index(units.start) * UNIT);
-        // SAFETY: pages of a chunk of our range, which the caller owns and has made accessible.
+        // SAFETY: pages of a chunk of our range, owned by the caller and accessible.
         unsafe { ptr::write_bytes(first, 0, index(units.end - units.start) * UNIT) }
     }
 

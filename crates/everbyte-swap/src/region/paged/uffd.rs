@@ -186,8 +186,8 @@ impl Uffd {
         let mode = if protect { COPY_MODE_WP } else { 0 };
         let (dst, src) = (to as u64, from.addr() as u64);
         let mut call = CopyCall { dst, src, len: len as u64, mode, copied: 0 };
-        // SAFETY: the request takes a pointer to a `CopyCall`; what it does to the memory is the
-        // caller's business.
+        // SAFETY: the request takes a pointer to a `CopyCall`; the caller answers for its effect on
+        // the memory.
         let done = unsafe { self.call(read_write::<CopyCall>(3), &mut call) };
         partial(done, call.copied)
     }

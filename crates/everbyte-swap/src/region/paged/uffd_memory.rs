@@ -379,8 +379,8 @@ impl Drop for UffdMemory {
             let _cannot_fail = unsafe { madvise(self.raw, lent, Advice::LinuxDoFork) };
         }
         if self.raw_len > lent {
-            // SAFETY: our own range, which nobody touches any more. It cannot fail for such a range,
-            // and there would be nothing to do about it.
+            // SAFETY: our own range, unused from now on. The call cannot fail for such a range, and
+            // a failure has no remedy.
             let _cannot_fail =
                 unsafe { munmap(self.raw.wrapping_byte_add(lent), self.raw_len - lent) };
         }
