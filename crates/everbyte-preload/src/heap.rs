@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use everbyte_slots::FreeRanges;
 use everbyte_swap::{
-    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, SlotWear, Statistics,
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotWear, Statistics,
     SwapSpace,
 };
 use libmimalloc_sys as mi;
@@ -99,8 +99,7 @@ impl Heap {
         // A program below its limit needs no slots.
         let store = FileStore::of_ranges(&memory_file(PAGE as u64)?, &[], settings.space_bytes)
             .map_err(|error| format!("cannot reserve address space: {error}"))?;
-        let order = if settings.order8 { SlotOrder::Order8 } else { SlotOrder::Order64 };
-        let space = SwapSpace::new(store.clone(), order);
+        let space = SwapSpace::new(store.clone());
         if settings.wear {
             space.count_writes();
         }

@@ -13,8 +13,6 @@ pub(crate) struct Settings {
     pub(crate) volume: Option<(PathBuf, String)>,
     /// The program's zero-initialized variables page too.
     pub(crate) bss: bool,
-    /// The paper's tree finds free slots, not ours.
-    pub(crate) order8: bool,
     /// Slot writes are counted and reported at the end.
     pub(crate) wear: bool,
     /// Statistics are written at the end, and so often before.
@@ -36,7 +34,6 @@ impl Settings {
             volume: pool.zip(volume),
             trust_pool: number("EVERBYTE_RUN_TRUST_POOL") == Some(1),
             bss: number("EVERBYTE_RUN_BSS") == Some(1),
-            order8: number("EVERBYTE_RUN_SLOTS") == Some(8),
             wear: number("EVERBYTE_RUN_WEAR") == Some(1),
             statistics: number("EVERBYTE_RUN_STATS").map(Duration::from_secs),
         })

@@ -4,9 +4,10 @@
 //! belongs to the caller. The trees find, take and free a slot in O(log n). A linear search of a
 //! nearly full map takes O(n):
 //!
-//! - [`ByteTree`] is the tree of order 8 with one-byte nodes, for one thread;
-//! - [`SlotTree`] is its 64-way form, one word per node, lock-free for many threads;
-//! - [`RunTree`] adds aligned runs, found without a search.
+//! - [`SlotTree`] has order 64, one word per node, lock-free for many threads;
+//! - [`RunTree`] adds aligned runs, found without a search;
+//! - `ByteTree` (feature `paper-tree`) has order 8, one byte per node, for one thread: the tree of the
+//!   paper, for comparisons.
 //!
 //! [`FreeRanges`] lists free ranges, for a few pieces of any length.
 //!
@@ -34,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "paper-tree"))]
 mod byte_tree;
 mod ranges;
 mod run;
@@ -45,6 +47,7 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(any(test, feature = "paper-tree"))]
 pub use byte_tree::ByteTree;
 pub use ranges::FreeRanges;
 pub use run_tree::{AlignedTree, RunTree};

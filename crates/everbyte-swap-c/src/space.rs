@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use everbyte_control::{Borrowed, ControlClient};
-use everbyte_swap::{FileStore, SlotOrder, SwapSpace};
+use everbyte_swap::{FileStore, SwapSpace};
 
 use crate::error::{EverbyteStatus, Failure, check, status, text};
 
@@ -132,7 +132,7 @@ unsafe fn give(
 ) -> EverbyteStatus {
     let given = || {
         check(space, "space")?;
-        let made = EverbyteSpace { space: SwapSpace::new(made()?, SlotOrder::Order64) };
+        let made = EverbyteSpace { space: SwapSpace::new(made()?) };
         // SAFETY: the caller's promise, and the check.
         unsafe { space.write(Box::into_raw(Box::new(made))) };
         Ok(())

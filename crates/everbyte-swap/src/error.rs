@@ -120,7 +120,7 @@ pub enum RegionError {
     },
     /// Direct mode needs a second mapping of the store's memory, and the store cannot have one.
     #[error(
-        "direct mode needs a store in a file or a lease of shared memory, and a space of order 64"
+        "direct mode needs a store in a file or in a lease of shared memory, and the default slot tree"
     )]
     NotMappable,
     /// The system refused.

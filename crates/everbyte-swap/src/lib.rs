@@ -10,11 +10,11 @@
 //!
 //! # Example
 //! ```
-//! use everbyte_swap::{FileStore, Region, RegionOptions, SlotOrder, SwapSpace};
+//! use everbyte_swap::{FileStore, Region, RegionOptions, SwapSpace};
 //!
 //! let directory = tempfile::tempdir_in("/dev/shm")?;
 //! let store = FileStore::create(&directory.path().join("store"), 8 << 20)?;
-//! let space = SwapSpace::new(store, SlotOrder::Order64);
+//! let space = SwapSpace::new(store);
 //! let mut region = Region::map(8 << 20, 1 << 20, &space, &RegionOptions::new())?;
 //! for (at, byte) in region.as_mut_slice().iter_mut().enumerate() {
 //!     *byte = (at % 251) as u8;
@@ -34,5 +34,5 @@ pub use everbyte_media::BlockedSignals;
 
 pub use error::RegionError;
 pub use region::{DirectMode, FaultMode, Region, RegionOptions, Statistics};
-pub use slots::{FreeSlots, SlotNo, SlotOrder, SlotSearches};
+pub use slots::{FreeSlots, SlotNo, SlotSearches};
 pub use store::{FileStore, SlotStore, SlotWear, SwapSpace, UNIT};

@@ -16,7 +16,7 @@ use everbyte_media::{
     BLOCK, BLOCK_U64, Mapped, MediaError, MediaOptions, Medium, OpenError, PoolOffset, create_file,
 };
 
-use crate::slots::{FreeSlots, SlotMap, SlotNo, SlotOrder, SlotSearches};
+use crate::slots::{FreeSlots, SlotMap, SlotNo, SlotSearches};
 use crate::slots::{SLOTS_MAX, index};
 
 /// Bytes of a unit, and of a slot.
@@ -206,8 +206,8 @@ pub struct SlotWear {
 impl SwapSpace {
     /// A space with every slot of `store` free. Slots beyond 2^36 - 1 stay unused.
     #[must_use]
-    pub fn new(store: impl SlotStore, order: SlotOrder) -> Arc<Self> {
-        let slots = Arc::new(SlotMap::new(order, store.slots_max().min(SLOTS_MAX - 1)));
+    pub fn new(store: impl SlotStore) -> Arc<Self> {
+        let slots = Arc::new(SlotMap::new(store.slots_max().min(SLOTS_MAX - 1)));
         let space = Self {
             store: Box::new(store),
             slots,
@@ -223,7 +223,7 @@ impl SwapSpace {
     /// need, otherwise they exceed their DRAM limit. It does not grow.
     #[must_use]
     pub fn with_free_slots(store: impl SlotStore, slots: Box<dyn FreeSlots>) -> Arc<Self> {
-        let slots = Arc::new(SlotMap::other(slots));
+        let slots = Arc::new(SlotMap::custom(slots));
         let known = store.slots().min(slots.capacity());
         Arc::new(Self {
             store: Box::new(store),

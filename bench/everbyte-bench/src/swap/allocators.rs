@@ -3,9 +3,10 @@
 //! The linear allocator follows the description of Linux 3.14 for a rotating swap device: it searches for 256 adjacent
 //! free slots and takes them one by one. Without such a cluster it searches on from the last slot, byte by byte.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use everbyte_slots::{ByteTree, RunTree};
+use everbyte_swap::{FreeSlots, SlotNo};
 use hibitset::BitSet;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
@@ -230,6 +231,56 @@ impl Allocator for Mutex<Order8> {
 
     fn memory_bytes(&self) -> u64 {
         self.lock().expect("no holder panics").tree.memory_bytes() as u64
+    }
+}
+
+/// The paper's tree as the allocator of a region's space.
+pub(super) struct PaperTree {
+    tree: Mutex<ByteTree>,
+    capacity: u64,
+}
+
+impl PaperTree {
+    /// `capacity` slots, all free.
+    pub(super) fn new(capacity: u64) -> Self {
+        let mut tree = ByteTree::new(capacity);
+        tree.free_run(0, capacity).expect("new slots are used");
+        Self { tree: Mutex::new(tree), capacity }
+    }
+
+    /// Takes the lock without sleeping, because a signal handler must not sleep.
+    fn hold(&self) -> MutexGuard<'_, ByteTree> {
+        loop {
+            if let Ok(tree) = self.tree.try_lock() {
+                return tree;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl FreeSlots for PaperTree {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn free_count(&self) -> u64 {
+        self.hold().free_count()
+    }
+
+    fn alloc(&self, hint: SlotNo, visits: &mut u64) -> Option<SlotNo> {
+        self.hold().alloc_counted(hint.0, visits).map(SlotNo)
+    }
+
+    fn alloc_run(&self, len: u64, hint: SlotNo) -> Option<SlotNo> {
+        let mut tree = self.hold();
+        // In a nearly full map the search would take time linear in its leaves.
+        let has_room = tree.free_count() > self.capacity / 8;
+        has_room.then(|| tree.alloc_run(len, hint.0)).flatten().map(SlotNo)
+    }
+
+    fn free(&self, slot: SlotNo) {
+        self.hold().free(slot.0).expect("a slot is freed once");
     }
 }
 

@@ -12,11 +12,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
 use everbyte_swap::{
-    DirectMode, FaultMode, FileStore, Region, RegionOptions, SlotOrder, Statistics, SwapSpace,
+    DirectMode, FaultMode, FileStore, Region, RegionOptions, SlotStore, Statistics, SwapSpace,
 };
 use memmap2::{MmapMut, MmapOptions};
 use serde::{Deserialize, Serialize};
 
+use super::allocators::PaperTree;
 use super::flash::Flash;
 use super::full_store::Crowd;
 
@@ -181,11 +182,13 @@ fn make_space(backing: &RegionBacking, bytes: u64) -> Result<Arc<SwapSpace>> {
     let store = FileStore::create(&backing.store, bytes + STORE_SLACK)?;
     // The mapping keeps the file, which is gone with this process, however it ends.
     std::fs::remove_file(&backing.store)?;
-    let order = if backing.uses_order8 { SlotOrder::Order8 } else { SlotOrder::Order64 };
-    Ok(if backing.is_flash {
-        SwapSpace::new(Flash::new(store), order)
+    Ok(if backing.uses_order8 {
+        let slots = PaperTree::new(store.slots());
+        SwapSpace::with_free_slots(store, Box::new(slots))
+    } else if backing.is_flash {
+        SwapSpace::new(Flash::new(store))
     } else {
-        SwapSpace::new(store, order)
+        SwapSpace::new(store)
     })
 }
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
 use everbyte::error::FileError;
 use everbyte_control::{ControlClient, Handler, Request, Response, VolumeStatus};
 use everbyte_path::{Kind, look};
@@ -92,21 +91,9 @@ pub(crate) struct Args {
     /// Count the writes of each slot, and tell at the end how evenly they wear.
     #[arg(long)]
     wear: bool,
-    /// The tree that finds free slots: of order 8, as in the paper, or of order 64, without a lock.
-    #[arg(long, value_enum, default_value = "order64", value_name = "TREE")]
-    slots: Slots,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
-}
-
-/// Trees to find free slots.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Slots {
-    /// One byte a node, under a lock.
-    Order8,
-    /// One word a node.
-    Order64,
 }
 
 /// Passes the options to the library in the environment.
@@ -117,13 +104,11 @@ fn configure(command: &mut Command, args: &Args) {
         (false, true) => Some("0"),
         (false, false) => None,
     };
-    let order8 = args.slots == Slots::Order8;
     for (name, value) in [
         ("EVERBYTE_RUN_STATS", stats),
         ("EVERBYTE_RUN_BSS", args.bss.then_some("1")),
         ("EVERBYTE_RUN_TRUST_POOL", args.trust.trust_pool.then_some("1")),
         ("EVERBYTE_RUN_WEAR", args.wear.then_some("1")),
-        ("EVERBYTE_RUN_SLOTS", order8.then_some("8")),
     ] {
         match value {
             Some(value) => command.env(name, value),

@@ -6,7 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 
 use everbyte_swap::{
-    DirectMode, FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, SwapSpace,
+    DirectMode, FaultMode, FileStore, FreeSlots, Region, RegionError, RegionOptions, SlotNo,
+    SwapSpace,
 };
 
 use crate::hazards::{fork, load_in_vforked, run_ignored};
@@ -59,7 +60,7 @@ fn mappings(region: &Region) -> usize {
 fn bytes_beyond_the_limit_are_the_stores_own_memory() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("store");
-    let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap(), SlotOrder::Order64);
+    let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap());
     let mut region = Region::map(LEN, 0, &space, &still()).unwrap();
     fill(&mut region);
     let faults = region.statistics().faults_store;
@@ -78,7 +79,7 @@ fn bytes_beyond_the_limit_are_the_stores_own_memory() {
 
 #[test]
 fn a_new_part_holds_zeroes_whatever_its_run_held() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let mut before = region(0, &space);
     before.as_mut_slice().fill(7);
     drop(before);
@@ -94,7 +95,7 @@ fn a_new_part_holds_zeroes_whatever_its_run_held() {
 
 #[test]
 fn parts_move_to_dram_and_back_with_their_bytes() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let mut region = region(2 * CHUNK, &space);
     fill(&mut region);
     region.set_dram_limit(4 * CHUNK).unwrap();
@@ -112,7 +113,7 @@ fn parts_move_to_dram_and_back_with_their_bytes() {
 /// Its last chunk is shorter.
 #[test]
 fn a_region_need_not_be_whole_parts() {
-    let space = space(2 * CHUNK, SlotOrder::Order64);
+    let space = space(2 * CHUNK);
     let mut region = Region::map(CHUNK + UNIT, 0, &space, &still()).unwrap();
     fill(&mut region);
     check(&region);
@@ -125,7 +126,7 @@ fn a_region_need_not_be_whole_parts() {
 
 #[test]
 fn system_calls_may_be_given_what_was_touched_or_is_pinned() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let mut region = region(CHUNK, &space);
     let zeroes = || File::open("/dev/zero").unwrap();
     let error = zeroes().read(&mut region.as_mut_slice()[..8]).unwrap_err();
@@ -148,7 +149,7 @@ fn system_calls_may_be_given_what_was_touched_or_is_pinned() {
 
 #[test]
 fn a_forked_child_has_nothing_of_it() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let mut region = region(2 * CHUNK, &space);
     fill(&mut region);
     region.set_dram_limit(3 * CHUNK).unwrap();
@@ -174,13 +175,13 @@ fn a_forked_child_has_nothing_of_it() {
 
 #[test]
 fn a_child_with_its_parents_memory_touches_it_first() {
-    let region = region(CHUNK, &space(LEN, SlotOrder::Order64));
+    let region = region(CHUNK, &space(LEN));
     assert_eq!(load_in_vforked(&region).code(), Some(0));
 }
 
 #[test]
 fn an_access_that_is_nobodys_still_ends_the_process() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let region = region(CHUNK, &space);
     let status = fork(|| {
         // SAFETY: nothing is mapped there; that it ends is what is tested.
@@ -193,7 +194,7 @@ fn an_access_that_is_nobodys_still_ends_the_process() {
 #[test]
 #[ignore = "ends the process; run by an_instruction_in_a_region_ends_the_process"]
 fn child_calls_a_region() {
-    let mut region = region(CHUNK, &space(LEN, SlotOrder::Order64));
+    let mut region = region(CHUNK, &space(LEN));
     region.as_mut_slice()[0] = 0xc3;
     // SAFETY: ends the process if it has not ended by then.
     unsafe { libc::alarm(20) };
@@ -208,21 +209,40 @@ fn an_instruction_in_a_region_ends_the_process() {
     assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}");
 }
 
+/// A custom allocator without free slots.
+struct NoSlots;
+
+impl FreeSlots for NoSlots {
+    fn capacity(&self) -> u64 {
+        LEN / UNIT
+    }
+
+    fn free_count(&self) -> u64 {
+        0
+    }
+
+    fn alloc(&self, _hint: SlotNo, _visits: &mut u64) -> Option<SlotNo> {
+        None
+    }
+
+    fn free(&self, _slot: SlotNo) {}
+}
+
 #[test]
 fn what_direct_mode_cannot_do_is_refused_by_name() {
     let map = |space: &Arc<SwapSpace>, options| Region::map(LEN, CHUNK, space, &options);
-    let own = SwapSpace::new(FileStore::anonymous(LEN).unwrap(), SlotOrder::Order64);
+    let own = SwapSpace::new(FileStore::anonymous(LEN).unwrap());
     assert!(matches!(map(&own, still()), Err(RegionError::NotMappable)));
-    let order8 = space(LEN, SlotOrder::Order8);
-    assert!(matches!(map(&order8, still()), Err(RegionError::NotMappable)));
-    let small = space(LEN - 2 * CHUNK, SlotOrder::Order64);
+    let custom = SwapSpace::with_free_slots(FileStore::anonymous(LEN).unwrap(), Box::new(NoSlots));
+    assert!(matches!(map(&custom, still()), Err(RegionError::NotMappable)));
+    let small = space(LEN - 2 * CHUNK);
     let needed = (CHUNKS * CHUNK) / UNIT;
     let refused = map(&small, still()).unwrap_err();
     assert!(
         matches!(refused, RegionError::SpaceTooSmall { needed: n, .. } if n == needed),
         "{refused}"
     );
-    let good = space(LEN, SlotOrder::Order64);
+    let good = space(LEN);
     let transparent = still().fault_mode(FaultMode::Transparent { handlers: 1 });
     assert!(matches!(map(&good, transparent), Err(RegionError::NotDirect { .. })));
     let bad = Region::map(UNIT + 1, 0, &good, &still());
@@ -232,7 +252,7 @@ fn what_direct_mode_cannot_do_is_refused_by_name() {
 
 #[test]
 fn nothing_moves_beyond_the_bound_on_mappings() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let options = still().mappings_max(1);
     let mut region = Region::map(LEN, CHUNK, &space, &options).unwrap();
     fill(&mut region);
@@ -247,7 +267,7 @@ fn nothing_moves_beyond_the_bound_on_mappings() {
 fn a_run_that_is_gone_is_told_and_what_is_in_dram_stays() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("store");
-    let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap(), SlotOrder::Order64);
+    let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap());
     let mut region = region(CHUNK, &space);
     fill(&mut region);
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
@@ -260,7 +280,7 @@ fn a_run_that_is_gone_is_told_and_what_is_in_dram_stays() {
 /// Accesses one chunk repeatedly until it is in DRAM, after a few rounds.
 #[test]
 fn a_hot_part_takes_the_place_of_a_cold_one() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let options = RegionOptions::new().direct(DirectMode::Exchanging);
     let mut region = Region::map(LEN, 2 * CHUNK, &space, &options).unwrap();
     fill(&mut region);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use everbyte_media::MediaError;
 use everbyte_swap::{
-    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotNo, SlotOrder, SlotStore,
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotNo, SlotStore,
     SwapSpace,
 };
 use everbyte_testkit::is_root;
@@ -23,7 +23,7 @@ const LIMIT: u64 = MIB / 4;
 const UNIT_LEN: usize = everbyte_swap::UNIT;
 
 fn region(options: &RegionOptions) -> Region {
-    Region::map(LEN, LIMIT, &space(LEN, SlotOrder::Order64), options).unwrap()
+    Region::map(LEN, LIMIT, &space(LEN), options).unwrap()
 }
 
 fn unit(number: u64) -> usize {
@@ -311,7 +311,7 @@ fn a_fork_that_is_refused_takes_nothing_from_one_that_has_begun() {
 #[test]
 fn slots_can_be_reserved_as_a_region_is_used() {
     let store = FileStore::anonymous(1 << 20).unwrap();
-    let space = SwapSpace::new(store, SlotOrder::Order64);
+    let space = SwapSpace::new(store);
     let options = RegionOptions::new().reserves(false);
     let region = Region::map(1 << 30, 1 << 20, &space, &options).unwrap();
     assert_eq!(space.slots_unreserved(), 256);
@@ -385,7 +385,7 @@ fn a_page_that_the_program_locks_costs_no_bytes() {
     const LONG: u64 = 8 * MIB;
     for options in of_both_modes() {
         let mut region =
-            Region::map(LONG, MIB, &space(LONG, SlotOrder::Order64), &options).unwrap();
+            Region::map(LONG, MIB, &space(LONG), &options).unwrap();
         let middle = LONG / UNIT / 2 + 5;
         for number in 0..LONG / UNIT {
             let at = unit(number);
@@ -444,7 +444,7 @@ fn a_stream_of_loads_and_stores_faults_once_in_several_units() {
 
 #[test]
 fn zeroes_take_no_slot_and_come_back() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
     region.as_mut_slice().fill(0);
     let statistics = region.statistics();
@@ -455,7 +455,7 @@ fn zeroes_take_no_slot_and_come_back() {
 
 #[test]
 fn writes_of_slots_are_counted_where_that_is_asked_for_and_go_round_the_space() {
-    let space = space(4 * LEN, SlotOrder::Order64);
+    let space = space(4 * LEN);
     assert_eq!(space.wear(), None);
     space.count_writes();
     let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
@@ -471,7 +471,7 @@ fn writes_of_slots_are_counted_where_that_is_asked_for_and_go_round_the_space() 
 
 #[test]
 fn regions_share_a_space_and_never_more_than_it_has() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let map = |bytes, limit| Region::map(bytes, limit, &space, &RegionOptions::new());
     assert!(matches!(map(2 * LEN, LIMIT), Err(RegionError::SpaceTooSmall { .. })));
     let mut first = map(LEN, LIMIT).unwrap();
@@ -487,7 +487,7 @@ fn regions_share_a_space_and_never_more_than_it_has() {
 
 #[test]
 fn bad_requests_are_refused_by_name() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let map = |bytes, limit| Region::map(bytes, limit, &space, &RegionOptions::new());
     for bytes in [0, 1, UNIT + 1, u64::MAX] {
         assert!(matches!(map(bytes, LIMIT), Err(RegionError::BadLength { .. })), "{bytes}");
@@ -510,7 +510,7 @@ fn bad_requests_are_refused_by_name() {
 fn child_has_no_memory_for_the_state_of_units() {
     // Its units' words exceed an arena of the allocator, which already has its addresses.
     const LONG: u64 = 64 << 30;
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     let usage = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = usage.split(' ').next().unwrap().parse().unwrap();
     // Enough for the region's addresses, and for half of the words of its units.
@@ -570,7 +570,7 @@ fn failing(options: &RegionOptions) -> (Region, Arc<AtomicBool>, Arc<AtomicU64>)
     let (fails, unreadable) = (Arc::default(), Arc::default());
     let inner = FileStore::anonymous(LEN).unwrap();
     let store = Failing { inner, fails: Arc::clone(&fails), unreadable: Arc::clone(&unreadable) };
-    let space = SwapSpace::new(store, SlotOrder::Order64);
+    let space = SwapSpace::new(store);
     (Region::map(LEN, LIMIT, &space, options).unwrap(), fails, unreadable)
 }
 
@@ -779,7 +779,7 @@ fn child_closes_the_descriptor_and_asks() {
 fn child_ends_a_region_whose_descriptors_are_other_files() {
     for options in of_both_modes() {
         let store = FileStore::anonymous(LEN).unwrap();
-        let space = SwapSpace::new(store, SlotOrder::Order64);
+        let space = SwapSpace::new(store);
         let mut region = Region::map(LEN, LIMIT, &space, &options).unwrap();
         fill(&mut region);
         close_all();
@@ -837,7 +837,7 @@ fn a_closed_descriptor_is_told() {
 #[test]
 #[ignore = "gives its rights up; run by without_rights_only_faults_in_the_thread_are_allowed"]
 fn child_has_no_rights() {
-    let space = space(LEN, SlotOrder::Order64);
+    let space = space(LEN);
     // SAFETY: gives up rights.
     let dropped = unsafe { libc::setuid(65_534) };
     assert_eq!(dropped, 0);
@@ -867,7 +867,7 @@ fn child_truncates_the_store() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("store");
     let store = FileStore::create(&path, LEN).unwrap();
-    let space = SwapSpace::new(store, SlotOrder::Order64);
+    let space = SwapSpace::new(store);
     let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
     region.as_mut_slice()[..unit(8)].fill(1);
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
@@ -968,12 +968,12 @@ fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
             // SAFETY: mapped above.
             unsafe { place(number).write(u8::try_from(number % 251).unwrap() + 1) };
         }
-        let space = space(2 * LEN, SlotOrder::Order64);
+        let space = space(2 * LEN);
         let wrong = existing.start + UNIT_LEN..existing.end;
         // SAFETY: refused before anything is done.
         let refused = unsafe { Region::map_over(wrong, 2 * LEN, LIMIT, &space, &options) };
         assert!(matches!(refused, Err(RegionError::Misaligned { .. })), "{refused:?}");
-        let small = crate::space(LEN, SlotOrder::Order64);
+        let small = crate::space(LEN);
         // SAFETY: as below, but that this is refused.
         let refused =
             unsafe { Region::map_over(existing.clone(), 2 * LEN, LIMIT, &small, &options) };
@@ -1025,7 +1025,7 @@ fn memory_that_is_swapped_out_becomes_part_of_a_region_too() {
         // Where nothing swaps, nothing happens.
         // SAFETY: as above; the advice changes no byte.
         unsafe { libc::madvise(place, len, libc::MADV_PAGEOUT) };
-        let space = space(LEN, SlotOrder::Order64);
+        let space = space(LEN);
         let existing = start..start + len;
         // SAFETY: private anonymous memory that is used through the region from now on.
         let region = unsafe { Region::map_over(existing, LEN, LIMIT, &space, &options) };

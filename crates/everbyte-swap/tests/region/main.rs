@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use everbyte_swap::{
-    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, SwapSpace,
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SwapSpace,
 };
 use everbyte_testkit::not_run;
 
@@ -22,16 +22,16 @@ const MIB: u64 = 1 << 20;
 const UNIT: u64 = everbyte_swap::UNIT as u64;
 
 /// A space of `bytes` bytes in an unlinked file in memory.
-fn space(bytes: u64, order: SlotOrder) -> Arc<SwapSpace> {
+fn space(bytes: u64) -> Arc<SwapSpace> {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let store = FileStore::create(&directory.path().join("store"), bytes).unwrap();
-    SwapSpace::new(store, order)
+    SwapSpace::new(store)
 }
 
 /// Options of a region with `handlers` threads for its faults; `None` if that is forbidden.
 fn transparent(handlers: usize) -> Option<RegionOptions> {
     let options = RegionOptions::new().fault_mode(FaultMode::Transparent { handlers });
-    match Region::map(MIB, MIB / 4, &space(MIB, SlotOrder::Order64), &options) {
+    match Region::map(MIB, MIB / 4, &space(MIB), &options) {
         Err(RegionError::Forbidden { setting, .. }) => {
             not_run(setting);
             None

@@ -1,6 +1,6 @@
 //! Random sequences of calls, compared with a vector.
 
-use everbyte_swap::{DirectMode, Region, RegionError, RegionOptions, SlotOrder, Statistics};
+use everbyte_swap::{DirectMode, Region, RegionError, RegionOptions, Statistics};
 use proptest::prelude::*;
 
 use crate::{MIB, UNIT, space, transparent};
@@ -59,9 +59,9 @@ struct Both {
 }
 
 impl Both {
-    fn new(options: &RegionOptions, order: SlotOrder, sizes: Sizes) -> Self {
+    fn new(options: &RegionOptions, sizes: Sizes) -> Self {
         let len = STEPS * sizes.step;
-        let region = Region::map(len, sizes.limit, &space(len, order), options).unwrap();
+        let region = Region::map(len, sizes.limit, &space(len), options).unwrap();
         let model = vec![0; usize::try_from(len).unwrap()];
         Self { sizes, region, model, pinned: Vec::new() }
     }
@@ -154,8 +154,8 @@ impl Both {
     }
 }
 
-fn run(calls: &[Call], options: &RegionOptions, order: SlotOrder, sizes: Sizes) -> Both {
-    let mut both = Both::new(options, order, sizes);
+fn run(calls: &[Call], options: &RegionOptions, sizes: Sizes) -> Both {
+    let mut both = Both::new(options, sizes);
     for call in calls {
         both.make(call);
     }
@@ -176,20 +176,20 @@ proptest! {
 
     #[test]
     fn a_region_is_memory(calls in prop::collection::vec(call(), 1..60)) {
-        run(&calls, &RegionOptions::new(), SlotOrder::Order64, PAGED);
+        run(&calls, &RegionOptions::new(), PAGED);
     }
 
     #[test]
     fn a_region_that_always_copies_out_is_memory(
         calls in prop::collection::vec(call(), 1..60),
     ) {
-        run(&calls, &RegionOptions::new().tracks_stores(false), SlotOrder::Order8, PAGED);
+        run(&calls, &RegionOptions::new().tracks_stores(false), PAGED);
     }
 
     #[test]
     fn a_transparent_region_is_memory(calls in prop::collection::vec(call(), 1..30)) {
         let Some(options) = transparent(1) else { return Ok(()) };
-        run(&calls, &options, SlotOrder::Order64, PAGED);
+        run(&calls, &options, PAGED);
     }
 }
 
@@ -200,7 +200,7 @@ proptest! {
     fn a_region_in_direct_mode_is_memory(calls in prop::collection::vec(call(), 1..30)) {
         for mode in [DirectMode::Still, DirectMode::Exchanging] {
             let options = RegionOptions::new().direct(mode);
-            let both = run(&calls, &options, SlotOrder::Order64, DIRECT);
+            let both = run(&calls, &options, DIRECT);
             let Statistics { units_resident, units_limit, .. } = both.region.statistics();
             assert!(units_resident <= units_limit || !both.pinned.is_empty());
         }

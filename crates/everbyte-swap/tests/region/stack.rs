@@ -1,6 +1,6 @@
 //! The alternate stack needed by faults.
 
-use everbyte_swap::{Region, RegionOptions, SlotOrder};
+use everbyte_swap::{Region, RegionOptions};
 
 use crate::{MIB, UNIT, space};
 
@@ -34,7 +34,7 @@ fn a_fault_that_evicts_fits_on_a_threads_own_alternate_stack() {
     // SAFETY: asks for a number.
     let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
     let frame = usize::try_from(frame).unwrap();
-    let space = space(16 * MIB, SlotOrder::Order64);
+    let space = space(16 * MIB);
     let mut region = Region::map(16 * MIB, MIB / 4, &space, &RegionOptions::new()).unwrap();
     let used = stack_used(|| {
         // Until this thread has been faster than the evictor.

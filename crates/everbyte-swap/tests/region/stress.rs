@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use everbyte_swap::{Region, RegionOptions, SlotOrder};
+use everbyte_swap::{Region, RegionOptions};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -59,13 +59,13 @@ fn run_thread(region: &Region, thread: u64, threads: u64, end: Instant) -> u64 {
     done
 }
 
-fn stress(threads: u64, order: SlotOrder, options: &RegionOptions) {
-    stress_in(16 * MIB, threads, order, options);
+fn stress(threads: u64, options: &RegionOptions) {
+    stress_in(16 * MIB, threads, options);
 }
 
 /// The same in a space of `bytes` bytes.
-fn stress_in(bytes: u64, threads: u64, order: SlotOrder, options: &RegionOptions) {
-    let space = space(bytes, order);
+fn stress_in(bytes: u64, threads: u64, options: &RegionOptions) {
+    let space = space(bytes);
     let region = Region::map(16 * MIB, 4 * MIB, &space, options).unwrap();
     let end = Instant::now() + duration();
     let done: u64 = std::thread::scope(|scope| {
@@ -88,40 +88,37 @@ fn stress_in(bytes: u64, threads: u64, order: SlotOrder, options: &RegionOptions
 
 #[test]
 fn contents_hold_under_one_thread() {
-    stress(1, SlotOrder::Order64, &RegionOptions::new());
-    stress(1, SlotOrder::Order8, &RegionOptions::new().tracks_stores(false));
+    stress(1, &RegionOptions::new());
+    stress(1, &RegionOptions::new().tracks_stores(false));
 }
 
 #[test]
 fn contents_hold_under_two_threads() {
-    stress(2, SlotOrder::Order64, &RegionOptions::new());
-    stress(2, SlotOrder::Order8, &RegionOptions::new());
+    stress(2, &RegionOptions::new());
 }
 
 #[test]
 fn contents_hold_under_eight_threads() {
-    stress(8, SlotOrder::Order64, &RegionOptions::new());
-    stress(8, SlotOrder::Order64, &RegionOptions::new().tracks_stores(false).read_ahead(1));
+    stress(8, &RegionOptions::new());
+    stress(8, &RegionOptions::new().tracks_stores(false).read_ahead(1));
 }
 
 /// The space has only the reserved slots.
 #[test]
 fn the_slots_that_are_reserved_are_enough() {
     let options = RegionOptions::new();
-    let more = space(16 * MIB, SlotOrder::Order64);
+    let more = space(16 * MIB);
     let region = Region::map(16 * MIB, 4 * MIB, &more, &options).unwrap();
     let reserved = (more.slots() - more.slots_unreserved()) * UNIT;
     drop(region);
     assert!(reserved < 16 * MIB);
-    for (threads, order) in
-        [(1, SlotOrder::Order8), (1, SlotOrder::Order64), (4, SlotOrder::Order64)]
-    {
-        stress_in(reserved, threads, order, &options);
+    for threads in [1, 4] {
+        stress_in(reserved, threads, &options);
     }
 }
 
 #[test]
 fn contents_hold_when_threads_resolve_the_faults() {
     let Some(options) = transparent(2) else { return };
-    stress(3, SlotOrder::Order64, &options);
+    stress(3, &options);
 }

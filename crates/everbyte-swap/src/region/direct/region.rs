@@ -322,7 +322,6 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     use super::*;
-    use crate::slots::SlotOrder;
     use crate::store::FileStore;
 
     #[test]
@@ -342,7 +341,7 @@ mod tests {
         const MOVES: usize = 200;
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let store = FileStore::create(&directory.path().join("store"), 4 * CHUNK).unwrap();
-        let space = SwapSpace::new(store, SlotOrder::Order64);
+        let space = SwapSpace::new(store);
         let options =
             DirectOptions { mode: DirectMode::Still, mappings_max: None, thread_start: || {} };
         let (units, limit) = (CHUNKS * CHUNK_UNITS, 2 * CHUNK_UNITS);

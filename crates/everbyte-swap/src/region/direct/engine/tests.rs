@@ -19,7 +19,6 @@ use super::rounds::Round;
 use super::*;
 use crate::region::units::UnitNo;
 use crate::region::units::UnitRun;
-use crate::slots::SlotOrder;
 
 /// Threads of a run. The first one makes rounds.
 const THREADS: usize = 3;
@@ -191,7 +190,7 @@ impl ChunkMemory for Table {
 type Sim = Chunks<Table>;
 
 fn sim_with(free_runs: usize, limit: u64, bound: u64) -> Sim {
-    let slots = SlotMap::new(SlotOrder::Order64, RUNS as u64 * CHUNK_UNITS);
+    let slots = SlotMap::new(RUNS as u64 * CHUNK_UNITS);
     slots.free_run(SlotNo(0), free_runs as u64 * CHUNK_UNITS);
     let settings = DirectSettings { units: CHUNKS * CHUNK_UNITS, limit, slot_hint: SlotNo(0) };
     Chunks::new(Table::new(), Arc::new(slots), Budget::new(bound, || Some(0)), &settings)

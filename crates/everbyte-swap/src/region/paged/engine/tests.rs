@@ -19,7 +19,6 @@ use crate::plant::Bug;
 use crate::region::paged::memory::{Memory, MemoryError};
 use crate::region::paged::unit::Phase;
 use crate::region::units::UnitRun;
-use crate::slots::SlotOrder;
 
 /// Threads of a run.
 const THREADS: usize = 3;
@@ -173,7 +172,7 @@ impl Memory for Table {
 type Sim = Pager<Table>;
 
 fn sim(tracks_stores: bool, free_slots: u64) -> Sim {
-    let slots = SlotMap::new(SlotOrder::Order64, SLOTS);
+    let slots = SlotMap::new(SLOTS);
     slots.free_run(SlotNo(0), free_slots);
     let options = PagerOptions { limit: LIMIT, slot_hint: SlotNo(0), read_ahead: 4, tracks_stores };
     Pager::new(Table::new(), UNITS, Arc::new(slots), &options).expect("there is memory")
