@@ -67,7 +67,7 @@ fn two_allocs_never_share_a_slot() {
 }
 
 #[test]
-fn the_last_slot_goes_to_one() {
+fn last_slot_goes_to_one_thread() {
     loom::model(|| {
         let tree = tiny(4, &[3]);
         let other = thread::spawn({
@@ -84,7 +84,7 @@ fn the_last_slot_goes_to_one() {
 /// The race behind the second read of `lower`: one thread empties the word (and with it every level
 /// above) while another frees a slot of it.
 #[test]
-fn freeing_into_a_word_being_emptied_loses_nothing() {
+fn free_into_emptied_word_loses_no_slot() {
     loom::model(|| {
         let tree = tiny(4, &[0]);
         let other = thread::spawn({
@@ -100,7 +100,7 @@ fn freeing_into_a_word_being_emptied_loses_nothing() {
 
 /// The same, one level up: the neighbouring word becomes nonempty while both levels are lowered.
 #[test]
-fn freeing_beside_a_word_being_emptied_loses_nothing() {
+fn free_next_to_emptied_word_loses_no_slot() {
     loom::model(|| {
         let tree = tiny(8, &[0]);
         let other = thread::spawn({
@@ -115,7 +115,7 @@ fn freeing_beside_a_word_being_emptied_loses_nothing() {
 
 /// An untouched slot must be found during any changes around it.
 #[test]
-fn a_slot_free_throughout_is_found() {
+fn slot_free_throughout_is_found() {
     loom::model(|| {
         let tree = tiny(4, &[0, 1]);
         let other = thread::spawn({
@@ -133,7 +133,7 @@ fn a_slot_free_throughout_is_found() {
 
 /// The counter must not lag: it would report an empty tree.
 #[test]
-fn slots_are_counted_before_they_can_be_taken() {
+fn freed_slot_is_counted_before_visible() {
     loom::model(|| {
         let tree = tiny(4, &[]);
         let other = thread::spawn({
@@ -150,7 +150,7 @@ fn slots_are_counted_before_they_can_be_taken() {
 /// While another thread lowers hints, a slot freed in time is hidden for a moment from a thread
 /// with a hint in another word, but the thread still finds it.
 #[test]
-fn a_slot_hidden_from_hints_is_found() {
+fn slot_hidden_from_hints_is_found() {
     loom::model(|| {
         let tree = tiny(4, &[0]);
         let other = thread::spawn({
@@ -185,7 +185,7 @@ fn three_threads_exchange_slots() {
 }
 
 #[test]
-fn a_batch_and_an_alloc_share_out_the_slots() {
+fn batch_and_alloc_share_slots() {
     loom::model(|| {
         let free = [0, 1, 2];
         let tree = tiny(4, &free);
@@ -207,7 +207,7 @@ fn a_batch_and_an_alloc_share_out_the_slots() {
 /// A run over two words against one over the second word: the longer one may lose after it took the
 /// first word, and frees that word.
 #[test]
-fn runs_are_taken_whole_or_not_at_all() {
+fn take_run_is_atomic() {
     let won = std::sync::Arc::new([0, 0].map(std::sync::atomic::AtomicUsize::new));
     let count = won.clone();
     loom::model(move || {
@@ -229,7 +229,7 @@ fn runs_are_taken_whole_or_not_at_all() {
 }
 
 #[test]
-fn alloc_run_against_alloc_leaves_a_partition() {
+fn alloc_run_against_alloc_is_partition() {
     loom::model(|| {
         let free = [0, 1, 2, 3];
         let tree = tiny(4, &free);
@@ -245,7 +245,7 @@ fn alloc_run_against_alloc_leaves_a_partition() {
 }
 
 #[test]
-fn a_slot_freed_or_taken_twice_is_caught() {
+fn double_free_or_take_is_error() {
     loom::model(|| {
         let tree = tiny(2, &[0]);
         let other = thread::spawn({
@@ -264,7 +264,7 @@ fn a_slot_freed_or_taken_twice_is_caught() {
 type TinyRegions = Arc<AlignedTree<1, 2>>;
 
 #[test]
-fn no_region_that_is_all_free_stays_hidden() {
+fn all_free_region_is_never_hidden() {
     bounded(3, || {
         let tree: TinyRegions = Arc::new(AlignedTree::new(8));
         for slot in [0, 1, 2, 4, 5, 6, 7] {

@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_what_a_table_says(calls in prop::collection::vec(call(), 0..200)) {
+        fn ranges_match_table(calls in prop::collection::vec(call(), 0..200)) {
             let (mut ranges, mut table) = (FreeRanges::new(0..SPACE), [true; SPACE]);
             for call in calls {
                 run(call, &mut ranges, &mut table);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_regions_are_found_until_there_is_none() {
+    fn whole_regions_are_found_until_none_left() {
         let tree = all_free(30);
         assert_eq!(tree.alloc(9), Some(9));
         let found: Vec<u64> = std::iter::from_fn(|| tree.alloc_aligned(8, 0)).collect();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn shorter_runs_come_from_where_the_hint_is_and_then_from_a_whole_region() {
+    fn short_run_prefers_region_of_hint() {
         let tree = all_free(24);
         assert_eq!(tree.alloc(1), Some(1));
         assert_eq!(tree.alloc_aligned(2, 0), Some(2));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_runs_never_holds_more_than_them() {
+    fn run_takers_never_hold_extra_slots() {
         let tree = RunTree::new(1024);
         tree.free_run(0, 512).expect("a new tree has no free slot");
         std::thread::scope(|scope| {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn any_order_of_calls_leaves_no_region_hidden() {
+    fn calls_in_any_order_hide_no_region() {
         use proptest::prelude::*;
         proptest!(|(calls in prop::collection::vec((0..6u8, 0..64u64, 0..4u32), 1..80))| {
             let tree = all_free(64);

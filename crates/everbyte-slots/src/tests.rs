@@ -289,7 +289,7 @@ fn slot_tree_agrees_with_a_set() {
 }
 
 #[test]
-fn trees_of_lower_order_agree_with_a_set() {
+fn lower_order_trees_agree_with_set() {
     for capacity in [1, 2, 3, 5, 8, 64, 300] {
         compare::<WordTree<1>>(capacity, 150);
         compare::<WordTree<2>>(capacity, 150);
@@ -299,7 +299,7 @@ fn trees_of_lower_order_agree_with_a_set() {
 
 /// A tree without slots can neither allocate nor free.
 #[test]
-fn empty_trees() {
+fn empty_tree_has_no_slots() {
     fn check<T: Slots>() {
         let mut tree = T::new(0);
         assert_eq!(tree.free_run(0, 0), Ok(()));
@@ -317,7 +317,7 @@ fn empty_trees() {
 /// Hints that mark empty words as nonempty, as races can leave them: they cost a visit, never a
 /// slot, and are cleared by the next visit.
 #[test]
-fn stale_hints_mislead_nobody() {
+fn stale_hints_cost_no_slot() {
     // 300 slots: levels of 75, 19, 5 and 2 words, and the root.
     for (level, words) in [75, 19, 5, 2].into_iter().enumerate() {
         let tree = WordTree::<2>::new(300);
@@ -337,7 +337,7 @@ fn stale_hints_mislead_nobody() {
 
 /// The figures in the documentation, for 32 GiB of 4 KiB slots.
 #[test]
-fn memory_is_as_documented() {
+fn memory_matches_documentation() {
     let slots = (32 << 30) / 4096;
     assert_eq!(ByteTree::new(slots).memory_bytes(), 1_198_373);
     assert_eq!(SlotTree::new(slots).memory_bytes(), 1_065_224);
@@ -346,7 +346,7 @@ fn memory_is_as_documented() {
 /// 2 GiB of leaves must cost only the used pages. The bound is wide, because other tests run in
 /// parallel.
 #[test]
-fn memory_comes_where_slots_are_used() {
+fn memory_grows_with_used_slots() {
     let resident = || {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -364,7 +364,7 @@ fn memory_comes_where_slots_are_used() {
 }
 
 #[test]
-fn saved_words_must_fit() {
+fn oversized_saved_words_are_refused() {
     let mut tree = SlotTree::new(65);
     assert_eq!(tree.load_words([1, 1]), Ok(()));
     assert_eq!(tree.words().collect::<Vec<_>>(), [1, 1]);

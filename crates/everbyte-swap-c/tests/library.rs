@@ -59,7 +59,7 @@ fn header() -> String {
 }
 
 #[test]
-fn the_header_is_current() {
+fn header_matches_library() {
     let path = here().join("include/everbyte_region.h");
     let made = header();
     if std::env::var_os("EVERBYTE_BLESS").is_some() {
@@ -92,7 +92,7 @@ fn build(name: &str, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_program_in_c_pages_and_is_told_what_is_wrong() {
+fn c_program_pages_and_gets_errors() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let program = build("region", folder.path());
     let done = Command::new(program).arg(folder.path().join("store")).output().unwrap();
@@ -134,7 +134,7 @@ impl Handler for Lender {
 }
 
 #[test]
-fn a_space_can_be_borrowed_in_as_many_parts_as_a_server_gives() {
+fn space_of_many_leases_is_borrowed() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(3 * RUN).unwrap();

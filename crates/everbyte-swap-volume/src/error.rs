@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_borrowers_are_named_or_counted() {
+    fn borrowers_are_named_or_counted() {
         let shown =
             |pids: &[u32], runs_of_others| to(&Borrowers { pids: pids.to_vec(), runs_of_others });
         assert_eq!(shown(&[], 0), "");

@@ -122,7 +122,7 @@ fn changed(
 }
 
 #[test]
-fn a_volume_has_the_runs_of_before_or_after_a_change_wherever_it_is_crashed() {
+fn crashed_change_leaves_old_or_new_runs() {
     for (before, after) in
         [(None, Some(2)), (Some(1), Some(3)), (Some(3), Some(1)), (Some(2), None)]
     {
@@ -142,7 +142,7 @@ fn a_volume_has_the_runs_of_before_or_after_a_change_wherever_it_is_crashed() {
 }
 
 #[test]
-fn a_volume_that_does_not_fit_leaves_everything_as_it_was() {
+fn oversized_volume_changes_no_state() {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let pool = new_pool(&medium);
     let free = || pool.info().free_bytes;

@@ -30,7 +30,7 @@ fn said(damage: impl FnOnce(&SimMedium, PoolOffset)) -> String {
 }
 
 #[test]
-fn a_table_that_cannot_be_right_is_named() {
+fn invalid_table_is_named() {
     assert_eq!(said(|_, _| {}), "", "a sound one");
     let header = [
         (0, "it does not begin as one"),

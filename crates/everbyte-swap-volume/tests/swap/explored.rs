@@ -203,12 +203,12 @@ fn run_one(seed: u64, bug: Option<Bug>) -> Result<(), String> {
 }
 
 #[test]
-fn no_order_of_calls_and_ends_lends_a_run_twice_or_leaks_one() {
+fn run_is_leased_once_in_any_order() {
     (0..SEEDS).try_for_each(|seed| run_one(seed, None)).unwrap();
 }
 
 #[test]
-fn every_planted_bug_of_lending_is_caught() {
+fn planted_bugs_of_leases_are_caught() {
     let bugs = [
         (Bug::LockedLate, "1 of 4 runs are held, not LenderStatus { runs: 4, lent: 0"),
         (Bug::LentWithoutAsking, "1 of 4 runs are held, not LenderStatus { runs: 4, lent: 0"),

@@ -116,17 +116,17 @@ fn make() -> Vec<(Golden, Vec<u8>)> {
 }
 
 #[test]
-fn golden_swap_images_read_as_their_manifest_says() {
+fn golden_swap_images_match_manifest() {
     golden::check_all::<Golden>(2);
 }
 
 #[test]
-fn wrong_golden_swap_entries_are_noticed() {
+fn wrong_golden_swap_entries_are_found() {
     golden::check_mismatches::<Golden>("swap-clean", &[|golden| golden.volumes[0].runs[0] += 512]);
 }
 
 #[test]
-fn golden_swap_images_of_this_version_are_readable() {
+fn current_golden_swap_images_open() {
     golden::check_made::<Golden>(make, false);
 }
 

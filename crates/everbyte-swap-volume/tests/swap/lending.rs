@@ -51,7 +51,7 @@ impl Drop for Program {
 }
 
 #[test]
-fn runs_are_aligned_lent_once_and_free_again_when_their_program_is_killed() {
+fn killed_program_frees_its_runs() {
     let house = House::new(false);
     let lender = house.lender();
     let first = Program::with(lender.lend(1, 10).unwrap());
@@ -73,7 +73,7 @@ fn runs_are_aligned_lent_once_and_free_again_when_their_program_is_killed() {
 }
 
 #[test]
-fn a_mapping_keeps_a_lease_whose_descriptor_is_closed_and_takes_more() {
+fn mapping_keeps_lease_after_close() {
     let house = House::new(false);
     let lender = house.lender();
     let (first, second) = (lender.lend(1, 1).unwrap(), lender.lend(2, 1).unwrap());
@@ -108,7 +108,7 @@ fn lends_twice_after_a_restart() -> bool {
 }
 
 #[test]
-fn a_server_that_starts_anew_lends_nothing_that_programs_still_have() {
+fn restarted_server_leases_only_free_runs() {
     assert!(!lends_twice_after_a_restart());
     let bug = plant(Bug::LockedLate);
     assert!(lends_twice_after_a_restart(), "locks that are not taken before are caught");
@@ -116,7 +116,7 @@ fn a_server_that_starts_anew_lends_nothing_that_programs_still_have() {
 }
 
 #[test]
-fn a_run_that_was_not_asked_for_is_still_not_lent_twice() {
+fn unqueried_run_is_leased_once() {
     let house = House::new(false);
     let lender = house.lender();
     let all = Program::with(lender.lend(RUNS, 1).unwrap());
@@ -140,14 +140,14 @@ fn shrinks_under_a_program_with_halves() -> bool {
 }
 
 #[test]
-fn a_run_is_free_only_as_a_whole() {
+fn run_is_free_only_in_whole() {
     assert!(!shrinks_under_a_program_with_halves());
     let _bug = plant(Bug::FreedInPart);
     assert!(shrinks_under_a_program_with_halves(), "a run that is free in part is caught");
 }
 
 #[test]
-fn a_volume_shrinks_by_what_is_free_and_tells_who_has_the_rest() {
+fn shrink_takes_free_runs_names_borrowers() {
     let house = House::new(false);
     let lender = house.lender();
     let lease = Program::with(lender.lend(2, 77).unwrap());
@@ -170,7 +170,7 @@ fn a_volume_shrinks_by_what_is_free_and_tells_who_has_the_rest() {
 }
 
 #[test]
-fn a_pool_is_neither_overwritten_nor_repaired_while_programs_have_memory_of_it() {
+fn leased_pool_is_not_overwritten_or_repaired() {
     let house = House::new(false);
     let lender = house.lender();
     let program = Program::with(lender.lend(1, 1).unwrap());
@@ -219,7 +219,7 @@ fn sees_what_another_left(wipes: bool) -> bool {
 }
 
 #[test]
-fn a_volume_that_wipes_shows_no_program_what_another_left() {
+fn wiped_lease_shows_no_old_bytes() {
     assert!(!sees_what_another_left(true));
     assert!(sees_what_another_left(false), "nobody asked for that");
     let _bug = plant(Bug::LentUnwiped);
@@ -228,7 +228,7 @@ fn a_volume_that_wipes_shows_no_program_what_another_left() {
 
 /// A device hides earlier contents without a wipe. A wipe of a large volume would delay its client.
 #[test]
-fn a_volume_that_wipes_is_wiped_after_its_export_and_not_before() {
+fn wipe_runs_after_export() {
     use std::os::unix::fs::FileExt;
     let house = House::new(true);
     let lender = house.lender();
@@ -253,7 +253,7 @@ fn a_volume_that_wipes_is_wiped_after_its_export_and_not_before() {
 }
 
 #[test]
-fn memory_of_one_process_is_not_lent() {
+fn private_memory_is_not_leased() {
     let medium = Arc::new(Mapped::anonymous(POOL_BYTES, &MediaOptions::new()).unwrap());
     Pool::format(&*medium, 2, [1; 16]).unwrap();
     let pool = Arc::new(Pool::open(medium, kinds(), &OpenOptions::default()).unwrap());
@@ -277,12 +277,12 @@ fn scratch(size_bytes: u64) -> Arc<dyn BlockDevice> {
 }
 
 #[test]
-fn a_scratch_device_keeps_the_contract_of_block_devices() {
+fn scratch_device_passes_conformance() {
     everbyte_device::conformance(&|size_bytes| scratch(size_bytes));
 }
 
 #[test]
-fn a_scratch_device_shows_nothing_of_what_was_there_before() {
+fn scratch_device_shows_no_old_bytes() {
     let house = House::new(false);
     let lender = house.lender();
     let mut found = vec![1; 8192];

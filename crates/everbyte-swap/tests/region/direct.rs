@@ -57,7 +57,7 @@ fn mappings(region: &Region) -> usize {
 }
 
 #[test]
-fn bytes_beyond_the_limit_are_the_stores_own_memory() {
+fn bytes_above_limit_are_store_memory() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("store");
     let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap());
@@ -78,7 +78,7 @@ fn bytes_beyond_the_limit_are_the_stores_own_memory() {
 }
 
 #[test]
-fn a_new_part_holds_zeroes_whatever_its_run_held() {
+fn new_chunk_on_used_run_reads_zeroes() {
     let space = space(LEN);
     let mut before = region(0, &space);
     before.as_mut_slice().fill(7);
@@ -94,7 +94,7 @@ fn a_new_part_holds_zeroes_whatever_its_run_held() {
 }
 
 #[test]
-fn parts_move_to_dram_and_back_with_their_bytes() {
+fn chunk_moves_preserve_bytes() {
     let space = space(LEN);
     let mut region = region(2 * CHUNK, &space);
     fill(&mut region);
@@ -112,7 +112,7 @@ fn parts_move_to_dram_and_back_with_their_bytes() {
 
 /// Its last chunk is shorter.
 #[test]
-fn a_region_need_not_be_whole_parts() {
+fn region_with_short_last_chunk_works() {
     let space = space(2 * CHUNK);
     let mut region = Region::map(CHUNK + UNIT, 0, &space, &still()).unwrap();
     fill(&mut region);
@@ -125,7 +125,7 @@ fn a_region_need_not_be_whole_parts() {
 }
 
 #[test]
-fn system_calls_may_be_given_what_was_touched_or_is_pinned() {
+fn system_call_on_touched_or_pinned_succeeds() {
     let space = space(LEN);
     let mut region = region(CHUNK, &space);
     let zeroes = || File::open("/dev/zero").unwrap();
@@ -148,7 +148,7 @@ fn system_calls_may_be_given_what_was_touched_or_is_pinned() {
 }
 
 #[test]
-fn a_forked_child_has_nothing_of_it() {
+fn forked_child_lacks_direct_region() {
     let space = space(LEN);
     let mut region = region(2 * CHUNK, &space);
     fill(&mut region);
@@ -174,13 +174,13 @@ fn a_forked_child_has_nothing_of_it() {
 }
 
 #[test]
-fn a_child_with_its_parents_memory_touches_it_first() {
+fn vforked_child_touches_chunk_first() {
     let region = region(CHUNK, &space(LEN));
     assert_eq!(load_in_vforked(&region).code(), Some(0));
 }
 
 #[test]
-fn an_access_that_is_nobodys_still_ends_the_process() {
+fn foreign_segv_ends_process() {
     let space = space(LEN);
     let region = region(CHUNK, &space);
     let status = fork(|| {
@@ -192,7 +192,7 @@ fn an_access_that_is_nobodys_still_ends_the_process() {
 }
 
 #[test]
-#[ignore = "ends the process; run by an_instruction_in_a_region_ends_the_process"]
+#[ignore = "ends the process; run by instruction_fetch_from_region_ends_process"]
 fn child_calls_a_region() {
     let mut region = region(CHUNK, &space(LEN));
     region.as_mut_slice()[0] = 0xc3;
@@ -204,7 +204,7 @@ fn child_calls_a_region() {
 }
 
 #[test]
-fn an_instruction_in_a_region_ends_the_process() {
+fn instruction_fetch_from_region_ends_process() {
     let status = run_ignored("direct::child_calls_a_region");
     assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}");
 }
@@ -229,7 +229,7 @@ impl FreeSlots for NoSlots {
 }
 
 #[test]
-fn what_direct_mode_cannot_do_is_refused_by_name() {
+fn unsupported_direct_requests_are_refused() {
     let map = |space: &Arc<SwapSpace>, options| Region::map(LEN, CHUNK, space, &options);
     let own = SwapSpace::new(FileStore::anonymous(LEN).unwrap());
     assert!(matches!(map(&own, still()), Err(RegionError::NotMappable)));
@@ -251,7 +251,7 @@ fn what_direct_mode_cannot_do_is_refused_by_name() {
 }
 
 #[test]
-fn nothing_moves_beyond_the_bound_on_mappings() {
+fn no_chunk_moves_above_mapping_bound() {
     let space = space(LEN);
     let options = still().mappings_max(1);
     let mut region = Region::map(LEN, CHUNK, &space, &options).unwrap();
@@ -264,7 +264,7 @@ fn nothing_moves_beyond_the_bound_on_mappings() {
 
 /// A truncated store lacks the memory of the run.
 #[test]
-fn a_run_that_is_gone_is_told_and_what_is_in_dram_stays() {
+fn truncated_run_is_reported_and_dram_stays() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("store");
     let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap());
@@ -279,7 +279,7 @@ fn a_run_that_is_gone_is_told_and_what_is_in_dram_stays() {
 
 /// Accesses one chunk repeatedly until it is in DRAM, after a few rounds.
 #[test]
-fn a_hot_part_takes_the_place_of_a_cold_one() {
+fn hot_chunk_replaces_cold_one() {
     let space = space(LEN);
     let options = RegionOptions::new().direct(DirectMode::Exchanging);
     let mut region = Region::map(LEN, 2 * CHUNK, &space, &options).unwrap();

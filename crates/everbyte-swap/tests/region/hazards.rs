@@ -85,7 +85,7 @@ pub(crate) fn fork(child: impl FnOnce() -> i32) -> ExitStatus {
 }
 
 #[test]
-fn a_forked_child_never_reads_zeroes() {
+fn forked_child_never_reads_zeroes() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
     for number in [0, LEN / UNIT - 1] {
@@ -101,7 +101,7 @@ fn a_forked_child_never_reads_zeroes() {
 
 /// A child does not have the region's unit; its own mapping there is ordinary memory.
 #[test]
-fn a_fault_of_a_forked_child_is_not_the_regions() {
+fn fault_in_forked_child_is_its_own() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
     let (empty, at) = (sevens(0), region.as_mut_ptr().cast());
@@ -123,7 +123,7 @@ fn a_fault_of_a_forked_child_is_not_the_regions() {
 
 /// A child has its parent's descriptor, and the parent's state of pages at the fork.
 #[test]
-fn calls_in_a_forked_child_move_nothing_of_its_parents() {
+fn calls_in_forked_child_move_no_page() {
     for options in of_both_modes() {
         let mut region = region(&options);
         fill(&mut region);
@@ -168,7 +168,7 @@ pub(crate) fn load_in_vforked(region: &Region) -> ExitStatus {
 }
 
 #[test]
-fn a_child_with_its_parents_memory_has_the_region() {
+fn vforked_child_shares_region() {
     for options in of_both_modes() {
         let mut region = region(&options);
         fill(&mut region);
@@ -178,7 +178,7 @@ fn a_child_with_its_parents_memory_has_the_region() {
 }
 
 #[test]
-fn pages_that_may_be_read_alone_page_as_others_do() {
+fn read_only_pages_page() {
     for options in of_both_modes() {
         let mut region = region(&options);
         fill(&mut region);
@@ -201,7 +201,7 @@ fn pages_that_may_be_read_alone_page_as_others_do() {
 }
 
 #[test]
-fn dropping_a_region_in_a_forked_child_does_no_harm() {
+fn drop_in_forked_child_is_harmless() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
     let mut lent = Some(region);
@@ -215,7 +215,7 @@ fn dropping_a_region_in_a_forked_child_does_no_harm() {
 }
 
 #[test]
-fn a_fork_that_is_announced_takes_the_whole_region_along() {
+fn announced_fork_copies_whole_region() {
     for options in of_both_modes() {
         let mut region = region(&options);
         fill(&mut region);
@@ -247,8 +247,8 @@ fn a_fork_that_is_announced_takes_the_whole_region_along() {
 
 /// Without its last, unused page, the region cannot be shared as a whole.
 #[test]
-#[ignore = "takes a page of a region away; run by a_region_that_is_shared_in_part_is_not_shared"]
-fn child_shares_a_part_of_a_region() {
+#[ignore = "takes a page of a region away; run by partly_shared_region_is_not_shared"]
+fn child_shares_part_of_region() {
     let mut region = region(&RegionOptions::new().read_ahead(1));
     let last = LEN / UNIT - 1;
     let fill = |region: &mut Region| {
@@ -270,13 +270,13 @@ fn child_shares_a_part_of_a_region() {
 }
 
 #[test]
-fn a_region_that_is_shared_in_part_is_not_shared() {
-    let status = run_child("child_shares_a_part_of_a_region");
+fn partly_shared_region_is_not_shared() {
+    let status = run_child("child_shares_part_of_region");
     assert!(status.success(), "{status:?}");
 }
 
 #[test]
-fn forks_that_overlap_each_take_the_whole_region_along() {
+fn overlapping_forks_copy_whole_region() {
     for options in of_both_modes() {
         let mut region = region(&options);
         fill(&mut region);
@@ -297,7 +297,7 @@ fn forks_that_overlap_each_take_the_whole_region_along() {
 }
 
 #[test]
-fn a_fork_that_is_refused_takes_nothing_from_one_that_has_begun() {
+fn refused_fork_keeps_earlier_fork() {
     let region = with_an_unreadable_unit(&RegionOptions::new());
     let is_lost = |number: &u64| region.prefetch(number * UNIT..(number + 1) * UNIT).is_err();
     let lost = (0..LEN / UNIT).find(is_lost).unwrap();
@@ -309,7 +309,7 @@ fn a_fork_that_is_refused_takes_nothing_from_one_that_has_begun() {
 }
 
 #[test]
-fn slots_can_be_reserved_as_a_region_is_used() {
+fn slots_can_be_reserved_on_use() {
     let store = FileStore::anonymous(1 << 20).unwrap();
     let space = SwapSpace::new(store);
     let options = RegionOptions::new().reserves(false);
@@ -326,7 +326,7 @@ fn slots_can_be_reserved_as_a_region_is_used() {
 }
 
 #[test]
-fn a_system_call_on_absent_bytes_fails_or_falls_short_and_on_pinned_ones_does_not() {
+fn system_call_needs_pinned_bytes() {
     let mut region = region(&RegionOptions::new());
     let mut file = sevens(2 * UNIT_LEN);
     let error = file.read(&mut region.as_mut_slice()[..2 * UNIT_LEN]).unwrap_err();
@@ -343,7 +343,7 @@ fn a_system_call_on_absent_bytes_fails_or_falls_short_and_on_pinned_ones_does_no
 }
 
 #[test]
-fn a_system_call_that_writes_to_a_clean_unit_fails() {
+fn system_call_writing_clean_unit_fails() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
     assert_eq!(byte(&region, 0), 1, "it comes in for a load, write-protected");
@@ -353,7 +353,7 @@ fn a_system_call_that_writes_to_a_clean_unit_fails() {
 }
 
 #[test]
-fn a_transparent_region_takes_part_in_system_calls() {
+fn system_call_on_transparent_region_succeeds() {
     let Some(options) = transparent(1) else { return };
     let mut region = region(&options);
     fill(&mut region);
@@ -366,7 +366,7 @@ fn a_transparent_region_takes_part_in_system_calls() {
 }
 
 #[test]
-fn pinned_units_stay_where_they_are() {
+fn pinned_units_stay_in_place() {
     let mut region = region(&RegionOptions::new());
     region.pin(0..8 * UNIT).unwrap();
     for _ in 0..3 {
@@ -381,7 +381,7 @@ fn pinned_units_stay_where_they_are() {
 
 /// A program may lock a page (`mlock`) although regions do not need it.
 #[test]
-fn a_page_that_the_program_locks_costs_no_bytes() {
+fn mlocked_page_loses_no_bytes() {
     const LONG: u64 = 8 * MIB;
     for options in of_both_modes() {
         let mut region =
@@ -410,7 +410,7 @@ fn a_page_that_the_program_locks_costs_no_bytes() {
 }
 
 #[test]
-fn a_change_of_what_was_loaded_is_not_taken_for_clean() {
+fn store_after_load_makes_unit_dirty() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
     for round in 0..3u8 {
@@ -425,7 +425,7 @@ fn a_change_of_what_was_loaded_is_not_taken_for_clean() {
 }
 
 #[test]
-fn a_stream_of_loads_and_stores_faults_once_in_several_units() {
+fn mixed_stream_faults_once_per_read_ahead() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
     let before = region.statistics();
@@ -443,7 +443,7 @@ fn a_stream_of_loads_and_stores_faults_once_in_several_units() {
 }
 
 #[test]
-fn zeroes_take_no_slot_and_come_back() {
+fn zero_units_take_no_slot() {
     let space = space(LEN);
     let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
     region.as_mut_slice().fill(0);
@@ -454,7 +454,7 @@ fn zeroes_take_no_slot_and_come_back() {
 }
 
 #[test]
-fn writes_of_slots_are_counted_where_that_is_asked_for_and_go_round_the_space() {
+fn counted_slot_writes_rotate_over_space() {
     let space = space(4 * LEN);
     assert_eq!(space.wear(), None);
     space.count_writes();
@@ -470,7 +470,7 @@ fn writes_of_slots_are_counted_where_that_is_asked_for_and_go_round_the_space() 
 }
 
 #[test]
-fn regions_share_a_space_and_never_more_than_it_has() {
+fn regions_never_overcommit_shared_space() {
     let space = space(LEN);
     let map = |bytes, limit| Region::map(bytes, limit, &space, &RegionOptions::new());
     assert!(matches!(map(2 * LEN, LIMIT), Err(RegionError::SpaceTooSmall { .. })));
@@ -486,7 +486,7 @@ fn regions_share_a_space_and_never_more_than_it_has() {
 }
 
 #[test]
-fn bad_requests_are_refused_by_name() {
+fn invalid_requests_are_refused() {
     let space = space(LEN);
     let map = |bytes, limit| Region::map(bytes, limit, &space, &RegionOptions::new());
     for bytes in [0, 1, UNIT + 1, u64::MAX] {
@@ -506,8 +506,8 @@ fn bad_requests_are_refused_by_name() {
 }
 
 #[test]
-#[ignore = "limits its memory; run by a_region_whose_units_find_no_memory_is_refused"]
-fn child_has_no_memory_for_the_state_of_units() {
+#[ignore = "limits its memory; run by region_without_memory_for_words_is_refused"]
+fn child_has_no_memory_for_unit_words() {
     // Its units' words exceed an arena of the allocator, which already has its addresses.
     const LONG: u64 = 64 << 30;
     let space = space(LEN);
@@ -525,8 +525,8 @@ fn child_has_no_memory_for_the_state_of_units() {
 }
 
 #[test]
-fn a_region_whose_units_find_no_memory_is_refused() {
-    let status = run_child("child_has_no_memory_for_the_state_of_units");
+fn region_without_memory_for_words_is_refused() {
+    let status = run_child("child_has_no_memory_for_unit_words");
     assert!(status.success(), "{status:?}");
 }
 
@@ -575,7 +575,7 @@ fn failing(options: &RegionOptions) -> (Region, Arc<AtomicBool>, Arc<AtomicU64>)
 }
 
 #[test]
-fn a_store_that_loses_bytes_costs_dram_and_no_contents() {
+fn lossy_store_costs_dram_but_no_page() {
     let (mut region, fails, _) = failing(&RegionOptions::new());
     fill(&mut region);
     region.check().unwrap();
@@ -611,7 +611,7 @@ fn told(kind: usize, times: u64) -> bool {
 }
 
 #[test]
-fn trouble_is_told_once_to_who_does_not_ask() {
+fn failure_kind_is_reported_once() {
     for (nth, options) in (1..).zip(of_both_modes()) {
         let (mut region, fails, _) = failing(&options.on_failure(note_told));
         fill(&mut region);
@@ -642,7 +642,7 @@ fn with_an_unreadable_unit(options: &RegionOptions) -> Region {
 }
 
 #[test]
-fn a_slot_that_cannot_be_read_is_told_and_others_go_on() {
+fn unreadable_slot_is_reported_others_continue() {
     let region = with_an_unreadable_unit(&RegionOptions::new());
     let lost: Vec<u64> = (0..LEN / UNIT)
         .filter_map(|number| match region.prefetch(number * UNIT..(number + 1) * UNIT) {
@@ -660,23 +660,23 @@ fn a_slot_that_cannot_be_read_is_told_and_others_go_on() {
 }
 
 #[test]
-#[ignore = "ends the process; run by touching_an_unreadable_unit_ends_in_sigbus"]
-fn child_touches_an_unreadable_unit() {
+#[ignore = "ends the process; run by access_to_unreadable_unit_is_sigbus"]
+fn child_touches_unreadable_unit() {
     let region = with_an_unreadable_unit(&RegionOptions::new());
     assert!((0..LEN / UNIT).all(|number| byte(&region, number) != 0));
 }
 
 #[test]
-#[ignore = "ends the process; run by touching_an_unreadable_unit_ends_in_sigbus"]
-fn child_touches_an_unreadable_unit_of_a_transparent_region() {
+#[ignore = "ends the process; run by access_to_unreadable_unit_is_sigbus"]
+fn child_touches_unreadable_transparent_unit() {
     let region = with_an_unreadable_unit(&transparent(1).unwrap());
     assert!((0..LEN / UNIT).all(|number| byte(&region, number) != 0));
 }
 
 #[test]
-fn touching_an_unreadable_unit_ends_in_sigbus() {
-    let plain = "child_touches_an_unreadable_unit";
-    let other = transparent(1).map(|_| "child_touches_an_unreadable_unit_of_a_transparent_region");
+fn access_to_unreadable_unit_is_sigbus() {
+    let plain = "child_touches_unreadable_unit";
+    let other = transparent(1).map(|_| "child_touches_unreadable_transparent_unit");
     for child in iter::once(plain).chain(other) {
         let status = run_child(child);
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{child}: {status:?}");
@@ -684,7 +684,7 @@ fn touching_an_unreadable_unit_ends_in_sigbus() {
 }
 
 #[test]
-fn a_system_call_on_an_unreadable_unit_of_a_transparent_region_fails() {
+fn system_call_on_unreadable_unit_fails() {
     let Some(options) = transparent(1) else { return };
     let mut region = with_an_unreadable_unit(&options);
     let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
@@ -704,7 +704,7 @@ fn a_system_call_on_an_unreadable_unit_of_a_transparent_region_fails() {
 }
 
 #[test]
-#[ignore = "ends the process; run by a_thread_that_blocks_sigbus_is_killed"]
+#[ignore = "ends the process; run by thread_blocking_sigbus_is_killed"]
 fn child_blocks_sigbus() {
     let region = region(&RegionOptions::new());
     // SAFETY: all-zero bytes are a valid set.
@@ -717,7 +717,7 @@ fn child_blocks_sigbus() {
 }
 
 #[test]
-fn a_thread_that_blocks_sigbus_is_killed() {
+fn thread_blocking_sigbus_is_killed() {
     let status = run_child("child_blocks_sigbus");
     assert_eq!(status.signal(), Some(libc::SIGBUS), "{status:?}");
 }
@@ -729,8 +729,8 @@ fn close_all() {
 }
 
 #[test]
-#[ignore = "ends the process; run by a_closed_descriptor_never_makes_zeroes"]
-fn child_closes_the_descriptor_and_loads() {
+#[ignore = "ends the process; run by closed_descriptor_never_reads_zeroes"]
+fn child_closes_descriptor_and_loads() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
     close_all();
@@ -739,8 +739,8 @@ fn child_closes_the_descriptor_and_loads() {
 }
 
 #[test]
-#[ignore = "closes descriptors; run by a_transparent_region_pages_on_without_the_descriptor"]
-fn child_closes_the_descriptor_of_a_transparent_region() {
+#[ignore = "closes descriptors; run by transparent_region_pages_after_close"]
+fn child_closes_transparent_descriptor() {
     let mut region = region(&transparent(1).unwrap());
     fill(&mut region);
     close_all();
@@ -753,17 +753,17 @@ fn child_closes_the_descriptor_of_a_transparent_region() {
 }
 
 #[test]
-fn a_transparent_region_pages_on_without_the_descriptor() {
+fn transparent_region_pages_after_close() {
     if transparent(1).is_none() {
         return;
     }
-    let status = run_child("child_closes_the_descriptor_of_a_transparent_region");
+    let status = run_child("child_closes_transparent_descriptor");
     assert!(status.success(), "{status:?}");
 }
 
 #[test]
-#[ignore = "closes descriptors; run by a_closed_descriptor_is_told"]
-fn child_closes_the_descriptor_and_asks() {
+#[ignore = "closes descriptors; run by closed_descriptor_is_reported"]
+fn child_closes_descriptor_and_checks() {
     let mut region = region(&RegionOptions::new());
     fill(&mut region);
     close_all();
@@ -775,8 +775,8 @@ fn child_closes_the_descriptor_and_asks() {
 }
 
 #[test]
-#[ignore = "closes descriptors; run by the_end_of_a_region_leaves_other_files_alone"]
-fn child_ends_a_region_whose_descriptors_are_other_files() {
+#[ignore = "closes descriptors; run by drop_leaves_reused_descriptors_open"]
+fn child_drops_region_with_reused_descriptors() {
     for options in of_both_modes() {
         let store = FileStore::anonymous(LEN).unwrap();
         let space = SwapSpace::new(store);
@@ -795,8 +795,8 @@ fn child_ends_a_region_whose_descriptors_are_other_files() {
 }
 
 #[test]
-fn the_end_of_a_region_leaves_other_files_alone() {
-    let status = run_child("child_ends_a_region_whose_descriptors_are_other_files");
+fn drop_leaves_reused_descriptors_open() {
+    let status = run_child("child_drops_region_with_reused_descriptors");
     assert!(status.success(), "{status:?}");
 }
 
@@ -805,7 +805,7 @@ fn open_descriptors() -> usize {
 }
 
 #[test]
-#[ignore = "counts descriptors; run by regions_leave_no_descriptor_behind"]
+#[ignore = "counts descriptors; run by dropped_regions_leave_no_descriptor"]
 fn child_counts_descriptors() {
     for options in of_both_modes() {
         let before = open_descriptors();
@@ -817,25 +817,25 @@ fn child_counts_descriptors() {
 }
 
 #[test]
-fn regions_leave_no_descriptor_behind() {
+fn dropped_regions_leave_no_descriptor() {
     let status = run_child("child_counts_descriptors");
     assert!(status.success(), "{status:?}");
 }
 
 #[test]
-fn a_closed_descriptor_never_makes_zeroes() {
-    let status = run_child("child_closes_the_descriptor_and_loads");
+fn closed_descriptor_never_reads_zeroes() {
+    let status = run_child("child_closes_descriptor_and_loads");
     assert_eq!(status.signal(), Some(libc::SIGBUS), "{status:?}");
 }
 
 #[test]
-fn a_closed_descriptor_is_told() {
-    let status = run_child("child_closes_the_descriptor_and_asks");
+fn closed_descriptor_is_reported() {
+    let status = run_child("child_closes_descriptor_and_checks");
     assert!(status.success(), "{status:?}");
 }
 
 #[test]
-#[ignore = "gives its rights up; run by without_rights_only_faults_in_the_thread_are_allowed"]
+#[ignore = "gives its rights up; run by transparent_faults_need_rights"]
 fn child_has_no_rights() {
     let space = space(LEN);
     // SAFETY: gives up rights.
@@ -851,7 +851,7 @@ fn child_has_no_rights() {
 }
 
 #[test]
-fn without_rights_only_faults_in_the_thread_are_allowed() {
+fn transparent_faults_need_rights() {
     if !is_root("give rights up") {
         return;
     }
@@ -862,7 +862,7 @@ fn without_rights_only_faults_in_the_thread_are_allowed() {
 }
 
 #[test]
-#[ignore = "may end the process; run by a_truncated_store_fails_and_resident_bytes_stay"]
+#[ignore = "may end the process; run by truncated_store_keeps_resident_bytes"]
 fn child_truncates_the_store() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("store");
@@ -882,7 +882,7 @@ fn child_truncates_the_store() {
 }
 
 #[test]
-fn a_truncated_store_fails_and_resident_bytes_stay() {
+fn truncated_store_keeps_resident_bytes() {
     for _ in 0..10 {
         let status = run_child("child_truncates_the_store");
         assert!(status.success(), "{status:?}");
@@ -935,7 +935,7 @@ fn ask_under_signals(region: &mut Region) {
 }
 
 #[test]
-#[ignore = "may hang; run by handlers_of_signals_may_touch_a_region_that_their_thread_moves"]
+#[ignore = "may hang; run by signal_handler_may_touch_moving_region"]
 fn child_takes_signals() {
     for options in of_both_modes() {
         ask_under_signals(&mut region(&options));
@@ -943,14 +943,14 @@ fn child_takes_signals() {
 }
 
 #[test]
-fn handlers_of_signals_may_touch_a_region_that_their_thread_moves() {
+fn signal_handler_may_touch_moving_region() {
     let status = run_child("child_takes_signals");
     assert!(status.success(), "{status:?}");
 }
 
 /// Memory as a program's variables are: there before the region, some of it used.
 #[test]
-fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
+fn existing_memory_joins_region_with_bytes() {
     for options in of_both_modes() {
         let len = usize::try_from(4 * LEN).unwrap();
         // SAFETY: the kernel chooses a free place.
@@ -1011,7 +1011,7 @@ fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
 
 /// On a machine with swap, the system has swapped the pages out when the region is made.
 #[test]
-fn memory_that_is_swapped_out_becomes_part_of_a_region_too() {
+fn swapped_out_memory_joins_region() {
     for options in of_both_modes() {
         let len = usize::try_from(LEN).unwrap();
         let (room_len, flags) = (len + 16 * UNIT_LEN, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

@@ -175,19 +175,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_region_is_memory(calls in prop::collection::vec(call(), 1..60)) {
+    fn region_matches_memory(calls in prop::collection::vec(call(), 1..60)) {
         run(&calls, &RegionOptions::new(), PAGED);
     }
 
     #[test]
-    fn a_region_that_always_copies_out_is_memory(
+    fn untracked_region_matches_memory(
         calls in prop::collection::vec(call(), 1..60),
     ) {
         run(&calls, &RegionOptions::new().tracks_stores(false), PAGED);
     }
 
     #[test]
-    fn a_transparent_region_is_memory(calls in prop::collection::vec(call(), 1..30)) {
+    fn transparent_region_matches_memory(calls in prop::collection::vec(call(), 1..30)) {
         let Some(options) = transparent(1) else { return Ok(()) };
         run(&calls, &options, PAGED);
     }
@@ -197,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
-    fn a_region_in_direct_mode_is_memory(calls in prop::collection::vec(call(), 1..30)) {
+    fn direct_region_matches_memory(calls in prop::collection::vec(call(), 1..30)) {
         for mode in [DirectMode::Still, DirectMode::Exchanging] {
             let options = RegionOptions::new().direct(mode);
             let both = run(&calls, &options, DIRECT);

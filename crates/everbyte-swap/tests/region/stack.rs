@@ -30,7 +30,7 @@ fn stack_used(work: impl FnOnce() + Send) -> usize {
 }
 
 #[test]
-fn a_fault_that_evicts_fits_on_a_threads_own_alternate_stack() {
+fn evicting_fault_fits_alternate_stack() {
     // SAFETY: asks for a number.
     let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
     let frame = usize::try_from(frame).unwrap();

@@ -19,7 +19,7 @@ fn filled(options: &RegionOptions) -> Region {
 }
 
 #[test]
-fn units_read_ahead_for_stores_by_equal_steps_are_writable_at_once() {
+fn units_read_ahead_for_stores_are_writable() {
     for stride in [8, 256] {
         let mut region = filled(&RegionOptions::new());
         // The last units have pages: without them there is room for read-ahead.
@@ -37,7 +37,7 @@ fn units_read_ahead_for_stores_by_equal_steps_are_writable_at_once() {
 }
 
 #[test]
-fn pages_are_protected_only_while_most_of_them_leave_clean() {
+fn protection_lasts_while_most_leave_clean() {
     let mut region = filled(&RegionOptions::new().read_ahead(1));
     let before = region.statistics();
     for _pass in 0..2 {

@@ -105,7 +105,7 @@ fn contents_hold_under_eight_threads() {
 
 /// The space has only the reserved slots.
 #[test]
-fn the_slots_that_are_reserved_are_enough() {
+fn reserved_slots_suffice() {
     let options = RegionOptions::new();
     let more = space(16 * MIB);
     let region = Region::map(16 * MIB, 4 * MIB, &more, &options).unwrap();
@@ -118,7 +118,7 @@ fn the_slots_that_are_reserved_are_enough() {
 }
 
 #[test]
-fn contents_hold_when_threads_resolve_the_faults() {
+fn contents_hold_in_transparent_region() {
     let Some(options) = transparent(2) else { return };
     stress(3, &options);
 }

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_keeps_its_fields_apart() {
+    fn word_fields_are_independent() {
         let run = RunNo((1 << 32) - 1);
         let chunk = Chunk::direct(run).with_pins(CHUNK_PINS_MAX);
         assert_eq!((chunk.phase(), chunk.run()), (ChunkPhase::Direct, Some(run)));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_one_owner() {
+    fn chunk_has_one_owner() {
         let table = ChunkTable::new(1);
         let (at, seen) = (ChunkNo(0), Chunk::EMPTY);
         assert!(table.claim(at, seen) && !table.claim(at, seen));

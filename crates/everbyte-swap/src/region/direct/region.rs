@@ -325,7 +325,7 @@ mod tests {
     use crate::store::FileStore;
 
     #[test]
-    fn a_region_needs_a_run_for_each_part_without_room_and_one_to_change_places() {
+    fn slots_needed_include_run_for_exchange() {
         assert_eq!(direct_slots_needed(4 * CHUNK_UNITS, 4 * CHUNK_UNITS), 0);
         assert_eq!(direct_slots_needed(4 * CHUNK_UNITS, 3 * CHUNK_UNITS), 2 * CHUNK_UNITS);
         assert_eq!(direct_slots_needed(4 * CHUNK_UNITS, 3 * CHUNK_UNITS - 1), 3 * CHUNK_UNITS);
@@ -335,7 +335,7 @@ mod tests {
 
     /// Threads store to their own words while other threads move, watch and pin the chunks.
     #[test]
-    fn contents_hold_while_parts_move() {
+    fn contents_hold_during_chunk_moves() {
         const CHUNKS: u64 = 4;
         const THREADS: u64 = 3;
         const MOVES: usize = 200;

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_have_the_numbers_of_the_header() {
+    fn ioctl_numbers_match_header() {
         assert_eq!(read_write::<ApiCall>(0x3F), 0xC018_AA3F);
         assert_eq!(read_write::<RegisterCall>(0), 0xC020_AA00);
         assert_eq!(read::<RangeCall>(2), 0x8010_AA02);

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_keeps_its_fields_apart() {
+    fn word_fields_are_independent() {
         let slot = SlotNo(SLOTS_MAX - 2);
         let unit = Unit::clean(slot).referenced(true);
         assert_eq!((unit.phase(), unit.slot()), (Phase::Clean, Some(slot)));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ghost_is_one_for_two_turns() {
+    fn ghost_lasts_two_turns() {
         assert!(!Unit::EMPTY.is_ghost(0), "it was never evicted");
         let ghost = Unit::stored(SlotNo(3)).evicted_in(255);
         assert!(ghost.is_ghost(255) && ghost.is_ghost(256));

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_what_the_bound_leaves_when_it_was_counted_last() {
+    fn budget_is_bound_minus_last_count() {
         let budget = Budget::new(100, || Some(90));
         assert!(budget.take(6) && budget.take(4), "10 are left");
         assert!(budget.take(7), "they are counted anew, and 90 are there still");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_mappings_and_may_have_more() {
+    fn process_mappings_are_below_limit() {
         assert!(count_mappings().unwrap() > 3);
         assert!(half_of_most() > 100);
     }

@@ -39,7 +39,7 @@ mod tests {
     const WINDOW: u64 = 10_000_000;
 
     #[test]
-    fn a_part_is_hotter_the_sooner_it_is_touched() {
+    fn earlier_access_scores_hotter() {
         assert_eq!(score(None, WINDOW), 0);
         assert_eq!(score(Some(WINDOW), WINDOW), 1);
         assert_eq!(score(Some(2 * WINDOW), WINDOW), 1, "the thread was late");
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_follows_the_scores_and_stays_in_range() {
+    fn heat_follows_scores_within_range() {
         let mut heat = 0;
         for _ in 0..40 {
             heat = with_score(heat, SCORE_MAX);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_as_hot_stay_where_they_are() {
+    fn equally_hot_chunks_stay() {
         assert!(!is_worth_exchange(0, 0) && !is_worth_exchange(200, 200));
         let once = with_score(0, score(Some(WINDOW / 100), WINDOW));
         assert!(!is_worth_exchange(once, 0), "one touch after a hundredth of the window is chance");

@@ -354,13 +354,13 @@ fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), Strin
 const SEARCH: Search<Bug> = Search { threads: THREADS, delays_max: [151, 211], run: run_one };
 
 #[test]
-fn no_order_of_steps_loses_a_part() {
+fn no_order_of_steps_loses_a_chunk() {
     let seeds = number("EVERBYTE_SCHEDULES", 500);
     assert_eq!(SEARCH.find(seeds, None), None);
 }
 
 #[test]
-fn every_planted_bug_of_moving_parts_is_caught() {
+fn planted_bugs_of_chunk_moves_are_caught() {
     let bugs = [
         (Bug::TwoMakers, "chunk 0 for thread"),
         (Bug::CopiedBeforeFrozen, "chunk 0 for thread"),
@@ -376,7 +376,7 @@ fn every_planted_bug_of_moving_parts_is_caught() {
 }
 
 #[test]
-fn parts_are_in_dram_while_there_is_room_and_then_runs() {
+fn new_chunks_take_dram_then_runs() {
     let chunks = sim(RUNS);
     let program = Program::new(&chunks, 0);
     (0..CHUNKS).for_each(|at| program.store(at, at + 1));
@@ -389,7 +389,7 @@ fn parts_are_in_dram_while_there_is_room_and_then_runs() {
 }
 
 #[test]
-fn a_store_without_runs_costs_dram_and_no_contents() {
+fn full_store_costs_dram_but_no_chunk() {
     let chunks = sim(1);
     let program = Program::new(&chunks, 0);
     (0..CHUNKS).for_each(|at| program.store(at, at + 1));
@@ -402,7 +402,7 @@ fn a_store_without_runs_costs_dram_and_no_contents() {
 }
 
 #[test]
-fn a_store_that_fails_gets_no_more_parts() {
+fn failed_store_gets_no_more_chunks() {
     let chunks = sim(RUNS);
     let program = Program::new(&chunks, 0);
     (0..=LIMIT).for_each(|at| program.store(at, at + 1));
@@ -416,7 +416,7 @@ fn a_store_that_fails_gets_no_more_parts() {
 }
 
 #[test]
-fn a_part_whose_move_is_refused_stays_where_it_is() {
+fn chunk_with_refused_move_stays() {
     let chunks = sim(RUNS);
     let program = Program::new(&chunks, 0);
     (0..=LIMIT).for_each(|at| program.store(at, at + 1));
@@ -439,7 +439,7 @@ fn a_part_whose_move_is_refused_stays_where_it_is() {
 }
 
 #[test]
-fn nothing_moves_at_the_bound_on_mappings() {
+fn no_chunk_moves_at_mapping_bound() {
     let chunks = sim_with(RUNS, LIMIT, 0);
     let program = Program::new(&chunks, 0);
     (0..CHUNKS).for_each(|at| program.store(at, at + 1));
@@ -454,7 +454,7 @@ fn nothing_moves_at_the_bound_on_mappings() {
 }
 
 #[test]
-fn a_limit_is_kept_at_once_and_room_is_used_when_asked() {
+fn lower_limit_demotes_and_prefetch_promotes() {
     let chunks = sim(RUNS);
     let program = Program::new(&chunks, 0);
     (0..CHUNKS - 1).for_each(|at| program.store(at, at + 1));
@@ -471,7 +471,7 @@ fn a_limit_is_kept_at_once_and_room_is_used_when_asked() {
 }
 
 #[test]
-fn a_part_that_is_touched_at_once_takes_the_place_of_one_that_is_not() {
+fn hot_chunk_replaces_untouched_chunk() {
     let chunks = sim(RUNS);
     let program = Program::new(&chunks, 0);
     (0..CHUNKS).for_each(|at| program.store(at, at + 1));
@@ -491,7 +491,7 @@ fn a_part_that_is_touched_at_once_takes_the_place_of_one_that_is_not() {
 }
 
 #[test]
-fn nothing_is_watched_where_nothing_could_be_gained() {
+fn no_watch_without_possible_exchange() {
     let chunks = sim(RUNS);
     let program = Program::new(&chunks, 0);
     (0..LIMIT).for_each(|at| program.store(at, 1));
@@ -503,7 +503,7 @@ fn nothing_is_watched_where_nothing_could_be_gained() {
 }
 
 #[test]
-fn requests_are_for_whole_parts_and_pins_keep_them() {
+fn pin_keeps_whole_chunks() {
     let chunks = sim(RUNS);
     let program = Program::new(&chunks, 0);
     program.store(0, 1);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_protected_until_most_of_them_are_stored_to_and_again_when_that_ends() {
+    fn protection_follows_share_of_stores() {
         let policy = ProtectPolicy::default();
         assert!(!policy.are_likely(), "at first nothing is known");
         (0..200).for_each(|_| policy.note_store());
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn one_page_in_five_that_is_stored_to_is_no_reason_to_copy_all() {
+    fn protection_stays_at_one_store_in_five() {
         let policy = ProtectPolicy::default();
         for _ in 0..1000 {
             policy.note_clean(4);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_and_strided_streams_are_read_ahead_further_and_further() {
+    fn read_ahead_grows_with_equal_steps() {
         for stride in [1, 7, 1024] {
             assert_eq!(follow(&Streams::new(16), stride, 8), [0, 0, 1, 3, 7, 15, 15, 15]);
         }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_alternate_are_told_apart() {
+    fn alternating_streams_are_distinguished() {
         let streams = Streams::new(16);
         let mut ahead = (0, 0);
         for step in 0..4 {

@@ -342,7 +342,7 @@ fn every_planted_bug_is_caught() {
 
 /// If one thread pins a unit while another discards it, the unit stays, or it was discarded before.
 #[test]
-fn what_is_pinned_meanwhile_is_not_given_up() {
+fn unit_pinned_during_discard_stays() {
     for seed in 0..200 {
         let pager = sim(true, SLOTS);
         let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
@@ -362,7 +362,7 @@ fn what_is_pinned_meanwhile_is_not_given_up() {
 /// A region with enough slots never finds its store full, for any order of loads and stores: clean
 /// units hold slots too, and their eviction frees them.
 #[test]
-fn the_slots_that_a_region_needs_are_enough() {
+fn slots_needed_suffice_for_eviction() {
     let units = (1..=UNITS).rfind(|&units| slots_needed(units, LIMIT) <= SLOTS).unwrap();
     for seed in 0..200 {
         let pager = sim(true, slots_needed(units, LIMIT));
@@ -391,7 +391,7 @@ fn the_slots_that_a_region_needs_are_enough() {
 /// All pages removed before the failure are restored, even if the system has no page at that
 /// moment.
 #[test]
-fn a_zap_that_fails_half_way_loses_nothing() {
+fn zap_failing_half_way_loses_no_page() {
     // Far apart, so each is a separate run; one holds zeroes.
     let values = [(0, 1), (2, 2), (17, 3), (33, 0)];
     for error in [MemoryError::Locked, MemoryError::Again] {
@@ -423,7 +423,7 @@ fn a_zap_that_fails_half_way_loses_nothing() {
 
 /// A fault without system memory can be repeated: the unit loses no bytes.
 #[test]
-fn a_unit_that_finds_no_memory_is_had_later() {
+fn fault_without_memory_succeeds_later() {
     let pager = sim(true, SLOTS);
     let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
     program.store(0, 1);
@@ -450,7 +450,7 @@ fn a_unit_that_finds_no_memory_is_had_later() {
 /// If a unit with a missing page cannot be pinned, the error is the reason of the failed
 /// restoration.
 #[test]
-fn what_cannot_be_read_is_told_as_such_when_it_is_pinned() {
+fn pin_of_unreadable_unit_is_error() {
     let pager = sim(true, SLOTS);
     let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
     program.store(0, 1);
@@ -467,7 +467,7 @@ fn what_cannot_be_read_is_told_as_such_when_it_is_pinned() {
 }
 
 #[test]
-fn a_full_store_costs_dram_and_no_contents() {
+fn full_store_costs_dram_but_no_page() {
     let pager = sim(true, 2);
     let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
     (0..UNITS).for_each(|at| program.store(at, at + 1));
