@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use everbyte_slots::FreeRanges;
 use everbyte_swap::{
-    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotWear, Statistics,
-    SwapSpace,
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotWear, Statistics, SwapSpace,
 };
 use libmimalloc_sys as mi;
 

@@ -3,6 +3,8 @@
 //! The linear allocator follows the description of Linux 3.14 for a rotating swap device: it searches for 256 adjacent
 //! free slots and takes them one by one. Without such a cluster it searches on from the last slot, byte by byte.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard};
 
 use everbyte_slots::{ByteTree, RunTree};
@@ -82,11 +84,7 @@ impl Way {
     pub(super) fn make(self, slots: u64) -> Box<dyn Allocator> {
         match self {
             Self::Linear => Box::new(Mutex::new(Linear::new(slots))),
-            Self::Order8 => {
-                let mut tree = ByteTree::new(slots);
-                tree.free_run(0, slots).expect("new slots are used");
-                Box::new(Mutex::new(Order8 { tree, next: 0 }))
-            }
+            Self::Order8 => Box::new(PaperTree::new(slots)),
             Self::Order64 => {
                 let tree = RunTree::new(slots);
                 tree.free_run(0, slots).expect("new slots are used");
@@ -210,77 +208,70 @@ impl Allocator for Mutex<Linear> {
     }
 }
 
-/// The paper's tree, searched from the last slot on.
-struct Order8 {
-    tree: ByteTree,
-    next: u64,
+/// The paper's tree, searched from the last slot on, also as the allocator of a region's space.
+pub(super) struct PaperTree {
+    tree: Mutex<ByteTree>,
+    next: AtomicU64,
 }
 
-impl Allocator for Mutex<Order8> {
+impl PaperTree {
+    /// `slots` slots, all free.
+    pub(super) fn new(slots: u64) -> Self {
+        let mut tree = ByteTree::new(slots);
+        tree.free_run(0, slots).expect("new slots are used");
+        Self { tree: Mutex::new(tree), next: AtomicU64::new(0) }
+    }
+}
+
+impl Allocator for PaperTree {
     fn alloc(&self) -> Option<u64> {
-        let Order8 { tree, next } = &mut *self.lock().expect("no holder panics");
-        let slot = tree.alloc(*next)?;
-        *next = slot + 1;
+        let mut tree = self.tree.lock().expect("no holder panics");
+        let slot = tree.alloc(self.next.load(Relaxed))?;
+        self.next.store(slot + 1, Relaxed);
         Some(slot)
     }
 
     fn free(&self, slot: u64) {
-        let tree = &mut self.lock().expect("no holder panics").tree;
-        tree.free(slot).expect("a slot is freed once");
+        self.tree.lock().expect("no holder panics").free(slot).expect("a slot is freed once");
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.lock().expect("no holder panics").tree.memory_bytes() as u64
+        self.tree.lock().expect("no holder panics").memory_bytes() as u64
     }
 }
 
-/// The paper's tree as the allocator of a region's space.
-pub(super) struct PaperTree {
-    tree: Mutex<ByteTree>,
-    capacity: u64,
-}
-
-impl PaperTree {
-    /// `capacity` slots, all free.
-    pub(super) fn new(capacity: u64) -> Self {
-        let mut tree = ByteTree::new(capacity);
-        tree.free_run(0, capacity).expect("new slots are used");
-        Self { tree: Mutex::new(tree), capacity }
-    }
-
-    /// Takes the lock without sleeping, because a signal handler must not sleep.
-    fn hold(&self) -> MutexGuard<'_, ByteTree> {
-        loop {
-            if let Ok(tree) = self.tree.try_lock() {
-                return tree;
-            }
-            std::thread::yield_now();
+/// Takes a lock without sleeping, because a signal handler must not sleep.
+pub(super) fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    loop {
+        if let Ok(inside) = lock.try_lock() {
+            return inside;
         }
+        std::thread::yield_now();
     }
 }
 
 impl FreeSlots for PaperTree {
     fn capacity(&self) -> u64 {
-        self.capacity
+        hold(&self.tree).capacity()
     }
 
     fn free_count(&self) -> u64 {
-        self.hold().free_count()
+        hold(&self.tree).free_count()
     }
 
     fn alloc(&self, hint: SlotNo, visits: &mut u64) -> Option<SlotNo> {
-        self.hold().alloc_counted(hint.0, visits).map(SlotNo)
+        hold(&self.tree).alloc_counted(hint.0, visits).map(SlotNo)
     }
 
     fn alloc_run(&self, len: u64, hint: SlotNo) -> Option<SlotNo> {
-        let mut tree = self.hold();
+        let mut tree = hold(&self.tree);
         // In a nearly full map the search would take time linear in its leaves.
-        let has_room = tree.free_count() > self.capacity / 8;
+        let has_room = tree.free_count() > tree.capacity() / 8;
         has_room.then(|| tree.alloc_run(len, hint.0)).flatten().map(SlotNo)
     }
 
     fn free(&self, slot: SlotNo) {
-        self.hold().free(slot.0).expect("a slot is freed once");
+        hold(&self.tree).free(slot.0).expect("a slot is freed once");
     }
 }
 

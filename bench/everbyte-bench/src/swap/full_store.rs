@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::Result;
@@ -16,7 +16,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
-use super::allocators::{Allocator, Way};
+use super::allocators::{Allocator, Way, hold};
 
 /// A space that is nearly full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -41,17 +41,6 @@ struct Timed {
     took_ns: Arc<AtomicU64>,
 }
 
-impl Timed {
-    fn enter(&self) -> MutexGuard<'_, ()> {
-        loop {
-            if let Ok(inside) = self.gate.try_lock() {
-                return inside;
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
 impl FreeSlots for Timed {
     fn capacity(&self) -> u64 {
         self.capacity
@@ -62,7 +51,7 @@ impl FreeSlots for Timed {
     }
 
     fn alloc(&self, _hint: SlotNo, visits: &mut u64) -> Option<SlotNo> {
-        let _inside = self.enter();
+        let _inside = hold(&self.gate);
         let start = Instant::now();
         let slot = self.slots.alloc()?;
         let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -74,7 +63,7 @@ impl FreeSlots for Timed {
 
     fn free(&self, slot: SlotNo) {
         self.free.fetch_add(1, Relaxed);
-        let _inside = self.enter();
+        let _inside = hold(&self.gate);
         self.slots.free(slot.0);
     }
 }

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use everbyte_media::MediaError;
 use everbyte_swap::{
-    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotNo, SlotStore,
-    SwapSpace,
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotNo, SlotStore, SwapSpace,
 };
 use everbyte_testkit::is_root;
 
@@ -384,8 +383,7 @@ fn pinned_units_stay_in_place() {
 fn mlocked_page_loses_no_bytes() {
     const LONG: u64 = 8 * MIB;
     for options in of_both_modes() {
-        let mut region =
-            Region::map(LONG, MIB, &space(LONG), &options).unwrap();
+        let mut region = Region::map(LONG, MIB, &space(LONG), &options).unwrap();
         let middle = LONG / UNIT / 2 + 5;
         for number in 0..LONG / UNIT {
             let at = unit(number);

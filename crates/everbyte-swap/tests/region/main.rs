@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use everbyte_swap::{
-    FaultMode, FileStore, Region, RegionError, RegionOptions, SwapSpace,
-};
+use everbyte_swap::{FaultMode, FileStore, Region, RegionError, RegionOptions, SwapSpace};
 use everbyte_testkit::not_run;
 
 mod direct;

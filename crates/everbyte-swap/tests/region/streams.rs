@@ -12,8 +12,7 @@ fn first_byte(unit: u64) -> usize {
 
 /// A region with half of it in DRAM, and nonzero bytes in every unit.
 fn filled(options: &RegionOptions) -> Region {
-    let mut region =
-        Region::map(16 * MIB, 8 * MIB, &space(20 * MIB), options).unwrap();
+    let mut region = Region::map(16 * MIB, 8 * MIB, &space(20 * MIB), options).unwrap();
     (0..UNITS).for_each(|unit| region.as_mut_slice()[first_byte(unit)] = 1);
     region
 }
