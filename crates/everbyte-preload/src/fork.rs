@@ -45,7 +45,9 @@ pub(crate) fn register() {
     // SAFETY: the three functions live as long as the process.
     let failed = unsafe { call_register(Some(before), Some(parent), Some(child), ptr::null_mut()) };
     if failed != 0 {
-        print("children of this program will lack its memory: no room for fork handlers");
+        print(
+            "forked children of this program will lack its memory: cannot register fork handlers",
+        );
     }
 }
 
@@ -178,7 +180,7 @@ extern "C" fn before() {
     at_work(|| {
         // Not every fork is made by `fork` above: `daemon` and `forkpty` call the C library's.
         if let Err(reason) = make_whole() {
-            print(&format!("cannot fork, so this ends here: {reason}"));
+            print(&format!("the program ends because it cannot fork: {reason}"));
             std::process::abort();
         }
         hold();

@@ -145,7 +145,7 @@ impl Heap {
         if heap.has_slots(&mut heap.state.lock(), 0) {
             Ok(heap)
         } else {
-            Err(format!("its variables alone, {} MiB, are too much", used_bytes >> 20))
+            Err(format!("its variables alone exceed the memory: {} MiB", used_bytes >> 20))
         }
     }
 
@@ -283,7 +283,7 @@ impl Heap {
             let bytes = (missing * PAGE as u64).max((wanted / STEP_PART).min(STEP_BYTES_MAX));
             let added = state.source.more(bytes).and_then(|(file, ranges)| {
                 let added = state.store.append(&file, &ranges);
-                added.map_err(|error| format!("cannot map what was lent: {error}"))
+                added.map_err(|error| format!("cannot map lent memory: {error}"))
             });
             if let Err(reason) = added {
                 state.complain(|| reason);
@@ -516,7 +516,7 @@ impl Heap {
         if *forks == 0
             && let Err(error) = self.region.fork_ended()
         {
-            print(&format!("the next child would lack memory, so this ends here: {error}"));
+            print(&format!("the program ends because its next child would lack memory: {error}"));
             std::process::abort();
         }
     }

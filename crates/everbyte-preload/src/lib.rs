@@ -125,7 +125,7 @@ extern "C" fn start() {
                 HEAP.store(std::ptr::from_ref(heap).cast_mut(), Ordering::Release);
             }
             Err(reason) => {
-                print(&format!("cannot give this program memory: {reason}"));
+                print(&format!("cannot set up the heap of this program: {reason}"));
                 // SAFETY: ends the process before the program has started.
                 unsafe { libc::_exit(FAILED_STATUS) };
             }

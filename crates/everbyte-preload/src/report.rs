@@ -32,7 +32,7 @@ pub(crate) fn start(heap: &'static Heap, interval: Duration) {
     };
     let named = std::thread::Builder::new().name("everbyte report".into());
     if let Err(error) = named.spawn(report) {
-        print(&format!("no thread for statistics: {error}"));
+        print(&format!("cannot start the thread for statistics: {error}"));
     }
 }
 

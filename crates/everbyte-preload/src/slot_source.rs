@@ -98,7 +98,7 @@ fn borrow(volume: &Volume, bytes: u64) -> Result<Borrowed, ControlError> {
     if !volume.trust_pool
         && let Some(reason) = client.distrust()?
     {
-        let what = format!("{reason}, so others can change the memory that it lends");
+        let what = format!("{reason}, so other users can change its lent memory");
         return Err(RequestError::new(what).because(Cause::UntrustedPool).into());
     }
     client.borrow_runs(&volume.name, bytes)
@@ -111,8 +111,8 @@ fn borrow(volume: &Volume, bytes: u64) -> Result<Borrowed, ControlError> {
 pub(crate) fn memory_file(bytes: u64) -> Result<File, String> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("everbyte-run", flags);
-    let file = file.map_err(|error| format!("cannot make a file in memory: {error}"))?;
+    let file = file.map_err(|error| format!("cannot create a file in memory: {error}"))?;
     let file = File::from(file);
-    file.set_len(bytes).map_err(|error| format!("cannot lengthen a file in memory: {error}"))?;
+    file.set_len(bytes).map_err(|error| format!("cannot extend a file in memory: {error}"))?;
     Ok(file)
 }

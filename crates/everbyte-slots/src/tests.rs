@@ -382,9 +382,9 @@ fn oversized_saved_words_are_refused() {
 }
 
 /// Records the owner of each slot, to catch a double allocation or a free by another thread.
-struct Owned(Vec<AtomicBool>);
+struct SlotOwners(Vec<AtomicBool>);
 
-impl Owned {
+impl SlotOwners {
     fn new(capacity: u64) -> Self {
         Self((0..capacity).map(|_| AtomicBool::new(false)).collect())
     }
@@ -402,7 +402,12 @@ impl Owned {
 
 /// One thread's share of the stress: random calls with up to 100 slots held. Returns the slots held
 /// at the end.
-fn churn<const LOG: u32>(tree: &WordTree<LOG>, owned: &Owned, calls: u64, seed: u64) -> Vec<u64> {
+fn churn<const LOG: u32>(
+    tree: &WordTree<LOG>,
+    owned: &SlotOwners,
+    calls: u64,
+    seed: u64,
+) -> Vec<u64> {
     let mut state = seed;
     let mut random = move |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
@@ -439,7 +444,7 @@ fn churn<const LOG: u32>(tree: &WordTree<LOG>, owned: &Owned, calls: u64, seed: 
 fn stress<const LOG: u32>(capacity: u64, threads: u64) {
     let tree = WordTree::<LOG>::new(capacity);
     tree.free_run(0, capacity).expect("a new tree has no free slot");
-    let owned = Owned::new(capacity);
+    let owned = SlotOwners::new(capacity);
     let held: Vec<u64> = std::thread::scope(|scope| {
         let (tree, owned) = (&tree, &owned);
         let churn = |seed| scope.spawn(move || churn(tree, owned, 100_000 / threads, seed));

@@ -215,7 +215,7 @@ pub unsafe extern "C" fn everbyte_region_advise(
             // SAFETY: the caller's promise.
             EVERBYTE_DONT_NEED => Ok(unsafe { region.region.discard_shared(range) }?),
             other => {
-                let words = format!("there is no advice {other}");
+                let words = format!("{other} is not an advice");
                 Err(Failure::new(EverbyteStatus::BadArgument, words))
             }
         }
@@ -285,7 +285,7 @@ fn options_of(options: &EverbyteRegionOptions) -> Result<RegionOptions, Failure>
         0 => Ok(made),
         EVERBYTE_DIRECT_EXCHANGING => Ok(made.direct(DirectMode::Exchanging)),
         EVERBYTE_DIRECT_STILL => Ok(made.direct(DirectMode::Still)),
-        other => Err(bad(format!("there is no direct mode {other}"))),
+        other => Err(bad(format!("{other} is not a direct mode"))),
     }
 }
 

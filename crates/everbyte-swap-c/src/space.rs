@@ -93,7 +93,7 @@ pub unsafe extern "C" fn everbyte_space_close(space: *mut EverbyteSpace) -> Ever
 /// Borrows runs until there are enough, and maps them.
 fn lent(pool: &Path, volume: &str, bytes: u64) -> Result<FileStore, Failure> {
     if bytes == 0 {
-        return Err(Failure::new(EverbyteStatus::BadArgument, "a space needs at least a byte"));
+        return Err(Failure::new(EverbyteStatus::BadArgument, "a space needs at least one byte"));
     }
     let mut client = ControlClient::connect(pool).map_err(|error| system(&error))?;
     let mut borrow = |missing| {

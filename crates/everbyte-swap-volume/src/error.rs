@@ -7,7 +7,7 @@ use everbyte_pool::{Corrupt, PoolError, WriteError};
 #[non_exhaustive]
 pub enum SwapError {
     /// A size invalid for a swap volume.
-    #[error("a swap volume has a multiple of 2 MiB, at least one; {bytes} bytes are not")]
+    #[error("the size of a swap volume is a positive multiple of 2 MiB, not {bytes} bytes")]
     Size {
         /// The requested size, in bytes.
         bytes: u64,
@@ -55,7 +55,7 @@ pub enum SwapError {
     #[error("an earlier change of the volume failed; open the pool again")]
     Unknown,
     /// Other processes cannot map the pool's memory.
-    #[error("the pool is in this process's own memory, which cannot be lent")]
+    #[error("the pool is in this process's private memory: it cannot be lent")]
     NotShared,
     /// A system call failed.
     #[error("cannot {action}: {source}")]

@@ -16,7 +16,7 @@ pub enum RegionError {
     },
     /// The kernel has no userfaultfd, its userfaultfd cannot write-protect (before Linux 5.7), or
     /// it cannot exclude accesses of the kernel (before Linux 5.11).
-    #[error("this kernel's userfaultfd lacks what regions need: {source}")]
+    #[error("this kernel's userfaultfd lacks features needed by regions: {source}")]
     Unsupported {
         /// The system's error.
         source: io::Error,
@@ -36,7 +36,9 @@ pub enum RegionError {
         least: u64,
     },
     /// The space has too few unreserved slots.
-    #[error("the region needs {needed} slots of the space beside its DRAM; {free} are unreserved")]
+    #[error(
+        "the region needs {needed} slots in addition to its DRAM; the space has {free} unreserved slots"
+    )]
     SpaceTooSmall {
         /// Slots needed.
         needed: u64,
@@ -76,13 +78,13 @@ pub enum RegionError {
         offset: u64,
     },
     /// The bytes at an offset are not pinned, or are pinned 4095 times already.
-    #[error("the bytes at offset {offset} are not pinned, or pinned as often as they can be")]
+    #[error("the bytes at offset {offset} are not pinned, or have the maximum number of pins")]
     BadPin {
         /// The first such offset.
         offset: u64,
     },
     /// Bytes cannot be brought in: their slot cannot be read.
-    #[error("the bytes at offset {offset} are lost: the store cannot be read there")]
+    #[error("the bytes at offset {offset} are lost: their slot of the store is unreadable")]
     Unreadable {
         /// The first such offset.
         offset: u64,
@@ -94,12 +96,12 @@ pub enum RegionError {
         offset: u64,
     },
     /// The store lost written bytes. The region evicts no further units. Its own bytes are intact.
-    #[error("the store lost bytes that were written to it, so nothing is evicted any more")]
+    #[error("the store lost written bytes: the region evicts no further units")]
     StoreFailed,
     /// The system does not remove pages of the region. Kernels before Linux 5.18 keep pages locked
     /// by the program. The region evicts no further units. Its bytes are intact.
     #[error(
-        "the system keeps pages of the region in DRAM, as if they were locked, so nothing is evicted any more"
+        "the system keeps pages of the region in DRAM as if they were locked: the region evicts no further units"
     )]
     Locked,
     /// No slot is free for units due for eviction. No bytes are lost: the region uses DRAM beyond
@@ -107,10 +109,10 @@ pub enum RegionError {
     #[error("the store has no free slot, so the region takes DRAM beyond its limit")]
     StoreFull,
     /// The program closed the region's userfaultfd, by number or with every other descriptor.
-    #[error("the region's userfaultfd was closed, so nothing can be moved any more")]
+    #[error("the region's userfaultfd was closed: the region cannot move units")]
     DescriptorLost,
     /// This process is a forked child, and the region is its parent's.
-    #[error("the region is of the process that this one was forked from")]
+    #[error("the region belongs to the parent process: a forked child cannot use it")]
     ForkedChild,
     /// A region in direct mode cannot do this.
     #[error("a region in direct mode cannot {what}")]

@@ -232,7 +232,7 @@ impl Region {
         options: &RegionOptions,
     ) -> Result<Self, RegionError> {
         if options.direct.is_some() {
-            return Err(RegionError::NotDirect { what: "begin with memory that is there" });
+            return Err(RegionError::NotDirect { what: "begin with existing memory" });
         }
         let handlers = checked_handlers(bytes, dram_limit, options)?;
         let (start, end) = (existing.start as u64, existing.end as u64);
@@ -245,9 +245,9 @@ impl Region {
         let uffd = open_uffd(handlers)?;
         // SAFETY: the caller's promise.
         let pages = unsafe { UffdMemory::over(&existing, index(bytes), uffd, Arc::clone(space)) };
-        let pages = pages.map_err(RegionError::io("map the region behind what is there"))?;
+        let pages = pages.map_err(RegionError::io("map the region behind existing memory"))?;
         let present = pages.present(existing.len());
-        let present = present.map_err(RegionError::io("see which pages are there"))?;
+        let present = present.map_err(RegionError::io("find the present pages"))?;
         Self::map_paged(pages, bytes, &present, dram_limit, space, options)
     }
 
@@ -260,7 +260,7 @@ impl Region {
     ) -> Result<Self, RegionError> {
         check_length(bytes)?;
         if options.fault_mode != FaultMode::Sigbus {
-            return Err(RegionError::NotDirect { what: "have faults resolved by other threads" });
+            return Err(RegionError::NotDirect { what: "resolve faults in other threads" });
         }
         if !space.store().is_mappable() || !space.slots.aligns_runs() {
             return Err(RegionError::NotMappable);

@@ -3,7 +3,7 @@
 //! Owns the [`SlotStore`] contract, the store in a file, and the [`SwapSpace`] shared by several
 //! regions. Has no regions.
 
-#![allow(unsafe_code, reason = "the contract of a store is about the memory that it points to")]
+#![allow(unsafe_code, reason = "the contract of a store is about its memory")]
 
 use std::fs::File;
 use std::ops::Range;

@@ -64,7 +64,7 @@ static void refused_spaces(const char *path)
     FAILS(everbyte_space_open("/no/such/file", &space), SYSTEM, "/no/such");
     FAILS(everbyte_space_borrow(NULL, "v", BYTES, &space), NULL_ARGUMENT, "pool is null");
     FAILS(everbyte_space_borrow(path, NULL, BYTES, &space), NULL_ARGUMENT, "volume is null");
-    FAILS(everbyte_space_borrow(path, "v", 0, &space), BAD_ARGUMENT, "at least a byte");
+    FAILS(everbyte_space_borrow(path, "v", 0, &space), BAD_ARGUMENT, "at least one byte");
     FAILS(everbyte_space_borrow(path, "v", BYTES, &space), SYSTEM, path);
     FAILS(everbyte_space_close(NULL), NULL_ARGUMENT, "space is null");
     EXPECT(space == before);
@@ -108,7 +108,7 @@ static void refused_ranges(EverbyteRegion *region, uint8_t *bytes)
     FAILS(everbyte_region_prefetch(region, bytes + 8, UNIT, &found), MISALIGNED, "whole units");
     FAILS(everbyte_region_prefetch(region, bytes, UNIT, (uint64_t *)((char *)&found + 1)),
           MISALIGNED, "bytes_in");
-    FAILS(everbyte_region_advise(region, bytes, UNIT, 9), BAD_ARGUMENT, "no advice 9");
+    FAILS(everbyte_region_advise(region, bytes, UNIT, 9), BAD_ARGUMENT, "9 is not an advice");
     FAILS(everbyte_region_advise(region, bytes + 5, UNIT, EVERBYTE_DONT_NEED), MISALIGNED,
           "whole units");
     FAILS(everbyte_region_statistics(region, NULL), NULL_ARGUMENT, "statistics is null");
@@ -161,11 +161,11 @@ static void forked(EverbyteRegion *region, uint8_t *bytes)
     pid_t pid = fork();
     EXPECT(pid >= 0);
     if (pid == 0) {
-        FAILS(everbyte_region_prefetch(region, bytes, UNIT, NULL), FORKED_CHILD, "forked from");
-        FAILS(everbyte_region_pin(region, bytes, UNIT), FORKED_CHILD, "forked from");
-        FAILS(everbyte_region_unpin(region, bytes, UNIT), FORKED_CHILD, "forked from");
+        FAILS(everbyte_region_prefetch(region, bytes, UNIT, NULL), FORKED_CHILD, "forked child");
+        FAILS(everbyte_region_pin(region, bytes, UNIT), FORKED_CHILD, "forked child");
+        FAILS(everbyte_region_unpin(region, bytes, UNIT), FORKED_CHILD, "forked child");
         FAILS(everbyte_region_advise(region, bytes, UNIT, EVERBYTE_DONT_NEED), FORKED_CHILD,
-              "forked from");
+              "forked child");
         _exit(0);
     }
     EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
@@ -219,7 +219,7 @@ static void refused_direct(EverbyteSpace *space)
     EverbyteRegion *region = NULL;
     EverbyteRegionOptions none = {.direct = 9};
     EverbyteRegionOptions both = {.handlers = 1, .direct = EVERBYTE_DIRECT_STILL};
-    FAILS(everbyte_region_map(BYTES, LIMIT, space, &none, &region), BAD_ARGUMENT, "direct mode 9");
+    FAILS(everbyte_region_map(BYTES, LIMIT, space, &none, &region), BAD_ARGUMENT, "9 is not a direct mode");
     FAILS(everbyte_region_map(BYTES, LIMIT, space, &both, &region), NOT_DIRECT, "other threads");
     EXPECT(region == NULL);
 }

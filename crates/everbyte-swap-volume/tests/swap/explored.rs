@@ -16,7 +16,7 @@ use everbyte_swap_volume::{Lease, Lender, RUN_BYTES, SwapError};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 
-use crate::house::{House, RUNS, nobody_forks, runs_of};
+use crate::test_pool::{RUNS, TestPool, block_forks, runs_of};
 
 const STEPS: u64 = 40;
 const SEEDS: u64 = 60;
@@ -53,8 +53,8 @@ fn word(file: &File, at: u64) -> u64 {
 }
 
 /// A server, its programs, and their expected runs.
-struct Street {
-    house: House,
+struct LenderModel {
+    test_pool: TestPool,
     lender: Option<Lender>,
     programs: Vec<Program>,
     /// The second half of a run with a free first half.
@@ -63,11 +63,11 @@ struct Street {
     wipes: bool,
 }
 
-impl Street {
+impl LenderModel {
     fn new(wipes: bool) -> Self {
-        let house = House::new(wipes);
-        let lender = Some(house.lender());
-        Self { house, lender, programs: Vec::new(), half: None, marks: 0, wipes }
+        let test_pool = TestPool::new(wipes);
+        let lender = Some(test_pool.lender());
+        Self { test_pool, lender, programs: Vec::new(), half: None, marks: 0, wipes }
     }
 
     fn lender(&self) -> &Lender {
@@ -115,7 +115,7 @@ impl Street {
     fn take_half(&mut self) {
         let held = self.held();
         let Some(&run) = self.volume().iter().find(|run| !held.contains(run)) else { return };
-        let file = File::options().read(true).write(true).open(self.house.file.path()).unwrap();
+        let file = File::options().read(true).write(true).open(self.test_pool.file.path()).unwrap();
         assert!(lock_range(&file, &(run + RUN_BYTES / 2..run + RUN_BYTES)).unwrap());
         self.half = Some((file, run));
         self.restart();
@@ -132,7 +132,7 @@ impl Street {
 
     fn restart(&mut self) {
         self.lender = None;
-        self.lender = Some(self.house.lender());
+        self.lender = Some(self.test_pool.lender());
     }
 
     /// Requests the deletion of the volume. If it succeeds, the server ends.
@@ -192,12 +192,12 @@ impl Street {
 
 /// The complaint of one order of steps.
 fn run_one(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    let _locks_end_at_once = nobody_forks();
+    let _locks_end_at_once = block_forks();
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut street = Street::new(random.next_u32().is_multiple_of(3));
+    let mut model = LenderModel::new(random.next_u32().is_multiple_of(3));
     let _planted = bug.map(plant);
     (0..STEPS).try_for_each(|step| {
-        let outcome = street.step(&mut random).and_then(|()| street.check());
+        let outcome = model.step(&mut random).and_then(|()| model.check());
         outcome.map_err(|complaint| format!("seed {seed}, step {step}: {complaint}"))
     })
 }

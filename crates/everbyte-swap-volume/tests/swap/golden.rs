@@ -9,7 +9,7 @@ use everbyte_swap_volume::{RUN_BYTES, SwapOptions, SwapVolume, kinds};
 use everbyte_testkit::golden;
 use serde::{Deserialize, Serialize};
 
-use crate::house::nobody_forks;
+use crate::test_pool::block_forks;
 
 /// Space for four runs and for the other structures.
 const BLOCKS: u64 = 5 * 512;
@@ -133,6 +133,6 @@ fn current_golden_swap_images_open() {
 #[test]
 #[ignore = "writes images; see everbyte_testkit::golden"]
 fn missing_golden_images_are_added() {
-    let _only_this = nobody_forks();
+    let _only_this = block_forks();
     golden::add_missing::<Golden>(make());
 }

@@ -16,7 +16,7 @@ use everbyte_swap_volume::{
     Lease, Lender, RUN_BYTES, ScratchDevice, SwapError, SwapOptions, SwapVolume, kinds,
 };
 
-use crate::house::{House, POOL_BYTES, RUNS, end, nobody_forks, runs_of};
+use crate::test_pool::{POOL_BYTES, RUNS, TestPool, block_forks, end, runs_of};
 
 /// An idle process with a lease.
 struct Program {
@@ -27,7 +27,7 @@ struct Program {
 impl Program {
     fn with(lease: Lease) -> Self {
         let Lease { file, ranges } = lease;
-        let _only_this = nobody_forks();
+        let _only_this = block_forks();
         let mut command = Command::new("sh");
         command.args(["-c", "echo; exec sleep 600"]).stdin(file).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -52,8 +52,8 @@ impl Drop for Program {
 
 #[test]
 fn killed_program_frees_its_runs() {
-    let house = House::new(false);
-    let lender = house.lender();
+    let test_pool = TestPool::new(false);
+    let lender = test_pool.lender();
     let first = Program::with(lender.lend(1, 10).unwrap());
     let second = Program::with(lender.lend(2, 20).unwrap());
     let (one, two) = (runs_of(&first.bytes), runs_of(&second.bytes));
@@ -74,8 +74,8 @@ fn killed_program_frees_its_runs() {
 
 #[test]
 fn mapping_keeps_lease_after_close() {
-    let house = House::new(false);
-    let lender = house.lender();
+    let test_pool = TestPool::new(false);
+    let lender = test_pool.lender();
     let (first, second) = (lender.lend(1, 1).unwrap(), lender.lend(2, 1).unwrap());
     let media = MediaOptions::new();
     let medium = Mapped::of_ranges(&first.file, &first.ranges, RUNS * RUN_BYTES, &media).unwrap();
@@ -97,11 +97,11 @@ fn mapping_keeps_lease_after_close() {
 /// Kills a server with two borrowers, starts another server, and lends all free runs.
 /// Returns true if a run was lent twice.
 fn lends_twice_after_a_restart() -> bool {
-    let house = House::new(false);
-    let lender = house.lender();
+    let test_pool = TestPool::new(false);
+    let lender = test_pool.lender();
     let programs = [1, 2].map(|pid| Program::with(lender.lend(1, pid).unwrap()));
     end(lender);
-    let lender = house.lender();
+    let lender = test_pool.lender();
     let rest = lender.lend(RUNS, 3).unwrap();
     let taken: BTreeSet<u64> = programs.iter().flat_map(|p| runs_of(&p.bytes)).collect();
     !taken.is_disjoint(&runs_of(&rest.ranges))
@@ -117,8 +117,8 @@ fn restarted_server_leases_only_free_runs() {
 
 #[test]
 fn unqueried_run_is_leased_once() {
-    let house = House::new(false);
-    let lender = house.lender();
+    let test_pool = TestPool::new(false);
+    let lender = test_pool.lender();
     let all = Program::with(lender.lend(RUNS, 1).unwrap());
     let _bug = plant(Bug::LentWithoutAsking);
     assert!(matches!(lender.lend(1, 2), Err(SwapError::Full { .. })), "its lock is not to be had");
@@ -127,16 +127,16 @@ fn unqueried_run_is_leased_once() {
 
 /// Shrinks the volume under a program with only the second halves of its runs.
 fn shrinks_under_a_program_with_halves() -> bool {
-    let house = House::new(false);
-    let lender = house.lender();
+    let test_pool = TestPool::new(false);
+    let lender = test_pool.lender();
     let runs = lender.volume().runs();
     end(lender);
-    let file = File::options().read(true).write(true).open(house.file.path()).unwrap();
+    let file = File::options().read(true).write(true).open(test_pool.file.path()).unwrap();
     for run in runs {
         let start = run.0 * 4096;
         assert!(lock_range(&file, &(start + RUN_BYTES / 2..start + RUN_BYTES)).unwrap());
     }
-    house.lender().resize(RUN_BYTES).is_ok()
+    test_pool.lender().resize(RUN_BYTES).is_ok()
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn run_is_free_only_in_whole() {
 
 #[test]
 fn shrink_takes_free_runs_names_borrowers() {
-    let house = House::new(false);
-    let lender = house.lender();
+    let test_pool = TestPool::new(false);
+    let lender = test_pool.lender();
     let lease = Program::with(lender.lend(2, 77).unwrap());
     let refused = lender.resize(RUN_BYTES).expect_err("two runs are lent");
     assert!(refused.to_string().contains("2 runs of 2 MiB of volume s are lent, to process 77"));
@@ -171,17 +171,17 @@ fn shrink_takes_free_runs_names_borrowers() {
 
 #[test]
 fn leased_pool_is_not_overwritten_or_repaired() {
-    let house = House::new(false);
-    let lender = house.lender();
+    let test_pool = TestPool::new(false);
+    let lender = test_pool.lender();
     let program = Program::with(lender.lend(1, 1).unwrap());
     end(lender);
-    let path = house.file.path();
+    let path = test_pool.file.path();
     let over =
         CreateOptions { len_bytes: Some(POOL_BYTES), force: true, ..CreateOptions::default() };
     let refused = file::create(path, &over).expect_err("a program has memory of it");
     assert!(matches!(refused, FileError::Lent { .. }), "{refused}");
     assert!(matches!(file::repair(path, false, kinds), Err(FileError::Lent { .. })));
-    let pool = house.pool();
+    let pool = test_pool.pool();
     assert!(pool.check().unwrap().is_clean());
     end(pool);
     program.kill();
@@ -204,8 +204,8 @@ fn leased_pool_is_not_overwritten_or_repaired() {
 /// Writes to a lent run, ends the lease, and returns true if the next lease sees the bytes.
 fn sees_what_another_left(wipes: bool) -> bool {
     use std::os::unix::fs::FileExt;
-    let house = House::new(wipes);
-    let lender = house.lender();
+    let test_pool = TestPool::new(wipes);
+    let lender = test_pool.lender();
     let secret = |file: &File, at: u64| file.write_all_at(b"secret", at).unwrap();
     let lease = lender.lend(RUNS, 1).unwrap();
     lease.ranges.iter().for_each(|bytes| secret(&lease.file, bytes.end - 4096));
@@ -230,11 +230,11 @@ fn wiped_lease_shows_no_old_bytes() {
 #[test]
 fn wipe_runs_after_export() {
     use std::os::unix::fs::FileExt;
-    let house = House::new(true);
-    let lender = house.lender();
+    let test_pool = TestPool::new(true);
+    let lender = test_pool.lender();
     let read = |at: u64| {
         let mut found = [0; 6];
-        File::open(house.file.path()).unwrap().read_exact_at(&mut found, at).unwrap();
+        File::open(test_pool.file.path()).unwrap().read_exact_at(&mut found, at).unwrap();
         found
     };
     let lease = lender.lend(RUNS, 1).unwrap();
@@ -283,8 +283,8 @@ fn scratch_device_passes_conformance() {
 
 #[test]
 fn scratch_device_shows_no_old_bytes() {
-    let house = House::new(false);
-    let lender = house.lender();
+    let test_pool = TestPool::new(false);
+    let lender = test_pool.lender();
     let mut found = vec![1; 8192];
     let program = lender.lend(1, 5).unwrap();
     assert!(matches!(lender.scratch(), Err(SwapError::Lent { lent: 1, .. })));

@@ -6,5 +6,5 @@ mod changes;
 mod damage;
 mod explored;
 mod golden;
-mod house;
 mod lending;
+mod test_pool;

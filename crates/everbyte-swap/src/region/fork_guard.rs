@@ -3,7 +3,7 @@
 //!
 //! A child of `vfork` or `posix_spawn` shares its parent's memory and counts as the same process.
 
-#![allow(unsafe_code, reason = "mapping a page that forks empty")]
+#![allow(unsafe_code, reason = "mapping a page zeroed at a fork")]
 
 use std::io;
 use std::ptr::{self, NonNull};

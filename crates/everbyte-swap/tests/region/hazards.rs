@@ -529,7 +529,7 @@ fn region_without_memory_for_words_is_refused() {
 }
 
 /// A store with failures on request.
-struct Failing {
+struct FailingStore {
     inner: FileStore,
     fails: Arc<AtomicBool>,
     /// An unreadable slot plus 1, or 0; set by the first written slot.
@@ -537,7 +537,7 @@ struct Failing {
 }
 
 // SAFETY: as the store within; what this one adds is atomics.
-unsafe impl SlotStore for Failing {
+unsafe impl SlotStore for FailingStore {
     fn slots(&self) -> u64 {
         self.inner.slots()
     }
@@ -567,7 +567,8 @@ unsafe impl SlotStore for Failing {
 fn failing(options: &RegionOptions) -> (Region, Arc<AtomicBool>, Arc<AtomicU64>) {
     let (fails, unreadable) = (Arc::default(), Arc::default());
     let inner = FileStore::anonymous(LEN).unwrap();
-    let store = Failing { inner, fails: Arc::clone(&fails), unreadable: Arc::clone(&unreadable) };
+    let store =
+        FailingStore { inner, fails: Arc::clone(&fails), unreadable: Arc::clone(&unreadable) };
     let space = SwapSpace::new(store);
     (Region::map(LEN, LIMIT, &space, options).unwrap(), fails, unreadable)
 }

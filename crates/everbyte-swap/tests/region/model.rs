@@ -51,14 +51,14 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 /// A region and its expected contents.
-struct Both {
+struct ModelledRegion {
     sizes: Sizes,
     region: Region,
     model: Vec<u8>,
     pinned: Vec<(u64, u64)>,
 }
 
-impl Both {
+impl ModelledRegion {
     fn new(options: &RegionOptions, sizes: Sizes) -> Self {
         let len = STEPS * sizes.step;
         let region = Region::map(len, sizes.limit, &space(len), options).unwrap();
@@ -77,7 +77,7 @@ impl Both {
         range.start / pin * pin..range.end.next_multiple_of(pin)
     }
 
-    /// Changes bytes of both in the same way.
+    /// Changes bytes of region and model in the same way.
     fn change(&mut self, at: u64, units: u64, change: impl Fn(usize, &mut u8)) {
         let range = self.bytes(at, units);
         let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
@@ -154,21 +154,21 @@ impl Both {
     }
 }
 
-fn run(calls: &[Call], options: &RegionOptions, sizes: Sizes) -> Both {
-    let mut both = Both::new(options, sizes);
+fn run(calls: &[Call], options: &RegionOptions, sizes: Sizes) -> ModelledRegion {
+    let mut modelled = ModelledRegion::new(options, sizes);
     for call in calls {
-        both.make(call);
+        modelled.make(call);
     }
-    both.compare(0..both.region.len());
-    both.region.check().unwrap();
-    let pinned = both.pinned.iter().map(|&(at, units)| {
-        let range = both.bytes(at, units);
+    modelled.compare(0..modelled.region.len());
+    modelled.region.check().unwrap();
+    let pinned = modelled.pinned.iter().map(|&(at, units)| {
+        let range = modelled.bytes(at, units);
         (range.end - range.start) / UNIT
     });
-    let statistics = both.region.statistics();
+    let statistics = modelled.region.statistics();
     assert_eq!(statistics.units_pinned, pinned.sum::<u64>());
     assert_eq!(statistics.units_over_limit, 0, "{statistics:?}");
-    both
+    modelled
 }
 
 proptest! {
@@ -200,9 +200,9 @@ proptest! {
     fn direct_region_matches_memory(calls in prop::collection::vec(call(), 1..30)) {
         for mode in [DirectMode::Still, DirectMode::Exchanging] {
             let options = RegionOptions::new().direct(mode);
-            let both = run(&calls, &options, DIRECT);
-            let Statistics { units_resident, units_limit, .. } = both.region.statistics();
-            assert!(units_resident <= units_limit || !both.pinned.is_empty());
+            let modelled = run(&calls, &options, DIRECT);
+            let Statistics { units_resident, units_limit, .. } = modelled.region.statistics();
+            assert!(units_resident <= units_limit || !modelled.pinned.is_empty());
         }
     }
 }

@@ -143,7 +143,7 @@ impl DirectRegion {
         let shared = Arc::new(DirectResolver {
             chunks,
             fork_guard: ForkGuard::here()
-                .map_err(RegionError::io("map a page that forks empty"))?,
+                .map_err(RegionError::io("map a page zeroed at a fork"))?,
             unreadable: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         });
@@ -203,7 +203,7 @@ impl Backing for DirectRegion {
     }
 
     fn fork_begins(&self, _run: UnitRun) -> Result<(), RegionError> {
-        Err(RegionError::NotDirect { what: "be given to a forked child" })
+        Err(RegionError::NotDirect { what: "share its memory with a forked child" })
     }
 
     fn fork_ended(&self) -> Result<(), RegionError> {

@@ -54,9 +54,9 @@ unsafe impl Send for RemapMemory {}
 unsafe impl Sync for RemapMemory {}
 
 /// A private mapping of a chunk's size; unmapped when dropped.
-struct Prepared(*mut c_void);
+struct PreparedMapping(*mut c_void);
 
-impl Prepared {
+impl PreparedMapping {
     /// Maps new memory of zeroes, aligned to its size to allow one large page.
     fn memory(access: ProtFlags) -> io::Result<Self> {
         let place = map_nothing(CHUNK_BYTES, access)?;
@@ -121,7 +121,7 @@ impl Prepared {
     }
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedMapping {
     fn drop(&mut self) {
         // SAFETY: its own mapping, unknown to other code. The call cannot fail for such a range,
         // and a failure has no remedy.
@@ -175,7 +175,7 @@ impl RemapMemory {
     }
 
     /// Replaces the mapping of a chunk.
-    fn replace(&self, at: ChunkNo, by: io::Result<Prepared>) -> Result<(), ChunkError> {
+    fn replace(&self, at: ChunkNo, by: io::Result<PreparedMapping>) -> Result<(), ChunkError> {
         let to = self.place(at).cast();
         // SAFETY: a chunk of our own range, owned by the caller, due for the prepared mapping.
         let moved = by.and_then(|by| unsafe { by.move_to(to) });
@@ -199,7 +199,7 @@ impl ChunkMemory for RemapMemory {
     }
 
     fn close(&self, at: ChunkNo, _run: Option<RunNo>) -> Result<(), ChunkError> {
-        self.replace(at, Prepared::memory(ProtFlags::empty()))
+        self.replace(at, PreparedMapping::memory(ProtFlags::empty()))
     }
 
     fn allow(&self, at: ChunkNo, allowed: Permission) -> Result<(), ChunkError> {
@@ -233,12 +233,12 @@ impl ChunkMemory for RemapMemory {
 
     fn map_run(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
         let address = self.space.store().address(SlotNo(run.0 * CHUNK_UNITS));
-        self.replace(at, Prepared::run(address))
+        self.replace(at, PreparedMapping::run(address))
     }
 
     fn move_in(&self, at: ChunkNo, run: RunNo) -> Result<(), ChunkError> {
         let (store, first) = (self.space.store(), SlotNo(run.0 * CHUNK_UNITS));
-        let new = Prepared::memory(ProtFlags::READ | ProtFlags::WRITE);
+        let new = PreparedMapping::memory(ProtFlags::READ | ProtFlags::WRITE);
         let new = new.map_err(|_refused| ChunkError::Refused)?;
         // SAFETY: the run is mapped at the store's address while the store lives, and no thread
         // stores to it, because its chunk is read-only. The new memory has the same length and no

@@ -49,12 +49,12 @@ impl PagedRegion {
         let pager = Pager::new(pages, units, Arc::clone(slots), options);
         let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
         let pager = pager.ok_or_else(no_memory);
-        let pager = pager.map_err(RegionError::io("keep the state of the region's units"))?;
+        let pager = pager.map_err(RegionError::io("allocate the state of the region's units"))?;
         // On failure existing memory is unchanged.
         pager.hold();
         present.iter().for_each(|&at| pager.adopt(at));
         let fork_guard =
-            ForkGuard::here().map_err(RegionError::io("map a page that forks empty"))?;
+            ForkGuard::here().map_err(RegionError::io("map a page zeroed at a fork"))?;
         let shared = Arc::new(FaultResolver::new(pager, fork_guard));
         let mut paged = Self { faults: None, threads: None, shared, forks: Mutex::new(0) };
         paged.threads = Some(Threads::start(&paged.shared, workers)?);
@@ -136,7 +136,7 @@ impl Backing for PagedRegion {
         }
         let unshared = pager.memory.share_with_children(false);
         pager.let_go();
-        unshared.map_err(RegionError::io("keep the region from children"))
+        unshared.map_err(RegionError::io("exclude the region from forked children"))
     }
 
     fn units_stored(&self, run: UnitRun) -> u64 {

@@ -6,7 +6,7 @@
 //!
 //! Knows no units, slots or regions.
 
-#![allow(unsafe_code, reason = "ioctls take pointers to the structures that they fill in")]
+#![allow(unsafe_code, reason = "ioctls take pointers to structures and fill them in")]
 
 use std::fs::OpenOptions;
 use std::io;

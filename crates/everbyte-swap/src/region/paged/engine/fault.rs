@@ -53,7 +53,7 @@ impl FaultError {
 }
 
 /// Adjacent units claimed by the caller, to be filled.
-struct Claimed {
+struct ClaimedUnits {
     first: UnitNo,
     seen: [Unit; index(WINDOW)],
     units: u64,
@@ -130,7 +130,7 @@ impl<M: Memory> Pager<M> {
             return Ok(false);
         }
         let ahead = if is_fault { self.streams.note(at) } else { ReadAhead::NONE };
-        let mut claimed = Claimed { first: at, seen: [seen; index(WINDOW)], units: 1 };
+        let mut claimed = ClaimedUnits { first: at, seen: [seen; index(WINDOW)], units: 1 };
         if ahead.stride == 1 {
             self.claim_ahead(&mut claimed, ahead.units);
         }
@@ -145,7 +145,7 @@ impl<M: Memory> Pager<M> {
 
     /// Claims units behind the faulting one while they are in the same phase and their slots are
     /// adjacent in the store.
-    fn claim_ahead(&self, claimed: &mut Claimed, units: u64) {
+    fn claim_ahead(&self, claimed: &mut ClaimedUnits, units: u64) {
         let slot = claimed.seen[0].slot();
         while claimed.units <= units {
             let at = UnitNo(claimed.first.0 + claimed.units);
@@ -179,14 +179,14 @@ impl<M: Memory> Pager<M> {
             self.resident.fetch_sub(1, SeqCst);
             return;
         }
-        let claimed = Claimed { first: at, seen: [seen; index(WINDOW)], units: 1 };
+        let claimed = ClaimedUnits { first: at, seen: [seen; index(WINDOW)], units: 1 };
         if self.fill_claimed(&claimed, access).is_ok() {
             count(&self.counters.units_read_ahead);
         }
     }
 
     /// Fills claimed units. On failure the units are unchanged.
-    fn fill_claimed(&self, claimed: &Claimed, access: Access) -> Result<(), MemoryError> {
+    fn fill_claimed(&self, claimed: &ClaimedUnits, access: Access) -> Result<(), MemoryError> {
         let (first, units) = (claimed.first, claimed.units);
         let slot = claimed.seen[0].slot();
         let writable = slot.is_none()
@@ -270,7 +270,7 @@ impl<M: Memory> Pager<M> {
         if !self.units.claim(at, seen) {
             return Ok(false);
         }
-        let mut claimed = Claimed { first: at, seen: [seen; index(WINDOW)], units: 1 };
+        let mut claimed = ClaimedUnits { first: at, seen: [seen; index(WINDOW)], units: 1 };
         while claimed.units <= ahead {
             let next = UnitNo(at.0 + claimed.units);
             let is_clean = next.0 < self.units.len() && {
@@ -301,7 +301,7 @@ impl<M: Memory> Pager<M> {
 
     /// Ensures pages for claimed units before they lose their slots. Releases all units from the
     /// first unit without a page on, but never the very first unit.
-    fn restore_claimed(&self, claimed: &mut Claimed) -> Result<(), MemoryError> {
+    fn restore_claimed(&self, claimed: &mut ClaimedUnits) -> Result<(), MemoryError> {
         let unit = |nth: u64| (UnitNo(claimed.first.0 + nth), claimed.seen[index(nth)]);
         let failed = (0..claimed.units).find_map(|nth| {
             let (at, seen) = unit(nth);

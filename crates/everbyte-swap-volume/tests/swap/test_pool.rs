@@ -13,35 +13,35 @@ pub(crate) const RUNS: u64 = 4;
 
 /// Held by a test while it starts a process, and while it relies on the immediate end of locks: a process
 /// has copies of all descriptors until it executes its program.
-static NOBODY_FORKS: Mutex<()> = Mutex::new(());
+static FORK_LOCK: Mutex<()> = Mutex::new(());
 
 /// Keeps the tests of this process from starting others, as long as the result lives.
-pub(crate) fn nobody_forks() -> MutexGuard<'static, ()> {
-    NOBODY_FORKS.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn block_forks() -> MutexGuard<'static, ()> {
+    FORK_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Drops a holder of locks in this process. Afterwards its locks are free.
 pub(crate) fn end<T>(held: T) {
     // Under this lock, every process started earlier executes its program and has closed its copies.
-    let _no_copies = nobody_forks();
+    let _no_copies = block_forks();
     drop(held);
 }
 
 /// A pool in a file, with a swap volume.
-pub(crate) struct House {
+pub(crate) struct TestPool {
     pub(crate) file: tempfile::NamedTempFile,
 }
 
-impl House {
+impl TestPool {
     pub(crate) fn new(wipes: bool) -> Self {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         file.as_file().set_len(POOL_BYTES).unwrap();
-        let house = Self { file };
-        Pool::format(&house.medium(), 2, [1; 16]).unwrap();
-        let pool = house.pool();
+        let test_pool = Self { file };
+        Pool::format(&test_pool.medium(), 2, [1; 16]).unwrap();
+        let pool = test_pool.pool();
         SwapVolume::create(&pool, "s", RUNS * RUN_BYTES, SwapOptions { wipes }).unwrap();
         pool.close().unwrap();
-        house
+        test_pool
     }
 
     pub(crate) fn medium(&self) -> Mapped {
