@@ -12,30 +12,31 @@
 // Advice: the range is needed soon.
 #define EVERBYTE_WILL_NEED 0
 
-// Advice: what the range holds is not needed any more, and it is to hold zeroes.
+// Advice: the range's contents are not needed, and the range is set to zero.
 #define EVERBYTE_DONT_NEED 1
 
-// Direct mode whose hot chunks and cold ones change places between the store and DRAM: a thread of the region's makes
-// a few of them inaccessible now and then, for at most 10 ms, to see how soon they are touched.
+// Direct mode with exchanges: hot chunks in the store and cold ones in DRAM change places. A
+// thread of the region periodically makes a few chunks inaccessible, for at most 10 ms, and
+// measures the time to their first access.
 #define EVERBYTE_DIRECT_EXCHANGING 1
 
-// Direct mode whose chunks stay where they were first touched, but for `everbyte_region_prefetch`. System calls may be
-// given what was touched once.
+// Direct mode with chunks fixed at the place of their first access, except by
+// `everbyte_region_prefetch`. System calls accept bytes accessed once.
 #define EVERBYTE_DIRECT_STILL 2
 
 // The outcome of a call. `everbyte_error` has the words to it.
 typedef enum EverbyteStatus {
   // It is done.
   EVERBYTE_STATUS_OK = 0,
-  // A pointer that must not be null is.
+  // A required pointer is null.
   EVERBYTE_STATUS_NULL_ARGUMENT = 1,
-  // A pointer is not aligned to its type, or a range is not of whole units of 4096 bytes.
+  // A pointer is not aligned to its type, or a range has partial units of 4096 bytes.
   EVERBYTE_STATUS_MISALIGNED = 2,
-  // An argument has a value that it cannot have.
+  // An argument has an invalid value.
   EVERBYTE_STATUS_BAD_ARGUMENT = 3,
   // A range leaves the region.
   EVERBYTE_STATUS_OUT_OF_RANGE = 4,
-  // No region can have that length.
+  // The length is invalid for a region.
   EVERBYTE_STATUS_BAD_LENGTH = 5,
   // The DRAM limit is too low.
   EVERBYTE_STATUS_LIMIT_TOO_LOW = 6,
@@ -47,11 +48,11 @@ typedef enum EverbyteStatus {
   EVERBYTE_STATUS_PINNED = 9,
   // Some of the range is not pinned, or is pinned as often as it can be.
   EVERBYTE_STATUS_BAD_PIN = 10,
-  // Some of the range is in a slot that cannot be read.
+  // A part of the range is in an unreadable slot.
   EVERBYTE_STATUS_UNREADABLE = 11,
   // The system has no memory.
   EVERBYTE_STATUS_NO_MEMORY = 12,
-  // The store lost what was written to it: nothing is evicted any more.
+  // The store lost written bytes. The region evicts no further units.
   EVERBYTE_STATUS_STORE_FAILED = 13,
   // The store has no free slot: DRAM beyond the limit is used.
   EVERBYTE_STATUS_STORE_FULL = 14,
@@ -59,63 +60,65 @@ typedef enum EverbyteStatus {
   EVERBYTE_STATUS_DESCRIPTOR_LOST = 15,
   // A setting of the system forbids userfaultfd.
   EVERBYTE_STATUS_FORBIDDEN = 16,
-  // The kernel's userfaultfd lacks what regions need.
+  // The kernel's userfaultfd lacks a feature needed by regions.
   EVERBYTE_STATUS_UNSUPPORTED = 17,
   // The process has as many regions as it can have.
   EVERBYTE_STATUS_TOO_MANY = 18,
   // The system, or a pool's server, refused.
   EVERBYTE_STATUS_SYSTEM = 19,
-  // A region in direct mode cannot have or do that.
+  // Direct mode does not support the request.
   EVERBYTE_STATUS_NOT_DIRECT = 20,
-  // The store's memory cannot be mapped a second time, which direct mode needs.
+  // Direct mode needs a second mapping of the store's memory, and the store cannot have one.
   EVERBYTE_STATUS_NOT_MAPPABLE = 21,
-  // The system keeps pages of the region in DRAM, as if they were locked: nothing is evicted any more.
+  // The system keeps pages of the region in DRAM as if they were locked. The region evicts no
+  // further units.
   EVERBYTE_STATUS_LOCKED = 22,
   // This process is a forked child, and the region is its parent's.
   EVERBYTE_STATUS_FORKED_CHILD = 23,
 } EverbyteStatus;
 
-// Memory that pages to the slots of a space: at most its DRAM limit is in DRAM at a time.
+// Memory that pages to the slots of a space. Its DRAM use stays within a limit.
 //
-// Threads may use it at once. A child of a fork does not have it: touching it there is a SIGSEGV. The
-// program must not use madvise, mremap, munmap or mprotect on it.
+// Thread-safe. A forked child does not have it: an access there is a SIGSEGV. The program must not
+// use madvise, mremap, munmap or mprotect on it.
 typedef struct EverbyteRegion EverbyteRegion;
 
-// Slots that regions page to: of a file, or of memory that a pool's server has lent.
+// Slots behind regions: in a file, or in memory lent by a pool's server.
 typedef struct EverbyteSpace EverbyteSpace;
 
 // Options of a region. All zeroes are the defaults.
 typedef struct EverbyteRegionOptions {
-  // Threads that resolve faults, so that system calls may be given any byte of the region; takes a
-  // privilege. 0: the thread that faults does, in a handler of SIGBUS; a system call on bytes that are
-  // not in DRAM fails with EFAULT unless they are pinned.
+  // Number of threads resolving faults, so system calls accept any byte of the region; needs a
+  // privilege. 0: the faulting thread resolves its fault in a handler of SIGBUS. Then a system
+  // call on bytes outside DRAM fails with EFAULT unless they are pinned.
   uint32_t handlers;
-  // Units of 4096 bytes that are filled at once where faults come in a stream, 1 to 16. 0: 16.
+  // Units of 4096 bytes filled together for a stream of faults, 1 to 16. 0: 16.
   uint32_t read_ahead;
   // Not 0: pages are never write-protected, and always copied out. For stores nearly as fast as DRAM.
   uint32_t always_copies_out;
-  // `EVERBYTE_DIRECT_EXCHANGING` or `EVERBYTE_DIRECT_STILL`: what is not in DRAM is the store's own memory, in chunks of 2
-  // MiB, where loads and stores go without a fault once a chunk was touched. For stores that are files on tmpfs or
-  // DAX, or lent by a pool's server. Faults come as SIGSEGV; any DRAM limit will do, 0 too, and counts in
-  // 2 MiB; pins keep whole chunks where they are, in DRAM or not; `handlers` must be 0. 0: the region pages.
+  // `EVERBYTE_DIRECT_EXCHANGING` or `EVERBYTE_DIRECT_STILL`: chunks of 2 MiB outside DRAM are
+  // the store's own memory. Loads and stores access them without a fault after the first access.
+  // The store must be a file on tmpfs or DAX, or lent by a pool's server. Faults arrive as
+  // SIGSEGV; any DRAM limit is valid, including 0, in steps of 2 MiB; a pin keeps whole chunks
+  // in place, in DRAM or not; `handlers` must be 0. 0: the region pages.
   uint32_t direct;
 } EverbyteRegionOptions;
 
-// Counters since a region was mapped, and what it holds now.
+// Counters since the mapping of a region, and its present contents.
 typedef struct EverbyteStatistics {
-  // Units of 4096 bytes that may be in DRAM.
+  // Maximum number of units of 4096 bytes in DRAM.
   uint64_t units_limit;
-  // Units that are in DRAM.
+  // Units in DRAM.
   uint64_t units_resident;
-  // Units that went in above the limit, because nothing could be evicted.
+  // Units filled above the limit because no unit could be evicted.
   uint64_t units_over_limit;
   // Units brought in from slots.
   uint64_t units_in;
   // Units copied to slots.
   uint64_t units_out;
-  // Units of a region in direct mode that are the store's own memory.
+  // Units of a region in direct mode in the store's own memory.
   uint64_t units_direct;
-  // Slots of the space that are free.
+  // Free slots of the space.
   uint64_t slots_free;
 } EverbyteStatistics;
 
@@ -123,82 +126,83 @@ typedef struct EverbyteStatistics {
 extern "C" {
 #endif // __cplusplus
 
-// The reason for which this thread's last call that failed did, in English; empty before. Valid
-// until this thread's next call that fails, and never null.
+// The reason for the failure of this thread's last failed call, in English; empty before. Valid
+// until this thread's next failed call, and never null.
 const char *everbyte_error(void);
 
-// Makes a file of `bytes` bytes at `path`, which must not be there yet, and a space of it. On tmpfs,
-// DAX or a disk; all of it is allocated.
+// Creates a file of `bytes` bytes at `path`, and a space in it. The path must not exist. On tmpfs,
+// DAX or a disk; all of the file is allocated.
 //
 // Requires:
-// `path` is null or points to text that ends with a 0; `space` is null or points to room for a
+// `path` is null or points to text ending with a 0; `space` is null or points to space for a
 // pointer.
 enum EverbyteStatus everbyte_space_create(const char *path,
                                           uint64_t bytes,
                                           struct EverbyteSpace **space);
 
-// A space of an existing file or device, whose bytes are overwritten.
+// Opens a space in an existing file or device and overwrites its bytes.
 //
 // Requires:
 // As `everbyte_space_create`.
 enum EverbyteStatus everbyte_space_open(const char *path, struct EverbyteSpace **space);
 
-// A space of at least `bytes` bytes of the swap volume `volume`, lent by the server of the pool at
-// `pool`. They are lent until the space and its regions are gone, or the process has ended.
+// Borrows a space of at least `bytes` bytes of the swap volume `volume` from the server of the
+// pool at `pool`. The loan ends with the space and its regions, or with the process.
 //
 // Requires:
-// `pool` and `volume` are null or point to text that ends with a 0; `space` is null or points to room
-// for a pointer.
+// `pool` and `volume` are null or point to text ending with a 0; `space` is null or points to
+// space for a pointer.
 enum EverbyteStatus everbyte_space_borrow(const char *pool,
                                           const char *volume,
                                           uint64_t bytes,
                                           struct EverbyteSpace **space);
 
-// Gives a space up. Regions that were mapped with it keep it until they are unmapped.
+// Closes a space. Its regions keep it until they are unmapped.
 //
 // Requires:
 // `space` is null or was made by this library and not closed yet.
 enum EverbyteStatus everbyte_space_close(struct EverbyteSpace *space);
 
-// Maps `bytes` bytes, a positive multiple of 4096, of which at most `dram_limit` are in DRAM, at least 256 KiB
-// unless the region is in direct mode. The rest, and a little more, is reserved in `space`. `options` may be null.
+// Maps `bytes` bytes, a positive multiple of 4096, with at most `dram_limit` bytes in DRAM.
+// Outside direct mode the limit is at least 256 KiB. Reserves slots in `space` for the rest and a
+// small margin. `options` may be null.
 //
 // Requires:
-// `space` is null or a space that is not closed; `options` is null or points to options; `region` is
-// null or points to room for a pointer.
+// `space` is null or an open space; `options` is null or points to options; `region` is null or
+// points to space for a pointer.
 enum EverbyteStatus everbyte_region_map(uint64_t bytes,
                                         uint64_t dram_limit,
                                         const struct EverbyteSpace *space,
                                         const struct EverbyteRegionOptions *options,
                                         struct EverbyteRegion **region);
 
-// Unmaps a region: its bytes are gone, and its slots free.
+// Unmaps a region: its bytes are lost, and its slots are free.
 //
 // Requires:
-// `region` is null or a region that is not unmapped yet, and nobody touches its bytes any more.
+// `region` is null or a mapped region, and its bytes are unused from now on.
 enum EverbyteStatus everbyte_region_unmap(struct EverbyteRegion *region);
 
 // The first byte of a region, aligned to 64 KiB, in direct mode to 2 MiB; null if `region` is null or misaligned.
 //
 // Requires:
-// `region` is null or a region that is not unmapped.
+// `region` is null or a mapped region.
 void *everbyte_region_address(const struct EverbyteRegion *region);
 
-// Brings in whole units from `at` on, as far as the DRAM limit has room. Stores at `bytes_in`, unless it is
-// null, how many bytes of the range are in.
+// Brings whole units from `at` on into DRAM, as far as the DRAM limit allows. Stores the number of
+// the range's bytes in DRAM at `bytes_in`, unless it is null.
 //
 // Requires:
-// `region` is null or a region that is not unmapped; `bytes_in` is null or points to room for a number.
+// `region` is null or a mapped region; `bytes_in` is null or points to space for a number.
 enum EverbyteStatus everbyte_region_prefetch(const struct EverbyteRegion *region,
                                              const void *at,
                                              uint64_t bytes,
                                              uint64_t *bytes_in);
 
-// Brings whole units in and keeps them in DRAM, writable, until they are unpinned as often: for buffers
-// of system calls and devices. In direct mode they stay where they are, in DRAM or not.
+// Brings whole units into DRAM, writable, and keeps them there until they are unpinned as often:
+// for buffers of system calls and devices. In direct mode they stay in place, in DRAM or not.
 //
 // Requires:
-// `region` is null or a region that is not unmapped.
+// `region` is null or a mapped region.
 enum EverbyteStatus everbyte_region_pin(const struct EverbyteRegion *region,
                                         const void *at,
                                         uint64_t bytes);
@@ -206,16 +210,15 @@ enum EverbyteStatus everbyte_region_pin(const struct EverbyteRegion *region,
 // Takes back one pin of the same range.
 //
 // Requires:
-// `region` is null or a region that is not unmapped.
+// `region` is null or a mapped region.
 enum EverbyteStatus everbyte_region_unpin(const struct EverbyteRegion *region,
                                           const void *at,
                                           uint64_t bytes);
 
-// Tells what is to become of whole units: `EVERBYTE_WILL_NEED` or `EVERBYTE_DONT_NEED`.
+// Announces the use of whole units: `EVERBYTE_WILL_NEED` or `EVERBYTE_DONT_NEED`.
 //
 // Requires:
-// `region` is null or a region that is not unmapped; nobody relies on what a range holds that is not
-// needed.
+// `region` is null or a mapped region; no code relies on the contents of a range not needed.
 enum EverbyteStatus everbyte_region_advise(const struct EverbyteRegion *region,
                                            const void *at,
                                            uint64_t bytes,
@@ -224,14 +227,14 @@ enum EverbyteStatus everbyte_region_advise(const struct EverbyteRegion *region,
 // Stores a region's counters at `statistics`.
 //
 // Requires:
-// `region` is null or a region that is not unmapped; `statistics` is null or points to room for them.
+// `region` is null or a mapped region; `statistics` is null or points to space for them.
 enum EverbyteStatus everbyte_region_statistics(const struct EverbyteRegion *region,
                                                struct EverbyteStatistics *statistics);
 
-// Checks that a region pages as it should; if not, the status says what is wrong.
+// Checks that a region can page. If not, the status names the failure.
 //
 // Requires:
-// `region` is null or a region that is not unmapped.
+// `region` is null or a mapped region.
 enum EverbyteStatus everbyte_region_check(const struct EverbyteRegion *region);
 
 #ifdef __cplusplus
