@@ -83,6 +83,7 @@ impl ByteTree {
     /// A slot is free or not in the tree. The tree is unchanged.
     pub fn free_run(&mut self, start: u64, len: u64) -> Result<(), SlotError> {
         check_range(start, len, self.capacity)?;
+        // All slots are checked before the first change, so an error changes no slot.
         for (node, mask) in pieces(start, len, LOG) {
             let wrong = u64::from(self.levels[0][node]) & mask;
             if wrong != 0 {
@@ -110,6 +111,7 @@ impl ByteTree {
     /// A slot is used or not in the tree. The tree is unchanged.
     pub fn take_run(&mut self, start: u64, len: u64) -> Result<(), SlotError> {
         check_range(start, len, self.capacity)?;
+        // All slots are checked before the first change, so an error changes no slot.
         for (node, mask) in pieces(start, len, LOG) {
             let wrong = !u64::from(self.levels[0][node]) & mask;
             if wrong != 0 {
@@ -180,6 +182,7 @@ impl ByteTree {
             if let Some(start) = finder.feed(base, leaf, 8) {
                 return Some(start);
             }
+            // Only an empty leaf allows a jump: a run may continue in the next leaf.
             node = if leaf == 0 { self.next_leaf(node + 1, &mut 0)? } else { node + 1 };
         }
     }
@@ -209,6 +212,7 @@ impl ByteTree {
         for nodes in &mut self.levels {
             let was = nodes[node];
             nodes[node] |= mask;
+            // The node had a free slot before, so the bits above it are set.
             if was != 0 {
                 return;
             }
@@ -220,6 +224,7 @@ impl ByteTree {
     fn mark_used(&mut self, mut node: usize, mut mask: u8) {
         for nodes in &mut self.levels {
             nodes[node] &= !mask;
+            // The node has another free slot, so the bits above it stay.
             if nodes[node] != 0 {
                 return;
             }

@@ -37,6 +37,7 @@ impl FreeRanges {
         if range.is_empty() {
             return true;
         }
+        // Ranges never overlap, so only the last one at or before the start can contain the range.
         let Some((&start, &end)) = self.by_start.range(..=range.start).next_back() else {
             return false;
         };
@@ -50,6 +51,7 @@ impl FreeRanges {
     /// The free parts of `range`, in order.
     #[must_use]
     pub fn within(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        // A range beginning before `range` may reach into it.
         let before = self.by_start.range(..range.start).next_back();
         let from =
             before.into_iter().chain(self.by_start.range(range.start..range.end.max(range.start)));
@@ -76,6 +78,7 @@ impl FreeRanges {
         let (mut start, mut end) = (range.start, range.end);
         let mut fresh = end - start;
         let before = self.by_start.range(..start).next_back().map(|(&s, &e)| (s, e));
+        // Ranges that only touch are merged too: later requests may need the whole length.
         let touching: Vec<(usize, usize)> = before
             .into_iter()
             .chain(self.by_start.range(start..=end).map(|(&s, &e)| (s, e)))

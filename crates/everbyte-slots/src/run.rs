@@ -82,10 +82,12 @@ impl RunFinder {
                     return Some(self.start);
                 }
                 at += ones;
+                // The run reaches the end of the node and may continue in the next one.
                 if at >= width {
                     return None;
                 }
             }
+            // A used slot ends the run.
             self.len = 0;
             let rest = node >> at;
             if rest == 0 {

@@ -50,6 +50,7 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
     #[inline]
     pub fn free(&self, slot: u64) -> Result<(), SlotError> {
         self.slots.free(slot)?;
+        // One word tells that the region is not all free, and spares a read of all its words.
         if self.slots.is_node_free(slot) {
             self.raise(slot >> REGION_LOG);
         }
@@ -62,6 +63,7 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
     /// As there.
     pub fn free_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
         let freed = self.slots.free_run(start, len);
+        // Also after an error: the slots of earlier words are free.
         self.for_regions(start, len, |region| self.raise(region));
         freed
     }
@@ -80,6 +82,8 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
     /// As there.
     pub fn take_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
         let taken = self.slots.take_run(start, len);
+        // Also after an error: another thread may have lowered the region while some slots were
+        // taken for a moment, and `lower` raises it again.
         self.for_regions(start, len, |region| self.lower(region));
         taken
     }
@@ -103,6 +107,7 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
         let mut last = None;
         for &slot in &out[before..] {
             let region = slot >> REGION_LOG;
+            // Slots of one region are mostly adjacent here, and one lower serves all of them.
             if last != Some(region) {
                 self.lower(region);
                 last = Some(region);
@@ -128,12 +133,15 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
         if !len.is_power_of_two() || len > Self::REGION {
             return None;
         }
+        // Short runs share the region of the hint, so other regions stay all free.
         if len < Self::REGION
             && let Some(start) = self.alloc_within(hint >> REGION_LOG, len)
         {
             return Some(start);
         }
         loop {
+            // Taking the region's bit keeps other searches away, but not single allocations by
+            // hint.
             let region = self.regions.alloc(hint >> REGION_LOG)?;
             let start = region << REGION_LOG;
             // Only the wanted slots: another thread may need the rest.
@@ -152,6 +160,7 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
         let end = (first + Self::REGION).min(self.slots.capacity());
         let mut start = first;
         while start + len <= end {
+            // A read first: a failed take would hide free slots from other threads for a moment.
             if self.slots.is_run_free(start, len) && self.take_run(start, len).is_ok() {
                 return Some(start);
             }
@@ -178,6 +187,7 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
     fn for_regions(&self, start: u64, len: u64, act: impl Fn(u64)) {
         if len > 0 {
             let last = start.saturating_add(len - 1) >> REGION_LOG;
+            // After an error the range may leave the tree.
             (start >> REGION_LOG..=last.min(self.regions.capacity())).for_each(act);
         }
     }
@@ -199,6 +209,7 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
             // Another thread may have lowered it.
             let _ = self.regions.take(region);
         }
+        // The second read: all of the region may be free again (G1).
         self.raise(region);
     }
 

@@ -135,11 +135,13 @@ impl<const LOG: u32> WordTree<LOG> {
     #[inline]
     pub fn free(&self, slot: u64) -> Result<(), SlotError> {
         check_range(slot, 1, self.capacity)?;
+        // Before the bit: the counter must never be below the number of free slots (S3).
         self.free.0.fetch_add(1, SeqCst);
         if self.leaf(slot).fetch_or(Self::bit(slot), SeqCst) & Self::bit(slot) != 0 {
             self.free.0.fetch_sub(1, SeqCst);
             return Err(SlotError::AlreadyFree { slot });
         }
+        // After the bit: a lower in between would clear the hint of an earlier raise (S1).
         self.raise(0, index(slot >> LOG));
         Ok(())
     }
@@ -152,11 +154,13 @@ impl<const LOG: u32> WordTree<LOG> {
     /// the rest of the run is unchanged.
     pub fn free_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
         check_range(start, len, self.capacity)?;
+        // The counter rises before any slot of the run is free (S3).
         self.free.0.fetch_add(len, SeqCst);
         for (word, mask) in pieces(start, len, LOG) {
             let freed = self.levels[0][word]
                 .fetch_update(SeqCst, SeqCst, |seen| (seen & mask == 0).then_some(seen | mask));
             if let Err(seen) = freed {
+                // Earlier words stay free, because other threads may have taken their slots.
                 let done = Self::first_slot(word).max(start) - start;
                 self.free.0.fetch_sub(len - done, SeqCst);
                 let slot = Self::first_slot(word) + lowest(seen & mask);
@@ -224,6 +228,7 @@ impl<const LOG: u32> WordTree<LOG> {
     /// run exists. Otherwise the call may miss a run freed, or held for a moment, by another
     /// thread. Takes time linear in the words with free slots.
     pub fn alloc_run(&self, len: u64, hint: u64) -> Option<u64> {
+        // The counter is never too low, so a longer run does not exist.
         if len == 0 || len > self.free_count() {
             return None;
         }
@@ -234,10 +239,13 @@ impl<const LOG: u32> WordTree<LOG> {
                 while let Some(start) = self.find_run(from, to, len) {
                     match self.claim_run(start, len) {
                         Ok(()) => return Some(start),
+                        // The lost slot ends every run across it, so the search continues behind
+                        // it.
                         Err(lost) => (raced, from) = (true, lost + 1),
                     }
                 }
             }
+            // Only a lost race justifies another pass.
             if !raced {
                 return None;
             }
@@ -318,10 +326,13 @@ impl<const LOG: u32> WordTree<LOG> {
             taken.get() == want
         };
         let swept = want > 0 && self.sweep(self.clip(hint), visits, &mut visit);
+        // A lower in progress can hide a free slot from the hints: only a read of the leaves allows
+        // `None` (S3).
         if want > 0 && !swept && taken.get() == 0 {
             self.scan(&mut visit);
         }
         *visits += looks.get();
+        // The counter falls after the slots are taken, so it is never too low (S3).
         if taken.get() > 0 {
             self.free.0.fetch_sub(taken.get() as u64, SeqCst);
         }
@@ -339,6 +350,8 @@ impl<const LOG: u32> WordTree<LOG> {
     ) -> bool {
         let home = index(hint >> LOG);
         let ahead = u64::MAX << (hint % Self::ORDER);
+        // Without a look at the hints: the home word usually has a slot, and the search ends after
+        // one read.
         if visit(home, ahead) {
             return true;
         }
@@ -358,6 +371,7 @@ impl<const LOG: u32> WordTree<LOG> {
             }
             from = word + 1;
         }
+        // Next-fit order ends with the slots before the hint in its own word.
         visit(home, !ahead)
     }
 
@@ -388,14 +402,18 @@ impl<const LOG: u32> WordTree<LOG> {
         loop {
             let seen = leaf.load(SeqCst);
             if seen & mask == 0 {
+                // The hint of an empty word is stale: later searches need not visit it.
                 if seen == 0 {
                     self.lower(0, word);
                 }
                 return 0;
             }
             let pick = lowest_bits(seen & mask, want);
+            // Other threads may take bits of `pick` first. This thread owns only the bits its
+            // operation cleared.
             let old = leaf.fetch_and(!pick, SeqCst);
             if old & pick != 0 {
+                // This operation emptied the word, so this thread lowers its hint.
                 if old & !pick == 0 {
                     self.lower(0, word);
                 }
@@ -413,11 +431,14 @@ impl<const LOG: u32> WordTree<LOG> {
                 Ok(old) if old == mask => self.lower(0, word),
                 Ok(_) => {}
                 Err(seen) => {
+                    // The words taken so far are freed before the error: a failed run takes no
+                    // slot.
                     self.put_back(start, Self::first_slot(word).max(start) - start);
                     return Err(Self::first_slot(word) + lowest(!seen & mask));
                 }
             }
         }
+        // Only a complete run is subtracted, so `put_back` leaves the counter alone.
         self.free.0.fetch_sub(len, SeqCst);
         Ok(())
     }
@@ -425,6 +446,7 @@ impl<const LOG: u32> WordTree<LOG> {
     /// Frees slots taken by this call and not yet subtracted from the counter.
     fn put_back(&self, start: u64, len: u64) {
         for (word, mask) in pieces(start, len, LOG) {
+            // This call owns the slots, so no other thread can have freed them.
             self.levels[0][word].fetch_or(mask, SeqCst);
             self.raise(0, word);
         }
@@ -443,6 +465,7 @@ impl<const LOG: u32> WordTree<LOG> {
             if let Some(start) = finder.feed(base, seen, 1 << LOG) {
                 return Some(start);
             }
+            // Only an empty word allows a jump: a run may continue in the next word.
             word = if seen == 0 { self.next_word(word + 1, &mut 0)? } else { word + 1 };
         }
     }
@@ -465,6 +488,8 @@ impl<const LOG: u32> WordTree<LOG> {
             while level > 0 {
                 let below = self.levels[level][at].load(SeqCst);
                 *visits += 1;
+                // A set hint over an empty word is allowed (S2): it is lowered, and the search goes
+                // behind it.
                 if below == 0 {
                     self.lower(level, at);
                     at += 1;
@@ -486,6 +511,8 @@ impl<const LOG: u32> WordTree<LOG> {
         let mut child = word;
         for parents in &self.levels[level + 1..] {
             let parent = &parents[child >> LOG];
+            // A read first: most parents have the bit already, and a store would contend for their
+            // cache line.
             if parent.load(SeqCst) & Self::bit(child as u64) == 0 {
                 parent.fetch_or(Self::bit(child as u64), SeqCst);
             }
@@ -498,14 +525,17 @@ impl<const LOG: u32> WordTree<LOG> {
         let mut child = word;
         for level in level..self.levels.len() - 1 {
             let (parent, bit) = (&self.levels[level + 1][child >> LOG], Self::bit(child as u64));
+            // Another thread cleared the bit, and it reads the child again itself.
             if parent.load(SeqCst) & bit == 0 {
                 return;
             }
             let old = parent.fetch_and(!bit, SeqCst);
+            // The second read: a slot freed before the clear would stay hidden (S1).
             if self.levels[level][child].load(SeqCst) != 0 {
                 self.raise(level, child);
                 return;
             }
+            // The parent has other children, so its own hint stays.
             if old != bit {
                 return;
             }

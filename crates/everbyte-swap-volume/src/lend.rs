@@ -96,9 +96,12 @@ impl Lender {
         if lending.is_closed {
             return Err(self.full(lending));
         }
+        // The kernel is asked only if free runs are short: each used run costs a system call.
         if (lending.free.len() as u64) < runs {
             self.take_back(lending)?;
         }
+        // A new file description for each lease: its locks end with the last mapping of the program
+        // (L1).
         let file = reopen(self.volume.volume().medium())?.ok_or(SwapError::NotShared)?;
         let mut got = BTreeSet::new();
         while (got.len() as u64) < runs.max(1)
@@ -109,8 +112,10 @@ impl Lender {
             if !planted(Bug::LockedLate)
                 && !lock_range(&file, &bytes_of(run.start)).map_err(io("lock the pool's file"))?
             {
+                // Another process has the lock, so the run stays counted as used (L2).
                 continue;
             }
+            // Under the lock, and before the descriptor is passed on (L4).
             if wipes && !run.is_wiped {
                 self.volume.wipe(run.start)?;
             }
@@ -133,6 +138,7 @@ impl Lender {
         let lease = self.lend_as(runs, pid, false)?;
         let size_bytes = lease.ranges.iter().map(|range| range.end - range.start).sum();
         if size_bytes < runs * RUN_BYTES {
+            // Dropped before the query: the runs of this failed lease must not count as lent.
             drop(lease);
             let lending = &mut *self.lending.lock();
             self.take_back(lending)?;
@@ -161,6 +167,7 @@ impl Lender {
         let lending = &mut *self.lending.lock();
         let has = self.volume.size_bytes();
         if size_bytes >= has {
+            // Growth needs no query of locks, because the new runs have no borrower.
             let fresh = self.volume.grow(size_bytes)?;
             let fresh = fresh.into_iter().map(|start| FreeRun { start, is_wiped: false });
             lending.free.extend(fresh);
@@ -174,9 +181,11 @@ impl Lender {
         if lending.free.len() < surplus {
             return Err(self.lent(lending));
         }
+        // Before the runs leave the volume: the pool may give them to any owner afterwards (L4).
         self.wipe_first(lending, surplus)?;
         let gone: Vec<BlockNo> = lending.free.iter().take(surplus).map(|run| run.start).collect();
         self.volume.remove(&gone)?;
+        // After the durable removal: on an error the volume keeps the runs and can lend them.
         lending.free.drain(..surplus);
         Ok(())
     }
@@ -192,6 +201,7 @@ impl Lender {
             return Err(self.lent(lending));
         }
         self.wipe_first(lending, lending.free.len())?;
+        // Last, because lending continues after an error.
         lending.is_closed = true;
         Ok(())
     }
@@ -218,6 +228,7 @@ impl Lender {
             }
             let is_locked = match &self.file {
                 Some(file) => is_range_locked(file, &bytes),
+                // Private memory cannot be lent, so it has no borrower.
                 None => Ok(false),
             };
             let is_locked = is_locked.map_err(io("look at the locks of the pool's file"))?;
@@ -228,6 +239,7 @@ impl Lender {
         for start in ended {
             lending.lent.remove(&start);
             if !planted(Bug::RunForgotten) {
+                // The borrower may have written to the run, so an earlier wipe no longer counts.
                 lending.free.push_back(FreeRun { start, is_wiped: false });
             }
         }

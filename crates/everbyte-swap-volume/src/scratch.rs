@@ -98,10 +98,12 @@ impl ScratchDevice {
         let at = self.place(piece.block);
         let _block = self.stripe(piece.block).write();
         let (word, bit) = self.word(piece.block);
+        // A partial first write must not show an earlier user's bytes in the rest of the block.
         if word.load(Ordering::Acquire) & bit == 0 && data.len() < BLOCK {
             self.medium.store(at, &[0; BLOCK]);
         }
         self.medium.store(at.plus(piece.start as u64), data);
+        // After the bytes: a thread that sees the bit sees the bytes.
         word.fetch_or(bit, Ordering::Release);
     }
 
@@ -110,11 +112,13 @@ impl ScratchDevice {
         const ZEROES: [u8; BLOCK] = [0; BLOCK];
         for piece in pieces(offset, len) {
             if piece.bytes.len() < BLOCK {
+                // An unwritten block reads as zeroes already.
                 if self.is_written(piece.block) {
                     self.write_piece(&piece, &ZEROES[..piece.bytes.len()]);
                 }
                 continue;
             }
+            // A cleared bit makes the block read as zeroes without a store.
             let _block = self.stripe(piece.block).write();
             let (word, bit) = self.word(piece.block);
             word.fetch_and(!bit, Ordering::Release);
@@ -145,6 +149,7 @@ impl BlockDevice for ScratchDevice {
             }
             let bytes = into.len() as u64;
             self.medium.read(at, into);
+            // After the read: the medium reports an unreadable range only then.
             self.medium.check_range(at, bytes).map_err(|error| DeviceError::Media {
                 offset: piece.block * BLOCK_U64 + piece.start as u64,
                 len: bytes,

@@ -91,6 +91,7 @@ impl Table {
         }
         let header = load_header(medium, start)?;
         let pool_runs = (data.blocks().end - data.blocks().start) / RUN_BLOCKS;
+        // The number in a damaged header must not overflow the arithmetic below.
         let run = BlockRun { start, len: Self::blocks(header.runs.min(pool_runs)) };
         if header.runs > pool_runs || start.0 + run.len > data.blocks().end {
             let what = format!("{} runs are more than the pool has room for", header.runs);
@@ -110,6 +111,7 @@ impl Table {
 fn load_header<M: Medium>(medium: &M, start: BlockNo) -> Result<Header, Corrupt> {
     let mut header = Header::new(0, 0);
     medium.read(start.offset(), header.as_mut_bytes());
+    // After the read: the medium reports an unreadable range only then.
     check_readable(medium, WHAT, start.offset(), size_of::<Header>() as u64)?;
     let wrong = |what| Err(Corrupt::new(WHAT, start.offset(), what));
     if header.magic != MAGIC {

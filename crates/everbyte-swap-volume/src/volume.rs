@@ -59,11 +59,13 @@ impl<M: Medium> SwapVolume<M> {
         let volume = match pool.create_volume(&spec, NewRoot::Blocks(&table.image())) {
             Ok(volume) => volume,
             Err(error) => {
+                // The volume was not created, so its runs are free again.
                 return_runs(pool, &table.runs);
                 return Err(error.into());
             }
         };
         table.runs.iter().for_each(|&start| volume.adopt_run(run_at(start)));
+        // A volume can be opened only once at a time.
         drop(volume);
         Self::open(pool, name)
     }
@@ -128,6 +130,8 @@ impl<M: Medium> SwapVolume<M> {
         let fresh = take_runs(&self.pool, more.ok_or(SwapError::Size { bytes: size_bytes })?)?;
         let runs = [&state.table.runs[..], &fresh].concat();
         if let Err(error) = self.replace(state, runs) {
+            // If the outcome is unknown, the durable table may name the new runs: they stay
+            // allocated until the pool is opened again.
             if !state.is_unknown {
                 return_runs(&self.pool, &fresh);
             }
@@ -146,6 +150,7 @@ impl<M: Medium> SwapVolume<M> {
         let set: HashSet<BlockNo> = gone.iter().copied().collect();
         let kept = state.table.runs.iter().copied().filter(|run| !set.contains(run)).collect();
         self.replace(state, kept)?;
+        // After the new table is durable: a crash must not leave a free run in a table.
         gone.iter().for_each(|&start| self.volume().disown_run(run_at(start)));
         return_runs(&self.pool, gone);
         Ok(())
@@ -165,14 +170,18 @@ impl<M: Medium> SwapVolume<M> {
         match self.volume().replace_root(at, &table.image(), count * RUN_BYTES) {
             Ok(()) => {}
             Err(error @ WriteError::Media(_)) => {
+                // Either root word may be durable, so the runs and blocks of both tables stay
+                // allocated.
                 state.is_unknown = true;
                 return Err(error.into());
             }
             Err(error) => {
+                // The root word is unchanged, and no durable word names the new table.
                 self.pool.return_run(at);
                 return Err(error.into());
             }
         }
+        // The new root word is durable, so the old table may be freed.
         self.volume().adopt_run(at);
         self.volume().disown_run(state.at);
         self.pool.return_run(state.at);
@@ -187,6 +196,8 @@ impl<M: Medium> SwapVolume<M> {
     pub(crate) fn wipe(&self, start: BlockNo) -> Result<(), SwapError> {
         let medium = self.volume().medium();
         run_at(start).blocks().for_each(|block| medium.stream(block.offset(), &[0; BLOCK]));
+        // The caller lends or frees the run immediately afterwards, so the zeroes must be durable
+        // now.
         medium.fence().map_err(|error| SwapError::Table(error.into()))
     }
 }

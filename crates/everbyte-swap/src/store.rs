@@ -237,6 +237,7 @@ impl SwapSpace {
     /// Adds the slots gained by the store.
     pub fn grow(&self) {
         let slots = self.store.slots().min(self.slots.capacity());
+        // The maximum is atomic, so concurrent calls free each new slot once.
         let known = self.known.fetch_max(slots, SeqCst);
         if slots > known {
             self.slots.free_run(SlotNo(known), slots - known);

@@ -1,6 +1,6 @@
 //! The dentry cache: recently looked-up names in DRAM with their files. It also records absent names.
 //!
-//! Invariants (argued in docs/decisions/0024):
+//! Invariants (argued in `docs/decisions/0024-names-that-were-looked-up-are-kept.md`):
 //! - A note of a name happens under the lock of its directory, after a lookup or change there. A change
 //!   forgets the name first, under that lock for writing. So the cache agrees with the directory, up to
 //!   operations that are not answered yet.

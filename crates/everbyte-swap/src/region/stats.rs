@@ -72,9 +72,9 @@ counters! {
     direct_evictions,
     /// Units filled above the limit because no unit could be evicted.
     units_over_limit,
-    /// Parts of a region in direct mode made inaccessible for a moment to detect their use.
+    /// Chunks made inaccessible for a moment to detect their use.
     chunks_watched,
-    /// Inaccessible parts touched during that time.
+    /// Inaccessible chunks touched during that time.
     chunks_touched,
     /// Moves of chunks skipped because the process had too many mappings.
     moves_refused,

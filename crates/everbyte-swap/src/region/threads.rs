@@ -16,11 +16,12 @@ use rustix::event::Timespec;
 use crate::error::RegionError;
 
 const CLOSE_RANGE_UNSHARE: libc::c_uint = 2;
-/// Time that a thread sleeps where it waits for another.
+/// Sleep of a thread between two checks for another one.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
-/// Starts a thread of a region's, and waits until it has descriptors of its own: `kept`, which `run` is given; none where
-/// the kernel has no such tables, since their numbers are then the program's.
+/// Starts a thread of a region and waits until it has a private descriptor table. `run` gets the
+/// descriptors `kept` of this table, or none on a kernel without such tables, because the numbers
+/// then belong to the program.
 pub(crate) fn spawn(
     name: &str,
     kept: &[RawFd],
@@ -37,11 +38,12 @@ pub(crate) fn spawn(
         // The program's signals are for the program's threads.
         std::mem::forget(BlockedSignals::new());
         let own: Vec<BorrowedFd<'_>> = match keep_only(&kept) {
-            // SAFETY: they were open when the table was copied, and this thread, which has it alone, leaves them open.
+            // SAFETY: they were open when the table was copied, and this thread, the table's only
+            // user, leaves them open.
             true => kept.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect(),
             false => Vec::new(),
         };
-        // Whoever started this thread waits for that.
+        // The starting thread waits for this message.
         let _told = ready.send(());
         run(&own);
     });

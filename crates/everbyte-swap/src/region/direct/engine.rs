@@ -66,7 +66,7 @@ pub(crate) struct Chunks<M> {
     slots: Arc<SlotMap>,
     /// Start of the search for the first chunk's run.
     home: SlotNo,
-    /// Parts in DRAM.
+    /// Chunks in DRAM.
     dram: AtomicU64,
     limit: AtomicU64,
     pinned: AtomicU64,
@@ -107,7 +107,7 @@ impl<M: ChunkMemory> Chunks<M> {
         }
     }
 
-    /// Parts of the region.
+    /// Chunks of the region.
     pub(crate) fn len(&self) -> u64 {
         self.table.len()
     }
@@ -235,6 +235,7 @@ impl<M: ChunkMemory> Chunks<M> {
     /// Maps a run of zeroes for an empty chunk claimed by the caller.
     fn make_direct(&self, at: ChunkNo) -> Option<RunNo> {
         let run = self.take_run(at)?;
+        // Before it is mapped: the run may hold the bytes of another chunk (D3).
         let zeroed = if planted(Bug::RunNotZeroed) { Ok(()) } else { self.memory.zero_run(run) };
         match zeroed.and_then(|()| self.memory.map_run(at, run)) {
             Ok(()) => Some(run),
@@ -283,6 +284,7 @@ impl<M: ChunkMemory> Chunks<M> {
     pub(crate) fn promote(&self, at: ChunkNo) -> Result<bool, ChunkError> {
         let seen = self.table.load(at);
         let Some(run) = seen.run().filter(|_| Self::is_movable(seen)) else { return Ok(false) };
+        // Counted before its memory exists, so concurrent moves cannot exceed the limit together.
         if !self.try_admit() {
             return Ok(false);
         }
@@ -309,6 +311,7 @@ impl<M: ChunkMemory> Chunks<M> {
         } else {
             add(&self.counters.units_in, self.units_of(at));
             self.settle(at, Chunk::DRAM);
+            // After the mapping is replaced and the word is stored: no free run is mapped (D2).
             if !planted(Bug::RunLeaked) && !planted(Bug::RunFreedBeforeMoved) {
                 self.free_run(run);
             }
@@ -323,6 +326,7 @@ impl<M: ChunkMemory> Chunks<M> {
         if !seen.is_dram() || !Self::is_movable(seen) {
             return Ok(false);
         }
+        // Before the claim, so no fault waits for the search.
         let Some(run) = self.take_run(at) else { return Ok(false) };
         if !self.table.claim(at, seen) {
             self.free_run(run);
@@ -339,6 +343,7 @@ impl<M: ChunkMemory> Chunks<M> {
         } else {
             add(&self.counters.units_out, self.units_of(at));
             self.settle(at, Chunk::direct(run));
+            // After its memory is gone, so the count never falls below the chunks in DRAM.
             self.dram.fetch_sub(1, SeqCst);
         }
         moved.map(|()| true)

@@ -235,6 +235,7 @@ impl Backing for DirectRegion {
 
 impl Drop for DirectRegion {
     fn drop(&mut self) {
+        // The sampler and faults use the chunks, so they end before the mappings are removed.
         self.sampler = None;
         self.faults = None;
         // Other regions may get the runs only after this region's mappings are removed.
@@ -295,6 +296,7 @@ fn run_rounds(chunks: &Chunks<RemapMemory>, stop: &AtomicBool) {
     let mut rest = REST;
     while !stop.load(SeqCst) {
         std::thread::park_timeout(rest);
+        // Rounds without a result become rare, because each watched chunk can cost a fault.
         let longer = (rest * 2).min(REST_LONG);
         if stop.load(SeqCst) || !chunks.begin_round(&mut round) {
             rest = longer;

@@ -3,6 +3,7 @@
 //! Owns the words of all units, the set of windows due for a visit by the evictor, and the count of
 //! resident units. Moves bytes only through [`Memory`], so tests can explore it on a table instead
 //! of memory.
+//! P1 to P7 of `docs/proofs.md` argue that no page is lost.
 //!
 //! Invariants:
 //! - A unit counts as resident from before its page is made until after it is taken away.
@@ -177,6 +178,7 @@ impl<M: Memory> Pager<M> {
             MemoryError::Locked => PagingFailure::Locked,
             MemoryError::AlreadyThere | MemoryError::Unreadable | MemoryError::Again => return,
         };
+        // Only the first reason is kept. The evictor reports it, because its thread may allocate.
         if self.failure.compare_exchange(0, failure as u8, SeqCst, SeqCst).is_ok() {
             self.wake_evictor();
         }
@@ -217,6 +219,7 @@ impl<M: Memory> Pager<M> {
     /// Ends the caller's claim to a unit and sets its new state to `unit`.
     fn settle(&self, at: UnitNo, unit: Unit) {
         self.memory.step();
+        // The word before the window: the evictor removes a window before it reads the words (P6).
         self.units.set(at, unit);
         if unit.is_resident() && !planted(Bug::WindowForgotten) {
             self.add_window(at.0 / WINDOW);
@@ -240,6 +243,8 @@ impl<M: Memory> Pager<M> {
 
     /// True once the background evictor has made room enough.
     pub(crate) fn has_room(&self) -> bool {
+        // A second reserve below the start of evictions: the evictor works in long turns, not at
+        // every fault.
         let limit = self.limit.load(SeqCst);
         self.is_held.load(SeqCst) || self.resident.load(SeqCst) <= limit - 2 * reserve(limit)
     }

@@ -62,6 +62,7 @@ impl PagedRegion {
             paged.faults = Some(paged.register()?);
         }
         let pager = &paged.shared.pager;
+        // No later step can fail, so the region takes ownership of existing memory.
         pager.memory.keep();
         pager.let_go();
         Ok(paged)
@@ -122,6 +123,7 @@ impl Backing for PagedRegion {
         if shared.is_ok() {
             *forks += 1;
         } else if *forks == 0 {
+            // Only without another fork: the hold must last until the last one ends.
             pager.let_go();
         }
         shared
@@ -134,6 +136,7 @@ impl Backing for PagedRegion {
         if *forks > 0 {
             return Ok(());
         }
+        // Before evictions resume: a child must not get zeroes for units in slots.
         let unshared = pager.memory.share_with_children(false);
         pager.let_go();
         unshared.map_err(RegionError::io("exclude the region from forked children"))
@@ -154,6 +157,7 @@ impl Backing for PagedRegion {
 
 impl Drop for PagedRegion {
     fn drop(&mut self) {
+        // Threads and faults use the pager, so they end before its slots are free.
         self.threads = None;
         self.faults = None;
         self.shared.pager.free_slots();

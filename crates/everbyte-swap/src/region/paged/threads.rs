@@ -96,6 +96,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
         let pager = &self.shared.pager;
+        // After `stop`, so the woken evictor reads it.
         pager.wanted.store(1, SeqCst);
         // A missing sleeper is not an error.
         let _woken = futex::wake(&pager.wanted, futex::Flags::PRIVATE, 1);
@@ -138,6 +139,7 @@ fn run_evictor(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut Failure
             evict_until_room(shared, stop, reporter);
             continue;
         }
+        // Before the last check: a later request sets it again, and the wait returns immediately.
         pager.wanted.store(0, SeqCst);
         // A failure recorded earlier woke no thread.
         reporter.look(shared);
@@ -158,6 +160,7 @@ fn evict_until_room(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut Fa
             Progress::Evicted(_) => idle = 0,
             Progress::Another => pager.memory.pause(8),
         }
+        // All units are in use. A short sleep avoids a busy loop.
         if idle == IDLE_MAX {
             std::thread::sleep(IDLE_SLEEP);
             return;

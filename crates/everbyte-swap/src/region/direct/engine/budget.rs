@@ -50,6 +50,7 @@ impl Budget {
 
 /// Half of the system's limit on mappings of a process.
 pub(crate) fn half_of_most() -> u64 {
+    // The other half is for the program's own mappings.
     let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     most.and_then(|most| most.trim().parse().ok()).unwrap_or(MOST_USUAL) / 2
 }

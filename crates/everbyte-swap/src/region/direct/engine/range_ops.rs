@@ -43,6 +43,7 @@ impl<M: ChunkMemory> Chunks<M> {
                 self.promote(at).map_err(failed)?;
             }
             if self.table.load(at).run().is_some() {
+                // This chunk found no room, and later ones would find none.
                 return Ok((at.0 * CHUNK_UNITS).saturating_sub(run.first.0));
             }
         }
@@ -130,6 +131,7 @@ impl<M: ChunkMemory> Chunks<M> {
     /// Sets units to zero. A chunk without remaining units frees its DRAM or run. Pinned chunks are
     /// refused.
     pub(crate) fn discard(&self, run: UnitRun) -> Result<(), RangeError> {
+        // Before any change: a refused call leaves every chunk as it is.
         if let Some(at) = chunks_of(run).find(|&at| self.table.load(at).pins() > 0) {
             return Err(RangeError::Pinned(UnitNo((at.0 * CHUNK_UNITS).max(run.first.0))));
         }
@@ -142,6 +144,7 @@ impl<M: ChunkMemory> Chunks<M> {
         let from = run.first.0.max(first) - first;
         let end = self.units_of(at).min(run.first.0 + run.units - first);
         let seen = self.claim_in_any_phase(at);
+        // Another thread may have pinned the chunk since the first check.
         if seen.pins() > 0 {
             self.settle(at, seen);
             return Err(RangeError::Pinned(UnitNo(first + from)));
@@ -159,6 +162,7 @@ impl<M: ChunkMemory> Chunks<M> {
 
     /// Sets units of a claimed chunk to zero and releases the chunk.
     fn zero(&self, at: ChunkNo, seen: Chunk, units: Range<u64>) -> Result<(), ChunkError> {
+        // A watched chunk is inaccessible.
         let allowed = self.memory.allow(at, Permission::Everything);
         if allowed.is_ok() {
             self.memory.zero(at, units);
@@ -174,6 +178,7 @@ impl<M: ChunkMemory> Chunks<M> {
             return Err(error);
         }
         self.settle(at, Chunk::EMPTY);
+        // After the mapping is gone: no free run is mapped (D2).
         match seen.run() {
             Some(run) => self.free_run(run),
             None => {
@@ -200,6 +205,7 @@ impl<M: ChunkMemory> Chunks<M> {
     /// runs are free. Pinned chunks stay.
     pub(crate) fn set_limit(&self, chunks: u64) {
         self.limit.store(chunks, SeqCst);
+        // Passes with rising heat instead of a sorted list, because the engine does not allocate.
         for heat in (0..=u8::MAX).step_by(15) {
             for at in (0..self.len()).map(ChunkNo) {
                 if self.dram.load(SeqCst) <= chunks {

@@ -21,7 +21,7 @@ use crate::slots::index;
 const LOOKS: u64 = 256;
 /// Mappings added for the duration of a round.
 const ROUND_MAPPINGS: u64 = 2 * WATCHES as u64;
-/// Parts of each kind in a round.
+/// Chunks of each kind in a round.
 const OF_A_KIND: usize = WATCHES / 2;
 
 /// A watched chunk.
@@ -76,6 +76,7 @@ impl<M: ChunkMemory> Chunks<M> {
             return false;
         }
         let direct = self.watch_some(round, 0..OF_A_KIND, true);
+        // Without a direct chunk no exchange is possible, so no chunk in DRAM is disturbed.
         if direct == 0 {
             self.budget.give_back(ROUND_MAPPINGS);
             return false;
@@ -95,6 +96,7 @@ impl<M: ChunkMemory> Chunks<M> {
         let mut found = 0;
         for watch in watches {
             let Some(at) = self.find(round.random(), are_runs) else { break };
+            // Both before the watch begins: an access may come immediately after it.
             self.touched[watch].store(0, SeqCst);
             let since_ns = self.memory.now_ns();
             if self.watch(at, watch) {
@@ -155,6 +157,7 @@ impl<M: ChunkMemory> Chunks<M> {
     /// to runs.
     fn rearrange(&self, direct: &[Candidate], dram: &[Candidate], findings: &mut Findings) {
         let mut dram = dram.iter();
+        // Chunks above the limit came to DRAM for lack of runs. They leave first.
         while self.dram.load(SeqCst) > self.limit.load(SeqCst) {
             let Some((_, at)) = dram.next() else { return };
             self.move_counted(*at, findings, Self::demote);
@@ -170,6 +173,7 @@ impl<M: ChunkMemory> Chunks<M> {
                     continue;
                 }
             } else if *heat == 0 {
+                // The list is sorted: no later chunk was accessed either.
                 return;
             }
             self.move_counted(*at, findings, Self::promote);

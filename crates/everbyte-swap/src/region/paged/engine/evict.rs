@@ -119,6 +119,7 @@ impl Batch {
 impl<M: Memory> Pager<M> {
     /// Evicts a batch, unless another thread is at it.
     pub(crate) fn try_evict(&self) -> Progress {
+        // After a failure the store or the descriptor cannot be trusted with another page.
         if self.failure().is_some() {
             return Progress::Evicted(0);
         }
@@ -149,6 +150,7 @@ impl<M: Memory> Pager<M> {
             return 0;
         }
         self.choose(batch);
+        // Full only if no skipped unit could leave without a slot or free one.
         let is_stuck = batch.leaving.is_empty() && batch.is_short && !batch.is_hopeful;
         if is_stuck && !self.has_room() {
             self.full.store(true, SeqCst);
@@ -170,7 +172,10 @@ impl<M: Memory> Pager<M> {
                 return;
             }
             self.memory.step();
+            // Removed before its words are read: a unit made resident later adds the window again
+            // (P6).
             let Some(window) = self.windows.alloc(batch.hand) else { return };
+            // The hand has passed the end. Ghosts age by turns.
             if window < batch.hand {
                 self.turn.fetch_add(1, SeqCst);
             }
@@ -207,6 +212,7 @@ impl<M: Memory> Pager<M> {
                 // If the word changed since, the unit is in use.
                 let _cleared = self.units.replace(at, seen, seen.referenced(false));
             }
+            // A clean unit has no pins, and it leaves without a copy.
             Phase::Clean if self.units.claim(at, seen) => {
                 batch.clean += 1;
                 return Step::Claimed(seen.slot());
@@ -224,6 +230,7 @@ impl<M: Memory> Pager<M> {
 
     /// A claimed unit leaves if there is a slot for it, or if it seems to need none.
     fn choose_dirty(&self, at: UnitNo, seen: Unit, batch: &mut Batch) -> Step {
+        // With a free slot the page is not inspected yet: it can change until it is protected.
         if batch.room > 0 {
             batch.room -= 1;
         } else if self.is_doubtful() || !self.memory.is_zero(at) {
@@ -249,6 +256,7 @@ impl<M: Memory> Pager<M> {
             self.memory.step();
             let is_late = planted(Bug::CopiedBeforeProtected) || planted(Bug::ZeroPageLost);
             let protected = if is_late { Ok(()) } else { self.memory.protect(run) };
+            // Released right after the call, because faults on these units wait for it.
             for (at, seen) in batch.bridge.drain(..) {
                 self.settle(at, seen);
             }
@@ -256,6 +264,7 @@ impl<M: Memory> Pager<M> {
                 if leaving.step == Step::Writable {
                     leaving.step = Step::WritingBack;
                     self.settle(leaving.at, leaving.seen.with_phase(Phase::WritingBack));
+                    // Without protection a store during the copy would be lost (P2).
                     if protected.is_err() {
                         self.keep(leaving, None);
                     }
@@ -277,6 +286,7 @@ impl<M: Memory> Pager<M> {
         for next in from + 1..batch.leaving.len() {
             let gap = batch.leaving[next - 1].at.0 + 1..batch.leaving[next].at.0;
             let is_ahead = batch.leaving[next].at > batch.leaving[next - 1].at;
+            // A wide gap needs more claims than the saved call is worth.
             if !is_ahead || gap.end - gap.start > WINDOW || batch.bridge.len() >= BRIDGE_MAX {
                 break;
             }
@@ -296,6 +306,7 @@ impl<M: Memory> Pager<M> {
         }
         self.memory.step();
         let seen = self.units.load(at);
+        // A dirty page must stay writable, so a dirty unit ends the run.
         let is_harmless = matches!(seen.phase(), Phase::Empty | Phase::Stored | Phase::Clean);
         let claimed = is_harmless && self.units.claim(at, seen);
         if claimed {
@@ -314,6 +325,7 @@ impl<M: Memory> Pager<M> {
                 continue;
             }
             let end = batch.run_end(from, |step| step == Step::WritingBack).min(from + window);
+            // A whole window gets adjacent slots: read-ahead can fill it again by one copy.
             let run = (end - from == window)
                 .then(|| self.slots.alloc_run(WINDOW, batch.slot_hint))
                 .flatten();
@@ -323,6 +335,7 @@ impl<M: Memory> Pager<M> {
             }
             from = end;
         }
+        // Before a unit leaves: only a copy confirmed by the store replaces its page (P1).
         if let Err(error) = self.memory.check_copied() {
             self.note_failure(error);
             for leaving in &mut batch.leaving {
@@ -373,6 +386,7 @@ impl<M: Memory> Pager<M> {
             let Step::Copied(slot) = leaving.step else { continue };
             self.memory.step();
             let writing_back = leaving.seen.with_phase(Phase::WritingBack);
+            // The claim fails if a store made the unit dirty since step 2 (P2).
             if self.units.claim(leaving.at, writing_back) {
                 leaving.step = Step::Claimed(slot);
             } else if planted(Bug::CleanThoughWritten) {
@@ -446,6 +460,7 @@ impl<M: Memory> Pager<M> {
             let unit = slot.map_or(Unit::EMPTY, Unit::stored);
             self.settle(leaving.at, unit.evicted_in(turn));
         }
+        // Counted out after the pages are gone, so the count never falls below the pages in DRAM.
         self.resident.fetch_sub(gone, SeqCst);
         self.protect_policy.note_clean(clean);
         add(&self.counters.units_evicted, gone);
@@ -462,6 +477,7 @@ impl<M: Memory> Pager<M> {
             let Step::Claimed(slot) = leaving.step else { continue };
             leaving.step = Step::Kept;
             let unit = slot.map_or(Unit::DIRTY, Unit::clean);
+            // Before the word is stored: no word may state a page that is missing (P1).
             self.restore_or_doubt(leaving.at, unit);
             if slot.is_none() {
                 // If it stays protected, the next store to it faults and tries again.

@@ -93,6 +93,7 @@ impl<M: Memory> Pager<M> {
             match done {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
+                // The unit is unchanged, and the system may have memory later.
                 Err(MemoryError::Again) if failures < FAILURES_MAX => failures += 1,
                 Err(error) => return Err(self.failed(error)),
             }
@@ -123,6 +124,7 @@ impl<M: Memory> Pager<M> {
         access: Access,
         is_fault: bool,
     ) -> Result<bool, MemoryError> {
+        // Before the claim: the owner of a unit must not wait for the evictor (P5).
         self.admit();
         self.memory.step();
         if !self.units.claim(at, seen) {
@@ -149,6 +151,7 @@ impl<M: Memory> Pager<M> {
         let slot = claimed.seen[0].slot();
         while claimed.units <= units {
             let at = UnitNo(claimed.first.0 + claimed.units);
+            // Read-ahead takes free room only and evicts no unit.
             if at.0 >= self.units.len() || !self.try_admit() {
                 return;
             }
@@ -213,6 +216,7 @@ impl<M: Memory> Pager<M> {
             Some(_) => add(&self.counters.units_in, done),
         }
         add(&self.counters.units_read_ahead, done.saturating_sub(1));
+        // The kernel may have filled only the first units. The rest return to their old state.
         for nth in 0..units {
             let (at, seen) = (UnitNo(first.0 + nth), claimed.seen[index(nth)]);
             if nth >= done {
@@ -223,6 +227,7 @@ impl<M: Memory> Pager<M> {
             let next = match seen.slot() {
                 Some(slot) if !writable => Unit::clean(slot),
                 slot => {
+                    // After the fill: until then the slot has the only copy of the bytes (P1).
                     if let (Some(slot), false) = (slot, early) {
                         self.free_slot(slot);
                     }
@@ -284,6 +289,8 @@ impl<M: Memory> Pager<M> {
             claimed.units += 1;
         }
         self.memory.step();
+        // After a failed zap a page may be missing, and its slot must live until it is restored
+        // (P1).
         let there = if self.is_doubtful() { self.restore_claimed(&mut claimed) } else { Ok(()) };
         let run = UnitRun { first: at, units: claimed.units };
         let done = there.and_then(|()| self.memory.unprotect(run));
@@ -324,6 +331,7 @@ impl<M: Memory> Pager<M> {
         let mut next = Unit::DIRTY.with_pins(seen.pins()).referenced(is_referenced);
         match seen.slot() {
             Some(slot) => {
+                // The page is present and writable, so the copy in the slot is stale.
                 self.free_slot(slot);
                 if planted(Bug::GhostReused) {
                     next = next.with_stale_slot(slot);
@@ -375,6 +383,7 @@ impl<M: Memory> Pager<M> {
                 return;
             }
         }
+        // Woken below the limit, so later faults find room and need not evict.
         if self.wants_eviction() {
             self.wake_evictor();
         }
@@ -382,6 +391,7 @@ impl<M: Memory> Pager<M> {
 
     /// Counts a unit as resident if there is room.
     fn try_admit(&self) -> bool {
+        // Counted first and taken back: concurrent faults cannot exceed the limit together.
         let is_below = self.resident.fetch_add(1, SeqCst) < self.limit.load(SeqCst);
         if is_below || self.is_held.load(SeqCst) {
             return true;

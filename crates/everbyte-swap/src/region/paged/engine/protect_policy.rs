@@ -38,6 +38,7 @@ impl ProtectPolicy {
     /// Counts `pages` protected pages evicted without a store.
     pub(super) fn note_clean(&self, pages: u64) {
         let mut share = self.share.load(Relaxed);
+        // More pages than the average covers have no further effect.
         for _ in 0..pages.min(1 << MEMORY_SHIFT) {
             share -= share >> MEMORY_SHIFT;
         }
@@ -47,6 +48,7 @@ impl ProtectPolicy {
     /// True if a page filled for a load now should not be protected.
     pub(super) fn are_likely(&self) -> bool {
         self.share.load(Relaxed) > LIKELY
+            // A few pages are protected in any case, to notice when stores become rare.
             && !self.fills.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
     }
 }

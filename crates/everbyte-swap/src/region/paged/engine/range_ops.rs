@@ -22,7 +22,7 @@ pub(crate) enum RangeError {
     BadPin(UnitNo),
     /// The limit is below this number of units.
     LimitTooLow(u64),
-    /// UffdMemory could not be taken away.
+    /// The pages from this unit on could not be removed.
     Zap(UnitNo, MemoryError),
 }
 
@@ -30,6 +30,7 @@ impl<M: Memory> Pager<M> {
     /// Brings units in, as far as the limit has room for them. Returns how many are in.
     pub(crate) fn prefetch(&self, run: UnitRun) -> Result<u64, RangeError> {
         let limit = self.limit.load(SeqCst);
+        // For more units the evictor would remove the first ones again.
         let most = limit - 2 * reserve(limit);
         let units = run.units.min(most.saturating_sub(self.pinned.load(SeqCst)));
         for at in (run.first.0..run.first.0 + units).map(UnitNo) {
@@ -48,6 +49,7 @@ impl<M: Memory> Pager<M> {
 
     /// Pins units: they are resident and writable until they are unpinned as often.
     pub(crate) fn pin(&self, run: UnitRun) -> Result<(), RangeError> {
+        // Counted first, so concurrent calls cannot exceed the bound together.
         let pinned = self.pinned.fetch_add(run.units, SeqCst) + run.units;
         let most = Self::pins_most(self.limit.load(SeqCst));
         if pinned > most {
@@ -73,6 +75,7 @@ impl<M: Memory> Pager<M> {
             let seen = self.units.load(at);
             let done = match seen.phase() {
                 Phase::Empty | Phase::Stored => self.bring_in(at, Access::STORE, false),
+                // A pinned unit is writable, so it must be dirty before the pin.
                 Phase::Clean | Phase::WritingBack => match self.make_dirty(at, seen, 0) {
                     Ok(_) => Ok(()),
                     Err(MemoryError::Again) if failures < FAILURES_MAX => {
@@ -133,6 +136,7 @@ impl<M: Memory> Pager<M> {
     /// Makes units hold zeroes, without their pages or slots. Pinned ones are refused.
     pub(crate) fn discard(&self, run: UnitRun) -> Result<(), RangeError> {
         let end = run.first.0 + run.units;
+        // Before any change: a refused call leaves every unit as it is.
         let pinned = (run.first.0..end).map(UnitNo).find(|&at| self.units.load(at).pins() > 0);
         if let Some(at) = pinned {
             return Err(RangeError::Pinned(at));
@@ -164,6 +168,7 @@ impl<M: Memory> Pager<M> {
             (from..to).map(UnitNo).zip(seen).for_each(|(at, seen)| self.settle(at, seen));
             return Err(RangeError::Pinned(at));
         }
+        // Only a zap removes the mark of a poisoned unit.
         has_pages |= self.has_poisoned.load(SeqCst);
         let run = UnitRun { first: UnitNo(from), units: to - from };
         let zapped = if has_pages { self.memory.zap(&[run]) } else { Ok(()) };
@@ -175,6 +180,7 @@ impl<M: Memory> Pager<M> {
                 self.settle(at, seen);
                 continue;
             }
+            // After the zap, because a failed one needs the slot to restore the page.
             if let Some(slot) = seen.slot() {
                 self.free_slot(slot);
             }

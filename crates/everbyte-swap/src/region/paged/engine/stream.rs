@@ -64,10 +64,12 @@ impl Streams {
             }
             let gap = at.0.wrapping_sub(unit);
             if stride == 0 && (1..=STRIDE_MAX).contains(&gap) {
+                // A first stride is a guess: read-ahead starts after further equal steps.
                 word.store(packed(at.0 + gap, gap, 1), Relaxed);
                 return ReadAhead::NONE;
             }
         }
+        // Streams are replaced in rotation, so an abandoned one leaves its word soon.
         let place = self.next.fetch_add(1, Relaxed) % STREAMS as u64;
         self.words[crate::slots::index(place)].store(packed(at.0, 0, 0), Relaxed);
         ReadAhead::NONE
