@@ -66,7 +66,7 @@ struct Created<'a> {
 
 /// Warning about a medium behind the page cache: decides nothing, and names the page with figures.
 const SLOW_MEDIUM: &str = "the medium is a disk behind the page cache: every group of writes waits for \
-    the disk twice, even if no client flushes (docs/operations.md, \"Pools on disks\")";
+    the disk twice, even if no client flushes (docs/ordinary-disk.md)";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options =
