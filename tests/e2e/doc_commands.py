@@ -11,9 +11,11 @@ Every fenced block has a tag, and shell commands have the tag `sh`. Comments of 
     <!-- file: NAME -->        the block is not run: it is the content of this file
 
 The script defines no functions. It calls `block PLACE COMMANDS` and `skipped PLACE MARK`. A page without a block to run
-gives an empty script. A fault of the page ends with status 1.
+gives an empty script. A fault of the page ends with status 1. A link to a heading that does not exist is a fault as well:
+`cargo xtask tidy` finds missing pages only.
 """
 
+import os
 import re
 import shlex
 import sys
@@ -59,6 +61,29 @@ def comment_from(lines, at):
     return text.removeprefix("<!--").removesuffix("-->").strip(), end + 1
 
 
+def anchor(heading):
+    """The name of a heading in links, by GitHub's rule."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.lstrip("#").strip())
+    return "".join(letter for letter in text.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
+
+
+def anchors(page):
+    """The anchors of a page, or None if the path is not a page."""
+    if not page.endswith(".md") or not os.path.isfile(page):
+        return None
+    with open(page, encoding="utf-8") as file:
+        text = re.sub(r"^ *```.*?^ *```", "", file.read(), flags=re.DOTALL | re.MULTILINE)
+    return {anchor(line) for line in text.splitlines() if line.startswith("#")}
+
+
+def check_links(page, lines):
+    for at, line in enumerate(lines):
+        for path, name in re.findall(r"\]\(([^):#]*)#([^)]*)\)", line):
+            known = anchors(os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page)
+            if known is not None and name not in known:
+                raise Fault(f"line {at + 1}: {path}#{name} is not a heading")
+
+
 def script(page, lines):
     files, commands = [], []
     for line, tag, text, marks in blocks(lines):
@@ -83,7 +108,9 @@ def main():
     page = sys.argv[1]
     try:
         with open(page, encoding="utf-8") as file:
-            print(script(page, file.read().splitlines()))
+            lines = file.read().splitlines()
+        check_links(page, lines)
+        print(script(page, lines))
     except Fault as fault:
         sys.exit(f"{page}: {fault}")
 

@@ -31,7 +31,7 @@ run_page() {
 
 if [[ $# -eq 0 ]]; then
     faults=('```\ntrue\n```' '```bash\ntrue\n```' '<!-- needs: a disk -->\ntext\n' '```sh\ntrue\n'
-        '```sh\nfalse | true\neverbyte pool info none\n```' '```sh\neverbyte serve none &\ntrue\n```')
+        '[none](#none)' '```sh\nfalse | true\neverbyte pool info none\n```' '```sh\neverbyte serve none &\ntrue\n```')
     for fault in "${faults[@]}"; do
         printf '%b' "$fault" >"$SCRATCH/fault.md"
         ! run_page "$SCRATCH/fault.md" >/dev/null 2>&1 || fail "a page passes with: $fault"
