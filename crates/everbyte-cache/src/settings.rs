@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_reads_back() {
+    fn header_reads_back() {
         let block = settings().encode().unwrap();
         assert_eq!(block.len(), PAGE);
         assert_eq!(Settings::decode(&block).unwrap(), settings());

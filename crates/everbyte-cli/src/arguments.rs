@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_users_and_groups_are_told_from_what_is_none() {
+    fn invalid_modes_and_users_are_refused() {
         assert_eq!(parse_mode("660"), Ok(0o660));
         assert_eq!(parse_mode("0600"), Ok(0o600));
         for text in ["", "8", "1000", "rw", "-1"] {

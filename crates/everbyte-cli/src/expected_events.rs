@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_nobody_are_dropped_and_errors_are_not() {
+    fn only_unawaited_answers_are_dropped() {
         static SEEN: AtomicUsize = AtomicUsize::new(0);
         let gone = std::io::Error::from_raw_os_error(2);
         let subscriber = tracing_subscriber::registry().with(Count(&SEEN)).with(ExpectedEvents);

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_has_examples_in_its_help_and_they_are_accepted() {
+    fn examples_of_each_command_parse() {
         let leaves = check_help("everbyte", &Cli::command());
         assert!(leaves > 20, "{leaves}");
     }

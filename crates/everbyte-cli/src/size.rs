@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_explained() {
+    fn invalid_size_is_explained() {
         for text in [
             "",
             "M",

@@ -605,7 +605,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_pool_a_volume_and_a_path_whatever_has_colons() {
+    fn target_splits_pool_volume_and_path() {
         let folder = tempfile::tempdir().unwrap();
         let pool = folder.path().join("a:b");
         std::fs::write(&pool, "").unwrap();

@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_of_an_owner_are_kept_with_the_owner_alone() {
+    fn set_id_bits_need_kept_owner() {
         for (permissions, without_owner) in
             [(0o4755, 0o755), (0o2770, 0o770), (0o6711, 0o711), (0o1777, 0o1777), (0o640, 0o640)]
         {

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn each_page_has_all_sections_in_their_order() {
+    fn pages_have_all_sections_in_order() {
         let pages = all();
         assert!(pages.len() > 35, "{}", pages.len());
         for page in &pages {

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_programs_with_a_loader_can_be_preloaded_into() {
+    fn preload_needs_dynamic_loader() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
         let mut far = program(3);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_as_a_shell_finds_it() {
+    fn program_lookup_follows_shell_rules() {
         assert!(find_program(OsStr::new("sh")).unwrap().is_absolute());
         let missing = find_program(OsStr::new("no-such-program")).unwrap_err().to_string();
         assert!(missing.contains("PATH"), "{missing}");

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_pool_or_a_pool_and_a_volume() {
+    fn target_is_pool_or_volume() {
         let folder = tempfile::tempdir().unwrap();
         let pool = folder.path().join("pool");
         std::fs::write(&pool, "").unwrap();

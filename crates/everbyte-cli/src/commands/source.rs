@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_unknown_length_are_read_to_their_end() {
+    fn files_of_unknown_length_are_read() {
         let (status, _) = everbyte_path::open(
             "/proc/self/status".as_ref(),
             everbyte_path::Access::Read,

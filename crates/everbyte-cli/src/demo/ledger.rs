@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_tearing_and_undoing_are_told_apart() {
+    fn loss_tearing_and_undo_are_distinct() {
         let state = Block { sent: 5, acknowledged: 4, durable: 3 };
         let block = |write| {
             let mut bytes = vec![0; BLOCK];

@@ -19,7 +19,7 @@ fn place() -> (Place, PathBuf) {
 }
 
 #[test]
-fn a_cache_keeps_what_was_flushed_and_writes_it_back_when_it_is_detached() {
+fn detached_cache_is_written_back() {
     let (place, disk) = place();
     let created = place.run(&format!("{CREATE} --json")).json();
     assert_eq!((&created["kind"], &created["size_bytes"]), (&"cache".into(), &(8 << 20).into()));
@@ -56,7 +56,7 @@ fn a_cache_keeps_what_was_flushed_and_writes_it_back_when_it_is_detached() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_read_is_deleted_by_force_alone() {
+fn unreadable_cache_needs_forced_deletion() {
     let (place, _) = place();
     place.run(CREATE).good();
     let server = place.serve("POOL", "");
@@ -74,7 +74,7 @@ fn a_cache_that_cannot_be_read_is_deleted_by_force_alone() {
 }
 
 #[test]
-fn another_backing_device_in_the_same_place_is_refused() {
+fn replaced_backing_is_refused() {
     let (place, disk) = place();
     place.run(CREATE).good();
     fs::rename(&disk, place.folder.path().join("old")).unwrap();
@@ -87,7 +87,7 @@ fn another_backing_device_in_the_same_place_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_is_explained() {
+fn impossible_caches_are_explained() {
     let (place, _) = place();
     let create = "volume create POOL c --kind cache --scm 1M --backing";
     place.run(&format!("{create} FOLDER/none")).failed(1, &["none", "truncate"]);
@@ -131,7 +131,7 @@ fn once_alone(place: &Place, command: &str) -> crate::Outcome {
 }
 
 #[test]
-fn a_cache_becomes_smaller_and_larger_and_follows_its_backing_device() {
+fn cache_resizes_with_its_backing() {
     let (place, disk) = place();
     place.run(CREATE).good();
     let server = place.serve("POOL", "");
@@ -174,7 +174,7 @@ fn a_cache_becomes_smaller_and_larger_and_follows_its_backing_device() {
 }
 
 #[test]
-fn a_backing_device_that_has_moved_is_attached_again_and_no_other() {
+fn moved_backing_is_attached_again() {
     let (place, disk) = place();
     place.run(CREATE).good();
     let server = place.serve("POOL", "");
@@ -213,7 +213,7 @@ fn a_backing_device_that_has_moved_is_attached_again_and_no_other() {
 }
 
 #[test]
-fn what_cannot_be_resized_is_explained() {
+fn impossible_resize_is_explained() {
     let (place, disk) = place();
     place.run(CREATE).good();
     place.run("volume create POOL b --size 1M").good();
@@ -231,7 +231,7 @@ fn what_cannot_be_resized_is_explained() {
 }
 
 #[test]
-fn a_cache_outlives_the_server_of_its_backing_device() {
+fn cache_outlives_backing_server() {
     const LAST: usize = (1 << 20) - 4096;
     let (place, _) = place();
     let below = Place::empty();
@@ -296,7 +296,7 @@ fn unproven_pages_are_listed_and_logged() {
 }
 
 #[test]
-fn a_cache_is_deleted_unforced_only_once_its_backing_device_keeps_what_went_past_it() {
+fn unforced_deletion_needs_synced_backing() {
     let below = Place::with_disk();
     let server_below = below.serve("POOL", "--checkpoint-interval 10m");
     let place = Place::empty();

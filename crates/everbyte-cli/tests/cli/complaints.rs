@@ -10,7 +10,7 @@ use crate::{Place, Running, everbyte};
 
 /// The same holds for a server after the close of its terminal.
 #[test]
-fn a_hangup_ends_a_server_cleanly_whose_standard_error_has_gone() {
+fn hangup_with_closed_stderr_is_clean() {
     let place = Place::with_disk();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -25,7 +25,7 @@ fn a_hangup_ends_a_server_cleanly_whose_standard_error_has_gone() {
 }
 
 #[test]
-fn a_full_standard_error_changes_no_exit_status() {
+fn full_stderr_keeps_exit_status() {
     let place = Place::with_disk();
     for (line, status) in [
         ("pool info FOLDER/none", 1),

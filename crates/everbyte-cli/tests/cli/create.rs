@@ -23,7 +23,7 @@ fn apart(place: &Place, script: &str) -> Option<Outcome> {
 }
 
 #[test]
-fn a_pool_larger_than_its_file_system_is_refused_before_anything_is_allocated() {
+fn oversized_pool_allocates_nothing() {
     let place = Place::empty();
     let script = "status=0; mkdir small; mount -t tmpfs -o size=8M none small
         \"$1\" pool create small/pool --size 500G || status=$?
@@ -35,7 +35,7 @@ fn a_pool_larger_than_its_file_system_is_refused_before_anything_is_allocated() 
 }
 
 #[test]
-fn a_pool_larger_than_memory_is_refused_where_files_are_memory() {
+fn pool_beyond_memory_is_refused() {
     let place = Place::empty();
     // The test does not fill memory: it reports less free memory to the command than the system
     // has.
@@ -53,7 +53,7 @@ fn a_pool_larger_than_memory_is_refused_where_files_are_memory() {
 }
 
 #[test]
-fn a_pool_that_grows_beyond_memory_keeps_its_size() {
+fn growth_beyond_memory_is_refused() {
     let place = Place::empty();
     let script = "status=0; mkdir small; mount -t tmpfs -o size=64M none small
         \"$1\" pool create small/pool --size 4M >&2
@@ -68,7 +68,7 @@ fn a_pool_that_grows_beyond_memory_keeps_its_size() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_refused_and_stays() {
+fn dangling_link_is_refused_and_kept() {
     let place = Place::empty();
     symlink("nowhere", &place.pool).unwrap();
     for more in ["", "--force"] {
@@ -80,7 +80,7 @@ fn a_link_that_leads_nowhere_is_refused_and_stays() {
 }
 
 #[test]
-fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there_alone_even_by_force() {
+fn failed_forced_creation_keeps_pool() {
     let place = Place::with_disk();
     let before = place.bytes();
     let create = "pool create POOL --size 16M --volumes-max 65536 --force";
@@ -91,7 +91,7 @@ fn a_pool_that_cannot_be_made_leaves_the_one_that_is_there_alone_even_by_force()
 /// If several processes make the same pool concurrently, one succeeds, and the losers do not remove
 /// its pool.
 #[test]
-fn a_race_for_a_path_has_one_winner_whose_pool_stays() {
+fn creation_race_has_one_winner() {
     for _ in 0..10 {
         let place = Place::empty();
         let racers: Vec<_> = (0..4)
@@ -127,7 +127,7 @@ impl Drop for Loop {
 }
 
 #[test]
-fn a_device_that_the_system_uses_is_not_overwritten_even_by_force() {
+fn force_spares_devices_in_use() {
     let place = Place::empty();
     let image = place.folder.path().join("image");
     fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
@@ -158,7 +158,7 @@ fn disk_folder() -> Option<tempfile::TempDir> {
 }
 
 #[test]
-fn pool_on_a_disk_is_made_with_a_warning() {
+fn pool_on_a_disk_has_a_warning() {
     let Some(folder) = disk_folder() else {
         not_run("no folder is on a disk");
         return;
@@ -200,7 +200,7 @@ fn pool_on_a_loop_device_warns_by_its_file() {
 }
 
 #[test]
-fn pool_in_memory_is_made_without_a_warning() {
+fn pool_in_memory_has_no_warning() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
     let mut command = everbyte();
     command.current_dir(folder.path()).args(["pool", "create", "p", "--size", "4M", "--json"]);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{Outcome, everbyte};
 
 #[test]
-fn everything_acknowledged_as_durable_is_found() {
+fn acknowledged_durable_writes_survive() {
     let report = Outcome::of(everbyte().args(["demo", "--json"]).env("PATH", "")).json();
     assert_eq!(report["ok"], true, "{report}");
     assert_eq!(report["files"]["kind"], "FAT");

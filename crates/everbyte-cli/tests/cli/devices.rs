@@ -66,7 +66,7 @@ fn backing_devices_over_the_pool_are_refused() {
 }
 
 #[test]
-fn caches_of_write_protected_devices_are_read_only() {
+fn cache_of_read_only_backing_is_read_only() {
     let place = Place::empty();
     place.run("pool create POOL --size 32M").good();
     let image = image(&place, "image");

@@ -97,7 +97,7 @@ fn uri(place: &Place, export: &str) -> String {
 }
 
 #[test]
-fn a_silent_backing_device_stops_no_other_volume() {
+fn hung_backing_stops_no_other_volume() {
     let behind = Behind::new();
     let place = &behind.place;
     behind.silence();
@@ -123,7 +123,7 @@ fn a_silent_backing_device_stops_no_other_volume() {
 }
 
 #[test]
-fn lists_answer_whatever_waits_for_a_silent_backing_device() {
+fn lists_answer_with_hung_backing() {
     let behind = Behind::new();
     let place = &behind.place;
     let server = place.serve("POOL", "");
@@ -164,7 +164,7 @@ fn lists_answer_whatever_waits_for_a_silent_backing_device() {
 }
 
 #[test]
-fn a_server_ends_although_a_backing_device_is_silent() {
+fn server_ends_with_hung_backing() {
     let behind = Behind::new();
     let place = &behind.place;
     let mut server = place.serve("POOL", "--checkpoint-interval 10m");
@@ -186,7 +186,7 @@ fn a_server_ends_although_a_backing_device_is_silent() {
 }
 
 #[test]
-fn a_server_ends_although_many_backing_files_are_silent_which_nothing_can_cancel() {
+fn server_ends_with_many_hung_files() {
     let files = Files::new();
     let mount = files.mount();
     let place = Place::with_disk();
@@ -225,7 +225,7 @@ fn a_server_ends_although_many_backing_files_are_silent_which_nothing_can_cancel
 }
 
 #[test]
-fn a_silent_backing_file_holds_up_no_start_of_a_server_and_not_its_end() {
+fn hung_backing_file_delays_no_server() {
     let files = Files::new();
     let mount = files.mount();
     let place = Place::with_disk();
@@ -259,7 +259,7 @@ fn a_silent_backing_file_holds_up_no_start_of_a_server_and_not_its_end() {
 }
 
 #[test]
-fn a_server_that_is_not_ready_yet_ends_when_it_is_told_to() {
+fn starting_server_ends_on_signal() {
     let behind = Behind::new();
     let place = &behind.place;
     behind.silence();
@@ -289,7 +289,7 @@ fn a_server_that_is_not_ready_yet_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn a_change_of_a_cache_whose_backing_device_is_silent_holds_up_nothing_else() {
+fn change_of_hung_cache_blocks_no_other() {
     let behind = Behind::new();
     let place = &behind.place;
     let mut server = place.serve("POOL", "");
@@ -310,7 +310,7 @@ fn a_change_of_a_cache_whose_backing_device_is_silent_holds_up_nothing_else() {
 }
 
 #[test]
-fn a_missing_backing_device_is_said_to_be_missing() {
+fn missing_backing_is_reported() {
     let place = Place::with_disk();
     let disk = place.folder.path().join("disk");
     File::create(&disk).unwrap().set_len(8 << 20).unwrap();
@@ -333,7 +333,7 @@ fn a_missing_backing_device_is_said_to_be_missing() {
 /// An open of a pipe blocks until another process opens its other end. In this test no process
 /// does.
 #[test]
-fn a_pipe_in_the_place_of_a_backing_device_holds_up_nothing_and_is_named() {
+fn pipe_as_backing_is_named() {
     let place = Place::with_disk();
     let [disk, away] = ["disk", "away"].map(|name| place.folder.path().join(name));
     File::create(&disk).unwrap().set_len(8 << 20).unwrap();
@@ -392,7 +392,7 @@ impl Stuck {
 }
 
 #[test]
-fn a_refused_change_of_a_cache_keeps_what_was_answered() {
+fn refused_resize_keeps_cache_data() {
     for change in ["volume resize POOL c --scm 512K", "volume attach POOL c --backing FOLDER/other"]
     {
         let Stuck { place, below, server } = Stuck::new();
@@ -407,7 +407,7 @@ fn a_refused_change_of_a_cache_keeps_what_was_answered() {
 }
 
 #[test]
-fn a_shutdown_that_loses_answered_writes_fails_and_is_not_clean() {
+fn shutdown_with_lost_writes_fails() {
     let Stuck { place, mut server, .. } = Stuck::new();
     assert!(!server.signal(Signal::TERM).success(), "it lost what it had answered");
     assert_eq!(place.info()["clean"], false);
@@ -415,7 +415,7 @@ fn a_shutdown_that_loses_answered_writes_fails_and_is_not_clean() {
 }
 
 #[test]
-fn a_hangup_ends_a_server_cleanly() {
+fn hangup_ends_server_cleanly() {
     let place = Place::with_disk();
     let mut server = place.serve("POOL", "--checkpoint-interval 10m");
     place.client("disk").write(0, &[9; 4096], Fua::No).unwrap();
@@ -424,7 +424,7 @@ fn a_hangup_ends_a_server_cleanly() {
 }
 
 #[test]
-fn a_record_replaces_no_file_that_is_in_use_or_unasked() {
+fn record_replaces_no_existing_file() {
     let place = Place::with_disk();
     let disk = place.folder.path().join("image");
     fs::write(&disk, vec![5; 1 << 20]).unwrap();
@@ -454,7 +454,7 @@ fn a_record_replaces_no_file_that_is_in_use_or_unasked() {
 }
 
 #[test]
-fn two_caches_of_one_backing_device_are_refused() {
+fn second_cache_of_one_backing_is_refused() {
     let place = Place::with_disk();
     let disk = place.folder.path().join("image");
     File::create(&disk).unwrap().set_len(8 << 20).unwrap();
@@ -483,7 +483,7 @@ fn two_caches_of_one_backing_device_are_refused() {
 }
 
 #[test]
-fn a_cache_deleted_beside_clients_that_reconnect_leaves_nothing_behind() {
+fn cache_deletion_beats_reconnecting_clients() {
     let place = Place::with_disk();
     File::create(place.folder.path().join("disk")).unwrap().set_len(8 << 20).unwrap();
     place.run(CREATE).good();
@@ -516,7 +516,7 @@ fn a_cache_deleted_beside_clients_that_reconnect_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_write_through_server_keeps_what_it_answered() {
+fn write_through_keeps_answered_writes() {
     let place = Place::with_disk();
     File::create(place.folder.path().join("disk")).unwrap().set_len(8 << 20).unwrap();
     place.run(CREATE).good();
@@ -574,7 +574,7 @@ fn clients_are_listed_and_disconnected() {
 }
 
 #[test]
-fn a_pool_may_be_served_to_commands_alone() {
+fn pool_is_served_without_nbd() {
     let place = Place::with_disk();
     let arguments = place.arguments("serve POOL");
     let server = Running::start(crate::everbyte().args(arguments));

@@ -42,7 +42,7 @@ fn assert_same(left: &Path, right: &Path) {
 }
 
 #[test]
-fn a_copy_that_is_interrupted_leaves_nothing_behind() {
+fn interrupted_copy_leaves_nothing() {
     let place = with_files();
     let large = place.folder.path().join("large");
     // Each range of data takes its own requests, so the copy lasts for a while.
@@ -62,7 +62,7 @@ fn a_copy_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_tree_that_was_put_is_listed_and_comes_back_as_it_was() {
+fn put_tree_is_listed_and_returned() {
     let place = with_files();
     let top = tree(&place);
     place.run("fs put -rp FOLDER/tree POOL/files").good();
@@ -104,7 +104,7 @@ fn a_tree_that_was_put_is_listed_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named_and_hides_no_other() {
+fn unreadable_file_hides_no_other() {
     const SIZE: usize = 12_345;
     let place = with_files();
     let top = place.folder.path().join("tree");
@@ -135,7 +135,7 @@ fn a_file_that_cannot_be_read_is_named_and_hides_no_other() {
 }
 
 #[test]
-fn looking_at_files_leaves_a_pool_untouched() {
+fn reading_files_changes_no_pool() {
     let place = with_files();
     tree(&place);
     place.run("fs put FOLDER/tree/a/letter POOL/files").good();
@@ -182,7 +182,7 @@ fn paths_are_walked_as_a_kernel_would() {
 }
 
 #[test]
-fn a_copied_tree_writes_to_nothing_that_lies_in_its_way() {
+fn tree_copy_writes_through_no_link() {
     let place = with_files();
     let top = tree(&place);
     place.run("fs put -r FOLDER/tree POOL/files").good();
@@ -218,7 +218,7 @@ fn links_in_a_circle_end_in_an_error() {
 }
 
 #[test]
-fn what_does_not_fit_leaves_nothing_behind_and_the_old_file_alone() {
+fn put_without_space_keeps_old_file() {
     let place = with_files();
     let file = place.folder.path().join("f");
     fs::write(&file, "old").unwrap();
@@ -254,7 +254,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn programs_on_a_mount_see_at_once_what_was_put_beside_them() {
+fn mount_sees_put_immediately() {
     let place = with_files();
     let top = tree(&place);
     let mut mount = Mounted::new(&place);
@@ -281,7 +281,7 @@ fn programs_on_a_mount_see_at_once_what_was_put_beside_them() {
 
 /// The first part of a piece replaces existing bytes, and the second needs more space than is free.
 #[test]
-fn programs_on_a_mount_see_what_a_failed_change_has_done() {
+fn mount_sees_part_of_failed_write() {
     const MIB: usize = 1 << 20;
     const PART: usize = 64 << 10;
     let place = with_files();
@@ -313,7 +313,7 @@ fn programs_on_a_mount_see_what_a_failed_change_has_done() {
 }
 
 #[test]
-fn files_of_a_served_pool_go_through_its_server_and_are_durable_when_they_were_put() {
+fn put_to_served_pool_is_durable() {
     let place = with_files();
     let top = tree(&place);
     let mut server = place.serve("POOL", "--checkpoint-interval 1h");

@@ -182,7 +182,7 @@ fn shrinking_under_clients_needs_force() {
 }
 
 #[test]
-fn files_are_made_moved_counted_and_removed() {
+fn files_are_made_moved_and_removed() {
     let place = with_volumes();
     for is_served in [false, true] {
         let server = is_served.then(|| place.serve("POOL", ""));

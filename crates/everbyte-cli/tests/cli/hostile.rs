@@ -182,7 +182,7 @@ fn lies_about_files_write_nothing_elsewhere() {
 }
 
 #[test]
-fn rights_of_files_are_kept_only_from_a_pool_of_root() {
+fn file_rights_need_pool_of_root() {
     let (place, server, top) = served();
     let program = top.join("a");
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
@@ -276,7 +276,7 @@ fn holes_take_a_request_or_two_in_both_directions() {
 }
 
 #[test]
-fn refusal_of_any_length_is_shown_in_part() {
+fn long_refusal_is_truncated() {
     let (place, server, _) = served();
     // A refusal of any length is shown in part.
     let fake = Fake::start(&place, |_, _| Err(RequestError::new("x".repeat(1 << 20))));

@@ -42,7 +42,7 @@ fn wait_until_lent(place: &Place, runs: u64) {
 }
 
 #[test]
-fn a_swap_volume_that_has_a_client_keeps_its_size() {
+fn resize_of_used_swap_is_refused() {
     let place = place();
     let server = place.serve("POOL", "");
     let client = place.client("s");
@@ -55,7 +55,7 @@ fn a_swap_volume_that_has_a_client_keeps_its_size() {
 }
 
 #[test]
-fn runs_are_lent_once_and_free_again_when_the_last_descriptor_is_closed() {
+fn runs_are_freed_with_last_descriptor() {
     let place = place();
     let server = place.serve("POOL", "");
     let first = borrow(&place, 1).unwrap();
@@ -85,7 +85,7 @@ fn runs_are_lent_once_and_free_again_when_the_last_descriptor_is_closed() {
 }
 
 #[test]
-fn a_lease_outlives_its_server_and_the_next_one_lends_only_the_rest() {
+fn lease_outlives_its_server() {
     let place = place();
     let mut held = Vec::new();
     for round in 0..4 {
@@ -109,7 +109,7 @@ fn a_lease_outlives_its_server_and_the_next_one_lends_only_the_rest() {
 }
 
 #[test]
-fn what_cannot_be_lent_is_refused_in_words() {
+fn impossible_lease_is_explained() {
     let place = place();
     place.run("volume create POOL disk --size 2M").good();
     let server = place.serve("POOL", "");

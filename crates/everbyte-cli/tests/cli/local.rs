@@ -7,7 +7,7 @@ use everbyte_device::Fua;
 use crate::{Place, everbyte};
 
 #[test]
-fn pools_and_volumes_come_change_and_go() {
+fn pools_and_volumes_have_life_cycles() {
     let place = Place::empty();
     let made = place.run("pool create POOL --size 16M --volumes-max 8 --json").json();
     assert_eq!(made["size_bytes"], 16 << 20);
@@ -85,7 +85,7 @@ fn bad_usage_is_status_2() {
 }
 
 #[test]
-fn a_new_volume_is_told_all_that_it_lacks_at_once() {
+fn missing_options_are_listed_at_once() {
     let place = Place::empty();
     let create = |arguments: &str| place.run(&format!("volume create POOL v {arguments}"));
     create("").failed(2, &["--size"]);
@@ -109,7 +109,7 @@ fn a_new_volume_is_told_all_that_it_lacks_at_once() {
 }
 
 #[test]
-fn a_small_cache_gets_at_least_a_page_of_dram() {
+fn small_cache_has_a_page_of_dram() {
     let place = Place::with_disk();
     fs::write(place.folder.path().join("slow"), vec![0; 1 << 20]).unwrap();
     let create = "volume create POOL fast --kind cache --backing FOLDER/slow --json --scm";
@@ -133,7 +133,7 @@ fn sizes_have_the_units_of_the_field() {
 }
 
 #[test]
-fn a_volume_that_holds_something_is_shrunk_on_demand_only() {
+fn written_volume_shrinks_by_option_only() {
     let place = Place::with_disk();
     place.run("volume resize POOL disk --size 6M").good();
     let server = place.serve("POOL", "");
@@ -152,7 +152,7 @@ fn a_volume_that_holds_something_is_shrunk_on_demand_only() {
 }
 
 #[test]
-fn what_is_no_pool_is_called_so_and_said_once() {
+fn non_pool_is_reported_once() {
     let place = Place::empty();
     let passwd = place.run("pool info /etc/passwd");
     assert_eq!(passwd.err.matches("/etc/passwd").count(), 1, "{passwd:?}");
@@ -165,7 +165,7 @@ fn what_is_no_pool_is_called_so_and_said_once() {
 }
 
 #[test]
-fn errors_say_what_where_and_what_to_do() {
+fn errors_name_object_place_and_remedy() {
     let place = Place::empty();
     let path = place.pool.to_str().unwrap().to_owned();
     for command in [
@@ -203,7 +203,7 @@ fn errors_say_what_where_and_what_to_do() {
 }
 
 #[test]
-fn files_that_are_no_pools_are_named_and_left_alone() {
+fn foreign_files_are_left_unchanged() {
     let place = Place::empty();
     for (bytes, words) in
         [(vec![], "0 bytes"), (vec![7; 5000], "5000 bytes"), (vec![7; 8192], "is no pool")]
@@ -222,7 +222,7 @@ fn files_that_are_no_pools_are_named_and_left_alone() {
 }
 
 #[test]
-fn a_check_finds_damage() {
+fn check_finds_damage() {
     let place = Place::with_disk();
     let good = place.bytes();
     // One superblock is repaired from the other. This deserves a remark.
@@ -272,7 +272,7 @@ fn help_completions_and_manual_pages() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_crash() {
+fn closed_pipe_is_not_a_crash() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = everbyte().arg("man").stdout(writer).output().unwrap();
@@ -281,7 +281,7 @@ fn a_reader_that_goes_away_is_no_crash() {
 }
 
 #[test]
-fn a_hint_stands_on_a_line_of_its_own() {
+fn hint_is_on_its_own_line() {
     let place = Place::with_disk();
     for (command, hint) in [
         ("volume delete POOL none", "'everbyte volume list'"),
@@ -296,7 +296,7 @@ fn a_hint_stands_on_a_line_of_its_own() {
 }
 
 #[test]
-fn a_volume_says_at_how_many_dirty_lines_it_is_checkpointed() {
+fn volume_shows_checkpoint_lines() {
     let place = Place::empty();
     place.run("pool create POOL --size 64M").good();
     let lines = |create: &str| place.run(create).json()["checkpoint_lines"].clone();
@@ -318,7 +318,7 @@ fn a_volume_says_at_how_many_dirty_lines_it_is_checkpointed() {
 }
 
 #[test]
-fn a_pool_is_deleted_with_its_volumes_on_request_only_and_not_while_it_is_served() {
+fn pool_deletion_needs_force_and_no_server() {
     let place = Place::with_disk();
     let before = place.bytes();
     let said = ["has volumes: disk (block of 8 MiB)", "--force"];

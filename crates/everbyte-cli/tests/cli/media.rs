@@ -38,7 +38,7 @@ fn cut_last_page(place: &Place) {
 }
 
 #[test]
-fn a_poisoned_page_is_one_error_for_a_client() {
+fn poisoned_page_fails_one_request() {
     let place = with_full_disk("volume create POOL disk --size 16M");
     let server = place.serve("POOL", "");
     let blocks = full(&place);

@@ -67,7 +67,7 @@ pub(crate) fn check_source(dir: &Path) {
 }
 
 #[test]
-fn files_are_there_after_the_end_of_a_mount_and_the_pool_is_clean() {
+fn files_survive_unmount_of_clean_pool() {
     let files = Files::new();
     let mount = files.mount();
     check_source(&files.dir);
@@ -88,7 +88,7 @@ fn files_are_there_after_the_end_of_a_mount_and_the_pool_is_clean() {
 }
 
 #[test]
-fn a_mount_that_cannot_say_that_it_is_ready_is_taken_away() {
+fn mount_ends_if_ready_line_fails() {
     let files = Files::new();
     let line = files.place.arguments("mount POOL/files FOLDER/mnt");
     Outcome::unheard(everbyte().args(line)).failed(1, &["standard output"]);
@@ -97,7 +97,7 @@ fn a_mount_that_cannot_say_that_it_is_ready_is_taken_away() {
 }
 
 #[test]
-fn a_mount_that_was_killed_is_replaced_and_has_what_was_synced() {
+fn killed_mount_keeps_synced_files() {
     let files = Files::new();
     let mount = files.mount();
     let file = fs::File::create(files.dir.join("f")).unwrap();
@@ -112,7 +112,7 @@ fn a_mount_that_was_killed_is_replaced_and_has_what_was_synced() {
 }
 
 #[test]
-fn a_mount_that_is_used_ends_all_the_same() {
+fn used_mount_ends_on_signal() {
     let files = Files::new();
     let mount = files.mount();
     let file = fs::File::create(files.dir.join("f")).unwrap();
@@ -128,7 +128,7 @@ fn a_mount_that_is_used_ends_all_the_same() {
 }
 
 #[test]
-fn what_a_program_has_mapped_and_changed_is_there_when_a_mount_has_ended() {
+fn mapped_stores_survive_unmount() {
     const WORDS: u64 = 3;
     let at = |word| PoolOffset(word * 4096);
     let files = Files::new();
@@ -150,7 +150,7 @@ fn what_a_program_has_mapped_and_changed_is_there_when_a_mount_has_ended() {
 
 /// The program stays, and syncs nothing: only the mount command can report the loss.
 #[test]
-fn a_mount_that_has_lost_what_a_program_stored_through_a_mapping_does_not_end_well() {
+fn unmount_with_lost_stores_fails() {
     const PAGES: u64 = 256;
     let files = Files::new();
     let said = files.place.folder.path().join("said");
@@ -205,7 +205,7 @@ fn as_another_user(place: &Place, script: &str) -> Option<Outcome> {
 
 /// A user other than root unmounts by a program of the system.
 #[test]
-fn a_mount_of_an_ordinary_user_that_is_used_ends_all_the_same() {
+fn used_mount_of_user_ends_on_signal() {
     let place = Place::empty();
     let script = "
         \"$1\" mount pool/files mnt >said & server=$!
@@ -224,7 +224,7 @@ fn a_mount_of_an_ordinary_user_that_is_used_ends_all_the_same() {
 
 /// A user may have fewer threads than the mount is to have.
 #[test]
-fn a_mount_whose_threads_cannot_be_started_does_not_end_well() {
+fn mount_without_threads_fails() {
     let place = Place::empty();
     let script = "
         status=0
@@ -238,7 +238,7 @@ fn a_mount_whose_threads_cannot_be_started_does_not_end_well() {
 }
 
 #[test]
-fn threads_that_cannot_have_descriptors_of_their_own_share_one() {
+fn mount_threads_share_a_descriptor() {
     let files = Files::new();
     let mut limited = Command::new("prlimit");
     limited.arg("--nofile=60").arg(everbyte().get_program());
@@ -252,7 +252,7 @@ fn threads_that_cannot_have_descriptors_of_their_own_share_one() {
 }
 
 #[test]
-fn file_systems_of_every_index_are_made_and_mounted() {
+fn every_fs_index_mounts() {
     let files = Files::new();
     let place = &files.place;
     place.run("volume delete POOL files").good();
@@ -283,7 +283,7 @@ fn has_options(dir: &Path, options: [&str; 2]) -> [bool; 2] {
 }
 
 #[test]
-fn programs_of_root_and_devices_have_no_power_in_a_mount_whose_pool_others_control() {
+fn mount_of_foreign_pool_is_nosuid_nodev() {
     if !everbyte_testkit::is_root("give a pool to another user") {
         return;
     }
@@ -324,7 +324,7 @@ fn programs_of_root_and_devices_have_no_power_in_a_mount_whose_pool_others_contr
 }
 
 #[test]
-fn the_time_of_the_last_access_changes_as_the_mount_is_told() {
+fn access_time_follows_mount_options() {
     let files = Files::new();
     let path = files.dir.join("f");
     let mount = files.mount();
@@ -348,7 +348,7 @@ fn the_time_of_the_last_access_changes_as_the_mount_is_told() {
 }
 
 #[test]
-fn what_cannot_be_mounted_or_exported_says_why() {
+fn impossible_mount_is_explained() {
     let files = Files::new();
     files.place.run("volume create POOL disk --size 8M").good();
     let (place, dir) = (&files.place, "FOLDER/mnt");
@@ -389,7 +389,7 @@ fn fill(path: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn a_file_system_takes_no_more_than_its_size_which_changes_while_it_is_used() {
+fn fs_size_limit_changes_under_use() {
     let files = Files::new();
     let (place, dir) = (&files.place, &files.dir);
     place.run("volume resize POOL files --size 16M").good();

@@ -304,7 +304,7 @@ fn answer_after_an_abort_is_no_error_in_the_log() {
 
 /// Each of these requests once had a separate thread.
 #[test]
-fn threads_of_a_mount_are_bounded_under_many_seeks() {
+fn mount_threads_stay_bounded() {
     let files = Files::new();
     let running = files.mount();
     let status = format!("/proc/{}/status", running.child.id());

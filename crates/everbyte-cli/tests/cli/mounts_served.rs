@@ -65,7 +65,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_server_serves_mounts_of_several_file_systems_each_once() {
+fn server_mounts_each_fs_once() {
     let two = Two::new();
     let (place, [one, other]) = (&two.place, &two.dirs);
     let server = place.serve("POOL", "");
@@ -99,7 +99,7 @@ fn a_server_serves_mounts_of_several_file_systems_each_once() {
 }
 
 #[test]
-fn a_mount_of_a_server_that_cannot_say_that_it_is_ready_is_taken_away() {
+fn served_mount_ends_if_ready_line_fails() {
     let two = Two::new();
     let (place, [one, _]) = (&two.place, &two.dirs);
     let server = place.serve("POOL", "");
@@ -112,7 +112,7 @@ fn a_mount_of_a_server_that_cannot_say_that_it_is_ready_is_taken_away() {
 }
 
 #[test]
-fn an_unmounted_file_system_of_a_server_is_durable_when_the_command_ends() {
+fn unmount_by_server_is_durable() {
     let two = Two::new();
     let (place, [one, _]) = (&two.place, &two.dirs);
     let server = place.serve("POOL", "--checkpoint-interval 1h");
@@ -125,7 +125,7 @@ fn an_unmounted_file_system_of_a_server_is_durable_when_the_command_ends() {
 }
 
 #[test]
-fn a_mount_that_programs_use_when_its_server_ends_does_not_end_well() {
+fn used_mount_fails_with_its_server() {
     let two = Two::new();
     let (place, [one, _]) = (&two.place, &two.dirs);
     let line = place.arguments("serve POOL --nbd unix:FOLDER/nbd.sock");
@@ -145,7 +145,7 @@ fn a_mount_that_programs_use_when_its_server_ends_does_not_end_well() {
 }
 
 #[test]
-fn a_mount_command_that_is_killed_harms_nobody() {
+fn killed_mount_command_is_harmless() {
     let two = Two::new();
     let (place, [one, other]) = (&two.place, &two.dirs);
     let server = place.serve("POOL", "");
@@ -164,7 +164,7 @@ fn a_mount_command_that_is_killed_harms_nobody() {
 }
 
 #[test]
-fn the_death_of_a_server_ends_its_mounts_and_they_can_be_mounted_again() {
+fn killed_server_can_mount_again() {
     let two = Two::new();
     let (place, [one, _]) = (&two.place, &two.dirs);
     let server = place.serve("POOL", "");
@@ -187,7 +187,7 @@ fn the_death_of_a_server_ends_its_mounts_and_they_can_be_mounted_again() {
 }
 
 #[test]
-fn a_mount_in_the_background_outlives_its_command() {
+fn background_mount_outlives_command() {
     let two = Two::new();
     let (place, [one, other]) = (&two.place, &two.dirs);
     let ready = place.run("mount --background POOL/one FOLDER/mnt-one").good();
@@ -211,7 +211,7 @@ impl Outcome {
 }
 
 #[test]
-fn a_file_system_is_served_read_only_where_its_server_is() {
+fn read_only_server_mounts_read_only() {
     let two = Two::new();
     let (place, [one, _]) = (&two.place, &two.dirs);
     let server = place.serve("POOL", "--read-only");

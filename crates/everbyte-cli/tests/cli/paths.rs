@@ -47,7 +47,7 @@ const COMMANDS: [&str; 27] = [
 ];
 
 #[test]
-fn pipes_and_sockets_are_refused_by_all_commands() {
+fn pipes_and_sockets_are_refused() {
     let place = Place::empty();
     place.run("pool create POOL --size 64M").good();
     place.run("volume create POOL files --kind fs --size 16M").good();
@@ -96,7 +96,7 @@ fn pipes_and_sockets_are_refused_by_all_commands() {
 }
 
 #[test]
-fn pipes_that_a_shell_makes_are_read_and_written() {
+fn shell_pipes_are_read_and_written() {
     let place = Place::empty();
     place.run("pool create POOL --size 64M").good();
     place.run("volume create POOL files --kind fs --size 16M").good();
@@ -124,7 +124,7 @@ fn pipes_that_a_shell_makes_are_read_and_written() {
 /// The same user exchanges the temporary file for a link: in either order, the link's file stays
 /// unchanged.
 #[test]
-fn temporary_file_that_is_exchanged_is_an_error() {
+fn exchanged_temporary_file_is_an_error() {
     let place = Place::empty();
     place.run("pool create POOL --size 256M").good();
     place.run("volume create POOL files --kind fs --size 200M").good();

@@ -35,7 +35,7 @@ fn damage(place: &Place, at: &[usize]) {
 }
 
 #[test]
-fn an_undamaged_pool_keeps_every_byte() {
+fn repair_of_sound_pool_changes_nothing() {
     let place = with_data();
     let before = place.bytes();
     assert!(place.run(COMMAND).good().starts_with("clean: 1 volumes"));
@@ -43,7 +43,7 @@ fn an_undamaged_pool_keeps_every_byte() {
 }
 
 #[test]
-fn mending_is_told_before_done_and_done_once() {
+fn repair_is_announced_and_done_once() {
     let place = with_data();
     damage(&place, &[60, HEADER + 64, HEADER + 1024, 2 * HEADER]);
     let before = place.bytes();
@@ -69,7 +69,7 @@ fn mending_is_told_before_done_and_done_once() {
 
 /// Opening repairs them in the inspected private copy; the pool still has them.
 #[test]
-fn a_scrub_names_what_is_damaged_in_the_pool_and_whole_in_its_private_copy() {
+fn scrub_finds_damage_repaired_in_copy() {
     let place = with_data();
     let damaged = [
         (60, "superblock (pool offset 0x0): "),
@@ -95,7 +95,7 @@ fn a_scrub_names_what_is_damaged_in_the_pool_and_whole_in_its_private_copy() {
 }
 
 #[test]
-fn a_pool_with_volumes_of_every_kind_is_mended() {
+fn pool_of_all_kinds_is_repaired() {
     let place = Place::empty();
     place.run("pool create POOL --size 64M").good();
     place.run("volume create POOL files --kind fs --size 8M").good();
@@ -130,7 +130,7 @@ fn lost_data_is_named_by_volume_and_byte() {
 }
 
 #[test]
-fn what_cannot_be_repaired_is_refused() {
+fn unrepairable_damage_is_refused() {
     let place = with_data();
     place.run("pool check POOL --dry-run").failed(2, &["--repair"]);
     let server = place.serve("POOL", "");

@@ -204,7 +204,7 @@ fn records_of_a_users_pool_need_the_users_rights() {
 }
 
 #[test]
-fn run_refuses_a_pool_that_others_can_change() {
+fn run_refuses_foreign_pool() {
     if !is_root("give a pool to another user") {
         return;
     }
@@ -235,7 +235,7 @@ fn run_refuses_a_pool_that_others_can_change() {
 }
 
 #[test]
-fn mounts_of_a_pool_on_a_users_image_have_no_power() {
+fn mount_of_user_image_has_no_power() {
     if !is_root("mount") {
         return;
     }

@@ -68,7 +68,7 @@ fn rename(name: &str, new_name: &str) -> Request {
 }
 
 #[test]
-fn a_scrub_reads_volumes_that_are_renamed_meanwhile() {
+fn scrub_survives_volume_rename() {
     let none = Vec::new();
     let one = vec![rename("disk", "moved")];
     // Each of the two listed names belongs to another volume, or to none.
@@ -83,7 +83,7 @@ fn a_scrub_reads_volumes_that_are_renamed_meanwhile() {
 }
 
 #[test]
-fn a_scrub_leaves_out_volumes_that_are_deleted_meanwhile() {
+fn scrub_skips_deleted_volumes() {
     let delete = Request::VolumeDelete { name: "disk".to_owned(), force: true };
     for changes in [vec![delete.clone()], vec![delete, rename("other", "disk")]] {
         let scrubbed = scrubbed_beside(changes);

@@ -49,7 +49,7 @@ fn commands_go_through_the_server() {
 const OTHER_USER: u32 = 65534;
 
 #[test]
-fn writes_per_frame_are_counted_on_request() {
+fn frame_writes_are_counted_on_request() {
     let place = Place::with_disk();
     place.run("pool info POOL --wear").failed(1, &["are not counted", "--count-wear"]);
     let server = place.serve("POOL", "--emulate dram --count-wear");
@@ -80,7 +80,7 @@ fn open_to_all(place: &Place) {
 }
 
 #[test]
-fn a_stranger_who_reaches_the_control_socket_commands_nothing() {
+fn foreign_user_cannot_command_server() {
     if !may_become_another_user() {
         return;
     }
@@ -120,7 +120,7 @@ fn commands_obey_no_stranger_who_plays_the_server() {
 }
 
 #[test]
-fn root_commands_the_server_of_another_user() {
+fn root_commands_server_of_user() {
     if !may_become_another_user() {
         return;
     }
@@ -139,7 +139,7 @@ fn root_commands_the_server_of_another_user() {
 }
 
 #[test]
-fn the_root_directory_of_a_file_system_belongs_to_the_user_who_made_it() {
+fn root_directory_belongs_to_creator() {
     if !may_become_another_user() {
         return;
     }
@@ -167,7 +167,7 @@ fn the_root_directory_of_a_file_system_belongs_to_the_user_who_made_it() {
 }
 
 #[test]
-fn options_that_a_kind_does_not_have_are_refused() {
+fn options_of_other_kinds_are_refused() {
     let place = Place::with_disk();
     for (options, words) in [
         ("--kind fs --checksum crc32c", "--checksum"),
@@ -181,7 +181,7 @@ fn options_that_a_kind_does_not_have_are_refused() {
 }
 
 #[test]
-fn the_second_opener_is_told_who_has_the_pool() {
+fn second_opener_sees_pool_owner() {
     let place = Place::with_disk();
     let server = place.serve("POOL", "");
     let pid = server.child.id().to_string();
@@ -195,7 +195,7 @@ fn the_second_opener_is_told_who_has_the_pool() {
 }
 
 #[test]
-fn a_volume_in_use_is_deleted_by_force_only() {
+fn used_volume_is_deleted_by_force_only() {
     let place = Place::with_disk();
     let server = place.serve("POOL", "");
     let mut client = place.client("disk");
@@ -212,7 +212,7 @@ fn a_volume_in_use_is_deleted_by_force_only() {
 }
 
 #[test]
-fn a_killed_server_keeps_what_was_flushed() {
+fn flushed_writes_survive_killed_server() {
     let place = Place::with_disk();
     let server = place.serve("POOL", "--checkpoint-interval 10m");
     let mut client = place.client("disk");
@@ -240,7 +240,7 @@ fn a_killed_server_keeps_what_was_flushed() {
 }
 
 #[test]
-fn one_volume_alone_and_several_addresses() {
+fn single_volume_has_several_addresses() {
     let place = Place::with_disk();
     place.run("volume create POOL other --size 1M").good();
     let mut server = place.serve("POOL/other", "--nbd tcp:0");
@@ -256,7 +256,7 @@ fn one_volume_alone_and_several_addresses() {
 }
 
 #[test]
-fn an_empty_pool_says_that_it_is_ready_too() {
+fn empty_pool_prints_ready() {
     let place = Place::empty();
     place.run("pool create POOL --size 4M").good();
     let server = place.serve("POOL", "");
@@ -338,7 +338,7 @@ fn requests_are_recorded_as_a_trace() {
 /// Several clients make their own requests in order until the server is ended. The record has a
 /// prefix of each client's requests, and contains every request answered before the end.
 #[test]
-fn a_record_has_the_requests_of_all_clients_without_a_gap() {
+fn record_has_requests_of_all_clients() {
     const CLIENTS: u64 = 4;
     let place = Place::with_disk();
     let path = place.folder.path().join("trace.csv");
@@ -376,7 +376,7 @@ fn a_record_has_the_requests_of_all_clients_without_a_gap() {
 }
 
 #[test]
-fn a_record_that_cannot_be_written_stops_no_server() {
+fn failed_record_stops_no_server() {
     let place = Place::with_disk();
     place
         .run("serve POOL --nbd unix:FOLDER/nbd.sock --record FOLDER/no/trace.csv")
@@ -403,7 +403,7 @@ fn a_record_that_cannot_be_written_stops_no_server() {
 }
 
 #[test]
-fn a_server_that_cannot_start_leaves_the_pool_alone() {
+fn failed_start_leaves_pool_unchanged() {
     let place = Place::with_disk();
     fs::write(place.socket(), "precious").unwrap();
     place.run("serve POOL --nbd unix:FOLDER/nbd.sock").failed(1, &["no socket"]);
@@ -413,7 +413,7 @@ fn a_server_that_cannot_start_leaves_the_pool_alone() {
 }
 
 #[test]
-fn interrupts_end_a_server_that_is_in_use() {
+fn interrupt_ends_used_server() {
     let place = Place::with_disk();
     let mut server = place.serve("POOL", "");
     let mut client = place.client("disk");
@@ -433,7 +433,7 @@ fn interrupts_end_a_server_that_is_in_use() {
 }
 
 #[test]
-fn one_export_is_read_only_and_others_are_not() {
+fn read_only_export_spares_others() {
     let place = Place::with_disk();
     place.run("volume create POOL base --size 4M").good();
     let unknown = "serve POOL --nbd unix:FOLDER/nbd.sock --read-only-export nothing";
@@ -448,7 +448,7 @@ fn one_export_is_read_only_and_others_are_not() {
 }
 
 #[test]
-fn sockets_have_the_mode_and_the_group_that_were_asked_for() {
+fn sockets_have_requested_mode_and_group() {
     use std::os::unix::fs::MetadataExt;
     let place = Place::with_disk();
     // Another group if permitted: only root may set it.
@@ -466,7 +466,7 @@ fn sockets_have_the_mode_and_the_group_that_were_asked_for() {
 }
 
 #[test]
-fn a_server_whose_address_is_taken_says_so_and_hints_at_what_can_be_done() {
+fn taken_address_is_explained() {
     let place = Place::with_disk();
     fs::write(place.folder.path().join("file"), "precious").unwrap();
     let serve = "serve POOL --nbd unix:FOLDER/file";
@@ -475,7 +475,7 @@ fn a_server_whose_address_is_taken_says_so_and_hints_at_what_can_be_done() {
 }
 
 #[test]
-fn a_volume_is_renamed_with_its_export_and_not_under_its_clients() {
+fn rename_moves_export_without_clients() {
     let place = Place::with_disk();
     place.run("volume create POOL other --size 4M").good();
     place.run("volume rename POOL disk first").good();

@@ -15,7 +15,7 @@ use crate::{Outcome, Place, everbyte};
 const SIM_ARGS: &str = "--policy hybrid,clock-migration,lru --size 10%,50%,8M --backing hdd";
 
 #[test]
-fn results_replace_neither_a_pool_nor_the_trace() {
+fn results_replace_no_pool_or_trace() {
     let place = Place::with_disk();
     generated(&place);
     let before = place.bytes();
@@ -30,7 +30,7 @@ fn results_replace_neither_a_pool_nor_the_trace() {
 }
 
 #[test]
-fn a_plan_replaces_neither_a_pool_nor_the_trace() {
+fn plan_replaces_no_pool_or_trace() {
     let place = Place::with_disk();
     let trace = generated(&place);
     let before = (place.bytes(), fs::read(&trace).unwrap());
@@ -64,7 +64,7 @@ fn results_go_into_pipes() {
 }
 
 #[test]
-fn a_skew_that_is_none_replaces_no_trace() {
+fn invalid_skew_replaces_no_trace() {
     let place = Place::empty();
     let trace = generated(&place);
     let before = fs::read(&trace).unwrap();
@@ -82,7 +82,7 @@ fn generated(place: &Place) -> PathBuf {
 }
 
 #[test]
-fn a_generated_trace_is_what_the_paper_says() {
+fn generated_trace_matches_paper() {
     let place = Place::empty();
     generated(&place);
     let info = &place.run("sim info FOLDER/web.csv.zst --json").json()[0];
@@ -98,7 +98,7 @@ fn a_generated_trace_is_what_the_paper_says() {
 }
 
 #[test]
-fn results_come_as_table_json_csv_and_report() {
+fn results_have_four_formats() {
     let place = Place::empty();
     generated(&place);
     let outputs = "--csv FOLDER/out.csv --report FOLDER/out.html";
@@ -155,7 +155,7 @@ fn results_come_as_table_json_csv_and_report() {
 }
 
 #[test]
-fn the_papers_numbers_stand_beside_ours_and_its_device_comes_first() {
+fn paper_numbers_and_device_come_first() {
     let place = Place::empty();
     generated(&place);
     let line = "sim FOLDER/web.csv.zst --policy hybrid,clock-migration --size 20%,60% \
@@ -209,7 +209,7 @@ fn traces_come_from_standard_input() {
 }
 
 #[test]
-fn a_trace_that_is_not_kept_is_simulated_as_one_that_is() {
+fn streamed_trace_equals_kept_trace() {
     let place = Place::empty();
     generated(&place);
     let line = format!("sim FOLDER/web.csv.zst {SIM_ARGS} --json");
@@ -218,7 +218,7 @@ fn a_trace_that_is_not_kept_is_simulated_as_one_that_is() {
 }
 
 #[test]
-fn a_text_in_another_order_is_read_by_its_columns() {
+fn text_is_read_by_its_columns() {
     let place = Place::empty();
     let put = |name: &str, text: &str| fs::write(place.folder.path().join(name), text).unwrap();
     put("ours.csv", "0,R,disk,0,4096\n1,W,disk,8192,512\n2,R,disk,4096,4096\n");
@@ -240,7 +240,7 @@ fn a_text_in_another_order_is_read_by_its_columns() {
 }
 
 #[test]
-fn wrong_traces_and_questions_are_explained() {
+fn wrong_traces_are_explained() {
     let place = Place::empty();
     let put = |name: &str, text: &str| fs::write(place.folder.path().join(name), text).unwrap();
     put("cut.csv", "0,W,a,0,512\n1,W,a,0\n");
@@ -273,7 +273,7 @@ fn wrong_traces_and_questions_are_explained() {
 }
 
 #[test]
-fn a_sweep_in_parts_is_the_same_sweep() {
+fn sharded_sweep_equals_whole_sweep() {
     let place = Place::empty();
     generated(&place);
     let question = format!("FOLDER/web.csv.zst {SIM_ARGS}");
@@ -323,7 +323,7 @@ fn a_sweep_in_parts_is_the_same_sweep() {
 }
 
 #[test]
-fn a_task_that_is_planned_twice_is_run_once() {
+fn task_planned_twice_runs_once() {
     let place = Place::empty();
     generated(&place);
     let sizes = "--policy hybrid,lru --size 5%,10%,15%,20%,25%,30%,35%,40%";
@@ -360,7 +360,7 @@ fn a_task_that_is_planned_twice_is_run_once() {
 }
 
 #[test]
-fn several_runs_may_make_the_same_results_at_once() {
+fn concurrent_runs_share_results() {
     let (place, direct) = planned();
     let runs: Vec<_> = (0..6)
         .map(|_| {
@@ -379,7 +379,7 @@ fn several_runs_may_make_the_same_results_at_once() {
 }
 
 #[test]
-fn results_of_an_earlier_plan_have_the_order_of_the_later_one() {
+fn results_follow_order_of_later_plan() {
     let place = Place::empty();
     generated(&place);
     let question = |sizes: &str| format!("FOLDER/web.csv.zst --policy lru,clock --size {sizes}");
@@ -394,7 +394,7 @@ fn results_of_an_earlier_plan_have_the_order_of_the_later_one() {
 }
 
 #[test]
-fn results_over_different_traces_of_one_name_are_not_compared() {
+fn merge_refuses_ambiguous_trace_name() {
     let place = Place::empty();
     let question = "FOLDER/web.csv --policy lru,everbyte --size 10%";
     for seed in [1, 2] {
@@ -410,7 +410,7 @@ fn results_over_different_traces_of_one_name_are_not_compared() {
 }
 
 #[test]
-fn results_of_another_version_of_the_simulator_are_refused() {
+fn results_of_other_version_are_refused() {
     let (place, _) = planned();
     let folder = place.folder.path();
     let run = |plan: &str| {
@@ -445,7 +445,7 @@ fn results_of_another_version_of_the_simulator_are_refused() {
 
 /// Neither an existing result nor a possible input of a later merge.
 #[test]
-fn what_is_merged_goes_to_no_file_among_the_results() {
+fn merge_output_replaces_no_result() {
     let place = Place::empty();
     generated(&place);
     let question = "FOLDER/web.csv.zst --policy lru --size 10%";
@@ -470,7 +470,7 @@ fn what_is_merged_goes_to_no_file_among_the_results() {
 }
 
 #[test]
-fn a_plan_is_overwritten_on_demand_only() {
+fn plan_is_overwritten_by_force_only() {
     let place = Place::empty();
     generated(&place);
     let plan = place.folder.path().join("plan");
@@ -529,7 +529,7 @@ fn results_are_kept_exactly() {
 }
 
 #[test]
-fn the_slurm_example_runs() {
+fn slurm_example_runs() {
     let (place, direct) = planned();
     let script = fs::read_to_string(example("sweep-slurm.sh")).unwrap();
     for index in 0..4 {
@@ -540,7 +540,7 @@ fn the_slurm_example_runs() {
 }
 
 #[test]
-fn the_kubernetes_example_runs() {
+fn kubernetes_example_runs() {
     let (place, direct) = planned();
     let manifest = fs::read_to_string(example("sweep-kubernetes.yaml")).unwrap();
     let command = manifest.lines().find_map(|line| line.trim().strip_prefix("- exec ")).unwrap();
@@ -555,7 +555,7 @@ fn the_kubernetes_example_runs() {
 }
 
 #[test]
-fn the_example_for_gnu_parallel_runs() {
+fn gnu_parallel_example_runs() {
     let (place, direct) = planned();
     let version = Command::new("parallel").arg("--version").output();
     if !version.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("GNU parallel")) {
@@ -653,7 +653,7 @@ fn report_gives_each_policy_its_own_look() {
 }
 
 #[test]
-fn hostile_names_stay_text_in_report_and_table() {
+fn hostile_names_are_escaped() {
     let place = Place::empty();
     let trace = generated(&place);
     let name = "<script>alert(1)<|script>&\"'\u{1b}[2J";
@@ -672,7 +672,7 @@ const FLAT: &str = "name = \"flat\"\n[backing]\nread_page_ns = 1000\nread_jump_n
                     write_page_ns = 1000\nwrite_jump_ns = 0\n";
 
 #[test]
-fn costs_of_a_file_are_simulated_and_kept() {
+fn file_costs_are_simulated_and_kept() {
     let place = Place::empty();
     generated(&place);
     let costs = place.folder.path().join("flat.toml");
@@ -700,7 +700,7 @@ fn costs_of_a_file_are_simulated_and_kept() {
 }
 
 #[test]
-fn wrong_costs_are_explained_and_never_wait() {
+fn wrong_costs_are_explained() {
     let place = Place::empty();
     generated(&place);
     let path = place.folder.path().join("costs.toml");

@@ -7,7 +7,7 @@ use everbyte_nbd::{Address, Client};
 use crate::Place;
 
 #[test]
-fn a_swap_volume_is_made_exported_and_keeps_nothing() {
+fn exported_swap_volume_is_volatile() {
     let place = Place::with_disk();
     place.run("volume create POOL more --kind swap --size 3M").failed(1, &["multiple of 2 MiB"]);
     place.run("volume create POOL more --kind swap --size 1G").failed(1, &["runs of 2 MiB"]);
@@ -47,7 +47,7 @@ fn a_swap_volume_is_made_exported_and_keeps_nothing() {
 }
 
 #[test]
-fn a_swap_volume_that_no_client_can_have_is_not_said_to_be_ready() {
+fn unservable_swap_is_not_ready() {
     let place = Place::empty();
     place.run("pool create POOL --size 32M").good();
     place.run("volume create POOL more --kind swap --size 4M").good();
@@ -122,7 +122,7 @@ fn threads_of(pid: u32, name: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_server_that_is_paged_to_locks_its_own_memory_and_starts_no_io_for_itself() {
+fn swap_server_locks_its_memory() {
     let place = Place::with_disk();
     place.run("volume create POOL more --kind swap --size 4M").good();
     let server = place.serve("POOL", "");
@@ -168,7 +168,7 @@ fn locked_kib_of(pid: u32, path: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn a_grown_pool_stays_unlocked_beside_swap_clients() {
+fn grown_pool_memory_stays_unlocked() {
     let place = Place::empty();
     place.run("pool create POOL --size 48M").good();
     place.run("volume create POOL more --kind swap --size 4M").good();
@@ -208,7 +208,7 @@ fn a_grown_pool_stays_unlocked_beside_swap_clients() {
 }
 
 #[test]
-fn a_server_without_rights_is_paged_to_all_the_same_and_warns() {
+fn swap_server_without_rights_warns() {
     let place = Place::with_disk();
     place.run("volume create POOL more --kind swap --size 4M").good();
     let everbyte = env!("CARGO_BIN_EXE_everbyte");

@@ -32,7 +32,7 @@ impl Place {
 }
 
 #[test]
-fn names_of_backing_devices_are_escaped() {
+fn backing_names_are_escaped() {
     let place = Place::with_disk();
     let backing = place.folder.path().join(RUDE);
     fs::File::create(&backing).unwrap().set_len(1 << 20).unwrap();
@@ -98,7 +98,7 @@ impl Exports for Failing {
 }
 
 #[test]
-fn a_failing_backing_device_has_few_lines_in_the_log() {
+fn failing_backing_logs_few_lines() {
     let place = Place::with_disk();
     let device = Arc::new(FaultDevice::new(Arc::new(MemoryDevice::new(8 << 20))));
     let address = Address::Unix(place.folder.path().join("below"));
@@ -128,7 +128,7 @@ fn a_failing_backing_device_has_few_lines_in_the_log() {
 }
 
 #[test]
-fn a_taken_place_of_the_control_socket_has_an_alternative() {
+fn taken_control_socket_has_alternative() {
     let place = Place::with_disk();
     let socket = everbyte_control::socket_path(&place.pool);
     fs::create_dir(&socket).unwrap();

@@ -24,7 +24,7 @@ const FIU: &str = "0 4892 syslogd 904265560 8 W 6 0 531e\n29988 2377 kjournald 9
                    50001 5001 nfsd 926858680 16 R 6 0 a1a0\n";
 
 #[test]
-fn info_tells_the_reason_and_what_is_skipped() {
+fn info_names_reason_and_skipped_parts() {
     let place = Place::empty();
     put(&place, "fiu.txt", format!("# made up\n\n{FIU}# end\n"));
     let info = &place.run("sim info FOLDER/fiu.txt --json").json()[0];
@@ -48,7 +48,7 @@ fn info_tells_the_reason_and_what_is_skipped() {
 }
 
 #[test]
-fn compressed_traces_are_read_from_files_and_pipes() {
+fn compressed_traces_are_read() {
     let place = Place::empty();
     let (first, second) = FIU.split_at(50);
     let packed = [gzip(first), gzip(""), gzip(second)].concat();
@@ -73,7 +73,7 @@ fn compressed_traces_are_read_from_files_and_pipes() {
 }
 
 #[test]
-fn traces_of_two_formats_or_none_are_refused() {
+fn ambiguous_traces_are_refused() {
     let place = Place::empty();
     put(&place, "both.csv", "1,R,4096,8192,100\n1,W,8192,4096,250\n");
     let columns = "--columns file,op,offset,len,time_us";

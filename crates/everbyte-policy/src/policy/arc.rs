@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_evicted_while_a_frame_is_free() {
+    fn free_frame_prevents_eviction() {
         let mut policy = cache(4);
         for page in [0, 0, 1, 1, 2, 3, 4, 5] {
             read(&mut policy, page);

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "only where there is one")]
-    fn nothing_is_reclaimed_from_an_empty_cache() {
+    fn empty_cache_reclaims_nothing() {
         let mut clock = Clock::new(Dense { pages: 2 }, Capacity { dram: 2, scm: 0 });
         let access = Access { page: PageNo(1), start: 0, len: 1, op: Op::Read };
         clock.access(access, &mut Vec::new());

@@ -478,7 +478,7 @@ fn summaries_count() {
 proptest! {
     /// For any bytes, reading ends, and its results keep the promises.
     #[test]
-    fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..400), which in 0..Format::ALL.len()) {
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), which in 0..Format::ALL.len()) {
         let options = forced(Format::ALL[which]);
         for request in reader(&bytes, &options).into_iter().flatten().flatten() {
             prop_assert!(request.op == Flush || request.offset + request.len <= OFFSET_MAX);

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_reads_back() {
+    fn header_reads_back() {
         let mut header = DatabaseHeader::new(1 << 20).unwrap();
         header.set_length(FileKind::Wal, Some(77));
         let again = DatabaseHeader::parse(&header.encode(), 1 << 20).unwrap();

@@ -226,7 +226,7 @@ fn wal() {
 }
 
 #[test]
-fn lazy_commits_are_noticed_where_they_must_be_durable() {
+fn lazy_commits_violate_durability_promise() {
     let lazy = Transactions {
         mode: "delete",
         batch_atomic: false,

@@ -257,7 +257,7 @@ proptest! {
 
     /// Nothing misses less; policies that keep a page out of the cache are not among ours.
     #[test]
-    fn nothing_beats_belady(capacity in capacity(), accesses in accesses()) {
+    fn belady_has_fewest_misses(capacity in capacity(), accesses in accesses()) {
         let storage = Dense { pages: PAGES };
         let misses = |actions: Vec<Vec<Action>>| {
             actions.iter().flatten().filter(|action| matches!(action, Action::Fill { .. })).count()
