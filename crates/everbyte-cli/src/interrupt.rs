@@ -12,15 +12,15 @@ pub(crate) const KILLED_STATUS: i32 = 130;
 
 /// The error of a command ended by a signal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Interrupted;
+pub(crate) struct InterruptError;
 
-impl std::fmt::Display for Interrupted {
+impl std::fmt::Display for InterruptError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("interrupted")
     }
 }
 
-impl std::error::Error for Interrupted {}
+impl std::error::Error for InterruptError {}
 
 /// True once a signal has come.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
@@ -46,7 +46,7 @@ impl Interrupt {
     /// A signal has come.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.has_come() {
-            return Err(Interrupted.into());
+            return Err(InterruptError.into());
         }
         Ok(())
     }

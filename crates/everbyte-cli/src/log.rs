@@ -61,7 +61,7 @@ pub(crate) fn start(verbose: u8, is_server: bool) {
         // It would report a failed write of a line by eprintln!, and eprintln! panics then.
         .log_internal_errors(false);
     let limit = is_server.then(|| Arc::clone(LIMIT.get_or_init(Arc::default)));
-    let lines = lines.with_filter(Limited(limit));
+    let lines = lines.with_filter(LimitFilter(limit));
     tracing_subscriber::registry().with(filter).with(lines).with(ExpectedEvents).init();
 }
 
@@ -74,9 +74,9 @@ pub(crate) fn finish() {
 }
 
 /// The filter of lines; without a limit, all pass.
-struct Limited(Option<Arc<Limit>>);
+struct LimitFilter(Option<Arc<Limit>>);
 
-impl<S: Subscriber> Filter<S> for Limited {
+impl<S: Subscriber> Filter<S> for LimitFilter {
     fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         true
     }
@@ -276,17 +276,17 @@ mod tests {
 
     /// Counts the passed lines.
     #[derive(Clone, Default)]
-    struct Passed(Arc<AtomicUsize>);
+    struct PassedLines(Arc<AtomicUsize>);
 
-    impl<S: Subscriber> Layer<S> for Passed {
+    impl<S: Subscriber> Layer<S> for PassedLines {
         fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn passed(limit: &Arc<Limit>, log: impl FnOnce()) -> usize {
-        let passed = Passed::default();
-        let filter = Limited(Some(Arc::clone(limit)));
+        let passed = PassedLines::default();
+        let filter = LimitFilter(Some(Arc::clone(limit)));
         let subscriber = tracing_subscriber::registry().with(passed.clone().with_filter(filter));
         tracing::subscriber::with_default(subscriber, log);
         passed.0.load(Ordering::Relaxed)

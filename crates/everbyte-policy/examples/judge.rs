@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use everbyte_policy::PageTrace;
-use everbyte_policy::policy::{Addressed, Everbyte, Order, Rules};
+use everbyte_policy::policy::{AddressedPages, Everbyte, Order, Rules};
 use everbyte_policy::sim::{BackingCosts, Costs, Kind, Outcome, Spec, run, run_policy};
 use everbyte_policy::trace::{PageLimits, ReadOptions, TraceReader, read_pages};
 
@@ -138,7 +138,7 @@ impl Task {
         let (label, outcome) = match self.subject {
             Subject::Kind(kind) => (kind.name(), run(kind, &spec, trace)),
             Subject::Rules(label, rules) => {
-                let storage = Addressed(&trace.addresses);
+                let storage = AddressedPages(&trace.addresses);
                 let policy = Everbyte::with_rules(storage, spec.capacity(), rules, costs);
                 (label, run_policy(policy, label, &spec, trace))
             }

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Disconnected {
+struct DisconnectedClient {
     disconnected: u64,
     /// True if it is still in an unanswered request.
     stuck: bool,
@@ -41,7 +41,7 @@ struct Disconnected {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match ask(&args.pool, Access::Read, Request::ClientDisconnect { id: args.id })? {
         Response::Disconnected { id, stuck } if args.json => {
-            output::json(&Disconnected { disconnected: id, stuck })?;
+            output::json(&DisconnectedClient { disconnected: id, stuck })?;
         }
         Response::Disconnected { id, stuck: false } => {
             output::line(format!("disconnected client {id}"));

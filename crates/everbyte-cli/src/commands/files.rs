@@ -21,7 +21,7 @@ use everbyte_server::{Access, Session, SessionError};
 use super::server::split_target;
 use super::unexpected;
 use crate::arguments::UsageError;
-use crate::interrupt::Interrupted;
+use crate::interrupt::InterruptError;
 use crate::output;
 
 /// Bytes of a file per request.
@@ -97,7 +97,7 @@ pub(crate) fn below(directory: &PathBytes, name: &PathBytes) -> PathBytes {
 }
 
 /// A place after its lookup.
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     /// The name in its directory; `None` for a path to the root, or for a path with `.` or `..` at
     /// its end.
     pub(crate) at: Option<FilePlace>,
@@ -221,9 +221,11 @@ impl Files {
         }
     }
 
-    fn found(&mut self, request: FileRequest) -> anyhow::Result<Found> {
+    fn found(&mut self, request: FileRequest) -> anyhow::Result<FoundFile> {
         match self.ask(request, &[])? {
-            (Response::FileFound { at, file }, _) => Ok(Found { at, file: file.map(|file| *file) }),
+            (Response::FileFound { at, file }, _) => {
+                Ok(FoundFile { at, file: file.map(|file| *file) })
+            }
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -234,7 +236,7 @@ impl Files {
         from: Option<FileId>,
         path: &PathBytes,
         follow: bool,
-    ) -> anyhow::Result<Found> {
+    ) -> anyhow::Result<FoundFile> {
         self.found(FileRequest::Find { from, path: path.clone(), follow })
             .with_context(|| self.shown(path))
     }
@@ -532,7 +534,7 @@ fn is_damage(error: &anyhow::Error) -> bool {
 
 /// Returns true if an error concerns one file, and the command can go on with others.
 pub(crate) fn is_of_one_file(error: &anyhow::Error) -> bool {
-    if error.is::<Interrupted>() {
+    if error.is::<InterruptError>() {
         return false;
     }
     if let Some(error) = error.downcast_ref::<SessionError>() {

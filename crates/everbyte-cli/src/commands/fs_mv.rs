@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Moved {
+struct MovedFile {
     from: PathBytes,
     to: PathBytes,
 }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let done = rename(&mut files, &from.path, &to, args.force);
     let to = files.finish(done)?;
     if args.json {
-        output::json(&Moved { from: from.path, to })?;
+        output::json(&MovedFile { from: from.path, to })?;
     }
     Ok(ExitCode::SUCCESS)
 }

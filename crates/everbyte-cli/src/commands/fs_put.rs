@@ -16,7 +16,7 @@ use everbyte_control::{FileKind, FilePlace, FileStatus, NewFile, PathBytes, SetF
 use everbyte_path::{Access, Dir, Entry, Kind, Place, open, open_input};
 use indicatif::ProgressBar;
 
-use super::files::{FileTarget, Files, Found, LEVELS_MAX, PIECE_BYTES, below, since_1970};
+use super::files::{FileTarget, Files, FoundFile, LEVELS_MAX, PIECE_BYTES, below, since_1970};
 use super::fs_get::umask;
 use super::source::DataRanges;
 use crate::output;
@@ -165,7 +165,7 @@ impl Copy {
         &mut self,
         (dir, name, shown): (&Dir, &OsStr, &Path),
         path: &PathBytes,
-        found: Found,
+        found: FoundFile,
         levels: usize,
     ) -> anyhow::Result<()> {
         let failed = || shown.display().to_string();
@@ -193,7 +193,7 @@ impl Copy {
         &mut self,
         (from, from_shown): (&Dir, &Path),
         path: &PathBytes,
-        found: Found,
+        found: FoundFile,
         levels: usize,
     ) -> anyhow::Result<()> {
         let shown = self.files.shown(path);
@@ -223,7 +223,7 @@ impl Copy {
         self.preserve(&directory, Some(&metadata)).with_context(|| self.files.shown(path))
     }
 
-    fn put_link(&mut self, link: &Entry, path: &PathBytes, found: Found) -> anyhow::Result<()> {
+    fn put_link(&mut self, link: &Entry, path: &PathBytes, found: FoundFile) -> anyhow::Result<()> {
         let metadata = link.metadata();
         let target = Some(PathBytes(link.link_target()?.as_bytes().to_vec()));
         let new = NewFile { target, ..self.new_file(FileKind::Symlink, Some(metadata)) };
@@ -242,7 +242,7 @@ impl Copy {
         &mut self,
         source: &File,
         path: &PathBytes,
-        found: Found,
+        found: FoundFile,
         metadata: Option<&Metadata>,
     ) -> anyhow::Result<()> {
         let mut new = self.new_file(FileKind::Regular, metadata);
@@ -290,7 +290,7 @@ impl Copy {
     }
 
     /// The final name of a file. An error if a directory has the name.
-    fn place(&self, path: &PathBytes, found: Found) -> anyhow::Result<FilePlace> {
+    fn place(&self, path: &PathBytes, found: FoundFile) -> anyhow::Result<FilePlace> {
         let shown = self.files.shown(path);
         if found.file.is_some_and(|file| file.kind == FileKind::Directory) {
             bail!("{shown}: there is a directory of this name");

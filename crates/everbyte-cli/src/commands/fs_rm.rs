@@ -43,22 +43,22 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize, Default)]
-struct Removed {
+struct RemovalStatus {
     /// Removed names.
     removed: u64,
     /// Removed damaged names, with their remains.
-    leaked: Vec<Leaked>,
+    leaked: Vec<LeakedFile>,
 }
 
 #[derive(Serialize)]
-struct Leaked {
+struct LeakedFile {
     path: String,
     #[serde(flatten)]
     leak: FileLeak,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut removed = Removed::default();
+    let mut removed = RemovalStatus::default();
     let mut status = ExitCode::SUCCESS;
     for target in &args.targets {
         let target = FileTarget::new(target)?;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             status = code;
         }
     }
-    for Leaked { path, leak } in removed.leaked.iter().filter(|_| !args.json) {
+    for LeakedFile { path, leak } in removed.leaked.iter().filter(|_| !args.json) {
         output::line(format!("{path}: removed, damaged: {}", describe(leak)));
     }
     if args.json {
@@ -105,7 +105,7 @@ fn remove(
     files: &mut Files,
     target: &FileTarget,
     recursive: bool,
-    removed: &mut Removed,
+    removed: &mut RemovalStatus,
 ) -> anyhow::Result<()> {
     let path = &target.path;
     let shown = target.shown();
@@ -129,12 +129,12 @@ fn remove_name(
     at: &FilePlace,
     path: &PathBytes,
     is_directory: bool,
-    removed: &mut Removed,
+    removed: &mut RemovalStatus,
 ) -> anyhow::Result<()> {
     let leak = files.remove_or_drop(at, is_directory)?;
     removed.removed += 1;
     if let Some(leak) = leak {
-        removed.leaked.push(Leaked { path: files.shown(path), leak });
+        removed.leaked.push(LeakedFile { path: files.shown(path), leak });
     }
     Ok(())
 }
@@ -144,7 +144,7 @@ fn remove_tree(
     files: &mut Files,
     at: &FilePlace,
     path: &PathBytes,
-    removed: &mut Removed,
+    removed: &mut RemovalStatus,
     level: usize,
 ) -> anyhow::Result<()> {
     if level >= LEVELS_MAX {

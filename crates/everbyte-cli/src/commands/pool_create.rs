@@ -54,7 +54,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Created<'a> {
+struct CreatedPool<'a> {
     path: &'a str,
     size_bytes: u64,
     volumes_max: u64,
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = args.pool.display().to_string();
     let warning = created.is_on_disk.then_some(SLOW_MEDIUM);
     if args.json {
-        output::json(&Created {
+        output::json(&CreatedPool {
             path: &path,
             size_bytes: created.len_bytes,
             volumes_max: args.volumes_max,

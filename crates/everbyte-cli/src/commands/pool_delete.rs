@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeletedPool {
     deleted: String,
     volumes: Vec<String>,
 }
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     remove_socket(&socket, owner);
     let deleted = args.pool.display().to_string();
     if args.json {
-        output::json(&Deleted { deleted, volumes })?;
+        output::json(&DeletedPool { deleted, volumes })?;
     } else if volumes.is_empty() {
         output::line(format!("deleted pool {deleted}"));
     } else {

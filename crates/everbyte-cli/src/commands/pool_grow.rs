@@ -35,13 +35,13 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Grown {
+struct GrownPool {
     size_bytes: u64,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match ask(&args.pool, Access::Write, Request::Grow { size_bytes: args.size })? {
-        Response::Grown { size_bytes } if args.json => output::json(&Grown { size_bytes })?,
+        Response::Grown { size_bytes } if args.json => output::json(&GrownPool { size_bytes })?,
         Response::Grown { size_bytes } => {
             output::line(format!("{} has {} now", args.pool.display(), show_size(size_bytes)));
         }

@@ -56,7 +56,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize, Default)]
-struct Scrubbed {
+struct ScrubStatus {
     clean: bool,
     /// Completely read volumes.
     volumes: u64,
@@ -69,7 +69,7 @@ struct Scrubbed {
     health: HealthStatus,
 }
 
-impl Scrubbed {
+impl ScrubStatus {
     fn add(&mut self, part: ScrubPart) -> anyhow::Result<()> {
         self.read_bytes = self.read_bytes.saturating_add(part.read_bytes);
         self.verified_blocks = self.verified_blocks.saturating_add(part.verified_blocks);
@@ -119,8 +119,8 @@ pub(super) fn describe(problem: &ScrubProblem) -> String {
 }
 
 /// Scrubs the pool at `path`. Damage is a finding even if it prevents the opening.
-fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
-    let mut scrubbed = Scrubbed { health: HealthStatus::Clean, ..Scrubbed::default() };
+fn scrub(path: &Path) -> anyhow::Result<ScrubStatus> {
+    let mut scrubbed = ScrubStatus { health: HealthStatus::Clean, ..ScrubStatus::default() };
     match Session::open(path, Access::Read) {
         Ok(mut session) => scrub_all(&mut session, &mut scrubbed)?,
         Err(SessionError::File(FileError::Pool {
@@ -141,7 +141,7 @@ fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
     Ok(scrubbed)
 }
 
-fn scrub_all(session: &mut Session, scrubbed: &mut Scrubbed) -> anyhow::Result<()> {
+fn scrub_all(session: &mut Session, scrubbed: &mut ScrubStatus) -> anyhow::Result<()> {
     let volumes = volumes(session)?;
     let bar = progress(&volumes);
     scrubbed.add(part(session, None, 0)?)?;
@@ -156,7 +156,7 @@ fn scrub_all(session: &mut Session, scrubbed: &mut Scrubbed) -> anyhow::Result<(
 fn scrub_volume(
     session: &mut Session,
     mut volume: VolumeStatus,
-    scrubbed: &mut Scrubbed,
+    scrubbed: &mut ScrubStatus,
     bar: &ProgressBar,
 ) -> anyhow::Result<()> {
     let used_bytes = volume.used_bytes.unwrap_or(0);

@@ -213,11 +213,11 @@ impl Args {
 }
 
 /// The parts running while a pool is served, in the order of their stop.
-struct Serving {
+struct RunningServers {
     servers: Vec<Arc<Server>>,
 }
 
-impl Serving {
+impl RunningServers {
     fn start(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Self> {
         if let Some(record) = &args.record {
             pool.set_recorder(start_recording(pool, record, args.force)?);
@@ -229,7 +229,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for RunningServers {
     fn drop(&mut self) {
         for server in &self.servers {
             server.begin_shutdown();
@@ -286,7 +286,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Serves until a signal comes.
 fn serve(args: &Args, pool: &Arc<OpenPool>, stop: &mut Stop) -> anyhow::Result<()> {
-    let serving = Serving::start(args, pool)?;
+    let serving = RunningServers::start(args, pool)?;
     let ready = pool.open_exported(Instant::now() + READY_TIME_MAX, || stop.is_wanted())?;
     if !stop.is_wanted() {
         announce(&ready, &serving.servers);

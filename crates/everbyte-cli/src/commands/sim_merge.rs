@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use crate::simulation::outputs::Outputs;
 use crate::simulation::results::Row;
-use crate::simulation::task::{Numbered, Task, read_plan};
+use crate::simulation::task::{NumberedTask, Task, read_plan};
 use crate::simulation::task_result::TaskResult;
 
 const EXAMPLES: &str = "\
@@ -73,7 +73,7 @@ fn check_traces(results: &[TaskResult]) -> anyhow::Result<()> {
 }
 
 /// The results of a plan's lines, in their order, made for this plan or another.
-fn planned(folder: &Path, plan: &[Numbered]) -> anyhow::Result<Vec<TaskResult>> {
+fn planned(folder: &Path, plan: &[NumberedTask]) -> anyhow::Result<Vec<TaskResult>> {
     let results = plan.iter().map(|(_, task)| TaskResult::of(folder, task));
     let results = results.collect::<anyhow::Result<Vec<_>>>()?;
     let mut missing = plan.iter().zip(&results).filter(|(_, result)| result.is_none());

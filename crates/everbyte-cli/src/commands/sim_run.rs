@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::output::{self, progress};
 use crate::simulation::loading::load;
-use crate::simulation::task::{Fingerprint, Numbered, Resources, read_plan, simulate};
+use crate::simulation::task::{Fingerprint, NumberedTask, Resources, read_plan, simulate};
 use crate::simulation::task_result::TaskResult;
 
 const EXAMPLES: &str = "\
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     everbyte_path::make_dirs(&args.out)
         .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
     let wanted = chosen.len();
-    let mut left: Vec<Numbered> =
+    let mut left: Vec<NumberedTask> =
         chosen.into_iter().filter(|(_, task)| !TaskResult::exists(&args.out, task)).collect();
     let (made, found) = (left.len(), wanted - left.len());
     let bar = progress("simulating {bar:40} {pos}/{len} {eta}", made as u64);
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn choose(args: &Args, plan: Vec<Numbered>) -> anyhow::Result<Vec<Numbered>> {
+fn choose(args: &Args, plan: Vec<NumberedTask>) -> anyhow::Result<Vec<NumberedTask>> {
     let tasks = plan.len();
     if let Some(index) = args.task_index
         && index >= tasks
@@ -108,7 +108,7 @@ fn choose(args: &Args, plan: Vec<Numbered>) -> anyhow::Result<Vec<Numbered>> {
     Ok(wanted.collect())
 }
 
-fn run_together(args: &Args, tasks: &[Numbered], done: impl Fn() + Sync) -> anyhow::Result<()> {
+fn run_together(args: &Args, tasks: &[NumberedTask], done: impl Fn() + Sync) -> anyhow::Result<()> {
     let Some((_, first)) = tasks.first() else { return Ok(()) };
     if Fingerprint::of(&first.trace)? != first.fingerprint() {
         bail!("{}: is not the trace that the plan was made for", first.trace.display());

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 /// The data of a file, in pieces.
 pub(super) struct DataRanges<'f> {
     file: &'f File,
-    way: Way,
+    way: ReadMode,
     /// The next byte.
     at: u64,
     /// The end of the current range of data.
@@ -26,7 +26,7 @@ pub(super) struct DataRanges<'f> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ReadMode {
     /// Sequential reads.
     Stream,
     /// Reads of the ranges of data.
@@ -60,7 +60,7 @@ impl<'f> DataRanges<'f> {
         if is_sized {
             seek(file, SeekFrom::Start(start))?;
         }
-        let way = if knows_holes { Way::Ranges } else { Way::Stream };
+        let way = if knows_holes { ReadMode::Ranges } else { ReadMode::Stream };
         Ok(Self { file, way, at: start, range_end: start, end: 0, start })
     }
 
@@ -69,24 +69,24 @@ impl<'f> DataRanges<'f> {
     /// # Errors
     /// The system's.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<DataPiece>> {
-        if self.way == Way::Ranges && self.at >= self.range_end && !self.next_range()? {
+        if self.way == ReadMode::Ranges && self.at >= self.range_end && !self.next_range()? {
             return Ok(None);
         }
         let (at, file) = (self.at, self.file);
         let bytes = match self.way {
-            Way::Ended => return Ok(None),
-            Way::Stream => {
+            ReadMode::Ended => return Ok(None),
+            ReadMode::Stream => {
                 let mut file = file;
                 fill(buffer, |rest, _| file.read(rest))?
             }
-            Way::Ranges => {
+            ReadMode::Ranges => {
                 let left = usize::try_from(self.range_end - at).unwrap_or(usize::MAX);
                 let wanted = buffer.len().min(left);
                 let bytes =
                     fill(&mut buffer[..wanted], |rest, done| file.read_at(rest, at + done as u64))?;
                 if bytes < wanted {
                     // It has become shorter, or its length means nothing.
-                    self.way = Way::Ended;
+                    self.way = ReadMode::Ended;
                     self.end = at + bytes as u64;
                 }
                 bytes
@@ -94,7 +94,7 @@ impl<'f> DataRanges<'f> {
         };
         self.at += bytes as u64;
         if bytes == 0 {
-            self.way = Way::Ended;
+            self.way = ReadMode::Ended;
             return Ok(None);
         }
         Ok(Some(DataPiece { offset: at - self.start, bytes }))
@@ -114,7 +114,7 @@ impl<'f> DataRanges<'f> {
                 Ok(true)
             }
             Err(Errno::NXIO) => {
-                self.way = Way::Ended;
+                self.way = ReadMode::Ended;
                 self.end = self.file.metadata()?.len();
                 Ok(false)
             }

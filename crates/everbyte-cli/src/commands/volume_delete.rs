@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeletedVolume {
     deleted: String,
     /// Its damage.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ struct Deleted {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let request = Request::VolumeDelete { name: args.name.clone(), force: args.force };
     match ask(&args.pool, Access::Write, request)? {
-        Response::Deleted(deleted) if args.json => output::json(&Deleted {
+        Response::Deleted(deleted) if args.json => output::json(&DeletedVolume {
             deleted: deleted.name,
             damage: deleted.damage,
             freed_bytes: deleted.freed_bytes,

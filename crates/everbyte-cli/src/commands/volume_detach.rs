@@ -48,7 +48,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Detached {
+struct DetachedCache {
     detached: String,
     /// Written-back bytes of dirty pages.
     written_bytes: u64,
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Detached> {
+fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<DetachedCache> {
     let written_bytes = dirty_bytes(session, name)?;
     let bar = output::progress("writing back {bar:40} {bytes}/{total_bytes} {eta}", written_bytes);
     let (mut left, mut stalled) = (written_bytes, 0);
@@ -89,7 +89,7 @@ fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Deta
     }
     bar.finish_and_clear();
     match session.ask(Request::VolumeDetach { name: name.to_owned(), force })? {
-        Response::Deleted(deleted) => Ok(Detached { detached: deleted.name, written_bytes }),
+        Response::Deleted(deleted) => Ok(DetachedCache { detached: deleted.name, written_bytes }),
         other => Err(unexpected(&other)),
     }
 }

@@ -66,7 +66,7 @@ pub(super) struct Ledger {
 
 /// Counts of blocks found on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
-pub(super) struct Found {
+pub(super) struct Verification {
     /// Inspected blocks.
     pub(super) blocks: u64,
     /// Blocks with a write acknowledged as durable.
@@ -79,7 +79,7 @@ pub(super) struct Found {
     pub(super) undone: u64,
 }
 
-impl Found {
+impl Verification {
     pub(super) fn is_good(self) -> bool {
         self.lost == 0 && self.torn == 0
     }
@@ -134,9 +134,9 @@ pub(super) fn join(
 ///
 /// # Errors
 /// The server's.
-pub(super) fn verify(uri: &str, ledgers: &[Ledger]) -> anyhow::Result<Found> {
+pub(super) fn verify(uri: &str, ledgers: &[Ledger]) -> anyhow::Result<Verification> {
     let mut client = Client::connect_uri(uri)?;
-    let mut found = Found::default();
+    let mut found = Verification::default();
     for ledger in ledgers {
         let mut block = ledger.first_block;
         for blocks in ledger.blocks.chunks(CHUNK / BLOCK) {
@@ -150,7 +150,7 @@ pub(super) fn verify(uri: &str, ledgers: &[Ledger]) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-fn judge(found: &mut Found, state: Block, block: u64, bytes: &[u8]) {
+fn judge(found: &mut Verification, state: Block, block: u64, bytes: &[u8]) {
     found.blocks += 1;
     found.durable += u64::from(state.durable > 0);
     // Bytes of a write never sent count as torn.
@@ -262,8 +262,8 @@ fn mix(value: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn judged(state: Block, bytes: &[u8]) -> Found {
-        let mut found = Found::default();
+    fn judged(state: Block, bytes: &[u8]) -> Verification {
+        let mut found = Verification::default();
         judge(&mut found, state, 7, bytes);
         found
     }
@@ -280,12 +280,12 @@ mod tests {
         assert_eq!(judged(state, &block(2)).lost, 1);
         assert_eq!(
             judged(state, &block(3)),
-            Found { blocks: 1, durable: 1, undone: 1, ..Found::default() }
+            Verification { blocks: 1, durable: 1, undone: 1, ..Verification::default() }
         );
         for write in [4, 5] {
             assert_eq!(
                 judged(state, &block(write)),
-                Found { blocks: 1, durable: 1, ..Found::default() }
+                Verification { blocks: 1, durable: 1, ..Verification::default() }
             );
         }
         assert_eq!(judged(state, &block(6)).torn, 1, "nobody sent that");
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(judged(state, &flipped).torn, 1);
         assert_eq!(
             judged(Block::default(), &vec![0; BLOCK]),
-            Found { blocks: 1, ..Found::default() }
+            Verification { blocks: 1, ..Verification::default() }
         );
     }
 }

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use crate::commands::{pool_check, unexpected};
 use crate::output;
 use files::{Samples, Verdict};
-use ledger::{Counts, Found};
+use ledger::{Counts, Verification};
 use measure::Throughput;
 use server::{Cleanup, DemoServer};
 use story::Story;
@@ -99,7 +99,7 @@ struct CrashPart {
     records_undone: u64,
     /// From the start of the server's process to its first answer.
     back_after_ms: f64,
-    found: Found,
+    found: Verification,
 }
 
 /// Processes and places shared by all steps of the demonstration.

@@ -17,7 +17,7 @@ use super::task::Fingerprint;
 use crate::output;
 
 /// A loaded trace.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedSource {
     pub(crate) trace: LoadedTrace,
     pub(crate) fingerprint: Fingerprint,
 }
@@ -44,7 +44,7 @@ pub(crate) fn load_with_fingerprint(
     path: &Path,
     options: &ReadOptions,
     kept_max: u64,
-) -> anyhow::Result<Loaded> {
+) -> anyhow::Result<LoadedSource> {
     if path.as_os_str() == "-" {
         return load_stream("standard input", io::stdin(), options);
     }
@@ -67,7 +67,7 @@ pub(crate) fn load_with_fingerprint(
     if before != version_of(after.metadata()) {
         bail!("{}: the trace changed while it was in use", path.display());
     }
-    Ok(Loaded { trace, fingerprint })
+    Ok(LoadedSource { trace, fingerprint })
 }
 
 /// Prints a note about objects too large for a cache.
@@ -100,23 +100,23 @@ fn load_stream(
     name: &str,
     source: impl Read + Send + 'static,
     options: &ReadOptions,
-) -> anyhow::Result<Loaded> {
+) -> anyhow::Result<LoadedSource> {
     let passed = Arc::new(Mutex::new(Fingerprint::default()));
-    let source = Passing { source, passed: Arc::clone(&passed) };
+    let source = FingerprintReader { source, passed: Arc::clone(&passed) };
     let mut reader = TraceReader::new(name, source, options)?;
     let trace = LoadedTrace::of_reader(&mut reader, PageLimits::default())?;
     note_skipped(name, &trace, options);
     let fingerprint = passed.lock().map(|passed| *passed).unwrap_or_default();
-    Ok(Loaded { trace, fingerprint })
+    Ok(LoadedSource { trace, fingerprint })
 }
 
 /// A source. Its bytes pass through a fingerprint.
-struct Passing<R> {
+struct FingerprintReader<R> {
     source: R,
     passed: Arc<Mutex<Fingerprint>>,
 }
 
-impl<R: Read> Read for Passing<R> {
+impl<R: Read> Read for FingerprintReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         if let Ok(mut passed) = self.passed.lock() {

@@ -13,7 +13,7 @@ use super::results::{Row, as_f64, baseline_of};
 const TRACES: [&str; 3] = ["web", "mixed", "webserver"];
 
 /// A line of the table, with the paper's numbers for its three traces; empty without a number.
-struct Published {
+struct PublishedLine {
     what: &'static str,
     summary: Summary,
     unit: &'static str,
@@ -30,57 +30,57 @@ enum Summary {
 }
 
 /// Elapsed time at best is -12.6% on the two mobile traces, without the name of the trace.
-const PUBLISHED: [Published; 8] = [
-    Published {
+const PUBLISHED: [PublishedLine; 8] = [
+    PublishedLine {
         what: "SCM writes, mean",
         summary: Summary::Mean,
         unit: "%",
         change: writes,
         figures: ["-11.4%", "-10.8%", "-42.6%"],
     },
-    Published {
+    PublishedLine {
         what: "SCM writes, best",
         summary: Summary::Least,
         unit: "%",
         change: writes,
         figures: ["-27.0%", "-40.7%", "-92.3%"],
     },
-    Published {
+    PublishedLine {
         what: "SCM writes, worst",
         summary: Summary::Most,
         unit: "%",
         change: writes,
         figures: ["", "above 0 at some small sizes", ""],
     },
-    Published {
+    PublishedLine {
         what: "SCM bytes, worst",
         summary: Summary::Most,
         unit: "%",
         change: |own, base| percent(own.outcome.scm.bytes, base.outcome.scm.bytes),
         figures: ["below 0", "below 0", "below 0"],
     },
-    Published {
+    PublishedLine {
         what: "hits in points, least",
         summary: Summary::Least,
         unit: "",
         change: hits,
         figures: ["about 0", "about 0", "about 0"],
     },
-    Published {
+    PublishedLine {
         what: "hits in points, most",
         summary: Summary::Most,
         unit: "",
         change: hits,
         figures: ["about 0", "about 0", "above 0 below half"],
     },
-    Published {
+    PublishedLine {
         what: "elapsed time, best",
         summary: Summary::Least,
         unit: "%",
         change: time,
         figures: ["-12.6% or less", "-12.6% or less", "-62.0%"],
     },
-    Published {
+    PublishedLine {
         what: "elapsed time, mean",
         summary: Summary::Mean,
         unit: "%",

@@ -43,13 +43,13 @@ pub(crate) struct Task {
 }
 
 /// A task and its number in the plan, from 0 on.
-pub(crate) type Numbered = (usize, Task);
+pub(crate) type NumberedTask = (usize, Task);
 
 /// The tasks of the plan at `path`.
 ///
 /// # Errors
 /// The file cannot be read, or a line is not a task; the message names the line.
-pub(crate) fn read_plan(path: &Path) -> anyhow::Result<Vec<Numbered>> {
+pub(crate) fn read_plan(path: &Path) -> anyhow::Result<Vec<NumberedTask>> {
     let text = everbyte_path::read_to_string(path)
         .with_context(|| format!("{}: cannot be read", path.display()))?;
     let tasks = text.lines().enumerate().map(|(number, line)| {

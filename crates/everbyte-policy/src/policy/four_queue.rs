@@ -27,7 +27,7 @@ const SHARE_MAX: u8 = 255;
 const MOVES_UP_FROM: u8 = 192;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Watched {
+struct PageUse {
     /// Share of writes among uses, in 255ths.
     write_share: u8,
     queue: u8,
@@ -38,7 +38,7 @@ pub struct FourQueue<S: Storage> {
     pages: Directory<S>,
     all: Lists<S, 1>,
     queues: Lists<S, 4>,
-    watched: S::Table<Watched>,
+    watched: S::Table<PageUse>,
 }
 
 impl<S: Storage> FourQueue<S> {
@@ -61,14 +61,14 @@ impl<S: Storage> FourQueue<S> {
             (Tier::Scm, true) => SCM_WRITE,
         };
         self.queues.push_front(usize::from(queue), page);
-        self.watched.set(page, Watched { write_share, queue });
+        self.watched.set(page, PageUse { write_share, queue });
     }
 
     /// Removes a page from its queue. Returns its share of writes.
     fn unwatch(&mut self, page: u32) -> u8 {
         let watched = self.watched.get(page);
         self.queues.remove(usize::from(watched.queue), page);
-        self.watched.set(page, Watched::default());
+        self.watched.set(page, PageUse::default());
         watched.write_share
     }
 

@@ -10,7 +10,7 @@
 //! both tiers. One tier, for reference, with the sum of both capacities: [`Lru`], [`Clock`],
 //! [`Sieve`], [`S3Fifo`], [`Arc`], [`WTinyLfu`] and [`Belady`].
 //!
-//! The maker of a policy chooses the storage of its tables: see [`Dense`], [`Addressed`] and [`Sparse`].
+//! The maker of a policy chooses the storage of its tables: see [`Dense`], [`AddressedPages`] and [`Sparse`].
 
 mod action;
 mod action_counts;
@@ -63,7 +63,8 @@ pub use sieve::Sieve;
 pub use sparse_set::SparseSet;
 pub use spitfire::{Spitfire, SpitfireConfig};
 pub use storage::{
-    Addressed, Dense, PageHasher, PageSet, Placed, PlacedTable, Sparse, Storage, Table, Value,
+    AddressedPages, Dense, PageHasher, PageSet, PlacedTable, Sparse, Storage, StorageWithPlaces,
+    Table, Value,
 };
 pub use w_tinylfu::WTinyLfu;
 

@@ -196,12 +196,12 @@ mod tests {
 
     /// A sequence with the places of its pages.
     #[derive(Default)]
-    struct Placed {
+    struct PlacedSequence {
         sequence: Sequence,
         places: HashMap<u32, u32>,
     }
 
-    impl Placed {
+    impl PlacedSequence {
         fn make_room(&mut self) {
             if self.sequence.is_full() {
                 self.sequence.clear_up(|page, place| {
@@ -247,7 +247,7 @@ mod tests {
         /// Against a list, oldest first.
         #[test]
         fn is_a_list(steps in steps()) {
-            let (mut placed, mut model) = (Placed::default(), Vec::new());
+            let (mut placed, mut model) = (PlacedSequence::default(), Vec::new());
             for (number, step) in steps.iter().enumerate() {
                 placed.take(step);
                 match *step {

@@ -4,7 +4,7 @@
 //! of two kinds of them:
 //!
 //! - [`Dense`], for a simulator: the pages of a trace are `0 .. n` without a gap, so a table is a
-//!   flat array, and a set in the order of sectors is a bitmap with bitmaps above. [`Addressed`]
+//!   flat array, and a set in the order of sectors is a bitmap with bitmaps above. [`AddressedPages`]
 //!   also knows the gaps, for policies that weigh the costs of jumps.
 //! - [`Sparse`], for a cache in use: page numbers are places on a device, and only few are cached
 //!   (1 TiB has 2^28 pages; flat arrays would exceed the memory of the cache). A table is a hash
@@ -159,15 +159,15 @@ impl PageSet for Bitmap {
 
 /// Pages with these addresses, in flat arrays, for a trace whose page numbers do not show the gaps.
 #[derive(Clone, Copy, Debug)]
-pub struct Addressed<'a>(pub &'a [PageAddress]);
+pub struct AddressedPages<'a>(pub &'a [PageAddress]);
 
-impl Addressed<'_> {
+impl AddressedPages<'_> {
     fn dense(self) -> Dense {
         Dense { pages: u32::try_from(self.0.len()).expect("page numbers are 32 bits wide") }
     }
 }
 
-impl Storage for Addressed<'_> {
+impl Storage for AddressedPages<'_> {
     type Table<T: Value> = Vec<T>;
     type Set = Bitmap;
 
@@ -259,9 +259,9 @@ impl PageSet for SparseSet {
 
 /// Another storage. Its tables have the places of a page next to its value: one look-up for both.
 #[derive(Clone, Copy, Debug)]
-pub struct Placed<S>(pub(super) S);
+pub struct StorageWithPlaces<S>(pub(super) S);
 
-/// Entry of a table of [`Placed`]. The places mean nothing where the value is the default one.
+/// Entry of a table of [`StorageWithPlaces`]. The places mean nothing where the value is the default one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Record<T> {
     pub(super) value: T,
@@ -270,10 +270,10 @@ pub(super) struct Record<T> {
     pub(super) queue: u32,
 }
 
-/// A table of [`Placed`].
+/// A table of [`StorageWithPlaces`].
 pub struct PlacedTable<S: Storage, T: Value>(pub(super) S::Table<Record<T>>);
 
-impl<S: Storage> Storage for Placed<S> {
+impl<S: Storage> Storage for StorageWithPlaces<S> {
     type Table<T: Value> = PlacedTable<S, T>;
     type Set = S::Set;
 

@@ -7,7 +7,7 @@ use super::recorder::Recorder;
 use super::spec::Spec;
 use crate::access::PageTrace;
 use crate::policy::{
-    Addressed, Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte,
+    AddressedPages, Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte,
     FourQueue, Future, Hybrid, HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire,
     SpitfireConfig, WTinyLfu,
 };
@@ -36,7 +36,7 @@ pub fn replay(kind: Kind, spec: &Spec, trace: &dyn Accesses) -> Result<Outcome, 
     let drive = Drive { name: kind.name(), spec, trace };
     match kind {
         Kind::Everbyte => {
-            let storage = Addressed(trace.addresses());
+            let storage = AddressedPages(trace.addresses());
             drive.with(Everbyte::new(storage, capacity, spec.small_write_bytes, spec.costs))
         }
         Kind::Hybrid => drive.with(Hybrid::new(storage, capacity, spec.hybrid())),

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
 use crate::policy::{
-    Action, Addressed, Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte,
-    FourQueue, Hybrid, HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire,
+    Action, AddressedPages, Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense,
+    Everbyte, FourQueue, Hybrid, HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire,
     SpitfireConfig, Tier, WTinyLfu,
 };
 
@@ -325,7 +325,7 @@ fn log(kind: Kind, spec: &Spec, trace: &PageTrace) -> Log {
     let frames = capacity.scm as usize;
     match kind {
         Kind::Everbyte => {
-            let storage = Addressed(&trace.addresses);
+            let storage = AddressedPages(&trace.addresses);
             let policy = Everbyte::new(storage, capacity, spec.small_write_bytes, spec.costs);
             Log::of(policy, frames, trace)
         }

@@ -34,12 +34,12 @@ impl Item {
 }
 
 /// A request, and the number of its line.
-pub(crate) type Numbered = (u64, Request);
+pub(crate) type NumberedRequest = (u64, Request);
 
 /// The requests that had to wait for the last line.
 #[derive(Default)]
 pub(crate) struct Rest {
-    pub(crate) requests: Vec<Numbered>,
+    pub(crate) requests: Vec<NumberedRequest>,
     /// Lines that were kept and turned out to have no request: [`SkippedKind::NoPosition`].
     pub(crate) skipped: u64,
 }

@@ -54,7 +54,7 @@ impl Compression {
 }
 
 /// A source, classified by its beginning.
-pub(crate) enum Opened {
+pub(crate) enum OpenedSource {
     /// Bytes as they are.
     Plain(Source),
     /// Bytes that are decompressed while they are read.
@@ -67,9 +67,9 @@ pub(crate) enum Opened {
 ///
 /// # Errors
 /// Those of the source, and damaged data.
-pub(crate) fn open(source: Source) -> io::Result<Opened> {
+pub(crate) fn open(source: Source) -> io::Result<OpenedSource> {
     let taken = Arc::new(AtomicU64::new(0));
-    let mut source = Counted { source, taken: Arc::clone(&taken) };
+    let mut source = CountedSource { source, taken: Arc::clone(&taken) };
     let mut was_skipped = false;
     let head = loop {
         let mut head = Vec::new();
@@ -84,9 +84,11 @@ pub(crate) fn open(source: Source) -> io::Result<Opened> {
     let compression = match Compression::of(&head) {
         Some(compression) => compression,
         // Frames that hold nothing are an empty trace.
-        None if was_skipped && head.is_empty() => return Ok(Opened::Plain(Box::new(io::empty()))),
+        None if was_skipped && head.is_empty() => {
+            return Ok(OpenedSource::Plain(Box::new(io::empty())));
+        }
         None if was_skipped => return foreign_frames(&head, &taken),
-        None => return Ok(Opened::Plain(Box::new(Cursor::new(head).chain(source)))),
+        None => return Ok(OpenedSource::Plain(Box::new(Cursor::new(head).chain(source)))),
     };
     let whole = Cursor::new(head).chain(source);
     let source: Source = match compression {
@@ -101,7 +103,7 @@ pub(crate) fn open(source: Source) -> io::Result<Opened> {
             Box::new(decoder)
         }
     };
-    Ok(Opened::Unpacked(Box::new(Unpacked { source, compression, taken, given: 0 })))
+    Ok(OpenedSource::Unpacked(Box::new(Decompression { source, compression, taken, given: 0 })))
 }
 
 /// Returns the bytes of the skippable frame that `head` begins with; `Some(None)` if its length is cut off.
@@ -115,9 +117,9 @@ fn skippable_bytes(head: &[u8]) -> Option<Option<u64>> {
 }
 
 /// LZ4 has the same skippable frames as zstd.
-fn foreign_frames(head: &[u8], taken: &AtomicU64) -> io::Result<Opened> {
+fn foreign_frames(head: &[u8], taken: &AtomicU64) -> io::Result<OpenedSource> {
     if let Some(content) = Content::surely(head, true) {
-        return Ok(Opened::Foreign(content));
+        return Ok(OpenedSource::Foreign(content));
     }
     let at = taken.load(Ordering::Relaxed).saturating_sub(head.len() as u64);
     let text = format!("no zstd frame begins at byte {at}, behind skippable frames");
@@ -131,12 +133,12 @@ fn cut_off(taken: &AtomicU64) -> io::Error {
 }
 
 /// A source whose bytes are counted.
-struct Counted {
+struct CountedSource {
     source: Source,
     taken: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl Read for CountedSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.source.read(buffer)?;
         self.taken.fetch_add(count as u64, Ordering::Relaxed);
@@ -145,14 +147,14 @@ impl Read for Counted {
 }
 
 /// A decompressor whose errors contain their place.
-struct Unpacked {
+struct Decompression {
     source: Source,
     compression: Compression,
     taken: Arc<AtomicU64>,
     given: u64,
 }
 
-impl Read for Unpacked {
+impl Read for Decompression {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.source.read(buffer) {
             Ok(count) => {
@@ -208,10 +210,10 @@ mod tests {
         let source = Cursor::new(bytes.to_vec());
         let mut all = Vec::new();
         match open(Box::new(source))? {
-            Opened::Plain(mut source) | Opened::Unpacked(mut source) => {
+            OpenedSource::Plain(mut source) | OpenedSource::Unpacked(mut source) => {
                 source.read_to_end(&mut all)?;
             }
-            Opened::Foreign(content) => return Err(io::Error::other(content.to_string())),
+            OpenedSource::Foreign(content) => return Err(io::Error::other(content.to_string())),
         }
         Ok(all)
     }

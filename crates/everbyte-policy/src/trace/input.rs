@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::content::Content;
-use super::decompress::{Opened, Source, open};
+use super::decompress::{OpenedSource, Source, open};
 use super::error::{Place, Problem, TraceError};
 
 /// Most bytes of a line.
@@ -67,9 +67,9 @@ impl Input {
     fn sized(name: &str, source: Source, bytes: Option<u64>) -> Result<Self, TraceError> {
         let failed = |source| TraceError::Read { place: beginning(name), source };
         let (source, bytes, is_unpacked) = match open(source).map_err(failed)? {
-            Opened::Plain(source) => (source, bytes, false),
-            Opened::Unpacked(source) => (source, None, true),
-            Opened::Foreign(content) => return Err(foreign(name, content)),
+            OpenedSource::Plain(source) => (source, bytes, false),
+            OpenedSource::Unpacked(source) => (source, None, true),
+            OpenedSource::Foreign(content) => return Err(foreign(name, content)),
         };
         let mut input = Self {
             source,

@@ -51,13 +51,13 @@ pub struct LoadedTrace {
     /// Without accesses if they are not kept.
     pages: PageTrace,
     accesses: u64,
-    again: Option<Again>,
+    again: Option<SecondRead>,
     skipped: SkippedCounts,
 }
 
 /// How a trace is read again.
 #[derive(Debug)]
-struct Again {
+struct SecondRead {
     path: PathBuf,
     options: ReadOptions,
     numbers: PageNumbers,
@@ -107,7 +107,7 @@ impl LoadedTrace {
         }
         let skipped = *reader.skipped();
         let options = ReadOptions { format: Some(reader.format()), ..*options };
-        let again = Again { path: path.to_owned(), options, numbers };
+        let again = SecondRead { path: path.to_owned(), options, numbers };
         Ok(Self { pages, accesses, again: (accesses > kept_max).then_some(again), skipped })
     }
 

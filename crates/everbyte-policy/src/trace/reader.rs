@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use super::decode::{Item, Numbered};
+use super::decode::{Item, NumberedRequest};
 use super::decoder::Decoder;
 use super::error::{Problem, TraceError};
 use super::files::FileNames;
@@ -44,7 +44,7 @@ pub struct TraceReader {
     /// The object whose pages are handed out.
     pages: ObjectPages,
     /// Requests that waited for the last line.
-    rest: std::vec::IntoIter<Numbered>,
+    rest: std::vec::IntoIter<NumberedRequest>,
     files: FileNames,
     format: Format,
     reason: Reason,

@@ -513,9 +513,9 @@ proptest! {
 
 /// Known facts of a real trace: name, format, reads, writes, small writes per thousand, footprint
 /// in tenths of MiB. fio's file has 64 MiB, of which the trace touches less than half.
-type Known = (&'static str, Format, u64, u64, u64, u64);
+type Fixture = (&'static str, Format, u64, u64, u64, u64);
 
-const REAL: [Known; 5] = [
+const REAL: [Fixture; 5] = [
     ("cloudPhysicsIO.vscsi", Format::VscsiV1, 46_974, 66_898, 70, 10_516),
     ("mobigen.out.twitter", Format::Mobibench, 3878, 2504, 508, 33),
     ("mqsim_tpcc-small.trace", Format::Disksim, 4381, 2618, 4, 800),

@@ -53,7 +53,7 @@ use self::tiers::Tiers;
 use super::Policy;
 use super::action::{Actions, Tier};
 use super::directory::{Capacity, Directory};
-use super::storage::{PageSet, Placed, Storage};
+use super::storage::{PageSet, Storage, StorageWithPlaces};
 use crate::access::{Access, PageNo};
 use crate::costs::Costs;
 
@@ -103,13 +103,13 @@ impl<S: Storage> Everbyte<S> {
 }
 
 impl<S: Storage> Policy for Everbyte<S> {
-    type Storage = Placed<S>;
+    type Storage = StorageWithPlaces<S>;
 
-    fn directory(&self) -> &Directory<Placed<S>> {
+    fn directory(&self) -> &Directory<StorageWithPlaces<S>> {
         &self.tiers.pages
     }
 
-    fn directory_mut(&mut self) -> &mut Directory<Placed<S>> {
+    fn directory_mut(&mut self) -> &mut Directory<StorageWithPlaces<S>> {
         &mut self.tiers.pages
     }
 

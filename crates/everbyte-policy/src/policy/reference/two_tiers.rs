@@ -329,7 +329,7 @@ pub(in super::super) fn m_clock(capacity: Capacity, accesses: &[Access]) -> Vec<
 }
 
 #[derive(Clone, Copy)]
-struct Tracked {
+struct TrackedPage {
     page: Page,
     tier: Tier,
     /// Writes in SCM; the share of writes among uses.
@@ -338,13 +338,13 @@ struct Tracked {
     joined: usize,
 }
 
-fn count(pages: &[Tracked], tier: Tier) -> u32 {
+fn count(pages: &[TrackedPage], tier: Tier) -> u32 {
     pages.iter().map(|its| u32::from(its.tier == tier)).sum()
 }
 
 /// A tier with a free frame, the first that has one of those in `order`; else the oldest page goes.
 fn make_room(
-    pages: &mut Vec<Tracked>,
+    pages: &mut Vec<TrackedPage>,
     capacity: Capacity,
     order: [Tier; 2],
     actions: &mut Vec<Action>,
@@ -361,14 +361,14 @@ fn make_room(
 
 /// All pages, the one not used for longest first.
 pub(in super::super) fn pdram(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
-    let mut pages: Vec<Tracked> = Vec::new();
+    let mut pages: Vec<TrackedPage> = Vec::new();
     let mut now = 0;
     each(accesses, |access, actions| {
         now += 1;
         let write = access.op == Op::Write;
         let Some(at) = pages.iter().position(|its| its.page.page == access.page.0) else {
             let tier = make_room(&mut pages, capacity, [Tier::Dram, Tier::Scm], actions);
-            pages.push(Tracked { page: new(access), tier, weight: 0, joined: now });
+            pages.push(TrackedPage { page: new(access), tier, weight: 0, joined: now });
             actions.push(fill(access, tier));
             return;
         };
@@ -399,7 +399,7 @@ pub(in super::super) fn pdram(capacity: Capacity, accesses: &[Access]) -> Vec<Ve
 
 /// All pages, the one not used for longest first; queues by when a page joined its own.
 pub(in super::super) fn four_queue(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
-    let mut pages: Vec<Tracked> = Vec::new();
+    let mut pages: Vec<TrackedPage> = Vec::new();
     let mut now = 0;
     each(accesses, |access, actions| {
         now += 10;
@@ -408,7 +408,7 @@ pub(in super::super) fn four_queue(capacity: Capacity, accesses: &[Access]) -> V
             let order = if write { [Tier::Dram, Tier::Scm] } else { [Tier::Scm, Tier::Dram] };
             let tier = make_room(&mut pages, capacity, order, actions);
             let weight = if write { 255 } else { 0 };
-            pages.push(Tracked { page: new(access), tier, weight, joined: now });
+            pages.push(TrackedPage { page: new(access), tier, weight, joined: now });
             actions.push(fill(access, tier));
             return;
         };

@@ -93,7 +93,7 @@ fn shadow_weighs_jumps_of_a_cache_in_use() {
         for gap in [1, 8, 9, 300] {
             let address = |page| PageAddress { device: 0, page: u64::from(page * gap) };
             let addresses: Vec<PageAddress> = (0..pages).map(address).collect();
-            let simulated = Everbyte::new(Addressed(&addresses), capacity, 512, FAST);
+            let simulated = Everbyte::new(AddressedPages(&addresses), capacity, 512, FAST);
             let simulated = by_access(simulated, &accesses);
             assert!(simulated == in_use(gap, capacity, &accesses), "{capacity:?}, {gap}");
             let dense = by_access(Everbyte::new(Dense { pages }, capacity, 512, FAST), &accesses);

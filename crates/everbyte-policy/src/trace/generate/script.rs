@@ -17,7 +17,7 @@ const SCAN_PAGES: u64 = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct File(usize);
 
-struct Touched {
+struct FilePages {
     name: String,
     /// True for each page that was touched.
     pages: Vec<bool>,
@@ -27,7 +27,7 @@ struct Touched {
 pub(super) struct Script<'a> {
     pub(super) random: Random,
     sink: Sink<'a>,
-    files: Vec<Touched>,
+    files: Vec<FilePages>,
     time_ns: u64,
     requests: u64,
     writes: u64,
@@ -53,7 +53,7 @@ impl<'a> Script<'a> {
     /// Makes a new file of `pages` pages.
     pub(super) fn file(&mut self, name: &str, pages: u64) -> File {
         let pages = (0..pages).map(|_| false).collect();
-        self.files.push(Touched { name: name.to_owned(), pages });
+        self.files.push(FilePages { name: name.to_owned(), pages });
         File(self.files.len() - 1)
     }
 
