@@ -55,10 +55,16 @@ impl<S: Storage> Arc<S> {
     /// Turns the oldest page of one of the lists into a ghost: the paper's REPLACE.
     fn replace(&mut self, came_from_b2: bool, actions: &mut impl Actions) {
         let once = f64::from(self.lists.len(T1));
+        // The paper's tie-break: with T1 exactly at its target, a hit in B2 shrinks T1, because
+        // that hit is evidence for pages used again.
         let over = if came_from_b2 { once >= self.target } else { once > self.target };
         let (from, to) =
+            // REPLACE assumes that the chosen list has a page. Removals can empty T2, so T1 then
+            // gives the page.
             if once > 0.0 && (over || self.lists.len(T2) == 0) { (T1, B1) } else { (T2, B2) };
         if let Some(page) = self.lists.back(from) {
+            // The ghost keeps the page's place in the order, so a later hit tells which list was
+            // too small.
             self.take(page);
             self.put(to, page);
             self.pages.evict(page, Reason::Victim, actions);
@@ -67,8 +73,12 @@ impl<S: Storage> Arc<S> {
 
     /// Moves the border towards the list whose ghost came back.
     fn adapt(&mut self, ghost_of: usize) {
+        // An empty ghost list counts as 1: the quotient is then the other list's length, not
+        // infinite.
         let length = |list| f64::from(self.lists.len(list).max(1));
         let (ones, twos) = (length(B1), length(B2));
+        // A ghost of a short list is rarer, so its return moves the border farther: at least by one
+        // frame, as the paper's delta.
         self.target = if ghost_of == B1 {
             (self.target + (twos / ones).max(1.0)).min(f64::from(self.pages.capacity.dram))
         } else {
@@ -81,6 +91,8 @@ impl<S: Storage> Arc<S> {
         let size = self.pages.capacity.dram;
         let (once, ghosts_once) = (self.lists.len(T1), self.lists.len(B1));
         let known = once + ghosts_once + self.lists.len(T2) + self.lists.len(B2);
+        // Case IV of the paper: T1 and B1 together know at most as many pages as the cache has
+        // frames.
         if once + ghosts_once >= size {
             if once < size {
                 self.drop_ghost(B1);
@@ -88,11 +100,15 @@ impl<S: Storage> Arc<S> {
                 if self.pages.is_full(Tier::Dram) {
                     self.replace(false, actions);
                 }
+            // T1 fills the cache alone. The paper evicts its oldest page without a ghost, because
+            // B1 must stay empty here.
             } else if let Some(page) = self.lists.back(T1) {
                 self.take(page);
                 self.pages.evict(page, Reason::NoEvidence, actions);
             }
         } else if known >= size {
+            // All four lists know at most twice the frames. T1 and B1 are below their share, so B2
+            // has the surplus.
             if known >= size.saturating_mul(2) {
                 self.drop_ghost(B2);
             }
@@ -112,6 +128,8 @@ impl<S: Storage> Arc<S> {
     /// has frames, and twice as many pages in all.
     fn drop_surplus_ghosts(&mut self) {
         let size = self.pages.capacity.dram;
+        // B1 first: its bound depends on T1 alone, and ghosts dropped here count for the second
+        // bound too.
         while self.lists.len(T1) + self.lists.len(B1) > size && self.lists.len(B1) > 0 {
             self.drop_ghost(B1);
         }
@@ -139,6 +157,8 @@ impl<S: Storage> Policy for Arc<S> {
         let page = access.page.0;
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
+            // Every hit leads to T2, from either list: a second use is the whole evidence that ARC
+            // needs.
             self.take(page);
             self.put(T2, page);
             self.pages.touch(page, state, state, access.op);
@@ -147,6 +167,7 @@ impl<S: Storage> Policy for Arc<S> {
         }
         let ghost = self.place(page);
         if let Some(list) = ghost {
+            // Before REPLACE, as in the paper: the victim is chosen with the new border.
             self.adapt(list);
             if self.pages.is_full(Tier::Dram) {
                 self.replace(list == B2, actions);
@@ -155,6 +176,8 @@ impl<S: Storage> Policy for Arc<S> {
         } else {
             self.admit_stranger(actions);
         }
+        // A ghost's page was used twice in the time that the lists remember, so it does not start
+        // in T1.
         self.put(if ghost.is_some() { T2 } else { T1 }, page);
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
         self.pages.insert(page, Tier::Dram, bits);
@@ -168,6 +191,7 @@ impl<S: Storage> Policy for Arc<S> {
     }
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        // Before the eviction: a target beyond the smaller cache would spare T1 throughout.
         self.target = self.target.min(f64::from(self.pages.capacity.dram));
         self.replace(false, actions);
         self.drop_surplus_ghosts();

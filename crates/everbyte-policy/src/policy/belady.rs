@@ -51,10 +51,12 @@ impl<S: Storage> Future<S> {
     pub fn push(&mut self, access: &Access) {
         let number = u32::try_from(self.next.len()).expect("access numbers are 32 bits wide");
         let before = self.latest.get(access.page.0);
+        // Only now is the next use of the page's former access known.
         if let Some(before) = before.checked_sub(1) {
             self.next[before as usize] = number;
         }
         self.latest.set(access.page.0, number.saturating_add(1));
+        // Until a later access of the page proves otherwise.
         self.next.push(NEVER);
     }
 }
@@ -87,8 +89,10 @@ impl<S: Storage> Belady<S> {
         let next = self.future.as_slice().get(self.now).copied().unwrap_or(NEVER);
         self.now += 1;
         self.next_use.set(page, next);
+        // The former entry stays in the heap, stale: `is_due` recognizes it by its next use.
         self.farthest.push((next, page));
         let used = self.pages.used().dram as usize;
+        // Bounds the heap by the cache's pages, not by the trace's length.
         if self.farthest.len() > ENTRIES_PER_PAGE * used + ENTRIES_MIN {
             self.remove_passed();
         }
@@ -125,11 +129,14 @@ impl<S: Storage> Policy for Belady<S> {
         if self.pages.is_full(Tier::Dram) {
             self.reclaim(Tier::Dram, actions);
         }
+        // Without a bypass: MIN for caches that must take every page has the fewest misses among
+        // such policies.
         self.pages.fill(access, Tier::Dram, actions);
         self.note_use(page);
     }
 
     fn remove(&mut self, page: PageNo) {
+        // Its heap entry stays. `is_due` skips it, because the page is not in the cache.
         self.pages.remove(page.0);
     }
 

@@ -41,6 +41,7 @@ impl Bitmap {
         let word = &mut self.words[number as usize / 64];
         let was_empty = *word == 0;
         *word |= 1 << (number % 64);
+        // Only the first bit of a word changes the levels above. Dense sets seldom climb.
         if was_empty {
             self.insert_above(number);
         }
@@ -52,6 +53,7 @@ impl Bitmap {
             let word = &mut level[at / 64];
             let was_empty = *word == 0;
             *word |= 1 << (at % 64);
+            // The levels above already know this word.
             if !was_empty {
                 return;
             }
@@ -65,6 +67,7 @@ impl Bitmap {
         let word = &mut self.words[number as usize / 64];
         let had_some = *word != 0;
         *word &= !(1 << (number % 64));
+        // Without `had_some` the removal of an absent number would climb for every empty word.
         if had_some && *word == 0 {
             self.remove_above(number);
         }
@@ -75,6 +78,7 @@ impl Bitmap {
         for level in &mut self.upper {
             let word = &mut level[at / 64];
             *word &= !(1 << (at % 64));
+            // The word still has numbers, so the levels above stay right.
             if *word != 0 {
                 return;
             }
@@ -86,6 +90,7 @@ impl Bitmap {
     #[inline]
     #[must_use]
     pub fn next(&self, from: u32) -> Option<u32> {
+        // The word of `from` first: most searches of a dense set end here.
         let rest = self.words.get(from as usize / 64)? & (u64::MAX << (from % 64));
         if rest != 0 {
             return Some(from / 64 * 64 + rest.trailing_zeros());
@@ -101,6 +106,8 @@ impl Bitmap {
             if rest != 0 {
                 return Some(self.descend(height, at / 64 * 64 + rest.trailing_zeros() as usize));
             }
+            // The rest of this upper word is empty, so the search goes on in the next one a level
+            // higher.
             at = at / 64 + 1;
         }
         None

@@ -41,6 +41,8 @@ impl<S: Storage> Clock<S> {
     }
 
     fn put(&mut self, page: u32) {
+        // The frame emptied last. After an eviction it is just behind the hand, so the new page is
+        // inspected last.
         let frame = if let Some(frame) = self.free.pop() {
             self.frames[frame as usize] = page;
             frame
@@ -60,6 +62,8 @@ impl<S: Storage> Clock<S> {
 
     /// Removes frames without a page, of which a smaller cache would have many.
     fn close_gaps(&mut self) {
+        // The hand's page comes first, so that the next victim is the same as without the
+        // compaction.
         self.frames.rotate_left(self.hand);
         self.frames.retain(|&page| page != NONE);
         self.free.clear();
@@ -78,6 +82,7 @@ impl<S: Storage> Clock<S> {
             }
             let page = self.frames[self.hand];
             self.hand += 1;
+            // A removed page left its frame empty. The hand passes it without a decision.
             if page == NONE {
                 continue;
             }
@@ -126,12 +131,14 @@ impl<S: Storage> Policy for Clock<S> {
 
     fn resize(&mut self, capacity: Capacity, actions: &mut impl Actions) {
         super::resize(self, capacity, actions);
+        // After the evictions: these leave a frame without a page each.
         self.close_gaps();
     }
 
     /// # Panics
     /// If the cache is empty, where the hand would go round for ever.
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        // The sweep ends only at a page, so an empty ring would never end it.
         assert!(self.pages.used().dram > 0, "a page can be reclaimed only where there is one");
         let victim = self.victim();
         self.empty(victim);

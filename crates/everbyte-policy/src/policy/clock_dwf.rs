@@ -51,10 +51,12 @@ impl<S: Storage> ClockDwf<S> {
     }
 
     fn is_hot(&self, frequency: u32) -> bool {
+        // Above the mean, without a division: the sum is over the pages now in DRAM.
         u64::from(frequency) * u64::from(self.pages.used().dram) > self.frequencies
     }
 
     fn forget_history(&mut self, page: u32) {
+        // The mean must not include pages that left DRAM, or it would only grow.
         self.frequencies -= u64::from(self.history.get(page).frequency);
         self.history.set(page, WriteHistory::default());
     }
@@ -68,7 +70,10 @@ impl<S: Storage> ClockDwf<S> {
                 self.pages.set_state(page, state.without(WRITTEN));
                 let frequency = history.frequency + 1;
                 self.frequencies += 1;
+                // A written page starts its rounds again: it lately proved its frequency.
                 self.history.set(page, WriteHistory { frequency, rounds: 0 });
+            // A frequently written page stays without a recent write, but at most 8 rounds. This
+            // bound ends the loop.
             } else if self.is_hot(history.frequency) && history.rounds < ROUNDS_MAX {
                 self.history.set(page, WriteHistory { rounds: history.rounds + 1, ..history });
             } else {
@@ -84,6 +89,7 @@ impl<S: Storage> ClockDwf<S> {
     }
 
     fn demote(&mut self, why: Reason, actions: &mut impl Actions) {
+        // SCM's victim leaves first: the demoted page needs its frame.
         if self.pages.is_full(Tier::Scm) {
             self.evict(actions);
         }
@@ -91,6 +97,7 @@ impl<S: Storage> ClockDwf<S> {
         self.dram.remove(page);
         self.forget_history(page);
         let dirty = self.pages.remove(page).is_dirty();
+        // Unreferenced: SCM's CLOCK counts reads since the arrival there.
         self.pages.insert(page, Tier::Scm, State::default().with_if(dirty, State::DIRTY));
         self.scm.insert(page);
         actions.act(Action::Move { page: PageNo(page), to: Tier::Scm, dirty, why });
@@ -100,16 +107,20 @@ impl<S: Storage> ClockDwf<S> {
         self.scm.remove(page);
         let dirty = self.pages.remove(page).is_dirty();
         let (to, why) = (Tier::Dram, Reason::WriteHot);
+        // Before the demotion, which needs the SCM frame of this page: the contract of `Actions`
+        // lets DRAM exceed its capacity by this page.
         actions.act(Action::Move { page: PageNo(page), to, dirty, why });
         if self.pages.is_full(Tier::Dram) {
             self.demote(Reason::Swapped, actions);
         }
+        // After the demotion: the sweep must not choose the page that is just promoted.
         self.pages.insert(page, Tier::Dram, WRITTEN.with(State::DIRTY));
         self.dram.insert(page);
     }
 
     fn miss(&mut self, access: Access, actions: &mut impl Actions) {
         let page = access.page.0;
+        // SCM writes cost energy and wear, so a page starts where its first operation is cheap.
         let tier = match access.op {
             Op::Read => Tier::Scm,
             Op::Write => Tier::Dram,
@@ -160,6 +171,7 @@ impl<S: Storage> Policy for ClockDwf<S> {
                 actions.act(Action::Hit { found: Tier::Scm, served: Tier::Scm });
             }
             (Some(Tier::Scm), Op::Write) => {
+                // The first write promotes: under CLOCK-DWF no write of a client reaches SCM.
                 self.promote(page, actions);
                 actions.act(Action::Hit { found: Tier::Scm, served: Tier::Dram });
             }

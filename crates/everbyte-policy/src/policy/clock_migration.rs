@@ -42,12 +42,14 @@ impl<S: Storage> ClockMigration<S> {
     }
 
     fn demote(&mut self, actions: &mut impl Actions) {
+        // SCM's victim leaves first: the demoted page needs its frame.
         if self.pages.is_full(Tier::Scm) {
             self.evict(actions);
         }
         let page = sweep(&mut self.dram, &mut self.pages);
         self.dram.remove(page);
         let dirty = self.pages.remove(page).is_dirty();
+        // Unreferenced, or each page would pass SCM's hand once without a hit there.
         self.pages.insert(page, Tier::Scm, State::default().with_if(dirty, State::DIRTY));
         self.scm.insert(page);
         let why = Reason::Victim;
@@ -76,6 +78,8 @@ impl<S: Storage> Policy for ClockMigration<S> {
             return;
         }
         if self.pages.is_full(Tier::Dram) {
+            // Every miss enters DRAM and so demotes a page: two page copies for each miss of a full
+            // cache.
             self.demote(actions);
         }
         self.pages.fill(access, Tier::Dram, actions);

@@ -254,9 +254,11 @@ impl<S: Storage> Directory<S> {
     /// Removes a page from its tier, because it moves or is evicted. Returns its bits before.
     pub(super) fn remove(&mut self, page: u32) -> State {
         let state = self.states.get(page);
+        // A page in both tiers gives its DRAM frame here. Spitfire counts the other one.
         if let Some(tier) = state.tier() {
             *self.used_mut(tier) -= 1;
         }
+        // The default value takes no entry in a sparse table: memory follows the cached pages.
         self.states.set(page, State::default());
         if state.is_dirty() {
             self.remove_dirty(page);
@@ -271,6 +273,7 @@ impl<S: Storage> Directory<S> {
         if from != to {
             self.count_move(to);
         }
+        // The dirty bit, marks and note stay. A policy resets them where they mean one tier.
         let state = state.without(State::of(from)).with(State::of(to));
         self.states.set(page, state);
         state
@@ -293,6 +296,7 @@ impl<S: Storage> Directory<S> {
         let state = self.remove(page);
         let from = state.tier().expect("only a page of the cache can be evicted");
         let page = PageNo(page);
+        // `remove` has cleared the stored bits, so the copy decides between write-back and drop.
         if state.is_dirty() {
             actions.act(Action::Evict { page, from, why });
         } else {
@@ -306,6 +310,7 @@ impl<S: Storage> Directory<S> {
     #[inline]
     pub(super) fn touch(&mut self, page: u32, state: State, bits: State, op: Op) -> State {
         let bits = bits.with_if(op == Op::Write, State::DIRTY);
+        // Repeated hits change nothing. The comparison spares a store of the hottest path.
         if bits != state {
             self.states.set(page, bits);
             if bits.is_dirty() && !state.is_dirty() {

@@ -78,6 +78,7 @@ impl<S: Storage> FourQueue<S> {
             Tier::Dram => (DRAM_READ, DRAM_WRITE),
             Tier::Scm => (SCM_READ, SCM_WRITE),
         };
+        // A mostly read page costs least in SCM, where it goes next.
         self.queues.back(usize::from(read)).or_else(|| self.queues.back(usize::from(write)))
     }
 
@@ -93,12 +94,14 @@ impl<S: Storage> FourQueue<S> {
             Op::Read => (Tier::Scm, Tier::Dram),
             Op::Write => (Tier::Dram, Tier::Scm),
         };
+        // A free frame in the wrong tier is better than an eviction. A later move corrects it.
         if !self.pages.is_full(wanted) {
             wanted
         } else if !self.pages.is_full(other) {
             other
         } else {
             let oldest = self.all.back(0).expect("a full cache has a page");
+            // The victim's frame decides the tier: no second page has to move for this miss.
             self.evict(oldest, Reason::Victim, actions)
         }
     }
@@ -113,6 +116,7 @@ impl<S: Storage> FourQueue<S> {
 
     fn promote(&mut self, page: u32, actions: &mut impl Actions) {
         let makes_room = self.pages.is_full(Tier::Dram);
+        // Before the move: the promoted page itself must not be the exchange.
         let oldest = self.oldest(Tier::Dram);
         self.move_page(page, Tier::Dram, Reason::WriteHot, actions);
         if let (true, Some(oldest)) = (makes_room, oldest) {
@@ -123,6 +127,7 @@ impl<S: Storage> FourQueue<S> {
 
 /// Returns the share of writes after one more use.
 fn share_after(share: u8, op: Op) -> u8 {
+    // Rounded up, so that repeated uses reach 0 and 255 instead of sticking near them.
     match op {
         Op::Read => share - share.div_ceil(4),
         Op::Write => share + (SHARE_MAX - share).div_ceil(4),
@@ -148,10 +153,12 @@ impl<S: Storage> Policy for FourQueue<S> {
             let tier = self.tier_for(access.op, actions);
             self.pages.fill(access, tier, actions);
             self.all.push_front(0, page);
+            // The first use is the whole history so far.
             self.watch(page, tier, if written { SHARE_MAX } else { 0 });
             return;
         };
         self.all.touch(0, page);
+        // Before the decision: the present write counts towards the threshold.
         let share = share_after(self.unwatch(page), access.op);
         self.watch(page, found, share);
         let mut served = found;
@@ -160,6 +167,7 @@ impl<S: Storage> Policy for FourQueue<S> {
                 self.promote(page, actions);
                 served = Tier::Dram;
             }
+            // After the promotion, which replaces the page's bits.
             let bits = self.pages.mark_dirty(page, self.pages.state(page));
             self.pages.set_state(page, bits);
         }

@@ -121,8 +121,11 @@ impl<S: Storage> Hybrid<S> {
         let page = access.page.0;
         let references = self.references(access, state, tier);
         let bits = state.with_if(references, State::REFERENCED);
+        // For `CleanVictims::DropUnused` only. The paper's forms ignore the mark.
         let bits = bits.with_if(tier == Tier::Dram, HIT_IN_DRAM);
         let bits = self.pages.touch(page, state, bits, access.op);
+        // `spare` has exactly the clean unreferenced pages of SCM, so a new bit of either kind ends
+        // it.
         if tier == Tier::Scm && is_spare(state) && bits != state {
             self.spare.remove(page);
         }
@@ -141,16 +144,19 @@ impl<S: Storage> Hybrid<S> {
     fn dram_victim(&mut self) -> u32 {
         loop {
             let page = self.dram.next_around(self.dram_hand).expect("a full tier has a page");
+            // The hand follows the sectors, so demotions and later write-backs come in their order.
             self.dram_hand = page + 1;
             let state = self.pages.state(page);
             if !state.has(State::REFERENCED) {
                 return page;
             }
+            // The second chance. A page without a bit is found in the second round at the latest.
             self.pages.set_state(page, state.without(State::REFERENCED));
         }
     }
 
     fn scm_victim(&mut self) -> u32 {
+        // Clean pages go first: they cost the backing device nothing. No bit is cleared on the way.
         if let Some(page) = self.spare.next_around(self.scm_hand) {
             self.scm_hand = page + 1;
             return page;
@@ -164,6 +170,7 @@ impl<S: Storage> Hybrid<S> {
             }
             let state = state.without(State::REFERENCED);
             self.pages.set_state(page, state);
+            // It has lost its bit just now. The next eviction can take it directly.
             if !state.is_dirty() {
                 self.spare.insert(page);
             }
@@ -173,6 +180,7 @@ impl<S: Storage> Hybrid<S> {
     fn evict_from_scm(&mut self, actions: &mut impl Actions) {
         let victim = self.scm_victim();
         self.scm.remove(victim);
+        // A dirty victim is not in the set, and the removal has no effect.
         self.spare.remove(victim);
         self.pages.evict(victim, Reason::Victim, actions);
     }
@@ -185,10 +193,12 @@ impl<S: Storage> Hybrid<S> {
             CleanVictims::Drop => !dirty,
             CleanVictims::DropUnused => !dirty && !state.has(HIT_IN_DRAM),
         };
+        // The order is the paper's: its text moves dirty pages before it asks about space.
         if dirty && self.config.dirty_victims == DirtyVictims::AlwaysMove {
             Some(Reason::DirtyVictim)
         } else if !self.pages.is_full(Tier::Scm) {
             Some(Reason::FreeFrame)
+        // SCM is full: the page displaces one that is clean and unreferenced, or leaves the cache.
         } else if !drops && self.spare.next(0).is_some() {
             Some(Reason::ColderPage)
         } else {
@@ -205,10 +215,13 @@ impl<S: Storage> Hybrid<S> {
             self.pages.evict(page, Reason::NoRoomBelow, actions);
             return;
         };
+        // Before the demotion: it needs the frame of SCM's victim.
         if self.pages.is_full(Tier::Scm) {
             self.evict_from_scm(actions);
         }
         self.pages.remove(page);
+        // The paper's rule: dirty pages arrive referenced. They stay a round longer, which delays
+        // their write-back.
         let bits = State::default().with_if(dirty, State::DIRTY.with(State::REFERENCED));
         self.pages.insert(page, Tier::Scm, bits);
         self.scm.insert(page);
@@ -244,6 +257,8 @@ impl<S: Storage> Policy for Hybrid<S> {
             return;
         }
         if self.pages.is_full(Tier::Dram) {
+            // Every miss enters DRAM, a small write too: the paper separates pages at their
+            // departure.
             self.make_room_in_dram(actions);
         }
         let bits = State::default()
@@ -267,6 +282,7 @@ impl<S: Storage> Policy for Hybrid<S> {
     }
 
     fn cleaned(&mut self, page: PageNo) {
+        // A cleaned page can become spare. The write-back thread so feeds the set.
         self.pages.clean(page.0);
         let state = self.pages.state(page.0);
         if state.has(State::SCM) && is_spare(state) {

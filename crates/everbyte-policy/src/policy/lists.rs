@@ -59,6 +59,7 @@ impl<S: Storage, const N: usize> Lists<S, N> {
         let older = ends.front;
         ends.front = page;
         ends.len += 1;
+        // The first page of a list is its back as well.
         if older == NONE {
             ends.back = page;
         } else {
@@ -70,6 +71,7 @@ impl<S: Storage, const N: usize> Lists<S, N> {
     /// Removes a page from the list that it is in.
     pub(super) fn remove(&mut self, list: usize, page: u32) {
         let link = self.links.get(page);
+        // A page in no list has no entry in a sparse table.
         self.links.set(page, Link::default());
         let ends = &mut self.ends[list];
         ends.len -= 1;
@@ -96,6 +98,7 @@ impl<S: Storage, const N: usize> Lists<S, N> {
     #[inline]
     pub(super) fn touch(&mut self, list: usize, page: u32) {
         let ends = &mut self.ends[list];
+        // Repeated uses of the newest page are frequent, and change no link.
         if ends.front == page {
             return;
         }

@@ -41,6 +41,7 @@ impl<S: Storage> Policy for Lru<S> {
         let page = access.page.0;
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
+            // Reads and writes count alike: recency knows no cost of a write-back.
             self.order.touch(page);
             self.pages.touch(page, state, state, access.op);
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });

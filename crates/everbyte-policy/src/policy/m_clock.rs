@@ -38,14 +38,19 @@ impl<S: Storage> MClock<S> {
     }
 
     fn dram_victim(&mut self) -> u32 {
+        // Bounded, so that one demotion never scans all of DRAM for a clean page.
         for _ in 0..self.pages.used().dram.min(LOOK_MAX) {
             let page = self.dram.advance();
             let state = self.pages.state(page);
             if !state.has(State::REFERENCED.with(State::DIRTY)) {
                 return page;
             }
+            // Dirty pages lose their bit on the way as well: the sweep below then takes them
+            // without a second round.
             self.pages.set_state(page, state.without(State::REFERENCED));
         }
+        // No clean candidate is near: the dirty one costs SCM the same, and the backing device a
+        // later write-back.
         sweep(&mut self.dram, &mut self.pages)
     }
 
@@ -75,6 +80,7 @@ impl<S: Storage> MClock<S> {
         if self.pages.is_full(Tier::Dram) {
             self.demote(Reason::Swapped, actions);
         }
+        // After the demotion: the sweep must not choose the page that is just promoted.
         self.pages.insert(page, Tier::Dram, State::REFERENCED.with(State::DIRTY));
         self.dram.insert(page);
     }
@@ -83,6 +89,7 @@ impl<S: Storage> MClock<S> {
         let page = access.page.0;
         let mut bits = state.with(State::REFERENCED);
         let mut served = found;
+        // The lazy move: a single write does not pay for the copies of a promotion and a demotion.
         if access.op == Op::Write && found == Tier::Scm && state.has(WRITTEN_ONCE) {
             self.promote(page, actions);
             served = Tier::Dram;
@@ -114,6 +121,7 @@ impl<S: Storage> Policy for MClock<S> {
             self.hit(access, state, tier, actions);
             return;
         }
+        // SCM writes are expensive, so a page starts where its first operation is cheap.
         let tier = match access.op {
             Op::Read => Tier::Scm,
             Op::Write => Tier::Dram,

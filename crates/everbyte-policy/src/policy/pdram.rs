@@ -42,6 +42,7 @@ impl<S: Storage> Pdram<S> {
 
     fn evict(&mut self, page: u32, why: Reason, actions: &mut impl Actions) -> Tier {
         self.all.remove(0, page);
+        // A page that returns has a new count: the threshold is for one stay in SCM.
         self.writes.set(page, 0);
         if self.pages.evict(page, why, actions).has(State::DRAM) {
             self.in_dram.remove(0, page);
@@ -53,18 +54,21 @@ impl<S: Storage> Pdram<S> {
 
     /// Returns a tier with a free frame, evicting a page if there is none.
     fn free_tier(&mut self, actions: &mut impl Actions) -> Tier {
+        // DRAM first: while it has frames, no page wears SCM.
         if !self.pages.is_full(Tier::Dram) {
             Tier::Dram
         } else if !self.pages.is_full(Tier::Scm) {
             Tier::Scm
         } else {
             let oldest = self.all.back(0).expect("a full cache has a page");
+            // The victim's frame decides the tier, so a miss moves no other page.
             self.evict(oldest, Reason::Victim, actions)
         }
     }
 
     fn move_page(&mut self, page: u32, to: Tier, why: Reason, actions: &mut impl Actions) {
         let dirty = self.pages.remove(page).is_dirty();
+        // PDRAM has no reference bits: recency alone orders the pages.
         self.pages.insert(page, to, State::default().with_if(dirty, State::DIRTY));
         actions.act(Action::Move { page: PageNo(page), to, dirty, why });
     }
@@ -72,10 +76,13 @@ impl<S: Storage> Pdram<S> {
     fn change_places(&mut self, page: u32, actions: &mut impl Actions) {
         let was_full = self.pages.is_full(Tier::Dram);
         self.writes.set(page, 0);
+        // DRAM exceeds its capacity until the exchange below. The contract of `Actions` allows one
+        // page.
         self.move_page(page, Tier::Dram, Reason::WriteHot, actions);
         if was_full && let Some(oldest) = self.in_dram.pop_back(0) {
             self.move_page(oldest, Tier::Scm, Reason::Swapped, actions);
         }
+        // After the exchange, or the page would be its own partner in a DRAM of one frame.
         self.in_dram.push_front(0, page);
     }
 
@@ -115,6 +122,7 @@ impl<S: Storage> Policy for Pdram<S> {
             }
             return;
         };
+        // One recency over both memories: the tier says nothing about a page's age.
         self.all.touch(0, page);
         if found == Tier::Dram {
             self.in_dram.touch(0, page);
@@ -124,6 +132,7 @@ impl<S: Storage> Policy for Pdram<S> {
             if found == Tier::Scm {
                 served = self.count_write(page, actions);
             }
+            // After the promotion, which replaces the page's bits.
             let bits = self.pages.mark_dirty(page, self.pages.state(page));
             self.pages.set_state(page, bits);
         }
@@ -142,6 +151,7 @@ impl<S: Storage> Policy for Pdram<S> {
 
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
         let mut page = self.all.back(0);
+        // The common order has both tiers' pages. A shrinking tier must lose one of its own.
         while let Some(candidate) = page {
             if self.pages.state(candidate).tier() == Some(tier) {
                 self.evict(candidate, Reason::Shrunk, actions);

@@ -37,21 +37,25 @@ impl<S: Storage> Recency<S> {
     /// Notes a use of a page, which may be new.
     #[inline]
     pub(super) fn touch(&mut self, page: u32) {
+        // Before the push, so that a place always fits into 32 bits.
         if self.log.len() >= self.full {
             self.clear_up();
         }
         self.log.push(page);
+        // This makes the former entry of the page stale. It stays where it is.
         self.last_use.set(page, place(self.log.len()));
     }
 
     /// Removes a page that is here.
     pub(super) fn remove(&mut self, page: u32) {
+        // No entry has place 0, so all entries of the page are stale.
         self.last_use.set(page, 0);
     }
 
     /// Removes the page that was not used for longest.
     pub(super) fn pop_oldest(&mut self) -> Option<u32> {
         while let Some(&page) = self.log.as_slice().get(self.oldest) {
+            // Even for a stale entry: each entry is skipped once at most.
             self.oldest += 1;
             if self.last_use.get(page) == place(self.oldest) {
                 self.remove(page);
@@ -65,6 +69,7 @@ impl<S: Storage> Recency<S> {
     #[cold]
     fn clear_up(&mut self) {
         let mut kept = 0;
+        // In place: `kept` never passes `at`, so no unread entry is overwritten.
         for at in self.oldest..self.log.len() {
             let page = self.log[at];
             if self.last_use.get(page) == place(at + 1) {
@@ -75,6 +80,7 @@ impl<S: Storage> Recency<S> {
         }
         self.log.truncate(kept);
         self.oldest = 0;
+        // A multiple of the kept entries makes the cost of compactions constant for each use.
         self.full = kept.saturating_mul(ENTRIES_A_PAGE).clamp(ENTRIES_MIN, ENTRIES_MAX);
     }
 }

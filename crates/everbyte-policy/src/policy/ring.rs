@@ -33,6 +33,8 @@ impl<S: Storage> Ring<S> {
             self.hand = page;
             return;
         }
+        // Directly behind the hand: the sweep reaches the page after all others, as a new page of
+        // CLOCK.
         let after = self.hand;
         let before = self.neighbours.get(after).before;
         self.neighbours.set(page, Neighbours { before, after });
@@ -44,12 +46,14 @@ impl<S: Storage> Ring<S> {
     pub(super) fn remove(&mut self, page: u32) {
         let Neighbours { before, after } = self.neighbours.get(page);
         self.neighbours.set(page, Neighbours::default());
+        // Alone in the ring: its neighbour was the page itself.
         if after == page {
             self.hand = NONE;
             return;
         }
         self.set_after(before, after);
         self.set_before(after, before);
+        // The hand must stay on a page of the ring.
         if self.hand == page {
             self.hand = after;
         }

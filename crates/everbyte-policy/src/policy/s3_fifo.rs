@@ -57,11 +57,15 @@ impl<S: Storage> S3Fifo<S> {
     }
 
     fn haunt(&mut self, page: u32) {
+        // 0 means no ghost, so the counter skips it when it wraps.
         self.evictions = self.evictions.wrapping_add(1).max(1);
         self.ghosts.set(page, self.evictions);
         self.ghost_order.push_back((page, self.evictions));
+        // The paper's ghost queue has as many entries as the main queue has frames.
         let ghosts_max = self.pages.capacity.dram - self.small_max().min(self.pages.capacity.dram);
         while self.ghost_order.len() > ghosts_max as usize {
+            // A page that returned and left again has a later entry. Its older entry must not
+            // remove that ghost.
             if let Some((page, eviction)) = self.ghost_order.pop_front()
                 && self.ghosts.get(page) == eviction
             {
@@ -78,11 +82,17 @@ impl<S: Storage> S3Fifo<S> {
     /// Sorts the oldest pages of the small queue until one is evicted. Returns true if one was.
     fn evict_small(&mut self, actions: &mut impl Actions) -> bool {
         while let Some(page) = self.queues.pop_back(SMALL) {
+            // One use is not enough: most pages of the small queue are used once more at most (the
+            // paper's one-hit wonders).
             if self.uses.get(page).count < 2 {
                 self.evict(page, Reason::NoEvidence, actions);
+                // Only the small queue leaves ghosts: they show that it was too short for this
+                // page.
                 self.haunt(page);
                 return true;
             }
+            // The count starts again, so that the uses in the small queue do not protect the page
+            // in the main one.
             self.uses.set(page, Uses { count: 0, in_main: true });
             self.queues.push_front(MAIN, page);
         }
@@ -96,6 +106,7 @@ impl<S: Storage> S3Fifo<S> {
                 self.evict(page, Reason::Victim, actions);
                 return;
             }
+            // A page re-enters at most three times without a use, so the loop ends.
             self.uses.set(page, Uses { count: uses.count - 1, in_main: true });
             self.queues.push_front(MAIN, page);
         }
@@ -118,6 +129,8 @@ impl<S: Storage> Policy for S3Fifo<S> {
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
             let uses = self.uses.get(page);
+            // Two bits in the paper: without a bound a formerly popular page would pass the main
+            // queue for long.
             if uses.count < USES_MAX {
                 self.uses.set(page, Uses { count: uses.count + 1, ..uses });
             }
@@ -125,6 +138,7 @@ impl<S: Storage> Policy for S3Fifo<S> {
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             return;
         }
+        // Before the eviction, which can push this very ghost out of its queue.
         let returned = self.ghosts.get(page) != 0;
         if self.pages.is_full(Tier::Dram) {
             self.reclaim(Tier::Dram, actions);
@@ -148,8 +162,12 @@ impl<S: Storage> Policy for S3Fifo<S> {
     }
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        // The main queue gives a frame while the small one is below its tenth: new pages need that
+        // time to be used again.
         let small_is_full = self.queues.len(SMALL) >= self.small_max();
         if !(small_is_full && self.evict_small(actions)) {
+            // Without a page in the main queue the sweep below finds no victim, although the small
+            // queue has pages.
             if self.queues.len(MAIN) == 0 {
                 self.queues_move_all();
             }

@@ -80,6 +80,7 @@ impl Sequence {
     #[inline]
     pub(super) fn renew(&mut self, page: u32, place: u32) -> u32 {
         let at = place as usize;
+        // It is the newest already. A new entry would only use up a place.
         if self.after(at) == self.next {
             return place;
         }
@@ -93,6 +94,7 @@ impl Sequence {
         if self.is_empty() {
             return None;
         }
+        // Holes at the old end leave the span here, so a later search does not visit them.
         while self.pages[self.first] == HOLE {
             self.first = self.after(self.first);
             self.span -= 1;
@@ -118,10 +120,12 @@ impl Sequence {
     #[cold]
     pub(super) fn clear_up(&mut self, mut moved: impl FnMut(u32, u32)) {
         let places = (self.len * PLACES_A_PAGE).max(PLACES_MIN);
+        // The ring has the right size within a factor of two: no allocation.
         if self.pages.len() >= places && self.pages.len() / 2 <= places {
             self.close_up(moved);
             return;
         }
+        // Without reports: the rotation below moves every page once more, and reports all.
         self.close_up(|_, _| {});
         self.pages.rotate_left(self.first);
         self.pages.truncate(places);
@@ -140,6 +144,7 @@ impl Sequence {
         for _ in 0..self.span {
             let page = self.pages[from];
             if page != HOLE {
+                // Entries before the first hole keep their places, and need no report.
                 if from != to {
                     self.pages[from] = HOLE;
                     self.pages[to] = page;

@@ -29,6 +29,8 @@ impl<S: Storage> Sieve<S> {
     }
 
     fn take(&mut self, page: u32) {
+        // The hand goes on with the next newer page. A reset to the oldest would test spared pages
+        // twice.
         if self.hand == Some(page) {
             self.hand = self.queue.newer(page);
         }
@@ -59,6 +61,8 @@ impl<S: Storage> Policy for Sieve<S> {
             self.reclaim(Tier::Dram, actions);
         }
         self.pages.fill(access, Tier::Dram, actions);
+        // At the newest end and unreferenced, whatever the hand's place: SIEVE's quick demotion of
+        // new pages.
         self.queue.push_front(0, page);
     }
 
@@ -71,14 +75,17 @@ impl<S: Storage> Policy for Sieve<S> {
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
         loop {
+            // Past the newest page the hand wraps to the oldest.
             let page = self.hand.or_else(|| self.queue.back(0)).expect("a full tier has a page");
             let state = self.pages.state(page);
             if !state.has(State::REFERENCED) {
+                // So that `take` moves the hand on from the victim.
                 self.hand = Some(page);
                 self.take(page);
                 self.pages.evict(page, Reason::Victim, actions);
                 return;
             }
+            // Unlike CLOCK, a spared page keeps its place: only the hand moves.
             self.pages.set_state(page, state.without(State::REFERENCED));
             self.hand = self.queue.newer(page);
         }

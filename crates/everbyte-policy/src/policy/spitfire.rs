@@ -110,6 +110,7 @@ impl<S: Storage> Spitfire<S> {
             if !state.has(USED_IN_SCM) {
                 return page;
             }
+            // SCM's bit alone. DRAM's bit of a page in both tiers belongs to DRAM's hand.
             self.pages.set_state(page, state.without(USED_IN_SCM));
         }
     }
@@ -118,11 +119,15 @@ impl<S: Storage> Spitfire<S> {
         let page = self.scm_victim();
         self.scm.remove(page);
         let state = self.pages.state(page);
+        // The only copy leaves the cache, with a write-back if it is dirty.
         if !state.has(State::DRAM) {
             self.pages.evict(page, Reason::Victim, actions);
             return;
         }
+        // DRAM keeps the newest bytes and the dirty bit, so nothing is written back here. AHEAD
+        // compares with SCM and ends.
         self.pages.set_state(page, state.without(State::SCM.with(AHEAD)));
+        // By hand: `remove` would count one tier only, and would forget the page.
         *self.pages.used_mut(Tier::Scm) -= 1;
         let (from, why) = (Tier::Scm, Reason::Duplicate);
         actions.act(Action::Drop { page: PageNo(page), from, why });
@@ -132,13 +137,17 @@ impl<S: Storage> Spitfire<S> {
         let page = sweep(&mut self.dram, &mut self.pages);
         self.dram.remove(page);
         let state = self.pages.state(page);
+        // A page in both tiers returns to its SCM frame. It needs neither a draw nor a free frame.
         if state.has(State::SCM) {
             self.merge(page, state, actions);
+        // Clean pages are never demoted: the backing device has their bytes, and a demotion wears
+        // SCM. They take no draw.
         } else if state.is_dirty() && self.draws.met(self.config.scm_from_dram) {
             if self.pages.is_full(Tier::Scm) {
                 self.evict_from_scm(actions);
             }
             self.pages.remove(page);
+            // With a clear bit in SCM: a hit there must prove that the page is used.
             self.pages.insert(page, Tier::Scm, State::DIRTY);
             self.scm.insert(page);
             let (to, why) = (Tier::Scm, Reason::DirtyVictim);
@@ -150,8 +159,10 @@ impl<S: Storage> Spitfire<S> {
 
     /// Removes from DRAM a page that is in both tiers.
     fn merge(&mut self, page: u32, state: State, actions: &mut impl Actions) {
+        // Otherwise SCM has the same bytes, and a drop suffices.
         if state.has(AHEAD) {
             let (dirty, why) = (state.is_dirty(), Reason::Victim);
+            // Before the drop: the executor copies from the DRAM frame that the drop frees.
             actions.act(Action::Update { page: PageNo(page), dirty, why });
         }
         let gone = State::DRAM.with(State::REFERENCED).with(AHEAD);
@@ -168,11 +179,13 @@ impl<S: Storage> Spitfire<S> {
             Op::Read => Reason::ReadHot,
             Op::Write => Reason::WriteHot,
         };
+        // Before the copy is counted. DRAM then exceeds its frames until the eviction below.
         let was_full = self.pages.is_full(Tier::Dram);
         *self.pages.used_mut(Tier::Dram) += 1;
         self.pages.set_state(page, self.pages.state(page).with(State::DRAM));
         actions.act(Action::Copy { page: access.page, why });
         if was_full {
+            // The page is not in the ring yet, so the sweep cannot choose it.
             self.evict_from_dram(actions);
         }
         self.dram.insert(page);
@@ -184,6 +197,7 @@ impl<S: Storage> Spitfire<S> {
         if access.op == Op::Write {
             let page = access.page.0;
             let state = self.pages.mark_dirty(page, self.pages.state(page));
+            // Without a copy in SCM there is nothing to be ahead of.
             let ahead = state.has(State::SCM);
             self.pages.set_state(page, state.with_if(ahead, AHEAD));
         }
@@ -191,6 +205,7 @@ impl<S: Storage> Spitfire<S> {
 
     fn hit_in_scm(&mut self, access: Access, state: State, actions: &mut impl Actions) {
         let page = access.page.0;
+        // Before the copy: its eviction may sweep SCM, and this page was just used.
         self.pages.set_state(page, state.with(USED_IN_SCM));
         let chance = self.dram_chance(access.op);
         let served = if self.draws.met(chance) {
@@ -208,6 +223,8 @@ impl<S: Storage> Spitfire<S> {
 
     fn miss(&mut self, access: Access, actions: &mut impl Actions) {
         let chance = self.dram_chance(access.op);
+        // `&&` draws the second number only if the first fails. The sequence of draws is part of
+        // the outcome of a seed.
         let to_scm = !self.draws.met(chance) && self.draws.met(self.config.scm_from_backing);
         let tier = if to_scm { Tier::Scm } else { Tier::Dram };
         if self.pages.is_full(tier) {

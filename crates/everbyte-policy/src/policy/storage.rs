@@ -350,6 +350,8 @@ impl Hasher for PageHasher {
 
 /// Returns a number whose every bit depends on the bits of `key`.
 pub(super) fn spread(key: u64) -> u64 {
+    // The increment keeps key 0 from mapping to 0. The folds bring the high bits, which are the
+    // best mixed, down to the bits that a table uses.
     let product = key.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (product ^ (product >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ (product >> 29)
 }

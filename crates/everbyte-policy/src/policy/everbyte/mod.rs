@@ -115,6 +115,7 @@ impl<S: Storage> Policy for Everbyte<S> {
 
     #[inline]
     fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        // Before the tiers: all shadows have seen the access that the new rules decide.
         if let Some(modes) = &mut self.modes
             && let Some(rules) = modes.access(access)
         {
@@ -125,6 +126,8 @@ impl<S: Storage> Policy for Everbyte<S> {
 
     fn remove(&mut self, page: PageNo) {
         if let Some(modes) = &mut self.modes {
+            // The shadows must lose trimmed pages as well, or they would score hits that cannot
+            // come.
             modes.remove(page.0);
         }
         self.tiers.remove(page.0);
@@ -140,6 +143,7 @@ impl<S: Storage> Policy for Everbyte<S> {
 
     fn resize(&mut self, capacity: Capacity, actions: &mut impl Actions) {
         if let Some(modes) = &mut self.modes {
+            // Before the evictions: these already follow the rules of the new shadows.
             modes.resize(capacity);
         }
         super::resize(self, capacity, actions);

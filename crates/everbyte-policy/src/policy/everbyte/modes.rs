@@ -72,6 +72,7 @@ impl<S: Storage> Modes<S> {
     ) -> Self {
         let frames = capacity.dram.saturating_add(capacity.scm).max(1);
         let all = 1 << SAMPLE_BITS;
+        // Rounded up, so that a huge cache still samples a region.
         let sampled = (FULL_FRAMES << SAMPLE_BITS).div_ceil(u64::from(frames)).min(all);
         let capacity = shrunk(capacity, sampled);
         let shadow = |rules: Rules| Shadow {
@@ -80,6 +81,8 @@ impl<S: Storage> Modes<S> {
             score: 0.0,
             dirty_pages: 0,
         };
+        // In accesses of the whole cache, sampled or not: all cache sizes judge after the same
+        // share of their turnover.
         let period = (frames / 4).max(PERIOD_MIN);
         let (shadows, current, left) = (MODES.map(shadow), 0, period);
         Self { storage, small_write_bytes, costs, shadows, current, sampled, period, left }
@@ -93,6 +96,8 @@ impl<S: Storage> Modes<S> {
     /// Takes an access. Returns the rules to go on with, when they change.
     pub(super) fn access(&mut self, access: Access) -> Option<Rules> {
         if self.samples(access.page.0) {
+            // Every mode sees every sampled access, the mode in use too: its own score must not
+            // include the real cache's history.
             for shadow in &mut self.shadows {
                 shadow.meter.access = access;
                 shadow.tiers.access(access, &mut shadow.meter);
@@ -107,6 +112,7 @@ impl<S: Storage> Modes<S> {
     }
 
     fn samples(&self, page: u32) -> bool {
+        // A lazy hash: small caches sample everything and skip it.
         let hash = || spread(self.storage.region(page)) >> (u64::BITS - SAMPLE_BITS);
         self.sampled == 1 << SAMPLE_BITS || hash() < self.sampled
     }
@@ -115,6 +121,7 @@ impl<S: Storage> Modes<S> {
         self.shadows.iter_mut().for_each(Shadow::score);
         let scores = self.shadows.iter().map(|shadow| shadow.score);
         let (best, score) = scores.enumerate().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        // The margin prevents changes back and forth between modes with nearly equal costs.
         if best == self.current || score + self.margin_ns() >= self.shadows[self.current].score {
             return None;
         }
@@ -125,6 +132,7 @@ impl<S: Storage> Modes<S> {
     fn margin_ns(&self) -> f64 {
         let Capacity { dram, scm } = self.shadows[self.current].tiers.pages.capacity();
         let backing = &self.costs.backing;
+        // The pages that the other mode would have kept must be fetched first.
         let fetch_ns = backing.read_page_ns + MARGIN_JUMPS * backing.read_jump_ns;
         (f64::from(dram) + f64::from(scm)) * MARGIN_PAGES * fetch_ns
     }
@@ -146,6 +154,7 @@ impl<S: Storage> Modes<S> {
     /// Restarts in the present mode.
     pub(super) fn resize(&mut self, capacity: Capacity) {
         let anew = Self::new(self.storage, capacity, self.small_write_bytes, self.costs);
+        // The scores start again. The mode stays, because a resize says nothing about the workload.
         *self = Self { current: self.current, ..anew };
     }
 }
@@ -154,6 +163,7 @@ impl<S: Storage> Modes<S> {
 fn shrunk(capacity: Capacity, sampled: u64) -> Capacity {
     let part = |frames: u32| {
         let part = (u64::from(frames) * sampled) >> SAMPLE_BITS;
+        // At least a frame for each tier: a shadow without one could not make a decision.
         u32::try_from(part).unwrap_or(u32::MAX).max(1)
     };
     Capacity { dram: part(capacity.dram), scm: part(capacity.scm) }
@@ -162,6 +172,8 @@ fn shrunk(capacity: Capacity, sampled: u64) -> Capacity {
 impl<S: Storage> Shadow<S> {
     fn score(&mut self) {
         let dirty_pages = self.tiers.pages.dirty_pages();
+        // A mode that only puts write-backs off must not look cheaper, so its unwritten pages
+        // count.
         let growth = f64::from(dirty_pages) - f64::from(self.dirty_pages);
         // In the order of sectors, and without a turn of the device, when they are written at last.
         let put_off_ns = self.meter.costs.backing.write_page_ns;
@@ -195,6 +207,7 @@ impl<S: Storage> Meter<S> {
     }
 
     fn fetch(&mut self, page: u32) {
+        // A write of a whole page needs no bytes of the backing device.
         if self.access.op == Op::Write && u32::from(self.access.len) == PAGE_BYTES {
             return;
         }

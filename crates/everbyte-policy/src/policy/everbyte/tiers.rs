@@ -81,6 +81,7 @@ impl Rules {
     #[inline]
     fn keep(&self, access: Access, before: u8) -> u8 {
         match access.op {
+            // SCM serves a small write cheaply, so it is no reason to stay in DRAM.
             Op::Write if !is_large_write(access, self.small_write_bytes) => before,
             Op::Write if self.keeps => (before + 1).min(KEEP_MAX),
             _ => before.max(1),
@@ -90,6 +91,7 @@ impl Rules {
     /// Rule 9: returns the new note of a page of SCM; `before` is the old one.
     #[inline]
     fn use_in_scm(&self, access: Access, before: u8, worth: &mut Worth<impl Storage>) -> u8 {
+        // Only the first use counts: the class asks whether a demoted page is used at all.
         if before & ON_TRIAL != 0 {
             worth.returned(Class(before >> CLASS_SHIFT & 3));
         }
@@ -99,8 +101,11 @@ impl Rules {
             note &= !STRAIGHT;
         }
         let promotes = self.promotes && is_large_write(access, self.small_write_bytes);
+        // A write of the whole page is two halves, any other large write one: the count has three
+        // bits.
         let halves = 1 + u8::from(u32::from(access.len) == PAGE_BYTES);
         let written = (note & KEEP_MAX) + u8::from(promotes) * halves;
+        // Saturates at the threshold, which fills the three bits of the count.
         note & !KEEP_MAX | written.min(HALVES_MAX)
     }
 }
@@ -149,6 +154,7 @@ impl<S: Storage> Tiers<S> {
 
     /// Continues with other rules.
     pub(super) fn change(&mut self, rules: Rules) {
+        // The hand belongs to SIEVE's order. In LRU's order the list's end is next.
         if rules.order != self.rules.order {
             self.hand = None;
         }
@@ -157,6 +163,7 @@ impl<S: Storage> Tiers<S> {
 
     #[inline]
     pub(super) fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        // First: a compaction moves places, and the record below keeps one.
         self.make_room_in_list();
         let page = access.page.0;
         let record = self.pages.states_mut().0.get_mut(page);
@@ -164,12 +171,15 @@ impl<S: Storage> Tiers<S> {
         let Some((record, found)) = found else { return self.miss(access, actions) };
         let before = record.value;
         let bits = if before.has(WAITING) {
+            // A use proves that the page is not cold, so it returns to the list.
             self.waiting.remove(page);
             self.waiting_pages -= 1;
             record.list = self.list.push_newest(page);
+            // Unused: the use is the reason for its new place, and must not count twice.
             before.without(WAITING.with(USED))
         } else {
             if self.rules.order == Order::Lru {
+                // The page leaves its place, and the hand must not stay on a hole.
                 if self.hand == Some(record.list) {
                     self.hand = self.list.newer(record.list);
                 }
@@ -190,6 +200,7 @@ impl<S: Storage> Tiers<S> {
         if written && !before.is_dirty() {
             self.pages.insert_dirty(page);
         }
+        // After the store of the record: the promotion moves the page with its new bits.
         let is_promoted = found == Tier::Scm && note & KEEP_MAX == HALVES_MAX;
         if is_promoted {
             self.promote(page, before.is_dirty(), actions);
@@ -202,6 +213,8 @@ impl<S: Storage> Tiers<S> {
         let (to, why) = (Tier::Dram, Reason::WriteHot);
         actions.act(Action::Move { page: PageNo(page), to, dirty, why });
         let full = self.pages.is_full(Tier::Dram);
+        // Frees the SCM frame that the leaver takes. Until then DRAM has one page more than its
+        // capacity.
         self.pages.move_to(page, Tier::Dram);
         if full {
             let leaver = self.leaver();
@@ -209,6 +222,7 @@ impl<S: Storage> Tiers<S> {
         }
         self.make_room_in_queue();
         let record = record(&mut self.pages, page);
+        // One turn: the halves of SCM's note must not become turns of the queue.
         record.value = record.value.with_note(1);
         record.queue = self.queue.push_newest(page);
     }
@@ -216,15 +230,19 @@ impl<S: Storage> Tiers<S> {
     /// Rule 3.
     fn miss(&mut self, access: Access, actions: &mut impl Actions) {
         let (page, written) = (access.page.0, access.op == Op::Write);
+        // Asked for every written page, also where the rule is off: the share is learned by asking.
         let pays = written && self.worth.goes_straight();
         let straight = self.rules.rests || pays && self.rules.straight;
         if self.pages.is_full(Tier::Dram) && !straight {
             self.make_room(actions);
+        // A page that goes straight takes any frame, so the coldest page of the whole cache makes
+        // room.
         } else if self.pages.is_full(Tier::Dram) && self.pages.is_full(Tier::Scm) {
             self.evict_one(actions);
         }
         self.worth.fetched(access);
         let bits = State::default().with_if(written, State::DIRTY);
+        // The eviction may have freed a frame of DRAM. A page uses it before one of SCM.
         let tier = if self.pages.is_full(Tier::Dram) { Tier::Scm } else { Tier::Dram };
         let note = if tier == Tier::Scm { STRAIGHT } else { u8::from(written) };
         self.pages.insert(page, tier, bits.with_note(note));
@@ -248,6 +266,8 @@ impl<S: Storage> Tiers<S> {
         let class = Class::of(state.is_dirty(), state.has(HIT_IN_DRAM));
         if self.rules.weighs && !self.worth.demotes(leaver, class) {
             if state.is_dirty() {
+                // Out of the order of sectors: it must not change the estimate of ordered write-
+                // backs.
                 self.worth.written(leaver, false);
             }
             self.leave(leaver, Reason::NoRoomBelow, actions);
@@ -262,6 +282,7 @@ impl<S: Storage> Tiers<S> {
             self.leave(leaver, Reason::NoEvidence, actions);
             return;
         }
+        // The victim can be in either tier. If it was in DRAM, the leaver may stay.
         self.evict_one(actions);
         if self.pages.is_full(Tier::Dram) {
             let why = if state.is_dirty() { Reason::DirtyVictim } else { Reason::ColderPage };
@@ -277,6 +298,7 @@ impl<S: Storage> Tiers<S> {
             let page = self.queue.page(place);
             let record = record(&mut self.pages, page);
             let note = record.value.note();
+            // Each turn lowers a note, so the loop ends after at most the sum of all notes.
             if note == 0 {
                 return page;
             }
@@ -296,6 +318,7 @@ impl<S: Storage> Tiers<S> {
     #[inline]
     fn make_room_in_list(&mut self) {
         if self.list.is_full() {
+            // The hand is a place, and places change. Its page identifies it.
             let (pages, hand) = (&mut self.pages, self.hand.map(|place| self.list.page(place)));
             self.list.clear_up(|page, place| record(pages, page).list = place);
             self.hand = hand.map(|page| record(pages, page).list);
@@ -322,8 +345,10 @@ impl<S: Storage> Tiers<S> {
         let frames = u64::from(capacity.dram) + u64::from(capacity.scm);
         let most = frames * u64::from(self.rules.waiting_permille) / 1000;
         loop {
+            // With an empty list all pages wait, and one of them must be written.
             if u64::from(self.waiting_pages) > most || self.list.is_empty() {
                 let page = self.waiting.next_around(self.write_hand).expect("one waits");
+                // Onwards from the last write-back: the device's head moves in one direction.
                 self.write_hand = page + 1;
                 self.worth.written(page, true);
                 self.leave(page, Reason::Victim, actions);
@@ -336,6 +361,7 @@ impl<S: Storage> Tiers<S> {
                 self.leave(page, Reason::Victim, actions);
                 return;
             }
+            // A cold dirty page costs a write-back now or later. It waits for its neighbours.
             self.unlist(place);
             self.waiting.insert(page);
             self.waiting_pages += 1;
@@ -347,6 +373,7 @@ impl<S: Storage> Tiers<S> {
     fn candidate(&mut self) -> u32 {
         loop {
             let place = self.hand.or_else(|| self.list.oldest()).expect("the list has a page");
+            // Stored even if the page stays, so that the next search goes on here.
             self.hand = Some(place);
             let record = record(&mut self.pages, self.list.page(place));
             if self.rules.order == Order::Lru || !record.value.has(USED) {
@@ -375,6 +402,7 @@ impl<S: Storage> Tiers<S> {
 
     /// Evicts a page from any place.
     fn leave(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
+        // A copy: the eviction resets the page's record.
         let record = *record(&mut self.pages, page);
         self.pages.evict(page, why, actions);
         self.forget(page, record);
@@ -406,6 +434,8 @@ impl<S: Storage> Tiers<S> {
         if state.has(WAITING) {
             self.stop_waiting(page);
             self.make_room_in_list();
+            // At the old end and under the hand: it was chosen to leave, and needs no write-back
+            // now.
             let place = self.list.push_oldest(page);
             let record = record(&mut self.pages, page);
             record.value = state.without(WAITING.with(USED));
@@ -415,12 +445,14 @@ impl<S: Storage> Tiers<S> {
     }
 
     pub(super) fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
+        // SCM has room: the page stays in the cache.
         if tier == Tier::Dram && !self.pages.is_full(Tier::Scm) {
             let leaver = self.leaver();
             self.demote(leaver, Reason::Shrunk, actions);
             return;
         }
         let before = self.pages.used().of(tier);
+        // The victims come from both tiers by age, until one of this tier is among them.
         while self.pages.used().of(tier) == before {
             self.evict_one(actions);
         }

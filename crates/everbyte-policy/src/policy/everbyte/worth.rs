@@ -79,6 +79,7 @@ impl<S: Storage> Worth<S> {
 
     /// Notes that the page of an access was missed.
     pub(super) fn fetched(&mut self, access: Access) {
+        // A write of a whole page fetches nothing, so the device does not jump.
         if access.op == Op::Write && u32::from(access.len) == PAGE_BYTES {
             return;
         }
@@ -89,6 +90,8 @@ impl<S: Storage> Worth<S> {
 
     /// Notes that a page is written back; `waited` if in the order of sectors.
     pub(super) fn written(&mut self, page: u32, waited: bool) {
+        // Only ordered write-backs estimate later jumps. A page written from DRAM comes out of the
+        // order.
         if waited {
             let jumped = self.storage.jumps(self.last_written, page);
             self.write_jumps += (jumped - self.write_jumps) * JUMPS_SHARE;
@@ -98,11 +101,14 @@ impl<S: Storage> Worth<S> {
 
     /// Notes that a page is brought by a write. Returns true if it should not go through DRAM.
     pub(super) fn goes_straight(&mut self) -> bool {
+        // An exponential mean: `rewritten` adds the share back, so no list of pages is needed.
         self.again -= self.again * AGAIN_SHARE;
         if self.again >= AGAIN_MIN {
             return false;
         }
         self.straight += 1;
+        // Every sixteenth page still passes through DRAM. Otherwise the share could never rise
+        // again.
         !self.straight.is_multiple_of(TRIALS)
     }
 
@@ -115,6 +121,7 @@ impl<S: Storage> Worth<S> {
     pub(super) fn demoted(&mut self, class: Class) {
         let class = usize::from(class.0);
         self.demoted[class] += 1.0;
+        // Both counts are halved together, so the ratio stays and old demotions weigh less.
         if self.demoted[class] > self.memory {
             self.demoted[class] /= 2.0;
             self.returned[class] /= 2.0;
@@ -124,6 +131,7 @@ impl<S: Storage> Worth<S> {
     /// Notes the first use of a demoted page.
     pub(super) fn returned(&mut self, class: Class) {
         let class = usize::from(class.0);
+        // A halving can forget demotions whose pages return later: the ratio must stay at most 1.
         self.returned[class] = (self.returned[class] + 1.0).min(self.demoted[class]);
     }
 
@@ -133,6 +141,7 @@ impl<S: Storage> Worth<S> {
         if !pays {
             self.refused += 1;
         }
+        // A trial now and then: a class that is never demoted could never prove its worth.
         pays || self.refused.is_multiple_of(TRIALS)
     }
 
@@ -143,14 +152,17 @@ impl<S: Storage> Worth<S> {
         let demote_ns = lines * (dram.read_line_ns + scm.write_line_ns) + scm.operation_ns;
         let at = usize::from(class.0);
         let chance = self.returned[at] / self.demoted[at];
+        // A clean page saves a fetch if it is used. Dropping it costs nothing.
         if !class.is_dirty() {
             return STILL_TO_COME * chance * fetch_ns > demote_ns;
         }
         let later_jump_ns = self.write_jumps * backing.write_jump_ns;
+        // Written now and used later, the page is fetched, changed and written once more.
         let again_ns = fetch_ns + backing.written_page_ns() + later_jump_ns;
         let jumps = self.storage.jumps(self.last_written, page);
         let now_ns = jumps * backing.write_jump_ns + chance * again_ns;
         let read_ns = scm.operation_ns + lines * scm.read_line_ns;
+        // The demoted page is read from SCM for its write-back, in the order of sectors.
         now_ns > demote_ns + read_ns + later_jump_ns
     }
 }

@@ -47,6 +47,7 @@ pub(super) fn protected_max(frames: u32) -> u32 {
 }
 
 fn list_of(state: State) -> usize {
+    // Pages of the window have neither mark: most are gone before they get one.
     if state.has(ON_PROBATION) {
         PROBATION
     } else if state.has(IS_PROTECTED) {
@@ -81,9 +82,11 @@ impl<S: Storage> WTinyLfu<S> {
             self.lists.touch(list, page);
             return;
         }
+        // A hit on probation is the second use that the segmented LRU asks for.
         self.lists.remove(PROBATION, page);
         self.put(page, PROTECTED);
         let protected_max = protected_max(self.pages.capacity.dram);
+        // The oldest protected pages get another time on probation instead of leaving the cache.
         while self.lists.len(PROTECTED) > protected_max {
             let Some(oldest) = self.lists.pop_back(PROTECTED) else { return };
             self.put(oldest, PROBATION);
