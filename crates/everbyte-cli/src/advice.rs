@@ -18,6 +18,7 @@ use everbyte_server::{Busy, SessionError};
 
 /// Returns advice on commands about `error`, if any.
 pub(crate) fn advice(error: &anyhow::Error) -> Option<Cow<'static, str>> {
+    // Before the fixed texts: this advice depends on the formats that the refusal names.
     let refusal = error.chain().find_map(|error| error.downcast_ref().and_then(of_refused_trace));
     refusal.map(Cow::Owned).or_else(|| error.chain().find_map(of).map(Cow::Borrowed))
 }
@@ -33,6 +34,7 @@ fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
             _ => None,
         };
     }
+    // An I/O error can wrap a typed error, and the chain does not show what it wraps.
     if let Some(error) = error.downcast_ref::<std::io::Error>() {
         let is_occupied = error.get_ref().is_some_and(|error| error.is::<Occupied>());
         return is_occupied.then_some(
@@ -120,6 +122,7 @@ fn of_refused_trace(error: &TraceError) -> Option<String> {
     if let Some(content) = content {
         advice = format!("{}; or ", of_content(*content));
     }
+    // Doubtful formats come last: they were not chosen, for a stated reason.
     let doubtful = doubtful.iter().map(|(format, _)| format);
     for format in candidates.iter().chain(doubtful) {
         advice += &format!("--format {format}");

@@ -23,6 +23,8 @@ impl std::error::Error for UsageError {}
 /// The text looks like a URI and has neither form.
 pub(crate) fn parse_backing(text: &str) -> Result<String, String> {
     let scheme = text.split_once(':').map(|(scheme, _)| scheme);
+    // The syntax of RFC 3986. A path such as ./a:b has no scheme, because its first part has a
+    // slash.
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
@@ -30,6 +32,8 @@ pub(crate) fn parse_backing(text: &str) -> Result<String, String> {
     let rest = |scheme: &str| &text[scheme.len() + 1..];
     match scheme.filter(|scheme| is_scheme(scheme)) {
         Some(scheme @ ("nbd" | "nbd+unix")) if rest(scheme).starts_with("//") => {}
+        // A mistyped URI would otherwise name a missing file, and the error would suggest to create
+        // it.
         Some(scheme) if scheme.starts_with("nbd") || rest(scheme).starts_with("//") => {
             return Err(format!(
                 "{text:?} is no URI of a backing device: write nbd://HOST:PORT/EXPORT or \
@@ -46,6 +50,7 @@ pub(crate) fn parse_backing(text: &str) -> Result<String, String> {
 /// # Errors
 /// The text is not an octal number of three digits.
 pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
+    // Beyond 0777 are the set-ID and sticky bits, which have no meaning for a socket.
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| {
         format!("{text:?} are no permissions: write up to three octal digits, as 660")
@@ -58,6 +63,7 @@ pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
 /// The user does not exist.
 pub(crate) fn find_user(text: &str) -> Result<u32, UsageError> {
     let found = User::from_name(text).map_err(|error| UsageError(error.to_string()))?;
+    // Names first: a user's name may consist of digits.
     let number = found.map(|user| user.uid.as_raw()).or_else(|| text.parse().ok());
     number.ok_or_else(|| UsageError(format!("there is no user {text:?}")))
 }
@@ -68,6 +74,7 @@ pub(crate) fn find_user(text: &str) -> Result<u32, UsageError> {
 /// The group does not exist.
 pub(crate) fn find_group(text: &str) -> Result<u32, UsageError> {
     let found = Group::from_name(text).map_err(|error| UsageError(error.to_string()))?;
+    // Names first: a group's name may consist of digits.
     let number = found.map(|group| group.gid.as_raw()).or_else(|| text.parse().ok());
     number.ok_or_else(|| UsageError(format!("there is no group {text:?}")))
 }

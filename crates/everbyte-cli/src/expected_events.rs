@@ -22,6 +22,7 @@ pub(crate) struct ExpectedEvents;
 impl<S: Subscriber> Layer<S> for ExpectedEvents {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
+        // The texts of an event are formatted only for the few that can match.
         if *metadata.level() != Level::ERROR || metadata.target() != LOG_TARGET {
             return true;
         }
@@ -34,6 +35,7 @@ impl<S: Subscriber> Layer<S> for ExpectedEvents {
 /// Returns true if this text of fuser reports an answer the kernel no longer waits for.
 fn is_answer_to_nobody(text: &str) -> bool {
     let gone = rustix::io::Errno::NOENT;
+    // fuser gives no typed error here. An unknown text stays an error.
     text.strip_prefix(REFUSED_ANSWER)
         .is_some_and(|error| error == std::io::Error::from(gone).to_string())
 }

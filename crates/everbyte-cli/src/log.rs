@@ -46,6 +46,7 @@ pub(crate) fn start(verbose: u8, is_server: bool) {
         2 => "debug",
         _ => "trace",
     };
+    // RUST_LOG replaces --verbose completely: the user asked for certain crates.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let fields = format::debug_fn(|writer, field, value| match field.name() {
         "message" => write!(writer, "{}", escaped(&format!("{value:?}"))),
@@ -60,6 +61,7 @@ pub(crate) fn start(verbose: u8, is_server: bool) {
         .with_target(false)
         // It would report a failed write of a line by eprintln!, and eprintln! panics then.
         .log_internal_errors(false);
+    // A command ends soon, and its user sees each line. Only the log of a server can fill a disk.
     let limit = is_server.then(|| Arc::clone(LIMIT.get_or_init(Arc::default)));
     let lines = lines.with_filter(LimitFilter(limit));
     tracing_subscriber::registry().with(filter).with(lines).with(ExpectedEvents).init();
@@ -68,6 +70,7 @@ pub(crate) fn start(verbose: u8, is_server: bool) {
 /// Logs the counts of the dropped lines, at the end of the program.
 pub(crate) fn finish() {
     if let Some(limit) = LIMIT.get() {
+        // The lock ends here: a blocked standard error must not block other threads that log.
         let counts = limit.state.lock().counts(None);
         counts.iter().for_each(Count::log);
     }
@@ -83,6 +86,7 @@ impl<S: Subscriber> Filter<S> for LimitFilter {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let (Some(limit), metadata) = (&self.0, event.metadata()) else { return true };
+        // The counts themselves must pass, or the limit would count its own lines.
         if *metadata.level() > Level::WARN || metadata.target() == COUNTS {
             return true;
         }
@@ -147,6 +151,7 @@ impl State {
     fn admit(&mut self, level: Level, mut cause: Cause, line: String) -> bool {
         if !self.causes.contains_key(&cause) {
             let of_place = self.causes.keys().filter(|known| known.place == cause.place);
+            // Hostile texts must not fill the map: further causes of this place share one entry.
             if of_place.count() >= CAUSES_MAX {
                 cause.fields = None;
             }
@@ -166,6 +171,8 @@ impl State {
         let mut counts = Vec::new();
         self.causes.retain(|_, repeats| {
             let is_due = due.is_none_or(|due| repeats.since + INTERVAL <= due);
+            // A due cause without a repetition is forgotten, so that its next line is logged
+            // immediately.
             if !is_due || repeats.count == 0 {
                 return !is_due;
             }
@@ -186,6 +193,7 @@ impl Limit {
     fn admit(self: &Arc<Self>, event: &Event<'_>) -> bool {
         let mut fields = Fields::default();
         event.record(&mut fields);
+        // Before the lock: the texts of an event are formatted without it.
         let cause = Cause { place: event.metadata().callsite(), fields: Some(fields.cause) };
         let mut state = self.state.lock();
         let is_admitted = state.admit(*event.metadata().level(), cause, fields.line);
@@ -203,13 +211,17 @@ impl Limit {
         let mut state = self.state.lock();
         while let Some(first) = state.causes.values().map(|repeats| repeats.since).min() {
             let now = Instant::now();
+            // Releases the lock while it waits. A new cause ends later than this one and needs no
+            // signal.
             if first + INTERVAL > now {
                 self.changed.wait_until(&mut state, first + INTERVAL);
                 continue;
             }
             let counts = state.counts(Some(now));
+            // Without the lock: a blocked standard error must not block other threads that log.
             parking_lot::MutexGuard::unlocked(&mut state, || counts.iter().for_each(Count::log));
         }
+        // Under the lock: the next admitted line starts another thread.
         state.has_thread = false;
     }
 }
@@ -246,6 +258,7 @@ impl Visit for Fields {
 
 /// Text without its numbers and its quoted parts.
 fn without_details(text: &str) -> String {
+    // Quoted names, addresses and numbers change with each line of one cause.
     let (mut is_quoted, mut is_hex) = (false, false);
     let mut kept = String::with_capacity(text.len());
     let mut before = ' ';

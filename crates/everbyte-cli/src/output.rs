@@ -22,6 +22,7 @@ const ZEROES: usize = 256 << 10;
 
 /// Writes one line. An end of a line within `text` is escaped: it is one of a name.
 pub(crate) fn line(text: impl AsRef<str>) {
+    // A program that cannot print its result has failed, whatever it did.
     if let Err(error) = try_line(text.as_ref()) {
         give_up(&error);
     }
@@ -46,12 +47,14 @@ fn write_line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
+    // The reader of a pipe may wait for this line, for example for `ready`.
     out.flush()
 }
 
 /// Writes `text` and a line's end to standard error. If the write fails, the error has no receiver
 /// and is dropped.
 pub(crate) fn complain(text: impl AsRef<str>) {
+    // An unwritable standard error must not change the exit status.
     let _unwritten = writeln!(io::stderr().lock(), "{}", escaped_lines(text.as_ref()));
 }
 
@@ -83,6 +86,8 @@ pub(crate) struct SparseOutput {
 impl SparseOutput {
     pub(crate) fn new() -> Self {
         let out = rustix::stdio::stdout();
+        // The kernel writes appended bytes at the end, wherever the offset is, so a hole cannot be
+        // skipped. Unknown flags count as appended.
         let is_appended =
             rustix::fs::fcntl_getfl(out).map_or(true, |flags| flags.contains(OFlags::APPEND));
         let found = rustix::fs::fstat(out).ok().filter(|found| {
@@ -97,6 +102,8 @@ impl SparseOutput {
         let out = rustix::stdio::stdout();
         let place = rustix::fs::tell(out)
             .ok()
+            // A hole within the old contents would keep old bytes. Beyond the old length there are
+            // none.
             .filter(|place| self.old_len.is_some_and(|old_len| *place >= old_len));
         let end = place.and_then(|place| place.checked_add(len));
         if let Some(end) = end.filter(|end| i64::try_from(*end).is_ok()) {
@@ -106,6 +113,7 @@ impl SparseOutput {
             self.has_hole = true;
             return;
         }
+        // A pipe, a terminal or old contents: the zeroes must be written.
         let zeroes = vec![0; ZEROES];
         let mut left = len;
         while left > 0 {
@@ -123,6 +131,7 @@ impl SparseOutput {
         let out = rustix::stdio::stdout();
         let ended = rustix::fs::tell(out).and_then(|end| {
             let len = rustix::fs::fstat(out)?.st_size;
+            // A hole at the end has moved the offset only. The length follows here.
             if i64::try_from(end).is_ok_and(|end| end > len) {
                 rustix::fs::ftruncate(out, end)?;
             }
@@ -175,6 +184,7 @@ fn align<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> Vec<Stri
     let heading = columns.map(|(Column::Left(text) | Column::Right(text))| text.to_owned());
     let rows = rows.iter().map(|row| row.each_ref().map(|cell| escaped(cell).into_owned()));
     let rows: Vec<[String; N]> = std::iter::once(heading).chain(rows).collect();
+    // In characters, after the escape: that is the width of the printed cell.
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
     let lines = rows.iter().map(|row| {
@@ -189,6 +199,7 @@ fn align<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> Vec<Stri
 }
 
 fn give_up(error: &io::Error) -> ! {
+    // A reader such as head has what it wants: no message.
     if error.kind() == io::ErrorKind::BrokenPipe {
         std::process::exit(CLOSED_PIPE_STATUS);
     }

@@ -46,6 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Response::Disconnected { id, stuck: false } => {
             output::line(format!("disconnected client {id}"));
         }
+        // The connection is closed, but its request keeps the volume in use until it ends.
         Response::Disconnected { id, stuck: true } => output::line(format!(
             "disconnected client {id}, whose last request has not ended yet: it waits for a \
              backing device"

@@ -53,6 +53,8 @@ impl FileTarget {
     pub(crate) fn new(typed: &Path) -> anyhow::Result<Self> {
         let bytes = typed.as_os_str().as_bytes();
         let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
+        // Every colon can be part of a name. The shortest pool that exists wins, the whole text is
+        // tried last.
         let splits =
             colons.map(|(at, _)| (&bytes[..at], &bytes[at + 1..])).chain([(bytes, &[][..])]);
         let part = |bytes: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
@@ -140,6 +142,7 @@ impl Listing {
         };
         let bytes: u64 = entries.iter().map(bytes).sum();
         self.bytes += bytes;
+        // Before the check: the drop of this listing subtracts the same bytes.
         self.listed.set(self.listed.get() + bytes);
         if self.listed.get() > LISTED_BYTES_MAX {
             bail!(
@@ -156,6 +159,8 @@ impl Listing {
         // If a name moved during the listing, it can be listed twice.
         entries.dedup_by(|a, b| a.name == b.name && a.file.id() == b.file.id());
         match entries.windows(2).find(|two| two[0].name == two[1].name) {
+            // Two files of one name can only come from a damaged or lying server. A copy would mix
+            // them.
             Some(two) => bail!("the directory lists two files of the name {}", two[0].name),
             None => Ok(()),
         }
@@ -258,6 +263,8 @@ impl Files {
         let shown = self.shown(path);
         tracing::error!("{shown}: left out: {reason}");
         self.losses_count += 1;
+        // The log has every loss. The list at the end is bounded, because a hostile pool can have
+        // any number.
         if self.losses.len() < LOSSES_LISTED_MAX {
             self.losses.push(shown);
         }
@@ -273,6 +280,8 @@ impl Files {
         done: anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         match done {
+            // Errors of the connection or of the whole volume end the copy: they would repeat for
+            // each file.
             Err(error) if is_of_one_file(&error) => {
                 let text = crate::describe(&error);
                 let shown = format!("{}: ", self.shown(path));
@@ -293,6 +302,7 @@ impl Files {
         if self.losses_count > 0 {
             output::complain(format!("left out: {}", self.losses_count));
             self.losses.iter().for_each(|loss| output::complain(format!("  {loss}")));
+            // After the list, where a reader looks for the size of the loss.
             let more = self.losses_count - self.losses.len() as u64;
             if more > 0 {
                 output::complain(format!("  and {more} more, which are named above"));
@@ -314,6 +324,7 @@ impl Files {
         let mut next = Some(0);
         let losses_before = self.losses_count;
         while let Some(place) = next {
+            // A lying server could report unreadable names forever.
             if self.losses_count - losses_before > LOSSES_MAX {
                 bail!("{}: more than {LOSSES_MAX} names cannot be read", self.shown(path));
             }
@@ -326,6 +337,7 @@ impl Files {
                     for damage in damage {
                         self.leave_out(path, format!("names in it: {damage}"));
                     }
+                    // Before the entries are kept: the bound holds at every moment.
                     all.charge(&entries).with_context(|| self.shown(path))?;
                     all.entries.extend(entries);
                     next = after;
@@ -366,6 +378,7 @@ impl Files {
                 }
             }
             next = after;
+            // No range of data follows, so the rest of the file is a hole.
             if next.is_none() && size_bytes > offset {
                 each(Piece::Hole(size_bytes - offset))?;
             }
@@ -391,6 +404,7 @@ impl Files {
 
     pub(crate) fn make(&mut self, at: &FilePlace, new: NewFile) -> anyhow::Result<FileStatus> {
         let found = self.found(FileRequest::Make { at: at.clone(), new })?;
+        // The copy needs the number of the new file for its writes.
         found.file.context("the server has not said what it made")
     }
 
@@ -427,6 +441,7 @@ impl Files {
     ) -> anyhow::Result<(FilePlace, Option<FileKind>)> {
         let shown = self.shown(path);
         let is_slash = |byte: &u8| *byte == b'/';
+        // Trailing slashes ask for a directory, and are no part of the name.
         let end = path.0.iter().rposition(|byte| !is_slash(byte)).map_or(0, |last| last + 1);
         let start = path.0[..end].iter().rposition(is_slash).map_or(0, |slash| slash + 1);
         let name = PathBytes(path.0[start..end].to_vec());
@@ -439,6 +454,7 @@ impl Files {
         }
         let at = FilePlace { directory: directory.id(), name };
         match self.kind_at(&at).with_context(|| shown.clone())? {
+            // The path has slashes behind a file, which POSIX refuses.
             Some(Some(kind)) if kind != FileKind::Directory && end < path.0.len() => {
                 bail!("{shown}: not a directory")
             }
@@ -452,6 +468,7 @@ impl Files {
     fn kind_at(&mut self, at: &FilePlace) -> anyhow::Result<Option<Option<FileKind>>> {
         match self.status_at(at) {
             Ok(file) => Ok(file.map(|file| Some(file.kind))),
+            // A damaged name exists, and `fs rm` must be able to remove it.
             Err(error) if is_damage(&error) => Ok(Some(None)),
             Err(error) => Err(error),
         }
@@ -477,11 +494,13 @@ impl Files {
                 return Err(unexpected(&answer));
             };
             let entries = entries.into_iter().map(|entry| (entry.name, Some(entry.file.kind)));
+            // Unreadable names count as names: a removal must reach them.
             let unreadable = unreadable.into_iter().map(|entry| (entry.name, None));
             for named in entries.chain(unreadable) {
                 bytes += (size_of_val(&named) + named.0.0.len()) as u64;
                 names.push(named);
             }
+            // After each answer, whose size the protocol bounds.
             if bytes > LISTED_BYTES_MAX {
                 bail!("{}: more than {LISTED_BYTES_MAX} bytes of names", self.shown(path));
             }
@@ -507,6 +526,7 @@ impl Files {
         if !is_dropped {
             return Err(error);
         }
+        // Only after a normal removal failed: dropping can leak blocks.
         match self.ask(FileRequest::Drop { at: at.clone() }, &[]) {
             Ok((Response::FileDropped(leak), _)) => Ok(Some(leak)),
             Ok((other, _)) => Err(unexpected(&other)),
@@ -524,6 +544,7 @@ impl Files {
 /// Returns true if a request was refused because a file or a name is damaged.
 fn is_damage(error: &anyhow::Error) -> bool {
     use everbyte_control::ControlError;
+    // The refusal comes from a server or from the pool in this process, in different types.
     let refused = match error.downcast_ref::<SessionError>() {
         Some(SessionError::Refused(refused)) => refused,
         Some(SessionError::Control(ControlError::Refused(refused))) => refused,
@@ -544,6 +565,7 @@ pub(crate) fn is_of_one_file(error: &anyhow::Error) -> bool {
             SessionError::Refused(_) | SessionError::Control(ControlError::Refused(_))
         );
     }
+    // A full or read-only file system fails each further file in the same way.
     let system = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     !matches!(
         system,
@@ -570,6 +592,7 @@ pub(crate) fn show_mode(file: &FileStatus) -> String {
         let may = |bit: u32| bits >> shift & bit != 0;
         shown.push(if may(4) { 'r' } else { '-' });
         shown.push(if may(2) { 'w' } else { '-' });
+        // As in ls: a capital letter shows a special bit without the right to execute.
         shown.push(match (may(1), bits & special != 0) {
             (true, true) => letter,
             (false, true) => letter.to_ascii_uppercase(),
@@ -598,6 +621,7 @@ pub(crate) fn since_1970(time: SystemTime) -> TimeNs {
     let ns = |distance: Duration| i128::try_from(distance.as_nanos()).unwrap_or(i128::MAX);
     TimeNs(match time.duration_since(UNIX_EPOCH) {
         Ok(since) => ns(since),
+        // Times before 1970 are negative, as on ext4.
         Err(before) => -ns(before.duration()),
     })
 }

@@ -65,6 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let source = FileTarget::new(&args.source)?;
     let mut files = Files::look(&source)?;
     let file = files.existing(&source.path, true)?;
+    // Before the check of -r: a directory has no bytes, and `show_bytes` reports it.
     if args.destination.as_os_str() == "-" {
         show_bytes(&mut files, &source, &file)?;
         return Ok(ExitCode::SUCCESS);
@@ -74,6 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let interrupt = Interrupt::catch()?;
     let is_root = rustix::process::geteuid().is_root();
+    // Only root can give files away. Other users need no trust, because the copy is theirs.
     let distrust = if args.preserve && is_root { files.distrust()? } else { None };
     let mut copy =
         Copy { files, preserve: args.preserve, is_root, distrust, umask: umask(), interrupt };
@@ -121,6 +123,7 @@ impl Destination {
         let failed = || format!("cannot write {}", shown.display());
         let place = Place::following(&shown).with_context(failed)?;
         let found = place.find().with_context(failed)?;
+        // The kind is from one look. The opens below check it again on the descriptor.
         let kind = found.as_ref().map(Entry::kind);
         if kind == Some(Kind::Directory) {
             let dir = Dir::open_place(place).with_context(failed)?;
@@ -137,6 +140,8 @@ impl Destination {
         let Some(name) = place.name.clone() else { bail!("{} has no name", shown.display()) };
         match kind {
             None | Some(Kind::File) => {}
+            // A directory or link replaces the name as a whole, so no device or pipe is opened for
+            // it.
             _ if file.kind != FileKind::Regular => {}
             // A link of /proc to an open file of a program.
             Some(Kind::Symlink) => {
@@ -174,6 +179,7 @@ impl Copy {
         to: &Target,
         levels: usize,
     ) -> anyhow::Result<()> {
+        // Between files as well: a tree of empty files has no piece to stop at.
         self.interrupt.check()?;
         match file.kind {
             FileKind::Regular => self.copy_bytes(path, file, to),
@@ -201,6 +207,8 @@ impl Copy {
     fn directory(&self, to: &Target) -> io::Result<Dir> {
         match to.dir.find(&to.name)? {
             Some(found) if found.kind() == Kind::Directory => to.dir.dir(&to.name),
+            // With --preserve closed to others until the entries are copied: the final mode follows
+            // then.
             _ => to.dir.make_dir(&to.name, if self.preserve { 0o700 } else { 0o777 }),
         }
     }
@@ -213,6 +221,7 @@ impl Copy {
         (dir, shown): (&Dir, &Path),
         levels: usize,
     ) -> anyhow::Result<()> {
+        // Bounds the recursion and the open descriptors of a hostile tree.
         if levels == 0 {
             bail!(
                 "{}: more than {LEVELS_MAX} directories within each other",
@@ -228,6 +237,7 @@ impl Copy {
             let copied = self.copy(&path, file, &Target { dir, name, shown }, levels - 1);
             self.files.go_on(&path, copied)?;
         }
+        // After the entries: their creation changes the times of the directory.
         let Some(attributes) = self.attributes(path, file) else { return Ok(()) };
         let failed = || format!("cannot keep the attributes of {}", shown.display());
         dir.set_attributes(&attributes).with_context(failed)
@@ -274,6 +284,7 @@ impl Copy {
     ) -> anyhow::Result<()> {
         let failed = || to.failed();
         let bar = output::copying(file.size_bytes);
+        // Under a temporary name, which its drop removes: an interrupted copy leaves the old file.
         let mut new = NewFile::create(&to.dir).with_context(failed)?;
         let interrupt = &self.interrupt;
         let mut end = 0_u64;
@@ -291,12 +302,15 @@ impl Copy {
         let mut attributes = self.attributes(path, file).unwrap_or_default();
         attributes.mode.get_or_insert(file.permissions & 0o777 & !self.umask);
         let out = new.file();
+        // A hole at the end has no write, so the length is set.
         out.set_len(end).with_context(failed)?;
+        // Before the name: nobody sees the file with a wider mode or another owner.
         attributes.set(out).with_context(failed)?;
         if to.dir.find(&to.name).with_context(failed)?.is_some() {
             // A crash could leave the old name without the new bytes.
             out.sync_all().with_context(failed)?;
         }
+        // The rename is the last step, so the name leads to the old or to the new file.
         new.persist(&to.name).with_context(failed)
     }
 
@@ -305,6 +319,7 @@ impl Copy {
         if !self.preserve {
             return None;
         }
+        // Set-ID bits without the owner would give the rights of another user.
         let mode = kept_permissions(file.permissions, self.is_root);
         let mode = match &self.distrust {
             // On a directory these bits grant no rights.
@@ -316,6 +331,7 @@ impl Copy {
             _ => mode,
         };
         let time = |TimeNs(ns): TimeNs| Timespec {
+            // Euclidean, because nanoseconds of times before 1970 count upwards as well.
             tv_sec: i64::try_from(ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(ns.rem_euclid(1_000_000_000)).unwrap_or(0),
         };
@@ -339,6 +355,7 @@ fn len_of(piece: Piece<'_>) -> u64 {
 fn write_sparse(out: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
     let mut at = 0;
+    // Runs of equal kind make one write each. Blocks of zeroes are never written.
     for run in bytes.chunks(BLOCK).collect::<Vec<_>>().chunk_by(|a, b| is_zero(a) == is_zero(b)) {
         let len = run.iter().map(|block| block.len()).sum::<usize>();
         if !is_zero(run[0]) {
@@ -358,6 +375,7 @@ fn kept_permissions(permissions: u32, keeps_owner: bool) -> u32 {
 /// Permission bits masked from new files.
 pub(super) fn umask() -> u32 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    // The mask can be read only by changing it, so it is restored immediately.
     rustix::process::umask(mask);
     mask.bits()
 }

@@ -60,6 +60,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let target = FileTarget::new(&args.target)?;
+    // Before the pool: a missing source must not lock or recover a pool.
     let source = Source::open(args)?;
     let files = Files::change(&target)?;
     let mut copy = Copy { files, preserve: args.preserve, umask: umask(), left_out: 0 };
@@ -81,6 +82,7 @@ enum Source {
 impl Source {
     fn open(args: &Args) -> anyhow::Result<Self> {
         let path = &args.source;
+        // A duplicate: the copy closes its descriptor, and standard input stays open.
         if path.as_os_str() == "-" {
             let input = rustix::stdio::stdin().try_clone_to_owned();
             return Ok(Self::Stream(input.context("there is no standard input")?.into()));
@@ -120,6 +122,7 @@ impl Source {
             Self::File(_, _, path) => path.file_name()?.to_owned(),
             Self::Directory(dir, path) => match path.file_name() {
                 Some(name) => name.to_owned(),
+                // A source such as . or / has its name only on the descriptor's path.
                 None => dir.path().ok()?.file_name()?.to_owned(),
             },
         };
@@ -205,6 +208,7 @@ impl Copy {
         let metadata = from.metadata().with_context(failed)?;
         let directory = match (found.file, found.at) {
             (Some(file), _) if file.kind == FileKind::Directory => file,
+            // Replacing a file by a directory could not be atomic, and would lose the file.
             (Some(_), _) => bail!("{shown}: there is a file of this name that is no directory"),
             (None, Some(at)) => {
                 let new = self.new_file(FileKind::Directory, Some(&metadata));
@@ -212,10 +216,12 @@ impl Copy {
             }
             (None, None) => bail!("{shown}: no such file or directory"),
         };
+        // Through the open directory: a renamed or replaced parent does not redirect the copy.
         for name in from.names().with_context(failed)? {
             let shown = from_shown.join(&name);
             let bytes = PathBytes(name.as_bytes().to_vec());
             let path = below(path, &bytes);
+            // By the number of the directory, for the same reason within the pool.
             let found = self.files.find(Some(directory.id()), &bytes, false)?;
             self.put((from, &name, &shown), &path, found, levels - 1)?;
         }
@@ -231,6 +237,7 @@ impl Copy {
         let aside = aside(&at);
         let put = (|| {
             let made = self.files.make(&aside, new)?;
+            // Before the name, as for files: the link appears complete.
             self.preserve(&made, Some(metadata))?;
             self.files.rename(&aside, &at)
         })();
@@ -259,6 +266,7 @@ impl Copy {
         let put = (|| {
             let made = self.files.make(&aside, new)?;
             self.write_all(source, &made, &bar)?;
+            // After the writes, which change the times, and before the name.
             self.preserve(&made, metadata)?;
             self.files.rename(&aside, &at)
         })();
@@ -285,6 +293,7 @@ impl Copy {
             offset += len.bytes as u64;
             bar.set_position(offset);
         }
+        // A hole at the end has no write. The source may also have grown or shrunk.
         let size_bytes = Some(offset.max(data.end()));
         self.files.set(file.id(), SetFile { size_bytes, ..SetFile::default() })
     }

@@ -125,9 +125,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             UsageError("remount is an option of mount(8): mount -o remount,ro DIR".into()).into()
         );
     }
+    // A mount in the foreground reports its failure on standard error by itself.
     if !args.detached {
         return serve_until_end(args);
     }
+    // Before the mount: a closed terminal would end the server of the files.
     mount_background::leave_terminal()?;
     serve_until_end(args).inspect_err(|error| mount_background::log_failure(&args.dir, error))
 }
@@ -137,6 +139,8 @@ fn serve_until_end(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, Some(name)) = split_target(&args.target)? else {
         bail!("{} names a pool: add the volume, as in POOL/VOLUME", args.target.display());
     };
+    // Mounts of other users are always nosuid and nodev, so the request must not succeed without
+    // its effect.
     if (args.asks_for_suid() || args.asks_for_dev()) && !rustix::process::geteuid().is_root() {
         bail!("only root can mount with the options suid and dev");
     }
@@ -144,6 +148,8 @@ fn serve_until_end(args: &Args) -> anyhow::Result<ExitCode> {
     let deadline = Instant::now() + ENDING_TIME_MAX;
     loop {
         match mount_once(args, &path, &name, &stop) {
+            // The former server is closing the pool, for example right after umount. It is free
+            // soon.
             Err(error) if is_shutting_down(&error) && Instant::now() < deadline => {
                 std::thread::sleep(ENDING_PAUSE);
             }
@@ -172,6 +178,7 @@ fn mount_once(
     let interval = args.checkpoint_interval();
     let builder = builder().checkpoint_interval(interval).trust_pool(args.trust.trust_pool);
     let pool = match wait_for(|| builder.open_file(path)) {
+        // A server has the pool. It serves this mount too, and this process only mounts.
         Err(FileError::InUse(holder)) => match ControlClient::connect(path) {
             Ok(mut client) => {
                 let privileges = args.privileges(client.distrust()?);
@@ -201,11 +208,13 @@ fn serve_pool(
     let pool = Arc::new(OpenPool::new(pool, Options::default()));
     let privileges = args.privileges(distrust(&pool));
     report_recovery(&pool, started.elapsed());
+    // The pool is closed even if serving failed: otherwise the next start would recover it.
     let served = serve((args, privileges), name, &pool, stop);
     let closed = pool.close();
     served?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
     tracing::info!("the pool is closed");
+    // After the close, which ends the mounts: only now are all lost stores known.
     pool.check_stores(name)?;
     pool.check_told_losses()?;
     Ok(ExitCode::SUCCESS)
@@ -230,6 +239,7 @@ impl Args {
             };
             tracing::warn!("{reason}, so others can change the pool: the mount is {refused}");
         }
+        // A writer of the pool could otherwise plant a program with the rights of root.
         let is_roots = is_root && distrust.is_none();
         let options = &self.options;
         Privileges {
@@ -298,10 +308,13 @@ fn serve(
     pool: &Arc<OpenPool>,
     stop: &Stop,
 ) -> anyhow::Result<()> {
+    // Without exports: only the control socket and the mount reach the pool.
     pool.set_servers(&[]);
+    // Before the mount: from its first moment on, commands go through this server.
     start_control(pool)?;
     pool.mount(name, &args.dir, &args.mount_options(pool.path(), name, privileges))?;
     mount_background::say_ready(&args.dir, args.detached)?;
+    // The last unmount ends the server, because nothing else uses the pool.
     stop.wait_unless(|| pool.refuse_mounts_if_unused());
     Ok(())
 }

@@ -27,6 +27,8 @@ pub(super) fn start(arguments: Vec<OsString>, is_quiet: bool) -> anyhow::Result<
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
+        // One line on this pipe is the sign that files can be used. Its end without a line is a
+        // failure.
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start a process in the background")?;
@@ -48,6 +50,7 @@ pub(super) fn start(arguments: Vec<OsString>, is_quiet: bool) -> anyhow::Result<
 
 /// Leaves the terminal's session: its end must not end this process.
 pub(super) fn leave_terminal() -> anyhow::Result<()> {
+    // A session without a terminal: neither SIGHUP nor Ctrl-C of the shell reaches the server.
     rustix::process::setsid().map(drop).context("cannot leave the terminal")
 }
 
@@ -66,6 +69,7 @@ fn send_to_log(log: &Path, dir: &Path, error: &anyhow::Error) -> std::io::Result
     const PRIORITY: u8 = 3 << 3 | 3;
     let (process, dir) = (std::process::id(), dir.display());
     let line = format!("<{PRIORITY}>everbyte[{process}]: the mount on {dir}: {error:#}");
+    // A line break would forge a second entry of the log.
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let line = everbyte_text::escaped(&line);
     let socket = UnixDatagram::unbound()?;
@@ -81,6 +85,8 @@ fn send_to_log(log: &Path, dir: &Path, error: &anyhow::Error) -> std::io::Result
 pub(super) fn say_ready(dir: &Path, detached: bool) -> anyhow::Result<()> {
     output::try_line(&format!("ready: {}", dir.display()))
         .context("cannot say on standard output that files can be used")?;
+    // The starter waits for the end of the pipe. Later lines must not reach its terminal or its
+    // scripts.
     if detached {
         let null = open("/dev/null".as_ref(), Access::ReadWrite, &[Kind::CharDevice]);
         let (null, _) = null.context("cannot open /dev/null")?;

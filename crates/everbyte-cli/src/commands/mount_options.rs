@@ -76,6 +76,7 @@ impl std::str::FromStr for OptionList {
     fn from_str(list: &str) -> Result<Self, String> {
         let mut options = Self::default();
         let words = || list.split(',').filter(|word| !word.is_empty());
+        // First: the meaning of FUSE's own words depends on it, wherever it stands.
         options.remount = words().any(|word| word == "remount");
         words().try_for_each(|word| options.set(word))?;
         Ok(options)
@@ -120,6 +121,7 @@ impl OptionList {
         if IGNORED.contains(&word) || IGNORED_PREFIXES.iter().any(|start| word.starts_with(start)) {
             return Ok(());
         }
+        // mount(8) repeats the options of the present mount, which the kernel added.
         if self.remount && FUSE_PREFIXES.iter().any(|start| word.starts_with(start)) {
             return Ok(());
         }

@@ -47,6 +47,7 @@ pub(super) fn begin(
     wanted: ServedMount<'_>,
     mut client: ControlClient,
 ) -> anyhow::Result<BegunMount> {
+    // The mount comes first: the server receives an open descriptor and needs no right to mount.
     let (mount, descriptor) = DirMount::new(wanted.dir, &wanted.options)?;
     let mount = Arc::new(mount);
     let volume = wanted.volume.clone();
@@ -68,6 +69,7 @@ pub(super) fn begin(
             return Err(refused.map_or_else(Into::into, |(other, _)| unexpected(&other)));
         }
     };
+    // A mount that nobody knows about would stay behind. It is removed instead.
     if let Err(error) = mount_background::say_ready(wanted.dir, wanted.detached) {
         take_away(&mount);
         return Err(error);
@@ -96,6 +98,7 @@ fn wait_for_end(
         |is_taken| client.call(Request::MountWait { volume: volume.to_owned(), id, is_taken });
     match ask(false)? {
         Response::MountEnded { is_to_end: true } => {
+            // The server wants to end. The directory is free before the server hears that.
             take_away(mount);
             ask(true)
         }
@@ -111,9 +114,12 @@ fn wait(
 ) -> anyhow::Result<ExitCode> {
     let waiting = std::thread::Builder::new().name("mount".into()).spawn(ended);
     let waiting = waiting.context("cannot wait for the mount's end")?;
+    // The request blocks, so a thread waits for its answer while this one watches the signals.
     stop.wait_unless(|| waiting.is_finished());
     if !waiting.is_finished() {
         take_away(mount);
+        // The server answers once everything is durable. A hung server must not hold this command
+        // forever.
         let deadline = Instant::now() + END_TIME_MAX;
         while !waiting.is_finished() && Instant::now() < deadline {
             std::thread::sleep(LOOK);
@@ -126,6 +132,8 @@ fn wait(
         ));
     }
     match waiting.join() {
+        // An aborted mount ends like an unmounted one for the server. Only the connection shows the
+        // loss.
         Ok(Ok(Response::MountEnded { is_to_end: false })) if mount.was_aborted() => {
             take_away(mount);
             Err(anyhow!("{}", Loss::Aborted))
@@ -141,6 +149,7 @@ fn wait(
 }
 
 fn take_away(mount: &DirMount) {
+    // The user's umount or the server was faster. Both are fine.
     if !mount.detach() {
         tracing::debug!("the mount was taken away already");
     }

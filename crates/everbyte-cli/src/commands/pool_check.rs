@@ -114,6 +114,8 @@ fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {
         }
         tell(&status.check);
     }
+    // A dry run with a necessary repair is a failure for scripts, although nothing is wrong with
+    // the command.
     let is_done = !args.dry_run || status.mended.is_empty();
     Ok(if is_done && status.check.clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -123,6 +125,8 @@ fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {
 fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> {
     let repaired = match wait_for(|| builder().repair(path, dry_run)) {
         Ok(repaired) => repaired,
+        // A pool that cannot be opened is the strongest finding of a check, not a failure of the
+        // command.
         Err(FileError::Pool { source: PoolError::Corrupt(corrupt), .. }) => {
             let problems = vec![corrupt.to_string()];
             let health = of_superblock(&corrupt);
@@ -138,6 +142,7 @@ fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> 
         Response::Check(status) => status,
         other => return Err(unexpected(&other)),
     };
+    // The reads below add volumes that cannot be opened.
     let found = check.problems.len();
     let lost = read_all(&mut session, &mut check.problems)?;
     let unopened = check.problems.len() > found;
@@ -157,6 +162,7 @@ fn read_all(
         Response::Volumes(volumes) => volumes,
         other => return Err(unexpected(&other)),
     };
+    // Structures of the pool first: the volumes stand on them.
     let mut lost = part(session, None, 0)?.problems;
     for volume in volumes {
         let mut next = Some(0);
@@ -168,6 +174,7 @@ fn read_all(
                 }
                 Err(error) => {
                     problems.push(format!("volume {} cannot be opened: {error}", volume.name));
+                    // The other volumes can still be read.
                     break;
                 }
             }
@@ -184,6 +191,7 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<CheckStatus> {
     match ask(path, Access::Read, Request::Check) {
         Ok(Response::Check(status)) => Ok(status),
         Ok(other) => Err(unexpected(&other)),
+        // A pool that cannot be opened is a finding: the command reports it like any other.
         Err(SessionError::File(FileError::Pool {
             source: PoolError::Corrupt(corrupt), ..
         })) => Ok(CheckStatus {

@@ -71,6 +71,7 @@ const SLOW_MEDIUM: &str = "the medium is a disk behind the page cache: every gro
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options =
         CreateOptions { len_bytes: args.size, volumes_max: args.volumes_max, force: args.force };
+    // Hidden: most pools are made within the quiet time.
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     let style = ProgressStyle::with_template("allocating {bar:40} {bytes}/{total_bytes} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -81,6 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         bar.set_length(of);
         bar.set_position(done);
+        // A cancelled creation removes its file.
         if interrupt.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .map_err(SessionError::from)?;

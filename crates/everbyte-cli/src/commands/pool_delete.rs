@@ -53,6 +53,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // A volume with a damaged header may leave only a remark.
         let remark = pool.recovery().remarks.first();
         match remark {
+            // With the pool locked by the deletion itself, so no volume appears between question
+            // and answer.
             _ if args.force => Ok(()),
             _ if !volumes.is_empty() => Err(Refusal::HasVolumes),
             Some(remark) => Err(Refusal::Damaged(remark.clone())),
@@ -72,6 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ),
         Err(Refusal::File(error)) => return Err(SessionError::from(error).into()),
     }
+    // After the deletion: a failed one leaves the pool as it was.
     remove_socket(&socket, owner);
     let deleted = args.pool.display().to_string();
     if args.json {
@@ -100,6 +103,7 @@ impl From<everbyte_pool::file::FileError> for Refusal {
 
 /// The error with the volumes and the dirty bytes of caches.
 fn has_volumes(pool: &Path) -> anyhow::Error {
+    // Asked again, because the refusal has closed the pool. The status also needs the sizes.
     let volumes = match ask(pool, Access::Read, Request::VolumeList) {
         Ok(Response::Volumes(volumes)) => volumes,
         Ok(other) => return unexpected(&other),
@@ -124,6 +128,7 @@ fn describe(volume: &VolumeStatus) -> String {
 
 /// Removes the socket of a killed server.
 fn remove_socket(socket: &Path, owner: Option<u32>) {
+    // The pool is deleted. A left socket misleads nobody, so this is a warning.
     if let Err(error) = remove_left_socket(socket, owner) {
         tracing::warn!("cannot remove {}: {error}", socket.display());
     }

@@ -45,6 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match ask(&args.pool, Access::Read, request)? {
         Response::Pool(pool) if args.json => output::json(&pool)?,
         Response::Pool(pool) => show(&pool),
+        // Before the arm of --json, which would print all statistics.
         Response::Stats(stats) if args.wear => {
             let wear = stats.wear.context(
                 "writes per frame are not counted: serve the pool with \

@@ -75,6 +75,8 @@ impl ScrubStatus {
         self.verified_blocks = self.verified_blocks.saturating_add(part.verified_blocks);
         self.problems.extend(part.problems);
         self.health = self.health.max(part.health);
+        // A destroyed or hostile pool has a problem in each block. The memory of the command is
+        // bounded.
         if self.problems.len() > PROBLEMS_MAX {
             bail!("the pool has more than {PROBLEMS_MAX} problems");
         }
@@ -123,6 +125,7 @@ fn scrub(path: &Path) -> anyhow::Result<ScrubStatus> {
     let mut scrubbed = ScrubStatus { health: HealthStatus::Clean, ..ScrubStatus::default() };
     match Session::open(path, Access::Read) {
         Ok(mut session) => scrub_all(&mut session, &mut scrubbed)?,
+        // A damaged superblock is a finding of the scrub, with its place.
         Err(SessionError::File(FileError::Pool {
             source: PoolError::Corrupt(corrupt), ..
         })) => {
@@ -144,6 +147,7 @@ fn scrub(path: &Path) -> anyhow::Result<ScrubStatus> {
 fn scrub_all(session: &mut Session, scrubbed: &mut ScrubStatus) -> anyhow::Result<()> {
     let volumes = volumes(session)?;
     let bar = progress(&volumes);
+    // Structures of the pool first: the volumes stand on them.
     scrubbed.add(part(session, None, 0)?)?;
     for volume in volumes {
         scrub_volume(session, volume, scrubbed, &bar)?;
@@ -172,8 +176,12 @@ fn scrub_volume(
                 bar.inc(part.read_bytes);
                 scrubbed.add(part)?;
             }
+            // Volumes can be renamed and deleted during a scrub. Their uid tells which of them
+            // happened.
             Err(error) => match volumes(session)?.into_iter().find(|now| now.uid == volume.uid) {
                 Some(now) if now.name == volume.name => return Err(error),
+                // The scrub goes on at the same byte under the new name. The bound ends a race
+                // without end.
                 Some(now) if renames < RENAMES_MAX => {
                     renames += 1;
                     volume = now;

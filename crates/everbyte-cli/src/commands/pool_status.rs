@@ -77,6 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let status = judge(&args.pool);
     if !args.json {
         output::line(line(&status));
+    // Every failure of this command is `unknown`, also one of its own output.
     } else if let Err(error) = output::json(&status) {
         output::complain(format!("everbyte: {error}"));
         return ExitCode::from(UNKNOWN_STATUS);
@@ -127,6 +128,8 @@ fn judge(path: &Path) -> Status {
     };
     match ask(path) {
         Ok((check, pool)) => {
+            // The check judges structures, the information judges volumes and backing devices: the
+            // worse one counts.
             status.status = check.health.max(pool.health);
             if !check.clean && status.status == HealthStatus::Clean {
                 // A server of another version does not grade its problems.
@@ -144,6 +147,7 @@ fn judge(path: &Path) -> Status {
                 .into_iter()
                 .filter(|volume| is_problem(&volume.state))
                 .map(|volume| VolumeProblem {
+                    // Damage explains more than the state of the backing device.
                     reason: match volume.cache() {
                         _ if volume.damage.is_some() => volume.damage.clone(),
                         cache => cache.and_then(|cache| cache.reason.clone()),
@@ -163,6 +167,7 @@ fn judge(path: &Path) -> Status {
 
 fn ask(path: &Path) -> anyhow::Result<(CheckStatus, PoolStatus)> {
     let mut session = Session::open(path, Access::Read)?;
+    // A hung server must answer in bounded time, or its state is unknown.
     session.probe()?;
     let check = match session.ask(Request::Check)? {
         Response::Check(check) => check,
@@ -186,5 +191,6 @@ fn of_failure(error: &anyhow::Error) -> HealthStatus {
 
 /// The state of a pool without a usable superblock.
 pub(crate) fn of_superblock(corrupt: &everbyte_pool::Corrupt) -> HealthStatus {
+    // Not a pool, or of another version: nothing is known to be damaged.
     if corrupt.is_foreign() { HealthStatus::Unknown } else { HealthStatus::Damaged }
 }

@@ -112,6 +112,8 @@ fn configure(command: &mut Command, args: &Args) {
     ] {
         match value {
             Some(value) => command.env(name, value),
+            // A program under `everbyte run` can start another one: its variables must not leak
+            // into that.
             None => command.env_remove(name),
         };
     }
@@ -119,6 +121,7 @@ fn configure(command: &mut Command, args: &Args) {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((name, arguments)) = args.program.split_first() else { bail!("there is no program") };
+    // Before the exec: nothing is left after it that could explain a program without preloading.
     let program = find_program(name)?;
     check_program(&program)?;
     let library = find_library()?;
@@ -131,6 +134,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         command.env("EVERBYTE_RUN_SPACE", memory_bytes()?.to_string());
         command.env_remove("EVERBYTE_RUN_POOL");
         announce(&program, args, "memory without a name");
+        // exec returns only after a failure.
         return Err(replace_by(&mut command, &program));
     };
     let (path, wanted) = split_target(target)?;
@@ -138,6 +142,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pool = match wait_for(|| builder.open_file(&path)) {
         Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
             Ok(mut client) => {
+                // Before a lease: the heap must never lie in memory that another user can change.
                 check_trust(args, client.distrust()?)?;
                 let volumes = volumes(client.call(Request::VolumeList)?)?;
                 lend_from(&mut command, &path, choose(&volumes, wanted.as_deref(), &path)?)?;
@@ -150,6 +155,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let started = std::time::Instant::now();
     let pool = std::sync::Arc::new(OpenPool::new(pool, Options::default()));
+    // The result waits, so that the pool below is closed in each case.
     let trusted = check_trust(args, distrust(&pool));
     report_recovery(&pool, started.elapsed());
     let answer = trusted.and_then(|()| Ok(pool.handle(Request::VolumeList)?));
@@ -159,6 +165,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         announce(&program, args, &target.display().to_string());
         serve(&pool, &mut command).with_context(|| format!("cannot run {}", program.display()))
     });
+    // Before the `?`: also after a failure the pool is left clean.
     let closed = pool.close();
     let status = status?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
@@ -215,6 +222,7 @@ fn choose<'v>(
         }
         return Ok(found);
     }
+    // Without a name exactly one swap volume must exist: a guess could fill the wrong one.
     let swap: Vec<_> = volumes.iter().filter(|volume| volume.kind == SWAP).collect();
     match swap[..] {
         [one] => Ok(one),

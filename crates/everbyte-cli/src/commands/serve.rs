@@ -207,6 +207,8 @@ impl Args {
             .reconnect_timeout(self.reconnect_timeout)
             .direct_backing(self.direct_backing)
             .trust_pool(self.trust.trust_pool);
+        // Another command can have the pool for a moment. A server that has it is an error
+        // immediately.
         let pool = wait_for(|| builder.open_file(path))?;
         Ok(OpenPool::new(pool, self.options(only)))
     }
@@ -220,10 +222,12 @@ struct RunningServers {
 impl RunningServers {
     fn start(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Self> {
         if let Some(record) = &args.record {
+            // Before the first listener: the record has every request from the beginning.
             pool.set_recorder(start_recording(pool, record, args.force)?);
         }
         let servers = listen_all(args, pool)?;
         pool.set_servers(&servers);
+        // After the addresses are taken: a failed start must not appear to commands as a server.
         start_control(pool)?;
         Ok(Self { servers })
     }
@@ -231,6 +235,7 @@ impl RunningServers {
 
 impl Drop for RunningServers {
     fn drop(&mut self) {
+        // All stop accepting first, so that the waits for running requests overlap.
         for server in &self.servers {
             server.begin_shutdown();
         }
@@ -242,6 +247,7 @@ impl Drop for RunningServers {
 
 fn start_recording(pool: &OpenPool, path: &Path, force: bool) -> anyhow::Result<Recorder> {
     let file = match pool.record_file(path, force) {
+        // The library names no option, so the advice is added here.
         Err(error @ RecordError::Exists { .. }) => bail!("{error}; pass --force for that"),
         made => made?,
     };
@@ -252,6 +258,7 @@ fn start_recording(pool: &OpenPool, path: &Path, force: bool) -> anyhow::Result<
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, only) = split_target(&args.target)?;
+    // Before the pool is opened: a signal during a long recovery still ends it cleanly.
     let mut stop = Stop::new().context("cannot catch signals")?;
     let started = Instant::now();
     let pool = Arc::new(args.open(&path, only).map_err(SessionError::from)?);
@@ -268,6 +275,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     let served = serve(args, &pool, &mut stop);
+    // After the servers: no request can come any more. Before the close: it can take long.
     match pool.end_recording() {
         Some(RecordSummary { requests, is_complete: true }) => {
             tracing::info!(requests, "the record is complete");
@@ -280,6 +288,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     served?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
     tracing::info!("the pool is closed");
+    // The pool is in order, but a store through a mapping is lost and no sync has reported it.
     pool.check_told_losses()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -287,7 +296,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Serves until a signal comes.
 fn serve(args: &Args, pool: &Arc<OpenPool>, stop: &mut Stop) -> anyhow::Result<()> {
     let serving = RunningServers::start(args, pool)?;
+    // With a deadline: a hung backing device must not keep the other volumes from being ready.
     let ready = pool.open_exported(Instant::now() + READY_TIME_MAX, || stop.is_wanted())?;
+    // A server about to end must not attract clients.
     if !stop.is_wanted() {
         announce(&ready, &serving.servers);
     }
@@ -328,6 +339,7 @@ fn announce(ready: &[String], servers: &[Arc<Server>]) {
         lines.push("ready".to_owned());
     }
     for line in lines {
+        // Clients may already work, so a closed standard output does not end the server.
         if let Err(error) = output::try_line(&line) {
             tracing::warn!(%error, "cannot say on standard output: {line}");
         }

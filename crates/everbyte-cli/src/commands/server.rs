@@ -34,6 +34,8 @@ impl Stop {
         let (stopping, wanted) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         for signal in Self::SIGNALS {
             let stopping = Arc::clone(&stopping);
+            // `stopping` is set once the shutdown has begun, so only a later signal ends the
+            // process immediately.
             signal_hook::flag::register_conditional_shutdown(signal, KILLED_STATUS, stopping)?;
             signal_hook::flag::register(signal, Arc::clone(&wanted))?;
         }
@@ -55,6 +57,8 @@ impl Stop {
     /// Waits for a signal, or until `is_over` returns true: no work is left.
     pub(crate) fn wait_unless(&self, is_over: impl Fn() -> bool) {
         while !self.is_wanted() && !is_over() {
+            // Polled: the end of a mount has no signal that could be waited for together with
+            // these.
             std::thread::sleep(LOOK);
         }
         self.stopping.store(true, Ordering::SeqCst);
@@ -64,10 +68,12 @@ impl Stop {
 
 /// The pool, and the volume if the last part of `target` does not belong to the pool's path.
 pub(crate) fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
+    // An existing file wins: a pool may have a name like a volume's path.
     if look(target).is_ok() {
         return Ok((target.to_owned(), None));
     }
     if let (Some(pool), Some(volume)) = (target.parent(), target.file_name())
+        // A directory is not a pool. The last part is then a missing file, and the error says so.
         && look(pool).is_ok_and(|found| found.kind() != Kind::Directory)
     {
         let Some(volume) = volume.to_str() else {

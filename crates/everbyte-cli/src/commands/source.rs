@@ -51,12 +51,16 @@ impl<'f> DataRanges<'f> {
         let metadata = file.metadata()?;
         // Files of /proc have bytes and no length.
         let is_sized = Kind::of(&metadata) == Kind::File && metadata.len() > 0;
+        // An inherited descriptor may stand behind the beginning. The copy starts there, as with
+        // cat.
         let start = if is_sized { tell(file)? } else { 0 };
         let knows_holes = is_sized
             && match seek(file, SeekFrom::Data(start)) {
+                // ENXIO means that no data follows: the file system knows holes.
                 Ok(_) | Err(Errno::NXIO) => true,
                 Err(_) => false,
             };
+        // The probe has moved the offset, which stream reads use.
         if is_sized {
             seek(file, SeekFrom::Start(start))?;
         }
@@ -73,6 +77,7 @@ impl<'f> DataRanges<'f> {
             return Ok(None);
         }
         let (at, file) = (self.at, self.file);
+        // The end is not fixed in advance: files can grow and shrink during the copy.
         let bytes = match self.way {
             ReadMode::Ended => return Ok(None),
             ReadMode::Stream => {
@@ -110,11 +115,13 @@ impl<'f> DataRanges<'f> {
         match seek(self.file, SeekFrom::Data(self.at)) {
             Ok(at) => {
                 self.at = at;
+                // A later write can fill the hole after this. The copy then has its zeroes.
                 self.range_end = seek(self.file, SeekFrom::Hole(at))?;
                 Ok(true)
             }
             Err(Errno::NXIO) => {
                 self.way = ReadMode::Ended;
+                // Asked at the end: the hole behind the last data reaches to the present length.
                 self.end = self.file.metadata()?.len();
                 Ok(false)
             }
@@ -131,6 +138,7 @@ fn fill(
     let mut done = 0;
     while done < buffer.len() {
         match read(&mut buffer[done..], done) {
+            // The end of the file, or of a pipe whose writers are gone.
             Ok(0) => break,
             Ok(len) => done += len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

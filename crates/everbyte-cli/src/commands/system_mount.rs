@@ -78,18 +78,22 @@ fn mount(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot remount {}", dir.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    // A child serves: mount(8) waits for this process, which must end once the files can be used.
     let mut command: Vec<OsString> = vec!["mount".into(), "--detached".into()];
     if !arguments.list.is_empty() {
         command.extend(["-o".into(), OsString::from(&arguments.list)]);
     }
+    // A pool or directory whose name begins with a dash is no option.
     command.extend(["--".into(), arguments.target.clone().into(), arguments.dir.clone().into()]);
     let code = mount_background::start(command, true)?;
+    // mount(8) knows 32 as a failed mount. Other numbers mean other things there.
     Ok(if code == ExitCode::SUCCESS { code } else { ExitCode::from(FAILED_STATUS) })
 }
 
 /// Changes of a remount. mount(8) passes the complete list of options without its defaults, so a missing `noexec` means
 /// `exec`. A missing `nosuid` or `nodev` changes nothing: a remount never grants rights.
 fn changes(options: &OptionList) -> Remount {
+    // A remount may only take these rights away: granting them needs a new judgement of the pool.
     let denied = |allowed: Option<bool>| allowed.filter(|allowed| !allowed);
     Remount {
         read_only: options.read_only,
@@ -110,6 +114,7 @@ impl Arguments {
             match text.strip_prefix('-') {
                 None | Some("") => places.push(word),
                 Some("o") => found.add(&words.next().ok_or("-o needs a list of options")?)?,
+                // The type is known: the name of this program is part of it.
                 Some("t") => {
                     words.next().ok_or("-t needs a type")?;
                 }
@@ -134,6 +139,7 @@ impl Arguments {
         found.target = without_prefix(target);
         found.dir = dir.into();
         found.options = match is_sloppy {
+            // With -s mount(8) wants unknown options dropped instead of an error.
             true => {
                 let known = |word: &&str| word.parse::<OptionList>().is_ok();
                 found.list = found.list.split(',').filter(known).collect::<Vec<_>>().join(",");

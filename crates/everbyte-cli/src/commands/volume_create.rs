@@ -146,6 +146,7 @@ struct Tuning {
 /// Parses KEY=VALUE pairs, separated by commas, as options of a separate command line.
 fn parse_tuning(list: &str) -> Result<Tuning, String> {
     let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
+    // The same parser as for options, so values have the same syntax and the same errors.
     Tuning::try_parse_from(words.map(|word| format!("--{word}"))).map_err(|error| {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
@@ -191,6 +192,8 @@ impl Args {
                 "--wipe is for swap volumes: add --kind swap, or leave it out".into(),
             ));
         }
+        // Before the kinds below: an option of another kind is the likelier mistake than a missing
+        // size.
         self.check_fs_options()?;
         self.check_block_options()?;
         let CacheArgs { backing, scm, dram, mode, policy } = &self.cache;
@@ -279,6 +282,7 @@ impl Args {
     fn new_cache(&self) -> anyhow::Result<Option<Box<NewCache>>> {
         let CacheArgs { backing, scm, dram, mode, policy } = &self.cache;
         let (Some(text), &Some(scm_bytes)) = (backing, scm) else { return Ok(None) };
+        // DRAM to SCM is 1:3, as by default in the simulator, in whole pages.
         let third = (scm_bytes / 3 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
         Ok(Some(Box::new(NewCache {
             backing: resolve(text)?,
@@ -294,6 +298,7 @@ impl Args {
 /// The absolute name of the existing backing device `text`.
 fn resolve(text: &str) -> anyhow::Result<String> {
     match backing::resolve(text) {
+        // The library names no commands, so the advice is added here.
         Err(error @ BackingError::NotFound { .. }) => {
             bail!("{error}: create the file first, for example with 'truncate -s 10G {text}'")
         }
@@ -312,6 +317,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         threshold_percent: args.tuning.threshold,
         log_bytes: args.tuning.log_size,
         lanes: args.tuning.lanes,
+        // The default is not sent: a server may have another one.
         checkpoint_lines: (args.tuning.checkpoint_lines != CHECKPOINT_LINES_DEFAULT)
             .then_some(args.tuning.checkpoint_lines),
         cache: args.new_cache()?,

@@ -74,9 +74,12 @@ fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Deta
     let written_bytes = dirty_bytes(session, name)?;
     let bar = output::progress("writing back {bar:40} {bytes}/{total_bytes} {eta}", written_bytes);
     let (mut left, mut stalled) = (written_bytes, 0);
+    // In parts, so that the bar moves and Ctrl-C ends the command between two requests.
     while left > 0 {
         match session.ask(Request::CacheDrain { name: name.to_owned(), force })? {
             Response::Drained { dirty_bytes } => {
+                // Clients can dirty pages during the drain. Only a lasting lack of progress is an
+                // error.
                 stalled = if dirty_bytes < left { 0 } else { stalled + 1 };
                 left = dirty_bytes;
             }
@@ -88,6 +91,8 @@ fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Deta
         bar.set_position(written_bytes.saturating_sub(left));
     }
     bar.finish_and_clear();
+    // The server drains the rest and compares again: pages dirtied since the last part are not
+    // lost.
     match session.ask(Request::VolumeDetach { name: name.to_owned(), force })? {
         Response::Deleted(deleted) => Ok(DetachedCache { detached: deleted.name, written_bytes }),
         other => Err(unexpected(&other)),
@@ -99,6 +104,7 @@ fn dirty_bytes(session: &mut Session, name: &str) -> anyhow::Result<u64> {
     match session.ask(Request::VolumeList)? {
         Response::Volumes(volumes) => {
             let cache = volumes.into_iter().find(|volume| volume.name == name);
+            // A missing volume or another kind gives 0. The detachment then reports the real error.
             Ok(cache.and_then(|volume| Some(volume.cache()?.dirty_bytes)).unwrap_or(0))
         }
         other => Err(unexpected(&other)),

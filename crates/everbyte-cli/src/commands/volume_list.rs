@@ -72,6 +72,7 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
 
 /// State of a volume: "ok", or its damage.
 fn state(volume: &VolumeStatus) -> String {
+    // The worst news first: a column has room for one.
     if let Some(damage) = &volume.damage {
         return format!("damaged: {damage}");
     }
@@ -120,6 +121,7 @@ fn show_caches(volumes: &[VolumeStatus]) {
         ])
     };
     let rows: Vec<_> = volumes.iter().filter_map(row).collect();
+    // A pool without caches has no second table.
     if !rows.is_empty() {
         output::line("");
         output::table(columns, &rows);

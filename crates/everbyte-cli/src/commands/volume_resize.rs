@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
     };
     let mut session = Session::open(&args.pool, args.trust.access())?;
+    // In one session: without a server nobody can change the volume between check and resize.
     let answer = check_shrinking(args, &mut session).and_then(|()| Ok(session.ask(request)?));
     match session.finish(answer)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
@@ -113,6 +114,7 @@ fn check_shrinking(args: &Args, session: &mut Session) -> anyhow::Result<()> {
         volumes.into_iter().find(|volume| volume.name == args.name && volume.kind == BLOCK_NAME);
     // The later lookup rejects a missing volume and a cache.
     let Some(volume) = found.filter(|volume| wanted < volume.size_bytes) else { return Ok(()) };
+    // Nothing was written, so nothing can be lost.
     if volume.used_bytes == Some(0) {
         return Ok(());
     }
