@@ -81,6 +81,7 @@ pub(crate) fn fitted_to(command: Command, width: usize) -> Command {
 
 /// Columns of the reader's terminal, or of `COLUMNS` without a terminal.
 fn width() -> usize {
+    // Standard error too: the help can go into a pager, and the terminal is still there.
     let terminal =
         tcgetwinsize(rustix::stdio::stdout()).or_else(|_| tcgetwinsize(rustix::stdio::stderr()));
     let terminal =
@@ -94,9 +95,11 @@ pub(crate) fn parse(text: &str) -> Vec<Section> {
     let mut parser = Parser::default();
     let lines: Vec<&str> = text.lines().collect();
     for (at, line) in lines.iter().enumerate() {
+        // A short line is a heading only if items follow it.
         let is_before_item = lines.get(at + 1).is_some_and(|next| next.starts_with(' '));
         parser.take(line, is_before_item);
     }
+    // A heading without a block has nothing to show.
     parser.sections.retain(|section| !section.blocks.is_empty());
     parser.sections
 }
@@ -111,6 +114,7 @@ struct Parser {
 impl Parser {
     fn take(&mut self, line: &str, is_before_item: bool) {
         let text = line.trim();
+        // A blank line ends a paragraph and an item, but not a part.
         if text.is_empty() {
             self.is_open = false;
             return;
@@ -159,6 +163,7 @@ impl Parser {
     }
 
     fn take_item(&mut self, indent: usize, text: &str) {
+        // Commands can have double spaces in their arguments, so their remarks need three.
         let gap = match self.sections.last().is_some_and(Section::has_commands) {
             true => REMARK_GAP,
             false => GAP,
@@ -244,6 +249,7 @@ fn filled(text: &str, width: usize) -> Vec<String> {
 
 /// Splits a command at spaces outside quotes.
 fn words_of(command: &str) -> Vec<&str> {
+    // A quoted argument must not be broken: the shown command would be another one.
     let mut quote = None;
     let is_end = |c: char| {
         match quote {
@@ -312,6 +318,7 @@ fn continued(command: &str, indent: usize, width: usize) -> Vec<String> {
     if indent + columns(command) <= width {
         return vec![format!("{:indent$}{command}", "")];
     }
+    // Two columns are left for the backslash.
     let parts = packed(words_of(command).into_iter(), width - CONTINUED - 2);
     let last = parts.len() - 1;
     let line = |(at, part): (usize, &String)| {

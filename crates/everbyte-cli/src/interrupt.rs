@@ -31,6 +31,8 @@ impl Interrupt {
     pub(crate) fn catch() -> anyhow::Result<Self> {
         let has_come = Arc::<AtomicBool>::default();
         for signal in [SIGINT, SIGTERM] {
+            // In this order the first signal sets the flag, and the second one finds it set and
+            // ends the process.
             register_conditional_shutdown(signal, KILLED_STATUS, Arc::clone(&has_come))
                 .and_then(|_| register(signal, Arc::clone(&has_come)))
                 .context("cannot catch signals")?;

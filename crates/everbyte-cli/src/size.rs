@@ -34,6 +34,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     // At most 10^12 parts of at most 2^40 bytes, divided by a power of ten.
     let unit = 1_u128 << (10 * power);
     let scale = decimals.bytes().fold(1_u128, |scale, _| scale * 10);
+    // In whole numbers: a float would round large sizes with decimals.
     let (fraction, rest) = (u128::from(parts) * unit / scale, u128::from(parts) * unit % scale);
     if rest != 0 {
         return Err(format!("{text:?} is not a whole number of bytes: write it in a smaller unit"));
@@ -45,6 +46,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 /// The number in `text`, and the power of 1024 of the unit behind it.
 fn split_unit(text: &str) -> (&str, u32) {
     for (letter, power) in SUFFIXES {
+        // The bare letter first, then KB and KiB. A bare B is no unit of 1024.
         for rest in ["", "B", "IB"] {
             let unit = format!("{letter}{rest}");
             if let Some(number) = strip_suffix_of_any_case(text, &unit) {

@@ -29,6 +29,7 @@ pub(crate) fn check_replaceable(path: &Path, inputs: &[PathBuf]) -> anyhow::Resu
     let Ok(place) = look(path) else { return Ok(()) };
     let is_it =
         |input: &PathBuf| look(input).is_ok_and(|input| input.identity() == place.identity());
+    // By identity: a link or another path can lead to the input.
     if inputs.iter().any(is_it) {
         anyhow::bail!("{} is what is read: write elsewhere", path.display());
     }
@@ -52,6 +53,7 @@ impl Output<File> {
     /// # Errors
     /// The file cannot be made.
     pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+        // Before the creation, which truncates the file.
         check_no_pool(path)?;
         let context = || format!("cannot write to {}", path.display());
         let file = create(path, false).with_context(context)?;

@@ -30,6 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut status = ExitCode::SUCCESS;
     for target in &args.targets {
         match show(target) {
+            // As cat: a bad file does not stop the others. A single one gives its own error and
+            // hint.
             Err(error) if args.targets.len() > 1 && is_of_one_file(&error) => {
                 tracing::error!("{}", crate::describe(&error));
                 status = ExitCode::FAILURE;
@@ -65,6 +67,7 @@ pub(super) fn show_bytes(
         Ok(())
     });
     shown.with_context(|| target.shown())?;
+    // Only after a complete read: a hole at the end would otherwise extend a partial copy.
     out.finish();
     Ok(())
 }

@@ -58,6 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn make(files: &mut Files, target: &FileTarget, args: &Args) -> anyhow::Result<FileStatus> {
     let parts: Vec<&[u8]> =
         target.path.0.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
+    // With --parents every prefix of the path is made or found in turn.
     let first = if args.parents { 1 } else { parts.len() };
     let mut last = None;
     for count in first..=parts.len() {
@@ -65,6 +66,7 @@ fn make(files: &mut Files, target: &FileTarget, args: &Args) -> anyhow::Result<F
         path.extend(parts[..count].join(&b'/'));
         let path = PathBytes(path);
         let shown = files.shown(&path);
+        // With --parents a link to a directory counts as the directory.
         let found = files.find(None, &path, args.parents)?;
         last = Some(match (found.file, found.at) {
             (Some(file), _) if args.parents && file.kind == FileKind::Directory => file,

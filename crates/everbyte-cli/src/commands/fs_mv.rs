@@ -49,6 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let from = FileTarget::new(&args.from)?;
     let to = match FileTarget::new(&args.to) {
         Ok(to) => {
+            // By identity: two paths can lead to one pool.
             let identity = |pool| everbyte_path::look(pool).map(|found| found.identity());
             let is_same_pool = match (identity(&from.pool), identity(&to.pool)) {
                 (Ok(from), Ok(to)) => from == to,
@@ -59,6 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             to.path
         }
+        // Without a pool in it, the text is a path in the volume of FROM.
         Err(_) => PathBytes(args.to.as_os_str().as_bytes().to_vec()),
     };
     let mut files = Files::change(&from)?;
@@ -91,6 +93,8 @@ fn rename(
         (None, None) => bail!("{}: no such file or directory", files.shown(to)),
     };
     let to_shown = files.shown(&to);
+    // `move_to` refuses an existing name in one step with the rename, so no file can appear in
+    // between.
     let renamed = if force { files.rename(&at, &new_at) } else { files.move_to(&at, &new_at) };
     renamed.with_context(|| format!("{shown} to {to_shown}"))?;
     Ok(to)

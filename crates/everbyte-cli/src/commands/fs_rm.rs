@@ -64,6 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let target = FileTarget::new(target)?;
         let mut files = Files::change(&target)?;
         let done = remove(&mut files, &target, args.recursive, &mut removed);
+        // Before `finish`, which ends the session: the losses belong to this target.
         let code = files.conclude();
         files.finish(done)?;
         if code != ExitCode::SUCCESS {
@@ -110,6 +111,7 @@ fn remove(
     let path = &target.path;
     let shown = target.shown();
     let last = path.0.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
+    // Removing these would empty the directory under another name than the typed one.
     if matches!(last, None | Some(b"." | b"..")) {
         bail!("{shown}: the root, '.' and '..' are not removed");
     }
@@ -153,6 +155,7 @@ fn remove_tree(
     // An unreadable directory is dropped below.
     if let Ok(Some(file)) = files.status_at(at) {
         let directory = file.id();
+        // By names, not by entries: unreadable entries have to go as well.
         for (name, kind) in files.names(directory, path)? {
             let entry = FilePlace { directory, name: name.clone() };
             let entry_path = below(path, &name);
@@ -162,6 +165,7 @@ fn remove_tree(
                 }
                 _ => remove_name(files, &entry, &entry_path, false, removed),
             };
+            // One damaged file must not keep the rest of the tree.
             files.go_on(&entry_path, done)?;
         }
     }

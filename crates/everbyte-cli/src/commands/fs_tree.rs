@@ -85,6 +85,7 @@ fn gather(
     }
     let listed = match files.list(file.id(), path) {
         Err(error) => {
+            // An unreadable directory is shown without its entries, and the tree continues.
             files.go_on(path, Err(error))?;
             return Ok(Node { name, file, entries: None });
         }
@@ -107,6 +108,7 @@ fn show(nodes: &[Node], indent: &str, count: &mut Count) {
         let is_directory = node.file.kind == FileKind::Directory;
         *(if is_directory { &mut count.directories } else { &mut count.others }) += 1;
         let below = if is_last { "    " } else { "│   " };
+        // The depth is bounded by `gather`.
         show(node.entries.as_deref().unwrap_or_default(), &format!("{indent}{below}"), count);
     }
 }

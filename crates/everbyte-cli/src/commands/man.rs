@@ -49,6 +49,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, command: Command) -> anyhow::Result<ExitCode> {
     let pages = pages(command)?;
+    // Without a directory there is one standard output, and room for one page.
     let Some(dir) = &args.dir else {
         let first = pages.first().context("there is no page")?;
         output::bytes(first.text.as_bytes());
@@ -77,6 +78,7 @@ struct Page {
 /// The pages of `command`, first, and of its subcommands.
 fn pages(command: Command) -> anyhow::Result<Vec<Page>> {
     let mut command = command.disable_help_subcommand(true);
+    // Builds the names of subcommands and the inherited options, which pages show.
     command.build();
     let mut pages = Vec::new();
     add_pages(&command, None, &date(), &mut pages)?;
@@ -95,6 +97,7 @@ fn add_pages(
 
 /// The date of the pages: `SOURCE_DATE_EPOCH` for reproducible builds, else today.
 fn date() -> String {
+    // Packagers set SOURCE_DATE_EPOCH: the same source then gives the same bytes.
     let told = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let seconds: u64 = told.unwrap_or_else(now);
@@ -229,8 +232,10 @@ fn see_also(roff: &mut Roff, command: &Command, parent: Option<&Command>) {
     let parents = parent.into_iter().map(name_of).chain(["everbyte"]);
     let siblings = parent.into_iter().flat_map(shown).map(name_of).take(SIBLINGS_MAX);
     let mut names: Vec<&str> = parents.chain(shown(command).map(name_of)).chain(siblings).collect();
+    // The top page has `everbyte` as its own parent.
     names.retain(|name| *name != name_of(command));
     names.sort_unstable();
+    // A parent can be among the fixed names as well.
     names.dedup();
     roff.control("SH", ["SEE ALSO"]);
     let mut line = Vec::new();
@@ -296,6 +301,7 @@ fn verbatim(roff: &mut Roff, lines: &[String]) {
 /// Removes causes of lint warnings: empty lines, trailing spaces, double paragraph breaks, and long
 /// lines of filled text.
 fn tidied(source: &str) -> String {
+    // clap breaks lines twice for an empty paragraph, which linters of manual pages report.
     let source = source.replace("\n.br\n\n.br\n", "\n.sp\n");
     let mut tidy = String::new();
     let (mut is_filled, mut before) = (true, "");

@@ -28,6 +28,7 @@ const X86_64: u16 = 62;
 /// The program does not exist.
 pub(super) fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
     let named = Path::new(name);
+    // As execvp: a name with a slash is a path, and PATH is not searched.
     if named.components().count() > 1 || named.is_absolute() {
         if !is_file(named) {
             bail!("there is no program {}", named.display());
@@ -53,11 +54,13 @@ pub(super) fn check_program(program: &Path) -> anyhow::Result<()> {
     file.take(START_BYTES)
         .read_to_end(&mut start)
         .with_context(|| program.display().to_string())?;
+    // The kernel starts the reader of a script, so the reader must be dynamic.
     if let Some(line) = start.strip_prefix(b"#!") {
         let line = String::from_utf8_lossy(line);
         let reader = line.lines().next().and_then(|line| line.split_whitespace().next());
         return match reader.map(Path::new).filter(|reader| is_file(reader)) {
             Some(reader) => check_binary(reader),
+            // The kernel reports a missing reader better than this check could.
             None => Ok(()),
         };
     }
@@ -73,11 +76,13 @@ fn check_binary(program: &Path) -> anyhow::Result<()> {
     let opened = open(program, Access::Read, &[Kind::File]);
     let (file, metadata) = opened.with_context(|| format!("cannot read {shown}"))?;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // The loader ignores LD_PRELOAD for programs that change their rights.
     let changes_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != uid;
     let changes_group = metadata.mode() & 0o2000 != 0 && metadata.gid() != gid;
     if changes_user || changes_group {
         bail!("{shown} runs as another user or group, so nothing can be preloaded into it");
     }
+    // For root they add nothing, and the loader keeps the preload.
     if uid != 0 && has_capabilities(&file) {
         bail!("{shown} has file capabilities, so nothing can be preloaded into it");
     }
@@ -105,6 +110,7 @@ fn is_dynamic(file: &File) -> Option<bool> {
         return None;
     }
     let first = u64::from_le_bytes(head[32..40].try_into().ok()?);
+    // Bounded: the count comes from the file.
     let (each, count) = (u64::from(half(54)), half(56).min(HEADERS_MAX));
     let mut found = false;
     for nth in 0..u64::from(count) {

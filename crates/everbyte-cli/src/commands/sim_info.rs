@@ -73,6 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn look_at(path: &Path, options: &ReadOptions) -> anyhow::Result<Info> {
     let mut reader = TraceReader::open(path, options)?;
+    // Before the figures of the reader: skips and files are complete at the end of the trace only.
     let summary = summarise(&mut reader)?;
     let mean = |bytes, requests: u64| as_f64(bytes) / as_f64(requests.max(1));
     Ok(Info {

@@ -33,6 +33,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.outputs.check(args.plan.as_slice())?;
+    // Otherwise the output of this merge would be an input of the next one, or would replace a
+    // result.
     let is_result = |path: &&PathBuf| TaskResult::is_place(&args.results, path);
     if let Some(path) = args.outputs.files().find(is_result) {
         bail!("{} would be one of the results that are read: write elsewhere", path.display());
@@ -44,6 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if results.is_empty() {
         bail!("{}: there are no results", args.results.display());
     }
+    // Before any output: files of a failed merge must not exist.
     check_traces(&results)?;
     let traces =
         results.iter().map(|TaskResult { task, row, .. }| (row.trace.clone(), task.fingerprint()));

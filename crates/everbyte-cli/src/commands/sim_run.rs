@@ -70,6 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     everbyte_path::make_dirs(&args.out)
         .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
     let wanted = chosen.len();
+    // Existing results are complete, because they get their name at the end.
     let mut left: Vec<NumberedTask> =
         chosen.into_iter().filter(|(_, task)| !TaskResult::exists(&args.out, task)).collect();
     let (made, found) = (left.len(), wanted - left.len());
@@ -95,6 +96,7 @@ fn choose(args: &Args, plan: Vec<NumberedTask>) -> anyhow::Result<Vec<NumberedTa
     }
     let is_chosen = |number: usize| match (args.task_index, args.shard) {
         (Some(index), _) => number == index,
+        // Every N-th line: neighbours in a plan have similar durations, so parts stay even.
         (None, Some(shard)) => number % shard.count == shard.number - 1,
         (None, None) => true,
     };
@@ -110,6 +112,7 @@ fn choose(args: &Args, plan: Vec<NumberedTask>) -> anyhow::Result<Vec<NumberedTa
 
 fn run_together(args: &Args, tasks: &[NumberedTask], done: impl Fn() + Sync) -> anyhow::Result<()> {
     let Some((_, first)) = tasks.first() else { return Ok(()) };
+    // Before the simulations: a result under this id must belong to this trace.
     if Fingerprint::of(&first.trace)? != first.fingerprint() {
         bail!("{}: is not the trace that the plan was made for", first.trace.display());
     }
@@ -118,6 +121,7 @@ fn run_together(args: &Args, tasks: &[NumberedTask], done: impl Fn() + Sync) -> 
     let name = first.trace.display().to_string();
     simulate(&name, &trace, &settings, args.resources.threads(), &|at, row| {
         let (number, task) = &tasks[at];
+        // Each result is saved when it is done. An interrupted run loses only the present ones.
         TaskResult::new(*number, task.clone(), row).save(&args.out)?;
         done();
         Ok(())

@@ -34,6 +34,7 @@ impl Verdict {
 impl Samples {
     /// A few megabytes of text, compressible and random files, the same every time.
     pub(super) fn new() -> Self {
+        // A fixed seed: every run writes the same files, and a failure can be repeated.
         let mut random = SmallRng::seed_from_u64(1);
         let mut files = vec![(
             "README.TXT".to_owned(),
@@ -75,6 +76,7 @@ impl Samples {
     /// # Errors
     /// The server's.
     pub(super) fn verify(&self, image: &[u8], uri: &str) -> anyhow::Result<Verdict> {
+        // The bytes prove the volume. The files below prove the file system to a reader.
         let identical = Disk::connect(uri)?.contents()? == image;
         Ok(Verdict { identical, checked: self.are_in_fat(Disk::connect(uri)?)? })
     }
@@ -87,6 +89,7 @@ impl Samples {
             }
             let mut file = system.root_dir().create_file(name)?;
             file.write_all(bytes)?;
+            // The drop would write the length of the file as well, but would hide its error.
             file.flush()?;
         }
         system.unmount()
@@ -128,6 +131,7 @@ impl Disk {
 
     /// Bytes from the position on, at most `len`.
     fn room(&self, len: usize) -> usize {
+        // Past the end both read and write transfer nothing, as a file of this size would.
         let left = self.client.size_bytes().saturating_sub(self.at);
         len.min(CHUNK).min(usize::try_from(left).unwrap_or(usize::MAX))
     }

@@ -96,6 +96,7 @@ pub(super) fn start(
 ) -> anyhow::Result<Vec<JoinHandle<Result<Ledger, ClientError>>>> {
     let start_one = |number: u64| -> anyhow::Result<_> {
         let client = Client::connect_uri(uri)?;
+        // Disjoint shares, so that no writer overwrites the blocks of another one.
         let share = client.size_bytes() / BLOCK as u64 / writers;
         let blocks = usize::try_from(share).context("the volume is too large")?;
         let first_block = number * share;
@@ -123,6 +124,7 @@ pub(super) fn join(
     let mut counts = Counts::default();
     for writer in writers {
         let ledger = writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))?;
+        // A broken connection is the expected end, and `write_until_broken` has made it a success.
         let ledger = ledger.context("a writer was refused")?;
         counts.add(ledger.counts);
         ledgers.push(ledger);
@@ -139,6 +141,7 @@ pub(super) fn verify(uri: &str, ledgers: &[Ledger]) -> anyhow::Result<Verificati
     let mut found = Verification::default();
     for ledger in ledgers {
         let mut block = ledger.first_block;
+        // In chunks of 1 MiB, far below the largest request of the server.
         for blocks in ledger.blocks.chunks(CHUNK / BLOCK) {
             let bytes = client.read(block * BLOCK as u64, blocks.len() * BLOCK)?;
             for (state, bytes) in blocks.iter().zip(bytes.chunks_exact(BLOCK)) {
@@ -156,6 +159,7 @@ fn judge(found: &mut Verification, state: Block, block: u64, bytes: &[u8]) {
     // Bytes of a write never sent count as torn.
     match written_by(block, bytes).filter(|&write| write <= state.sent) {
         None => found.torn += 1,
+        // Durability first: an older write than the durable one is a loss, never an allowed undo.
         Some(write) if write < state.durable => found.lost += 1,
         Some(write) if write < state.acknowledged => found.undone += 1,
         Some(_) => {}
@@ -169,6 +173,8 @@ impl Ledger {
         loop {
             let done = self.batch(&mut client, &mut random).and_then(|()| {
                 batches += 1;
+                // Flushes are rare, so that the kill finds writes of both kinds: covered and not
+                // covered.
                 if batches % BATCHES_PER_FLUSH == 0 { self.flush(&mut client) } else { Ok(()) }
             });
             match done {
@@ -185,6 +191,7 @@ impl Ledger {
         let mut chosen = Vec::with_capacity(QUEUE_DEPTH);
         while chosen.len() < QUEUE_DEPTH.min(self.blocks.len()) {
             let index = random.random_range(0..self.blocks.len());
+            // At most one write for each block is under way: the order of two would be unknown.
             if !chosen.contains(&index) {
                 chosen.push(index);
             }
@@ -230,6 +237,7 @@ impl Ledger {
 fn fill(block: u64, write: u64, bytes: &mut [u8]) {
     for (sector, bytes) in bytes.chunks_exact_mut(SECTOR).enumerate() {
         let mut state = mix(block ^ mix(write ^ mix(sector as u64)));
+        // Each sector has the number of its write, so a torn block shows.
         let (stamp, rest) = bytes.split_at_mut(8);
         stamp.copy_from_slice(&write.to_le_bytes());
         for word in rest.chunks_exact_mut(8) {
@@ -244,6 +252,7 @@ fn fill(block: u64, write: u64, bytes: &mut [u8]) {
 fn written_by(block: u64, bytes: &[u8]) -> Option<u64> {
     let write = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
     let mut expected = vec![0; bytes.len()];
+    // A block that was never written is zero, and zero is no number of a write.
     if write > 0 {
         fill(block, write, &mut expected);
     }

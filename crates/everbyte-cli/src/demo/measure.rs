@@ -53,6 +53,8 @@ impl Load {
             random.fill(&mut bytes[..]);
             bytes
         };
+        // An odd number of blocks: the same block seldom meets the same bytes again, which would
+        // cost nothing.
         let blocks = (0..31).map(|_| block()).collect();
         Self { random, blocks, next: 0 }
     }
@@ -88,6 +90,7 @@ fn timed(
     while started.elapsed() < TIME {
         writes += batch()?;
     }
+    // Within the time: a figure includes making its writes durable.
     finish()?;
     let seconds = started.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "half a second has far fewer than 2^52 writes")]
@@ -100,6 +103,7 @@ fn timed(
 fn floor() -> anyhow::Result<Throughput> {
     let medium = Mapped::anonymous(REACH_BYTES, &MediaOptions::new())?;
     let zeroes = vec![0; BLOCK];
+    // First touches cost more than writes, so they come before the time.
     for block in 0..REACH_BYTES / BLOCK_U64 {
         medium.store(PoolOffset(block * BLOCK_U64), &zeroes);
     }
@@ -124,6 +128,7 @@ fn in_process() -> anyhow::Result<Throughput> {
     let volume = BlockVolume::create(&pool, "v", REACH_BYTES, &options)?;
     let _timer = pool.start_timer(Duration::from_secs(5))?;
     let mut load = Load::new();
+    // Allocated before the time, because the floor has its memory as well.
     for block in 0..REACH_BYTES / BLOCK_U64 {
         let (_, bytes) = load.next();
         volume.write(block * BLOCK_U64, bytes, Fua::No)?;
@@ -153,6 +158,7 @@ fn over_nbd(uri: &str) -> anyhow::Result<Throughput> {
         }
         Ok(QUEUE_DEPTH as u64)
     };
+    // A second connection: the closure of the batches holds the first one.
     let mut flusher = Client::connect_uri(uri)?;
     timed("a volume over NBD, 16 writes under way", batch, || Ok(flusher.flush()?))
 }

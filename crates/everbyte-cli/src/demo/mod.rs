@@ -165,6 +165,7 @@ fn make_folder() -> anyhow::Result<TempDir> {
         rustix::fs::statvfs(place.as_path())
             .is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) >= ROOM_BYTES)
     };
+    // Space alone is no right to write, so the next place is tried after a failure.
     for place in places.iter().filter(has_room) {
         if let Ok(folder) = tempfile::Builder::new().prefix("everbyte-demo-").tempdir_in(place) {
             return Ok(folder);
@@ -182,7 +183,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let story = Story::new(!args.json);
     let stage = Stage::new()?;
     let played = play(&stage, &story);
+    // Before the folder goes: after a signal its handler removes it and ends the process.
     stage.cleanup.yield_to_signal();
+    // Before the `?`: a failed demonstration leaves nothing behind either.
     drop(stage);
     let mut report = played?;
     report.seconds = started.elapsed().as_secs_f64();
@@ -203,6 +206,7 @@ fn play(stage: &Stage, story: &Story) -> anyhow::Result<Report> {
 
     let (samples, uri) = (Samples::new(), stage.uri(FILES_VOLUME));
     let image = samples.write(&uri)?;
+    // A first verification: without it a later difference could come from the writing itself.
     let before_crash = samples.verify(&image, &uri)?;
     let mut files = FilesPart {
         kind: "FAT",

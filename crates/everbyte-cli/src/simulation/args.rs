@@ -153,11 +153,13 @@ impl SimArgs {
             self.backing.iter().map(|known| Backing::Known(*known)).collect();
         for path in &self.costs {
             let own = Backing::Own(Box::new(OwnDevice::read(path)?));
+            // Rows and groups are found by the device's name.
             if devices.iter().any(|other| other.name() == own.name()) {
                 bail!("{}: another device has the name {}", path.display(), own.name());
             }
             devices.push(own);
         }
+        // After the files: --costs alone must not add a default device.
         if devices.is_empty() {
             devices.push(Backing::Known(KnownDevice::Sd));
         }
@@ -179,9 +181,11 @@ impl CacheSize {
     /// The size in pages, rounded; at least two, one for each tier.
     pub(crate) fn pages(self, footprint: u64) -> u32 {
         let pages = match self {
+            // Rounded, not cut, so that shares of 10% to 100% are evenly spaced.
             Self::Share(share) => (footprint * u64::from(share) + WHOLE / 2) / WHOLE,
             Self::Bytes(bytes) => bytes / u64::from(PAGE_BYTES),
         };
+        // A cache needs a page in each tier.
         u32::try_from(pages.max(PAGES_MIN)).unwrap_or(u32::MAX)
     }
 }
@@ -196,6 +200,8 @@ impl fmt::Display for CacheSize {
             Self::Share(share) => write!(f, "{}.{:02}%", share / 100, share % 100),
             Self::Bytes(bytes) => {
                 let powers = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
+                // The largest unit that divides the size, so that the text parses to the same
+                // bytes.
                 let even = |(power, _): &(u32, char)| bytes.trailing_zeros() >= *power;
                 match powers.into_iter().find(even) {
                     Some((power, unit)) if *bytes > 0 => write!(f, "{}{unit}", bytes >> power),
@@ -213,6 +219,7 @@ impl FromStr for CacheSize {
         let Some(percent) = text.trim().strip_suffix('%') else {
             let bytes = parse_size(text)?;
             if bytes < PAGES_MIN * u64::from(PAGE_BYTES) {
+                // A bare number up to 100 is almost surely meant as a percentage.
                 let percent =
                     if bytes <= 100 { format!("; do you mean {text}%?") } else { String::new() };
                 return Err(format!(
@@ -225,11 +232,13 @@ impl FromStr for CacheSize {
             format!("{text:?} is no share of the footprint: write 0.01% to 1000%, such as 12.5%")
         };
         let (whole, parts) = percent.split_once('.').unwrap_or((percent, "0"));
+        // Digits only: `parse` would accept a sign.
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         if !is_number(whole) || !is_number(parts) || parts.len() > 2 {
             return Err(wrong());
         }
         let whole: u32 = whole.parse().map_err(|_| wrong())?;
+        // Padded on the right: .5 is 50 hundredths.
         let parts: u32 = format!("{parts:0<2}").parse().map_err(|_| wrong())?;
         let share = whole.checked_mul(100).and_then(|share| share.checked_add(parts));
         share.filter(|share| (1..=100_000).contains(share)).map(Self::Share).ok_or_else(wrong)

@@ -158,6 +158,7 @@ fn check_name(name: &str) -> anyhow::Result<()> {
              '_' and '.'"
         );
     }
+    // Results would not tell the two devices apart.
     if KnownDevice::from_str(name, true).is_ok() {
         bail!("name {name:?} is the name of a known device: use another name");
     }
@@ -177,6 +178,7 @@ fn part<'t>(table: &'t Table, key: &str) -> anyhow::Result<Option<&'t Table>> {
     match table.get(key) {
         None => Ok(None),
         Some(Value::Table(part)) => Ok(Some(part)),
+        // A value of another type would otherwise be ignored, and the default costs used.
         Some(_) => bail!("{key} is not a table: write [{key}] and its keys below it"),
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn groups(rows: &[Row]) -> Vec<Group> {
     let names = short_names(rows);
     let mut groups: Vec<Group> = Vec::new();
     for row in rows {
+        // Everything but size and policy: these are the axes of a table.
         let is_same = |group: &&mut Group| {
             let first = &group.rows[0];
             let (size, policy) = (row.setting.size, row.setting.policy);
@@ -33,6 +34,8 @@ pub(super) fn groups(rows: &[Row]) -> Vec<Group> {
         }
     }
     let is_other = |backing: &Backing| !backing.is_of_paper();
+    // Stable, so that the order of the arguments remains. The paper's device comes first of each
+    // trace.
     groups.sort_by(|a, b| {
         let key =
             |group: &Group| (group.rows[0].trace.clone(), is_other(&group.rows[0].setting.backing));

@@ -49,8 +49,11 @@ pub(crate) fn load_with_fingerprint(
         return load_stream("standard input", io::stdin(), options);
     }
     let context = || format!("{}: cannot be read", path.display());
+    // A file is read twice, for the accesses and for the fingerprint, so its version is compared
+    // around both.
     let before = match everbyte_path::look(path) {
         Ok(found) if found.kind() == Kind::File => version_of(found.metadata()),
+        // Pipes and devices can be read once only: the fingerprint is taken on the way.
         Ok(_) => {
             let (source, _) = everbyte_path::open_input(path).with_context(context)?;
             return load_stream(&path.display().to_string(), source, options);
@@ -63,6 +66,7 @@ pub(crate) fn load_with_fingerprint(
     };
     let trace = load(path, options, kept_max)?;
     let fingerprint = Fingerprint::of(path)?;
+    // By the path: a replaced file has another inode, a changed one another time or size.
     let after = everbyte_path::look(path).with_context(context)?;
     if before != version_of(after.metadata()) {
         bail!("{}: the trace changed while it was in use", path.display());
@@ -73,6 +77,7 @@ pub(crate) fn load_with_fingerprint(
 /// Prints a note about objects too large for a cache.
 fn note_skipped(name: &str, trace: &LoadedTrace, options: &ReadOptions) {
     let large = trace.skipped().of(SkippedKind::LargeObject);
+    // Only skips that an option can change are worth a note. `sim info` shows all.
     if large > 0 {
         let max = options.request_bytes_max;
         output::complain(format!(
@@ -106,6 +111,7 @@ fn load_stream(
     let mut reader = TraceReader::new(name, source, options)?;
     let trace = LoadedTrace::of_reader(&mut reader, PageLimits::default())?;
     note_skipped(name, &trace, options);
+    // After the reader has met the end, so the fingerprint covers all bytes.
     let fingerprint = passed.lock().map(|passed| *passed).unwrap_or_default();
     Ok(LoadedSource { trace, fingerprint })
 }
@@ -119,6 +125,8 @@ struct FingerprintReader<R> {
 impl<R: Read> Read for FingerprintReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
+        // The reader runs on one thread. A poisoned lock follows a panic that ends the command
+        // anyway.
         if let Ok(mut passed) = self.passed.lock() {
             passed.add(&buffer[..read]);
         }

@@ -136,6 +136,7 @@ fn csv(rows: &[Row]) -> String {
 
 /// A cell of a CSV file (RFC 4180).
 fn quoted(text: &str) -> String {
+    // RFC 4180: only a cell with a separator, a quote or a line break needs quotes.
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),

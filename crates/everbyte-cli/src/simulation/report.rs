@@ -40,6 +40,7 @@ pub(crate) fn page(rows: &[Row], traces: &Traces) -> String {
          and Eom, \"A Buffer Cache Replacement Algorithm for Considering both Hybrid Main Memory and \
          Storage\", Journal of KIISE 42(8), 2015.",
     );
+    // One set of figures for each group: rows of different ratios or devices cannot share an axis.
     for group in groups(rows) {
         page.heading(2, &group.name);
         page.paragraph(&format!("{}.", group.trace_figures()));
@@ -108,6 +109,7 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
 /// The rows' value as a multiple of the baseline's; `None` for policies of one tier.
 fn normalised(row: &Row, rows: &[Row], value: fn(&Row) -> u64) -> Option<f64> {
     let baseline = baseline_of(row, rows)?;
+    // A policy of one tier has no SCM. Its 0 would look like a perfect result.
     if !row.setting.policy.has_two_tiers() {
         return None;
     }
@@ -188,6 +190,7 @@ impl Sketch {
     fn chart(&self, rows: &[Row]) -> Chart {
         let mut series: Vec<Series> = Vec::new();
         for row in rows {
+            // A row without a value leaves a gap instead of a point at zero.
             let Some(y) = (self.y)(row, rows) else { continue };
             let policy = row.setting.policy;
             let words = format!("{y:.3} ({}; cache of {})", self.axes[1], row.setting.size);
@@ -196,12 +199,15 @@ impl Sketch {
                 Some(line) => line.points.push(point),
                 None => series.push(Series {
                     name: policy.name().to_owned(),
+                    // By the list of all policies, so that a policy looks the same in every chart
+                    // and report.
                     look: Kind::ALL.iter().position(|kind| *kind == policy).unwrap_or(0),
                     points: vec![point],
                 }),
             }
         }
         for line in &mut series {
+            // Rows come in the order of options, and a line must run along its axis.
             line.points.sort_by(|a, b| a.x.total_cmp(&b.x));
         }
         Chart {
@@ -316,6 +322,7 @@ fn provenance(rows: &[Row], traces: &Traces) -> Provenance {
     let mut devices: Vec<(&str, Costs)> = Vec::new();
     for row in rows {
         let device = (row.setting.backing.name(), row.outcome.spec.costs);
+        // By costs too: a file of costs can change between two simulations.
         if !devices.contains(&device) {
             devices.push(device);
         }

@@ -32,10 +32,12 @@ impl Row {
     /// The same, but a policy of one tier is charged the memory time of the two tiers of `everbyte`, if the run has
     /// it. The rest of the difference is residency.
     pub(crate) fn seconds_with_same_memory(&self, rows: &[Self]) -> Option<f64> {
+        // Such a policy has paid for its memory already.
         if self.setting.policy.has_two_tiers() {
             return Some(self.seconds_with_drain());
         }
         let wanted = Setting { policy: Kind::Everbyte, ..self.setting.clone() };
+        // Without `everbyte` at the same setting there is no memory time to charge.
         let ours = rows.iter().find(|row| row.trace == self.trace && row.setting == wanted)?;
         let memory_ns = ours.outcome.elapsed_with_drain_ns - ours.outcome.backing_with_drain_ns;
         Some((self.outcome.backing_with_drain_ns + memory_ns) / 1e9)

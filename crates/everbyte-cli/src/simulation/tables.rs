@@ -78,6 +78,7 @@ impl Figure {
 /// A number in about four characters.
 fn digits(value: f64) -> String {
     match value.abs() {
+        // The limits lie at the rounding, so that 99.96 has three digits as 100.
         large if large >= 99.95 => format!("{value:.0}"),
         large if large >= 9.995 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
@@ -137,6 +138,7 @@ fn in_blocks(first: &[&str], columns: &[Vec<String>]) -> Vec<String> {
             .iter()
             .map(|cells| width(&mut cells.iter().map(|cell| cell.chars().count())))
             .collect();
+        // At least one column for each block, or a narrow width would never end.
         while count < rest.len() && (count == 0 || used + GAP + widths[count] <= WIDTH_MAX) {
             used += GAP + widths[count];
             count += 1;
@@ -163,6 +165,7 @@ fn best(rows: &[Row], contest: &Contest) -> Vec<String> {
         let Some(winners) = contest.winners(rows, size) else { continue };
         let names = winners.names();
         match runs.last_mut() {
+            // Consecutive sizes with the same winners share a line.
             Some((before, sizes)) if *before == names => sizes.push(size.to_string()),
             _ => runs.push((names, vec![size.to_string()])),
         }

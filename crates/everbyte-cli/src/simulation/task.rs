@@ -77,6 +77,7 @@ impl Resources {
     }
 
     pub(crate) fn threads(self) -> usize {
+        // A system that does not tell its cores still runs the plan.
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(cores, usize::from)
     }
@@ -140,6 +141,7 @@ impl Task {
             request_max: options.request_bytes_max,
             setting,
         };
+        // Last: the hash covers all other fields.
         task.id = task.hash()?;
         Ok(task)
     }
@@ -159,6 +161,8 @@ impl Task {
     /// # Errors
     /// A version differs, or the task was changed.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
+        // Before the id: the fields of another version hash differently, and the message would
+        // mislead.
         if self.version != PLAN_VERSION {
             bail!("the task's version is {}, not {PLAN_VERSION}: make a new plan", self.version);
         }
@@ -169,6 +173,7 @@ impl Task {
                 self.simulator
             );
         }
+        // A line edited by hand would store its result under the name of another simulation.
         if self.id != self.hash()? {
             bail!("the task does not belong to its id {}: make a new plan", self.id);
         }
@@ -176,6 +181,8 @@ impl Task {
     }
 
     fn hash(&self) -> anyhow::Result<String> {
+        // Without the id itself. The text is serde's: the order of fields is part of the plan's
+        // version.
         let content = Self { id: String::new(), ..self.clone() };
         let text = serde_json::to_string(&content)?;
         Ok(format!("{:032x}", fnv1a(text.as_bytes())))
@@ -184,6 +191,7 @@ impl Task {
     /// Returns true if both read the same trace in the same way.
     pub(crate) fn reads_as(&self, other: &Self) -> bool {
         let setting = other.setting.clone();
+        // Equal but for the setting: such tasks share one read of the trace.
         Self { id: String::new(), setting, ..self.clone() }
             == Self { id: String::new(), ..other.clone() }
     }
@@ -225,6 +233,7 @@ pub(crate) fn spec(setting: &Setting, trace: &dyn Accesses) -> anyhow::Result<Sp
     spec.small_write_bytes = setting.small_write_bytes;
     spec.pseudo_code = setting.pseudo_code;
     spec.costs = setting.backing.costs();
+    // Before a run: a plan from another machine may ask for an impossible cache.
     spec.check()?;
     Ok(spec)
 }
@@ -250,11 +259,15 @@ pub(crate) fn simulate(
     };
     let work = || {
         loop {
+            // Simulations differ in length, so threads take the next one instead of a fixed share.
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(setting) = settings.get(number) else { return };
             if let Err(error) = one(number, setting) {
+                // The other threads finish their present simulation and stop. Its result stays
+                // valid.
                 next.store(settings.len(), Ordering::Relaxed);
                 if let Ok(mut failed) = failed.lock() {
+                    // The first failure is reported: later ones often follow from it.
                     failed.get_or_insert(error);
                 }
                 return;
@@ -265,6 +278,7 @@ pub(crate) fn simulate(
         for _ in 1..threads.clamp(1, settings.len().max(1)) {
             scope.spawn(work);
         }
+        // The calling thread works too, so one thread fewer is started.
         work();
     });
     match failed.into_inner() {

@@ -58,7 +58,10 @@ impl TaskResult {
                 .permissions(Permissions::from_mode(0o666))
                 .tempfile_in(folder)?;
             unfinished.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
+            // Before the rename: after a crash a file under the final name must be complete,
+            // because `run` skips it.
             unfinished.as_file().sync_all()?;
+            // Atomic. A concurrent run of the same task replaces it by equal content.
             unfinished.persist(&path).map_err(|error| error.error)?;
             Ok(())
         };
@@ -73,6 +76,7 @@ impl TaskResult {
         let path = Self::path(folder, task);
         match Self::read(&path) {
             Ok(result) => Ok(Some(result)),
+            // Missing is a normal state. An unreadable result must not be taken for a missing one.
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error.context(path.display().to_string())),
         }
@@ -88,10 +92,12 @@ impl TaskResult {
         let names = Dir::open(folder).and_then(|folder| folder.names());
         for name in names.with_context(context)? {
             let path = folder.join(name);
+            // Temporary files of runs in progress have another ending.
             if has_ending(&path) {
                 all.push(Self::read(&path).with_context(|| path.display().to_string())?);
             }
         }
+        // The order of the plan. Equal numbers come from several plans in one folder.
         all.sort_by(|a, b| (a.number, &a.task.id).cmp(&(b.number, &b.task.id)));
         Ok(all)
     }

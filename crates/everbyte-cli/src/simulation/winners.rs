@@ -68,9 +68,12 @@ impl Contest {
                 true => best.min(value),
                 false => best.max(value),
             })?;
+        // Relative: sums of floats in another order differ in their last bits.
         let is_best = |value: f64| (value - best).abs() <= SAME * best.abs();
         let mut policies: Vec<Kind> = Vec::new();
         for (policy, _) in values.iter().filter(|(_, value)| is_best(*value)) {
+            // A policy can have several rows of a size, with equal values, for example from
+            // repeated options.
             if !policies.contains(policy) {
                 policies.push(*policy);
             }
@@ -84,6 +87,7 @@ impl Winners {
     pub(super) fn names(&self) -> String {
         let named = match self.policies.len() {
             all @ ..=NAMED_MAX => all,
+            // One place is left for the words about the rest.
             _ => NAMED_MAX - 1,
         };
         let names: Vec<_> = self.policies[..named].iter().map(|policy| policy.name()).collect();
@@ -98,6 +102,7 @@ impl Winners {
 pub(super) fn sizes(rows: &[Row]) -> Vec<CacheSize> {
     let mut sizes: Vec<(u32, CacheSize)> =
         rows.iter().map(|row| (row.outcome.spec.pages, row.setting.size)).collect();
+    // By pages first: shares and bytes mix, and only pages compare them.
     sizes.sort_unstable();
     sizes.dedup();
     sizes.into_iter().map(|(_, size)| size).collect()
