@@ -33,6 +33,7 @@ impl Axis {
         from_zero: bool,
         values: impl Iterator<Item = f64>,
     ) -> Option<Self> {
+        // A logarithm has no place for zero, and no axis has one for an infinity.
         let has_place = |value: &f64| value.is_finite() && (scale == Scale::Linear || *value > 0.0);
         let (low, high) = values
             .filter(has_place)
@@ -55,6 +56,7 @@ impl Axis {
         let high = high.max(0.0);
         let span = if high > low { high - low } else { high.abs().max(1.0) };
         let step = nice_step(span);
+        // Whole steps beyond the values at both ends, so that a line never ends at the edge.
         let (first, last) = ((low / step).floor(), ((low + span) / step).ceil());
         let mut ticks = Vec::new();
         let mut at = first;
@@ -95,6 +97,7 @@ impl Axis {
             }
             Scale::Logarithmic => return None,
         };
+        // Values at the edge may miss it by a rounding.
         (-0.001..=1.001).contains(&part).then_some(100.0 * part)
     }
 
@@ -108,6 +111,7 @@ impl Axis {
 fn nice_step(span: f64) -> f64 {
     let rough = span / f64::from(TICKS_MAX - 1);
     let power = 10_f64.powf(rough.log10().floor());
+    // 2.5 below 10 would need a decimal on every label.
     let fits = |factor: &f64| factor * power >= rough * 0.999 && (*factor != 2.5 || power >= 10.0);
     let factor = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(fits);
     factor.unwrap_or(10.0) * power
@@ -116,6 +120,7 @@ fn nice_step(span: f64) -> f64 {
 /// A number with the decimals that `step` needs, and with k, M, G or T for thousands.
 fn label(value: f64, step: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")];
+    // Slightly below the unit: the sum of steps may miss it by a rounding.
     let unit = units.iter().find(|(unit, _)| value.abs() >= *unit * 0.999_999);
     let (scale, suffix) = unit.map_or((1.0, ""), |(scale, suffix)| (scale.min(1e3), *suffix));
     let scale = match suffix {
@@ -131,6 +136,7 @@ fn label(value: f64, step: f64) -> String {
     }
     let mut decimals = 0;
     let mut rest = step;
+    // As many decimals as the step needs, so that neighbouring labels differ.
     while decimals < 6 && (rest - rest.round()).abs() > 1e-6 * rest.abs().max(1e-9) {
         rest *= 10.0;
         decimals += 1;

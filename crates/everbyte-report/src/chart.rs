@@ -119,6 +119,7 @@ impl Chart {
     #[must_use]
     pub fn svg(&self) -> Option<String> {
         let values = self.values()?;
+        // Bars have their names on the left, and lines their numbers, which are shorter.
         let (body, left, height, legend) = match self.shape {
             Shape::Lines => {
                 let (legend, below) = self.drawn_legend(SVG_TOP_PX + SVG_LINES_PX + 48);
@@ -131,6 +132,7 @@ impl Chart {
         };
         let (legend, below) = legend;
         let all = SVG_TOP_PX + height + below + 12;
+        // The nested image gives the percentages of lines and bars their own width.
         let width = SVG_PX - left - 24;
         Some(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{SVG_PX}\" height=\"{all}\" \
@@ -159,6 +161,7 @@ impl Chart {
         self.series
             .iter()
             .flat_map(move |series| points(series).map(move |at| (series, &series.points[at])))
+            // A value that is not a number would spoil the whole attribute of an SVG element.
             .filter(|(_, point)| point.x.is_finite() && point.y.is_finite())
     }
 
@@ -174,6 +177,7 @@ impl Chart {
         let places = self.points().map(|(_, point)| point.x);
         let axis = match &self.across {
             Across::Numbers(_) => Axis::over(Scale::Linear, true, places),
+            // Groups have places, not values: the middle of each group's share.
             Across::Groups(_) => None,
         };
         let place = |x: f64| match (&axis, &self.across) {
@@ -211,6 +215,7 @@ impl Chart {
                 );
             }
         }
+        // After the lines: markers lie above them.
         for point in &series.points {
             if let Some((x, y)) = at(point) {
                 svg += &format!(
@@ -233,6 +238,7 @@ impl Chart {
             (None, Across::Numbers(_)) => return Vec::new(),
         };
         let longest = groups.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        // Estimated: a page without a script cannot measure text.
         let needed = (longest + 1) * CHARACTER_PX * groups.len();
         let [narrow, wide] = [NARROW_PX, WIDE_PX].map(|width| needed.div_ceil(width).max(1));
         // The labels of a narrow window are a subset of those of a wide one.
@@ -260,6 +266,7 @@ impl Chart {
     fn drawn_legend(&self, top: u32) -> (String, u32) {
         let (mut svg, mut left, mut row) = (String::new(), 12, 0);
         for series in &self.series {
+            // Estimated: an image without a script cannot measure text.
             let width = 32 + CHARACTER_PX * (series.name.chars().count() + 1);
             // An entry beyond the right edge begins the next row.
             if left + width > SVG_PX as usize {
@@ -316,6 +323,7 @@ impl Chart {
 
     fn bar(&self, series: &Series, point: &Point, percent: f64, top: u32) -> String {
         let mut name: String = series.name.chars().take(NAME_CHARS).collect();
+        // One character makes place for the ellipsis. The title has the whole name.
         if name.len() < series.name.len() {
             name.pop();
             name.push('\u{2026}');

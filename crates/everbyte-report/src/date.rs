@@ -10,6 +10,7 @@ const TO_1970: i128 = 719_468;
 #[must_use]
 pub fn utc(unix_s: i64) -> String {
     let unix_s = i128::from(unix_s);
+    // Euclidean: dates before 1970 count forwards within their day.
     let (days, second) = (unix_s.div_euclid(DAY) + TO_1970, unix_s.rem_euclid(DAY));
     // Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March.
     let (era, day_of_era) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));

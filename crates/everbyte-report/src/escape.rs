@@ -12,6 +12,7 @@ pub fn escaped(text: &str) -> String {
             '>' => html += "&gt;",
             '"' => html += "&quot;",
             '\'' => html += "&#39;",
+            // Marks of direction could show a hostile name as another one.
             hidden if is_hidden(hidden) => html.extend(hidden.escape_unicode()),
             shown => html.push(shown),
         }

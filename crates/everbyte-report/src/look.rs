@@ -81,6 +81,7 @@ pub(crate) fn color(look: usize, is_dark: bool) -> u32 {
 /// A color beyond the palette, with a separate hue.
 fn beyond(look: usize, is_dark: bool) -> u32 {
     let number = u32::try_from(look).unwrap_or(u32::MAX);
+    // The golden angle keeps any number of consecutive hues apart.
     let hue = (f64::from(number) * HUE_STEP) % 360.0;
     let bright = f64::from(number % 5);
     // Of light colors yellow is the brightest and needs the least lightness.
@@ -137,6 +138,7 @@ pub(crate) fn style(count: usize) -> String {
             corners.iter().map(|(x, y)| format!("{}% {}%", percent(*x), percent(*y))).collect();
         style += &format!(".legend .m{number}::after{{clip-path:polygon({})}}", corners.join(","));
     }
+    // Dark last: it overrides the light colors where the reader asks for it.
     for (is_dark, before, after) in
         [(false, "", ""), (true, "@media (prefers-color-scheme:dark){", "}")]
     {

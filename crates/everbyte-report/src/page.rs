@@ -74,6 +74,7 @@ impl Page {
     pub fn chart(&mut self, chart: &Chart) -> bool {
         let Some(html) = chart.html() else { return false };
         self.body += &html;
+        // The style at the end has only the colors that the page uses.
         self.looks = self.looks.max(chart.looks());
         true
     }
@@ -106,6 +107,7 @@ impl Page {
     pub fn footer(&mut self, provenance: &Provenance) {
         let Provenance { unix_s, version, command, facts } = provenance;
         let date = format!("{} UTC", utc(i64::try_from(*unix_s).unwrap_or(i64::MAX)));
+        // Quoted for a shell, so that a reader can run it again.
         let command = command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         self.body += "<footer><h2>About this page</h2><dl>";
         let first = [("Date", &date), ("Version", version), ("Command", &command)];
