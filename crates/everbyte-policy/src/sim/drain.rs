@@ -27,6 +27,7 @@ impl Drain {
         let mut drain = Self::default();
         let mut before = None;
         let mut from = PageNo(0);
+        // In the order of sectors: the cheapest order, the same for each policy.
         while let Some(page) = directory.next_dirty(from) {
             drain.pages += 1;
             drain.pages_from_scm += u64::from(directory.tier(page) == Some(Tier::Scm));

@@ -59,6 +59,7 @@ impl Frames {
     /// Returns the first frame that was never used.
     fn next(&mut self) -> u32 {
         let frame = u32::try_from(self.bytes.len()).ok().filter(|frame| *frame < self.count);
+        // Counted by frame, not by page: wear belongs to the memory.
         self.bytes.push(0);
         frame.expect("SCM is never over its capacity")
     }
@@ -104,6 +105,7 @@ impl<'a> Recorder<'a> {
                 self.write_scm(self.access.page, bytes);
             }
         }
+        // Served in DRAM although found in SCM: one more access of DRAM than the hits there.
         self.promoted += u64::from(found != served);
     }
 
@@ -113,6 +115,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn write_scm(&mut self, page: PageNo, bytes: u64) {
+        // A write of no bytes touches no line, and must not count as a small write.
         if bytes == 0 {
             return;
         }
@@ -124,6 +127,7 @@ impl<'a> Recorder<'a> {
 
     fn fill(&mut self, page: PageNo, tier: Tier) {
         self.missed[self.access.op as usize] += 1;
+        // A write of the whole page replaces all bytes, so nothing is fetched.
         if self.access.op == Op::Write && u32::from(self.access.len) == PAGE_BYTES {
             self.backing.fetches_saved += 1;
         } else {
@@ -132,6 +136,7 @@ impl<'a> Recorder<'a> {
             self.last_read = Some(page);
         }
         match tier {
+            // Filling writes the whole page to its tier, whatever the access writes.
             Tier::Dram => self.dram_bytes[WRITTEN] += PAGE,
             Tier::Scm => {
                 self.frames.take(page);
@@ -144,6 +149,7 @@ impl<'a> Recorder<'a> {
     fn moved(&mut self, page: PageNo, to: Tier) {
         match to {
             Tier::Scm => {
+                // Before the write, which wears this frame.
                 self.frames.take(page);
                 self.lowered(page);
             }
@@ -168,6 +174,7 @@ impl<'a> Recorder<'a> {
     fn evict(&mut self, page: PageNo, from: Tier) {
         self.backing.pages_written += 1;
         self.backing.write_jumps += u64::from(!follows(self.addresses, self.last_written, page));
+        // Writes have a place of their own: reads in between do not make the next write a jump.
         self.last_written = Some(page);
         match from {
             Tier::Dram => self.dram_bytes[READ] += PAGE,

@@ -48,6 +48,7 @@ pub fn replay(kind: Kind, spec: &Spec, trace: &dyn Accesses) -> Result<Outcome, 
             let config = HybridConfig { clean_victims: CleanVictims::DropUnused, ..spec.hybrid() };
             drive.with(Hybrid::new(storage, capacity, config))
         }
+        // The future needs a first pass over the trace, whose accesses need not be kept in DRAM.
         Kind::Belady => {
             let mut future = Future::new(storage);
             trace.play(&mut |accesses| accesses.iter().for_each(|access| future.push(access)))?;
@@ -94,6 +95,7 @@ impl Drive<'_> {
                 policy.access(access, &mut recorder);
             }
         })?;
+        // After the last access: the policy's dirty pages are those of the end.
         let drain = Drain::of(policy.directory(), addresses);
         Ok(recorder.finish(self.name, self.spec, self.trace.requests(), &drain))
     }

@@ -49,6 +49,7 @@ pub(super) fn decode_beside(
     reader: &mut TraceReader,
     mut take: impl FnMut(&Touch) -> Result<(), Problem>,
 ) -> Result<(), TraceError> {
+    // Bounded, so that a fast decoder does not fill the memory with blocks.
     let (sender, receiver) = sync_channel(BLOCKS_MAX);
     let (used, unused) = channel();
     let mut refused = None;
@@ -66,6 +67,7 @@ pub(super) fn decode_beside(
             // A decoder that has ended needs none.
             let _ = used.send(block);
         }
+        // Before the join: a decoder blocked in `send` ends only when its receiver is gone.
         drop(receiver);
         decoder.join()
     });
@@ -86,9 +88,11 @@ fn decode(
     unused: &Receiver<Block>,
 ) -> Result<(), TraceError> {
     loop {
+        // Used blocks return, so no block is allocated after the first few.
         let mut block = unused.try_recv().unwrap_or_default();
         block.clear();
         let more = fill(reader, &mut block);
+        // The block is sent before an error is returned: its requests precede the error.
         if blocks.send(block).is_err() || !matches!(more, Ok(true)) {
             return more.map(|_| ());
         }

@@ -42,6 +42,7 @@ impl Blkparse {
         let has = |action: &&&str| {
             head.lines().any(|line| line.split_whitespace().nth(5) == Some(**action))
         };
+        // The first event on a request's way that the trace has, so that each request counts once.
         let action = ACTIONS.iter().find(has).copied().unwrap_or(ACTIONS[0]);
         Self { action, in_summary: false }
     }
@@ -53,6 +54,7 @@ impl Blkparse {
         }
         let is_cpu = device.strip_prefix("CPU").is_some_and(is_number);
         let begins = is_cpu && line.ends_with(':') || is_process(line);
+        // Figures of a summary look like nothing else, and are accepted only behind its beginning.
         self.in_summary |= begins || SUMMARY.iter().any(|begin| line.starts_with(begin));
         let is_figure = line.starts_with([' ', '\t']) && line.contains(':');
         let is_summary = SUMMARY.iter().any(|begin| line.starts_with(begin));
@@ -97,6 +99,7 @@ impl LineFormat for Blkparse {
         if !is_device(device) {
             return self.without_event(line, device);
         }
+        // Outputs of several runs can be joined, so events may follow a summary.
         self.in_summary = false;
         number(next(&mut fields, "CPU")?, "CPU")?;
         number(next(&mut fields, "sequence number")?, "sequence number")?;
@@ -109,6 +112,7 @@ impl LineFormat for Blkparse {
             return Ok(Item::Skipped(if is_message { message } else { event }));
         }
         let rwbs = next(&mut fields, "RWBS field")?;
+        // Before the sectors: events without data have none.
         let op = match Command::of(rwbs)? {
             Command::Moves(op) => op,
             Command::Skipped(kind) => return Ok(Item::Skipped(kind)),
@@ -141,6 +145,7 @@ impl LineFormat for Blkparse {
         let sectors = number(sectors, "number of sectors")?;
         let len = scaled(sectors, SECTOR_BYTES, "number of sectors")?;
         check_process(tail)?;
+        // Checked after the process, so that a damaged line is an error even without data.
         if len == 0 {
             return Ok(Item::Skipped(SkippedKind::NoData));
         }

@@ -40,6 +40,7 @@ impl ColumnLines {
             Separator::Semicolon => line.split(';').collect(),
             Separator::Space => line.split_whitespace().collect(),
         };
+        // Only columns of numbers tell a heading from a request: any word can be a file.
         let is_name = |(column, field): (&Column, &str)| match column {
             Column::Time(_) | Column::Offset(_) | Column::Len(_) | Column::Count => is_word(field),
             _ => true,
@@ -102,6 +103,7 @@ impl ColumnLines {
         }
         match len {
             Some(len) => request.len = len,
+            // Without a length the trace counts pages, so the access is the whole page.
             None => (request.offset, request.len) = (request.offset / PAGE * PAGE, PAGE),
         }
         request.file = files.number(file)?;
@@ -112,6 +114,7 @@ impl ColumnLines {
 impl LineFormat for ColumnLines {
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
         let is_first = self.separator.is_none();
+        // The first line decides for all: a later comma can be part of a file's name.
         let separator = *self.separator.get_or_insert_with(|| match line {
             line if line.contains(',') => Separator::Comma,
             line if line.contains(';') => Separator::Semicolon,

@@ -55,6 +55,7 @@ impl Column {
         let is_op = |column| matches!(column, Self::Op(_) | Self::ScsiOp);
         let is_place = |column| matches!(column, Self::Offset(_) | Self::Key);
         let are_alike = std::mem::discriminant(&self) == std::mem::discriminant(&other);
+        // Unnamed columns may repeat. Two times, places or operations would contradict each other.
         self != Self::Nothing
             && (are_alike || is_op(self) && is_op(other) || is_place(self) && is_place(other))
     }

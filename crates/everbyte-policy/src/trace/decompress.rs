@@ -71,12 +71,14 @@ pub(crate) fn open(source: Source) -> io::Result<OpenedSource> {
     let taken = Arc::new(AtomicU64::new(0));
     let mut source = CountedSource { source, taken: Arc::clone(&taken) };
     let mut was_skipped = false;
+    // Skippable frames can precede any zstd frame, and name no format by themselves.
     let head = loop {
         let mut head = Vec::new();
         (&mut source).take(HEAD_BYTES).read_to_end(&mut head)?;
         let Some(bytes) = skippable_bytes(&head) else { break head };
         was_skipped = true;
         let bytes = bytes.ok_or_else(|| cut_off(&taken))?;
+        // Copied to nowhere: the length is a stranger's, and must not become an allocation.
         if io::copy(&mut (&mut source).take(bytes), &mut io::sink())? < bytes {
             return Err(cut_off(&taken));
         }
@@ -92,8 +94,11 @@ pub(crate) fn open(source: Source) -> io::Result<OpenedSource> {
     };
     let whole = Cursor::new(head).chain(source);
     let source: Source = match compression {
+        // Files of rotated logs are often several members in a row.
         Compression::Gzip => Box::new(MultiGzDecoder::new(whole)),
         Compression::Xz => {
+            // The header of xz names its memory. Without a bound a few bytes could ask for all of
+            // it.
             let stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, CONCATENATED)?;
             Box::new(XzDecoder::new_stream(whole, stream))
         }
@@ -118,6 +123,7 @@ fn skippable_bytes(head: &[u8]) -> Option<Option<u64>> {
 
 /// LZ4 has the same skippable frames as zstd.
 fn foreign_frames(head: &[u8], taken: &AtomicU64) -> io::Result<OpenedSource> {
+    // A known kind of data has advice. Only unknown bytes are a damaged file.
     if let Some(content) = Content::surely(head, true) {
         return Ok(OpenedSource::Foreign(content));
     }

@@ -70,6 +70,8 @@ pub(crate) fn format_of(
             Box::new(Refusal { candidates, doubtful, ..Refusal::default() })
         }
     };
+    // A single control character makes a text binary. Its place explains more than the list of
+    // formats.
     if refusal.candidates.is_empty() && text.iter().all(|byte| *byte == 0 || is_text(byte)) {
         refusal.mistake = (1..)
             .zip(text.split_inclusive(|&byte| byte == b'\n'))
@@ -91,6 +93,7 @@ fn lines_of(text: &[u8], is_whole: bool) -> Vec<(u64, &[u8])> {
     let mut lines: Vec<_> = (1..).zip(text.split_inclusive(|&byte| byte == b'\n')).collect();
     if !is_whole && lines.len() > 1 && lines.last().is_some_and(|(_, line)| !line.ends_with(b"\n"))
     {
+        // The sample ends within this line, so no format can be blamed for it.
         lines.pop();
     }
     lines.retain(|(_, line)| {
@@ -104,6 +107,7 @@ fn of_text(text: &[u8], is_whole: bool, max: u64) -> Result<(Format, Reason), Bo
     let lines = lines_of(text, is_whole);
     let mut refusal = Box::<Refusal>::default();
     let mut found = Vec::new();
+    // Named-only formats are tried as well: the refusal mentions them.
     let formats = TEXTS.into_iter().chain([Format::Kvcache]).chain(NAMED_ONLY);
     for format in formats {
         match Trial::of(format, text, &lines, max) {
@@ -173,6 +177,8 @@ impl Trial {
         let mut time_ns = 0;
         for &(number, bytes) in lines {
             let line = String::from_utf8_lossy(bytes);
+            // The reader decides the same way, so a trial accepts exactly the lines that a run
+            // accepts.
             let is_readable = decoder.may_lack_bytes() || std::str::from_utf8(bytes).is_ok();
             let item = match control_character(bytes) {
                 Some(problem) => Err(problem),
@@ -187,6 +193,8 @@ impl Trial {
                     return Err(has_begun.then_some(Near { format, line: number, problem }));
                 }
             };
+            // The line has the form of this format, so the number is the mistake: reported even on
+            // the first line.
             if let Some(problem) = is_wrong_number {
                 return Err(Some(Near { format, line: number, problem }));
             }
@@ -234,6 +242,7 @@ impl Trial {
 
     /// Returns the reason why the requests are not plausible ones of `format`.
     fn doubt(&self, format: Format) -> Option<&'static str> {
+        // Before the heading: these formats have none.
         if NAMED_ONLY.contains(&format) {
             return Some(NUMBERS);
         }
@@ -304,6 +313,7 @@ fn check(item: &Item, max: u64) -> Result<(), Problem> {
     if offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX) {
         return Err(Problem::BeyondEnd { offset, len });
     }
+    // A trim has no data, and file systems trim whole disks.
     match len > max && op != RequestOp::Trim {
         true => Err(Problem::RequestTooLarge { len, max }),
         false => Ok(()),
@@ -316,9 +326,11 @@ type Candidates = (Vec<(Format, Reason)>, Vec<(Format, &'static str)>);
 /// Returns the binary formats that the beginning may be of.
 fn of_records(sample: &Sample) -> Candidates {
     let Sample { head, is_whole, bytes } = sample;
+    // A header with a magic number decides alone. Records have only plausible values.
     if lcs::Lcs::new(head, false).is_some() {
         return (vec![(Format::Lcs, Reason::Header)], Vec::new());
     }
+    // Compressed or piped traces have no known length, unless the sample has all of it.
     let bytes = bytes.or_else(|| is_whole.then_some(head.len() as u64));
     let formats = [
         (Format::VscsiV1, vscsi::V1_BYTES, Vscsi::V1.is_plausible(head)),

@@ -28,6 +28,7 @@ pub(crate) struct Fio {
 
 impl LineFormat for Fio {
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
+        // Joined logs repeat their heading, and can change the version.
         if self.version == NO_VERSION || line.starts_with(VERSION) {
             self.version = match line.trim() {
                 "fio version 2 iolog" => 2,
@@ -52,6 +53,7 @@ impl LineFormat for Fio {
             "sync" | "datasync" | "sync_file_range" => RequestOp::Flush,
             "wait" => {
                 self.wait(number(next(&mut fields, "time to wait")?, "time to wait")?)?;
+                // fio writes a length here, which has no meaning for a wait.
                 if let Some(unused) = fields.next() {
                     number(unused, "length")?;
                 }

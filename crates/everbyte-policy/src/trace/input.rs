@@ -55,6 +55,7 @@ impl Input {
         }
         let name = path.display().to_string();
         let failed = |source| TraceError::Read { place: beginning(&name), source };
+        // Only a regular file has a length. It judges whether records end with the file.
         let (file, facts) = everbyte_path::open_input(path).map_err(failed)?;
         Self::sized(&name, Box::new(file), facts.is_file().then_some(facts.len()))
     }
@@ -71,6 +72,7 @@ impl Input {
             OpenedSource::Unpacked(source) => (source, None, true),
             OpenedSource::Foreign(content) => return Err(foreign(name, content)),
         };
+        // A buffer larger than the longest line: a line never needs a second buffer.
         let mut input = Self {
             source,
             place: beginning(name),
@@ -94,6 +96,7 @@ impl Input {
 
     /// Returns the beginning, which stays to be read.
     pub(crate) fn sample(&mut self) -> Result<Sample, TraceError> {
+        // Pipes return short reads, and the sample must not depend on their pace.
         while self.rest.len() < HEAD_BYTES && self.fill()? {}
         let read = &self.buffer[self.rest.clone()];
         let head = read[..read.len().min(HEAD_BYTES)].to_vec();
@@ -113,6 +116,7 @@ impl Input {
     /// Returns the next line without its end; `None` after the last.
     pub(crate) fn line(&mut self) -> Result<Option<&str>, TraceError> {
         self.place.number += 1;
+        // Bytes already searched are not searched again after the next read.
         let mut searched = 0;
         let len = loop {
             let rest = &self.buffer[self.rest.clone()];
@@ -131,6 +135,7 @@ impl Input {
             return Err(self.wrong(Problem::LineTooLong { max: LINE_BYTES_MAX }));
         }
         let start = self.rest.start;
+        // Before the checks: after an error the place names this line.
         self.rest.start += len;
         let line = &self.buffer[start..start + len];
         if let Some(problem) = control_character(line) {
@@ -138,6 +143,7 @@ impl Input {
         }
         match std::str::from_utf8(line) {
             Ok(line) => Ok(Some(without_end(line))),
+            // The kernel cuts names of processes within a character, which is no damage.
             Err(_) if self.lossily => {
                 self.mended = String::from_utf8_lossy(line).into_owned();
                 Ok(Some(without_end(&self.mended)))
@@ -161,6 +167,8 @@ impl Input {
             }
             return match self.rest.len() {
                 0 => Ok(None),
+                // A trace that ends within a record was cut off. Its last request must not vanish
+                // silently.
                 have => Err(self.wrong(Problem::CutOff { have, want: len })),
             };
         }
@@ -179,6 +187,7 @@ impl Input {
         if self.ended {
             return Ok(false);
         }
+        // The rest moves to the front, so that lines and records lie in one piece.
         self.buffer.copy_within(self.rest.clone(), 0);
         self.rest = 0..self.rest.len();
         loop {
@@ -216,6 +225,7 @@ pub(crate) fn is_standard_input(path: &Path) -> bool {
 #[inline]
 fn without_end(line: &str) -> &str {
     match line.as_bytes() {
+        // The usual line ends in a letter and a line feed, and needs no search for white space.
         [.., b'!'..=b'~', b'\n'] => &line[..line.len() - 1],
         _ => line.trim_end(),
     }
@@ -225,6 +235,7 @@ fn without_end(line: &str) -> &str {
 #[inline]
 pub(crate) fn control_character(line: &[u8]) -> Option<Problem> {
     let inside = line.strip_suffix(b"\n").unwrap_or(line);
+    // One carriage return belongs to a line end of Windows. Any other one hides text on a terminal.
     let inside = inside.strip_suffix(b"\r").unwrap_or(inside);
     let at = memchr::memchr2(b'\r', 0, inside)?;
     Some(Problem::ControlCharacter { byte: inside[at], column: at + 1 })

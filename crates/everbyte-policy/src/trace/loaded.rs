@@ -79,6 +79,7 @@ impl LoadedTrace {
     ) -> Result<Self, TraceError> {
         let mut reader = TraceReader::open(path, options)?;
         let is_there_again = path.is_file() && !is_standard_input(path);
+        // A pipe cannot be read again, so all of its accesses are kept.
         let kept_max = if is_there_again { kept_max } else { u64::MAX };
         Self::read(&mut reader, options, limits, kept_max, path)
     }
@@ -106,6 +107,7 @@ impl LoadedTrace {
             return Err(reader.no_requests());
         }
         let skipped = *reader.skipped();
+        // With the detected format: a second read must not detect another one in a changed file.
         let options = ReadOptions { format: Some(reader.format()), ..*options };
         let again = SecondRead { path: path.to_owned(), options, numbers };
         Ok(Self { pages, accesses, again: (accesses > kept_max).then_some(again), skipped })

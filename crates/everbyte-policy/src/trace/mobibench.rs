@@ -150,11 +150,14 @@ impl LineFormat for Mobibench {
                     false => None,
                 };
                 let len = next(&mut fields, "length")?;
+                // A failed call moved no bytes and no position.
                 if len == "-1" {
                     end(&mut fields, "a length as the last field")?;
                     return Ok(Item::Skipped(SkippedKind::FailedCall));
                 }
                 if place.is_some() {
+                    // Only files have explicit positions. Sockets and pipes are recognized by their
+                    // lack.
                     self.places.insert(descriptor);
                 }
                 Action::Transfer(op, place, number(len, "length")?)

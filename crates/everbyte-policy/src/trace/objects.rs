@@ -78,6 +78,7 @@ impl ObjectPages {
     /// [`Problem::TooLarge`]: it is requested too often for its size.
     pub(crate) fn begin(&mut self, object: Object) -> Result<(), Problem> {
         let pages = match object.op {
+            // A deletion is one request, whatever the object's size.
             RequestOp::Trim => 1,
             _ => object.bytes.div_ceil(PAGE_BYTES.into()),
         };
@@ -100,6 +101,7 @@ impl ObjectPages {
         let Object { time_ns, op, id, bytes, .. } = *object;
         let (page, page_bytes) = (self.page, u64::from(PAGE_BYTES));
         let pages = bytes.div_ceil(page_bytes);
+        // Before the request is made: the object may end with this page.
         self.page += 1;
         // A deletion is one request: it touches nothing.
         if self.page >= pages || op == RequestOp::Trim {
@@ -147,6 +149,7 @@ fn split(number: u64) -> (u64, u64) {
 /// Returns the place of a page that is not near.
 fn far_place(id: u64, page: u64) -> u64 {
     let mut hasher = SipHasher13::new();
+    // With fixed byte order and keys: the same trace gives the same places on every machine.
     hasher.write_u64(id.to_le());
     hasher.write_u64((page / AREA_PAGES).to_le());
     hasher.finish() / AREA_PAGES * AREA_PAGES + page % AREA_PAGES

@@ -77,6 +77,7 @@ impl PageNumbers {
     #[inline]
     pub(super) fn of(&mut self, address: PageAddress) -> Result<u32, Problem> {
         let (chunk, in_chunk) = ChunkAddress::of(address);
+        // The table first: the hash map is only for sparse devices.
         let at = match self.in_table(chunk) {
             NONE => self.find_or_add(chunk)?,
             at => at,
@@ -124,6 +125,7 @@ impl PageNumbers {
             Some(at) => at,
             None => self.add_chunk(address)?,
         };
+        // A device that became dense moves its chunks into the table one by one, as they are used.
         if !self.put_into_table(address, at) && known.is_none() {
             self.elsewhere.insert(address, at);
         }
@@ -145,6 +147,7 @@ impl PageNumbers {
     /// Puts a chunk into its device's table. Returns false if that would be too sparse.
     fn put_into_table(&mut self, address: ChunkAddress, at: u32) -> bool {
         let device = &mut self.devices[address.device as usize];
+        // A table may be eight times as long as its device has chunks, which bounds its memory.
         let most = device.chunks.saturating_mul(SPREAD_MAX);
         let Some(chunk) = usize::try_from(address.chunk).ok().filter(|&chunk| chunk < most) else {
             return false;
@@ -165,6 +168,7 @@ impl PageNumbers {
     pub(super) fn order(&mut self) -> (Vec<PageAddress>, Vec<u32>) {
         let mut chunks: Vec<(ChunkAddress, u32)> =
             self.addresses.iter().copied().zip(0..).collect();
+        // By device, then by place: pages of a device become neighbours in the order of sectors.
         chunks.sort_unstable();
         let mut addresses = Vec::with_capacity(self.pages as usize);
         let mut places = vec![NONE; self.pages as usize];
@@ -173,6 +177,8 @@ impl PageNumbers {
             for (page, number) in (chunk * CHUNK_PAGES as u64..).zip(numbers) {
                 if *number != NONE {
                     let place = u32::try_from(addresses.len()).unwrap_or(NONE);
+                    // Both directions in one pass: the table learns the new number, `places` maps
+                    // the old one.
                     places[std::mem::replace(number, place) as usize] = place;
                     addresses.push(PageAddress { device, page });
                 }

@@ -63,6 +63,7 @@ impl PageTraceBuilder {
     pub(super) fn touch(&mut self, touch: &Touch) -> Result<(), Problem> {
         let Self { limits, kept_max, numbers, kept, accesses, .. } = self;
         cut(touch, |address, access| {
+            // Checked for each access: one request can have millions of pages.
             if *accesses >= limits.accesses_max {
                 let max = limits.accesses_max;
                 return Err(Problem::TooMany { what: "accesses to pages", max });
@@ -72,6 +73,8 @@ impl PageTraceBuilder {
             if *accesses <= *kept_max {
                 kept.push(Access { page, ..access });
             } else {
+                // Too many to keep. The memory is freed now, and each simulation reads the trace
+                // again.
                 *kept = Vec::new();
             }
             Ok(())
@@ -91,6 +94,7 @@ impl PageTraceBuilder {
     pub(super) fn finish_with_numbers(self) -> (PageTrace, u64, PageNumbers) {
         let Self { mut numbers, kept: mut accesses, requests, .. } = self;
         let (addresses, places) = numbers.order();
+        // The numbers were given in the order of appearance. Policies need the order of sectors.
         for access in &mut accesses {
             access.page = PageNo(places[access.page.0 as usize]);
         }
@@ -112,6 +116,7 @@ pub(super) fn cut(
     let end = offset.checked_add(len).ok_or(Problem::BeyondEnd { offset, len })?;
     let page_bytes = u64::from(PAGE_BYTES);
     let narrow = |bytes: u64| u16::try_from(bytes).unwrap_or(u16::MAX);
+    // `len` is not 0 here, so the last page exists.
     for page in offset / page_bytes..=(end - 1) / page_bytes {
         let begin = page * page_bytes;
         let start = offset.max(begin) - begin;

@@ -78,6 +78,7 @@ impl TraceReader {
         let sample = input.sample()?;
         let head = &sample.head;
         let trace = input.place().trace.clone();
+        // Before the detection, which would list all formats for an empty file.
         if head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head).trim_ascii().is_empty() {
             return Err(TraceError::Empty { trace });
         }
@@ -97,6 +98,7 @@ impl TraceReader {
             Format::Lcs => Lcs::new(head, false).is_none_or(|lcs| lcs.has_operations()),
             _ => true,
         };
+        // Guessing reads silently would make every result of write costs wrong.
         if !has_operations && !options.assume_reads {
             return Err(TraceError::NoOperations { trace, format });
         }
@@ -106,6 +108,7 @@ impl TraceReader {
         };
         match &decoder {
             Decoder::Lines(lines) => input.begin_text(lines.may_lack_bytes()),
+            // The header was read from the sample. Records follow behind it.
             Decoder::Records(_, header_bytes, _) => input.skip(*header_bytes),
             Decoder::Ended => {}
         }
@@ -151,6 +154,7 @@ impl TraceReader {
     /// Returns the next request; `None` after the last.
     pub(super) fn advance(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
+            // An object stands for several requests: these come before the next line.
             if let Some(request) = self.pages.next(&mut self.files) {
                 let checked = request.and_then(|request| self.checked(request));
                 return checked.map(Some).map_err(|problem| self.input.wrong(problem));
@@ -158,6 +162,7 @@ impl TraceReader {
             let item = match &mut self.decoder {
                 Decoder::Ended => {
                     let Some((number, request)) = self.rest.next() else { return Ok(None) };
+                    // An error about a kept line names that line, not the end of the trace.
                     self.input.return_to(number);
                     Ok(Item::Request(request))
                 }
@@ -181,6 +186,8 @@ impl TraceReader {
                     let checked = self.checked(request);
                     return checked.map(Some).map_err(|problem| self.input.wrong(problem));
                 }
+                // Skipped and counted: one wrong size must not refuse a trace of a cache, unlike a
+                // request of a disk.
                 Item::Object(object) if object.bytes > self.request_bytes_max => {
                     self.skipped.add(SkippedKind::LargeObject, 1);
                 }

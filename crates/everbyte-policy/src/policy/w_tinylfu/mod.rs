@@ -100,6 +100,7 @@ impl<S: Storage> WTinyLfu<S> {
 
     /// Moves pages out of the window until one more fits; the cache has room for them.
     fn pass_on(&mut self) {
+        // The cache is not full, so no candidate has to compete.
         let window_max = window_max(self.pages.capacity.dram);
         while self.lists.len(WINDOW) >= window_max {
             let Some(page) = self.lists.pop_back(WINDOW) else { return };
@@ -121,6 +122,7 @@ impl<S: Storage> Policy for WTinyLfu<S> {
 
     fn access(&mut self, access: Access, actions: &mut impl Actions) {
         let page = access.page.0;
+        // Misses count as well: frequency must be known before a page is admitted.
         self.sketch.note(page);
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
@@ -146,10 +148,12 @@ impl<S: Storage> Policy for WTinyLfu<S> {
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
         let main = if self.lists.len(PROBATION) > 0 { PROBATION } else { PROTECTED };
+        // Below its share the window grows at the cost of the main part, and nothing competes.
         let window_is_full = self.lists.len(WINDOW) >= window_max(self.pages.capacity.dram);
         let newcomer = self.lists.back(WINDOW).filter(|_| window_is_full);
         match (self.lists.back(main), newcomer) {
             (Some(victim), Some(newcomer)) => {
+                // TinyLFU admits only a more popular page. A tie keeps the old one and spares a move.
                 if self.sketch.estimate(newcomer) > self.sketch.estimate(victim) {
                     self.evict(victim, main, Reason::Victim, actions);
                     self.lists.remove(WINDOW, newcomer);

@@ -45,6 +45,7 @@ impl Sketch {
                 self.rows[row][word] += 1 << shift;
             }
         }
+        // The paper's reset: halved counters let formerly popular pages fade.
         self.uses += 1;
         if self.uses >= uses_max(self.pages) {
             self.uses /= 2;
@@ -60,6 +61,7 @@ impl Sketch {
             let (word, shift) = self.place(row, page);
             (self.rows[row][word] >> shift) & u64::from(COUNT_MAX)
         });
+        // Collisions only raise counters, so the smallest one is the nearest to the truth.
         counters.min().unwrap_or(0)
     }
 

@@ -17,6 +17,7 @@ const PARTS: [u64; 4] = [64, 256, 512, 1024];
 pub(super) fn zipf(options: &GenerateOptions, requests: u64, sink: Sink<'_>) -> io::Result<()> {
     let mut random = Random::new(options.seed);
     let popularity = Zipf::new(u64::from(options.pages), options.skew);
+    // Popularity must not follow the order of sectors, which would favour ordered policies.
     let pages = shuffled(options.pages, &mut random);
     for number in 0..requests {
         let rank = usize::try_from(popularity.rank(&mut random)).unwrap_or(0);

@@ -11,6 +11,8 @@ impl Random {
     }
 
     pub(super) fn next(&mut self) -> u64 {
+        // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): fixed here, so that traces never change
+        // with a crate.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -19,6 +21,7 @@ impl Random {
 
     /// Draws a number below `end`, which is at least 1.
     pub(super) fn below(&mut self, end: u64) -> u64 {
+        // Lemire's multiplication: no division. Its bias is below 2^-32 for the ends used here.
         let wide = u128::from(self.next()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
@@ -36,6 +39,7 @@ impl Random {
     /// Draws a number in `0.0..1.0`.
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
     fn fraction(&mut self) -> f64 {
+        // 53 bits, as many as the mantissa has.
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

@@ -72,6 +72,7 @@ impl<'a> Script<'a> {
 
     /// Returns true if writes were too small so far.
     pub(super) fn wants_large_writes(&self) -> bool {
+        // Steers the mean: below the target the next write is a large one.
         self.written_bytes < self.writes * self.target_bytes
     }
 
@@ -98,6 +99,7 @@ impl<'a> Script<'a> {
     pub(super) fn write_by_pages(&mut self, file: File, offset: u64, len: u64) -> io::Result<()> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
+            // The page cache writes by pages, so no request crosses one.
             let next = end.min((at / PAGE + 1) * PAGE);
             self.write(file, at, next - at)?;
             at = next;
@@ -106,6 +108,7 @@ impl<'a> Script<'a> {
     }
 
     fn request(&mut self, op: RequestOp, file: File, offset: u64, len: u64) -> io::Result<()> {
+        // Longer for a flush, whose program waits for the device.
         let gap_us = if op == RequestOp::Flush { 2000 } else { 60 };
         self.pause_us(gap_us);
         self.requests += 1;
@@ -135,6 +138,7 @@ impl<'a> Script<'a> {
                     continue;
                 }
                 let mut pages = 1;
+                // In runs, as a scan would, and not page by page.
                 while pages < SCAN_PAGES && is_touched(self, page + pages) == Some(false) {
                     pages += 1;
                 }
@@ -164,6 +168,7 @@ impl Log {
 
     /// Appends `len` bytes, at most a quarter of the file.
     pub(super) fn append(&mut self, script: &mut Script<'_>, len: u64) -> io::Result<()> {
+        // The log is rotated instead of growing: the footprint is the paper's.
         if self.end + len > script.pages(self.file) * PAGE {
             self.end = 0;
         }

@@ -45,6 +45,7 @@ impl Database {
     /// apart.
     fn page(&self, script: &mut Script<'_>) -> u64 {
         let pages = script.pages(self.file) - 1;
+        // The prime scatters popular pages over the file. Page 0 has the header.
         1 + (self.popularity.rank(&mut script.random) * 7919) % pages
     }
 
@@ -64,6 +65,7 @@ impl Database {
             true => script.random.between(3, CHANGED_MAX),
             false => script.random.between(1, 2),
         };
+        // The first page always changes: it has the change counter.
         let mut pages = vec![0];
         for _ in 1..changed {
             pages.push(self.page(script));
@@ -80,6 +82,7 @@ impl Database {
             script.write(self.journal, at + 4 + PAGE, 4)?;
             at += PAGE + 8;
         }
+        // The old pages are durable before the header names them.
         script.flush(self.journal)?;
         script.write(self.journal, 0, 12)?;
         script.flush(self.journal)?;

@@ -42,6 +42,7 @@ pub(super) fn webserver(seed: u64, requests: u64, sink: Sink<'_>) -> io::Result<
 fn fileset(script: &mut Script<'_>, mut pages_left: u64) -> Vec<(File, u64)> {
     let mut files = Vec::new();
     while pages_left > 0 {
+        // The sum of four uniform numbers: sizes around 16 KB, seldom near the ends.
         let bytes: u64 = (0..4).map(|_| script.random.between(64, 2 * PAGE - 64)).sum();
         let pages = bytes.div_ceil(PAGE).min(pages_left);
         let file = script.file(&format!("html/{:05}", files.len()), pages);
