@@ -171,7 +171,7 @@ fn pool_on_a_disk_has_a_warning() {
     let made = create("p --size 4M");
     assert_eq!(made.status, 0, "{made:?}");
     assert_eq!(made.out, "created pool p of 4 MiB\n");
-    let words = ["warning: p: ", "page cache", "even if no client flushes", "operations.md"];
+    let words = ["warning: p: ", "page cache", "even if no client flushes", "ordinary-disk.md"];
     assert!(words.iter().all(|word| made.err.contains(word)), "{made:?}");
     let made = create("q --size 4M --json").json();
     assert_eq!(made["medium"], "file");
