@@ -63,8 +63,8 @@ pub use sieve::Sieve;
 pub use sparse_set::SparseSet;
 pub use spitfire::{Spitfire, SpitfireConfig};
 pub use storage::{
-    AddressedPages, Dense, PageHasher, PageSet, PlacedTable, Sparse, Storage, StorageWithPlaces,
-    Table, Value,
+    AddressedPages, Dense, PageHasher, PageSet, PlacedStorage, PlacedTable, Sparse, Storage, Table,
+    Value,
 };
 pub use w_tinylfu::WTinyLfu;
 

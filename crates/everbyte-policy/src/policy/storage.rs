@@ -259,9 +259,9 @@ impl PageSet for SparseSet {
 
 /// Another storage. Its tables have the places of a page next to its value: one look-up for both.
 #[derive(Clone, Copy, Debug)]
-pub struct StorageWithPlaces<S>(pub(super) S);
+pub struct PlacedStorage<S>(pub(super) S);
 
-/// Entry of a table of [`StorageWithPlaces`]. The places mean nothing where the value is the default one.
+/// Entry of a table of [`PlacedStorage`]. The places mean nothing where the value is the default one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Record<T> {
     pub(super) value: T,
@@ -270,10 +270,10 @@ pub(super) struct Record<T> {
     pub(super) queue: u32,
 }
 
-/// A table of [`StorageWithPlaces`].
+/// A table of [`PlacedStorage`].
 pub struct PlacedTable<S: Storage, T: Value>(pub(super) S::Table<Record<T>>);
 
-impl<S: Storage> Storage for StorageWithPlaces<S> {
+impl<S: Storage> Storage for PlacedStorage<S> {
     type Table<T: Value> = PlacedTable<S, T>;
     type Set = S::Set;
 

@@ -53,7 +53,7 @@ use self::tiers::Tiers;
 use super::Policy;
 use super::action::{Actions, Tier};
 use super::directory::{Capacity, Directory};
-use super::storage::{PageSet, Storage, StorageWithPlaces};
+use super::storage::{PageSet, PlacedStorage, Storage};
 use crate::access::{Access, PageNo};
 use crate::costs::Costs;
 
@@ -103,13 +103,13 @@ impl<S: Storage> Everbyte<S> {
 }
 
 impl<S: Storage> Policy for Everbyte<S> {
-    type Storage = StorageWithPlaces<S>;
+    type Storage = PlacedStorage<S>;
 
-    fn directory(&self) -> &Directory<StorageWithPlaces<S>> {
+    fn directory(&self) -> &Directory<PlacedStorage<S>> {
         &self.tiers.pages
     }
 
-    fn directory_mut(&mut self) -> &mut Directory<StorageWithPlaces<S>> {
+    fn directory_mut(&mut self) -> &mut Directory<PlacedStorage<S>> {
         &mut self.tiers.pages
     }
 

@@ -7,7 +7,7 @@
 use super::super::action::{Action, Actions, Reason, Tier};
 use super::super::directory::{Capacity, Directory, State};
 use super::super::sequence::Sequence;
-use super::super::storage::{PageSet, Record, Storage, StorageWithPlaces, Table};
+use super::super::storage::{PageSet, PlacedStorage, Record, Storage, Table};
 use super::worth::{Class, Worth};
 use crate::access::{Access, Op, PAGE_BYTES, PageNo};
 use crate::costs::Costs;
@@ -121,7 +121,7 @@ pub(super) fn is_large_write(access: Access, small_write_bytes: u16) -> bool {
 pub(super) struct Tiers<S: Storage> {
     /// The note of a page of DRAM: its remaining turns of the queue. The note of a page of SCM:
     /// halves written since its arrival, and the mark of an unused page.
-    pub(super) pages: Directory<StorageWithPlaces<S>>,
+    pub(super) pages: Directory<PlacedStorage<S>>,
     pub(super) rules: Rules,
     /// Rule 1: the list, without those that wait.
     list: Sequence,
@@ -141,7 +141,7 @@ impl<S: Storage> Tiers<S> {
         let frames = capacity.dram.saturating_add(capacity.scm);
         Self {
             worth: Worth::new(storage, costs, frames),
-            pages: Directory::new(StorageWithPlaces(storage), capacity),
+            pages: Directory::new(PlacedStorage(storage), capacity),
             rules,
             list: Sequence::default(),
             hand: None,
@@ -461,9 +461,6 @@ impl<S: Storage> Tiers<S> {
 
 /// Returns the record of a page of the cache.
 #[inline]
-fn record<S: Storage>(
-    pages: &mut Directory<StorageWithPlaces<S>>,
-    page: u32,
-) -> &mut Record<State> {
+fn record<S: Storage>(pages: &mut Directory<PlacedStorage<S>>, page: u32) -> &mut Record<State> {
     pages.states_mut().0.get_mut(page).expect("a page of the cache has a record")
 }
