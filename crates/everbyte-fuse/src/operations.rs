@@ -4,6 +4,7 @@
 //! It checks permissions. This module clears set-user-id and set-group-id bits and capabilities
 //! before a change of a file: see `privileges`.
 
+mod access_times;
 mod flags;
 mod listing;
 mod privileges;
@@ -118,33 +119,6 @@ impl<M: Medium> Operations<M> {
             open_flags,
             read_flags: open_flags,
             opens_directories: true,
-        }
-    }
-
-    /// Notes a read of `inode`, before the answer: the kernel requests the time again after it. The
-    /// bytes are valid, so the answer does not depend on the success of this note.
-    fn note_access(&self, inode: InodeNo) {
-        if let Err(error) = self.fs.note_access(inode, self.access_times) {
-            tracing::debug!("the time of an access to {inode} was not noted: {error}");
-        }
-    }
-
-    /// Notes a copy of `copied` bytes from `inode`: the kernel does not know that the access time
-    /// changes.
-    fn note_copy(&self, inode: InodeNo, copied: u64) {
-        if copied > 0 && self.access_times != AccessTimes::Never {
-            self.note_access(inode);
-            self.caches.forget_attributes(inode);
-        }
-    }
-
-    /// Lets the kernel request each read, so that each is counted. A file opened only for reading
-    /// has no cached bytes, if the kernel allows mappings of such files. A link has no cached
-    /// target.
-    fn count_all_reads(&mut self, config: &mut KernelConfig) {
-        let direct = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-        if config.capabilities().contains(direct) && config.add_capabilities(direct).is_ok() {
-            self.read_flags = FopenFlags::FOPEN_DIRECT_IO;
         }
     }
 
