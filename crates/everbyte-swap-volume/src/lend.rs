@@ -206,6 +206,11 @@ impl Lender {
         Ok(())
     }
 
+    /// Lends again after a [`close`](Self::close) without a deletion.
+    pub fn reopen(&self) {
+        self.lending.lock().is_closed = false;
+    }
+
     /// Wipes the first free runs if the volume's settings say so.
     fn wipe_first(&self, lending: &mut Lending, count: usize) -> Result<(), SwapError> {
         if !self.volume.wipes() {

@@ -538,7 +538,7 @@ impl Pool {
     /// way also counts.
     ///
     /// # Errors
-    /// [`Error::VolumeInUse`] for a cache in the course of opening.
+    /// [`Error::VolumeInUse`] for a cache during the end of its handle.
     pub fn find_backing(
         &self,
         is_it: impl Fn(&str, &KnownBacking) -> bool,

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use everbyte_device::DeviceError;
 use everbyte_media::{Description, Mapped, Stack};
@@ -14,9 +15,12 @@ use everbyte_pool::{CheckpointTimer, DeletedVolume, PoolError};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::backing::{self, Claim, KnownBacking};
-use crate::cache::OpenCache;
+use crate::cache::{CacheState, OpenCache};
 use crate::engine::{BackingUse, Engine, open_volume};
 use crate::error::{Error, LostWrites};
+
+/// Longest time a change waits while another cache gets its backing device.
+const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// An open pool.
 pub(crate) struct Shared {
@@ -30,7 +34,9 @@ pub(crate) struct Shared {
     stack: Option<Arc<Stack>>,
     /// Held while a cache gets a backing device: two caches never get one backing device.
     backings: Mutex<()>,
-    /// Held while a volume gets another name or is deleted: a deletion never meets another volume of its name.
+    /// Held while a volume gets another name or is deleted, while a cache is formatted, gets its handle
+    /// or has a passing one, and while closing begins. A deletion never meets another volume of its
+    /// name, and a cache is only in use if it is in the list of caches or ends.
     names: Mutex<()>,
     _claim: Option<Claim>,
     timer: Mutex<Option<CheckpointTimer>>,
@@ -102,19 +108,31 @@ impl Shared {
         Ok(())
     }
 
-    /// Begins a change of backing devices.
-    pub(crate) fn begin_change(&self) -> Result<MutexGuard<'_, ()>, Error> {
-        let changing = self.backings.lock();
+    /// Begins a change of the backing device of cache `name`.
+    pub(crate) fn begin_change(&self, name: &str) -> Result<MutexGuard<'_, ()>, Error> {
+        let changing = self.backings.try_lock_for(BACKINGS_TIME_MAX).ok_or_else(|| {
+            let reason = "another cache is being made or attached, and waits for its backing device: \
+                          try again";
+            let (volume, state) = (name.to_owned(), CacheState::Changing);
+            Error::Unavailable { volume, state, reason: reason.to_owned() }
+        })?;
         self.check_writable()?;
         Ok(changing)
+    }
+
+    /// Locks the names and handles of volumes for a change.
+    pub(crate) fn lock_names(&self) -> Result<MutexGuard<'_, ()>, Error> {
+        let names = self.names.lock();
+        self.check_open()?;
+        Ok(names)
     }
 
     /// Renames a volume.
     pub(crate) fn rename(&self, name: &str, new_name: &str) -> Result<(), Error> {
         let is_cache = self.engine.volume(name).is_ok_and(|v| v.kind() == VolumeKind::CACHE);
         // A search for the user of a backing device finds a cache under one of its names.
-        let _backings = is_cache.then(|| self.backings.lock());
-        let _names = self.names.lock();
+        let _backings = is_cache.then(|| self.begin_change(name)).transpose()?;
+        let _names = self.lock_names()?;
         self.check_writable()?;
         self.engine.rename_volume(name, new_name).map_err(Error::volume(name))
     }
@@ -125,7 +143,7 @@ impl Shared {
         volume: &everbyte_pool::Volume<Mapped>,
         is_forced: bool,
     ) -> Result<DeletedVolume, Error> {
-        let _names = self.names.lock();
+        let _names = self.lock_names()?;
         self.check_writable()?;
         let name = volume.name();
         let deleted = match is_forced {
@@ -135,19 +153,29 @@ impl Shared {
         deleted.map_err(Error::volume(name))
     }
 
-    /// The cache of this name, if it has a handle.
-    pub(crate) fn cache_of(&self, name: &str) -> Option<Arc<OpenCache>> {
-        self.caches.lock().open.iter().find(|cache| cache.is_in_use(name)).cloned()
+    /// Calls `look` with the cache `name`, or with a passing handle if it has none.
+    ///
+    /// # Errors
+    /// It cannot be read, or its handle is being closed.
+    pub(crate) fn look_at_cache<T>(
+        &self,
+        name: &str,
+        look: impl FnOnce(&OpenCache) -> T,
+    ) -> Result<T, Error> {
+        // Another caller would take the passing handle for a use of the cache.
+        let names = self.names.lock();
+        let open = self.caches.lock().open.iter().find(|cache| cache.is_in_use(name)).cloned();
+        if let Some(cache) = open {
+            drop(names);
+            return Ok(look(&cache));
+        }
+        let device = open_volume(&self.engine, name, VolumeKind::CACHE)?;
+        Ok(look(&OpenCache::new(device, &self.backing, self.read_only)))
     }
 
-    /// Adds a cache to the list of caches to close with the pool.
-    pub(crate) fn add_cache(&self, cache: &Arc<OpenCache>) -> Result<(), Error> {
-        let mut caches = self.caches.lock();
-        if caches.is_closing {
-            return Err(Error::Closed { path: self.path.clone() });
-        }
-        caches.open.push(Arc::clone(cache));
-        Ok(())
+    /// Adds a cache to the list of caches to close with the pool. Requires: the names are locked.
+    pub(crate) fn add_cache(&self, cache: &Arc<OpenCache>) {
+        self.caches.lock().open.push(Arc::clone(cache));
     }
 
     /// Closes a cache without users. If the cache loses writes, closing the pool returns the same
@@ -206,18 +234,14 @@ impl Shared {
             if volume.kind() != VolumeKind::CACHE {
                 continue;
             }
-            let cache = match self.cache_of(name) {
-                Some(cache) => cache,
-                None => match open_volume(&self.engine, name, VolumeKind::CACHE) {
-                    Ok(device) => OpenCache::new(device, &self.backing, self.read_only),
-                    // A handle was opened in this moment: its backing device may be the wanted one.
-                    Err(error @ Error::VolumeInUse { .. }) => return Err(error),
-                    // An unreadable cache cannot be opened either.
-                    Err(_) => continue,
-                },
-            };
-            if cache.backings().iter().any(|backing| is_it(name, backing)) {
-                return Ok(Some(name.to_owned()));
+            let is_user =
+                |cache: &OpenCache| cache.backings().iter().any(|backing| is_it(name, backing));
+            match self.look_at_cache(name, is_user) {
+                Ok(true) => return Ok(Some(name.to_owned())),
+                // Its handle ends, and may still have the wanted backing device.
+                Err(error @ Error::VolumeInUse { .. }) => return Err(error),
+                // An unreadable cache cannot be opened either.
+                Ok(false) | Err(_) => {}
             }
         }
         Ok(None)
@@ -226,6 +250,11 @@ impl Shared {
     /// True if the pool lies on bytes of `stack`.
     pub(crate) fn shares_bytes_with(&self, stack: &Stack) -> bool {
         self.stack.as_ref().is_some_and(|own| own.shares_bytes_with(stack))
+    }
+
+    /// Returns true once the pool is closed. No cache can be closed better then.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
     }
 
     /// Ends checkpoints in the background, makes everything durable and marks the pool clean. Later
@@ -240,6 +269,9 @@ impl Shared {
 
     fn shut_down(&self) -> Result<(), CloseFailure> {
         let caches = {
+            // A creation ends first: a pool closed before the format would keep a volume that is not
+            // a cache.
+            let _names = self.names.lock();
             let mut caches = self.caches.lock();
             caches.is_closing = true;
             caches.open.clone()
@@ -276,8 +308,10 @@ fn close_all(caches: &[Arc<OpenCache>]) -> Vec<LostWrites> {
         lost.push(LostWrites::new(cache.name(), &error));
     };
     let mut closing = Vec::new();
+    // Time for one is time for all: silent backing devices delay the end only once.
+    let begun = Instant::now();
     for cache in caches {
-        match cache.begin_close() {
+        match cache.begin_close(begun) {
             Ok(begun) => closing.push((cache, begun)),
             Err(why) => lose(cache, why),
         }
@@ -294,7 +328,7 @@ fn close_all(caches: &[Arc<OpenCache>]) -> Vec<LostWrites> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.closed.get().is_none()
+        if !self.is_closed()
             && let Err(error) = self.close()
         {
             tracing::error!(%error, "the pool was not closed cleanly");

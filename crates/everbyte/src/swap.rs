@@ -115,6 +115,11 @@ impl SwapVolume {
     pub(crate) fn end_lending(&self) -> Result<(), Error> {
         self.0.lender.close().map_err(Error::swap(self.name()))
     }
+
+    /// Lends again, because the deletion was refused.
+    pub(crate) fn resume_lending(&self) {
+        self.0.lender.reopen();
+    }
 }
 
 impl fmt::Debug for SwapVolume {

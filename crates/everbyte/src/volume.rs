@@ -8,7 +8,6 @@ use everbyte_pool::{DeletedVolume, ScrubReport, VolumeInfo};
 
 use crate::block::BlockVolume;
 use crate::cache::{CacheState, CacheStatus, CacheVolume, OpenCache};
-use crate::engine::open_volume;
 pub use crate::engine::{Engine, kinds};
 use crate::error::Error;
 use crate::files::FileSystem;
@@ -154,7 +153,14 @@ impl Volume {
             Self::Swap(swap) => swap.end_lending()?,
             Self::Block(_) | Self::Fs(_) => {}
         }
-        self.shared().delete(self.engine_volume(), is_forced)
+        let deleted = self.shared().delete(self.engine_volume(), is_forced);
+        // A refused deletion keeps the volume, and with it the programs' right to more memory.
+        if let Self::Swap(swap) = self
+            && !self.is_gone()
+        {
+            swap.resume_lending();
+        }
+        deleted
     }
 
     /// The volume in figures.
@@ -208,19 +214,10 @@ impl VolumeStatus {
         if volume.kind() != VolumeKind::CACHE {
             return status;
         }
-        if let Some(cache) = shared.cache_of(name) {
-            status.add_cache(&cache);
-            return status;
-        }
-        match open_volume(&shared.engine, name, VolumeKind::CACHE) {
-            Ok(device) => {
-                status.add_cache(&OpenCache::new(device, &shared.backing, shared.read_only));
-            }
-            Err(Error::Volume { source, .. }) => {
-                status.damage.get_or_insert(source.to_string());
-            }
-            // It is being opened in this moment.
-            Err(_) => {}
+        let looked = shared.look_at_cache(name, |cache| status.add_cache(cache));
+        // A cache in use by a handle that ends has no figures.
+        if let Err(Error::Volume { source, .. }) = looked {
+            status.damage.get_or_insert(source.to_string());
         }
         status
     }

@@ -17,7 +17,7 @@ use super::open::{OpenCache, Patience, State};
 use super::state::CacheState;
 use crate::backing::{Backing, KnownBacking, Outcome, TimedTask};
 use crate::builder::setters;
-use crate::error::Error;
+use crate::error::{Error, NotOpen};
 
 /// Duration of one part of a write-back.
 const PART_TIME: Duration = Duration::from_secs(1);
@@ -74,13 +74,13 @@ impl OpenCache {
     }
 
     /// As [`begin_change`](Self::begin_change), with `settle` between the last request and the close.
-    fn begin_change_after(
+    pub(super) fn begin_change_after(
         self: &Arc<Self>,
-        settle: impl FnOnce(&Cache) -> Result<(), String>,
+        settle: impl Fn(&Cache) -> Result<(), String>,
     ) -> Result<Changing, Error> {
-        let max = self.backing_use.stall_time_max;
+        let (begun, max) = (Instant::now(), self.backing_use.stall_time_max);
         let silent = |reason| self.unavailable(CacheState::BackingSilent, reason);
-        let _turn = self.take_turn(max).map_err(silent)?;
+        let _turn = self.take_turn(begun, max).map_err(silent)?;
         let open = match &*self.state.lock() {
             State::Open(parts) => Some(Arc::clone(&parts.cache)),
             State::Closed(_) => None,
@@ -88,16 +88,21 @@ impl OpenCache {
                 return Err(self.is_being_opened());
             }
         };
-        let mut doors = Vec::new();
-        if let Some(cache) = &open {
-            doors = self.shut_doors(max).map_err(silent)?;
+        let settled = |cache: &Cache| {
             settle(cache).map_err(|error| {
                 let reason = format!(
                     "the pages of cache {} could not be made durable, so it stays as it is: {error}",
                     self.name()
                 );
                 self.unavailable(CacheState::Open, reason)
-            })?;
+            })
+        };
+        let mut doors = Vec::new();
+        if let Some(cache) = &open {
+            // First with open doors: while the backing device is silent, requests for cached pages go on.
+            settled(cache)?;
+            doors = self.shut_doors(Instant::now(), max).map_err(silent)?;
+            settled(cache)?;
         }
         let mut state = self.state.lock();
         let is_as_it_was = match (&*state, &open) {
@@ -109,10 +114,11 @@ impl OpenCache {
         if !is_as_it_was {
             return Err(self.is_being_opened());
         }
-        let left = std::mem::replace(&mut *state, State::Changing);
+        let mut left = std::mem::replace(&mut *state, State::Changing);
         drop(state);
         doors.iter_mut().for_each(|door| drop(door.take()));
-        let changing = Changing(Arc::clone(self));
+        let why = if let State::Closed(why) = &mut left { why.take() } else { None };
+        let changing = Changing { cache: Arc::clone(self), why };
         drop(left);
         Ok(changing)
     }
@@ -124,8 +130,7 @@ impl OpenCache {
         options: &ChangeOptions,
     ) -> Result<(), Error> {
         self.watched(options, move |cache| {
-            let _changing = cache.begin_change()?;
-            cache.change_sizes(&change)
+            cache.begin_change()?.finish(cache.change_sizes(&change))
         })
     }
 
@@ -173,8 +178,8 @@ impl OpenCache {
         check(&backing.known())?;
         let attaching = Attaching::new(self, backing.known());
         self.watched(options, move |cache| {
-            let (_changing, _attaching) = (changing, attaching);
-            cache.move_to(&backing).map_err(Error::cache(cache.name()))
+            let _attaching = attaching;
+            changing.finish(cache.move_to(&backing)).map_err(Error::cache(cache.name()))
         })
     }
 
@@ -257,11 +262,24 @@ impl OpenCache {
 }
 
 /// A cache closed for a change, until it may be opened again.
-struct Changing(Arc<OpenCache>);
+pub(super) struct Changing {
+    cache: Arc<OpenCache>,
+    /// The reason of the last failed opening: true as long as no change succeeds.
+    why: Option<NotOpen>,
+}
+
+impl Changing {
+    fn finish<T, E>(mut self, changed: Result<T, E>) -> Result<T, E> {
+        if changed.is_ok() {
+            self.why = None;
+        }
+        changed
+    }
+}
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        self.0.end_change();
+        self.cache.end_change(self.why.take());
     }
 }
 

@@ -8,8 +8,7 @@ use everbyte_cache::{Cache, Mode, Policy, Settings, volume_bytes};
 use everbyte_path::Rights;
 use everbyte_pool::format::VolumeKind;
 
-use super::PAGE_BYTES;
-use super::open::OpenCache;
+use super::{CacheVolume, PAGE_BYTES};
 use crate::backing::{self, Backing, BackingError};
 use crate::block::BlockOptions;
 use crate::builder::setters;
@@ -90,13 +89,13 @@ pub(super) const NEW_BACKING_LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// Makes a cache. Its backing device is opened for its presence and its size, and closed again.
 pub(super) fn create(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     name: &str,
     backing: &Path,
     scm_bytes: u64,
     options: &CacheOptions,
-) -> Result<Arc<OpenCache>, Error> {
-    let _changing = shared.begin_change()?;
+) -> Result<CacheVolume, Error> {
+    let _changing = shared.begin_change(name)?;
     let text = text_of(name, backing)?;
     let BackingUse { options: opening, stall_time_max, .. } = &*shared.backing;
     let rights = rights(shared, options.rights.as_ref());
@@ -111,6 +110,8 @@ pub(super) fn create(
     let engine = &shared.engine;
     check_room(name, settings.volume_page_bytes_max(), engine.info().free_bytes)?;
     let size_bytes = volume_bytes(settings.backing_bytes);
+    // Until the handle is in the list of caches, closing the pool waits.
+    let _names = shared.lock_names()?;
     let device =
         Device::create_as(engine, name, VolumeKind::CACHE, size_bytes, options.volume.engine());
     let device = device.map_err(Error::volume(name))?;
@@ -121,7 +122,7 @@ pub(super) fn create(
         }
         return Err(Error::cache(name)(error));
     }
-    Ok(OpenCache::new(device, &shared.backing, shared.read_only))
+    Ok(CacheVolume::new(shared, device))
 }
 
 /// The rights to open a new backing device: permitted by the pool and by `wanted`.

@@ -66,20 +66,22 @@ impl CacheVolume {
         scm_bytes: u64,
         options: &CacheOptions,
     ) -> Result<Self, Error> {
-        Self::new(shared, create::create(shared, name, backing, scm_bytes, options)?)
+        create::create(shared, name, backing, scm_bytes, options)
     }
 
     /// Returns a handle of a closed cache. The cache stays closed until a caller opens it.
     pub(crate) fn find(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
-        shared.check_open()?;
+        let _names = shared.lock_names()?;
         let device = open_volume(&shared.engine, name, VolumeKind::CACHE)?;
         device.set_read_only(shared.read_only);
-        Self::new(shared, OpenCache::new(device, &shared.backing, shared.read_only))
+        Ok(Self::new(shared, device))
     }
 
-    fn new(shared: &Arc<Shared>, cache: Arc<OpenCache>) -> Result<Self, Error> {
-        shared.add_cache(&cache)?;
-        Ok(Self(Arc::new(Inner { cache, shared: Arc::clone(shared) })))
+    /// Requires: the names of the pool are locked.
+    fn new(shared: &Arc<Shared>, device: Device) -> Self {
+        let cache = OpenCache::new(device, &shared.backing, shared.read_only);
+        shared.add_cache(&cache);
+        Self(Arc::new(Inner { cache, shared: Arc::clone(shared) }))
     }
 
     /// Its name in the pool.
@@ -221,7 +223,7 @@ impl CacheVolume {
         options: &ChangeOptions,
     ) -> Result<(), Error> {
         let shared = &self.0.shared;
-        let _changing = shared.begin_change()?;
+        let _changing = shared.begin_change(self.name())?;
         let text = create::text_of(self.name(), backing.as_ref())?;
         let rights = create::rights(shared, options.rights.as_ref());
         let check = |known: &KnownBacking| shared.check_unshared(self.name(), text, known);
@@ -318,6 +320,11 @@ impl CacheVolume {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // The end of the pool has reported the losses. Another attempt would wait for a silent backing
+        // device once more.
+        if self.shared.is_closed() {
+            return;
+        }
         if let Err(error) = self.shared.close_cache(&self.cache) {
             let volume = self.cache.name();
             tracing::error!(volume, %error, "unflushed writes may be lost");

@@ -53,6 +53,8 @@ pub(crate) struct OpenCache {
     pub(super) state: Mutex<State>,
     /// Notified when the state has changed.
     changed: Condvar,
+    /// The last opening. The lock comes before the lock of the state.
+    opening: Mutex<Option<TimedTask<()>>>,
     /// The lock of a call to close the cache or to close it for a change.
     turn: Mutex<()>,
     /// Locks held shared by requests. Each thread has its own lock, because requests of several
@@ -109,6 +111,7 @@ impl OpenCache {
             cancel: Cancel::new().ok(),
             state: Mutex::new(State::Closed(None)),
             changed: Condvar::new(),
+            opening: Mutex::default(),
             turn: Mutex::default(),
             doors: std::iter::repeat_with(door).take(DOORS).collect(),
             size_bytes: AtomicU64::new(0),
@@ -172,9 +175,20 @@ impl OpenCache {
     /// Begins a request: the cache is not closed as long as the guard lives.
     ///
     /// # Errors
-    /// `Gone`, once it is closed; `Media` with the reason, if it is not open.
+    /// `Gone`, once it is closed; `Media` with the reason, if it is not open, or if a change of the
+    /// cache waits for a silent backing device.
     pub(crate) fn begin_op(&self) -> Result<MappedRwLockReadGuard<'_, Cache>, DeviceError> {
-        let door = self.doors[thread_index() % DOORS].read();
+        let door: &Door = &self.doors[thread_index() % DOORS];
+        let door = match door.try_read() {
+            Some(door) => door,
+            // A change holds the door while it makes the last pages durable, and the backing device
+            // may take part in this.
+            None => {
+                let try_lock = |time| RwLock::try_read_for(door, time);
+                let max = self.backing_use.stall_time_max;
+                self.patiently(Instant::now(), max, try_lock).map_err(|why| self.failed(why))?
+            }
+        };
         RwLockReadGuard::try_map(door, Option::as_deref).map_err(|door| {
             // An opening fills the doors while it holds the lock of the state.
             drop(door);
@@ -211,6 +225,7 @@ impl OpenCache {
 
     /// Begins to open the cache on another thread, unless it is open, being opened, being changed or has ended.
     pub(crate) fn begin_to_open(self: &Arc<Self>) {
+        let mut begun = self.opening.lock();
         let mut state = self.state.lock();
         if !matches!(*state, State::Closed(_)) {
             return;
@@ -226,7 +241,7 @@ impl OpenCache {
         drop(state);
         // Without a thread the task is dropped, and with it `opening`. Its drop sets the state.
         let opening = Opening { cache: Arc::clone(self), is_settled: false };
-        drop(TimedTask::begin("cache-open", &self.watch, move || opening.carry_out()));
+        *begun = Some(TimedTask::begin("cache-open", &self.watch, move || opening.carry_out()));
     }
 
     fn open_parts(&self) -> Result<Parts, NotOpen> {
@@ -338,22 +353,26 @@ impl OpenCache {
         self.changed.notify_all();
     }
 
-    /// Ends a change: the closed cache may be opened again.
-    pub(super) fn end_change(&self) {
+    /// Ends a change: the closed cache may be opened again. `why` is the reason of the last failed
+    /// opening.
+    pub(super) fn end_change(&self, why: Option<NotOpen>) {
         let mut state = self.state.lock();
         if matches!(*state, State::Changing) {
-            *state = State::Closed(None);
+            *state = State::Closed(why);
             self.changed.notify_all();
         }
     }
 
-    /// Takes the right to close the cache.
+    /// Takes the right to close the cache, for a call begun at `begun`.
     ///
     /// # Errors
     /// The backing device is silent, and another call waits for it.
-    pub(super) fn take_turn(&self, stall_time_max: Duration) -> Result<MutexGuard<'_, ()>, String> {
-        let try_lock = || self.turn.try_lock_for(LOOK);
-        self.patiently(Instant::now(), stall_time_max, try_lock)
+    pub(super) fn take_turn(
+        &self,
+        begun: Instant,
+        stall_time_max: Duration,
+    ) -> Result<MutexGuard<'_, ()>, String> {
+        self.patiently(begun, stall_time_max, |time| self.turn.try_lock_for(time))
     }
 
     /// Shuts requests out, after the end of the requests under way.
@@ -362,11 +381,11 @@ impl OpenCache {
     /// Requests wait for a silent backing device. No request is shut out then.
     pub(super) fn shut_doors(
         &self,
+        begun: Instant,
         stall_time_max: Duration,
     ) -> Result<Vec<DoorGuard<'_>>, String> {
-        let begun = Instant::now();
         let shut =
-            |door| self.patiently(begun, stall_time_max, || RwLock::try_write_for(door, LOOK));
+            |door| self.patiently(begun, stall_time_max, |time| RwLock::try_write_for(door, time));
         self.doors.iter().map(|door: &Door| shut(&**door)).collect()
     }
 
@@ -376,29 +395,31 @@ impl OpenCache {
         &self,
         begun: Instant,
         stall_time_max: Duration,
-        try_lock: impl Fn() -> Option<T>,
+        try_lock: impl Fn(Duration) -> Option<T>,
     ) -> Result<T, String> {
         loop {
-            if let Some(taken) = try_lock() {
+            let stall_time = self.watch.stall_time();
+            let is_over = stall_time.min(begun.elapsed()) >= stall_time_max;
+            // Without time left one try remains: a free lock is taken however late the caller is.
+            if let Some(taken) = try_lock(if is_over { Duration::ZERO } else { LOOK }) {
                 return Ok(taken);
             }
-            let stall_time = self.watch.stall_time();
-            if stall_time.min(begun.elapsed()) >= stall_time_max {
+            if is_over {
                 return Err(self.silent(stall_time));
             }
         }
     }
 
     /// Begins to close the cache permanently: makes the dirty pages of DRAM durable on another
-    /// thread. Waits for requests as long as the backing device answers.
+    /// thread. Waits for requests as long as the backing device answers. Silence counts from `begun`.
     ///
     /// # Errors
     /// Unflushed writes were lost before, or requests wait for a silent backing device. In the second case the cache is
     /// still open.
-    pub(crate) fn begin_close(&self) -> Result<Closing<'_>, DeviceError> {
+    pub(crate) fn begin_close(&self, begun: Instant) -> Result<Closing<'_>, DeviceError> {
         let stall_time_max = self.backing_use.close_time_max;
         let failed = |reason| self.failed(reason);
-        let turn = self.take_turn(stall_time_max).map_err(failed)?;
+        let turn = self.take_turn(begun, stall_time_max).map_err(failed)?;
         {
             let mut state = self.state.lock();
             match &*state {
@@ -409,7 +430,7 @@ impl OpenCache {
             }
             self.changed.notify_all();
         }
-        let mut doors = self.shut_doors(stall_time_max).map_err(failed)?;
+        let mut doors = self.shut_doors(begun, stall_time_max).map_err(failed)?;
         let left = {
             let mut state = self.state.lock();
             match std::mem::replace(&mut *state, State::Ended(Ok(()))) {
@@ -430,27 +451,38 @@ impl OpenCache {
     /// # Errors
     /// As [`OpenCache::begin_close`] and [`Closing::flush`].
     pub(crate) fn close(&self) -> Result<(), DeviceError> {
-        let mut closing = self.begin_close()?;
+        let mut closing = self.begin_close(Instant::now())?;
         let flushed = closing.flush();
         closing.end();
         flushed
     }
 
-    /// Closes the cache of a deleted volume: its pages are lost.
+    /// Closes the cache of a deleted volume: its pages are lost. Waits until the backing device is
+    /// closed, or has been silent for a second.
     pub(crate) fn abandon(self: &Arc<Self>) {
-        self.stop_waiting();
         let left = std::mem::replace(&mut *self.state.lock(), State::Ended(Ok(())));
         self.changed.notify_all();
         let cache = Arc::clone(self);
-        let work = move || {
-            drop(cache.device.lock().take());
+        let release = self.begin_release(move || {
             cache.doors.iter().for_each(|door| drop(door.write().take()));
             drop(left);
-        };
+        });
         // The next user may want the backing device. But its writer may be in a request without an
         // answer, and this thread does not wait for it.
-        let _ended_or_silent =
-            TimedTask::begin("cache-end", &self.watch, work).wait(END_SILENCE_MAX);
+        let _ended_or_silent = release.wait(END_SILENCE_MAX);
+    }
+
+    /// Drops the handle of the volume and, by `release`, the parts of the ended cache. Both happen on
+    /// another thread: a thread of the parts may be in a request without an answer.
+    fn begin_release(&self, release: impl FnOnce() + Send + 'static) -> TimedTask<()> {
+        self.stop_waiting();
+        let (device, opening) = (self.device.lock().take(), self.opening.lock().take());
+        TimedTask::begin("cache-end", &self.watch, move || {
+            drop(device);
+            release();
+            // An opening under way still has the backing device, and drops it without a use.
+            let _opened = opening.map(|opening| opening.wait(Duration::MAX));
+        })
     }
 
     /// Ends all waits for an NBD server, permanently.
@@ -484,11 +516,9 @@ impl Closing<'_> {
                 Some(Outcome::Silent(stall_time)) => Err(cache.failed(cache.silent(stall_time))),
                 Some(Outcome::Failed(reason)) => Err(cache.failed(reason)),
             };
-        cache.stop_waiting();
         *cache.state.lock() = State::Ended(flushed.clone());
-        // Its thread may be in a request without an answer: drop the parts on another thread.
-        let left = (self.left.take(), cache.device.lock().take());
-        self.ending = Some(TimedTask::begin("cache-end", &cache.watch, move || drop(left)));
+        let left = self.left.take();
+        self.ending = Some(cache.begin_release(move || drop(left)));
         flushed
     }
 
@@ -531,7 +561,11 @@ impl Drop for Opening {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use everbyte_block::BlockOptions;
+    use everbyte_cache::Identity;
+    use everbyte_device::MemoryDevice;
     use everbyte_media::MediaOptions;
     use everbyte_pool::format::VolumeKind;
     use everbyte_pool::{OpenOptions, Pool};
@@ -539,15 +573,18 @@ mod tests {
     use super::*;
     use crate::cache::change::Attaching;
 
-    /// A volume of the kind cache, without a cache in it.
-    fn empty() -> Arc<OpenCache> {
+    /// A volume of the kind cache with room for a cache over `backing_bytes`.
+    fn volume(backing_bytes: u64) -> Device {
         let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
         Pool::format(&medium, 8, [1; 16]).unwrap();
         let options = OpenOptions { capacity_blocks: 8192 };
         let pool = Pool::open(Arc::new(medium), everbyte_block::kinds(), &options).unwrap();
         let (pool, kind) = (Arc::new(pool), VolumeKind::CACHE);
-        let options = BlockOptions::default();
-        let device = Device::create_as(&pool, "c", kind, 1 << 20, &options).unwrap();
+        let size_bytes = everbyte_cache::volume_bytes(backing_bytes);
+        Device::create_as(&pool, "c", kind, size_bytes, &BlockOptions::default()).unwrap()
+    }
+
+    fn closed(device: Device) -> Arc<OpenCache> {
         let second = Duration::from_secs(1);
         let backing_use = BackingUse {
             options: backing::Options::default(),
@@ -558,11 +595,46 @@ mod tests {
         OpenCache::new(device, &Arc::new(backing_use), false)
     }
 
+    /// A volume of the kind cache, without a cache in it.
+    fn empty() -> Arc<OpenCache> {
+        closed(volume(1 << 20))
+    }
+
+    /// An open cache over memory.
+    fn opened() -> Arc<OpenCache> {
+        let identity = Identity {
+            kind: "file".to_owned(),
+            name: "/backing".to_owned(),
+            serial: String::new(),
+            backing: None,
+        };
+        let settings = everbyte_cache::Settings {
+            backing: identity.clone(),
+            backing_bytes: 1 << 20,
+            dram_bytes: 64 << 10,
+            scm_bytes: 256 << 10,
+            mode: everbyte_cache::Mode::default(),
+            policy: everbyte_cache::Policy::Everbyte,
+            small_write_bytes: 512,
+        };
+        let device = volume(settings.backing_bytes);
+        Cache::format(&device, &settings).unwrap();
+        let cache = closed(device);
+        let (device, memory) = (cache.device().unwrap(), Arc::new(MemoryDevice::new(1 << 20)));
+        let open = Arc::new(Cache::open(device, memory, &identity).unwrap());
+        let backing = KnownBacking { identity, stack: None };
+        let parts =
+            Parts { _writeback: WritebackThread::start(&open).unwrap(), cache: open, backing };
+        *cache.state.lock() = State::Opening;
+        cache.settle(Ok(parts));
+        cache
+    }
+
     #[test]
     fn attaching_cache_has_both_devices() {
         let cache = empty();
         assert!(cache.backings().is_empty());
-        let to = everbyte_cache::Identity {
+        let to = Identity {
             kind: "nbd".to_owned(),
             name: "nbd://elsewhere/disk".to_owned(),
             serial: String::new(),
@@ -599,5 +671,50 @@ mod tests {
         assert!(matches!(*cache.state.lock(), State::Ended(Ok(()))));
         cache.begin_to_open();
         assert!(matches!(cache.begin_op(), Err(DeviceError::Gone)));
+    }
+
+    #[test]
+    fn requests_are_bounded_during_silent_change() {
+        let cache = opened();
+        let (begun, answered) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| {
+                cache.begin_change_after(|_| {
+                    let _request = cache.watch.begin();
+                    begun.wait();
+                    answered.wait();
+                    Ok(())
+                })
+            });
+            begun.wait();
+            // Before the doors shut, the silence delays no request.
+            drop(cache.begin_op().unwrap());
+            answered.wait();
+            begun.wait();
+            let request = scope.spawn(|| cache.begin_op().map(drop)).join().unwrap();
+            let error = request.unwrap_err();
+            assert!(error.to_string().contains("has not answered"), "{error}");
+            answered.wait();
+            drop(changing.join().unwrap().unwrap());
+        });
+        cache.close().unwrap();
+    }
+
+    #[test]
+    fn abandoned_opening_is_awaited() {
+        let cache = empty();
+        let is_released = Arc::new(AtomicU64::new(0));
+        let (opening, begun) = (Arc::clone(&is_released), Arc::new(Barrier::new(2)));
+        let started = Arc::clone(&begun);
+        let task = TimedTask::begin("cache-open", &cache.watch, move || {
+            started.wait();
+            std::thread::sleep(Duration::from_millis(200));
+            opening.store(1, Ordering::Release);
+        });
+        *cache.state.lock() = State::Opening;
+        *cache.opening.lock() = Some(task);
+        begun.wait();
+        cache.abandon();
+        assert_eq!(is_released.load(Ordering::Acquire), 1, "the device is still open");
     }
 }

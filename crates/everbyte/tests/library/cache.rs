@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use everbyte::cache::{CacheOptions, Mode};
 use everbyte::device::DeviceError;
-use everbyte::{BlockDevice, CacheVolume, Error, Fua, Pool};
+use everbyte::{BlockDevice, CacheVolume, Error, Fua, Pool, Volume};
 
 use super::Place;
 
@@ -202,4 +202,58 @@ fn other_file_at_backing_path_is_refused() {
     assert!(!error.to_string().contains("everbyte volume"), "{error}");
     let kinds: Vec<String> = pool.volumes().into_iter().map(|volume| volume.kind).collect();
     assert_eq!(kinds, ["cache"]);
+}
+
+#[test]
+fn look_does_not_reserve_a_cache() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    pool.create_cache("cache", &slow, SCM_BYTES).unwrap().close().unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    pool.volume_status("cache").unwrap();
+                    // Fails during the end of the handle.
+                    drop(pool.find_backing(|_, _| false));
+                }
+            });
+        }
+        let opened: Result<Vec<()>, Error> = (0..100)
+            .map(|_| {
+                // Closing a cache releases its volume on another thread, so this one stays closed.
+                let volume = pool.open_volume("cache")?;
+                let Volume::Cache(cache) = volume else { panic!("another kind") };
+                cache.close()
+            })
+            .collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        opened.unwrap();
+    });
+}
+
+#[test]
+fn pool_close_during_creation_keeps_no_damage() {
+    for round in 0..40 {
+        let place = Place::in_memory();
+        let pool = Pool::create(&place.path, super::POOL_BYTES).unwrap();
+        let slow = place.file("slow", SLOW_BYTES);
+        let (creator, start) = (pool.clone(), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                drop(creator.create_closed_cache("cache", slow, SCM_BYTES, &CacheOptions::new()));
+            });
+            start.wait();
+            std::thread::sleep(Duration::from_micros(100 * round));
+            pool.clone().close().unwrap();
+        });
+        drop((pool, creator));
+        let pool = place.reopened();
+        for volume in pool.volumes() {
+            let status = pool.volume_status(&volume.name).unwrap();
+            assert_eq!(status.damage, None, "round {round}");
+        }
+    }
 }

@@ -152,3 +152,36 @@ fn close_waits_for_slow_drain() {
     assert!(place.reopened().volumes().len() == 1);
     server.shutdown();
 }
+
+#[test]
+fn close_waits_once_for_all_hung_caches() {
+    const CACHES: u32 = 6;
+    let (place, silence_max) = (Place::new(), Duration::from_secs(1));
+    let socket = place.folder.path().join("socket");
+    let disk = Disk::new();
+    let faults = Arc::clone(&disk.0);
+    let server = Server::bind(&Address::Unix(socket.clone()), Arc::new(disk)).unwrap();
+    let builder = Pool::builder().size(3 * POOL_BYTES).close_timeout(silence_max);
+    let pool = builder.create(&place.path).unwrap();
+    let create = |number| {
+        let uri = format!("nbd+unix:///disk{number}?socket={}", socket.display());
+        pool.create_cache(&format!("cache{number}"), uri, SCM_BYTES).unwrap()
+    };
+    let caches: Vec<_> = (0..CACHES).map(create).collect();
+    faults.hang(Faults { reads: true, ..Faults::NONE });
+    let read = |cache: &everbyte::CacheVolume| {
+        let cache = cache.clone();
+        std::thread::spawn(move || cache.read(0, &mut [0; 4096]))
+    };
+    let reading: Vec<_> = caches.iter().map(read).collect();
+    faults.wait_for_hanging(u64::from(CACHES));
+    let begun = Instant::now();
+    let Error::Lost { lost } = pool.close().unwrap_err() else { panic!("another error") };
+    drop(caches);
+    let elapsed = begun.elapsed();
+    assert_eq!(lost.len(), CACHES as usize);
+    faults.hang(Faults::NONE);
+    reading.into_iter().for_each(|reading| drop(reading.join().unwrap()));
+    server.shutdown();
+    assert!(elapsed < CACHES * silence_max, "it waited for one cache after the other");
+}

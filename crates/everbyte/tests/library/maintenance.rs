@@ -1,6 +1,6 @@
 //! Operations of the pool and of its volumes, as the commands `pool` and `volume` have them.
 
-use everbyte::cache::{CacheState, NewSizes};
+use everbyte::cache::{CacheState, ChangeOptions, NewSizes};
 use everbyte::pool::Health;
 use everbyte::volume::VolumeState;
 use everbyte::{BlockDevice, Error, Pool, Volume};
@@ -156,4 +156,30 @@ fn damaged_pool_is_repaired_and_checked() {
     let deleted = pool.delete_damaged("disk").unwrap();
     assert_eq!((deleted.damage, deleted.leaked_blocks), (None, 0));
     assert!(pool.check().unwrap().is_clean());
+}
+
+#[test]
+fn failed_change_keeps_reason_of_failed_opening() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    pool.create_cache("cache", &slow, 1 << 20).unwrap().close().unwrap();
+    std::fs::rename(&slow, place.folder.path().join("moved")).unwrap();
+    let cache = pool.open_cache_in_background("cache").unwrap();
+    assert!(cache.wait_until_open().is_err());
+    let sizes = NewSizes { scm_bytes: Some(2 << 20), ..NewSizes::default() };
+    let error = cache.resize_with(sizes, &ChangeOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::Backing { .. }), "{error}");
+    assert_eq!(cache.state(), CacheState::BackingMissing);
+    let error = cache.wait_until_open().unwrap_err();
+    assert!(error.to_string().contains("slow"), "{error}");
+}
+
+#[test]
+fn refused_swap_deletion_keeps_lending() {
+    let (_place, pool) = Place::with_pool();
+    let swap = pool.create_swap("swap", 2 << 20).unwrap();
+    pool.engine().volume("swap").unwrap().refuse_changes("the test says so");
+    let error = Volume::Swap(swap.clone()).delete(false).unwrap_err();
+    assert!(matches!(error, Error::Volume { .. }), "{error}");
+    swap.lend(2 << 20, std::process::id()).unwrap();
 }
