@@ -45,3 +45,79 @@ impl OpenPool {
         }
     }
 }
+
+impl Drop for OpenPool {
+    /// Ends the mounts of a pool that was not closed, as after a panic. Their programs could otherwise
+    /// still write after the last handle has marked the pool clean.
+    fn drop(&mut self) {
+        if !*self.is_closing.get_mut() && !self.pool.is_read_only() {
+            self.end_mounts();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::process::{Command, Stdio};
+
+    use everbyte::Pool;
+    use everbyte::files::AccessTimes;
+    use everbyte_fuse::{KernelCaching, MountOptions, Privileges};
+
+    use super::*;
+    use crate::open_pool::Options;
+
+    /// Stores through a mapping of a file, and keeps it until the input ends.
+    const PROGRAM: &str = "import mmap, sys
+file = open(sys.argv[1], 'r+b')
+mapping = mmap.mmap(file.fileno(), 4096)
+mapping[:6] = b'stored'
+print('ready', flush=True)
+sys.stdin.read()";
+
+    #[test]
+    fn panic_writes_back_stores_of_mounts() {
+        if !everbyte_testkit::is_root("mount a file system") {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [path, dir] = ["pool", "dir"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&dir).unwrap();
+        let pool = Pool::create(&path, 32 << 20).unwrap();
+        pool.create_fs("files", 8 << 20).unwrap().write("mapped", &[0; 4096]).unwrap();
+        let options = MountOptions {
+            source: "everbyte".to_owned(),
+            allow_other: false,
+            read_only: false,
+            threads: 1,
+            access_times: AccessTimes::Relative,
+            caching: KernelCaching::Full,
+            privileges: Privileges::default(),
+            exec: true,
+            dir_access_times: false,
+        };
+        let mut program = None;
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            let pool = OpenPool::new(pool, Options::default());
+            pool.mount("files", &dir, &options).unwrap();
+            let mut python = Command::new("python3");
+            python.args(["-c", PROGRAM]).arg(dir.join("mapped"));
+            python.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let child = program.insert(python.spawn().unwrap());
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            panic!("planned");
+        }));
+        assert!(served.is_err());
+        let mut program = program.unwrap();
+        program.kill().unwrap();
+        program.wait().unwrap();
+        let pool = Pool::open(&path).unwrap();
+        assert!(pool.recovery().was_clean);
+        let found = pool.open_fs("files").unwrap().read("mapped").unwrap();
+        assert_eq!(&found[..6], b"stored");
+    }
+}
