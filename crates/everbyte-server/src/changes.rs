@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use everbyte::cache::Rights;
-use everbyte::volume::VolumeKind;
 use everbyte::{CacheVolume, Error, Volume};
 use everbyte_control::{Cause, NewVolume, RequestError, Response};
-use parking_lot::MutexGuard;
 
 use crate::new_volume;
 use crate::open_pool::OpenPool;
@@ -22,8 +20,6 @@ use crate::volumes::OpenVolume;
 
 /// Longest time a change waits for the clients it disconnects.
 const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Longest time a request waits while another cache gets its backing device, and for a look at one.
-const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
 
 impl OpenPool {
     pub(crate) fn grow(&self, size_bytes: u64) -> Result<Response, RequestError> {
@@ -37,14 +33,9 @@ impl OpenPool {
         client: Option<u32>,
     ) -> Result<Response, RequestError> {
         self.check_changing()?;
-        let has_backing = new_volume::backing_of(new).is_some();
-        let _backings = has_backing.then(|| self.lock_backings()).transpose()?;
-        let volume = self.volumes.make(&new.name, || {
-            if has_backing {
-                self.open_caches();
-            }
-            new_volume::create(&self.pool, new, self.rights_of_request(client))
-        })?;
+        let rights = self.rights_of_request(client);
+        let volume =
+            self.volumes.make(&new.name, || new_volume::create(&self.pool, new, rights))?;
         Ok(Response::Volume(self.status_of(&volume)))
     }
 
@@ -92,8 +83,6 @@ impl OpenPool {
                 "the server was started with the name of volume {name}: end it first"
             )));
         }
-        let is_cache = matches!(volume.volume, Volume::Cache(_));
-        let _backings = is_cache.then(|| self.lock_backings()).transpose()?;
         let guard = self.lock_exclusive(&volume, name, "renamed", force)?;
         if volume.is_mounted() {
             // A client waiting for the end of the mount knows it by the name.
@@ -120,9 +109,7 @@ impl OpenPool {
         self.check_changing()?;
         let volume = self.volumes.get(name)?;
         let cache = cache_in(&volume)?;
-        let _backings = self.lock_backings()?;
         let guard = Arc::new(self.lock_exclusive(&volume, name, "attached", force)?);
-        self.open_caches();
         let options = holding(&guard).rights(self.rights_of_request(client));
         cache.attach_with(backing, &options).map_err(refused)?;
         Ok(Response::Volume(self.status_of(&volume)))
@@ -223,16 +210,6 @@ impl OpenPool {
         guard.wait_idle(deadline)
     }
 
-    fn lock_backings(&self) -> Result<MutexGuard<'_, ()>, RequestError> {
-        self.backings.try_lock_for(BACKINGS_TIME_MAX).ok_or_else(|| {
-            RequestError::new(
-                "another cache is being made or attached, and waits for its backing device: try \
-                 again"
-                    .to_owned(),
-            )
-        })
-    }
-
     /// The rights to open files and devices named by a request: the client has them as well.
     fn rights_of_request(&self, client: Option<u32>) -> Rights {
         let of_client = match client {
@@ -240,15 +217,6 @@ impl OpenPool {
             Some(uid) => Rights::of_user(uid),
         };
         self.pool.rights().and(&of_client)
-    }
-
-    /// Opens the handles of all caches: a search for the user of a backing device meets no cache in the moment of its opening.
-    pub(crate) fn open_caches(&self) {
-        let volumes = self.pool.engine().volumes().into_iter();
-        for cache in volumes.filter(|volume| volume.kind() == VolumeKind::CACHE) {
-            // An unreadable cache has no known backing device.
-            let _open_or_damaged = self.volumes.get(cache.name());
-        }
     }
 
     pub(crate) fn check(&self) -> Result<Response, RequestError> {

@@ -11,12 +11,6 @@ use everbyte_control::{NewCache, NewVolume, RequestError};
 use crate::request_error::refused;
 use crate::words::{CHECKSUM_WORDS, DELTA_WORDS, meaning};
 
-/// The backing device of a new cache; `None` for another kind.
-pub(crate) fn backing_of(new: &NewVolume) -> Option<&str> {
-    let cache = new.cache.as_ref().filter(|_| new.kind == CACHE_NAME);
-    cache.map(|cache| cache.backing.as_str())
-}
-
 /// Makes a volume. A backing device is opened with no more than these rights.
 ///
 /// # Errors

@@ -42,8 +42,6 @@ pub struct OpenPool {
     pub(crate) read_only_exports: Vec<String>,
     pub(crate) durability: Durability,
     pub(crate) volumes: Volumes,
-    /// Held while a cache gets a backing device: two caches must not get the same device.
-    pub(crate) backings: Mutex<()>,
     /// Held while a volume gets another size for its users.
     pub(crate) sizes: Mutex<()>,
     pub(crate) is_closing: AtomicBool,
@@ -70,7 +68,6 @@ impl OpenPool {
             only,
             read_only_exports,
             durability,
-            backings: Mutex::default(),
             sizes: Mutex::default(),
             is_closing: AtomicBool::new(false),
             refuses_mounts: RwLock::default(),

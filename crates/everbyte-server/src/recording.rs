@@ -138,7 +138,6 @@ impl OpenPool {
                 recorded.is_some_and(|recorded| recorded.shares_bytes_with(&identity))
                     || known.stack.as_ref().is_some_and(|known| known.shares_bytes_with(&stack))
             };
-            self.open_caches();
             if let Some(cache) = self.pool.find_backing(is_it).map_err(io::Error::other)? {
                 return Ok(Some(format!("the backing device of cache {cache}")));
             }

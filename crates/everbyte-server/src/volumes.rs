@@ -14,7 +14,7 @@ use everbyte::cache::CacheState;
 use everbyte::{Error, Pool, Volume};
 use everbyte_control::{Cause, RequestError};
 use everbyte_device::BlockDevice;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::fs_mounts::FsMounts;
 use crate::leased::Leased;
@@ -343,30 +343,41 @@ impl Volumes {
 
     /// Reserves a name for a future volume.
     fn reserve<'a>(&'a self, name: &'a str) -> Result<Reserved<'a>, RequestError> {
-        let mut slots = self.slots.lock();
         // An existing, unopened volume keeps its name: a reservation would block the users of the
         // volume.
-        if slots.contains_key(name) || self.check_exists(name).is_ok() {
-            return Err(RequestError::new(format!("a volume named {name:?} exists already")));
-        }
-        slots.insert(name.to_owned(), Slot::Making);
-        Ok(Reserved { volumes: self, name, is_filled: false })
+        let exists = || self.check_exists(name).is_ok();
+        self.reserve_if(name, |slots| !slots.contains_key(name) && !exists())
+            .ok_or_else(|| RequestError::new(format!("a volume named {name:?} exists already")))
     }
 
-    /// Reserves the name of a closed volume, and so prevents its opening.
+    /// Reserves the name of a closed volume, and so prevents its opening. Waits for an opening under
+    /// way: it may fail, as that of a look at a damaged volume does.
     ///
     /// # Errors
-    /// It is open by now, or is being opened.
+    /// It is open by now.
     pub(crate) fn reserve_closed<'a>(
         &'a self,
         name: &'a str,
     ) -> Result<Reserved<'a>, RequestError> {
+        self.reserve_if(name, |slots| {
+            while matches!(slots.get(name), Some(Slot::Opening)) {
+                self.changed.wait(slots);
+            }
+            !slots.contains_key(name)
+        })
+        .ok_or_else(|| RequestError::new(format!("volume {name} is being opened: try again")))
+    }
+
+    fn reserve_if<'a>(
+        &'a self,
+        name: &'a str,
+        is_free: impl FnOnce(&mut MutexGuard<'_, Slots>) -> bool,
+    ) -> Option<Reserved<'a>> {
         let mut slots = self.slots.lock();
-        if slots.contains_key(name) {
-            return Err(RequestError::new(format!("volume {name} is being opened: try again")));
-        }
-        slots.insert(name.to_owned(), Slot::Making);
-        Ok(Reserved { volumes: self, name, is_filled: false })
+        is_free(&mut slots).then(|| {
+            slots.insert(name.to_owned(), Slot::Making);
+            Reserved { volumes: self, name, is_filled: false }
+        })
     }
 
     /// Forgets a deleted volume.
