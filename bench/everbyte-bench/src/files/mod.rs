@@ -4,11 +4,10 @@
 //! Invariant: a missing subject leaves rows with the reason.
 
 mod allocations;
+mod batches;
 pub(crate) mod command;
 mod load;
-mod names;
 mod operation;
-mod places;
 mod rows;
 mod subjects;
 
@@ -20,31 +19,31 @@ use operation::Operation;
 
 type Settings = Run<command::FilesArgs>;
 
-/// Measures everything that is asked for; returns the rows and the medium's description.
+/// Measures the selected operations and returns the rows and the description of the medium.
 ///
 /// # Errors
-/// Our own subjects cannot be made, or it is to stop.
+/// A subject of ours cannot be created, or the user interrupted the run.
 fn run(settings: &Settings) -> Result<(Vec<Row>, String)> {
-    settings.progress.set_message("making files");
+    settings.progress.set_message("creating files");
     let all = subjects::all(settings)?;
-    let places = &all.places;
-    let names: Vec<&str> = places.iter().map(|place| place.name()).collect();
-    let is_reference = |subject: usize| places[subject].is_reference();
+    let subjects = &all.subjects;
+    let names: Vec<&str> = subjects.iter().map(|subject| subject.name).collect();
+    let is_reference = |subject: usize| subjects[subject].is_reference();
     let titles = Operation::ALL.map(|operation| operation.title(settings.own.names()));
     let mut grid = Grid::new(names.iter().copied(), titles).select(
         settings,
         is_reference,
-        |subject, workload| places[subject].does(Operation::ALL[workload]),
+        |subject, workload| subjects[subject].does(Operation::ALL[workload]),
     );
     grid.measure(settings, |subject, workload, round| {
-        let sample = places[subject].run(Operation::ALL[workload], settings.slice, round)?;
-        ensure!(sample.operations > 0, "not one operation was done");
+        let sample = subjects[subject].run(Operation::ALL[workload], settings, round)?;
+        ensure!(sample.operations > 0, "no operation was done");
         Ok(sample)
     })?;
     let mut loads =
         Grid::new(names, [operation::BESIDE_LOAD])
-            .select(settings, is_reference, |subject, _| places[subject].bears_load());
-    loads.measure(settings, |subject, _, _| places[subject].load(settings.slice))?;
+            .select(settings, is_reference, |subject, _| subjects[subject].bears_load());
+    loads.measure(settings, |subject, _, _| subjects[subject].load(settings.slice))?;
     let mut rows = rows::operations(&grid, &Operation::ALL);
     rows.extend(rows::loads(&loads));
     rows.extend(all.absent.iter().cloned());

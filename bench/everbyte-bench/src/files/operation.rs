@@ -5,7 +5,7 @@ pub(super) const WHOLE_BYTES: usize = 16 << 10;
 /// Bytes of a read.
 pub(super) const READ_BYTES: usize = 4 << 10;
 /// The directory of the names.
-const DIRECTORY: &str = "names";
+pub(super) const DIRECTORY: &str = "names";
 /// Name of the workload of appends beside load.
 pub(super) const BESIDE_LOAD: &str = "append 4K and fsync beside load";
 
@@ -89,11 +89,6 @@ impl Paths {
             renamed: (0..batch).map(|n| path('r', n)).collect(),
             made: (0..batch).map(|n| path('m', n)).collect(),
         }
-    }
-
-    /// The directory.
-    pub(super) fn directory() -> &'static str {
-        DIRECTORY
     }
 }
 

@@ -1,9 +1,9 @@
 //! The rows of results.
 
+use super::batches::Sample;
 use super::load::LoadSample;
-use super::names::{EXT4, FLOOR, LIBRARY, TMPFS, VOLUME};
 use super::operation::Operation;
-use super::places::Sample;
+use super::subjects::{EXT4, FLOOR, LIBRARY, TMPFS, VOLUME};
 use crate::driver::{Grid, Rows};
 use crate::rows::{Row, metric};
 use crate::stats::as_f64;
@@ -31,7 +31,7 @@ pub(super) fn operations(grid: &Grid<Sample>, operations: &[Operation]) -> Vec<R
     })
 }
 
-/// Means over all rounds of the counts.
+/// Means of the counts over all rounds.
 fn counted(samples: &[Sample], operation: Operation, rows: &mut Rows<'_>) {
     let operations: u64 = samples.iter().map(|sample| sample.operations).sum();
     let allocations: u64 = samples.iter().map(|sample| sample.allocations).sum();

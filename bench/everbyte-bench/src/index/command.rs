@@ -1,20 +1,33 @@
 //! `everbyte-bench index`: the options of the suite.
 
 use anyhow::Result;
-use everbyte_fs::IndexKind;
+use clap::ValueEnum;
 
 use super::directory::Place;
-use super::memory::Memory;
+use super::drive::{self, Bound};
 use super::personality::Personality;
-use super::{Part, Settings, run};
+use super::{misses, series};
 use crate::driver::{Common, Findings, Pace, Run, Suite};
+
+/// The parts of the suite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Part {
+    /// Filebench's workloads with each index.
+    Workloads,
+    /// Sizes of nodes on the fileserver workload.
+    Nodes,
+    /// Misses of the last-level cache, by cachegrind.
+    Misses,
+    /// Filebench's workloads in directories.
+    Directories,
+}
 
 /// Compares indexes over inode tables under Filebench's workloads on the file system in this process,
 /// and compares the file system with directories.
 ///
 /// The file system lies in memory of this process, with flushes. If the data exceed memory, blocks are
-/// reserved without data, and a note in the row says so. A full run takes hours: --files, --indexes,
-/// --workloads and --skip shorten it.
+/// reserved without data, and a note in the row says so. A full run takes hours: --files, --filter and
+/// --skip shorten it.
 #[derive(clap::Args, Clone)]
 pub(crate) struct IndexArgs {
     #[command(flatten)]
@@ -23,7 +36,7 @@ pub(crate) struct IndexArgs {
     #[arg(long, value_name = "COUNT", value_delimiter = ',',
           default_values_t = [80_000, 160_000, 320_000, 640_000],
           value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
-    files: Vec<u32>,
+    pub(super) files: Vec<u32>,
     /// Additional sizes of the file sets of createfiles.
     #[arg(long, value_name = "COUNT", value_delimiter = ',',
           default_values_t = [1_280_000, 2_560_000],
@@ -32,12 +45,6 @@ pub(crate) struct IndexArgs {
     /// Operations of each run, instead of seconds.
     #[arg(long, value_name = "COUNT")]
     operations: Option<u64>,
-    /// Indexes; all by default.
-    #[arg(long, value_name = "INDEX", value_delimiter = ',', value_parser = index_kind)]
-    indexes: Vec<IndexKind>,
-    /// Workloads; all by default.
-    #[arg(long, value_enum, value_name = "WORKLOAD", value_delimiter = ',')]
-    workloads: Vec<Personality>,
     /// Numbers of threads; by default 1, 2 and the number in the definition of the workload.
     #[arg(long, value_name = "COUNT", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -45,37 +52,52 @@ pub(crate) struct IndexArgs {
     /// Sizes of nodes in bytes, powers of two from 64 to 4096, for the sweep.
     #[arg(long, value_name = "BYTES", value_delimiter = ',',
           default_values_t = [64, 128, 256, 512, 1024, 2048, 4096])]
-    node_bytes: Vec<u32>,
+    pub(super) node_bytes: Vec<u32>,
     /// An additional empty directory for the workloads, with a name for the results.
     #[arg(long = "dir", value_name = "NAME=PATH")]
-    directories: Vec<Place>,
+    pub(super) directories: Vec<Place>,
     /// Size of the file sets in directories.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
-    directory_files: u32,
+    pub(super) directory_files: u32,
     /// Parts to leave out.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     skip: Vec<Part>,
 }
 
-/// Reads the name of an index.
-fn index_kind(name: &str) -> Result<IndexKind, String> {
-    IndexKind::from_name(name).ok_or_else(|| {
-        let known = IndexKind::ALL.map(IndexKind::name).join(", ");
-        format!("there is no such index; there are {known}")
-    })
+impl IndexArgs {
+    /// Sizes of the file sets of a workload.
+    pub(super) fn files_of(&self, personality: Personality) -> Vec<u32> {
+        let more = self.create_files.iter().filter(|_| personality == Personality::Createfiles);
+        self.files.iter().chain(more).copied().collect()
+    }
+
+    pub(super) fn files_max(&self) -> u32 {
+        self.files.iter().copied().max().unwrap_or_default()
+    }
+
+    /// Numbers of threads of a workload.
+    pub(super) fn threads_of(&self, personality: Personality) -> Vec<usize> {
+        match &self.threads[..] {
+            [] => vec![1, 2, personality.definition().threads],
+            threads => threads.iter().copied().map(usize::from).collect(),
+        }
+    }
+
+    pub(super) fn threads_max(&self, personality: Personality) -> usize {
+        self.threads_of(personality).into_iter().max().unwrap_or(1)
+    }
 }
 
-/// The given values, or all.
-fn or_all<T: Copy>(asked: &[T], all: &[T]) -> Vec<T> {
-    if asked.is_empty() { all.to_vec() } else { asked.to_vec() }
-}
-
-fn ascending<T: Ord + Copy>(of: &[T]) -> Vec<T> {
-    let mut sorted = of.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    sorted
+impl Run<IndexArgs> {
+    pub(super) fn run_of(&self, personality: Personality, threads: usize) -> drive::Run<'_> {
+        let bound = match (self.own.operations, personality) {
+            (Some(operations), _) => Bound::Operations(operations),
+            (None, Personality::Createfiles) => Bound::Whole,
+            (None, _) => Bound::Time(self.slice),
+        };
+        drive::Run { personality, threads, bound, stop: &self.stop }
+    }
 }
 
 impl Suite for IndexArgs {
@@ -92,32 +114,32 @@ impl Suite for IndexArgs {
         (self.threads, self.node_bytes) = (vec![1, 3], vec![128, 4096]);
     }
 
-    fn measure(run_of: &Run<Self>) -> Result<Findings> {
-        let own = &run_of.own;
-        let threads = ascending(&own.threads).into_iter().map(usize::from).collect::<Vec<_>>();
-        let settings = Settings {
-            files: ascending(&own.files),
-            create_files: ascending(&own.create_files),
-            directory_files: own.directory_files,
-            indexes: or_all(&own.indexes, &IndexKind::ALL),
-            personalities: or_all(&own.workloads, &Personality::ALL),
-            threads: Some(threads).filter(|threads| !threads.is_empty()),
-            node_bytes: ascending(&own.node_bytes),
-            places: own.directories.clone(),
-            operations: own.operations,
-            memory: Memory::default(),
-            run: run_of,
-        };
+    fn measure(settings: &Run<Self>) -> Result<Findings> {
+        let parts: [(Part, fn(&Run<Self>) -> Result<_>); 4] = [
+            (Part::Workloads, series::workloads),
+            (Part::Nodes, series::nodes),
+            (Part::Misses, misses::run),
+            (Part::Directories, series::directories),
+        ];
+        let mut parts = parts.to_vec();
+        parts.retain(|(part, _)| !settings.own.skip.contains(part));
+        // A full directory ends the run before a measurement of hours.
+        if parts.iter().any(|&(part, _)| part == Part::Directories) {
+            settings.own.directories.iter().try_for_each(Place::check)?;
+        }
+        let mut rows = Vec::new();
+        for (_, part) in parts {
+            rows.extend(part(settings)?);
+        }
         let medium = format!(
             "memory of this process, with flushes; files in memory have huge pages: {}",
             huge_pages()
         );
-        let rows = run(&settings, |part| !own.skip.contains(&part))?;
         Ok(Findings::new(rows, medium, 0))
     }
 }
 
-/// The system's setting for files in memory without a name.
+/// The system's setting for huge pages of files in memory.
 fn huge_pages() -> String {
     let path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     let text = std::fs::read_to_string(path).unwrap_or_default();

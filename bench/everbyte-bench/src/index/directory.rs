@@ -139,6 +139,11 @@ impl Target for Directory {
         if self.access == Access::Direct { DIRECT_BYTES } else { 1 }
     }
 
+    fn note(&self) -> Option<&'static str> {
+        let is_direct = self.access == Access::Direct;
+        is_direct.then_some("sizes are rounded up to whole blocks, as O_DIRECT asks")
+    }
+
     fn make_directory(&self, path: &str) -> Result<()> {
         Ok(rustix::fs::mkdirat(&self.root, path, Mode::from_raw_mode(0o755))?)
     }

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Gamma};
 
-use super::personality::{FileBytes, GAMMA, Personality};
+use super::personality::{Definition, GAMMA, Personality};
 use crate::stats::as_f64;
 
 /// A file of the set, there or not.
@@ -34,7 +34,7 @@ struct Maker {
     rng: SmallRng,
     width: Gamma<f64>,
     depth: Gamma<f64>,
-    bytes: FileBytes,
+    definition: &'static Definition,
     files: usize,
     directories: Vec<String>,
     entries: Vec<Entry>,
@@ -48,12 +48,13 @@ pub(crate) fn gamma(mean: f64) -> Gamma<f64> {
 impl FileSet {
     /// The set of `personality` with so many files, at least two.
     pub(crate) fn new(personality: Personality, files: u32) -> Self {
-        let width = f64::from(personality.directory_width());
+        let definition = personality.definition();
+        let width = f64::from(definition.directory_width);
         let mut maker = Maker {
             rng: SmallRng::seed_from_u64(0x6669_6c65),
             width: gamma(width),
             depth: gamma(f64::from(files.max(2)).ln() / width.ln()),
-            bytes: personality.file_bytes(),
+            definition,
             files: usize::try_from(files).expect("a count of files"),
             directories: Vec::new(),
             entries: Vec::new(),
@@ -62,13 +63,14 @@ impl FileSet {
         let Maker { mut rng, directories, entries, .. } = maker;
         // Filebench makes files in random order, so that neighbours are not neighbours on the medium.
         let mut present: Vec<u32> = (0..files).collect();
-        present.retain(|_| rng.random_range(0..100) < personality.present_percent());
+        present.retain(|_| rng.random_range(0..100) < definition.present_percent);
         present.shuffle(&mut rng);
         Self { directories, entries, present }
     }
 
     /// Puts the path of an entry into `path`.
-    pub(crate) fn path(&self, entry: &Entry, path: &mut String) {
+    pub(crate) fn path(&self, entry: usize, path: &mut String) {
+        let entry = &self.entries[entry];
         path.clear();
         path.push_str(&self.directories[place(entry.directory)]);
         path.push('/');
@@ -117,10 +119,8 @@ impl Maker {
     }
 
     fn file_bytes(&mut self) -> u32 {
-        match self.bytes {
-            FileBytes::Constant(bytes) => u32::try_from(bytes).expect("less than 4 GiB"),
-            FileBytes::Gamma(mean) => whole(gamma(as_f64(mean)).sample(&mut self.rng)),
-        }
+        let Definition { file_bytes, is_gamma, .. } = *self.definition;
+        if is_gamma { whole(gamma(file_bytes.into()).sample(&mut self.rng)) } else { file_bytes }
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!((&one.entries, &one.present), (&two.entries, &two.present));
             assert_eq!(one.entries.len(), 5000);
             let percent = as_f64(one.present.len() as u64) / 50.0;
-            let expected = f64::from(personality.present_percent());
+            let expected = f64::from(personality.definition().present_percent);
             assert!((percent - expected).abs() < 3.0, "{personality:?}: {percent}%");
         }
     }
@@ -205,7 +205,7 @@ mod tests {
     fn paths_have_names_of_eight_digits() {
         let set = FileSet::new(Personality::Webproxy, 50);
         let mut path = String::new();
-        set.path(&set.entries[11], &mut path);
+        set.path(11, &mut path);
         assert!(path.starts_with("bigfileset/00000001/"), "{path}");
         assert!(path.ends_with("/00000012"), "{path}");
     }

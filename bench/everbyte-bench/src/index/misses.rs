@@ -5,7 +5,6 @@
 //! with steps. The difference counts the steps. The cache has the paper's 15 MiB. It has 15 ways, because the number
 //! of sets must be a power of two.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -19,9 +18,8 @@ use everbyte_media::{Mapped, MediaOptions};
 use super::drive::{self, Bound, Filled, Run};
 use super::file_set::FileSet;
 use super::library::{Bytes, Library};
-use super::memory::sparse_file;
 use super::personality::Personality;
-use super::place::{NAME, Need, Setting, inodes_for, open_pool};
+use super::place::{NAME, Need, file_system, inodes_for, open_pool, sparse_file};
 use super::{Settings, title};
 use crate::rows::{Row, exact};
 use crate::stats::as_f64;
@@ -42,9 +40,6 @@ const WORKLOADS: [Personality; 4] = [
 ];
 /// The name of the subcommand, which people do not see.
 const SUBCOMMAND: &str = "index-misses";
-
-/// Name of the metric.
-pub(super) const MISS_RATE: &str = "llc_miss_rate";
 
 /// Takes steps of a workload on a pool that is filled for it, to be watched by cachegrind.
 #[derive(clap::Args)]
@@ -81,14 +76,9 @@ struct Misses {
     operations: u64,
 }
 
-/// The name of a workload that cachegrind watches.
-pub(super) fn misses_title(personality: Personality, files: u32, threads: usize) -> String {
-    format!("{}, cachegrind", title(personality, files, threads))
-}
-
-/// The largest number of files whose pool valgrind has room for.
-pub(super) fn watched_files(settings: &Settings<'_>, personality: Personality) -> u32 {
-    let mut files = settings.files_max();
+/// The largest number of files whose pool fits under valgrind.
+fn watched_files(settings: &Settings, personality: Personality) -> u32 {
+    let mut files = settings.own.files_max();
     while Need::of(personality, files.into()).pool_bytes() > POOL_BYTES_MAX {
         files /= 2;
     }
@@ -105,9 +95,9 @@ pub(crate) fn child(args: &MissesArgs) -> Result<()> {
     let pool = open_pool(Mapped::open(&args.pool, &options)?)?;
     let mut fs = FileSystem::open(&pool, NAME)?;
     fs.set_dentries_max(0);
-    let library = Library::new(fs, Bytes::Reserved);
+    let library = Library { fs, bytes: Bytes::Reserved };
     let set = FileSet::new(args.workload, args.files);
-    let filled = Filled::made_before(&library, &set)?;
+    let filled = Filled::made_before(&library, &set);
     let stop = AtomicBool::new(false);
     let (personality, threads) = (args.workload, args.threads);
     let bound = Bound::Operations(args.operations);
@@ -141,22 +131,6 @@ impl Counted {
     }
 }
 
-/// A file system of `index` that is filled for `set`, closed again.
-fn fill(
-    settings: &Settings<'_>,
-    index: IndexKind,
-    personality: Personality,
-    set: &FileSet,
-) -> Result<File> {
-    let files = set.entries.len() as u64;
-    let file = sparse_file(Need::of(personality, files).pool_bytes())?;
-    let medium = Mapped::from_file(&file, &MediaOptions::new())?;
-    let fs = Setting::of(index).file_system_on(medium, inodes_for(files))?;
-    let library = Library::new(fs, Bytes::Reserved);
-    Filled::new(&library, set, personality, &settings.stop)?;
-    Ok(file)
-}
-
 /// Runs this program under valgrind.
 fn watch(args: &MissesArgs) -> Result<Counted> {
     let folder = tempfile::tempdir()?;
@@ -187,15 +161,21 @@ fn watch(args: &MissesArgs) -> Result<Counted> {
     Counted::parse(&text).context("what cachegrind wrote cannot be right")
 }
 
-fn measure(settings: &Settings<'_>, index: IndexKind, personality: Personality) -> Result<Misses> {
+/// Fills a file system of `index`, and counts the steps of a workload on it.
+fn measure(settings: &Settings, index: IndexKind, personality: Personality) -> Result<Misses> {
     let files = watched_files(settings, personality);
     let set = FileSet::new(personality, files);
-    let file = fill(settings, index, personality, &set)?;
+    let file = sparse_file(Need::of(personality, files.into()).pool_bytes())?;
+    let medium = Mapped::from_file(&file, &MediaOptions::new())?;
+    let fs = file_system(medium, index, None, inodes_for(files.into()))?;
+    let library = Library { fs, bytes: Bytes::Reserved };
+    Filled::new(&library, &set, personality, &settings.stop)?;
+    drop(library);
     let mut args = MissesArgs {
         pool: PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())),
         workload: personality,
         files,
-        threads: settings.most_threads(personality),
+        threads: settings.own.threads_max(personality),
         operations: 0,
     };
     let before = watch(&args)?;
@@ -210,42 +190,42 @@ fn rows_of(index: IndexKind, workload: &str, misses: Result<Misses>) -> Vec<Row>
         Ok(misses) => misses,
         Err(error) => return vec![Row::skipped(index.name(), workload, format!("{error:#}"))],
     };
-    let row = |metric, unit, value| Row {
-        note: Some("under cachegrind: 15 MiB, 15 ways; blocks are reserved".to_owned()),
-        ..exact(index.name(), workload, metric, unit, value)
-    };
     let Counted { instructions, asked, missed } = counted;
     let [instructions, asked, missed, operations] =
         [instructions, asked, missed, operations].map(as_f64);
-    vec![
-        row("instructions", "1/operation", instructions / operations),
-        row(MISS_RATE, "%", 100.0 * missed / asked.max(1.0)),
-        row("llc_misses", "1/operation", missed / operations),
-        row("llc_references", "1/operation", asked / operations),
-    ]
+    let figures = [
+        ("instructions", "1/operation", instructions / operations),
+        ("llc_miss_rate", "%", 100.0 * missed / asked.max(1.0)),
+        ("llc_misses", "1/operation", missed / operations),
+        ("llc_references", "1/operation", asked / operations),
+    ];
+    let row = |(metric, unit, value)| Row {
+        note: Some("under cachegrind: 15 MiB, 15 ways; blocks are reserved".to_owned()),
+        ..exact(index.name(), workload, metric, unit, value)
+    };
+    figures.map(row).to_vec()
 }
 
-/// Counts the misses of every index at the largest file sets.
+/// Counts the misses of every index at the largest file sets. A failed measurement leaves a row with the reason.
 ///
 /// # Errors
-/// It is to stop. What cannot be measured leaves rows that say why.
-pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+/// The user interrupted the run.
+pub(super) fn run(settings: &Settings) -> Result<Vec<Row>> {
+    let all = WORKLOADS.into_iter().flat_map(|own| IndexKind::ALL.map(|index| (own, index)));
+    let titled = all.map(|(own, index)| {
+        let (files, threads) = (watched_files(settings, own), settings.own.threads_max(own));
+        (own, index, format!("{}, cachegrind", title(own, files, threads)))
+    });
+    let wanted = titled.filter(|(_, index, workload)| settings.wants(index.name(), workload));
+    // A smoke test counts once, because valgrind takes seconds to start.
+    let wanted: Vec<_> = wanted.take(if settings.quick { 1 } else { usize::MAX }).collect();
+    settings.progress.inc_length(wanted.len() as u64);
     let mut rows = Vec::new();
-    // A smoke test of one is enough, for valgrind takes seconds to begin.
-    let (workloads, indexes) = match settings.quick {
-        true => (&WORKLOADS[..1], settings.indexes.get(..1).unwrap_or_default()),
-        false => (&WORKLOADS[..], &settings.indexes[..]),
-    };
-    settings.progress.inc_length((workloads.len() * indexes.len()) as u64);
-    for &personality in workloads.iter().filter(|own| settings.personalities.contains(own)) {
-        let threads = settings.most_threads(personality);
-        let workload = misses_title(personality, watched_files(settings, personality), threads);
-        for &index in indexes {
-            settings.check_stop()?;
-            settings.progress.set_message(format!("{workload}, {}", index.name()));
-            rows.extend(rows_of(index, &workload, measure(settings, index, personality)));
-            settings.progress.inc(1);
-        }
+    for (personality, index, workload) in wanted {
+        settings.check_stop()?;
+        settings.progress.set_message(format!("{workload}, {}", index.name()));
+        rows.extend(rows_of(index, &workload, measure(settings, index, personality)));
+        settings.progress.inc(1);
     }
     settings.check_stop()?;
     Ok(rows)

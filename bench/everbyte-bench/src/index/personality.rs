@@ -1,34 +1,34 @@
-//! Filebench's personalities: file sets, steps and threads, as `workloads/*.f` of Filebench 1.5 define
-//! them.
+//! Personalities of Filebench 1.5 (`workloads/*.f`): file sets, steps and threads.
 //!
-//! Invariants: a step is what Filebench calls a flowop, and counts as one operation; sizes and widths
-//! are the definition's, only the number of files and threads are ours to vary.
+//! Invariants: a step is a flowop of Filebench and counts as one operation. Sizes, widths and steps are those of the
+//! definitions. Only the number of files and the number of threads vary.
 
 use clap::ValueEnum;
 
-/// Bytes of a read or write (`iosize`).
-pub(crate) const IO_BYTES: u64 = 1 << 20;
-/// An append has fewer bytes than this (`meanappendsize`), all counts being as likely.
+/// Size of a read or write in bytes (`iosize`).
+pub(crate) const IO_BYTES: usize = 1 << 20;
+/// Exclusive upper bound of the size of an append. Sizes are distributed evenly around `meanappendsize`.
 pub(crate) const APPEND_BYTES: u64 = 16 << 10;
-/// Shape of the gamma distributions, of sizes and of directories.
+/// Shape of the gamma distributions of sizes and directories.
 pub(crate) const GAMMA: f64 = 1.5;
 
 /// A workload of Filebench.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Personality {
-    /// Makes the whole file set.
+    /// Creates the whole file set.
     Createfiles,
     /// Creates, appends, reads and deletes.
     Fileserver,
-    /// Replaces a file, and reads five.
+    /// Replaces a file and reads five files.
     Webproxy,
-    /// Reads ten files, and appends to a log.
+    /// Reads ten files and appends to a log.
     Webserver,
-    /// Mail: as a web proxy, but each change is made durable.
+    /// Mail: like a web proxy, but each change is synced.
     Varmail,
 }
 
-/// A flowop. All but `Delete`, `Stat` and `AppendLog` are about the file that the thread has open.
+/// A flowop. `Delete`, `Stat` and `AppendLog` need no open file. The other steps after `Open` use the file that the
+/// thread has open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Create,
@@ -43,175 +43,104 @@ pub(crate) enum Step {
     AppendLog,
 }
 
-/// Kinds of operations, which have latencies of their own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Operation {
-    Create,
-    Open,
-    Write,
-    Read,
-    Append,
-    Fsync,
-    Close,
-    Delete,
-    Stat,
-}
-
-/// The size of files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FileBytes {
-    /// All have this size.
-    Constant(u64),
-    /// The mean of a gamma distribution.
-    Gamma(u64),
-}
-
-/// The paper's Table 1: mean file size in KiB, threads, and percent of reads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Published {
-    pub(crate) file_kib: u64,
-    pub(crate) threads: usize,
-    pub(crate) reads_percent: u64,
-}
-
-const READ_ONE: [Step; 3] = [Step::Open, Step::ReadWhole, Step::Close];
-
-impl Operation {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Create,
-        Self::Open,
-        Self::Write,
-        Self::Read,
-        Self::Append,
-        Self::Fsync,
-        Self::Close,
-        Self::Delete,
-        Self::Stat,
-    ];
-
-    /// Names of the metrics of its median and its 99th percentile.
-    pub(crate) fn metrics(self) -> [&'static str; 2] {
-        match self {
-            Self::Create => ["p50_create", "p99_create"],
-            Self::Open => ["p50_open", "p99_open"],
-            Self::Write => ["p50_write", "p99_write"],
-            Self::Read => ["p50_read", "p99_read"],
-            Self::Append => ["p50_append", "p99_append"],
-            Self::Fsync => ["p50_fsync", "p99_fsync"],
-            Self::Close => ["p50_close", "p99_close"],
-            Self::Delete => ["p50_delete", "p99_delete"],
-            Self::Stat => ["p50_stat", "p99_stat"],
-        }
-    }
-}
-
-#[cfg(test)]
 impl Step {
-    /// The kind of operation that it is.
-    pub(crate) fn operation(self) -> Operation {
-        match self {
-            Self::Create => Operation::Create,
-            Self::Open => Operation::Open,
-            Self::WriteWhole => Operation::Write,
-            Self::ReadWhole => Operation::Read,
-            Self::Append | Self::AppendLog => Operation::Append,
-            Self::Fsync => Operation::Fsync,
-            Self::Close => Operation::Close,
-            Self::Delete => Operation::Delete,
-            Self::Stat => Operation::Stat,
-        }
-    }
+    /// Number of steps.
+    pub(crate) const COUNT: usize = Self::AppendLog as usize + 1;
 }
 
-impl FileBytes {
-    pub(crate) fn mean(self) -> u64 {
-        match self {
-            Self::Constant(bytes) | Self::Gamma(bytes) => bytes,
-        }
-    }
+/// A personality's definition.
+pub(crate) struct Definition {
+    pub(crate) name: &'static str,
+    /// Parts of a thread's loop, each with its number of repetitions.
+    steps: &'static [(usize, &'static [Step])],
+    /// Mean size of a file in bytes.
+    pub(crate) file_bytes: u32,
+    /// True if sizes have a gamma distribution, false if all sizes are equal.
+    pub(crate) is_gamma: bool,
+    /// Mean number of files in a directory.
+    pub(crate) directory_width: u32,
+    /// Percentage of the file set that exists at the start (`prealloc`).
+    pub(crate) present_percent: u32,
+    pub(crate) threads: usize,
 }
+
+use Step::{Append, AppendLog, Close, Create, Delete, Fsync, Open, ReadWhole, Stat, WriteWhole};
+
+const READ_ONE: [Step; 3] = [Open, ReadWhole, Close];
+
+/// The definitions in the order of [`Personality`].
+const DEFINITIONS: [Definition; 5] = [
+    Definition {
+        name: "createfiles",
+        steps: &[(1, &[Create, WriteWhole, Close])],
+        file_bytes: 16 << 10,
+        is_gamma: false,
+        directory_width: 100,
+        present_percent: 0,
+        threads: 16,
+    },
+    Definition {
+        name: "fileserver",
+        steps: &[
+            (1, &[Create, WriteWhole, Close, Open, Append, Close]),
+            (1, &READ_ONE),
+            (1, &[Delete, Stat]),
+        ],
+        file_bytes: 128 << 10,
+        is_gamma: true,
+        directory_width: 20,
+        present_percent: 80,
+        threads: 50,
+    },
+    Definition {
+        name: "webproxy",
+        steps: &[(1, &[Delete, Create, Append, Close]), (5, &READ_ONE)],
+        file_bytes: 16 << 10,
+        is_gamma: false,
+        directory_width: 1_000_000,
+        present_percent: 80,
+        threads: 100,
+    },
+    Definition {
+        name: "webserver",
+        steps: &[(10, &READ_ONE), (1, &[AppendLog])],
+        file_bytes: 16 << 10,
+        is_gamma: true,
+        directory_width: 20,
+        present_percent: 100,
+        threads: 100,
+    },
+    Definition {
+        name: "varmail",
+        steps: &[
+            (1, &[Delete, Create, Append, Fsync, Close]),
+            (1, &[Open, ReadWhole, Append, Fsync, Close]),
+            (1, &READ_ONE),
+        ],
+        file_bytes: 16 << 10,
+        is_gamma: true,
+        directory_width: 1_000_000,
+        present_percent: 80,
+        threads: 16,
+    },
+];
 
 impl Personality {
     pub(crate) const ALL: [Self; 5] =
         [Self::Createfiles, Self::Fileserver, Self::Webproxy, Self::Webserver, Self::Varmail];
 
+    pub(crate) fn definition(self) -> &'static Definition {
+        &DEFINITIONS[self as usize]
+    }
+
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Createfiles => "createfiles",
-            Self::Fileserver => "fileserver",
-            Self::Webproxy => "webproxy",
-            Self::Webserver => "webserver",
-            Self::Varmail => "varmail",
-        }
+        self.definition().name
     }
 
-    /// The steps of a thread, over and over.
+    /// The steps of a thread's loop.
     pub(crate) fn steps(self) -> Vec<Step> {
-        use Step::{Append, AppendLog, Close, Create, Delete, Fsync, Open, ReadWhole};
-        match self {
-            Self::Createfiles => vec![Create, Step::WriteWhole, Close],
-            Self::Fileserver => {
-                let changes = [Create, Step::WriteWhole, Close, Open, Append, Close];
-                [&changes[..], &READ_ONE, &[Delete, Step::Stat]].concat()
-            }
-            Self::Webproxy => {
-                let replaces = [Delete, Create, Append, Close];
-                [&replaces[..], &READ_ONE.repeat(5)].concat()
-            }
-            Self::Webserver => [&READ_ONE.repeat(10)[..], &[AppendLog]].concat(),
-            Self::Varmail => {
-                let arrives = [Delete, Create, Append, Fsync, Close];
-                let is_marked = [Open, ReadWhole, Append, Fsync, Close];
-                [&arrives[..], &is_marked, &READ_ONE].concat()
-            }
-        }
-    }
-
-    pub(crate) fn file_bytes(self) -> FileBytes {
-        match self {
-            Self::Createfiles | Self::Webproxy => FileBytes::Constant(16 << 10),
-            Self::Webserver | Self::Varmail => FileBytes::Gamma(16 << 10),
-            Self::Fileserver => FileBytes::Gamma(128 << 10),
-        }
-    }
-
-    /// Mean number of files of a directory.
-    pub(crate) fn directory_width(self) -> u32 {
-        match self {
-            Self::Createfiles => 100,
-            Self::Fileserver | Self::Webserver => 20,
-            Self::Webproxy | Self::Varmail => 1_000_000,
-        }
-    }
-
-    /// Percent of the file set that is there when the threads begin (`prealloc`).
-    pub(crate) fn present_percent(self) -> u32 {
-        match self {
-            Self::Createfiles => 0,
-            Self::Webserver => 100,
-            Self::Fileserver | Self::Webproxy | Self::Varmail => 80,
-        }
-    }
-
-    pub(crate) fn threads(self) -> usize {
-        match self {
-            Self::Createfiles | Self::Varmail => 16,
-            Self::Fileserver => 50,
-            Self::Webproxy | Self::Webserver => 100,
-        }
-    }
-
-    /// The workload's line of the paper's table, if it is there.
-    pub(crate) fn published(self) -> Option<Published> {
-        let line =
-            |file_kib, threads, reads_percent| Some(Published { file_kib, threads, reads_percent });
-        match self {
-            Self::Createfiles => line(16, 16, 0),
-            Self::Fileserver => line(128, 50, 30),
-            Self::Webproxy => line(16, 100, 80),
-            Self::Webserver => line(16, 100, 90),
-            Self::Varmail => None,
-        }
+        let parts = self.definition().steps.iter();
+        parts.flat_map(|&(times, steps)| steps.repeat(times)).collect()
     }
 }
 
@@ -219,7 +148,7 @@ impl Personality {
 mod tests {
     use super::*;
 
-    /// How often a step is taken in a round of all steps.
+    /// The number of a step in one loop.
     fn count(personality: Personality, step: Step) -> usize {
         personality.steps().iter().filter(|&&own| own == step).count()
     }
@@ -267,10 +196,15 @@ mod tests {
 
     #[test]
     fn sizes_and_threads_match_the_paper() {
-        for personality in Personality::ALL {
-            let Some(published) = personality.published() else { continue };
-            assert_eq!(personality.file_bytes().mean(), published.file_kib << 10);
-            assert_eq!(personality.threads(), published.threads);
-        }
+        let own = Personality::ALL.map(Personality::definition);
+        let lines = own.map(|line| (line.name, line.file_bytes >> 10, line.threads));
+        let [published @ .., _varmail] = lines;
+        let paper = [
+            ("createfiles", 16, 16),
+            ("fileserver", 128, 50),
+            ("webproxy", 16, 100),
+            ("webserver", 16, 100),
+        ];
+        assert_eq!(published, paper);
     }
 }

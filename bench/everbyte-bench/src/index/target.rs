@@ -2,27 +2,32 @@
 
 use anyhow::Result;
 
-/// A place with files, used by any number of threads. Paths are relative, with `/` between names.
+/// A place with files for any number of threads. Paths are relative, with `/` between names.
 pub(crate) trait Target: Sync {
-    /// A file that is open.
+    /// An open file.
     type File;
 
-    /// Writes and appends are of whole such units: 1, or what unbuffered writing asks for.
+    /// Unit of the sizes of writes and appends: 1, or the block size of unbuffered writes.
     fn unit_bytes(&self) -> usize;
 
-    /// Makes a directory, whose parent is there.
+    /// A hint for the readers of figures.
+    fn note(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Creates a directory in an existing directory.
     ///
     /// # Errors
-    /// The target's; so for all that follow.
+    /// The target's, here and in all methods below.
     fn make_directory(&self, path: &str) -> Result<()>;
 
-    /// Makes and opens a file that is not there.
+    /// Creates and opens a file. The file must not exist.
     fn create(&self, path: &str) -> Result<Self::File>;
 
-    /// Makes an empty file that is not there, and does not open it.
+    /// Creates an empty file without opening it. The file must not exist.
     fn make_file(&self, path: &str) -> Result<()>;
 
-    /// Gives what is at `from` the name `to`, which nothing has.
+    /// Renames `from` to `to`, an unused name.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Sets the permissions of a file.
@@ -31,35 +36,30 @@ pub(crate) trait Target: Sync {
     /// Opens a file.
     fn open(&self, path: &str) -> Result<Self::File>;
 
-    /// Looks at a file's attributes, and returns its size in bytes.
+    /// Reads a file's attributes and returns its size in bytes.
     fn stat(&self, path: &str) -> Result<u64>;
 
-    /// Removes a file.
+    /// Deletes a file.
     fn delete(&self, path: &str) -> Result<()>;
 
-    /// Reads from `offset` on as much as there is and `into` holds; 0 bytes at the end.
+    /// Reads at `offset` up to the length of `into` and returns the number of bytes, 0 at the end.
     fn read(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> Result<usize>;
 
     /// Writes at `offset`.
     fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Finds the end of a file, and writes there.
+    /// Looks up the end of a file and writes there.
     fn append(&self, file: &Self::File, data: &[u8]) -> Result<()>;
 
-    /// Empties a file.
+    /// Sets the size of a file to 0.
     fn truncate(&self, file: &Self::File) -> Result<()>;
 
-    /// Makes what a file has durable.
+    /// Makes a file durable.
     fn fsync(&self, file: &Self::File) -> Result<()>;
 
     /// Closes a file.
     fn close(&self, file: Self::File) -> Result<()>;
 
-    /// Makes everything durable.
+    /// Makes all files durable.
     fn sync(&self) -> Result<()>;
-
-    /// Look-ups of inode tables that this thread has made so far, if they can be counted.
-    fn lookups(&self) -> u64 {
-        0
-    }
 }

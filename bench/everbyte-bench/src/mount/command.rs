@@ -4,14 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::fuse_options::Caching;
 use super::{Part, run};
 use crate::driver::{Common, Findings, Pace, Run, Suite, seconds};
-use crate::index::personality::Personality;
-
-/// The default workloads: createfiles cannot run for a time, because it makes its set once.
-const WORKLOADS: [Personality; 4] =
-    [Personality::Fileserver, Personality::Webproxy, Personality::Webserver, Personality::Varmail];
 
 /// Measures a mount with single system calls and Filebench's workloads, and compares it with an empty FUSE
 /// file system, a plain one in memory, and libfuse's passthrough_ll over tmpfs.
@@ -25,12 +19,6 @@ pub(crate) struct MountArgs {
     /// Seconds of each mount for each workload in each round.
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(super) workload_seconds: Duration,
-    /// The kernel's caching; both by default.
-    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
-    pub(super) caching: Vec<Caching>,
-    /// Workloads; all but createfiles by default.
-    #[arg(long, value_enum, value_name = "WORKLOAD", value_delimiter = ',')]
-    pub(super) workloads: Vec<Personality>,
     /// Files of each workload.
     #[arg(long, default_value_t = 2000, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
@@ -55,14 +43,6 @@ pub(crate) struct MountArgs {
 impl MountArgs {
     pub(super) fn wants(&self, part: Part) -> bool {
         !self.skip.contains(&part)
-    }
-
-    pub(super) fn cachings(&self) -> &[Caching] {
-        if self.caching.is_empty() { &Caching::ALL } else { &self.caching }
-    }
-
-    pub(super) fn personalities(&self) -> &[Personality] {
-        if self.workloads.is_empty() { &WORKLOADS } else { &self.workloads }
     }
 
     /// Threads of each server, and bytes of our pool.

@@ -2,12 +2,11 @@
 //! one in memory, and on libfuse's mirror of a tmpfs.
 //!
 //! Invariants: all servers have the same options and threads, and each is a separate process. Subjects take turns within a
-//! round. Ratios are of one round.
+//! round. A ratio compares two subjects in the same round.
 
 pub(crate) mod calls;
 pub(crate) mod command;
 pub(crate) mod fuse_options;
-mod null;
 mod plain;
 pub(crate) mod room;
 pub(crate) mod served;
@@ -21,12 +20,12 @@ use clap::ValueEnum;
 
 use crate::driver::{Grid, Run};
 use crate::rows::{Row, metric};
-use calls::{Call, Client, Sample};
+use calls::{Call, Client};
 use fuse_options::Caching;
 use room::{FOR_MOUNTS, Room};
 use server::{Kind, Server, build_passthrough};
 
-/// Subjects that the others are compared with, and the metrics that do so.
+/// References with the metrics that compare others with them.
 const REFERENCES: [(&str, &str); 3] = [
     ("null", metric::TIME_TO_NULL),
     ("plain", "time_to_plain"),
@@ -44,24 +43,24 @@ pub(crate) enum Part {
 
 type Settings = Run<command::MountArgs>;
 
-/// Measures the parts that `wants` names.
+/// Measures the parts.
 ///
 /// # Errors
-/// Not root, no FUSE; a server of this program does not work; it is to stop.
+/// The user is not root; FUSE is missing; a server of this program fails; the user interrupted the run.
 fn run(settings: &Settings) -> Result<Vec<Row>> {
     let room = Room::new(Path::new(FOR_MOUNTS))?;
-    let mut rows = Vec::new();
-    let (passthrough, kinds) = match build_passthrough(&room) {
-        Ok(program) => (program, Kind::ALL.to_vec()),
-        Err(error) => {
-            let name = Kind::Passthrough.name();
-            rows.push(Row::skipped(name, "all of them", format!("{error:#}")));
-            let others = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Passthrough);
-            (PathBuf::new(), others.collect())
-        }
-    };
-    for &caching in settings.own.cachings() {
-        let servers = start(settings, &room, (&kinds, caching), &passthrough)?;
+    let (mut rows, mut kinds) = (Vec::new(), Kind::ALL.to_vec());
+    let passthrough = build_passthrough(&room).unwrap_or_else(|error| {
+        let name = Kind::Passthrough.name();
+        rows.push(Row::skipped(name, "all of them", format!("{error:#}")));
+        kinds.retain(|kind| *kind != Kind::Passthrough);
+        PathBuf::new()
+    });
+    for caching in Caching::ALL {
+        let servers = kinds
+            .iter()
+            .map(|&kind| Server::start((kind, caching), &room, &passthrough, settings.own.sizes()));
+        let servers = servers.collect::<Result<Vec<_>>>()?;
         if settings.own.wants(Part::Calls) {
             rows.extend(calls(settings, caching, &servers)?);
         }
@@ -70,17 +69,6 @@ fn run(settings: &Settings) -> Result<Vec<Row>> {
         }
     }
     Ok(rows)
-}
-
-fn start(
-    settings: &Settings,
-    room: &Room,
-    (kinds, caching): (&[Kind], Caching),
-    passthrough: &Path,
-) -> Result<Vec<Server>> {
-    let one =
-        |&kind: &Kind| Server::start((kind, caching), room, passthrough, settings.own.sizes());
-    kinds.iter().map(one).collect()
 }
 
 /// The name of a workload in the results.
@@ -97,23 +85,20 @@ fn title(workload: &str, caching: Caching) -> String {
 /// A call fails, or the user interrupted the run.
 fn calls(settings: &Settings, caching: Caching, servers: &[Server]) -> Result<Vec<Row>> {
     let clients = servers.iter().map(Client::new).collect::<Result<Vec<_>>>()?;
-    let titles = Call::ALL.map(|call| title(call.name(), caching));
-    let mut grid = Grid::new(servers.iter().map(|server| server.kind.name()), titles).select(
-        settings,
-        |_| true,
-        |_, _| true,
-    );
+    let titles = Call::ALL.map(|(_, name)| title(name, caching));
+    let names = servers.iter().map(|server| server.kind.name());
+    let mut grid = Grid::new(names, titles).select(settings, |_| true, |_, _| true);
     grid.measure(settings, |subject, workload, _| {
-        clients[subject].measure(Call::ALL[workload], settings.slice)
+        clients[subject].measure(Call::ALL[workload].0, settings.slice)
     })?;
     grid.check()?;
     Ok(grid.rows(|cell, rows| {
         let own = &cell.samples[..];
-        rows.timed(metric::TIME, "ns", own.iter().map(Sample::ns_per_call));
-        rows.timed(metric::CPU, "ns", own.iter().map(Sample::cpu_ns_per_call));
-        rows.timed(metric::SERVER_CPU, "ns", own.iter().map(Sample::server_ns_per_call));
+        rows.timed(metric::TIME, "ns", own.iter().map(|s| s.ns_per_call(s.elapsed)));
+        rows.timed(metric::CPU, "ns", own.iter().map(|s| s.ns_per_call(s.cpu)));
+        rows.timed(metric::SERVER_CPU, "ns", own.iter().map(|s| s.ns_per_call(s.server_cpu)));
         for (name, metric) in REFERENCES {
-            rows.ratio(metric, own, grid.base(cell, name), Sample::ns_per_call);
+            rows.ratio(metric, own, grid.base(cell, name), |s| s.ns_per_call(s.elapsed));
         }
     }))
 }

@@ -1,59 +1,46 @@
-//! A plain file system in volatile memory.
+//! A plain file system in volatile memory, and an empty one with constant answers.
 //!
-//! It has a table of inodes, a lock for each inode, and bytes in vectors. Invariants: the lock order is directory, then
-//! file. An inode without names is freed when the kernel forgets it.
+//! The plain one has a table of inodes, a lock for each inode, and bytes in vectors. It has only the requests of the
+//! measured calls and workloads. Invariants: the lock order is directory, then file. An inode without names is freed
+//! when the kernel forgets it.
+//!
+//! The requests of the empty one cost only the kernel and the transport. Invariants: it has one directory. A file exists
+//! after its creation, or if its name begins with `file`. No file keeps bytes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use parking_lot::{Mutex, RwLock};
 
 use super::fuse_options::{FuseOptions, ROOT, attributes, no_attributes};
 
+/// Size of every file of the empty file system.
+const EMPTY_FILE_BYTES: u64 = 1 << 30;
+/// Number of the existing files of the empty file system, and the first letters of their names.
+const EMPTY_FILE: (INodeNo, &[u8]) = (INodeNo(2), b"file");
+/// Bytes of the longest read.
+static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
+
 /// The content of an inode.
 enum Body {
     File(Vec<u8>),
-    Directory(Names),
-}
-
-/// The names of a directory. A listing goes by number, so that it stays in place while names go.
-#[derive(Default)]
-struct Names {
-    numbers: HashMap<OsString, INodeNo>,
-    in_order: BTreeMap<u64, OsString>,
-}
-
-impl Names {
-    fn get(&self, name: &OsStr) -> Option<INodeNo> {
-        self.numbers.get(name).copied()
-    }
-
-    fn insert(&mut self, name: &OsStr, number: INodeNo) {
-        self.numbers.insert(name.to_owned(), number);
-        self.in_order.insert(number.0, name.to_owned());
-    }
-
-    fn remove(&mut self, name: &OsStr) -> Option<INodeNo> {
-        let number = self.numbers.remove(name)?;
-        self.in_order.remove(&number.0);
-        Some(number)
-    }
+    Directory(HashMap<OsString, INodeNo>),
 }
 
 struct State {
     attr: FileAttr,
     body: Body,
-    /// How often the kernel was told of it.
-    told: u64,
+    /// The kernel's lookup count.
+    lookups: u64,
 }
 
 type Inode = Arc<Mutex<State>>;
@@ -61,8 +48,10 @@ type Inode = Arc<Mutex<State>>;
 /// The file system.
 pub(crate) struct Plain {
     options: FuseOptions,
+    /// False for the empty file system.
+    keeps: bool,
     inodes: RwLock<HashMap<INodeNo, Inode>>,
-    made: AtomicU64,
+    last_number: AtomicU64,
 }
 
 impl State {
@@ -71,10 +60,10 @@ impl State {
         let attr = attributes(number, kind, perm, 0);
         let attr = FileAttr { atime: now, mtime: now, ctime: now, crtime: now, ..attr };
         let body = match kind {
-            FileType::Directory => Body::Directory(Names::default()),
+            FileType::Directory => Body::Directory(HashMap::new()),
             _ => Body::File(Vec::new()),
         };
-        Self { attr, body, told: 0 }
+        Self { attr, body, lookups: 1 }
     }
 
     fn bytes(&mut self) -> Result<&mut Vec<u8>, Errno> {
@@ -84,7 +73,7 @@ impl State {
         }
     }
 
-    fn names(&mut self) -> Result<&mut Names, Errno> {
+    fn names(&mut self) -> Result<&mut HashMap<OsString, INodeNo>, Errno> {
         match &mut self.body {
             Body::Directory(names) => Ok(names),
             Body::File(_) => Err(Errno::ENOTDIR),
@@ -101,16 +90,17 @@ impl State {
     }
 }
 
-/// An offset or size of bytes that are in memory.
+/// An offset or size as an index of memory.
 fn place(offset: u64) -> Result<usize, Errno> {
     usize::try_from(offset).map_err(|_| Errno::EFBIG)
 }
 
 impl Plain {
-    pub(crate) fn new(options: FuseOptions) -> Self {
+    /// The plain file system, or the empty one unless `keeps`.
+    pub(crate) fn new(options: FuseOptions, keeps: bool) -> Self {
         let root = Arc::new(Mutex::new(State::new(ROOT, FileType::Directory, 0o755)));
         let inodes = RwLock::new(HashMap::from([(ROOT, root)]));
-        Self { options, inodes, made: AtomicU64::new(ROOT.0) }
+        Self { options, keeps, inodes, last_number: AtomicU64::new(EMPTY_FILE.0.0) }
     }
 
     fn inode(&self, number: INodeNo) -> Result<Inode, Errno> {
@@ -118,13 +108,25 @@ impl Plain {
     }
 
     fn find(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
+        if !self.keeps {
+            let exists = name.as_bytes().starts_with(EMPTY_FILE.1);
+            return if exists { self.attr(EMPTY_FILE.0) } else { Err(Errno::ENOENT) };
+        }
         let parent = self.inode(parent)?;
         let mut parent = parent.lock();
-        let number = parent.names()?.get(name).ok_or(Errno::ENOENT)?;
+        let number = *parent.names()?.get(name).ok_or(Errno::ENOENT)?;
         let found = self.inode(number)?;
         let mut found = found.lock();
-        found.told += 1;
+        found.lookups += 1;
         Ok(found.attr)
+    }
+
+    fn attr(&self, number: INodeNo) -> Result<FileAttr, Errno> {
+        match number {
+            _ if self.keeps => Ok(self.inode(number)?.lock().attr),
+            ROOT => Ok(attributes(ROOT, FileType::Directory, 0o755, 0)),
+            _ => Ok(attributes(number, FileType::RegularFile, 0o644, EMPTY_FILE_BYTES)),
+        }
     }
 
     fn make(
@@ -134,33 +136,35 @@ impl Plain {
         kind: FileType,
         mode: u32,
     ) -> Result<FileAttr, Errno> {
+        let number = INodeNo(self.last_number.fetch_add(1, Ordering::Relaxed) + 1);
+        if !self.keeps {
+            return Ok(attributes(number, kind, 0o644, 0));
+        }
         let parent = self.inode(parent)?;
         let mut parent = parent.lock();
-        if parent.names()?.get(name).is_some() {
+        if parent.names()?.contains_key(name) {
             return Err(Errno::EEXIST);
         }
-        let number = INodeNo(self.made.fetch_add(1, Ordering::Relaxed) + 1);
-        let mut state = State::new(number, kind, u16::try_from(mode & 0o7777).unwrap_or(0o644));
-        state.told = 1;
+        let state = State::new(number, kind, u16::try_from(mode & 0o7777).unwrap_or(0o644));
         let attr = state.attr;
         self.inodes.write().insert(number, Arc::new(Mutex::new(state)));
-        parent.names()?.insert(name, number);
+        parent.names()?.insert(name.to_owned(), number);
         parent.note_change();
         Ok(attr)
     }
 
-    /// Removes a name, and the inode if nobody knows it.
+    /// Removes a file's name, and its inode if the kernel has no reference to it.
     fn remove(&self, parent: INodeNo, name: &OsStr) -> Result<(), Errno> {
+        if !self.keeps {
+            return Ok(());
+        }
         let parent = self.inode(parent)?;
         let mut parent = parent.lock();
-        let number = parent.names()?.get(name).ok_or(Errno::ENOENT)?;
+        let number = *parent.names()?.get(name).ok_or(Errno::ENOENT)?;
         let inode = self.inode(number)?;
         let mut inode = inode.lock();
-        if matches!(&inode.body, Body::Directory(names) if !names.numbers.is_empty()) {
-            return Err(Errno::ENOTEMPTY);
-        }
         inode.attr.nlink = 0;
-        if inode.told == 0 {
+        if inode.lookups == 0 {
             self.inodes.write().remove(&number);
         }
         parent.names()?.remove(name);
@@ -168,45 +172,20 @@ impl Plain {
         Ok(())
     }
 
-    fn rename(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr)) -> Result<(), Errno> {
-        let taken = {
-            let parent = self.inode(from.0)?;
-            let mut parent = parent.lock();
-            let taken = parent.names()?.remove(from.1).ok_or(Errno::ENOENT)?;
-            parent.note_change();
-            taken
-        };
-        // Not atomic: the workloads do not look.
-        match self.remove(to.0, to.1) {
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(error) => return Err(error),
-        }
-        let parent = self.inode(to.0)?;
-        let mut parent = parent.lock();
-        parent.names()?.insert(to.1, taken);
-        parent.note_change();
-        Ok(())
-    }
-
-    fn set(
-        &self,
-        number: INodeNo,
-        mode: Option<u32>,
-        size: Option<u64>,
-    ) -> Result<FileAttr, Errno> {
-        let inode = self.inode(number)?;
-        let mut inode = inode.lock();
-        if let Some(size) = size {
+    fn set_size(&self, number: INodeNo, size: Option<u64>) -> Result<FileAttr, Errno> {
+        if let Some(size) = size.filter(|_| self.keeps) {
+            let inode = self.inode(number)?;
+            let mut inode = inode.lock();
             inode.bytes()?.resize(place(size)?, 0);
             inode.note_change();
         }
-        if let Some(mode) = mode {
-            inode.attr.perm = u16::try_from(mode & 0o7777).unwrap_or(inode.attr.perm);
-        }
-        Ok(inode.attr)
+        self.attr(number)
     }
 
     fn write(&self, number: INodeNo, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        if !self.keeps {
+            return Ok(());
+        }
         let inode = self.inode(number)?;
         let mut inode = inode.lock();
         let start = place(offset)?;
@@ -217,23 +196,6 @@ impl Plain {
         }
         bytes[start..end].copy_from_slice(data);
         inode.note_change();
-        Ok(())
-    }
-
-    /// Answers with the entries from place `offset` on.
-    fn list(&self, number: INodeNo, offset: u64, reply: &mut ReplyDirectory) -> Result<(), Errno> {
-        let inode = self.inode(number)?;
-        let mut inode = inode.lock();
-        let first = offset.max(ROOT.0) + 1;
-        if offset == 0 && reply.add(number, ROOT.0, FileType::Directory, ".") {
-            return Ok(());
-        }
-        for (&entry, name) in inode.names()?.in_order.range(first..) {
-            let kind = self.inode(INodeNo(entry))?.lock().attr.kind;
-            if reply.add(INodeNo(entry), entry, kind, name) {
-                break;
-            }
-        }
         Ok(())
     }
 
@@ -255,13 +217,6 @@ impl Plain {
     }
 }
 
-fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
-    }
-}
-
 impl Filesystem for Plain {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         self.options.ask(config);
@@ -275,21 +230,21 @@ impl Filesystem for Plain {
     fn forget(&self, _: &Request, number: INodeNo, times: u64) {
         let Ok(inode) = self.inode(number) else { return };
         let mut inode = inode.lock();
-        inode.told = inode.told.saturating_sub(times);
-        if inode.told == 0 && inode.attr.nlink == 0 {
+        inode.lookups = inode.lookups.saturating_sub(times);
+        if inode.lookups == 0 && inode.attr.nlink == 0 {
             self.inodes.write().remove(&number);
         }
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.reply_attr(self.inode(number).map(|inode| inode.lock().attr), reply);
+        self.reply_attr(self.attr(number), reply);
     }
 
     fn setattr(
         &self,
         _: &Request,
         number: INodeNo,
-        mode: Option<u32>,
+        _: Option<u32>,
         _: Option<u32>,
         _: Option<u32>,
         size: Option<u64>,
@@ -303,7 +258,7 @@ impl Filesystem for Plain {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.reply_attr(self.set(number, mode, size), reply);
+        self.reply_attr(self.set_size(number, size), reply);
     }
 
     fn mkdir(
@@ -319,24 +274,10 @@ impl Filesystem for Plain {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.remove(parent, name), reply);
-    }
-
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.remove(parent, name), reply);
-    }
-
-    fn rename(
-        &self,
-        _: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        _: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        reply_empty(self.rename((parent, name), (new_parent, new_name)), reply);
+        match self.remove(parent, name) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -373,16 +314,19 @@ impl Filesystem for Plain {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let bytes_max = usize::try_from(size).unwrap_or(usize::MAX);
+        if !self.keeps {
+            let left = usize::try_from(EMPTY_FILE_BYTES.saturating_sub(offset));
+            return reply
+                .data(&ZEROES[..bytes_max.min(left.unwrap_or(usize::MAX)).min(ZEROES.len())]);
+        }
         let inode = match self.inode(number) {
             Ok(inode) => inode,
             Err(error) => return reply.error(error),
         };
         let mut inode = inode.lock();
         match inode.bytes().and_then(|bytes| Ok((place(offset)?.min(bytes.len()), bytes))) {
-            Ok((start, bytes)) => {
-                let end = bytes.len().min(start + usize::try_from(size).unwrap_or(0));
-                reply.data(&bytes[start..end]);
-            }
+            Ok((start, bytes)) => reply.data(&bytes[start..bytes.len().min(start + bytes_max)]),
             Err(error) => reply.error(error),
         }
     }
@@ -407,24 +351,6 @@ impl Filesystem for Plain {
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         reply.ok();
-    }
-
-    fn readdir(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        match self.list(number, offset, &mut reply) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(1 << 30, 1 << 30, 1 << 30, 1 << 30, 1 << 30, 4096, 255, 4096);
     }
 
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {

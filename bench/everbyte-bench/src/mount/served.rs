@@ -13,10 +13,8 @@ use everbyte_media::{Mapped, MediaOptions};
 use fuser::{BackgroundSession, Filesystem, Session};
 
 use super::fuse_options::{Caching, FuseOptions, config};
-use super::null::Null;
 use super::plain::Plain;
-use crate::index::memory::sparse_file;
-use crate::index::place::Setting;
+use crate::index::place::{file_system, sparse_file};
 
 /// Inodes of our file system.
 const INODES: u64 = 1 << 20;
@@ -76,8 +74,8 @@ impl ServedFs {
 pub(crate) fn serve(args: &ServeMountArgs) -> Result<()> {
     let options = FuseOptions::new(args.caching);
     let mounted = match args.fs {
-        ServedFs::Null => Mounted::Fuser(session(Null::new(options), args)?),
-        ServedFs::Plain => Mounted::Fuser(session(Plain::new(options), args)?),
+        ServedFs::Null => Mounted::Fuser(session(Plain::new(options, false), args)?),
+        ServedFs::Plain => Mounted::Fuser(session(Plain::new(options, true), args)?),
         ServedFs::Everbyte => Mounted::Ours(ours(args)?),
     };
     let mut out = io::stdout().lock();
@@ -100,7 +98,7 @@ fn ours(args: &ServeMountArgs) -> Result<Mount> {
     // Persistent memory is not zeroed when it is touched first, so neither is this while it is measured.
     let options = MediaOptions::new().force_flush(true).populate(true);
     let medium = Mapped::from_file(&sparse_file(args.size)?, &options)?;
-    let fs = Setting::of(IndexKind::default()).file_system_on(medium, INODES)?;
+    let fs = file_system(medium, IndexKind::default(), None, INODES)?;
     let options = MountOptions {
         source: "everbyte-bench/everbyte".to_owned(),
         allow_other: false,
