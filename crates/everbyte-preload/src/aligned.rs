@@ -9,16 +9,16 @@ use std::ptr;
 
 use libc::c_void;
 
-use crate::at_work;
 use crate::heap::{ARENA, Heap};
 use crate::kernel::PAGE;
+use crate::outside_heap;
 
 /// The smallest alignment unsupported by the allocator; its segments are aligned to it.
 pub(crate) const ALIGN_MIN: usize = ARENA;
 
 /// True if an address in the heap begins such an allocation.
 #[inline]
-pub(crate) fn is_one(at: *mut c_void) -> bool {
+pub(crate) fn is_over_aligned(at: *mut c_void) -> bool {
     at.addr().is_multiple_of(ALIGN_MIN)
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn is_one(at: *mut c_void) -> bool {
 /// [`ALIGN_MIN`]. Null without memory.
 pub(crate) fn allocate(heap: &Heap, bytes: usize, align: usize) -> *mut c_void {
     let taken = bytes.max(1).checked_next_multiple_of(PAGE).and_then(|len| {
-        let at = at_work(|| heap.take_behind_page(len, align))?;
+        let at = outside_heap(|| heap.take_behind_page(len, align))?;
         Some((ptr::with_exposed_provenance_mut::<c_void>(at), len))
     });
     let Some((at, len)) = taken else { return ptr::null_mut() };
@@ -51,5 +51,5 @@ pub(crate) unsafe fn size(at: *mut c_void) -> usize {
 pub(crate) unsafe fn free(heap: &Heap, at: *mut c_void) {
     // SAFETY: the caller's promise.
     let len = unsafe { size(at) };
-    at_work(|| heap.give(at.addr() - PAGE..at.addr() + len));
+    outside_heap(|| heap.free(at.addr() - PAGE..at.addr() + len));
 }

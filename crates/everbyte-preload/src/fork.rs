@@ -21,7 +21,7 @@ use libc::{c_int, c_void, pid_t};
 
 use crate::heap::Heap;
 use crate::stderr::print;
-use crate::{any_heap, at_work, internal_heap, kernel};
+use crate::{any_heap, internal_heap, kernel, outside_heap};
 
 type Fork = unsafe extern "C" fn() -> pid_t;
 type Handler = Option<unsafe extern "C" fn()>;
@@ -104,9 +104,9 @@ pub(crate) unsafe extern "C" fn fork() -> pid_t {
     // Signal handlers may map memory, and mapping waits for the holder of the heap.
     let _no_signals = BlockedSignals::new();
     // Constructors may fork before this library's has run.
-    at_work(register);
-    if let Err(reason) = at_work(make_whole) {
-        at_work(|| print(&format!("cannot fork: {reason}")));
+    outside_heap(register);
+    if let Err(reason) = outside_heap(make_whole) {
+        outside_heap(|| print(&format!("cannot fork: {reason}")));
         kernel::set_errno(libc::ENOMEM);
         return -1;
     }
@@ -167,7 +167,7 @@ fn hold() {
     HOLDS.set(true);
 }
 
-fn let_go() {
+fn release_locks() {
     if HOLDS.replace(false) {
         internal_heap::release();
         if let Some(heap) = any_heap() {
@@ -177,7 +177,7 @@ fn let_go() {
 }
 
 extern "C" fn before() {
-    at_work(|| {
+    outside_heap(|| {
         // Not every fork is made by `fork` above: `daemon` and `forkpty` call the C library's.
         if let Err(reason) = make_whole() {
             print(&format!("the program ends because it cannot fork: {reason}"));
@@ -188,8 +188,8 @@ extern "C" fn before() {
 }
 
 extern "C" fn parent() {
-    at_work(|| {
-        let_go();
+    outside_heap(|| {
+        release_locks();
         if IS_WHOLE.replace(false)
             && let Some(heap) = any_heap()
         {
@@ -199,11 +199,11 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    at_work(|| {
+    outside_heap(|| {
         if let Some(heap) = any_heap() {
             heap.become_child();
         }
         IS_WHOLE.set(false);
-        let_go();
+        release_locks();
     });
 }

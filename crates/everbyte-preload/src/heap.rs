@@ -69,20 +69,20 @@ struct State {
     end: usize,
     store: FileStore,
     source: SlotSource,
-    has_complained: bool,
+    is_reported: bool,
 }
 
 impl State {
     /// Prints the reason for a lack of memory, the first time.
-    fn complain(&mut self, reason: impl FnOnce() -> String) {
-        if !std::mem::replace(&mut self.has_complained, true) {
+    fn report_shortage(&mut self, reason: impl FnOnce() -> String) {
+        if !std::mem::replace(&mut self.is_reported, true) {
             print(&format!("no more memory for this program: {}", reason()));
         }
     }
 }
 
 /// The reason for a lack of addresses while slots are free.
-fn no_place(len: usize, align: usize) -> String {
+fn no_address_range(len: usize, align: usize) -> String {
     let (len, align) = (len.div_ceil(1 << 10), align >> 10);
     format!(
         "its heap's addresses, as many as its DRAM and the volume have bytes, have no free place of {len} KiB at a \
@@ -110,7 +110,7 @@ impl Heap {
         let options = RegionOptions::new()
             .fault_mode(mode)
             .reserves(false)
-            .thread_start(crate::stay_at_work)
+            .thread_start(crate::stay_outside_heap)
             .on_failure(|error| print_detached(&format!("paging has failed: {error}")));
         let variables = if settings.bss { variables::pages() } else { 0..0 };
         let region = if variables.is_empty() {
@@ -127,8 +127,8 @@ impl Heap {
         let used_bytes = variables.len();
         let end = base + used_bytes;
         let free = FreeRanges::new(end..base + len);
-        let has_complained = false;
-        let state = State { free, used_bytes, end, store, source, has_complained };
+        let is_reported = false;
+        let state = State { free, used_bytes, end, store, source, is_reported };
         let heap = Self {
             region,
             space,
@@ -187,7 +187,7 @@ impl Heap {
         let state = &mut *self.state.lock();
         let found = self.try_take(state, len, align);
         if found.is_none() {
-            state.complain(|| no_place(len, align));
+            state.report_shortage(|| no_address_range(len, align));
         }
         found
     }
@@ -210,7 +210,7 @@ impl Heap {
         let (used, room) = (len.checked_add(PAGE)?, len.checked_add(align)?);
         let has_slots = self.has_slots(state, used);
         let Some(before) = has_slots.then(|| state.free.take(room, align)).flatten() else {
-            state.complain(|| no_place(room, align));
+            state.report_shortage(|| no_address_range(room, align));
             return None;
         };
         let at = before + align;
@@ -241,7 +241,7 @@ impl Heap {
         let is_writable = self.make_writable(&range);
         self.discard(&range);
         if !is_writable {
-            taken.into_iter().for_each(|part| self.give(part));
+            taken.into_iter().for_each(|part| self.free(part));
         }
         is_writable
     }
@@ -286,7 +286,7 @@ impl Heap {
                 added.map_err(|error| format!("cannot map lent memory: {error}"))
             });
             if let Err(reason) = added {
-                state.complain(|| reason);
+                state.report_shortage(|| reason);
                 return false;
             }
             self.space.grow();
@@ -335,7 +335,7 @@ impl Heap {
 
     /// Frees `range`, whole pages. Parts already free stay free. Parts that cannot be made writable
     /// stay used.
-    pub(crate) fn give(&self, range: Range<usize>) {
+    pub(crate) fn free(&self, range: Range<usize>) {
         self.unpin(&range);
         let is_writable = self.make_writable(&range);
         self.discard(&range);
@@ -450,7 +450,7 @@ impl Heap {
             let mut sizes = sizes.into_iter();
             let found = sizes.find_map(|len| Some((self.try_take(state, len, ARENA)?, len)));
             if found.is_none() {
-                state.complain(|| no_place(needed, ARENA));
+                state.report_shortage(|| no_address_range(needed, ARENA));
             }
             found
         };
@@ -473,10 +473,10 @@ impl Heap {
         if added {
             self.arenas.fetch_add(1, Ordering::AcqRel);
         } else {
-            self.give(at..at + len);
+            self.free(at..at + len);
             let most = self.arenas();
             let reason = || format!("its allocator takes no more than {most} arenas");
-            self.state.lock().complain(reason);
+            self.state.lock().report_shortage(reason);
         }
         added
     }

@@ -6,7 +6,7 @@
 //!
 //! Invariants: code that resolves a fault, or gives the heap more memory, never uses the heap. So
 //! all Rust here allocates from `internal_heap`, and so does every thread while it works for this
-//! library (`at_work`). Memory allocated before the heap exists also stays there.
+//! library (`outside_heap`). Memory allocated before the heap exists also stays there.
 
 #![allow(unsafe_code, reason = "functions of the C library, and memory by its address")]
 
@@ -52,7 +52,7 @@ enum Role {
     /// The program: from the heap.
     Program,
     /// This library: from its own heap.
-    AtWork,
+    Library,
     /// A child by `vfork`. It uses the thread alone until it executes a program or ends, and
     /// allocates from the kernel.
     VforkChild,
@@ -87,11 +87,11 @@ fn any_heap() -> Option<&'static Heap> {
 /// Runs `work` with allocations outside the heap, and restores `errno`. It blocks signals, because
 /// their handlers may map memory or access pages moved by `work`, and the thread's cancellation.
 /// Not for calls by the allocator, because the blocking takes two system calls.
-fn at_work<T>(work: impl FnOnce() -> T) -> T {
+fn outside_heap<T>(work: impl FnOnce() -> T) -> T {
     let _no_signals = BlockedSignals::new();
     let (before, errno) = (role(), kernel::errno());
     if before == Role::Program {
-        set_role(Role::AtWork);
+        set_role(Role::Library);
     }
     let done = work();
     set_role(before);
@@ -100,12 +100,12 @@ fn at_work<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Excludes this thread from the heap permanently.
-fn stay_at_work() {
-    set_role(Role::AtWork);
+fn stay_outside_heap() {
+    set_role(Role::Library);
 }
 
 extern "C" fn start() {
-    at_work(|| {
+    outside_heap(|| {
         fork::register();
         let settings = match Settings::read() {
             Ok(settings) => settings,
@@ -146,7 +146,7 @@ fn configure_allocator() {
 }
 
 extern "C" fn end() {
-    at_work(report::summarise);
+    outside_heap(report::summarise);
 }
 
 #[used]

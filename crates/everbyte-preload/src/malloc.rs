@@ -13,7 +13,7 @@ use libmimalloc_sys as mi;
 
 use crate::heap::{ArenaOutcome, Heap};
 use crate::kernel::PAGE;
-use crate::{aligned, any_heap, at_work, heap, internal_heap, kernel, vfork};
+use crate::{aligned, any_heap, heap, internal_heap, kernel, outside_heap, vfork};
 
 /// The alignment of allocations larger than a [`WORD`].
 const ALIGN: usize = 16;
@@ -39,7 +39,7 @@ fn with_room(heap: &Heap, bytes: usize, allocate: impl Fn() -> *mut c_void) -> *
         if bytes > isize::MAX as usize || added == ARENAS_MAX {
             return out_of_memory();
         }
-        match at_work(|| heap.add_arena(seen, bytes)) {
+        match outside_heap(|| heap.add_arena(seen, bytes)) {
             ArenaOutcome::Now => added += 1,
             ArenaOutcome::ByAnother => {}
             ArenaOutcome::Not => return out_of_memory(),
@@ -108,7 +108,7 @@ pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
     if vfork::is_child() {
         return;
     }
-    if aligned::is_one(at) {
+    if aligned::is_over_aligned(at) {
         // SAFETY: the caller's promise; no other allocation of the heap has this alignment.
         unsafe { aligned::free(heap, at) };
     } else {
@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn realloc(at: *mut c_void, bytes: size_t) -> *mut 
             unsafe { free(at) };
             return ptr::null_mut();
         }
-        if !aligned::is_one(at) {
+        if !aligned::is_over_aligned(at) {
             // SAFETY: the caller's promise.
             return with_room(heap, bytes, || unsafe { mi::mi_realloc(at, bytes) });
         }
@@ -190,7 +190,7 @@ pub(crate) unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
     } else if heap_of(at).is_none() {
         // SAFETY: the caller's promise.
         unsafe { internal_heap::size(at.cast()) }
-    } else if aligned::is_one(at) {
+    } else if aligned::is_over_aligned(at) {
         // SAFETY: the caller's promise; no other allocation of the heap has this alignment.
         unsafe { aligned::size(at) }
     } else {

@@ -15,7 +15,7 @@ use libc::{c_int, c_uint, c_void, off_t, size_t};
 use crate::heap::Heap;
 use crate::kernel::{PAGE, READ_WRITE};
 use crate::stderr::{print, print_once};
-use crate::{any_heap, at_work, heap, kernel, vfork};
+use crate::{any_heap, heap, kernel, outside_heap, vfork};
 
 /// Mappings from this size on are paged.
 const PAGED_MIN: usize = 1 << 20;
@@ -32,7 +32,7 @@ const NOT_PAGED: c_int = libc::MAP_FIXED
 const MADV_GUARD_INSTALL: c_int = 102;
 
 /// The message about unlocked memory was printed.
-static MLOCK_COMPLAINED: AtomicBool = AtomicBool::new(false);
+static MLOCK_REPORTED: AtomicBool = AtomicBool::new(false);
 
 fn failed(error: c_int) -> *mut c_void {
     kernel::set_errno(error);
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn mmap(
         if !is_private_anonymous || !is_whole || vfork::is_child() {
             return failed(libc::EINVAL);
         }
-        if !at_work(|| heap.renew(part)) {
+        if !outside_heap(|| heap.renew(part)) {
             return failed(libc::ENOMEM);
         }
         // SAFETY: the caller's promise.
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn mmap(
         && let Some(heap) = heap()
         && let Some(whole) = len.checked_next_multiple_of(PAGE)
     {
-        if let Some(found) = at_work(|| heap.take(whole, PAGE)) {
+        if let Some(found) = outside_heap(|| heap.take(whole, PAGE)) {
             return ptr::with_exposed_provenance_mut(found);
         }
         // Address space with usually little use may be left to the kernel.
@@ -162,7 +162,7 @@ pub(crate) unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     // SAFETY: the caller's promise.
     let result = around(at, len, &part, |at, len| unsafe { kernel::munmap(at, len) });
     if result == 0 && !vfork::is_child() {
-        at_work(|| heap.give(part));
+        outside_heap(|| heap.free(part));
     }
     result
 }
@@ -201,7 +201,7 @@ pub(crate) unsafe extern "C" fn mremap(
         return failed(libc::ENOMEM);
     }
     if new.end < old.end {
-        at_work(|| heap.give(new.end..old.end));
+        outside_heap(|| heap.free(new.end..old.end));
     }
     if new.end <= old.end {
         return at;
@@ -217,32 +217,32 @@ pub(crate) unsafe extern "C" fn mremap(
 /// The caller owns the part. If it moves, the old place is unused.
 unsafe fn lengthen(heap: &Heap, old: &Range<usize>, len: usize, may_move: bool) -> *mut c_void {
     let at: *mut c_void = ptr::with_exposed_provenance_mut(old.start);
-    let is_locked = at_work(|| heap.is_pinned(old));
+    let is_locked = outside_heap(|| heap.is_pinned(old));
     let more = old.end..old.start + len;
-    if at_work(|| heap.take_at(more.clone())) {
-        if !is_locked || at_work(|| heap.pin(&more)).is_ok() {
+    if outside_heap(|| heap.take_at(more.clone())) {
+        if !is_locked || outside_heap(|| heap.pin(&more)).is_ok() {
             return at;
         }
-        at_work(|| heap.give(more));
+        outside_heap(|| heap.free(more));
         return failed(libc::EAGAIN);
     }
     if !may_move {
         return failed(libc::ENOMEM);
     }
-    let Some(found) = at_work(|| heap.take(len, PAGE)) else {
+    let Some(found) = outside_heap(|| heap.take(len, PAGE)) else {
         return failed(libc::ENOMEM);
     };
     let new = found..found + len;
     // Pins both places together if the limit allows it: locked memory must not leave DRAM during
     // the move.
-    if is_locked && !at_work(|| heap.pin(&new).is_ok() || heap.move_pins(old, &new)) {
-        at_work(|| heap.give(new));
+    if is_locked && !outside_heap(|| heap.pin(&new).is_ok() || heap.move_pins(old, &new)) {
+        outside_heap(|| heap.free(new));
         return failed(libc::EAGAIN);
     }
     let to: *mut c_void = ptr::with_exposed_provenance_mut(found);
     // SAFETY: the caller owns the old range, and the new one is larger and unused.
     unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), to.cast(), old.end - old.start) };
-    at_work(|| heap.give(old.clone()));
+    outside_heap(|| heap.free(old.clone()));
     to
 }
 
@@ -272,10 +272,10 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
         libc::MADV_FREE if vfork::is_child() => {}
         libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_FREE => {
             // Locked memory is not discarded, as in ordinary memory.
-            if at_work(|| heap.is_pinned(&part)) {
+            if outside_heap(|| heap.is_pinned(&part)) {
                 return refused(libc::EINVAL);
             }
-            if !at_work(|| heap.discard_writable(&part)) {
+            if !outside_heap(|| heap.discard_writable(&part)) {
                 return refused(libc::ENOMEM);
             }
         }
@@ -330,10 +330,10 @@ fn pin(heap: &Heap, part: &Range<usize>) -> c_int {
     if vfork::is_child() {
         return refused(libc::ENOMEM);
     }
-    match at_work(|| heap.pin(part)) {
+    match outside_heap(|| heap.pin(part)) {
         Ok(()) => 0,
         Err(error) => {
-            at_work(|| print_once(&format!("mlock fails: {error}"), &MLOCK_COMPLAINED));
+            outside_heap(|| print_once(&format!("mlock fails: {error}"), &MLOCK_REPORTED));
             refused(libc::ENOMEM)
         }
     }
@@ -394,7 +394,7 @@ pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int
     };
     // An unlocked part is not an error.
     if !vfork::is_child() {
-        at_work(|| heap.unpin(&part));
+        outside_heap(|| heap.unpin(&part));
     }
     around(first, bytes, &part, unlock)
 }
@@ -406,7 +406,7 @@ pub(crate) extern "C" fn mlockall(flags: c_int) -> c_int {
         if vfork::is_child() {
             return refused(libc::ENOMEM);
         }
-        at_work(|| {
+        outside_heap(|| {
             print("mlockall fails, because it would keep the whole heap in DRAM: mlock works")
         });
         return refused(libc::ENOMEM);
@@ -422,7 +422,7 @@ pub(crate) extern "C" fn munlockall() -> c_int {
         if vfork::is_child() {
             return 0;
         }
-        at_work(|| heap.unpin_all());
+        outside_heap(|| heap.unpin_all());
     }
     // SAFETY: the call takes no arguments.
     kernel::status(unsafe { libc::syscall(libc::SYS_munlockall) })

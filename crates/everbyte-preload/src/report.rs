@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use everbyte_swap::{SlotWear, Statistics, UNIT};
 
-use crate::at_work;
 use crate::heap::Heap;
+use crate::outside_heap;
 use crate::stderr::print;
 
 /// Writes to a cell of phase-change memory before it fails, for the estimate of its life.
@@ -23,7 +23,7 @@ pub(crate) fn start(heap: &'static Heap, interval: Duration) {
         return;
     }
     let report = move || {
-        at_work(|| {
+        outside_heap(|| {
             loop {
                 std::thread::sleep(interval);
                 print(&line(heap, since));

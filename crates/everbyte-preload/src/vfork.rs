@@ -102,7 +102,7 @@ extern "C" fn parent(before: c_int, result: c_long) -> pid_t {
     CHILDREN.fetch_sub(1, Ordering::Relaxed);
     set_cancel_state(before >> ROLE_BITS);
     let before = before & ((1 << ROLE_BITS) - 1);
-    let roles = [Role::Program, Role::AtWork, Role::VforkChild];
+    let roles = [Role::Program, Role::Library, Role::VforkChild];
     set_role(roles.into_iter().find(|role| *role as c_int == before).unwrap_or(Role::Program));
     match pid_t::try_from(result) {
         Ok(pid) if pid > 0 => pid,

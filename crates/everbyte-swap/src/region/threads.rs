@@ -44,7 +44,7 @@ pub(crate) fn spawn(
             false => Vec::new(),
         };
         // The starting thread waits for this message.
-        let _told = ready.send(());
+        let _sent = ready.send(());
         run(&own);
     });
     let handle = handle.map_err(RegionError::io("start a thread"))?;

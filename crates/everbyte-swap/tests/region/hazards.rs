@@ -402,8 +402,8 @@ fn mlocked_page_loses_no_bytes() {
             }
         }
         // Linux before 5.18 cannot remove such a page, and the region reports it.
-        let told = region.check();
-        assert!(matches!(told, Ok(()) | Err(RegionError::Locked)), "{told:?}");
+        let checked = region.check();
+        assert!(matches!(checked, Ok(()) | Err(RegionError::Locked)), "{checked:?}");
     }
 }
 
@@ -591,44 +591,44 @@ fn lossy_store_costs_dram_but_no_page() {
 }
 
 /// Reported failures: failing stores, unreadable bytes, others.
-static TOLD: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+static REPORTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-fn note_told(trouble: &RegionError) {
-    let kind = match trouble {
+fn count_report(failure: &RegionError) {
+    let kind = match failure {
         RegionError::StoreFailed => 0,
         RegionError::Unreadable { .. } => 1,
         _ => 2,
     };
-    TOLD[kind].fetch_add(1, Ordering::SeqCst);
+    REPORTS[kind].fetch_add(1, Ordering::SeqCst);
 }
 
-fn told(kind: usize, times: u64) -> bool {
+fn is_reported(kind: usize, times: u64) -> bool {
     (0..10_000).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(1));
-        TOLD[kind].load(Ordering::SeqCst) == times
+        REPORTS[kind].load(Ordering::SeqCst) == times
     })
 }
 
 #[test]
 fn failure_kind_is_reported_once() {
     for (nth, options) in (1..).zip(of_both_modes()) {
-        let (mut region, fails, _) = failing(&options.on_failure(note_told));
+        let (mut region, fails, _) = failing(&options.on_failure(count_report));
         fill(&mut region);
         fails.store(true, Ordering::SeqCst);
         fill(&mut region);
-        assert!(told(0, nth), "a store that fails: {TOLD:?}");
+        assert!(is_reported(0, nth), "a store that fails: {REPORTS:?}");
         fill(&mut region);
     }
     if let Some(options) = transparent(1) {
-        let region = with_an_unreadable_unit(&options.on_failure(note_told));
+        let region = with_an_unreadable_unit(&options.on_failure(count_report));
         let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
         let mut fails =
             |number: &u64| file.write(&region.as_slice()[unit(*number)..][..8]).is_err();
         assert_eq!((0..LEN / UNIT).filter(|number| fails(number)).count(), 1);
-        assert!(told(1, 1), "a slot that cannot be read: {TOLD:?}");
+        assert!(is_reported(1, 1), "a slot that cannot be read: {REPORTS:?}");
     }
-    assert_eq!(TOLD[0].load(Ordering::SeqCst), of_both_modes().count() as u64);
-    assert_eq!(TOLD[2].load(Ordering::SeqCst), 0, "{TOLD:?}");
+    assert_eq!(REPORTS[0].load(Ordering::SeqCst), of_both_modes().count() as u64);
+    assert_eq!(REPORTS[2].load(Ordering::SeqCst), 0, "{REPORTS:?}");
 }
 
 /// Makes the slot of a unit unreadable. Read-ahead reaches it together with the units before it.

@@ -64,7 +64,7 @@ impl PagedRegion {
         let pager = &paged.shared.pager;
         // No later step can fail, so the region takes ownership of existing memory.
         pager.memory.keep();
-        pager.let_go();
+        pager.resume_evictions();
         Ok(paged)
     }
 
@@ -115,7 +115,7 @@ impl Backing for PagedRegion {
     fn fork_begins(&self, run: UnitRun) -> Result<(), RegionError> {
         let pager = &self.shared.pager;
         let forks = &mut *self.forks.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole = pager.hold_whole(run).map_err(region_error);
+        let whole = pager.hold_resident(run).map_err(region_error);
         let shared = whole.and_then(|()| {
             let shared = if *forks == 0 { pager.memory.share_with_children(true) } else { Ok(()) };
             shared.map_err(RegionError::io("share the region"))
@@ -124,7 +124,7 @@ impl Backing for PagedRegion {
             *forks += 1;
         } else if *forks == 0 {
             // Only without another fork: the hold must last until the last one ends.
-            pager.let_go();
+            pager.resume_evictions();
         }
         shared
     }
@@ -138,7 +138,7 @@ impl Backing for PagedRegion {
         }
         // Before evictions resume: a child must not get zeroes for units in slots.
         let unshared = pager.memory.share_with_children(false);
-        pager.let_go();
+        pager.resume_evictions();
         unshared.map_err(RegionError::io("exclude the region from forked children"))
     }
 

@@ -84,11 +84,11 @@ impl FaultResolver {
         let page = address / UNIT * UNIT;
         let done = self.fault(address, access);
         let uffd = &self.pager.memory.uffd;
-        let told = match done {
+        let answered = match done {
             Err(error) if error.is_final() => self.poison(page),
             _ => Ok(()),
         };
-        if told.and_then(|()| uffd.wake(page, UNIT)).is_err() {
+        if answered.and_then(|()| uffd.wake(page, UNIT)).is_err() {
             std::process::abort();
         }
     }

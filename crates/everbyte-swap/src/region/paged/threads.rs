@@ -110,20 +110,20 @@ impl Drop for Threads {
 
 /// Reports each failure kind of a region to the program once.
 struct FailureReporter {
-    told: Vec<Discriminant<RegionError>>,
+    reported: Vec<Discriminant<RegionError>>,
     on_failure: fn(&RegionError),
 }
 
 impl FailureReporter {
     fn new(on_failure: fn(&RegionError)) -> Self {
-        Self { told: Vec::new(), on_failure }
+        Self { reported: Vec::new(), on_failure }
     }
 
-    fn look(&mut self, shared: &FaultResolver) {
+    fn report_new(&mut self, shared: &FaultResolver) {
         let Err(error) = shared.check() else { return };
         let kind = discriminant(&error);
-        if !self.told.contains(&kind) {
-            self.told.push(kind);
+        if !self.reported.contains(&kind) {
+            self.reported.push(kind);
             (self.on_failure)(&error);
         }
     }
@@ -134,7 +134,7 @@ impl FailureReporter {
 fn run_evictor(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut FailureReporter) {
     let pager = &shared.pager;
     while !stop.load(SeqCst) {
-        reporter.look(shared);
+        reporter.report_new(shared);
         if pager.wants_eviction() {
             evict_until_room(shared, stop, reporter);
             continue;
@@ -142,7 +142,7 @@ fn run_evictor(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut Failure
         // Before the last check: a later request sets it again, and the wait returns immediately.
         pager.wanted.store(0, SeqCst);
         // A failure recorded earlier woke no thread.
-        reporter.look(shared);
+        reporter.report_new(shared);
         if !pager.wants_eviction() && !stop.load(SeqCst) {
             // However it returns, the conditions are looked at again.
             let _woken = futex::wait(&pager.wanted, futex::Flags::PRIVATE, 0, None);
@@ -154,7 +154,7 @@ fn evict_until_room(shared: &FaultResolver, stop: &AtomicBool, reporter: &mut Fa
     let pager = &shared.pager;
     let mut idle = 0;
     while !stop.load(SeqCst) && !pager.has_room() {
-        reporter.look(shared);
+        reporter.report_new(shared);
         match pager.try_evict() {
             Progress::Evicted(0) => idle += 1,
             Progress::Evicted(_) => idle = 0,

@@ -134,7 +134,7 @@ impl UffdMemory {
 
     /// The units of the first `len` bytes with pages.
     pub(crate) fn present(&self, len: usize) -> io::Result<Vec<UnitNo>> {
-        let found = self.in_dram_or_swap(len).or_else(|_untold| self.in_dram(len))?;
+        let found = self.in_dram_or_swap(len).or_else(|_no_pagemap| self.in_dram(len))?;
         let units = (0..).map(UnitNo).zip(found);
         Ok(units.filter_map(|(at, is_there)| is_there.then_some(at)).collect())
     }

@@ -1,7 +1,7 @@
 //! Keeps all units resident for a time, so a fork copies all of them.
 //!
 //! A child has no pager, so units in slots read as zeroes there. Invariant: from the return of
-//! [`Pager::hold_whole`] to [`Pager::let_go`] no unit is evicted, and no unit of the run is only in
+//! [`Pager::hold_resident`] to [`Pager::resume_evictions`] no unit is evicted, and no unit of the run is only in
 //! a slot.
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -20,14 +20,14 @@ impl<M: Memory> Pager<M> {
         units.filter(|&at| self.units.load(at).phase() == Phase::Stored).count() as u64
     }
 
-    /// Blocks evictions until [`let_go`](Self::let_go). Requires: before any use of the pager.
+    /// Blocks evictions until [`resume_evictions`](Self::resume_evictions). Requires: before any use of the pager.
     pub(crate) fn hold(&self) {
         self.is_held.store(true, SeqCst);
     }
 
     /// Blocks evictions and brings in every stored unit of `run`, also above the limit. One thread
-    /// at a time. The hold lasts until [`let_go`](Self::let_go), even after an error.
-    pub(crate) fn hold_whole(&self, run: UnitRun) -> Result<(), RangeError> {
+    /// at a time. The hold lasts until [`resume_evictions`](Self::resume_evictions), even after an error.
+    pub(crate) fn hold_resident(&self, run: UnitRun) -> Result<(), RangeError> {
         self.is_held.store(true, SeqCst);
         // A thread that is evicting ends its batch; every later one sees the flag.
         drop(self.hold_evictor());
@@ -53,7 +53,7 @@ impl<M: Memory> Pager<M> {
     }
 
     /// Evicts again, down to the limit.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn resume_evictions(&self) {
         self.is_held.store(false, SeqCst);
         if self.wants_eviction() {
             self.wake_evictor();
