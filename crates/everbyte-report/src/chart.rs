@@ -33,7 +33,7 @@ pub struct Chart {
     /// The heading, for readers that do not see the drawing.
     pub title: String,
     /// The axis to the right of lines, and the groups of bars.
-    pub across: Across,
+    pub across: HorizontalAxis,
     /// Title of the axis of values, with its unit.
     pub up: String,
     /// Scale of the axis of values.
@@ -46,7 +46,7 @@ pub struct Chart {
 
 /// The horizontal axis.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Across {
+pub enum HorizontalAxis {
     /// Numbers from zero on, with the title of their axis.
     Numbers(String),
     /// Groups of these names; a point's `x` is the number of its group.
@@ -107,7 +107,7 @@ impl Chart {
             escaped(&self.up)
         );
         if self.shape == Shape::Lines {
-            if let Across::Numbers(title) = &self.across {
+            if let HorizontalAxis::Numbers(title) = &self.across {
                 html += &format!("<p class=\"axis right\">{}</p>", escaped(title));
             }
             html += &self.legend();
@@ -144,8 +144,8 @@ impl Chart {
              {legend}</svg>\n",
             look::style(self.looks()),
             match &self.across {
-                Across::Numbers(across) => escaped(&format!("{}, by {across}", self.up)),
-                Across::Groups(_) => escaped(&self.up),
+                HorizontalAxis::Numbers(across) => escaped(&format!("{}, by {across}", self.up)),
+                HorizontalAxis::Groups(_) => escaped(&self.up),
             },
             title = escaped(&self.title),
         ))
@@ -176,14 +176,16 @@ impl Chart {
     fn lines(&self, values: &Axis) -> String {
         let places = self.points().map(|(_, point)| point.x);
         let axis = match &self.across {
-            Across::Numbers(_) => Axis::over(Scale::Linear, true, places),
+            HorizontalAxis::Numbers(_) => Axis::over(Scale::Linear, true, places),
             // Groups have places, not values: the middle of each group's share.
-            Across::Groups(_) => None,
+            HorizontalAxis::Groups(_) => None,
         };
         let place = |x: f64| match (&axis, &self.across) {
             (Some(axis), _) => axis.percent(x).unwrap_or(0.0),
-            (None, Across::Groups(groups)) => 100.0 * (x + 0.5) / as_f64(groups.len().max(1)),
-            (None, Across::Numbers(_)) => 0.0,
+            (None, HorizontalAxis::Groups(groups)) => {
+                100.0 * (x + 0.5) / as_f64(groups.len().max(1))
+            }
+            (None, HorizontalAxis::Numbers(_)) => 0.0,
         };
         let mut svg = String::new();
         for (at, words) in values.ticks() {
@@ -234,8 +236,8 @@ impl Chart {
             (Some(axis), _) => {
                 return axis.ticks().map(|(at, words)| (at, escaped(words), "")).collect();
             }
-            (None, Across::Groups(groups)) => groups,
-            (None, Across::Numbers(_)) => return Vec::new(),
+            (None, HorizontalAxis::Groups(groups)) => groups,
+            (None, HorizontalAxis::Numbers(_)) => return Vec::new(),
         };
         let longest = groups.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         // Estimated: a page without a script cannot measure text.
@@ -289,8 +291,8 @@ impl Chart {
     /// The drawing and its height in pixels.
     fn bars(&self, values: &Axis) -> (String, u32) {
         let names = match &self.across {
-            Across::Groups(names) => names.as_slice(),
-            Across::Numbers(_) => &[],
+            HorizontalAxis::Groups(names) => names.as_slice(),
+            HorizontalAxis::Numbers(_) => &[],
         };
         let (mut body, mut top) = (String::new(), HEADING_PX);
         for (group, name) in names.iter().enumerate() {
@@ -357,7 +359,7 @@ mod tests {
         Point { x, y, words: String::new() }
     }
 
-    fn chart(shape: Shape, across: Across, series: &[(&str, &[(f64, f64)])]) -> Chart {
+    fn chart(shape: Shape, across: HorizontalAxis, series: &[(&str, &[(f64, f64)])]) -> Chart {
         let series = series.iter().enumerate().map(|(look, (name, points))| Series {
             name: (*name).to_owned(),
             look,
@@ -375,7 +377,7 @@ mod tests {
 
     #[test]
     fn lines_tell_values_and_names() {
-        let across = Across::Numbers("size, MiB".to_owned());
+        let across = HorizontalAxis::Numbers("size, MiB".to_owned());
         let series = [("lru", &[(0.0, 1.0), (10.0, 7.0)][..]), ("<i>", &[(5.0, 4.0)])];
         let html = chart(Shape::Lines, across, &series).html().unwrap();
         assert_eq!(html.matches("<svg").count(), 1);
@@ -387,7 +389,7 @@ mod tests {
 
     #[test]
     fn bars_begin_at_zero_and_name_their_series() {
-        let across = Across::Groups(vec!["one".to_owned(), "two".to_owned()]);
+        let across = HorizontalAxis::Groups(vec!["one".to_owned(), "two".to_owned()]);
         let series = [("a", &[(0.0, 90.0), (1.0, 100.0)][..]), ("b", &[(1.0, 50.0)])];
         let html = chart(Shape::Bars, across, &series).html().unwrap();
         let half = format!("width=\"{:.2}%\"", 50.0 * BAR_SHARE);
@@ -400,8 +402,8 @@ mod tests {
     fn svg_file_has_titles_and_names_of_series() {
         let series = [("lru", &[(0.0, 1.0), (10.0, 7.0)][..]), ("<i>", &[(5.0, 4.0)])];
         for (shape, across) in [
-            (Shape::Lines, Across::Numbers("size, MiB".to_owned())),
-            (Shape::Bars, Across::Groups((0..11).map(|at| at.to_string()).collect())),
+            (Shape::Lines, HorizontalAxis::Numbers("size, MiB".to_owned())),
+            (Shape::Bars, HorizontalAxis::Groups((0..11).map(|at| at.to_string()).collect())),
         ] {
             let svg = chart(shape, across, &series).svg().unwrap();
             assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\""));
@@ -409,12 +411,12 @@ mod tests {
             assert!(svg.contains(">lru</text>") && svg.contains(">&lt;i&gt;</text>"), "{svg}");
             assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
         }
-        assert_eq!(chart(Shape::Bars, Across::Groups(Vec::new()), &[]).svg(), None);
+        assert_eq!(chart(Shape::Bars, HorizontalAxis::Groups(Vec::new()), &[]).svg(), None);
     }
 
     #[test]
     fn charts_without_values_are_left_out() {
-        let across = || Across::Groups(vec!["one".to_owned()]);
+        let across = || HorizontalAxis::Groups(vec!["one".to_owned()]);
         for shape in [Shape::Lines, Shape::Bars] {
             assert_eq!(chart(shape, across(), &[]).html(), None);
             let series = [("a", &[(0.0, f64::NAN)][..])];
@@ -426,7 +428,7 @@ mod tests {
     fn labels_thin_out_in_narrow_windows() {
         let names: Vec<String> = (0..40).map(|at| format!("{at} threads")).collect();
         let points: Vec<(f64, f64)> = (0..40).map(|at| (f64::from(at), 1.0)).collect();
-        let chart = chart(Shape::Lines, Across::Groups(names), &[("a", &points)]);
+        let chart = chart(Shape::Lines, HorizontalAxis::Groups(names), &[("a", &points)]);
         let labels = chart.labels_across(None);
         let narrow = labels.iter().filter(|(_, _, class)| class.is_empty()).count();
         assert!(labels.len() * 12 * CHARACTER_PX <= WIDE_PX * 2, "{}", labels.len());

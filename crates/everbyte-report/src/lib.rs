@@ -7,12 +7,12 @@
 //! Knows nothing of simulations and benchmarks.
 //!
 //! ```
-//! use everbyte_report::{Across, Chart, Page, Point, Scale, Series, Shape};
+//! use everbyte_report::{HorizontalAxis, Chart, Page, Point, Scale, Series, Shape};
 //!
 //! let point = |x: f64, y: f64| Point { x, y, words: String::new() };
 //! let chart = Chart {
 //!     title: "Hit ratio".to_owned(),
-//!     across: Across::Numbers("cache, MiB".to_owned()),
+//!     across: HorizontalAxis::Numbers("cache, MiB".to_owned()),
 //!     up: "hits, %".to_owned(),
 //!     scale: Scale::Linear,
 //!     shape: Shape::Lines,
@@ -33,7 +33,7 @@ mod look;
 mod page;
 
 pub use axis::{Scale, short};
-pub use chart::{Across, Chart, Point, Series, Shape};
+pub use chart::{Chart, HorizontalAxis, Point, Series, Shape};
 pub use date::utc;
 pub use escape::escaped;
 pub use page::{Cell, Page, Provenance, Table};

@@ -1,7 +1,7 @@
 //! Pages of suites as HTML, and their plots as SVG.
 
 use everbyte_report::{
-    Across, Cell as PageCell, Chart, Page, Point, Scale, Series, Shape, Table, short,
+    Cell as PageCell, Chart, HorizontalAxis, Page, Point, Scale, Series, Shape, Table, short,
 };
 
 use super::format::{Cell, CellTable};
@@ -95,7 +95,7 @@ pub(super) fn chart(plot: &Plot, results: &Results) -> Chart {
     });
     Chart {
         title: plot.title.clone(),
-        across: Across::Groups(groups),
+        across: HorizontalAxis::Groups(groups),
         up: plot.up.clone(),
         scale: if plot.is_logarithmic { Scale::Logarithmic } else { Scale::Linear },
         shape: Shape::Bars,

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use everbyte_policy::sim::{Costs, Kind, MemoryCosts, SIMULATOR_VERSION};
-use everbyte_report::{Across, Cell, Chart, Page, Point, Provenance, Scale, Series, Shape, Table};
+use everbyte_report::{
+    Cell, Chart, HorizontalAxis, Page, Point, Provenance, Scale, Series, Shape, Table,
+};
 
 use super::groups::{Group, groups};
 use super::paper;
@@ -212,7 +214,7 @@ impl Sketch {
         }
         Chart {
             title: self.heading.to_owned(),
-            across: Across::Numbers(self.axes[0].to_owned()),
+            across: HorizontalAxis::Numbers(self.axes[0].to_owned()),
             up: self.axes[1].to_owned(),
             scale: Scale::Linear,
             shape: Shape::Lines,

@@ -12,7 +12,7 @@ use super::error::{Problem, shortened};
 use super::files::FileNames;
 use super::format::Format;
 use super::input::{BYTE_ORDER_MARK, Sample, control_character};
-use super::refusal::{Near, Reason, Refusal};
+use super::refusal::{NearFormat, Reason, Refusal};
 use super::skipped::{SkippedKind, of_line};
 use super::vscsi::Vscsi;
 use super::{OFFSET_MAX, Request, RequestOp, SECTOR_BYTES};
@@ -160,7 +160,7 @@ impl Trial {
         text: &[u8],
         lines: &[(u64, &[u8])],
         max: u64,
-    ) -> Result<Self, Option<Near>> {
+    ) -> Result<Self, Option<NearFormat>> {
         let Some(Decoder::Lines(mut decoder)) = Decoder::new(format, text, false) else {
             return Err(None);
         };
@@ -190,13 +190,13 @@ impl Trial {
                 Ok((item, Err(problem))) => (item, Some(problem)),
                 Err(problem) => {
                     let has_begun = trial.has_begun();
-                    return Err(has_begun.then_some(Near { format, line: number, problem }));
+                    return Err(has_begun.then_some(NearFormat { format, line: number, problem }));
                 }
             };
             // The line has the form of this format, so the number is the mistake: reported even on
             // the first line.
             if let Some(problem) = is_wrong_number {
-                return Err(Some(Near { format, line: number, problem }));
+                return Err(Some(NearFormat { format, line: number, problem }));
             }
             trial.has_point |= bytes.contains(&b'.');
             match item {

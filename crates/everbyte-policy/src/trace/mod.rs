@@ -66,7 +66,7 @@ pub use format::Format;
 pub use loaded::{Accesses, LoadedTrace, read_pages};
 pub use pages::{PageLimits, PageTraceBuilder};
 pub use reader::{ReadOptions, TraceReader, summarise};
-pub use refusal::{Near, Reason, Refusal};
+pub use refusal::{NearFormat, Reason, Refusal};
 pub use skipped::{SkippedCounts, SkippedKind};
 pub use summary::Summary;
 

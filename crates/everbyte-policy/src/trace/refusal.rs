@@ -51,7 +51,7 @@ impl fmt::Display for Reason {
 
 /// A format that fits the beginning of a trace up to a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Near {
+pub struct NearFormat {
     /// The format.
     pub format: Format,
     /// Number of the line that is not of this format.
@@ -72,7 +72,7 @@ pub struct Refusal {
     /// Possible formats of these lines that are not chosen, with the reason.
     pub doubtful: Vec<(Format, &'static str)>,
     /// Formats that fit a part of the beginning.
-    pub near: Vec<Near>,
+    pub near: Vec<NearFormat>,
     /// A control character in a line, with the line's number.
     pub mistake: Option<(u64, Problem)>,
     /// Content that the bytes may have.
@@ -92,7 +92,7 @@ impl fmt::Display for Refusal {
         } else if let Some((line, problem)) = mistake {
             write!(f, "{trace}, line {line}: {problem}; it begins with {begin:?}")?;
         } else if let ([one], []) = (near.as_slice(), doubtful.as_slice()) {
-            let Near { format, line, problem } = one;
+            let NearFormat { format, line, problem } = one;
             write!(
                 f,
                 "{trace}, line {line}: {problem}: not of the format {format}, and the beginning looks like \
@@ -100,7 +100,7 @@ impl fmt::Display for Refusal {
             )?;
         } else {
             write!(f, "{trace}: looks like none of the known formats, it begins with {begin:?}")?;
-            for Near { format, line, problem } in near {
+            for NearFormat { format, line, problem } in near {
                 write!(f, "; {format} does not fit line {line}: {problem}")?;
             }
         }
