@@ -829,6 +829,8 @@ mod tests {
         let mut found = [0];
         device.read(0, &mut found).unwrap();
         assert_eq!(found, [7]);
+        // The kernel keeps the flag when the loop device is detached, for its next user.
+        assert!(tool("blockdev", "--setrw", &block.0));
     }
 
     #[test]
