@@ -48,10 +48,9 @@ use crate::mount::command::MountArgs;
 use crate::mount::served::{self as served_mount, ServeMountArgs};
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
-use crate::swap::child::{self, SwapChildArgs};
+use crate::swap::child::{self, TaskArgs};
 use crate::swap::command::SwapArgs;
-use crate::swap::kernel::guardian::{self, GuardianArgs};
-use crate::swap::serve::process::{self, LaunchArgs};
+use crate::swap::kernel::guardian;
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
 
@@ -88,11 +87,9 @@ enum Suite {
     #[command(hide = true)]
     ServeMount(ServeMountArgs),
     #[command(hide = true)]
-    SwapChild(SwapChildArgs),
+    SwapChild(TaskArgs),
     #[command(hide = true)]
-    SwapGuardian(GuardianArgs),
-    #[command(hide = true)]
-    SwapLaunch(LaunchArgs),
+    SwapGuardian(TaskArgs),
 }
 
 fn main() -> ExitCode {
@@ -117,7 +114,6 @@ fn main() -> ExitCode {
         Suite::ServeMount(args) => served_mount::serve(&args),
         Suite::SwapChild(args) => child::run(&args),
         Suite::SwapGuardian(args) => guardian::run(&args),
-        Suite::SwapLaunch(args) => process::launched(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ use rand_distr::{Distribution, Zipf};
 use serde::{Deserialize, Serialize};
 
 use super::place::{PAGE_WORDS, Words};
+use crate::stats::as_f64;
 
 /// Pages from one access of the strided pattern to the next.
 const STRIDE: usize = 8;
@@ -55,7 +56,7 @@ struct Walk {
 
 impl Walk {
     fn new(pattern: Pattern, pages: usize, seed: u64) -> Result<Self> {
-        let zipf = Zipf::new(super::as_float(pages), SKEW)?;
+        let zipf = Zipf::new(as_f64(pages as u64), SKEW)?;
         Ok(Self { pattern, pages, taken: 0, random: SmallRng::seed_from_u64(seed), zipf })
     }
 
@@ -79,7 +80,7 @@ impl Walk {
     clippy::cast_sign_loss,
     reason = "a rank is a whole number from 1 to the number of pages"
 )]
-pub(super) fn rank(sample: f64) -> usize {
+fn rank(sample: f64) -> usize {
     sample as usize - 1
 }
 
@@ -111,11 +112,6 @@ impl<'a> Owner<'a> {
                 .map(|thread| thread.join().expect("filling does not panic"))
                 .collect()
         })
-    }
-
-    /// The one owner of memory that [`fill`](Self::fill) has filled for one thread, and nobody changed.
-    pub(super) fn of_filled(words: Words<'a>) -> Self {
-        Self { words, stored: vec![1; words.pages()] }
     }
 
     fn fill_page(&mut self, page: usize) {
@@ -150,11 +146,9 @@ impl<'a> Owner<'a> {
     ) -> Result<()> {
         let mut walk = Walk::new(pattern, self.words.pages(), seed)?;
         for _ in 0..count {
-            let page = walk.next();
-            if stores {
-                self.store(page);
-            } else {
-                self.check(page)?;
+            match (walk.next(), stores) {
+                (page, true) => self.store(page),
+                (page, false) => self.check(page)?,
             }
         }
         Ok(())

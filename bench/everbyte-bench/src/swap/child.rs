@@ -1,8 +1,9 @@
-//! One measurement, in a process of its own, so that its counters are its alone.
+//! One measurement in its own process, so the counters of the process are those of the measurement.
 //!
-//! The parent passes a [`Task`] and reads an [`Outcome`], both as JSON.
+//! The parent passes a [`Task`] and reads a [`Report`], both as JSON.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,55 +11,56 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::access::{Owner, Pattern};
-use super::ft::{self, Class, Part};
-use super::meter::{Costs, Meter};
-use super::moves;
-use super::place::{Backing, PAGE, Place};
-use super::serve::{self, Serve, Served};
+use super::ft::{self, Class};
+use super::meter::Costs;
+use super::place::{PAGE, Place, Swapped};
+use super::serve::{self, Served};
+use super::subjects::Subject;
 
-/// The name of the subcommand, which people do not see.
-const SUBCOMMAND: &str = "swap-child";
-/// Time between two looks at a child.
-const LOOK: Duration = Duration::from_millis(20);
+/// Hidden subcommands.
+const CHILD: &str = "swap-child";
+const GUARDIAN: &str = "swap-guardian";
+/// Time between two checks of a child.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
-    pub(super) backing: Backing,
+    pub(super) subject: Subject,
     pub(super) load: Load,
     pub(super) threads: usize,
+    pub(super) dram_bytes: u64,
+    /// Maximum time.
+    pub(super) limit: Duration,
+    /// Folder for stores on the medium.
+    pub(super) folder: PathBuf,
+    /// Folder for files of servers.
+    pub(super) server_folder: PathBuf,
+    /// Slots of a nearly full space, and thousandths of other owners.
+    pub(super) slots: u64,
+    pub(super) permille: u64,
+    /// Memory cgroup under kernel swap. The guardian makes it.
+    pub(super) cgroup: Option<Swapped>,
 }
 
 /// The work of a measurement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Load {
     /// Pages of `bytes` bytes are filled, touched `warm` times and then `count` times.
-    Touch {
-        pattern: Pattern,
-        stores: bool,
-        bytes: u64,
-        warm: u64,
-        count: u64,
-    },
+    Touch { pattern: Pattern, stores: bool, bytes: u64, warm: u64, count: u64 },
     Ft(Class),
-    /// Pages of `bytes` bytes are filled; then the first `moved` bytes move to DRAM and out of it, `turns` times,
-    /// as a region in direct mode is told to.
-    Move {
-        bytes: u64,
-        moved: u64,
-        turns: u64,
-    },
-    /// A server of others is started, filled and loaded.
-    Serve(Serve),
+    /// redis-server with about `bytes` bytes of keys and values.
+    Serve { bytes: u64 },
 }
 
 impl Load {
     /// Bytes of memory.
     pub(super) fn bytes(self) -> u64 {
         match self {
-            Self::Touch { bytes, .. } | Self::Move { bytes, .. } => bytes,
-            Self::Ft(class) => (8 * ft::words(class) as u64).next_multiple_of(PAGE),
-            Self::Serve(serve) => serve.bytes_max(),
+            Self::Touch { bytes, .. } => bytes,
+            Self::Ft(class) => (8 * class.words() as u64).next_multiple_of(PAGE),
+            // A forked child that saves can need a copy of everything.
+            Self::Serve { bytes } => 2 * bytes,
         }
     }
 }
@@ -66,83 +68,87 @@ impl Load {
 /// Findings of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
-    /// Costs by part, without the filling of what is touched.
-    pub(super) parts: Vec<(String, Costs)>,
-    /// Of a server.
+    /// Costs without the fill of touched pages.
+    pub(super) costs: Costs,
     pub(super) served: Option<Served>,
 }
 
-impl Outcome {
-    fn of(parts: Vec<(String, Costs)>) -> Self {
-        Self { parts, served: None }
-    }
-
-    pub(super) fn total(&self) -> Costs {
-        self.parts.iter().fold(Costs::default(), |sum, (_, costs)| sum.plus(*costs))
-    }
+/// Answer of a child or a guardian.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// `None` if the measurement exceeded its time, or the kernel killed every attempt.
+    pub(super) outcome: Option<Outcome>,
+    /// Settings of kernel swap as reported by the kernel.
+    pub(super) settings: Option<String>,
 }
 
 /// Takes one measurement of the swap suite.
 #[derive(clap::Args)]
-pub(crate) struct SwapChildArgs {
-    /// The measurement, as JSON.
+pub(crate) struct TaskArgs {
+    /// The measurement as JSON.
     task: String,
+}
+
+impl TaskArgs {
+    /// # Errors
+    /// The argument is not a task.
+    pub(super) fn task(&self) -> Result<Task> {
+        Ok(serde_json::from_str(&self.task)?)
+    }
 }
 
 /// Runs as a child.
 ///
 /// # Errors
-/// The first failure; wrong contents among them.
-pub(crate) fn run(args: &SwapChildArgs) -> Result<()> {
-    let task: Task = serde_json::from_str(&args.task)?;
+/// The first failure, for example wrong contents.
+pub(crate) fn run(args: &TaskArgs) -> Result<()> {
+    let task = args.task()?;
     let outcome = match task.load {
-        Load::Serve(serve) => {
-            Outcome { served: Some(serve::run(&task.backing, serve)?), ..Outcome::default() }
+        Load::Serve { bytes } => {
+            Outcome { served: Some(serve::run(&task, bytes)?), ..Outcome::default() }
         }
-        load => page(&task, load)?,
+        Load::Ft(class) => page(&task, |place| {
+            let before = Costs::now(place)?;
+            ft::solve(class, place.words(), task.threads)?;
+            Ok(Costs::now(place)?.since(before))
+        })?,
+        Load::Touch { pattern, stores, warm, count, .. } => {
+            page(&task, |place| touch(place, task.threads, pattern, stores, (warm, count)))?
+        }
     };
-    writeln!(io::stdout(), "{}", serde_json::to_string(&outcome)?)?;
+    let report = Report { outcome: Some(outcome), settings: None };
+    writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)?;
     Ok(())
 }
 
-fn page(task: &Task, load: Load) -> Result<Outcome> {
-    let mut place = Place::map(&task.backing, load.bytes())?;
-    let outcome = match load {
-        Load::Move { moved, turns, .. } => {
-            Outcome::of(moves::run(&mut place, moved, turns)?.into())
-        }
-        Load::Touch { pattern, stores, warm, count, .. } => {
-            let meter = Meter::new(&place);
-            touch(&place, &meter, task.threads, pattern, stores, (warm, count))?
-        }
-        Load::Ft(class) => run_ft(&place, &Meter::new(&place), task.threads, class)?,
-        Load::Serve(_) => bail!("a server is no memory of this process"),
-    };
+fn page(task: &Task, work: impl FnOnce(&Place) -> Result<Costs>) -> Result<Outcome> {
+    let place = Place::map(task)?;
+    let costs = work(&place)?;
     if let Place::Region(region, ..) = &place {
         region.check()?;
     }
-    Ok(outcome)
+    Ok(Outcome { costs, served: None })
 }
 
 fn touch(
     place: &Place,
-    meter: &Meter<'_>,
     threads: usize,
     pattern: Pattern,
     stores: bool,
     (warm, count): (u64, u64),
-) -> Result<Outcome> {
+) -> Result<Costs> {
     let mut owners = Owner::fill(place.words(), threads);
     let share = |count: u64| count / threads as u64;
     on_all(&mut owners, |owner, seed| owner.touch(pattern, stores, share(warm), seed))?;
-    let before = meter.read()?;
+    let before = Costs::now(place)?;
     on_all(&mut owners, |owner, seed| owner.touch(pattern, stores, share(count), seed + 100))?;
-    let costs = meter.read()?.since(before);
+    let costs = Costs::now(place)?.since(before);
+    // Not measured: the check touches every page.
     on_all(&mut owners, |owner, _| owner.check_all())?;
-    Ok(Outcome::of(vec![(pattern.name().to_owned(), costs)]))
+    Ok(costs)
 }
 
-/// Has each owner work in a thread of its own.
+/// Runs `work` for each owner in its own thread.
 fn on_all<'a>(
     owners: &mut [Owner<'a>],
     work: impl Fn(&mut Owner<'a>, u64) -> Result<()> + Sync,
@@ -156,42 +162,38 @@ fn on_all<'a>(
     })
 }
 
-fn run_ft(place: &Place, meter: &Meter<'_>, threads: usize, class: Class) -> Result<Outcome> {
-    let mut sums = Part::ALL.map(|part| (part, Costs::default()));
-    let mut before = meter.read()?;
-    let mut failure = None;
-    let solved = ft::solve(class, place.words(), threads, |part| match meter.read() {
-        Ok(now) => {
-            let costs = now.since(before);
-            sums.iter_mut()
-                .filter(|(of, _)| *of == part)
-                .for_each(|(_, sum)| *sum = sum.plus(costs));
-            before = now;
-        }
-        Err(error) => failure = Some(error),
-    });
-    solved?;
-    failure.map_or(Ok(()), Err)?;
-    let parts = sums.map(|(part, costs)| (part.name().to_owned(), costs)).to_vec();
-    Ok(Outcome::of(parts))
-}
-
-/// Takes a measurement in a child; `None` if it does not end in time, and is killed.
+/// Takes a measurement in a child, under kernel swap in a child of a guardian.
 ///
 /// # Errors
-/// The child fails, or `should_stop` says so.
-pub(super) fn measure(
+/// The child or the guardian fails, or `should_stop` returns true.
+pub(super) fn measure(task: &Task, should_stop: impl Fn() -> bool) -> Result<Report> {
+    match task.subject {
+        // The guardian keeps the limit for its child.
+        Subject::Kernel(_) => supervised(GUARDIAN, task, Duration::MAX, should_stop),
+        _ => measure_here(task, should_stop),
+    }
+}
+
+/// Takes a measurement in a child. Kills a child that exceeds the limit.
+///
+/// # Errors
+/// The child fails, or `should_stop` returns true.
+pub(super) fn measure_here(task: &Task, should_stop: impl Fn() -> bool) -> Result<Report> {
+    supervised(CHILD, task, task.limit, should_stop)
+}
+
+fn supervised(
+    subcommand: &str,
     task: &Task,
     limit: Duration,
     should_stop: impl Fn() -> bool,
-) -> Result<Option<Outcome>> {
-    let program = std::env::current_exe()?;
-    let mut child = Command::new(program)
-        .args([SUBCOMMAND, &serde_json::to_string(task)?])
-        .stdin(Stdio::null())
+) -> Result<Report> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args([subcommand, &serde_json::to_string(task)?])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start a child")?;
+        .with_context(|| format!("cannot start {subcommand}"))?;
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -199,16 +201,20 @@ pub(super) fn measure(
         }
         let is_late = start.elapsed() > limit;
         if is_late || should_stop() {
-            child.kill()?;
+            // The guardian ends at the end of its input, after it removed everything.
+            drop(child.stdin.take());
+            if subcommand == CHILD {
+                child.kill()?;
+            }
             child.wait()?;
             ensure!(is_late, "stopped");
-            return Ok(None);
+            return Ok(Report { outcome: None, settings: None });
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(PAUSE);
     };
     if !status.success() {
         bail!("{task:?} ended with {status}");
     }
     let output = io::read_to_string(child.stdout.take().context("a child has no output")?)?;
-    Ok(Some(serde_json::from_str(&output)?))
+    Ok(serde_json::from_str(&output)?)
 }

@@ -1,47 +1,42 @@
 //! The cost of a slot by the fill of the swap space.
 //!
-//! Invariants: a round fills an allocator once and then frees random slots from fill to fill, in the same order for every
-//! allocator. A measured step frees random slots and takes as many. Only the allocation is timed, in batches. Allocators
-//! take turns.
+//! A round fills an allocator once and then frees random slots from fill to fill, in the same order for every
+//! allocator. A measured step frees random slots and takes as many. Only the allocation is timed, in batches.
 
+use std::collections::HashMap;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, ensure};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::Settings;
 use super::allocators::{Allocator, Way};
-use crate::rows::{Row, exact, metric, timed};
+use crate::driver::{Grid, Rounds};
+use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
 
 /// Slots in use, in thousandths.
-pub(super) const FILLS: [u64; 8] = [0, 250, 500, 750, 900, 950, 990, 999];
-/// Slots that are freed, and then taken, at a time.
+const FILLS: [u64; 8] = [0, 250, 500, 750, 900, 950, 990, 999];
+/// Slots of a batch. A batch is freed and then taken.
 const BATCH: usize = 64;
 const THREADS: [usize; 2] = [1, 2];
-/// Seed of the order in which slots are freed.
+/// Seed of the order of frees.
 const SEED: u64 = 0x5107;
-
-pub(super) fn title(permille: u64, threads: usize) -> String {
-    format!("{}.{}% full, random frees, t{threads}", permille / 10, permille % 10)
-}
 
 /// Figures of one round at one fill.
 #[derive(Clone, Copy)]
 struct Sample {
     ns: f64,
-    visits: Option<f64>,
+    visits: f64,
     memory_bytes: u64,
 }
 
-/// Frees and takes slots of `own`, all of which are taken, and returns the time of taking.
-fn churn(slots: &dyn Allocator, own: &mut Vec<u64>, pairs: u64, seed: u64) -> Result<Duration> {
+/// Frees and takes slots of `own`, and returns the time and the visits of taking.
+fn churn(slots: &Allocator, own: &mut Vec<u64>, pairs: u64, seed: u64) -> Result<(Duration, u64)> {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let mut time = Duration::ZERO;
-    let mut done = 0;
+    let (mut time, mut visits, mut done, mut hint) = (Duration::ZERO, 0, 0, 0);
     while done < pairs {
         let batch = BATCH.min(own.len());
         for _ in 0..batch {
@@ -49,131 +44,107 @@ fn churn(slots: &dyn Allocator, own: &mut Vec<u64>, pairs: u64, seed: u64) -> Re
         }
         let start = Instant::now();
         for _ in 0..batch {
-            let Some(slot) = slots.alloc() else { bail!("a free slot was not found") };
+            let slot = slots.alloc(hint, &mut visits).context("a free slot was not found")?;
+            // Each thread searches from its last slot on.
+            hint = slot + 1;
             own.push(slot);
         }
         time += start.elapsed();
         done += batch as u64;
     }
-    Ok(time)
+    Ok((time, visits))
 }
 
-/// Measures one way at each of `cases`: a fill, ascending, and a number of threads.
-fn round(way: Way, settings: &Settings<'_>, cases: &[(u64, usize)]) -> Result<Vec<Sample>> {
-    let slots = way.make(settings.slots);
-    let slots = &*slots;
-    // All are taken, and random ones freed again, more and more: as after a long time.
-    let mut taken: Vec<u64> = std::iter::from_fn(|| slots.alloc()).collect();
+/// Measures an allocator at each of `cases`: a fill, ascending, and a number of threads.
+fn round(way: Way, capacity: u64, pairs: u64, cases: &[(u64, usize)]) -> Result<Vec<Sample>> {
+    let slots = way.make(capacity);
+    // All slots are taken and then freed at random, as after a long time.
+    let mut taken: Vec<u64> = (0..capacity).map_while(|hint| slots.alloc(hint, &mut 0)).collect();
     taken.shuffle(&mut SmallRng::seed_from_u64(SEED));
     let all = taken.len();
     let mut samples = Vec::new();
     for &(permille, threads) in cases.iter().rev() {
-        let (wanted, least) = (settings.slots * permille / 1000, BATCH * threads);
+        let (wanted, least) = (capacity * permille / 1000, BATCH * threads);
         let kept = usize::try_from(wanted)?.clamp(least, all - least).min(taken.len());
         taken.drain(kept..).for_each(|slot| slots.free(slot));
-        samples.push(sample(slots, &mut taken, threads, settings.pairs)?);
-        check(&taken, settings.slots)?;
+        samples.push(sample(&slots, &mut taken, threads, pairs)?);
+        check(&taken, capacity)?;
     }
     samples.reverse();
     Ok(samples)
 }
 
-/// Measures one way as full as it is, when `taken` are the slots in use.
-fn sample(
-    slots: &dyn Allocator,
-    taken: &mut Vec<u64>,
-    threads: usize,
-    pairs: u64,
-) -> Result<Sample> {
-    slots.visits();
+/// Measures an allocator at its present fill. `taken` are the slots in use.
+fn sample(slots: &Allocator, taken: &mut Vec<u64>, threads: usize, pairs: u64) -> Result<Sample> {
     let mut shares: Vec<Vec<u64>> =
         taken.chunks(taken.len().div_ceil(threads)).map(<[u64]>::to_vec).collect();
     let begin = Barrier::new(threads);
     let pairs = pairs / threads as u64;
-    let times = std::thread::scope(|scope| {
+    let (time, visits) = std::thread::scope(|scope| {
         let begin = &begin;
-        let running = shares.iter_mut().zip(0u64..).map(|(own, seed)| {
+        let running = shares.iter_mut().zip(0..).map(|(own, seed)| {
             scope.spawn(move || {
                 begin.wait();
                 churn(slots, own, pairs, seed)
             })
         });
         let running: Vec<_> = running.collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().expect("no thread panics"))
-            .collect::<Vec<_>>()
-    });
-    let mut total = Duration::ZERO;
-    for time in times {
-        total += time?;
-    }
+        running.into_iter().try_fold((Duration::ZERO, 0), |(time, visits), thread| {
+            let (own_time, own_visits) = thread.join().expect("no thread panics")?;
+            anyhow::Ok((time + own_time, visits + own_visits))
+        })
+    })?;
     *taken = shares.concat();
     let pairs = as_f64(pairs.max(1) * threads as u64);
-    let visits = slots.visits().map(|visits| as_f64(visits) / pairs);
-    let ns = total.as_secs_f64() * 1e9 / pairs;
+    let (ns, visits) = (time.as_secs_f64() * 1e9 / pairs, as_f64(visits) / pairs);
     Ok(Sample { ns, visits, memory_bytes: slots.memory_bytes() })
 }
 
-/// Checks that no slot was handed out twice, and none that there is not.
-fn check(taken: &[u64], slots: u64) -> Result<()> {
-    let mut is_taken = vec![false; usize::try_from(slots)?];
+/// Checks that every taken slot exists and was handed out once.
+fn check(taken: &[u64], capacity: u64) -> Result<()> {
+    let mut is_taken = vec![false; usize::try_from(capacity)?];
     for &slot in taken {
-        match usize::try_from(slot).ok().and_then(|slot| is_taken.get_mut(slot)) {
-            Some(is_taken) if !*is_taken => *is_taken = true,
-            Some(_) => bail!("slot {slot} was handed out twice"),
-            None => bail!("slot {slot} of {slots} was handed out"),
-        }
+        let is_taken = usize::try_from(slot).ok().and_then(|slot| is_taken.get_mut(slot));
+        let is_taken = is_taken.with_context(|| format!("slot {slot} of {capacity}"))?;
+        ensure!(!std::mem::replace(is_taken, true), "slot {slot} was handed out twice");
     }
     Ok(())
 }
 
-/// Measures every way at every fill.
+/// Measures every allocator at every fill.
 ///
 /// # Errors
-/// A way is wrong, or it is to stop.
-pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+/// An allocator is wrong, or the user interrupted the run.
+pub(super) fn run(run: &Rounds, capacity: u64, pairs: u64) -> Result<Vec<Row>> {
     let cases = FILLS.iter().flat_map(|&fill| THREADS.map(|threads| (fill, threads)));
-    let cases: Vec<(u64, usize)> =
-        cases.filter(|&(fill, threads)| settings.wants(&title(fill, threads))).collect();
-    if cases.is_empty() {
-        return Ok(Vec::new());
-    }
-    let ways: Vec<Way> = ways(settings.slots).collect();
-    settings.progress.set_length((cases.len() * ways.len() * settings.rounds) as u64);
-    let mut rounds = vec![Vec::new(); ways.len()];
-    for _ in 0..settings.rounds {
-        for (way, rounds) in ways.iter().zip(&mut rounds) {
-            settings.check_stop()?;
-            settings.progress.set_message(format!("{}, free slots", way.name()));
-            rounds.push(round(*way, settings, &cases)?);
-            settings.progress.inc(cases.len() as u64);
+    let cases: Vec<(u64, usize)> = cases.collect();
+    let title = |&(permille, threads): &(u64, usize)| {
+        format!("{}.{}% full, random frees, t{threads}", permille / 10, permille % 10)
+    };
+    let mut grid = Grid::new(Way::ALL.map(Way::name), cases.iter().map(title)).select(
+        run,
+        |_| false,
+        |_, _| true,
+    );
+    // A round of an allocator covers all fills, so the first cell measures for all of them.
+    let mut rounds: HashMap<(usize, usize), Vec<Sample>> = HashMap::new();
+    grid.measure(run, |way, case, nth| {
+        if !rounds.contains_key(&(way, nth)) {
+            rounds.insert((way, nth), round(Way::ALL[way], capacity, pairs, &cases)?);
         }
-    }
-    let mut rows = Vec::new();
-    for (nth, &(permille, threads)) in cases.iter().enumerate() {
-        let workload = title(permille, threads);
-        for (way, rounds) in ways.iter().zip(&rounds) {
-            let samples: Vec<Sample> = rounds.iter().map(|samples| samples[nth]).collect();
-            rows.extend(rows_of(*way, &workload, &samples));
+        Ok(rounds[&(way, nth)][case])
+    })?;
+    grid.check()?;
+    let mut rows = grid.rows(|cell, rows| {
+        rows.timed(metric::TIME, "ns", cell.samples.iter().map(|sample| sample.ns));
+        if cell.samples.iter().any(|sample| sample.visits > 0.0) {
+            rows.timed("visits", "", cell.samples.iter().map(|sample| sample.visits));
         }
-    }
-    for (way, rounds) in ways.iter().zip(&rounds) {
-        let most = rounds.iter().flatten().map(|sample| sample.memory_bytes).max();
+    });
+    for (nth, way) in Way::ALL.into_iter().enumerate() {
+        let own = grid.cells.iter().filter(|cell| cell.subject == nth);
+        let most = own.flat_map(|cell| &cell.samples).map(|sample| sample.memory_bytes).max();
         rows.extend(most.map(|bytes| exact(way.name(), "memory", "memory", "B", as_f64(bytes))));
     }
     Ok(rows)
-}
-
-/// The ways that can have so many slots.
-fn ways(slots: u64) -> impl Iterator<Item = Way> {
-    Way::ALL.into_iter().filter(move |way| slots <= way.most())
-}
-
-fn rows_of(way: Way, workload: &str, samples: &[Sample]) -> Vec<Row> {
-    let times: Vec<f64> = samples.iter().map(|sample| sample.ns).collect();
-    let visits: Option<Vec<f64>> = samples.iter().map(|sample| sample.visits).collect();
-    let times = timed(way.name(), workload, metric::TIME, "ns", &times);
-    let visits = visits.and_then(|visits| timed(way.name(), workload, "visits", "", &visits));
-    times.into_iter().chain(visits).collect()
 }

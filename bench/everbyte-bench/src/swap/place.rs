@@ -1,7 +1,7 @@
-//! Memory larger than DRAM, in the compared kinds.
+//! Memory larger than DRAM, by subject.
 //!
-//! Owns the mapping and lends its words. The words are atomics, so threads can share them by their own rules. On x86-64 a
-//! relaxed access is an ordinary access.
+//! Owns the mapping and lends its words. The words are atomics, so threads can share them. On x86-64 a relaxed
+//! access is an ordinary access.
 
 #![allow(unsafe_code, reason = "words of mapped memory")]
 
@@ -12,132 +12,73 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
 use everbyte_swap::{
-    DirectMode, FaultMode, FileStore, Region, RegionOptions, SlotStore, Statistics, SwapSpace,
+    DirectMode, FaultMode, FileStore, Region, RegionOptions, SlotStore, SwapSpace,
 };
 use memmap2::{MmapMut, MmapOptions};
 use serde::{Deserialize, Serialize};
 
 use super::allocators::PaperTree;
+use super::child::Task;
 use super::flash::Flash;
-use super::full_store::Crowd;
+use super::full_store;
+use super::subjects::Subject;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
 /// Words of a page.
 pub(super) const PAGE_WORDS: usize = 512;
-/// Bytes that a store has beyond those that a region can need.
+/// Bytes of a store beyond the need of its region.
 const STORE_SLACK: u64 = 8 << 20;
 
-/// Kinds of memory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Backing {
-    /// Of this process alone, and without a limit.
-    Anonymous,
-    /// A file, made anew and mapped.
-    File(PathBuf),
-    /// A region of ours.
-    Region(RegionBacking),
-    /// Of this process alone, in a memory cgroup.
-    Swapped(Swapped),
-    /// The heap of a program, by `everbyte run`.
-    Run(RunBacking),
-}
-
-/// Settings of a program's heap.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct RunBacking {
-    /// The folder of its pool, made anew.
-    pub(super) folder: PathBuf,
-    pub(super) dram_bytes: u64,
-}
-
-/// The memory cgroup of a process that the kernel pages.
+/// The memory cgroup of a process under kernel swap.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Swapped {
     pub(super) cgroup: PathBuf,
-    /// Bytes of memory that the process may have from then on.
+    /// Memory limit of the process inside of the group.
     pub(super) limit_bytes: u64,
 }
 
 impl Swapped {
-    /// Moves this process into the cgroup, and limits that.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn enter(&self) -> Result<()> {
-        // Whoever takes swap down must not find this process still paging.
+    /// Moves this process into the cgroup, and sets the limit.
+    fn enter(&self) -> Result<()> {
+        // The removal of swap must not find this process still paging.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        set(&self.cgroup.join("cgroup.procs"), "0")?;
-        set(&self.cgroup.join("memory.limit_in_bytes"), &self.limit_bytes.to_string())
-    }
-}
-
-fn set(path: &Path, value: &str) -> Result<()> {
-    std::fs::write(path, value).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Settings of a region.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct RegionBacking {
-    /// The file of its store, made anew.
-    pub(super) store: PathBuf,
-    pub(super) dram_bytes: u64,
-    /// Threads that resolve faults; 0 for the faulting threads themselves.
-    pub(super) handlers: usize,
-    pub(super) tracks_stores: bool,
-    /// Units to read ahead on streams, 1 for none.
-    pub(super) read_ahead: u64,
-    pub(super) uses_order8: bool,
-    /// The store is as slow as a flash drive.
-    pub(super) is_flash: bool,
-    /// It is in direct mode, and parts move by these rules.
-    pub(super) direct: Option<Motion>,
-    /// The store is large, and others hold most of it.
-    pub(super) crowd: Option<Crowd>,
-}
-
-/// Rules by which parts of a region in direct mode move.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Motion {
-    /// Hot ones and cold ones change places.
-    Exchanging,
-    /// They stay where they are until they are asked to move.
-    Still,
-}
-
-impl Motion {
-    fn mode(self) -> DirectMode {
-        match self {
-            Self::Exchanging => DirectMode::Exchanging,
-            Self::Still => DirectMode::Still,
-        }
+        let set = |name: &str, value: &str| {
+            let path = self.cgroup.join(name);
+            std::fs::write(&path, value).with_context(|| format!("cannot write {}", path.display()))
+        };
+        set("cgroup.procs", "0")?;
+        set("memory.limit_in_bytes", &self.limit_bytes.to_string())
     }
 }
 
 /// Mapped memory.
 pub(super) enum Place {
     Map(MmapMut),
-    /// Memory that the kernel pages.
+    /// Memory under kernel swap.
     Swapped(MmapMut),
-    /// A region, its space, and the nanoseconds that searches for slots took, where that is measured.
-    Region(Region, Arc<SwapSpace>, Option<Arc<AtomicU64>>),
+    /// A region, its space, and the nanoseconds of measured searches for slots.
+    Region(Region, Arc<SwapSpace>, Arc<AtomicU64>),
 }
 
 impl Place {
-    /// Maps `bytes` bytes.
+    /// Maps the memory of a task.
     ///
     /// # Errors
-    /// The system's, or the region's.
-    pub(super) fn map(backing: &Backing, bytes: u64) -> Result<Self> {
+    /// Errors of the system or of the region; the subject is a program.
+    pub(super) fn map(task: &Task) -> Result<Self> {
+        let bytes = task.load.bytes();
         let len = usize::try_from(bytes)?;
-        match backing {
-            Backing::Anonymous => {
-                Ok(Self::Map(MmapMut::map_anon(len).context("cannot map memory")?))
+        match task.subject {
+            Subject::Dram => Ok(Self::Map(MmapMut::map_anon(len).context("cannot map memory")?)),
+            Subject::MappedFile => map_file(&task.folder.join("mapped"), len),
+            Subject::Kernel(_) => {
+                // The program's memory of before stays outside of the limit, as with regions.
+                task.cgroup.as_ref().context("kernel swap needs a cgroup")?.enter()?;
+                Ok(Self::Swapped(MmapMut::map_anon(len).context("cannot map memory")?))
             }
-            Backing::File(path) => map_file(path, len),
-            Backing::Region(region) => map_region(region, bytes),
-            Backing::Swapped(swapped) => map_swapped(swapped, len),
-            Backing::Run(_) => bail!("only programs of their own have such memory"),
+            Subject::Run => bail!("only a program has such memory"),
+            _ => map_region(task, bytes),
         }
     }
 
@@ -147,90 +88,59 @@ impl Place {
             Self::Map(map) | Self::Swapped(map) => (map.as_ptr().cast_mut(), map.len()),
             Self::Region(region, ..) => (region.as_mut_ptr(), region.as_slice().len()),
         };
-        // SAFETY: the memory is mapped writable as long as `self` is borrowed, at least 8 bytes
-        // aligned; any bytes are a word; nothing else refers to it but such words.
+        // SAFETY: the memory is mapped writable while `self` is borrowed, and aligned to at least 8
+        // bytes. Any bytes are a word. Only such words refer to it.
         Words(unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), bytes / 8) })
     }
-
-    /// Counters of a region.
-    pub(super) fn statistics(&self) -> Option<Statistics> {
-        match self {
-            Self::Map(_) | Self::Swapped(_) => None,
-            Self::Region(region, ..) => Some(region.statistics()),
-        }
-    }
-
-    /// Nodes or slots that were looked at for free slots.
-    pub(super) fn slot_visits(&self) -> u64 {
-        match self {
-            Self::Map(_) | Self::Swapped(_) => 0,
-            Self::Region(_, space, _) => space.slot_searches().visits,
-        }
-    }
-
-    /// Nanoseconds that searches for slots took, where that is measured.
-    pub(super) fn slot_search_ns(&self) -> u64 {
-        match self {
-            Self::Region(.., Some(ns)) => ns.load(Relaxed),
-            Self::Map(_) | Self::Swapped(_) | Self::Region(.., None) => 0,
-        }
-    }
-}
-
-/// Makes the store and its space.
-fn make_space(backing: &RegionBacking, bytes: u64) -> Result<Arc<SwapSpace>> {
-    let store = FileStore::create(&backing.store, bytes + STORE_SLACK)?;
-    // The mapping keeps the file, which is gone with this process, however it ends.
-    std::fs::remove_file(&backing.store)?;
-    Ok(if backing.uses_order8 {
-        let slots = PaperTree::new(store.slots());
-        SwapSpace::with_free_slots(store, Box::new(slots))
-    } else if backing.is_flash {
-        SwapSpace::new(Flash::new(store))
-    } else {
-        SwapSpace::new(store)
-    })
 }
 
 fn map_file(path: &Path, len: usize) -> Result<Place> {
     let file = everbyte_media::create_file(path, len as u64)?;
-    // The mapping keeps the file, which is gone with this process, however it ends.
+    // The mapping keeps the file until any end of this process.
     std::fs::remove_file(path)?;
-    // SAFETY: nobody but this process changes the file, and words of it are atomics.
+    // SAFETY: only this process changes the file, and words of it are atomics.
     let map = unsafe { MmapOptions::new().len(len).map_mut(&file) };
     Ok(Place::Map(map.with_context(|| format!("cannot map {}", path.display()))?))
 }
 
-fn map_swapped(swapped: &Swapped, len: usize) -> Result<Place> {
-    // What this program has by now stays outside, as it does for regions.
-    swapped.enter()?;
-    Ok(Place::Swapped(MmapMut::map_anon(len).context("cannot map memory")?))
-}
-
-fn map_region(backing: &RegionBacking, bytes: u64) -> Result<Place> {
-    let (space, search_ns) = match &backing.crowd {
-        None => (make_space(backing, bytes)?, None),
-        Some(crowd) => {
-            let (space, search_ns) = crowd.space(&backing.store)?;
-            (space, Some(search_ns))
-        }
+fn map_region(task: &Task, bytes: u64) -> Result<Place> {
+    let subject = task.subject;
+    let (space, search_ns) = match subject {
+        Subject::Crowded(way) => full_store::make(task, way)?,
+        _ => (make_space(task, bytes)?, Arc::default()),
     };
-    let mode = match backing.handlers {
-        0 => FaultMode::Sigbus,
-        handlers => FaultMode::Transparent { handlers },
+    let mode = match subject {
+        Subject::Transparent => FaultMode::Transparent { handlers: 1 },
+        _ => FaultMode::Sigbus,
     };
     let mut options = RegionOptions::new()
         .fault_mode(mode)
-        .tracks_stores(backing.tracks_stores)
-        .read_ahead(backing.read_ahead);
-    if let Some(motion) = backing.direct {
-        options = options.direct(motion.mode());
+        .tracks_stores(subject != Subject::Untracked)
+        .read_ahead(if subject == Subject::NoReadAhead { 1 } else { 16 });
+    if subject == Subject::Direct {
+        options = options.direct(DirectMode::Exchanging);
     }
-    let region = Region::map(bytes, backing.dram_bytes, &space, &options)?;
+    let region = Region::map(bytes, task.dram_bytes, &space, &options)?;
     Ok(Place::Region(region, space, search_ns))
 }
 
-/// Words that several threads may use.
+/// Makes a store with room for the whole region, and its space.
+fn make_space(task: &Task, bytes: u64) -> Result<Arc<SwapSpace>> {
+    let path = task.folder.join("store");
+    let store = FileStore::create(&path, bytes + STORE_SLACK)?;
+    // The mapping keeps the file until any end of this process.
+    std::fs::remove_file(&path)?;
+    Ok(match task.subject {
+        Subject::Order8 => {
+            let slots = PaperTree::new(store.slots());
+            SwapSpace::with_free_slots(store, Box::new(slots))
+        }
+        Subject::Flash => SwapSpace::new(Flash::new(store)),
+        _ => SwapSpace::new(store),
+    })
+}
+
+/// Words for several threads.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a>(&'a [AtomicU64]);
 

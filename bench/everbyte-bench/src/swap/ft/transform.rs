@@ -1,34 +1,36 @@
-//! Discrete Fourier transforms of several columns at a time, by Stockham's algorithm: no
-//! permutation, two buffers in turn.
+//! Discrete Fourier transforms of several columns at a time, by Stockham's algorithm: no permutation, two
+//! buffers in turn.
 
 use std::f64::consts::TAU;
 
+use crate::stats::as_f64;
+
 /// A complex number.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Complex {
     pub(super) re: f64,
     pub(super) im: f64,
 }
 
-/// From points to frequencies, or back. Neither scales.
+/// Direction from points to frequencies, or back. Neither scales.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
     Forward,
     Back,
 }
 
-/// The roots of unity of a size that is a power of two.
+/// The roots of unity of a size. The size is a power of two.
 pub(super) struct Roots(Vec<Complex>);
 
 impl Roots {
     pub(super) fn new(size: usize) -> Self {
-        let angle = |at: usize| TAU * super::super::as_float(at) / super::super::as_float(size);
+        let angle = |at: usize| TAU * as_f64(at as u64) / as_f64(size as u64);
         let root = |at| Complex { re: f64::cos(angle(at)), im: f64::sin(angle(at)) };
         Self((0..size / 2).map(root).collect())
     }
 }
 
-/// Columns that are transformed together, and a buffer of the same size.
+/// Columns of one transform, and a buffer of the same size.
 pub(super) struct Scratch {
     values: Vec<Complex>,
     spare: Vec<Complex>,
@@ -39,38 +41,22 @@ pub(super) struct Scratch {
 impl Scratch {
     /// `columns` columns of `size` numbers.
     pub(super) fn new(size: usize, columns: usize) -> Self {
-        let zeroes = vec![Complex { re: 0.0, im: 0.0 }; size * columns];
+        let zeroes = vec![Complex::default(); size * columns];
         Self { spare: zeroes.clone(), values: zeroes, size, columns }
     }
 
-    /// Loads `get(row, column)`, row by row.
-    pub(super) fn fill(&mut self, get: impl Fn(usize, usize) -> Complex) {
-        for (at, row) in self.values.chunks_mut(self.columns).enumerate() {
-            row.iter_mut().enumerate().for_each(|(column, value)| *value = get(at, column));
-        }
-    }
-
-    /// Stores `put(row, column, value)`, row by row.
-    pub(super) fn drain(&self, put: impl Fn(usize, usize, Complex)) {
-        for (at, row) in self.values.chunks(self.columns).enumerate() {
-            row.iter().enumerate().for_each(|(column, value)| put(at, column, *value));
-        }
-    }
-
-    /// Loads `get(row, column)`, column by column.
-    pub(super) fn fill_by_columns(&mut self, get: impl Fn(usize, usize) -> Complex) {
-        for column in 0..self.columns {
-            for at in 0..self.size {
-                self.values[at * self.columns + column] = get(at, column);
-            }
-        }
-    }
-
-    /// Stores `put(row, column, value)`, column by column.
-    pub(super) fn drain_by_columns(&self, put: impl Fn(usize, usize, Complex)) {
-        for column in 0..self.columns {
-            for at in 0..self.size {
-                put(at, column, self.values[at * self.columns + column]);
+    /// Calls `work(row, column, value)` for each value, row by row or column by column.
+    pub(super) fn each(
+        &mut self,
+        by_columns: bool,
+        mut work: impl FnMut(usize, usize, &mut Complex),
+    ) {
+        let (size, columns) = (self.size, self.columns);
+        let (outer, inner) = if by_columns { (columns, size) } else { (size, columns) };
+        for one in 0..outer {
+            for other in 0..inner {
+                let (at, column) = if by_columns { (other, one) } else { (one, other) };
+                work(at, column, &mut self.values[at * columns + column]);
             }
         }
     }
@@ -126,10 +112,10 @@ mod tests {
             im: f64::from(u32::try_from(column + at % 3).unwrap()),
         };
         let mut scratch = Scratch::new(SIZE, 2);
-        scratch.fill(value);
+        scratch.each(false, |at, column, into| *into = value(at, column));
         let roots = Roots::new(SIZE);
         scratch.transform(&roots, Direction::Forward);
-        scratch.drain(|frequency, column, got| {
+        scratch.each(false, |frequency, column, got| {
             let mut sum = Complex { re: 0.0, im: 0.0 };
             for at in 0..SIZE {
                 let turns = u32::try_from(at * frequency % SIZE).unwrap();
@@ -141,7 +127,7 @@ mod tests {
             assert!((got.re - sum.re).abs() < 1e-9 && (got.im - sum.im).abs() < 1e-9);
         });
         scratch.transform(&roots, Direction::Back);
-        scratch.drain(|at, column, got| {
+        scratch.each(true, |at, column, got| {
             let Complex { re, im } = value(at, column);
             assert!((got.re / 16.0 - re).abs() < 1e-12 && (got.im / 16.0 - im).abs() < 1e-12);
         });

@@ -1,4 +1,4 @@
-//! A memory cgroup for the one program that pages.
+//! A memory cgroup for the measured program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{read, set};
 
-/// Looks at a group that is to become empty, and the time between them.
-const LOOKS: u32 = 3000;
-const LOOK: Duration = Duration::from_millis(20);
+/// Attempts to empty a group, and the time between them.
+const ATTEMPTS: u32 = 3000;
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// A group of its own, below the mount.
+/// A new group below the mount.
 pub(super) struct Cgroup {
     pub(super) at: PathBuf,
 }
@@ -22,67 +22,63 @@ impl Cgroup {
     /// Makes the group.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub(super) fn make(mount: &Path) -> Result<Self> {
         let at = mount.join(format!("everbyte-bench.{}", std::process::id()));
         fs::create_dir(&at).with_context(|| format!("cannot make {}", at.display()))?;
         Ok(Self { at })
     }
 
-    /// Bounds memory, and memory with swap, to `bytes`; the program itself lowers the former.
+    /// Limits memory, and memory with swap, to `bytes`. The program lowers the first limit.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub(super) fn bound(&self, bytes: u64, swappiness: u32) -> Result<()> {
+        // The kernel refuses a limit of both below that of memory, so memory comes first.
         set(&self.at.join("memory.limit_in_bytes"), &bytes.to_string())?;
         set(&self.at.join("memory.memsw.limit_in_bytes"), &bytes.to_string())?;
         set(&self.at.join("memory.swappiness"), &swappiness.to_string())
     }
 
-    fn members(&self) -> Result<Vec<Pid>> {
-        let path = self.at.join("cgroup.procs");
-        let members =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(members.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect())
-    }
-
-    /// Kills whoever is in the group, and waits until nobody is.
+    /// Kills the members of the group, and waits for their end.
     ///
     /// # Errors
-    /// Somebody stays.
+    /// A member does not end.
     pub(super) fn kill_members(&self) -> Result<()> {
-        for _ in 0..LOOKS {
-            let members = self.members()?;
+        let path = self.at.join("cgroup.procs");
+        for _ in 0..ATTEMPTS {
+            let members = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
             if members.is_empty() {
                 return Ok(());
             }
-            for member in members {
-                // It may be gone by now, or a child that nobody has waited for yet.
+            for member in members.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+                // It may have ended, or be a zombie.
                 let _gone = kill_process(member, Signal::KILL);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(PAUSE);
         }
-        bail!("processes in {} do not end: {:?}", self.at.display(), self.members()?)
+        bail!("processes in {} do not end: {}", self.at.display(), read(&path))
     }
 
     /// Times that the limit was met.
     pub(super) fn times_full(&self) -> String {
-        read(&self.at.join("memory.failcnt"))
+        read(self.at.join("memory.failcnt"))
     }
 
-    /// Programs in the group that the kernel has killed, for it found nothing to swap out.
+    /// Members killed by the kernel because it found no page to swap out.
     pub(super) fn kills(&self) -> u64 {
-        let control = read(&self.at.join("memory.oom_control"));
+        let control = read(self.at.join("memory.oom_control"));
         let count = control.lines().find_map(|line| line.strip_prefix("oom_kill "));
         count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Removes the group, which is empty.
+    /// Removes the empty group.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub(super) fn remove(&self) -> Result<()> {
-        // What is left are cached pages of files, without which it is removed as well.
+        // Only cached pages of files are left. The removal does not depend on them.
         let _tried = set(&self.at.join("memory.force_empty"), "0");
         fs::remove_dir(&self.at).with_context(|| format!("cannot remove {}", self.at.display()))
     }

@@ -1,7 +1,7 @@
-//! The device that is swapped to, from its making to its end.
+//! The swap device, from its creation to its removal.
 //!
-//! Invariants: every step is noted before the next one, so that taking down works from any state; a device
-//! is swapped off only when nearly nothing is on it, or all of it fits into memory.
+//! Invariants: each step is recorded before the next step, so the removal works from any state. Swap goes off only
+//! if the device is nearly empty or its content fits into memory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,58 +9,78 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use super::{DeviceKind, SwapSettings, machine, read, set};
+use super::{KernelSwap, machine, read, set};
 use crate::children::call;
 
-/// Bytes that may be on a device that is swapped off without a look at memory.
-const NEARLY_NOTHING: u64 = 1 << 20;
-/// Memory that must be left over when more is swapped off.
+/// Swapped bytes of a nearly empty device.
+const NEARLY_EMPTY: u64 = 1 << 20;
+/// Memory that must stay available if more bytes return to memory.
 const SPARE: u64 = 1 << 30;
-/// Looks at a device that is to become empty, and the time between them.
-const LOOKS: u32 = 1500;
-const LOOK: Duration = Duration::from_millis(20);
+/// Attempts to swap off, and the time between them.
+const ATTEMPTS: u32 = 1500;
+const PAUSE: Duration = Duration::from_millis(20);
 const CHUNK: usize = 1 << 20;
 
-/// A device, as far as it is there.
+/// A step of the removal.
+enum Undo {
+    SwapOff(PathBuf),
+    Call(Command),
+    Set(PathBuf, String),
+}
+
+impl Undo {
+    fn run(&mut self) -> Result<()> {
+        match self {
+            Self::SwapOff(device) => swap_off(device),
+            Self::Call(command) => call(command),
+            Self::Set(path, value) => set(path, value),
+        }
+    }
+}
+
+/// The device, and the steps of its removal from the last to the first.
 #[derive(Default)]
 pub(super) struct SwapDevice {
-    folder: Option<PathBuf>,
-    is_mounted: bool,
-    loop_device: Option<PathBuf>,
-    zram: Option<String>,
-    swapped_to: Option<PathBuf>,
+    path: PathBuf,
+    undo: Vec<Undo>,
 }
 
 impl SwapDevice {
     /// Makes the device and swaps to it.
     ///
     /// # Errors
-    /// A tool's, or the system's. What was made is to be taken down also then.
-    pub(super) fn begin(&mut self, settings: &SwapSettings, bytes: u64) -> Result<()> {
-        let device = match settings.device {
-            DeviceKind::Loop => self.make_loop(settings, bytes)?,
-            DeviceKind::Zram => self.make_zram(bytes)?,
+    /// Errors of a tool or of the system. The caller removes the device also after an error.
+    pub(super) fn begin(&mut self, settings: &KernelSwap, bytes: u64) -> Result<()> {
+        self.path = match settings.is_zram {
+            false => self.make_loop(settings, bytes)?,
+            true => self.make_zram(bytes)?,
         };
-        call(Command::new("mkswap").arg("-q").arg(&device))?;
-        // Noted first: swapping off what is not swapped to does no harm.
-        self.swapped_to = Some(device.clone());
-        call(Command::new("swapon").arg(&device))
+        call(Command::new("mkswap").arg("-q").arg(&self.path))?;
+        // Recorded first: a failed swapon can leave swap on, and the removal checks for swap.
+        self.undo.push(Undo::SwapOff(self.path.clone()));
+        call(Command::new("swapon").arg(&self.path))
     }
 
-    fn make_loop(&mut self, settings: &SwapSettings, bytes: u64) -> Result<PathBuf> {
+    fn on_end(&mut self, program: &str, arguments: &[&str], path: &Path) {
+        let mut command = Command::new(program);
+        command.args(arguments).arg(path);
+        self.undo.push(Undo::Call(command));
+    }
+
+    fn make_loop(&mut self, settings: &KernelSwap, bytes: u64) -> Result<PathBuf> {
         let folder = tempfile::Builder::new().prefix("everbyte-swap.").tempdir()?.keep();
-        self.folder = Some(folder.clone());
+        self.on_end("rmdir", &[], &folder);
         let options = format!("noswap,mode=700,size={}", bytes + (1 << 20));
         call(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&folder))?;
-        self.is_mounted = true;
+        self.on_end("umount", &[], &folder);
         let image = folder.join("swap");
         fill(&image, bytes)?;
         let device = attach(&image)?;
-        self.loop_device = Some(device.clone());
+        self.on_end("losetup", &["--detach"], &device);
         let queue = queue(&device)?;
-        // A write must not wait for others, which wait for memory. Not every kernel throttles.
+        // A write must not wait for other writes, which wait for memory. Some kernels do not throttle.
         if queue.join("wbt_lat_usec").exists() {
             set(&queue.join("wbt_lat_usec"), "0")?;
         }
@@ -72,68 +92,46 @@ impl SwapDevice {
     fn make_zram(&mut self, bytes: u64) -> Result<PathBuf> {
         let number = fs::read_to_string("/sys/class/zram-control/hot_add");
         let number = number.context("cannot make a zram device")?.trim().to_owned();
-        self.zram = Some(number.clone());
         let folder = PathBuf::from(format!("/sys/block/zram{number}"));
+        let device = PathBuf::from(format!("/dev/zram{number}"));
+        self.undo.push(Undo::Set("/sys/class/zram-control/hot_remove".into(), number));
+        self.undo.push(Undo::Set(folder.join("reset"), "1".to_owned()));
         set(&folder.join("comp_algorithm"), "lz4")?;
         set(&folder.join("disksize"), &bytes.to_string())?;
         set(&folder.join("mem_limit"), &bytes.to_string())?;
-        let device = PathBuf::from(format!("/dev/zram{number}"));
-        if !device.exists() {
-            bail!("{} is not there", device.display());
-        }
+        ensure!(device.exists(), "{} does not exist", device.display());
         Ok(device)
     }
 
-    /// The settings of the device as the kernel tells them.
+    /// The settings of the device as reported by the kernel.
     pub(super) fn describe(&self) -> String {
-        let Some(device) = &self.swapped_to else { return String::new() };
-        let Ok(queue) = queue(device) else { return String::new() };
-        let of = |name: &str| read(&queue.join(name));
-        let own = match &self.loop_device {
-            Some(_) => format!("direct I/O {}", read(&queue.join("../loop/dio"))),
-            None => format!("compression {}", read(&queue.join("../comp_algorithm"))),
-        };
+        let Ok(queue) = queue(&self.path) else { return String::new() };
+        let of = |name: &str| read(queue.join(name));
         format!(
-            "{}, {own}, scheduler {}, write-back throttling {} us, rotational {}",
-            device.display(),
+            "{}, direct I/O {}, compression {}, scheduler {}, write-back throttling {} us, rotational {}",
+            self.path.display(),
+            of("../loop/dio"),
+            of("../comp_algorithm"),
             of("scheduler"),
             of("wbt_lat_usec"),
             of("rotational"),
         )
     }
 
-    /// Swaps off and takes everything down, once the program that paged is gone.
+    /// Swaps off and removes everything, after the end of the measured program.
     ///
     /// # Errors
-    /// Something is left, and is named.
+    /// A step failed. The error names the rest.
     pub(super) fn end(&mut self) -> Result<()> {
-        if let Some(device) = &self.swapped_to {
-            swap_off(device)?;
-            self.swapped_to = None;
-        }
-        if let Some(device) = &self.loop_device {
-            call(Command::new("losetup").arg("--detach").arg(device))?;
-            self.loop_device = None;
-        }
-        if let (true, Some(folder)) = (self.is_mounted, &self.folder) {
-            call(Command::new("umount").arg(folder))?;
-            self.is_mounted = false;
-        }
-        if let Some(folder) = &self.folder {
-            fs::remove_dir(folder)
-                .with_context(|| format!("cannot remove {}", folder.display()))?;
-            self.folder = None;
-        }
-        if let Some(number) = &self.zram {
-            set(Path::new(&format!("/sys/block/zram{number}/reset")), "1")?;
-            set(Path::new("/sys/class/zram-control/hot_remove"), number)?;
-            self.zram = None;
+        while let Some(step) = self.undo.last_mut() {
+            step.run()?;
+            self.undo.pop();
         }
         Ok(())
     }
 }
 
-/// Makes a file whose every page is there: a write to it takes no memory.
+/// Makes a file with all pages allocated: a write to it takes no memory.
 fn fill(image: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create_new(image)?;
     let chunk = vec![0; CHUNK];
@@ -143,7 +141,7 @@ fn fill(image: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Attaches a loop device, past the page cache where that is possible.
+/// Attaches a loop device, with direct I/O if possible.
 fn attach(image: &Path) -> Result<PathBuf> {
     let attach = |direct: &str| {
         let mut command = Command::new("losetup");
@@ -154,9 +152,8 @@ fn attach(image: &Path) -> Result<PathBuf> {
     if !output.status.success() {
         output = attach("--direct-io=off")?;
     }
-    if !output.status.success() {
-        bail!("losetup failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "losetup failed: {}", error.trim());
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
 
@@ -165,22 +162,22 @@ fn queue(device: &Path) -> Result<PathBuf> {
     Ok(Path::new("/sys/block").join(name).join("queue"))
 }
 
-/// Bytes on a device that is swapped to; `None` if it is not.
+/// Bytes on a swap device; `None` if no swap is on it.
 fn used(swaps: &str, device: &Path) -> Option<u64> {
     let line = swaps.lines().find(|line| line.split_whitespace().next() == device.to_str())?;
     Some(line.split_whitespace().nth(3)?.parse::<u64>().ok()? << 10)
 }
 
 fn swap_off(device: &Path) -> Result<()> {
-    for _ in 0..LOOKS {
-        let Some(bytes) = used(&read(Path::new("/proc/swaps")), device) else { return Ok(()) };
-        let available = machine::available(&read(Path::new("/proc/meminfo"))).unwrap_or(0);
-        if bytes <= NEARLY_NOTHING || available > bytes + SPARE {
+    for _ in 0..ATTEMPTS {
+        let Some(bytes) = used(&read("/proc/swaps"), device) else { return Ok(()) };
+        let available = machine::available(&read("/proc/meminfo")).unwrap_or(0);
+        if bytes <= NEARLY_EMPTY || available > bytes + SPARE {
             return call(Command::new("swapoff").arg(device));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(PAUSE);
     }
-    bail!("{} is left: what is on it does not fit into memory", device.display())
+    bail!("{} is left: its content does not fit into memory", device.display())
 }
 
 #[cfg(test)]

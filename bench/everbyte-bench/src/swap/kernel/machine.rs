@@ -1,18 +1,17 @@
-//! The conditions under which a machine bears kernel swap.
+//! The conditions for kernel swap on a machine.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-/// Memory that must be left over: a machine without it is no place for experiments.
+/// Memory that must stay available.
 const SPARE: u64 = 4 << 30;
 
-/// Refuses unless the machine can bear `need` bytes of swap and memory; returns the mount of the memory
-/// cgroups.
+/// Checks that the machine has `need` bytes for swap and memory. Returns the mount of the memory cgroups.
 ///
 /// # Errors
-/// The reason: not root, swap is in use, memory is short, or there are no memory cgroups of version 1.
+/// The reason: not root, swap is in use, memory is short, or no memory cgroup of version 1 is mounted.
 pub(in crate::swap) fn check(need: u64) -> Result<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         bail!("kernel swap cannot be measured: that needs root");
@@ -45,7 +44,7 @@ fn examine(need: u64, swaps: &str, meminfo: &str, mounts: &str) -> Result<PathBu
         .context("kernel swap cannot be measured: there is no mount of memory cgroups of version 1")
 }
 
-/// Bytes of memory that are available.
+/// Available bytes of memory.
 pub(super) fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)

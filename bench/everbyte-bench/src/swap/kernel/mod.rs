@@ -1,106 +1,63 @@
-//! Kernel swap, measured beside regions: its settings, and the way to measure with it.
+//! Kernel swap for the comparison with regions: its settings, and its measurement.
 //!
-//! Swap over a loop device can bring a machine to a halt: its writes must not wait for memory that only
-//! they can free. So the device's file lies on a tmpfs of its own that is never swapped, with all of its
-//! pages there before swapping begins; the program that pages is alone in a memory cgroup; and a guardian
-//! process, which outlives whoever started it, takes everything down again.
+//! Swap over a loop device can stop a machine: its writes must not wait for memory freed only by these writes. So
+//! the device's file lies on its own tmpfs, never swapped, with all pages allocated before swapping begins. The
+//! measured program is alone in a memory cgroup. A guardian process outlives its parent and removes everything.
 
 mod cgroup;
 mod device;
 pub(crate) mod guardian;
 pub(super) mod machine;
 
-use serde::{Deserialize, Serialize};
+use std::path::Path;
 
-/// The device that is swapped to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum DeviceKind {
-    /// A loop device over a file on tmpfs.
-    Loop,
-    /// Compressed memory, by lz4.
-    Zram,
-}
+use anyhow::{Context, Result};
 
 /// Settings of the kernel and of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SwapSettings {
-    pub(super) device: DeviceKind,
-    /// Pages that are read at once, as a power of two: vm.page-cluster.
+pub(super) struct KernelSwap {
+    pub(super) name: &'static str,
+    /// The device is compressed memory (lz4), else a loop device over a file on tmpfs.
+    is_zram: bool,
+    /// Pages of a read, as a power of two: vm.page-cluster.
     page_cluster: u32,
-    /// 1 to 100; in a memory cgroup, 0 would forbid swapping.
+    /// 1 to 100. In a memory cgroup, 0 would forbid swapping.
     swappiness: u32,
-    /// The scheduler of the device, where it has one.
+    /// Scheduler of the device, if it has one.
     scheduler: &'static str,
 }
 
-/// Kernel swap as it is measured: as a kernel comes, and with single settings changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum KernelSwap {
-    Loop,
-    LoopCluster0,
-    LoopSwappiness1,
-    LoopDeadline,
-    /// All at once, as the paper set them.
-    LoopTuned,
-    Zram,
-    ZramCluster0,
-    ZramSwappiness1,
+const fn settings(
+    name: &'static str,
+    is_zram: bool,
+    page_cluster: u32,
+    swappiness: u32,
+    scheduler: &'static str,
+) -> KernelSwap {
+    KernelSwap { name, is_zram, page_cluster, swappiness, scheduler }
 }
 
-impl KernelSwap {
-    pub(super) const ALL: [Self; 8] = [
-        Self::Loop,
-        Self::LoopCluster0,
-        Self::LoopSwappiness1,
-        Self::LoopDeadline,
-        Self::LoopTuned,
-        Self::Zram,
-        Self::ZramCluster0,
-        Self::ZramSwappiness1,
-    ];
-    /// Those that differ most, where there is no time for all.
-    pub(super) const SOME: [Self; 4] =
-        [Self::Loop, Self::LoopCluster0, Self::Zram, Self::ZramCluster0];
+/// The kernel's defaults, then single changes, and for the loop device the paper's settings.
+pub(super) const KERNEL_SWAPS: [KernelSwap; 8] = [
+    settings("swap-loop", false, 3, 60, "none"),
+    settings("swap-loop-cluster0", false, 0, 60, "none"),
+    settings("swap-zram", true, 3, 60, "none"),
+    settings("swap-zram-cluster0", true, 0, 60, "none"),
+    settings("swap-loop-swappiness1", false, 3, 1, "none"),
+    settings("swap-loop-deadline", false, 3, 60, "mq-deadline"),
+    settings("swap-loop-tuned", false, 0, 1, "none"),
+    settings("swap-zram-swappiness1", true, 3, 1, "none"),
+];
+/// The first kinds differ most. Most workloads use only them.
+pub(super) const KERNEL_SWAPS_SOME: usize = 4;
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Loop => "swap-loop",
-            Self::LoopCluster0 => "swap-loop-cluster0",
-            Self::LoopSwappiness1 => "swap-loop-swappiness1",
-            Self::LoopDeadline => "swap-loop-deadline",
-            Self::LoopTuned => "swap-loop-tuned",
-            Self::Zram => "swap-zram",
-            Self::ZramCluster0 => "swap-zram-cluster0",
-            Self::ZramSwappiness1 => "swap-zram-swappiness1",
-        }
-    }
-
-    pub(super) fn settings(self) -> SwapSettings {
-        let device = match self {
-            Self::Zram | Self::ZramCluster0 | Self::ZramSwappiness1 => DeviceKind::Zram,
-            _ => DeviceKind::Loop,
-        };
-        let has_cluster_0 =
-            matches!(self, Self::LoopCluster0 | Self::LoopTuned | Self::ZramCluster0);
-        let has_swappiness_1 =
-            matches!(self, Self::LoopSwappiness1 | Self::LoopTuned | Self::ZramSwappiness1);
-        SwapSettings {
-            device,
-            page_cluster: if has_cluster_0 { 0 } else { 3 },
-            swappiness: if has_swappiness_1 { 1 } else { 60 },
-            scheduler: if self == Self::LoopDeadline { "mq-deadline" } else { "none" },
-        }
-    }
-}
-
-/// Writes a file of the kernel's.
-fn set(path: &std::path::Path, value: &str) -> anyhow::Result<()> {
-    use anyhow::Context;
+/// Writes a file of the kernel.
+fn set(path: &Path, value: &str) -> Result<()> {
     std::fs::write(path, value)
         .with_context(|| format!("cannot write {value:?} to {}", path.display()))
 }
 
-/// Reads a file of the kernel's, as far as there is one.
-fn read(path: &std::path::Path) -> String {
+/// Reads a file of the kernel, "-" if it does not exist.
+fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path).map_or_else(|_| "-".to_owned(), |text| text.trim().to_owned())
 }
