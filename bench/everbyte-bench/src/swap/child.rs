@@ -34,8 +34,8 @@ pub(super) struct Task {
     pub(super) limit: Duration,
     /// Folder for stores on the medium.
     pub(super) folder: PathBuf,
-    /// Folder for files of servers.
-    pub(super) server_folder: PathBuf,
+    /// Empty folder for files of redis-server.
+    pub(super) server_folder: Option<PathBuf>,
     /// Slots of a nearly full space, and thousandths of other owners.
     pub(super) slots: u64,
     pub(super) permille: u64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 
 use super::cases::{self, Case};
@@ -121,9 +121,6 @@ impl Suite for SwapArgs {
 
 /// Measures all cases. Returns the rows, and the failed measurements.
 fn measure(run: &Run<SwapArgs>, cases: &[Case]) -> Result<(Vec<Row>, Vec<String>)> {
-    // Files on tmpfs are memory of the server's cgroup, so its files lie on a disk.
-    let server_folder = tempfile::Builder::new().prefix("everbyte-serving.").tempdir();
-    let server_folder = server_folder.context("cannot make a folder for redis-server")?;
     let mut subjects: Vec<Subject> = cases.iter().flat_map(|case| case.subjects.clone()).collect();
     subjects.sort_unstable();
     subjects.dedup();
@@ -145,11 +142,12 @@ fn measure(run: &Run<SwapArgs>, cases: &[Case]) -> Result<(Vec<Row>, Vec<String>
             dram_bytes: case.dram_bytes,
             limit: Duration::from_secs(run.own.limit),
             folder: run.folder().to_owned(),
-            server_folder: server_folder.path().to_owned(),
+            server_folder: None,
             slots: run.own.slots,
             permille: case.permille,
             cgroup: None,
         };
+        let server_folder;
         if let Load::Serve { .. } = case.load {
             // A missing program is no failure of the run.
             if let Err(error) = serve::check(subject) {
@@ -161,6 +159,10 @@ fn measure(run: &Run<SwapArgs>, cases: &[Case]) -> Result<(Vec<Row>, Vec<String>
                 };
                 task.dram_bytes = need / 2;
             }
+            // Files on tmpfs are memory of the server's cgroup, so its files lie on a disk. This process
+            // removes them after any end of the child.
+            server_folder = tempfile::Builder::new().prefix("everbyte-serving.").tempdir()?;
+            task.server_folder = Some(server_folder.path().to_owned());
         }
         let report = child::measure(&task, || run.check_stop().is_err())?;
         settings.extend(report.settings.map(|settings| (subject.name(), settings)));

@@ -97,12 +97,12 @@ fn everbyte() -> Result<PathBuf> {
 /// Errors of a program or of the system; a step takes too long; a value is wrong.
 pub(super) fn run(task: &Task, bytes: u64) -> Result<Served> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let folder = tempfile::Builder::new().prefix("run.").tempdir_in(&task.server_folder)?;
-    let (log, socket) = (folder.path().join("log"), folder.path().join("socket"));
+    let folder = task.server_folder.as_deref().context("redis-server needs a folder")?;
+    let (log, socket) = (folder.join("log"), folder.join("socket"));
     let mut command = command(task)?;
     command.args(["redis-server", "--port", "0", "--loglevel", "warning", "--unixsocket"]);
     // Without a configuration file the server saves by its default rules.
-    command.arg(&socket).arg("--dir").arg(folder.path());
+    command.arg(&socket).arg("--dir").arg(folder);
     let out = File::create(&log)?;
     command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
     let mut child = command.spawn().context("setpriv is not installed")?;
