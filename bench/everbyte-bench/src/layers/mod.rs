@@ -7,11 +7,9 @@
 //! thread sends requests of 4 KiB to the files in turn. A slice begins with cold caches. A slice with writes ends
 //! with durable writes.
 
-pub(crate) mod command;
 mod place;
 
 use std::fmt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,14 +18,16 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::baselines::Kind;
-use crate::driver::{Grid, Run};
+use crate::driver::{Common, Findings, Grid, Pace, Run, Suite};
 use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
 use crate::subjects::mount_ns::in_mount_ns;
 use crate::subjects::nbd::ServerKind;
 use crate::workload::{Action, Pattern, Payload, Workload as Requests};
-use place::{Device, Ext4Place, Place, SchemePlace};
+use place::{Device, Place, Size};
 
+/// The paper's device in bytes.
+const PAPER_DEVICE_BYTES: u64 = 10 << 30;
 /// Bytes of a request.
 const BYTES: usize = 4096;
 /// Requests between looks at the clock.
@@ -60,6 +60,54 @@ const TO_RAMDISK: &str = "rate_to_ramdisk";
 /// Ratio of the rate through the page cache to that past it in the same round.
 const TO_DIRECT: &str = "rate_to_direct";
 
+/// Measures ext4 on devices: on a ramdisk, on our export over NBD, on devices as slow as a disk and an
+/// SSD, buffered and direct, by the four patterns of fio. Needs root, and `nbdfuse`.
+#[derive(clap::Args, Clone)]
+pub(crate) struct LayersArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Divisor of the paper's device size of 10 GB. Half of a device is read or written.
+    #[arg(long, default_value_t = 20, value_name = "TIMES",
+          value_parser = clap::value_parser!(u64).range(1..=160))]
+    scale: u64,
+    /// Number of files. Requests go to the files in turn.
+    #[arg(long, default_value_t = 100, value_name = "COUNT",
+          value_parser = clap::value_parser!(u16).range(2..=1000))]
+    files: u16,
+    /// Parts to leave out.
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    skip: Vec<Part>,
+}
+
+impl LayersArgs {
+    /// Bytes of each device, a multiple of 1 MiB.
+    fn device_bytes(&self) -> u64 {
+        (PAPER_DEVICE_BYTES / self.scale) >> 20 << 20
+    }
+}
+
+impl Suite for LayersArgs {
+    const NAME: &'static str = "layers";
+    const PACE: Pace = Pace { rounds: 3, slice_s: 3.0 };
+    const QUICK: Pace = Pace { rounds: 1, slice_s: 0.05 };
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn shorten(&mut self) {
+        (self.scale, self.files) = (160, 10);
+    }
+
+    fn measure(settings: &Run<Self>) -> Result<Findings> {
+        let scale = settings.own.scale;
+        let medium = format!(
+            "memory, flushed as persistent memory must be; 1/{scale} of the paper's devices"
+        );
+        Ok(Findings::new(run(settings)?, medium, settings.own.device_bytes()))
+    }
+}
+
 /// The parts of the suite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Part {
@@ -69,13 +117,7 @@ pub(crate) enum Part {
     Layers,
 }
 
-type Settings = Run<command::LayersArgs>;
-
-/// Folder and size of the devices that places are made of.
-struct Devices<'a> {
-    folder: &'a Path,
-    bytes: u64,
-}
+type Settings = Run<LayersArgs>;
 
 /// Way to files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +126,15 @@ enum Caching {
     Buffered,
     /// Past it.
     Direct,
+}
+
+impl Caching {
+    fn of<T>(self, buffered: T, direct: T) -> T {
+        match self {
+            Self::Buffered => buffered,
+            Self::Direct => direct,
+        }
+    }
 }
 
 /// Something to measure.
@@ -107,27 +158,19 @@ impl Workload {
         }
         all
     }
-
-    /// Words for its pattern.
-    fn pattern(&self) -> &'static str {
-        match (self.requests.pattern, self.requests.writes()) {
-            (Pattern::Sequential, false) => "sequential read",
-            (Pattern::Random, false) => "random read",
-            (Pattern::Sequential, true) => "sequential write",
-            (Pattern::Random, true) => "random write",
-        }
-    }
 }
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let files =
             if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
-        let caching = match self.caching {
-            Caching::Buffered => "buffered",
-            Caching::Direct => "direct",
+        let pattern = match (self.requests.pattern, self.requests.writes()) {
+            (Pattern::Sequential, false) => "sequential read",
+            (Pattern::Random, false) => "random read",
+            (Pattern::Sequential, true) => "sequential write",
+            (Pattern::Random, true) => "random write",
         };
-        write!(f, "{files}, {}, {caching}", self.pattern())
+        write!(f, "{files}, {pattern}, {}", self.caching.of("buffered", "direct"))
     }
 }
 
@@ -148,18 +191,18 @@ impl Sample {
 ///
 /// # Errors
 /// Tools are missing, no memory, or it is to stop.
-pub(crate) fn run(settings: &Settings) -> Result<Vec<Row>> {
+fn run(settings: &Settings) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let parts: [(Part, &[Device], &[Kind], usize); 2] = [
         (Part::Buffering, &FAST_AND_SLOW, &[], 1),
-        (Part::Layers, &LAYERS, &SCHEMES, settings.own.files()),
+        (Part::Layers, &LAYERS, &SCHEMES, settings.own.files.into()),
     ];
     for (part, devices, schemes, files) in parts {
-        if settings.own.wants(part) {
+        if !settings.own.skip.contains(&part) {
             rows.extend(in_mount_ns(|| measured(settings, devices, schemes, files))?);
         }
     }
-    if settings.own.wants(Part::Layers) {
+    if !settings.own.skip.contains(&Part::Layers) {
         let published = |(metric, value)| exact(BPFS, BPFS_WORKLOAD, metric, "ratio", value);
         rows.extend(PUBLISHED.map(published));
     }
@@ -175,26 +218,27 @@ fn measured(
 ) -> Result<Vec<Row>> {
     let folder = settings.folder().join(format!("{files}-files"));
     std::fs::create_dir(&folder)?;
-    let below = Devices { folder: &folder, bytes: settings.own.device_bytes() };
-    let file_bytes = settings.own.device_bytes() / 2 / files as u64 / BYTES as u64 * BYTES as u64;
-    let mut places: Vec<Box<dyn Place>> = Vec::new();
+    let device_bytes = settings.own.device_bytes();
+    let file_bytes = device_bytes / 2 / files as u64 / BYTES as u64 * BYTES as u64;
+    let size = Size { files, file_bytes, device_bytes };
+    let mut places: Vec<Place> = Vec::new();
     for &device in devices {
         settings.progress.set_message(format!("making ext4 on {}", device.name()));
-        let place = Ext4Place::new(device, &below, files, file_bytes);
-        places.push(Box::new(place.with_context(|| format!("ext4 on {}", device.name()))?));
+        let place = Place::ext4(device, &folder, size);
+        places.push(place.with_context(|| format!("ext4 on {}", device.name()))?);
     }
     for &kind in schemes {
         settings.progress.set_message(format!("making {}", kind.name()));
-        places.push(Box::new(SchemePlace::new(kind, files, file_bytes)?));
+        places.push(Place::scheme(kind, size)?);
     }
     let workloads = Workload::all(files);
-    let mut grid = Grid::new(places.iter().map(|place| place.name()), &workloads).select(
+    let mut grid = Grid::new(places.iter().map(Place::name), &workloads).select(
         settings,
         |subject| places[subject].name() == Device::Ramdisk.name(),
         |subject, workload| places[subject].allows(workloads[workload].caching),
     );
     grid.measure(settings, |subject, workload, round| {
-        measure(&*places[subject], &workloads[workload], file_bytes, settings.slice, round)
+        measure(&places[subject], &workloads[workload], file_bytes, settings.slice, round)
     })?;
     grid.check()?;
     Ok(rows_of(&grid, &workloads))
@@ -202,7 +246,7 @@ fn measured(
 
 /// Does requests until the slice is over or as many bytes were asked for as the files have.
 fn measure(
-    place: &dyn Place,
+    place: &Place,
     workload: &Workload,
     file_bytes: u64,
     slice: Duration,

@@ -7,8 +7,6 @@
 //! durable before the next one begins; a round does every size on every technology, so that ratios are
 //! of the same round.
 
-pub(crate) mod command;
-
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -17,7 +15,7 @@ use everbyte_policy::sim::{Costs, MemoryCosts};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 
-use crate::driver::{Grid, Run};
+use crate::driver::{Common, Findings, Grid, Pace, Run, Suite};
 use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
 use crate::subjects::floor::touch;
@@ -39,7 +37,45 @@ const PAPER: &str = "paper";
 /// Its writes as shares of one of 4 KiB, whose smaller ones are 2 to 32 times cheaper.
 const PUBLISHED: [(u32, f64); 3] = [(2, 1.0 / 32.0), (2048, 1.0 / 2.0), (LARGEST, 1.0)];
 
-type Settings = Run<command::MediaArgs>;
+type Settings = Run<MediaArgs>;
+
+/// Measures single requests to memory by their size, from 2 bytes to 4 KiB: reads, and durable writes,
+/// on every emulated technology.
+#[derive(clap::Args, Clone)]
+pub(crate) struct MediaArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Requests of each size in each round.
+    #[arg(long, default_value_t = 10_000, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    requests: u32,
+    /// Memory of each technology, in MiB.
+    #[arg(long, default_value_t = 256, value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..=65536))]
+    size: u64,
+}
+
+impl Suite for MediaArgs {
+    const NAME: &'static str = "media";
+    const PACE: Pace = Pace { rounds: 5, slice_s: 0.0 };
+    const QUICK: Pace = Pace { rounds: 2, slice_s: 0.0 };
+
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn shorten(&mut self) {
+        (self.requests, self.size) = (200, 4);
+    }
+
+    fn measure(settings: &Run<Self>) -> Result<Findings> {
+        let requests = settings.own.requests;
+        let medium = format!(
+            "anonymous memory that costs what the subject says; {requests} requests of a size"
+        );
+        Ok(Findings::new(run(settings)?, medium, settings.own.size << 20))
+    }
+}
 
 /// Direction of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +115,7 @@ fn size(bytes: u32) -> String {
 ///
 /// # Errors
 /// No memory, or it is to stop.
-pub(crate) fn run(settings: &Settings) -> Result<Vec<Row>> {
+fn run(settings: &Settings) -> Result<Vec<Row>> {
     let media: Vec<Mapped> = Technology::ALL
         .into_iter()
         .map(|technology| {
