@@ -48,9 +48,10 @@ use crate::mount::command::MountArgs;
 use crate::mount::served::{self as served_mount, ServeMountArgs};
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
-use crate::swap::child::{self, TaskArgs};
+use crate::swap::child;
 use crate::swap::command::SwapArgs;
 use crate::swap::kernel::guardian;
+use crate::swap::task::TaskArgs;
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
 

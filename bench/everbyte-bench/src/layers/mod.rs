@@ -3,9 +3,8 @@
 //!
 //! Remakes Figures 4 and 6 of Song, Moon and Noh, "I/O Translation Layer Technology for High-performance and
 //! Compatibility Using New Memory" (2015). Our export and the slow devices lie below a loop device over `nbdfuse`,
-//! because our layer is outside the kernel. `nbd-memory`, bare memory on the same path, measures the path. Invariants: one
-//! thread sends requests of 4 KiB to the files in turn. A slice begins with cold caches. A slice with writes ends
-//! with durable writes.
+//! because our layer is outside the kernel. `nbd-memory`, bare memory on the same path, measures the path. One thread
+//! sends requests of 4 KiB to the files in turn.
 
 mod place;
 
@@ -30,7 +29,7 @@ use place::{Device, Place, Size};
 const PAPER_DEVICE_BYTES: u64 = 10 << 30;
 /// Bytes of a request.
 const BYTES: usize = 4096;
-/// Requests between looks at the clock.
+/// Requests between reads of the clock.
 const STRIDE: u64 = 8;
 /// Seed of places.
 const SEED: u64 = 0x1a_7e85;
@@ -44,7 +43,7 @@ const LAYERS: [Device; 4] = [
     Device::Ramdisk,
     Device::Export("ssd", ServerKind::OurSsd),
 ];
-/// Schemes in process beside them: ours, and that of BPFS.
+/// Schemes in process: rollback, and the scheme of BPFS.
 const SCHEMES: [Kind; 2] = [Kind::Rollback, Kind::Shadow];
 
 /// The comparison in BPFS's own paper, as a workload of [`PUBLISHED`].
@@ -57,7 +56,7 @@ const PUBLISHED: [(&str, f64); 3] =
 
 /// Ratio of the rate to ext4's on a ramdisk in the same round.
 const TO_RAMDISK: &str = "rate_to_ramdisk";
-/// Ratio of the rate through the page cache to that past it in the same round.
+/// Ratio of the buffered rate to the direct rate in the same round.
 const TO_DIRECT: &str = "rate_to_direct";
 
 /// Measures ext4 on devices: on a ramdisk, on our export over NBD, on devices as slow as a disk and an
@@ -124,7 +123,7 @@ type Settings = Run<LayersArgs>;
 enum Caching {
     /// Through the page cache.
     Buffered,
-    /// Past it.
+    /// Without the page cache.
     Direct,
 }
 
@@ -146,7 +145,7 @@ struct Workload {
 }
 
 impl Workload {
-    /// The four patterns of fio, buffered and direct, on so many files.
+    /// The four patterns of fio, buffered and direct, on `files` files.
     fn all(files: usize) -> Vec<Self> {
         let mut all = Vec::new();
         for caching in [Caching::Direct, Caching::Buffered] {
@@ -174,7 +173,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Requests of a slice and the time that they took.
+/// Requests of a slice and their time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     requests: u64,
@@ -187,10 +186,10 @@ impl Sample {
     }
 }
 
-/// Measures the parts that `wants` names.
+/// Measures the selected parts.
 ///
 /// # Errors
-/// Tools are missing, no memory, or it is to stop.
+/// Tools are missing, no memory, or the user interrupted the run.
 fn run(settings: &Settings) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let parts: [(Part, &[Device], &[Kind], usize); 2] = [
@@ -199,6 +198,7 @@ fn run(settings: &Settings) -> Result<Vec<Row>> {
     ];
     for (part, devices, schemes, files) in parts {
         if !settings.own.skip.contains(&part) {
+            // The namespace ends with its thread, so no mount stays after any end of the process.
             rows.extend(in_mount_ns(|| measured(settings, devices, schemes, files))?);
         }
     }
@@ -209,7 +209,7 @@ fn run(settings: &Settings) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Makes the places, measures every workload on each and takes them down.
+/// Makes the places, measures every workload on each place and removes them.
 fn measured(
     settings: &Settings,
     devices: &[Device],
@@ -219,6 +219,7 @@ fn measured(
     let folder = settings.folder().join(format!("{files}-files"));
     std::fs::create_dir(&folder)?;
     let device_bytes = settings.own.device_bytes();
+    // The files take half of the device, as in the paper.
     let file_bytes = device_bytes / 2 / files as u64 / BYTES as u64 * BYTES as u64;
     let size = Size { files, file_bytes, device_bytes };
     let mut places: Vec<Place> = Vec::new();
@@ -244,7 +245,7 @@ fn measured(
     Ok(rows_of(&grid, &workloads))
 }
 
-/// Does requests until the slice is over or as many bytes were asked for as the files have.
+/// Sends requests until the end of the slice, or until they cover the bytes of the files.
 fn measure(
     place: &Place,
     workload: &Workload,
@@ -252,12 +253,14 @@ fn measure(
     slice: Duration,
     round: usize,
 ) -> Result<Sample> {
+    // Each slice begins with cold caches and without dirty pages.
     place.prepare()?;
     let mut payload = Payload::new(&workload.requests, 0, round);
     let mut rng = SmallRng::seed_from_u64(SEED ^ round as u64);
     let (files, blocks) = (workload.files as u64, file_bytes / BYTES as u64);
     let mut requests = 0;
     let start = Instant::now();
+    // Each byte is requested about once. More requests would measure a warm page cache.
     while requests < files * blocks && (requests % STRIDE != 0 || start.elapsed() < slice) {
         let file = usize::try_from(requests % files)?;
         let block = match workload.requests.pattern {
@@ -273,6 +276,7 @@ fn measure(
         requests += 1;
     }
     if workload.requests.writes() {
+        // Inside of the measured time, so buffered writes pay for durability too.
         place.sync()?;
     }
     Ok(Sample { requests, elapsed: start.elapsed() })
@@ -288,6 +292,7 @@ fn rows_of(grid: &Grid<Sample>, workloads: &[Workload]) -> Vec<Row> {
         rows.timed("throughput", "MiB/s", mebibytes);
         let ramdisk = grid.base(cell, Device::Ramdisk.name());
         rows.ratio(TO_RAMDISK, own, ramdisk, Sample::per_second);
+        // The base of a buffered row is the same workload with direct requests.
         let direct = Workload { caching: Caching::Direct, ..workloads[cell.workload] };
         let direct = workloads.iter().position(|other| *other == direct);
         let direct = direct.filter(|at| *at != cell.workload);

@@ -91,6 +91,7 @@ impl Place {
                 (Some(server), mounted)
             }
         };
+        // A read of a hole would not reach the device.
         let payload = Payload::unedited();
         let (mut buffered, mut direct) = (Vec::new(), Vec::new());
         for number in 0..size.files {
@@ -101,6 +102,7 @@ impl Place {
                 file.write_all_at(payload.first(len), at)?;
             }
             buffered.push(file);
+            // A second open file of the same inode: the flag belongs to the open file.
             direct.push(open(&path, OFlags::DIRECT)?);
         }
         mounted.sync()?;
@@ -117,6 +119,7 @@ impl Place {
         let medium = Mapped::anonymous(kind.medium_bytes(bytes, LOG_BYTES)?, &options)?;
         let scheme = baselines::build(kind, Arc::new(medium), bytes, LOG_BYTES, Delta::Auto)?;
         fill(&*scheme, bytes, 4096)?;
+        // The first slice must not pay for the fill's log.
         scheme.checkpoint()?;
         Ok(Self::Scheme { scheme, file_bytes })
     }

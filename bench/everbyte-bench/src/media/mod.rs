@@ -1,11 +1,9 @@
-//! The suite of single requests to memory: the time of a read and of a write by their size, on every
-//! emulated technology, beside the simulator's model and what was published.
+//! The suite of single requests to memory: the time of a read and of a write by size, on every emulated
+//! technology, compared with the simulator's model and with published numbers.
 //!
-//! Remakes Figure 1 of Kang and Eom, "A Buffer Cache Replacement Algorithm for Considering both Hybrid
-//! Main Memory and Storage" (2015), which measured a board with PRAM. Invariants: a request lies at a
-//! random multiple of its size in memory that was touched before and is larger than any cache; a write is
-//! durable before the next one begins; a round does every size on every technology, so that ratios are
-//! of the same round.
+//! Remakes Figure 1 of Kang and Eom, "A Buffer Cache Replacement Algorithm for Considering both Hybrid Main
+//! Memory and Storage" (2015). The paper measured a board with PRAM. Each request lies at a random multiple of
+//! its size, in touched memory larger than any cache.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +23,7 @@ const SIZES: [u32; 12] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const LARGEST: u32 = 4096;
 const LINE_BYTES: f64 = 64.0;
 
-/// Ratio of a request's time to that of one of 4 KiB in the same round.
+/// Ratio of a request's time to the time of 4 KiB in the same round.
 const TO_LARGEST: &str = "time_to_4k";
 /// Cost by the technology's model.
 const MODELLED: &str = "modelled_time";
@@ -34,7 +32,7 @@ const MODELLED: &str = "modelled_time";
 const SIMULATOR: &str = "simulator";
 /// The paper's numbers, as a subject.
 const PAPER: &str = "paper";
-/// Its writes as shares of one of 4 KiB, whose smaller ones are 2 to 32 times cheaper.
+/// Writes of the paper as shares of a write of 4 KiB: smaller writes are 2 to 32 times cheaper.
 const PUBLISHED: [(u32, f64); 3] = [(2, 1.0 / 32.0), (2048, 1.0 / 2.0), (LARGEST, 1.0)];
 
 type Settings = Run<MediaArgs>;
@@ -71,7 +69,7 @@ impl Suite for MediaArgs {
     fn measure(settings: &Run<Self>) -> Result<Findings> {
         let requests = settings.own.requests;
         let medium = format!(
-            "anonymous memory that costs what the subject says; {requests} requests of a size"
+            "anonymous memory with the costs of the subject; {requests} requests of a size"
         );
         Ok(Findings::new(run(settings)?, medium, settings.own.size << 20))
     }
@@ -114,13 +112,14 @@ fn size(bytes: u32) -> String {
 /// Measures every size on every technology.
 ///
 /// # Errors
-/// No memory, or it is to stop.
+/// No memory, or the user interrupted the run.
 fn run(settings: &Settings) -> Result<Vec<Row>> {
     let media: Vec<Mapped> = Technology::ALL
         .into_iter()
         .map(|technology| {
             let options = MediaOptions::new().emulate(Some(technology));
             let medium = Mapped::anonymous(settings.own.size << 20, &options)?;
+            // A first touch would add a page fault to its request.
             touch(&medium, 0, settings.own.size << 20)?;
             Ok(medium)
         })
@@ -161,6 +160,7 @@ fn measure(
 ) -> Result<Sample> {
     let mut rng = SmallRng::seed_from_u64(u64::from(bytes) ^ (round << 32));
     let places = medium.len() / u64::from(bytes);
+    // Drawn before the clock starts: a draw costs as much as a small request.
     let offsets: Vec<PoolOffset> =
         (0..requests).map(|_| PoolOffset(rng.random_range(0..places) * u64::from(bytes))).collect();
     let mut buffer = vec![0; bytes as usize];
@@ -172,13 +172,15 @@ fn measure(
             Access::Read => medium.read(at, &mut buffer),
             Access::Write => {
                 medium.stream(at, &buffer);
+                // Each write is durable before the next write begins.
                 medium.fence()?;
             }
         }
     }
-    // Reads owe less than a clock can measure until now.
+    // The emulation waits for small sums of read costs later. The fence waits for the rest.
     medium.fence()?;
     let elapsed: Duration = start.elapsed();
+    // Without a use of the buffer the compiler could delete the reads.
     std::hint::black_box(&buffer);
     let modelled = medium.counters().modelled_ns - before;
     let requests = f64::from(requests);
@@ -188,7 +190,7 @@ fn measure(
     })
 }
 
-/// The simulator's model of SCM: an operation, and each line or part of one.
+/// The simulator's model of SCM: a cost of the operation and a cost of each line.
 fn simulated(access: Access) -> Vec<Row> {
     let MemoryCosts { operation_ns, read_line_ns, write_line_ns } = Costs::default().scm;
     let line_ns = match access {
@@ -205,7 +207,7 @@ fn simulated(access: Access) -> Vec<Row> {
     rows
 }
 
-/// The paper's numbers, which are of writes alone.
+/// The paper's numbers. It has writes only.
 fn published() -> Vec<Row> {
     let row =
         |(bytes, share)| exact(PAPER, &title(Access::Write, bytes), TO_LARGEST, "ratio", share);

@@ -1,8 +1,7 @@
 //! Access patterns over pages with verified contents.
 //!
-//! Invariants: each page belongs to one thread, and the thread counts its stores to it. The first word of a page holds its
-//! number and the count. Half of its bytes are random, so it compresses about 2:1. The touched pages of a pattern depend
-//! on its seed alone.
+//! Invariants: each page belongs to one thread, and the thread counts its stores to the page. The first word of a
+//! page holds its number and the count. The touched pages of a pattern depend only on its seed.
 
 use anyhow::{Result, ensure};
 use rand::rngs::SmallRng;
@@ -10,25 +9,25 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use serde::{Deserialize, Serialize};
 
-use super::place::{PAGE_WORDS, Words};
+use super::words::{PAGE_WORDS, Words};
 use crate::stats::as_f64;
 
 /// Pages from one access of the strided pattern to the next.
 const STRIDE: usize = 8;
 /// Skew of the zipf pattern.
 const SKEW: f64 = 0.99;
-/// Odd, so that it is coprime to every number of pages that is a power of two: spreads what is hot.
+/// Spreads frequent pages. Odd, so it is coprime to every power of two.
 const SPREAD: usize = 0x9E37_79B1;
 const COUNT_BITS: u32 = 24;
 
-/// The order in which pages are touched.
+/// Order of the touched pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Pattern {
     Sequential,
-    /// Every eighth page, round after round until all were touched.
+    /// Every eighth page. Eight rounds touch all pages.
     Strided,
     Random,
-    /// Random, and a few of them most often.
+    /// Random, a few pages most often.
     Zipf,
 }
 
@@ -66,10 +65,12 @@ impl Walk {
         match self.pattern {
             Pattern::Sequential => at % self.pages,
             Pattern::Strided => {
+                // Each round starts one page later, so `STRIDE` rounds touch every page.
                 let in_round = self.pages / STRIDE;
                 at % in_round * STRIDE + at / in_round % STRIDE
             }
             Pattern::Random => self.random.random_range(0..self.pages),
+            // Adjacent frequent pages would come in by one read-ahead.
             Pattern::Zipf => rank(self.zipf.sample(&mut self.random)) * SPREAD % self.pages,
         }
     }
@@ -84,14 +85,14 @@ fn rank(sample: f64) -> usize {
     sample as usize - 1
 }
 
-/// The pages of one thread, and how often it stored to each.
+/// The pages of one thread, and the number of its stores to each page.
 pub(super) struct Owner<'a> {
     words: Words<'a>,
     stored: Vec<u32>,
 }
 
 impl<'a> Owner<'a> {
-    /// Splits memory among threads, and has each fill its part.
+    /// Splits memory among threads. Each thread fills its part.
     pub(super) fn fill(words: Words<'a>, threads: usize) -> Vec<Self> {
         let share = words.pages() / threads;
         let mut rest = words;
@@ -115,6 +116,7 @@ impl<'a> Owner<'a> {
     }
 
     fn fill_page(&mut self, page: usize) {
+        // Half of the page is random, so it compresses about 2:1. The seed lets the check repeat the words.
         let mut random = SmallRng::seed_from_u64(page as u64);
         for word in PAGE_WORDS / 2..PAGE_WORDS {
             self.words.store(page * PAGE_WORDS + word, random.random());
@@ -133,10 +135,10 @@ impl<'a> Owner<'a> {
         Ok(())
     }
 
-    /// Stores to, or loads and checks, so many pages.
+    /// Stores to `count` pages, or loads and checks them.
     ///
     /// # Errors
-    /// A page holds something else than what was stored.
+    /// A page has wrong contents.
     pub(super) fn touch(
         &mut self,
         pattern: Pattern,
@@ -154,7 +156,7 @@ impl<'a> Owner<'a> {
         Ok(())
     }
 
-    /// Checks every page, all of its words.
+    /// Checks all written words of every page.
     ///
     /// # Errors
     /// As [`touch`](Self::touch).

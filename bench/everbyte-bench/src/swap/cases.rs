@@ -1,15 +1,15 @@
 //! The workloads of paging and their rows: access patterns, full spaces, FT and redis-server.
 
 use super::access::Pattern;
-use super::child::{Load, Outcome};
-use super::command::SwapArgs;
+use super::child::Outcome;
 use super::flash;
 use super::ft::Class;
 use super::kernel::KERNEL_SWAPS_SOME;
 use super::meter::Costs;
-use super::place::PAGE;
 use super::serve::{self, Served};
 use super::subjects::Subject;
+use super::task::Load;
+use super::words::PAGE;
 use crate::driver::Rows;
 use crate::rows::{Row, exact, metric};
 use crate::stats::as_f64;
@@ -39,19 +39,18 @@ pub(super) struct Case {
 }
 
 /// Adds kernel swap if the run measures it.
-fn with_kernel(own: &SwapArgs, subjects: &[Subject], kinds: usize) -> Vec<Subject> {
-    let kinds = if own.kernel_swap { kinds } else { 0 };
+fn and_kernel(with_kernel: bool, subjects: &[Subject], kinds: usize) -> Vec<Subject> {
+    let kinds = if with_kernel { kinds } else { 0 };
     subjects.iter().copied().chain((0..kinds).map(Subject::Kernel)).collect()
 }
 
 /// Access patterns, half of the pages in DRAM.
-pub(super) fn paging(own: &SwapArgs) -> Vec<Case> {
-    let bytes = own.bytes();
+pub(super) fn paging(with_kernel: bool, bytes: u64) -> Vec<Case> {
     let count = bytes / PAGE * ACCESSES_PER_PAGE;
     let mut cases = Vec::new();
     for pattern in Pattern::ALL {
         for (stores, threads) in [true, false].into_iter().flat_map(|s| THREADS.map(|t| (s, t))) {
-            let mut subjects = with_kernel(own, &Subject::PAGING, KERNEL_SWAPS_SOME);
+            let mut subjects = and_kernel(with_kernel, &Subject::PAGING, KERNEL_SWAPS_SOME);
             // The paper's question: the cost of a slow medium with and without locality.
             if stores && matches!(pattern, Pattern::Random | Pattern::Sequential) {
                 subjects.push(Subject::Flash);
@@ -71,8 +70,8 @@ pub(super) fn paging(own: &SwapArgs) -> Vec<Case> {
 }
 
 /// Random stores to a region in a nearly full space.
-pub(super) fn crowded(own: &SwapArgs) -> Vec<Case> {
-    let pages = (own.slots / SLOTS_PER_PAGE).max(256);
+pub(super) fn crowded(slots: u64) -> Vec<Case> {
+    let pages = (slots / SLOTS_PER_PAGE).max(256);
     let (bytes, count) = (pages * PAGE, pages * CROWDED_ACCESSES_PER_PAGE);
     let load = Load::Touch { pattern: Pattern::Random, stores: true, bytes, warm: count, count };
     let case = |permille| Case {
@@ -87,28 +86,31 @@ pub(super) fn crowded(own: &SwapArgs) -> Vec<Case> {
 }
 
 /// FT by class, DRAM and threads.
-pub(super) fn ft(own: &SwapArgs) -> Vec<Case> {
+pub(super) fn ft(with_kernel: bool, classes: &[Class]) -> Vec<Case> {
     let mut cases = Vec::new();
-    for (&class, threads) in own.classes.iter().flat_map(|c| THREADS.map(|t| (c, t))) {
+    for (&class, threads) in classes.iter().flat_map(|c| THREADS.map(|t| (c, t))) {
         let load = Load::Ft(class);
         let mut add = |dram: &str, dram_bytes, subjects| {
             let title = format!("FT.{class:?}, {dram} in DRAM, t{threads}");
             cases.push(Case { title, load, threads, dram_bytes, permille: FT_FILL, subjects });
         };
+        // The floor: everything in DRAM.
         add("all", load.bytes(), vec![Subject::Dram]);
         for percent in [70, 50] {
             // Single settings change on class A, as in the paper.
             let is_tuned = (class, percent, threads) == (Class::A, 70, 1);
-            let kinds = if is_tuned { super::kernel::KERNEL_SWAPS.len() } else { KERNEL_SWAPS_SOME };
-            let mut subjects = with_kernel(own, &Subject::LIMITED, kinds);
+            let kinds =
+                if is_tuned { super::kernel::KERNEL_SWAPS.len() } else { KERNEL_SWAPS_SOME };
+            let mut subjects = and_kernel(with_kernel, &Subject::LIMITED, kinds);
             if class != Class::B && (percent, threads) == (70, 1) {
                 subjects.extend(Subject::CROWDED);
             }
+            // A limit counts whole pages.
             let dram_bytes = (load.bytes() * percent / 100).next_multiple_of(PAGE);
             add(&format!("{percent}%"), dram_bytes, subjects);
         }
         if class == Class::B {
-            let subjects = with_kernel(own, &Subject::LIMITED, KERNEL_SWAPS_SOME);
+            let subjects = and_kernel(with_kernel, &Subject::LIMITED, KERNEL_SWAPS_SOME);
             add(&format!("{} MiB", PAPER_BYTES >> 20), PAPER_BYTES, subjects);
         }
     }
@@ -116,7 +118,7 @@ pub(super) fn ft(own: &SwapArgs) -> Vec<Case> {
 }
 
 /// redis-server in half of its memory. The run replaces the DRAM limit after the round in DRAM.
-pub(super) fn serving(own: &SwapArgs, bytes: u64) -> Vec<Case> {
+pub(super) fn serving(with_kernel: bool, bytes: u64) -> Vec<Case> {
     let load = Load::Serve { bytes };
     vec![Case {
         title: "serving: redis-server".to_owned(),
@@ -124,7 +126,7 @@ pub(super) fn serving(own: &SwapArgs, bytes: u64) -> Vec<Case> {
         threads: 1,
         dram_bytes: load.bytes(),
         permille: 0,
-        subjects: with_kernel(own, &[Subject::Dram, Subject::Run], KERNEL_SWAPS_SOME),
+        subjects: and_kernel(with_kernel, &[Subject::Dram, Subject::Run], KERNEL_SWAPS_SOME),
     }]
 }
 
@@ -156,6 +158,7 @@ impl Case {
             (_, Some(why)) => rows.all.push(Row::skipped(rows.subject, &self.title, why.clone())),
             (Load::Serve { .. }, None) => self.served(subject, &served, rows),
             (Load::Ft(_), None) => ft_rows(subject, &costs, rows),
+            // Only full spaces have other owners.
             (Load::Touch { .. }, None) if self.permille > 0 => crowded_rows(&costs, rows),
             (Load::Touch { count, .. }, None) => touch_rows(subject, as_f64(count), &costs, rows),
         }
@@ -221,6 +224,7 @@ fn touch_rows(subject: Subject, accesses: f64, costs: &[Costs], rows: &mut Rows<
 /// Costs of a page, and the share of searches for slots.
 fn crowded_rows(costs: &[Costs], rows: &mut Rows<'_>) {
     let mut each = |metric, unit, figure: fn(&Costs) -> f64| {
+        // A short smoke test can page nothing, and a division by zero is no figure.
         let paged = costs.iter().filter(|costs| costs.pages_in > 0 && costs.pages_out > 0);
         rows.timed(metric, unit, paged.map(figure));
     };

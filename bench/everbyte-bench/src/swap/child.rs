@@ -3,7 +3,6 @@
 //! The parent passes a [`Task`] and reads a [`Report`], both as JSON.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,59 +10,18 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::access::{Owner, Pattern};
-use super::ft::{self, Class};
+use super::ft;
 use super::meter::Costs;
-use super::place::{PAGE, Place, Swapped};
+use super::place::Place;
 use super::serve::{self, Served};
 use super::subjects::Subject;
+use super::task::{Load, Task, TaskArgs};
 
 /// Hidden subcommands.
 const CHILD: &str = "swap-child";
 const GUARDIAN: &str = "swap-guardian";
 /// Time between two checks of a child.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// A measurement.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
-    pub(super) subject: Subject,
-    pub(super) load: Load,
-    pub(super) threads: usize,
-    pub(super) dram_bytes: u64,
-    /// Maximum time.
-    pub(super) limit: Duration,
-    /// Folder for stores on the medium.
-    pub(super) folder: PathBuf,
-    /// Empty folder for files of redis-server.
-    pub(super) server_folder: Option<PathBuf>,
-    /// Slots of a nearly full space, and thousandths of other owners.
-    pub(super) slots: u64,
-    pub(super) permille: u64,
-    /// Memory cgroup under kernel swap. The guardian makes it.
-    pub(super) cgroup: Option<Swapped>,
-}
-
-/// The work of a measurement.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) enum Load {
-    /// Pages of `bytes` bytes are filled, touched `warm` times and then `count` times.
-    Touch { pattern: Pattern, stores: bool, bytes: u64, warm: u64, count: u64 },
-    Ft(Class),
-    /// redis-server with about `bytes` bytes of keys and values.
-    Serve { bytes: u64 },
-}
-
-impl Load {
-    /// Bytes of memory.
-    pub(super) fn bytes(self) -> u64 {
-        match self {
-            Self::Touch { bytes, .. } => bytes,
-            Self::Ft(class) => (8 * class.words() as u64).next_multiple_of(PAGE),
-            // A forked child that saves can need a copy of everything.
-            Self::Serve { bytes } => 2 * bytes,
-        }
-    }
-}
 
 /// Findings of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -80,21 +38,6 @@ pub(super) struct Report {
     pub(super) outcome: Option<Outcome>,
     /// Settings of kernel swap as reported by the kernel.
     pub(super) settings: Option<String>,
-}
-
-/// Takes one measurement of the swap suite.
-#[derive(clap::Args)]
-pub(crate) struct TaskArgs {
-    /// The measurement as JSON.
-    task: String,
-}
-
-impl TaskArgs {
-    /// # Errors
-    /// The argument is not a task.
-    pub(super) fn task(&self) -> Result<Task> {
-        Ok(serde_json::from_str(&self.task)?)
-    }
 }
 
 /// Runs as a child.
@@ -124,6 +67,7 @@ pub(crate) fn run(args: &TaskArgs) -> Result<()> {
 fn page(task: &Task, work: impl FnOnce(&Place) -> Result<Costs>) -> Result<Outcome> {
     let place = Place::map(task)?;
     let costs = work(&place)?;
+    // A failed or full store stops paging, not accesses, so only this check reports it.
     if let Place::Region(region, ..) = &place {
         region.check()?;
     }
@@ -139,7 +83,9 @@ fn touch(
 ) -> Result<Costs> {
     let mut owners = Owner::fill(place.words(), threads);
     let share = |count: u64| count / threads as u64;
+    // Brings the resident pages into the steady state of the pattern.
     on_all(&mut owners, |owner, seed| owner.touch(pattern, stores, share(warm), seed))?;
+    // New seeds: a repetition of the same accesses would find other pages in DRAM than new accesses.
     let before = Costs::now(place)?;
     on_all(&mut owners, |owner, seed| owner.touch(pattern, stores, share(count), seed + 100))?;
     let costs = Costs::now(place)?.since(before);
@@ -174,7 +120,7 @@ pub(super) fn measure(task: &Task, should_stop: impl Fn() -> bool) -> Result<Rep
     }
 }
 
-/// Takes a measurement in a child. Kills a child that exceeds the limit.
+/// Takes a measurement in a child. Kills the child at the limit.
 ///
 /// # Errors
 /// The child fails, or `should_stop` returns true.
@@ -204,6 +150,7 @@ fn supervised(
             // The guardian ends at the end of its input, after it removed everything.
             drop(child.stdin.take());
             if subcommand == CHILD {
+                // A killed child leaves only files, in folders of its parent.
                 child.kill()?;
             }
             child.wait()?;

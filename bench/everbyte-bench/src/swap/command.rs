@@ -7,10 +7,11 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::cases::{self, Case};
-use super::child::{self, Load, Outcome, Task};
+use super::child::{self, Outcome};
 use super::ft::Class;
 use super::kernel::machine;
 use super::subjects::Subject;
+use super::task::{Load, Task};
 use super::{fill, serve};
 use crate::driver::{Common, Findings, Grid, Pace, Run, Suite};
 use crate::rows::Row;
@@ -29,7 +30,7 @@ pub(crate) struct SwapArgs {
     /// Slots of 4 KiB; 8 Mi are a swap space of 32 GiB.
     #[arg(long, default_value_t = 8 << 20, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1024..=1 << 32))]
-    pub(super) slots: u64,
+    slots: u64,
     /// Freed and taken slots at each fill.
     #[arg(long, default_value_t = 1 << 14, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(64..=1 << 32))]
@@ -41,7 +42,7 @@ pub(crate) struct SwapArgs {
     /// Classes of FT; B needs 2.6 GiB for memory and store.
     #[arg(long, value_enum, value_name = "CLASS", value_delimiter = ',',
           default_values = ["s", "w", "a", "b"])]
-    pub(super) classes: Vec<Class>,
+    classes: Vec<Class>,
     /// Seconds of each measurement at most. The suite kills a longer measurement and reports it.
     #[arg(long, default_value_t = 900, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=86400))]
@@ -50,7 +51,7 @@ pub(crate) struct SwapArgs {
     /// root, memory cgroups of version 1, a machine without swap, and 4 GiB of free memory. The work of block
     /// devices for other programs counts as the kernel's.
     #[arg(long)]
-    pub(super) kernel_swap: bool,
+    kernel_swap: bool,
     /// Parts to leave out.
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     skip: Vec<Part>,
@@ -72,7 +73,7 @@ enum Part {
 }
 
 impl SwapArgs {
-    pub(super) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.footprint << 20
     }
 }
@@ -99,12 +100,13 @@ impl Suite for SwapArgs {
         for part in Part::value_variants().iter().filter(|part| !own.skip.contains(part)) {
             match part {
                 Part::Slots => rows.extend(fill::run(run, own.slots, own.pairs)?),
-                Part::Paging => all.extend(cases::paging(own)),
-                Part::Crowded => all.extend(cases::crowded(own)),
-                Part::Ft => all.extend(cases::ft(own)),
-                Part::Serving => all.extend(cases::serving(own, served_bytes)),
+                Part::Paging => all.extend(cases::paging(own.kernel_swap, own.bytes())),
+                Part::Crowded => all.extend(cases::crowded(own.slots)),
+                Part::Ft => all.extend(cases::ft(own.kernel_swap, &own.classes)),
+                Part::Serving => all.extend(cases::serving(own.kernel_swap, served_bytes)),
             }
         }
+        // Before the first measurement: an unfit machine must not fail after an hour.
         if own.kernel_swap {
             let largest = all.iter().map(|case| case.load.bytes()).max().unwrap_or(0);
             machine::check(2 * largest)?;
@@ -169,6 +171,7 @@ fn measure(run: &Run<SwapArgs>, cases: &[Case]) -> Result<(Vec<Row>, Vec<String>
         let late = || format!("no end within {} s, or the kernel killed it", run.own.limit);
         let outcome: Result<Outcome, String> = report.outcome.ok_or_else(late);
         let served = outcome.as_ref().ok().and_then(|outcome| outcome.served.as_ref());
+        // Subjects take turns, so a later round uses the need of the last round in DRAM.
         if subject == Subject::Dram {
             need_bytes = served.map(|served| served.filled_bytes).or(need_bytes);
         }
@@ -180,12 +183,12 @@ fn measure(run: &Run<SwapArgs>, cases: &[Case]) -> Result<(Vec<Row>, Vec<String>
         let why = why.filter(|_| outcomes.is_empty());
         cases[cell.workload].rows(subjects[cell.subject], &outcomes, why, rows);
     });
-    let described = |(name, settings)| Row {
-        metric: "settings",
-        ..Row::skipped(name, "settings", settings)
-    };
+    let described =
+        |(name, settings)| Row { metric: "settings", ..Row::skipped(name, "settings", settings) };
     rows.extend(settings.into_iter().map(described));
     let failed = grid.cells.iter().filter(|cell| cell.failed.is_some());
-    let name = |subject: usize, case: usize| format!("{} on {}", grid.workloads[case], grid.subjects[subject]);
+    let name = |subject: usize, case: usize| {
+        format!("{} on {}", grid.workloads[case], grid.subjects[subject])
+    };
     Ok((rows, failed.map(|cell| name(cell.subject, cell.workload)).collect()))
 }

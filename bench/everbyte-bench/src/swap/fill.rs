@@ -4,6 +4,7 @@
 //! allocator. A measured step frees random slots and takes as many. Only the allocation is timed, in batches.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,7 @@ fn churn(slots: &Allocator, own: &mut Vec<u64>, pairs: u64, seed: u64) -> Result
     let (mut time, mut visits, mut done, mut hint) = (Duration::ZERO, 0, 0, 0);
     while done < pairs {
         let batch = BATCH.min(own.len());
+        // Not timed: the random order of frees costs cache misses of its own.
         for _ in 0..batch {
             slots.free(own.swap_remove(rng.random_range(0..own.len())));
         }
@@ -63,7 +65,9 @@ fn round(way: Way, capacity: u64, pairs: u64, cases: &[(u64, usize)]) -> Result<
     taken.shuffle(&mut SmallRng::seed_from_u64(SEED));
     let all = taken.len();
     let mut samples = Vec::new();
+    // From full to empty: frees keep the free slots scattered, and one fill serves all cases.
     for &(permille, threads) in cases.iter().rev() {
+        // Each thread needs a batch to free, and the allocator a batch of free slots.
         let (wanted, least) = (capacity * permille / 1000, BATCH * threads);
         let kept = usize::try_from(wanted)?.clamp(least, all - least).min(taken.len());
         taken.drain(kept..).for_each(|slot| slots.free(slot));
@@ -84,6 +88,7 @@ fn sample(slots: &Allocator, taken: &mut Vec<u64>, threads: usize, pairs: u64) -
         let begin = &begin;
         let running = shares.iter_mut().zip(0..).map(|(own, seed)| {
             scope.spawn(move || {
+                // Threads that begin apart would not compete.
                 begin.wait();
                 churn(slots, own, pairs, seed)
             })
@@ -100,7 +105,7 @@ fn sample(slots: &Allocator, taken: &mut Vec<u64>, threads: usize, pairs: u64) -
     Ok(Sample { ns, visits, memory_bytes: slots.memory_bytes() })
 }
 
-/// Checks that every taken slot exists and was handed out once.
+/// Checks for slots outside of the capacity and slots with two owners.
 fn check(taken: &[u64], capacity: u64) -> Result<()> {
     let mut is_taken = vec![false; usize::try_from(capacity)?];
     for &slot in taken {
@@ -129,14 +134,16 @@ pub(super) fn run(run: &Rounds, capacity: u64, pairs: u64) -> Result<Vec<Row>> {
     // A round of an allocator covers all fills, so the first cell measures for all of them.
     let mut rounds: HashMap<(usize, usize), Vec<Sample>> = HashMap::new();
     grid.measure(run, |way, case, nth| {
-        if !rounds.contains_key(&(way, nth)) {
-            rounds.insert((way, nth), round(Way::ALL[way], capacity, pairs, &cases)?);
-        }
-        Ok(rounds[&(way, nth)][case])
+        let samples = match rounds.entry((way, nth)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(round(Way::ALL[way], capacity, pairs, &cases)?),
+        };
+        Ok(samples[case])
     })?;
     grid.check()?;
     let mut rows = grid.rows(|cell, rows| {
         rows.timed(metric::TIME, "ns", cell.samples.iter().map(|sample| sample.ns));
+        // A stack inspects nothing.
         if cell.samples.iter().any(|sample| sample.visits > 0.0) {
             rows.timed("visits", "", cell.samples.iter().map(|sample| sample.visits));
         }

@@ -1,7 +1,7 @@
 //! A nearly full swap space, with the time of its slot searches.
 //!
-//! The store is a sparse file: slots of other owners are never written. The slots that the region needs and a
-//! given share of all slots are free, at random places.
+//! The store is a sparse file: slots of other owners are never written. The slots for the region and a given share
+//! of all slots are free, at random places.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,8 +16,8 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
 use super::allocators::{Allocator, Way, hold};
-use super::child::Task;
-use super::place::PAGE;
+use super::task::Task;
+use super::words::PAGE;
 
 /// Maximum number of pages in one eviction.
 const BATCH: u64 = 160;
@@ -43,6 +43,7 @@ impl FreeSlots for Timed {
 
     fn alloc(&self, hint: SlotNo, visits: &mut u64) -> Option<SlotNo> {
         let _inside = hold(&self.gate);
+        // The wait for the gate belongs to no allocator, so the clock starts after it.
         let start = Instant::now();
         let slot = self.slots.alloc(hint.0, visits)?;
         let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -75,7 +76,9 @@ pub(super) fn make(task: &Task, way: Way) -> Result<(Arc<SwapSpace>, Arc<AtomicU
     let path = task.folder.join("store");
     std::fs::File::create_new(&path)?.set_len(capacity * UNIT as u64)?;
     let file = FileStore::open(&path);
+    // The mapping keeps the file until any end of this process.
     std::fs::remove_file(&path)?;
+    // All slots are taken, and random slots freed: the free slots are scattered as after a long time.
     let slots = way.make(capacity);
     let mut all: Vec<u64> = (0..capacity).map_while(|hint| slots.alloc(hint, &mut 0)).collect();
     all.shuffle(&mut SmallRng::seed_from_u64(free));

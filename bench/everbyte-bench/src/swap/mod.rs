@@ -14,3 +14,5 @@ mod meter;
 mod place;
 mod serve;
 mod subjects;
+pub(crate) mod task;
+mod words;

@@ -5,52 +5,25 @@
 
 #![allow(unsafe_code, reason = "words of mapped memory")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
 use everbyte_swap::{
     DirectMode, FaultMode, FileStore, Region, RegionOptions, SlotStore, SwapSpace,
 };
 use memmap2::{MmapMut, MmapOptions};
-use serde::{Deserialize, Serialize};
 
 use super::allocators::PaperTree;
-use super::child::Task;
 use super::flash::Flash;
 use super::full_store;
 use super::subjects::Subject;
+use super::task::Task;
+use super::words::Words;
 
-/// Bytes of a page.
-pub(super) const PAGE: u64 = 4096;
-/// Words of a page.
-pub(super) const PAGE_WORDS: usize = 512;
 /// Bytes of a store beyond the need of its region.
 const STORE_SLACK: u64 = 8 << 20;
-
-/// The memory cgroup of a process under kernel swap.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Swapped {
-    pub(super) cgroup: PathBuf,
-    /// Memory limit of the process inside of the group.
-    pub(super) limit_bytes: u64,
-}
-
-impl Swapped {
-    /// Moves this process into the cgroup, and sets the limit.
-    fn enter(&self) -> Result<()> {
-        // The removal of swap must not find this process still paging.
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        let set = |name: &str, value: &str| {
-            let path = self.cgroup.join(name);
-            std::fs::write(&path, value).with_context(|| format!("cannot write {}", path.display()))
-        };
-        set("cgroup.procs", "0")?;
-        set("memory.limit_in_bytes", &self.limit_bytes.to_string())
-    }
-}
 
 /// Mapped memory.
 pub(super) enum Place {
@@ -90,7 +63,7 @@ impl Place {
         };
         // SAFETY: the memory is mapped writable while `self` is borrowed, and aligned to at least 8
         // bytes. Any bytes are a word. Only such words refer to it.
-        Words(unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), bytes / 8) })
+        Words::of(unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), bytes / 8) })
     }
 }
 
@@ -120,6 +93,7 @@ fn map_region(task: &Task, bytes: u64) -> Result<Place> {
     if subject == Subject::Direct {
         options = options.direct(DirectMode::Exchanging);
     }
+    // The region keeps the space alive. The copy here serves the counters.
     let region = Region::map(bytes, task.dram_bytes, &space, &options)?;
     Ok(Place::Region(region, space, search_ns))
 }
@@ -138,34 +112,4 @@ fn make_space(task: &Task, bytes: u64) -> Result<Arc<SwapSpace>> {
         Subject::Flash => SwapSpace::new(Flash::new(store)),
         _ => SwapSpace::new(store),
     })
-}
-
-/// Words for several threads.
-#[derive(Clone, Copy)]
-pub(super) struct Words<'a>(&'a [AtomicU64]);
-
-impl<'a> Words<'a> {
-    #[cfg(test)]
-    pub(super) fn of(words: &'a [AtomicU64]) -> Self {
-        Self(words)
-    }
-
-    pub(super) fn split_at(self, words: usize) -> (Self, Self) {
-        let (first, rest) = self.0.split_at(words);
-        (Self(first), Self(rest))
-    }
-
-    #[inline]
-    pub(super) fn load(self, at: usize) -> u64 {
-        self.0[at].load(Relaxed)
-    }
-
-    #[inline]
-    pub(super) fn store(self, at: usize, value: u64) {
-        self.0[at].store(value, Relaxed);
-    }
-
-    pub(super) fn pages(self) -> usize {
-        self.0.len() / PAGE_WORDS
-    }
 }

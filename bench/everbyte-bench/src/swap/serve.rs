@@ -15,10 +15,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::child::Task;
 use super::meter::machine_pages_swapped;
-use super::place::PAGE;
 use super::subjects::Subject;
+use super::task::Task;
+use super::words::PAGE;
 use crate::children::call;
 
 /// The loads in the order of [`Served::loads`].
@@ -66,7 +66,7 @@ pub(super) struct Load {
     pub(super) p99_us: f64,
 }
 
-/// Checks that the programs of a subject can run.
+/// Checks for the programs of a subject.
 ///
 /// # Errors
 /// The reason.
@@ -103,6 +103,7 @@ pub(super) fn run(task: &Task, bytes: u64) -> Result<Served> {
     command.args(["redis-server", "--port", "0", "--loglevel", "warning", "--unixsocket"]);
     // Without a configuration file the server saves by its default rules.
     command.arg(&socket).arg("--dir").arg(folder);
+    // A log without a reader: a full pipe would block the server.
     let out = File::create(&log)?;
     command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
     let mut child = command.spawn().context("setpriv is not installed")?;
@@ -110,11 +111,14 @@ pub(super) fn run(task: &Task, bytes: u64) -> Result<Served> {
     let used = wait_until_ready(&mut child, &socket)
         .and_then(|connection| use_server(connection, &socket, bytes / KEY_BYTES));
     let mut served = used.with_context(|| end_of(&log))?;
+    // Before the end of the server, which frees its swap without reads.
     let swapped = machine_pages_swapped()?;
     child.wait()?;
     served.limit_bytes = task.dram_bytes;
     (served.pages_in, served.pages_out) = match task.subject {
-        Subject::Run => pages_moved(&fs::read_to_string(&log)?).context("the heap has no statistics")?,
+        Subject::Run => {
+            pages_moved(&fs::read_to_string(&log)?).context("the heap has no statistics")?
+        }
         Subject::Kernel(_) => (swapped.0 - swapped_before.0, swapped.1 - swapped_before.1),
         _ => (0, 0),
     };
@@ -131,6 +135,7 @@ fn command(task: &Task) -> Result<Command> {
     } else if task.subject == Subject::Run {
         let (program, pool) = (everbyte()?, task.folder.join("serving.pool"));
         let path = pool.to_str().context("the folder's name is not UTF-8")?;
+        // A pool of an earlier round.
         if pool.exists() {
             fs::remove_file(&pool)?;
         }
@@ -140,7 +145,8 @@ fn command(task: &Task) -> Result<Command> {
         make(&["pool", "create", path, "--size", &size(volume + POOL_SLACK)])?;
         make(&["volume", "create", path, "more", "--kind", "swap", "--size", &size(volume)])?;
         command.arg(&program).args(["run", "--stats", "--dram", &task.dram_bytes.to_string()]);
-        // `everbyte run` is also the pool's server. It would outlive neither, but its child could.
+        // Without a running server `everbyte run` serves the pool and is the parent of redis-server. A
+        // killed parent would leave redis-server alone, so both are tied.
         command.arg("--pool").arg(pool.join("more")).arg("--").args(TIED);
     }
     Ok(command)
@@ -178,20 +184,26 @@ fn use_server(mut connection: Connection, socket: &Path, keys: u64) -> Result<Se
             ensure!(answer == "+OK", "key {key} cannot be stored: {answer}");
         }
     }
+    // The child can be `everbyte run`, so the server names its own process.
     let pid = connection.number("process_id")?;
     let mut served = Served { filled_bytes: resident_bytes(pid)?, ..Served::default() };
     served.loads.push(benchmark("get", socket, keys)?);
     connection.stream.write_all(b"BGSAVE\r\n")?;
     let answer = connection.line()?;
+    // A rule can have started a save before this request.
     let is_saving = answer.starts_with('+') || answer.contains("already in progress");
     ensure!(is_saving, "redis-server does not save: {answer}");
     served.loads.push(benchmark("set", socket, keys)?);
     while connection.number("rdb_bgsave_in_progress")? != 0.0 {
         std::thread::sleep(PAUSE);
     }
-    ensure!(connection.info()?.contains("rdb_last_bgsave_status:ok"), "redis-server could not save");
+    ensure!(
+        connection.info()?.contains("rdb_last_bgsave_status:ok"),
+        "redis-server could not save"
+    );
     served.fork_ms = connection.number("latest_fork_usec")? / 1e3;
     served.save_ms = connection.number("rdb_last_bgsave_time_sec")? * 1e3;
+    // Last: the check must not change the caches before a measured load.
     check_values(&mut connection, keys)?;
     connection.stream.write_all(b"SHUTDOWN NOSAVE\r\n")?;
     Ok(served)
@@ -239,6 +251,7 @@ fn benchmark(test: &str, socket: &Path, keys: u64) -> Result<Load> {
 
 /// Finds the rate and the 99th percentile by their columns.
 fn figures(text: &str) -> Option<Load> {
+    // Warnings precede the head of the table.
     let mut lines = text.lines().skip_while(|line| !line.starts_with("\"test\""));
     let (names, values) = (lines.next()?, lines.next()?);
     let value = |name: &str| -> Option<f64> {

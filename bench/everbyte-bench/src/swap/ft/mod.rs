@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 
 use transform::{Complex, Direction, Roots, Scratch};
 
-use super::place::Words;
+use super::words::Words;
 use crate::stats::as_f64;
 
 /// Columns in one transform. They fill whole cache lines.
@@ -138,12 +138,14 @@ impl<'a> Fields<'a> {
         self.set_up();
         self.along(0, self.field, self.field, Direction::Forward);
         self.along(1, self.field, self.field, Direction::Forward);
+        // The last transform writes to the spectrum, so no copy is needed.
         self.along(2, self.field, self.spectrum, Direction::Forward);
     }
 
     fn steps(&self) -> Result<()> {
         for (step, expected) in self.class.checksums().enumerate() {
             self.evolve();
+            // The reverse order of the forward transforms, as in the specification.
             for axis in [2, 1, 0] {
                 self.along(axis, self.field, self.field, Direction::Back);
             }
@@ -173,6 +175,7 @@ impl<'a> Fields<'a> {
     fn set_up(&self) {
         let [x, y, z] = self.class.sizes();
         let square = |at: usize, size: usize| {
+            // The upper half of the indices are the negative frequencies.
             let shifted = (at + size / 2) % size;
             (as_f64(shifted as u64) - as_f64(size as u64 / 2)).powi(2)
         };
@@ -201,6 +204,7 @@ impl<'a> Fields<'a> {
                 let factor = f64::from_bits(self.gaussian.load(at));
                 let Complex { re, im } = get(self.spectrum, at);
                 let value = Complex { re: re * factor, im: im * factor };
+                // The spectrum keeps the step for the next step; the transforms overwrite the field.
                 put(self.spectrum, at, value);
                 put(self.field, at, value);
             }
@@ -217,7 +221,8 @@ impl<'a> Fields<'a> {
             let mut scratch = Scratch::new(sizes[axis], COLUMNS);
             for first in (0..sizes[column]).step_by(COLUMNS) {
                 let start = k * strides[plane] + first * strides[column];
-                let place = |at: usize, nth: usize| start + nth * strides[column] + at * strides[axis];
+                let place =
+                    |at: usize, nth: usize| start + nth * strides[column] + at * strides[axis];
                 // Lines along x are adjacent in memory, so x is read line by line.
                 scratch.each(axis == 0, |at, nth, value| *value = get(from, place(at, nth)));
                 scratch.transform(&roots, direction);

@@ -73,11 +73,13 @@ impl Scratch {
             let outputs = self.spare.chunks_exact_mut(2 * width);
             let step = self.size / 2 / groups;
             for (group, ((above, below), output)) in pairs.zip(outputs).enumerate() {
+                // The inverse transform uses the conjugate roots.
                 let root = roots.0[group * step];
                 let root = Complex { re: root.re, im: sign * root.im };
                 let (sums, differences) = output.split_at_mut(width);
                 butterfly(above, below, root, sums, differences);
             }
+            // The output of a pass is the input of the next pass.
             std::mem::swap(&mut self.values, &mut self.spare);
             groups /= 2;
             width *= 2;

@@ -61,7 +61,7 @@ impl Cgroup {
         bail!("processes in {} do not end: {}", self.at.display(), read(&path))
     }
 
-    /// Times that the limit was met.
+    /// Number of times at the limit.
     pub(super) fn times_full(&self) -> String {
         read(self.at.join("memory.failcnt"))
     }

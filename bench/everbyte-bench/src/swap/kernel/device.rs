@@ -16,7 +16,7 @@ use crate::children::call;
 
 /// Swapped bytes of a nearly empty device.
 const NEARLY_EMPTY: u64 = 1 << 20;
-/// Memory that must stay available if more bytes return to memory.
+/// Available memory beyond the returned bytes of a fuller device.
 const SPARE: u64 = 1 << 30;
 /// Attempts to swap off, and the time between them.
 const ATTEMPTS: u32 = 1500;
@@ -75,6 +75,7 @@ impl SwapDevice {
         let options = format!("noswap,mode=700,size={}", bytes + (1 << 20));
         call(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&folder))?;
         self.on_end("umount", &[], &folder);
+        // All pages of the image exist before swapping begins: a write to it must not allocate.
         let image = folder.join("swap");
         fill(&image, bytes)?;
         let device = attach(&image)?;
@@ -85,6 +86,7 @@ impl SwapDevice {
             set(&queue.join("wbt_lat_usec"), "0")?;
         }
         set(&queue.join("scheduler"), settings.scheduler)?;
+        // The kernel then allocates slots as on flash, not as on a disk with seeks.
         set(&queue.join("rotational"), "0")?;
         Ok(device)
     }
@@ -94,8 +96,10 @@ impl SwapDevice {
         let number = number.context("cannot make a zram device")?.trim().to_owned();
         let folder = PathBuf::from(format!("/sys/block/zram{number}"));
         let device = PathBuf::from(format!("/dev/zram{number}"));
+        // Removal runs from the last step back: a used device must be reset before its removal.
         self.undo.push(Undo::Set("/sys/class/zram-control/hot_remove".into(), number));
         self.undo.push(Undo::Set(folder.join("reset"), "1".to_owned()));
+        // The kernel refuses another algorithm after the size is set.
         set(&folder.join("comp_algorithm"), "lz4")?;
         set(&folder.join("disksize"), &bytes.to_string())?;
         set(&folder.join("mem_limit"), &bytes.to_string())?;
@@ -124,6 +128,7 @@ impl SwapDevice {
     /// A step failed. The error names the rest.
     pub(super) fn end(&mut self) -> Result<()> {
         while let Some(step) = self.undo.last_mut() {
+            // A failed step stays for the next attempt, and its successors depend on it.
             step.run()?;
             self.undo.pop();
         }
@@ -149,6 +154,7 @@ fn attach(image: &Path) -> Result<PathBuf> {
         command.output().context("losetup is not installed")
     };
     let mut output = attach("--direct-io=on")?;
+    // Some kernels have no direct I/O on tmpfs.
     if !output.status.success() {
         output = attach("--direct-io=off")?;
     }
@@ -169,6 +175,7 @@ fn used(swaps: &str, device: &Path) -> Option<u64> {
 }
 
 fn swap_off(device: &Path) -> Result<()> {
+    // The content can shrink: a killed program frees its swap.
     for _ in 0..ATTEMPTS {
         let Some(bytes) = used(&read("/proc/swaps"), device) else { return Ok(()) };
         let available = machine::available(&read("/proc/meminfo")).unwrap_or(0);

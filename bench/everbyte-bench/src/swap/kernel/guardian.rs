@@ -17,9 +17,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::cgroup::Cgroup;
 use super::device::SwapDevice;
 use super::{KERNEL_SWAPS, machine, read, set};
-use crate::swap::child::{self, Outcome, Report, Task, TaskArgs};
-use crate::swap::place::Swapped;
+use crate::swap::child::{self, Outcome, Report};
 use crate::swap::subjects::Subject;
+use crate::swap::task::{Swapped, Task, TaskArgs};
 
 const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 /// Bytes of swap beyond the footprint, for pages in memory and on the device.
@@ -47,6 +47,7 @@ pub(crate) fn run(args: &TaskArgs) -> Result<()> {
     let stop = shield()?;
     let mut equipment = Equipment::default();
     let report = equipment.measure(task, &mount, &stop);
+    // Before the report: a parent with a report finds a clean machine.
     equipment.remove()?;
     writeln!(io::stdout(), "{}", serde_json::to_string(&report?)?)?;
     Ok(())
@@ -56,6 +57,7 @@ pub(crate) fn run(args: &TaskArgs) -> Result<()> {
 fn shield() -> Result<Arc<AtomicBool>> {
     // A leader of a group fails here. The signals of its group are its own then.
     let _session = rustix::process::setsid();
+    // A paged guardian could wait for its own swap device.
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
         .context("cannot lock the guardian's memory")?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -82,9 +84,12 @@ struct Equipment {
 
 impl Equipment {
     fn measure(&mut self, mut task: Task, mount: &Path, stop: &AtomicBool) -> Result<Report> {
-        let Subject::Kernel(nth) = task.subject else { bail!("{:?} needs no guardian", task.subject) };
+        let Subject::Kernel(nth) = task.subject else {
+            bail!("{:?} needs no guardian", task.subject)
+        };
         let settings = KERNEL_SWAPS[nth];
         let cgroup = self.cgroup.insert(Cgroup::make(mount)?);
+        // Memory with swap stays bounded: a wrong program must not exhaust the machine.
         cgroup.bound(task.load.bytes() + PROGRAM, settings.swappiness)?;
         let limit_bytes = task.dram_bytes + task.load.bytes() / OVERHEAD_SHARE + OVERHEAD;
         task.cgroup = Some(Swapped { cgroup: cgroup.at.clone(), limit_bytes });
@@ -114,6 +119,7 @@ impl Equipment {
         let changed = self.page_cluster.take();
         let restored = changed.map_or(Ok(()), |(path, before)| set(&path, &before));
         if let Some(cgroup) = &self.cgroup {
+            // Swapping off with a living program would bring its pages back over the limit.
             cgroup.kill_members()?;
         }
         let ended = self.device.end();
@@ -129,6 +135,7 @@ fn attempt(task: &Task, cgroup: &Cgroup, stop: &AtomicBool) -> Result<Option<Out
     for _ in 0..ATTEMPTS {
         let before = cgroup.kills();
         match child::measure_here(task, || stop.load(Relaxed)) {
+            // Only an out-of-memory kill allows another attempt.
             Err(error) if cgroup.kills() == before => return Err(error),
             Err(_killed) => {}
             Ok(report) => return Ok(report.outcome),

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-/// Memory that must stay available.
+/// Available memory beyond the need.
 const SPARE: u64 = 4 << 30;
 
-/// Checks that the machine has `need` bytes for swap and memory. Returns the mount of the memory cgroups.
+/// Checks the machine for `need` bytes of swap and memory. Returns the mount of the memory cgroups.
 ///
 /// # Errors
 /// The reason: not root, swap is in use, memory is short, or no memory cgroup of version 1 is mounted.
@@ -21,6 +21,7 @@ pub(in crate::swap) fn check(need: u64) -> Result<PathBuf> {
 }
 
 fn examine(need: u64, swaps: &str, meminfo: &str, mounts: &str) -> Result<PathBuf> {
+    // Pages could go to the other device, and its traffic would count.
     if let Some(used) = swaps.lines().nth(1) {
         let device = used.split_whitespace().next().unwrap_or("?");
         bail!("kernel swap cannot be measured: the machine swaps to {device} already");
