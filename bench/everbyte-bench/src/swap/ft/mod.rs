@@ -219,10 +219,10 @@ impl<'a> Fields<'a> {
         let roots = Roots::new(sizes[axis]);
         self.share(sizes[plane], |k| {
             let mut scratch = Scratch::new(sizes[axis], COLUMNS);
+            let (stride, next) = (strides[axis], strides[column]);
             for first in (0..sizes[column]).step_by(COLUMNS) {
-                let start = k * strides[plane] + first * strides[column];
-                let place =
-                    |at: usize, nth: usize| start + nth * strides[column] + at * strides[axis];
+                let start = k * strides[plane] + first * next;
+                let place = |at: usize, nth: usize| start + at * stride + nth * next;
                 // Lines along x are adjacent in memory, so x is read line by line.
                 scratch.each(axis == 0, |at, nth, value| *value = get(from, place(at, nth)));
                 scratch.transform(&roots, direction);

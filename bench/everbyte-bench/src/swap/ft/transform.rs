@@ -46,17 +46,21 @@ impl Scratch {
     }
 
     /// Calls `work(row, column, value)` for each value, row by row or column by column.
+    #[inline]
     pub(super) fn each(
         &mut self,
         by_columns: bool,
         mut work: impl FnMut(usize, usize, &mut Complex),
     ) {
-        let (size, columns) = (self.size, self.columns);
-        let (outer, inner) = if by_columns { (columns, size) } else { (size, columns) };
-        for one in 0..outer {
-            for other in 0..inner {
-                let (at, column) = if by_columns { (other, one) } else { (one, other) };
-                work(at, column, &mut self.values[at * columns + column]);
+        if by_columns {
+            for column in 0..self.columns {
+                for at in 0..self.size {
+                    work(at, column, &mut self.values[at * self.columns + column]);
+                }
+            }
+        } else {
+            for (at, row) in self.values.chunks_mut(self.columns).enumerate() {
+                row.iter_mut().enumerate().for_each(|(column, value)| work(at, column, value));
             }
         }
     }
