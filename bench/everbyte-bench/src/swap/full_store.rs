@@ -3,9 +3,9 @@
 //! The store is a sparse file: slots of other owners are never written. The slots for the region and a given share
 //! of all slots are free, at random places.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
