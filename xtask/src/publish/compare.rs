@@ -26,6 +26,7 @@ pub(super) fn report(suites: &Suites, first: &Results, second: &Results) -> Resu
     if first.suite != second.suite || first.columns != second.columns {
         bail!("runs of {} and {}", first.suite, second.suite);
     }
+    // The counts of suites of times depend on the number of requests in a slice.
     let is_timed = suites.find(&first.suite).is_ok_and(|suite| suite.needs_idle);
     let verdicts = verdicts(is_timed, first, second);
     let differ: Vec<_> = verdicts.iter().filter_map(|(_, differs)| differs.as_ref()).collect();
@@ -38,6 +39,7 @@ pub(super) fn report(suites: &Suites, first: &Results, second: &Results) -> Resu
     let all = verdicts.len();
     let agree = all - differ.len();
     println!("{agree} of {all} rows agree");
+    // Two empty runs compare nothing.
     if all == 0 || agree * 100 < all * SHARE {
         bail!("fewer than {SHARE} of 100 rows agree");
     }
@@ -65,7 +67,9 @@ fn verdicts<'a>(is_timed: bool, first: &'a Results, second: &'a Results) -> Vec<
 /// How two runs differ in a row, if they do.
 fn differs(is_timed: bool, runs: [&Results; 2], rows: [RowNo; 2]) -> Option<String> {
     let spreads = [0, 1].map(|at| spread(runs[at], rows[at]));
-    let ranges = [0, 1].map(|at| spreads[at].or_else(|| point(runs[at], rows[at])));
+    let point = |at: usize| runs[at].number(rows[at], "value").map(|value| [value, value]);
+    let ranges = [0, 1].map(|at| spreads[at].or_else(|| point(at)));
+    // Two spreads without a common value exclude one value behind both runs.
     let meet = matches!(ranges, [Some(a), Some(b)] if a[0] <= b[1] && b[0] <= a[1]);
     let agree = meet || spreads.into_iter().all(is_exact) && counts_agree(is_timed, runs, rows);
     (!agree).then(|| format!("{}: {:?} and {:?}", runs[0].key(rows[0]), spreads[0], spreads[1]))
@@ -100,11 +104,6 @@ fn counts_agree(is_timed: bool, runs: [&Results; 2], rows: [RowNo; 2]) -> bool {
         [Some(a), Some(b)] if is_timed => (a - b).abs() <= f64::max(a.abs() / 100.0, 0.005),
         _ => false,
     }
-}
-
-/// A row's value as a spread over nothing.
-fn point(results: &Results, row: RowNo) -> Option<[f64; 2]> {
-    results.number(row, "value").map(|value| [value, value])
 }
 
 /// Least and most of a row with a spread.

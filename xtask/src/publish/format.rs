@@ -48,6 +48,7 @@ pub(crate) fn fill(template: &str, value: impl Fn(&str) -> Option<(f64, Vec<RowN
                 cell.rows.extend(filled.rows);
             }
             None if is_optional => {}
+            // A text with a missing value would look like a figure.
             None => return Cell::default(),
         }
     }

@@ -117,6 +117,7 @@ impl Site {
             site.published.insert(results.suite.clone(), results);
         }
         for file in tree.files().iter().filter(|file| file.path.ends_with(".md")) {
+            // A page without a mark must be checked as well if it may contain figures.
             if has_figures(&file.path) || file.text.contains(pages::NUMBER) {
                 site.pages.push((file.path.clone(), file.text.clone()));
             }
@@ -135,6 +136,7 @@ impl Site {
             outputs.push((path.clone(), text));
         }
         for suite in self.suites.iter() {
+            // A suite without a published run has no page yet.
             let Some(results) = self.published.get(&suite.name) else { continue };
             let page = html::page(&[suite], results, false);
             outputs.push((format!("{FOLDER}{}.html", suite.name), page));
@@ -203,6 +205,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 fn render(root: &Path, site: &Site) -> Result<()> {
     for (path, text) in site.outputs()? {
         let path = root.join(path);
+        // Unchanged files keep their times, so git and make see no change.
         if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
             write(&path, &text)?;
         }

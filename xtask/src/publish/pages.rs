@@ -58,6 +58,7 @@ fn number(mark: &str, published: &Published) -> Result<(String, Cell)> {
     let row = results.row(&key).with_context(|| format!("{suite} has no row {key}"))?;
     let value = results.number(row, column);
     let value = value.with_context(|| format!("{suite}, {key}: no number {column}"))?;
+    // Pages choose among three forms, so equal figures look equal.
     let template = match *format {
         "ratio" => "{value}",
         "whole" => "{value:0}",
@@ -87,6 +88,7 @@ fn outside(line: &str) -> String {
         while let Some(from) = rest.find(mark) {
             match rest[from..].find(END) {
                 Some(len) => rest.replace_range(from..from + len + END.len(), ""),
+                // `fill` reports the missing end.
                 None => break,
             }
         }

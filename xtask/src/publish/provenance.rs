@@ -27,6 +27,7 @@ pub(super) fn describe(site: &Site, number: &str) -> Result<String> {
             let _ = writeln!(text, "  cargo run --release {}", results.command);
         }
     }
+    // A typing error must not look like a number without rows.
     if text.is_empty() {
         bail!("no figure of the documentation has {number}");
     }

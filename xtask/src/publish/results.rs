@@ -117,6 +117,7 @@ impl Results {
             value(&self.remarks),
             Value::from(self.columns.clone()),
         );
+        // One line for each row: file and line name a figure.
         for (number, row) in self.rows.iter().enumerate() {
             let comma = if number + 1 < self.rows.len() { "," } else { "" };
             let _ = writeln!(text, "{}{comma}", Value::from(row.clone()));
@@ -202,6 +203,7 @@ pub(crate) fn of_bench(
         let is_kept = kept.is_empty() || kept.contains(&metric);
         let is_there =
             workloads.is_empty() || workloads.iter().any(|some| place.contains(some.as_str()));
+        // A table without these rows would hide that a rival was not measured.
         if is_kept && is_there || metric == SKIPPED {
             let spread = &row["spread"];
             let mut cells: Vec<Value> = BENCH[..5].iter().map(|name| short(&row[*name])).collect();
@@ -242,6 +244,7 @@ pub(crate) fn of_csv(text: &str, kept: &[String]) -> Result<(Vec<String>, Vec<Ve
     let mut rows = Vec::new();
     for line in lines {
         let cells: Vec<&str> = line.split(',').collect();
+        // A comma in a name would shift all later columns.
         if cells.len() != heading.len() {
             bail!("{} columns of {}: {line}", cells.len(), heading.len());
         }
@@ -255,6 +258,7 @@ pub(crate) fn of_csv(text: &str, kept: &[String]) -> Result<(Vec<String>, Vec<Ve
 fn csv_cell(column: &str, cell: &str) -> Value {
     match column {
         "trace" => {
+            // Other machines have the traces in other folders and compressed otherwise.
             let name = cell.rsplit('/').next().unwrap_or(cell);
             Value::from(name.split('.').next().unwrap_or(name))
         }

@@ -82,6 +82,7 @@ pub(super) fn run_all(root: &Path, all: &Suites, options: &Options) -> Result<()
 /// The commit of a run: only documents differ from it.
 fn commit(root: &Path) -> Result<String> {
     let changed = output(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
+    // Results name a commit, and changed code belongs to none.
     if let Some(line) = changed.lines().find(|line| !is_document(line)) {
         bail!("a commit names no run with changes: {}", line.trim());
     }
@@ -115,6 +116,7 @@ fn run(root: &Path, suite: &Suite, options: &Options) -> Result<String> {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["build", "--release"]).args(build.split_whitespace());
     output(&mut command).with_context(|| suite.name.clone())?;
+    // The build has ended before: its load would be measured.
     if suite.needs_idle && !options.busy {
         refuse_busy()?;
     }
@@ -157,6 +159,7 @@ fn traces(suite: &Suite, options: &Options) -> Result<Vec<PathBuf>> {
     if found.len() < suite.traces.len().max(1) {
         bail!("{} has {} of the traces that {} needs", folder.display(), found.len(), suite.name);
     }
+    // The order of a folder differs between file systems, and rows follow the arguments.
     found.sort();
     Ok(found)
 }
@@ -183,6 +186,7 @@ fn processor_time() -> Result<[u64; 2]> {
     let line = text.lines().next().unwrap_or("");
     let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|t| t.parse().ok()).collect();
     let [_, _, _, idle, waiting, ..] = ticks[..] else { bail!("/proc/stat has no processors") };
+    // Guest time is a part of user time, so the first eight counters are all.
     Ok([ticks.iter().take(8).sum(), idle + waiting])
 }
 

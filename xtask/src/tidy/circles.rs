@@ -36,6 +36,7 @@ fn dependencies(krate: &Crate) -> Graph {
         let uses = module.paths.iter().filter_map(|path| krate.defined_in(path));
         // An outer module is the interface of its inner modules: that edge is not a dependency.
         let outside = uses.filter(|used| !used.place.starts_with(&module.place));
+        // Inline modules share the file of their outer module.
         let others = outside.filter(|used| used.file != module.file).map(|used| used.file.clone());
         graph.entry(module.file.clone()).or_default().extend(others);
     }
@@ -52,6 +53,7 @@ fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
         if found.iter().any(|circle| circle.contains(file)) {
             continue;
         }
+        // Two files with a way in both directions are in one cycle.
         let returns = |other: &&String| reached.get(other).is_some_and(|back| back.contains(file));
         let circle: BTreeSet<String> = reached[file].iter().filter(returns).cloned().collect();
         if circle.len() > 1 {
@@ -67,6 +69,7 @@ fn reachable(graph: &Graph, from: &str) -> BTreeSet<String> {
     let mut left = vec![from];
     while let Some(file) = left.pop() {
         for next in graph.get(file).into_iter().flatten() {
+            // A file that was reached before is not followed again, so a cycle ends the walk.
             if reached.insert(next.clone()) {
                 left.push(next);
             }

@@ -14,6 +14,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let crates = tree.below("crates/").filter(|file| !file.path.starts_with(PROGRAM));
     for file in crates.filter(|file| file.is_rust() && !file.is_test_code()) {
         let lines = file.text.lines().take(production_lines(&file.text));
+        // Comments may name commands: no user of the library reads them at run time.
         let code = lines.enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
         for (at, line) in code {
             if COMMANDS.iter().any(|command| line.contains(command)) || has_option(line) {
@@ -29,6 +30,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// Returns true if a word of the line is a long option.
 fn has_option(line: &str) -> bool {
     let words = line.split(|c: char| c.is_whitespace() || "\"'`(,".contains(c));
+    // A lone `--` is an operator or a separator.
     let mut options = words.filter_map(|word| word.strip_prefix("--"));
     options.any(|name| name.starts_with(|c: char| c.is_ascii_lowercase()))
 }

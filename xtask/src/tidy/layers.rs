@@ -9,6 +9,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut members = Vec::new();
     for file in tree.files() {
+        // The manifest of the workspace has no folder and no row.
         let Some(folder) = file.path.strip_suffix("/Cargo.toml") else { continue };
         let Ok(manifest) = file.text.parse::<toml::Table>() else {
             findings.push(Finding::new(&file.path, 0, "is no TOML"));
@@ -32,6 +33,7 @@ fn check_manifest(path: &str, folder: &str, manifest: &toml::Table, findings: &m
     let mut report = |what: String| findings.push(Finding::new(path, 0, what));
     let package = manifest.get("package").and_then(|package| package.get("name"));
     let name = package.and_then(toml::Value::as_str).unwrap_or("");
+    // Rows are found by folder and by package name, so both must be equal.
     if folder.rsplit('/').next() != Some(name) {
         report(format!("package {name} lies in {folder}: folder and crate have one name"));
     }
@@ -46,6 +48,7 @@ fn check_manifest(path: &str, folder: &str, manifest: &toml::Table, findings: &m
         return;
     };
     for (section, used, is_optional) in our_dependencies(manifest) {
+        // A crate may depend on itself in tests, with other features.
         let for_tests = section == "dev-dependencies";
         let has = |names: &[String]| names.contains(&used);
         let allowed = has(&row.uses)
@@ -84,6 +87,7 @@ fn check_unsafe(tree: &Tree, folder: &str, row: &Row, findings: &mut Vec<Finding
     if row.unsafe_allowed {
         return;
     }
+    // A package can have a library and a program, and each root forbids for itself.
     for root in ["src/lib.rs", "src/main.rs"] {
         let Some(file) = tree.get(&format!("{folder}/{root}")) else { continue };
         let forbids = file.text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]");
@@ -95,6 +99,7 @@ fn check_unsafe(tree: &Tree, folder: &str, row: &Row, findings: &mut Vec<Finding
     }
     for file in tree.below(&format!("{folder}/")).filter(|file| file.is_rust()) {
         for (at, line) in file.text.lines().enumerate() {
+            // The compiler accepts an inner opt-in below a `deny` of the workspace.
             if line.contains(concat!("allow(unsafe", "_code"))
                 || line.contains(concat!("expect(unsafe", "_code"))
             {

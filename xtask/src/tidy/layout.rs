@@ -81,6 +81,7 @@ fn layouts_in_code(tree: &Tree, findings: &mut Vec<Finding>) -> Vec<Layout> {
     let mut layouts = Vec::new();
     let files = FOLDERS.iter().flat_map(|folder| tree.below(folder));
     for file in files.filter(|file| file.is_rust()) {
+        // The rule on sizes reports a file that does not parse.
         let Ok(parsed) = syn::parse_file(&file.text) else { continue };
         for item in &parsed.items {
             let Item::Struct(item) = item else { continue };
@@ -118,6 +119,7 @@ fn layout_of(item: &ItemStruct, path: &str) -> Result<Layout, String> {
         let Some((size, align)) = size_and_align(&field.ty) else {
             return Err(format!("layout type {name}: the type of {field_name} is not plain"));
         };
+        // Padding has undefined bytes, and the medium would store them.
         if offset % align != 0 {
             return Err(format!("layout type {name}: padding before {field_name}; name it"));
         }
@@ -181,6 +183,7 @@ fn layouts_in_document(text: &str, findings: &mut Vec<Finding>) -> Vec<Layout> {
                 let what = "a row of a layout table begins `| offset | size | field |`";
                 findings.push(Finding::new(DOCUMENT, line_number, what));
             }
+        // A blank line may stand between the mark and its table.
         } else if !line.trim().is_empty() {
             in_table = false;
         }

@@ -16,6 +16,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         for (at, line) in file.text.lines().enumerate() {
             for target in relative_links(line) {
                 let path = resolve(&file.path, target);
+                // A link can lead to a folder, and the tree has files only.
                 let folder = format!("{path}/");
                 if tree.get(&path).is_none() && tree.below(&folder).next().is_none() {
                     let what = format!("the link to {target} leads nowhere");
@@ -32,6 +33,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 fn relative_links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| {
         let target = rest.split(')').next()?.split('#').next()?;
+        // A colon marks a scheme such as `https:`.
         (!target.is_empty() && !target.contains(':')).then_some(target)
     })
 }
@@ -39,6 +41,7 @@ fn relative_links(line: &str) -> impl Iterator<Item = &str> {
 /// The path from the root of `target` as named in the document at `from`.
 fn resolve(from: &str, target: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
+    // A relative link starts from the folder of its document.
     parts.pop();
     for part in target.split('/') {
         match part {

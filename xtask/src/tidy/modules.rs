@@ -73,6 +73,7 @@ impl Crate {
             module: Module { file: file.to_owned(), place: place.to_vec(), ..Module::default() },
             modules: inner().map(|module| module.ident.to_string()).collect(),
         };
+        // Inner modules are read on their own: their paths begin at another place.
         for item in items() {
             if !matches!(item, Item::Mod(_)) {
                 reader.visit_item(item);
@@ -88,6 +89,7 @@ impl Crate {
                 self.add(tree, items, file, &folder, &inside);
                 continue;
             }
+            // Rust permits two places of a module; only one exists.
             for file in [format!("{below}{name}.rs"), format!("{folder}mod.rs")] {
                 self.read_file(tree, &file, &folder, &inside);
             }
@@ -105,7 +107,9 @@ impl Crate {
     }
 
     fn resolve(&self, path: &[String], steps: usize) -> Option<&Module> {
+        // Re-exports can refer to each other, so the number of steps is bounded.
         let steps = steps.checked_sub(1)?;
+        // The longest prefix that is a module owns the rest of the path.
         let depth =
             (0..=path.len()).rev().find(|depth| self.modules.contains_key(&path[..*depth]))?;
         let module = &self.modules[&path[..depth]];
@@ -195,6 +199,7 @@ impl Reader {
 
     /// The absolute path of an item of this crate: the path begins with `crate`, `self`, `super` or a module here.
     fn used(&self, path: &[String]) -> Option<Vec<String>> {
+        // A path can also begin with a module inside this module.
         let is_here = path.first().is_some_and(|first| self.modules.contains(first));
         let below = || self.module.place.iter().chain(path).cloned().collect();
         self.absolute(path).or_else(|| is_here.then(below))
@@ -209,6 +214,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        // A path with `::` in front names another crate.
         if item.leading_colon.is_none() {
             self.take_use(&item.tree, &mut Vec::new());
         }

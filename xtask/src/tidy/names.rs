@@ -12,6 +12,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let what = "does not open with `//!`: say what it owns and what it does not know";
             findings.push(Finding::new(&file.path, 1, what));
         }
+        // Folders have names as well, so each part of the path counts.
         let stem = file.path.strip_suffix(".rs").unwrap_or(&file.path);
         if let Some(part) = stem.split('/').find(|part| says_nothing(part)) {
             let what = format!("the name `{part}` says nothing of what is inside");
@@ -28,6 +29,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 fn says_nothing(name: &str) -> bool {
+    // Packages have hyphens where modules have underscores.
     let name = name.replace('-', "_");
     let rules = &RULES.names;
     rules.empty.contains(&name) || rules.empty_endings.iter().any(|ending| name.ends_with(ending))

@@ -26,6 +26,7 @@ fn openings(text: &str) -> Vec<(usize, &'static str)> {
     for (at, line) in text.lines().enumerate() {
         let line = line.trim_start();
         let marker = ["///", "//!"].into_iter().find(|marker| line.starts_with(marker));
+        // Only the first line of a comment opens it.
         if let Some(marker) = marker.filter(|_| marker != marker_before) {
             let first = line[marker.len()..].split_whitespace().next().unwrap_or("");
             let first = first.trim_end_matches([',', '.', ':', ';']);

@@ -13,6 +13,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines: Vec<&str> = file.text.lines().collect();
     for (at, line) in lines.iter().enumerate() {
+        // Only a ruler in the next line distinguishes a head from a promise.
         let is_head = lines.get(at + 1).is_some_and(|next| is_ruler(next));
         if !line.starts_with('|') || is_ruler(line) || is_head {
             continue;
@@ -45,6 +46,7 @@ fn exists(tree: &Tree, test: &str) -> bool {
     let Some((owner, name)) = test.split_once("::") else { return false };
     let name = name.rsplit("::").next().unwrap_or(name);
     let owner = owner.replace('_', "-");
+    // Tests of programs outside of `crates` have the folder as their owner.
     let folders = [format!("crates/{owner}/"), format!("{owner}/")];
     folders
         .iter()
@@ -62,6 +64,7 @@ fn is_script(tree: &Tree, test: &str) -> bool {
     let mut cases = script.text.lines().filter_map(|line| line.trim().strip_prefix("# case: "));
     match case {
         Some(case) => cases.any(|name| name == case),
+        // A script with cases proves each promise by one case, so the reference must name it.
         None => cases.next().is_none(),
     }
 }
@@ -72,6 +75,7 @@ fn has_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let declaration = format!("fn {name}(");
     let declared = (0..lines.len()).filter(|&at| lines[at].starts_with(&declaration));
+    // A comment can stand between the attributes and the function.
     let attributes = |at: usize| {
         let above = lines[..at].iter().rev();
         above.take_while(|line| line.starts_with("#[") || line.starts_with("//"))
@@ -89,6 +93,7 @@ fn modules_match(path: &str, test: &str) -> bool {
     let Some((_, modules)) = modules.split_last() else { return false };
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let on_the_way: Vec<&str> = stem.split('/').collect();
+    // Files name inline modules of tests nowhere in their paths.
     modules.iter().all(|module| on_the_way.contains(module) || *module == "tests")
 }
 

@@ -44,6 +44,7 @@ impl Tree {
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let mut files = Vec::new();
         read_folder(root, "", &mut files)?;
+        // Folders list their entries in no order, and findings must not depend on it.
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(Self { files })
     }
@@ -88,6 +89,7 @@ fn read_folder(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()>
             continue;
         }
         if kind.is_dir() {
+            // Build products contain copies of sources.
             if !matches!(name.as_str(), "target" | "__pycache__") {
                 read_folder(&entry.path(), &format!("{path}/"), files)?;
             }

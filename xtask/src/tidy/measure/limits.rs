@@ -47,6 +47,7 @@ pub(in super::super) fn check(tree: &Tree) -> Vec<Finding> {
     let measures = Measures::of(tree);
     let mut findings = Vec::new();
     for (name, value, general) in measures.sums() {
+        // A limit of the file only permits an excess over the general limit.
         let limit = limits.tree.get(name).map_or(general, |own| own.max(general));
         if value > limit {
             findings.push(Finding::new(PATH, 0, over(name, value, limit)));

@@ -47,6 +47,7 @@ pub(crate) fn as_f64(count: usize) -> f64 {
 
 /// Counts the production lines of a file; `None` if the text does not parse.
 pub(crate) fn count(text: &str) -> Option<Lines> {
+    // One lexer run serves both passes: spans of the items and of the tokens have the same lines.
     let tokens: TokenStream = text.parse().ok()?;
     let parsed: syn::File = syn::parse2(tokens.clone()).ok()?;
     if is_test(&parsed.attrs) {
@@ -86,6 +87,7 @@ fn mark_tokens(tokens: TokenStream, lines: &[&str], code: &mut [bool]) {
             continue;
         }
         if let TokenTree::Group(group) = token {
+            // A group alone would mark the comments and blank lines inside it.
             mark(group.span_open(), code);
             mark_tokens(group.stream(), lines, code);
             mark(group.span_close(), code);
@@ -147,6 +149,7 @@ impl TestFiles {
             let Ok(parsed) = syn::parse_file(&file.text) else { continue };
             let stem = file.path.trim_end_matches(".rs");
             let (folder, name) = stem.rsplit_once('/').unwrap_or(("", stem));
+            // These three names put their modules next to themselves.
             let below = match name {
                 "lib" | "main" | "mod" => format!("{folder}/"),
                 _ => format!("{stem}/"),

@@ -41,6 +41,7 @@ impl Prose {
     fn add(&mut self, paragraph: &str) {
         for sentence in sentences(paragraph) {
             let words = sentence.split_whitespace().count();
+            // Labels such as "See also" are not sentences.
             if words <= 2 {
                 continue;
             }
@@ -134,6 +135,7 @@ fn markdown(text: &str) -> Vec<String> {
         if begin.starts_with(['|', '#']) {
             continue;
         }
+        // An item starts a paragraph without a blank line before it.
         if begin.is_empty() || is_item(begin) {
             found.push(std::mem::take(&mut paragraph));
         }
@@ -204,6 +206,7 @@ fn doc_comments(text: &str) -> Vec<String> {
 /// Texts of `#[error("...")]`.
 fn errors(text: &str) -> Vec<String> {
     let mut found = Vec::new();
+    // The text before the first mark belongs to no error.
     for part in text.split("#[error(").skip(1) {
         let Some(literal) = part.trim_start().strip_prefix('"') else { continue };
         let mut escaped = false;
